@@ -1,4 +1,4 @@
-"""Masked and segment reductions, and padding to a few fixed sizes."""
+"""Masked and segment reductions, padding to a few fixed sizes, answers laid out in rows."""
 
 from collections.abc import Sequence
 
@@ -24,13 +24,13 @@ def segment_mean(
 
 
 def bucket(size: int, multiple: int) -> int:
-    """Returns the smallest of {1, 1.5} x 2^k x `multiple` that holds `size`.
+    """Returns the smallest `multiple` x {1, 2, 3, 4, 6, 8, 12, 16, ...} that holds `size`.
 
-    Two sizes an octave: padding stays under a third, and a run compiles a handful of shapes.
+    Two sizes an octave: padding stays under a half, and a run compiles a handful of shapes.
     """
     unit = multiple
     while unit < size:
-        if unit % 2 == 0 and unit * 3 // 2 >= size and (unit // 2) % multiple == 0:
+        if unit > multiple and unit * 3 // 2 >= size:
             return unit * 3 // 2
         unit *= 2
     return unit
@@ -45,5 +45,29 @@ def pad_rows(x: np.ndarray, num_rows: int, value: float = 0) -> np.ndarray:
 
 
 def stack(rows: Sequence[np.ndarray], length: int, value: float = 0) -> np.ndarray:
-    """Returns ragged rows as one array, right-padded to `length` along axis 0 of each."""
+    """Returns ragged rows as one array, each right-padded to `length`."""
     return np.stack([pad_rows(np.asarray(row), length, value) for row in rows])
+
+
+def rows(
+    num_answers_M: Array, answers_per_row: int, num_rows: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lays flat answers out in rows of one prompt each.
+
+    Args:
+        num_answers_M: answers of each prompt, in any split.
+        answers_per_row: G, the capacity of a row; a larger group takes several rows.
+        num_rows: pads to this many rows; the added ones repeat prompt 0 and stay empty.
+
+    Returns:
+        `group_R`, the prompt of each row, and `slot_N`, the place r * G + g of each flat answer.
+    """
+    num_answers_M = np.asarray(num_answers_M)
+    rows_M = -(-num_answers_M // answers_per_row)
+    group_R = np.repeat(np.arange(len(rows_M), dtype=np.int32), rows_M)
+    first_M = (np.cumsum(rows_M) - rows_M) * answers_per_row
+    slots = [
+        first + np.arange(n) for first, n in zip(first_M, num_answers_M, strict=True)
+    ]
+    slot_N = np.concatenate(slots).astype(np.int32)
+    return pad_rows(group_R, num_rows or len(group_R)), slot_N

@@ -37,6 +37,7 @@ class Proposal:
 
     index_M: Array  # int32, rows of the data set, without duplicates
     num_rollouts_M: Array  # int32
+    p_M: Array | None = None  # float32, the pass rate drawn or estimated for each; None: none
 
 
 @chex.dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Batch:
     prompts: Prompts
     token_NT: Array  # int32
     mask_NT: Array  # float32, 1 on the tokens of valid answers
-    group_R: Array  # int32, row -> prompt; row r holds answers r*G .. r*G+G-1
+    group_R: Array | None  # int32, row -> prompt; None: row r is prompt r's
     advantage_N: Array  # float32
     old_logp_NT: Array  # float32
     ref_logp_NT: Array  # float32

@@ -1,0 +1,1 @@
+"""From sources of questions to arrays that the model reads."""

@@ -1,0 +1,1 @@
+"""Answers judged by rules: extraction, comparison by kind, format, and their mix."""

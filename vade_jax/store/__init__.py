@@ -1,0 +1,1 @@
+"""What a run leaves on disk: checkpoints, metrics, rollouts, figures, a summary."""

@@ -1,0 +1,33 @@
+"""The string behind a config's colon: `--config=configs/tiny_gspo.py:uniform,seed=3`."""
+
+import difflib
+
+import ml_collections
+
+
+def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
+    """Returns `defaults` with the words of `arg` put in: `name` sets True, `name=value` casts.
+
+    Only for choices that move several fields; single fields are `--config.name=value`.
+
+    Raises:
+        ValueError: an unknown word, with the nearest known one.
+    """
+    values = ml_collections.ConfigDict(defaults)
+    for word in filter(None, (arg or "").split(",")):
+        name, _, value = word.partition("=")
+        if name not in defaults:
+            close = difflib.get_close_matches(name, defaults, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ValueError(
+                f"config argument {name!r} is unknown: {hint}"
+                f"known are {', '.join(sorted(defaults))}"
+            )
+        kind = type(defaults[name])
+        try:
+            values[name] = True if kind is bool and not value else kind(value)
+        except ValueError:
+            raise ValueError(
+                f"config argument {word!r}: {name} is a {kind.__name__}"
+            ) from None
+    return values

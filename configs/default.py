@@ -1,0 +1,123 @@
+"""Every field of a config, what it means and its default; the other files change these."""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    """Returns the values of verl's Qwen2.5-VL recipe where the paper names none."""
+    c = ConfigDict()
+    c.seed = 0
+    c.num_steps = 240  # RL steps
+    c.num_prompts = 512  # B, prompts a step
+    c.num_rollouts = 8  # G, answers to a prompt
+    c.scale_by_std = True  # GRPO's advantage; False is Dr. GRPO's
+
+    c.sampler = ConfigDict()
+    c.sampler.name = "vade"  # a key of vade_jax.samplers.SAMPLERS
+    c.sampler.options = ConfigDict(  # the sampler's keyword arguments
+        dict(
+            decay_selected=0.2,
+            decay_rest=0.999,
+            info_gain="p(1-p)^2",  # or p(1-p)
+            draw="thompson",  # or greedy, mean
+            history="two_scale",  # or last_update
+            warmup="full",  # or none
+        )
+    )
+
+    c.model = ConfigDict()
+    c.model.checkpoint = ""  # a Hugging Face directory; empty: built from the preset
+    c.model.preset = ""  # "tiny": random weights and a tokenizer of its own
+    c.model.dtype = "auto"  # of the computation: bfloat16, float32; auto: by device
+
+    c.warm_start = ConfigDict()  # supervised steps before RL; 0 steps: none
+    c.warm_start.num_steps = 0
+    c.warm_start.batch_size = 64
+    c.warm_start.learning_rate = 1e-3
+    c.warm_start.directory = ""  # where it lies or goes; empty: in the run directory
+
+    c.data = ConfigDict()
+    c.data.train = ""  # "procedural", or a .jsonl/.parquet file or a directory
+    c.data.validation = ""
+    c.data.num_train = 0  # procedural: items; files: 0 takes all
+    c.data.num_validation = 0
+    c.data.instruction = (
+        "Think step by step inside <think> </think>, "
+        "then give the final answer inside \\boxed{}."
+    )
+    c.data.min_pixels = 3136
+    c.data.max_pixels = 1003520
+    c.data.max_prompt_length = 8192  # tokens; longer prompts are rejected and listed
+    c.data.length_multiple = 128  # prompts are padded to few multiples of this
+
+    c.engine = ConfigDict()
+    c.engine.name = "local"
+    c.engine.prompts_per_call = 64  # prompts decoded together
+
+    c.sampling = ConfigDict()
+    c.sampling.temperature = 1.0
+    c.sampling.top_p = 1.0
+    c.sampling.top_k = 0
+    c.sampling.max_tokens = 2048
+
+    c.reward = ConfigDict()
+    c.reward.format = "think_boxed"  # or boxed
+    c.reward.format_weight = 0.1  # reward = 0.9 correct + 0.1 well formed
+
+    c.loss = ConfigDict()  # the fields of trainer.objectives.PolicyLoss
+    c.loss.kl = "k3"
+    c.loss.kl_coef = 0.01
+    c.loss.old_logp = "trainer"  # or behaviour: the engine's
+    grpo(c)
+
+    c.optimizer = ConfigDict()
+    c.optimizer.learning_rate = 1e-6
+    c.optimizer.warmup_steps = 0
+    c.optimizer.decay_steps = 0
+    c.optimizer.b1 = 0.9
+    c.optimizer.b2 = 0.999
+    c.optimizer.weight_decay = 0.01
+    c.optimizer.clip_norm = 1.0
+    c.optimizer.frozen = ()  # parameter path prefixes, such as ("vision",)
+
+    c.update = ConfigDict()
+    c.update.prompts_per_minibatch = 128  # prompts an optimizer update
+    c.update.prompts_per_microbatch = 16  # prompts in memory at once
+    c.update.vocab_chunk = 1024  # tokens whose logits are held at once
+    c.update.remat = True
+
+    c.mesh = ConfigDict(dict(data=1, fsdp=-1, tensor=1))  # -1: the remaining devices
+
+    c.eval = ConfigDict()
+    c.eval.every = 5
+    c.eval.num_samples = 4  # accuracy is the average of this many answers
+    c.eval.temperature = 1.0
+    c.eval.max_tokens = 2048
+
+    c.checkpoint = ConfigDict(dict(every=20, keep=2))
+    c.tensorboard = False
+    return c
+
+
+def grpo(c: ConfigDict) -> None:
+    """Sets GRPO: token ratios, verl's clip and token-mean."""
+    c.loss.update(
+        ratio="token", clip_low=0.2, clip_high=0.2, dual_clip=3.0, aggregate="token-mean"
+    )
+
+
+def gspo(c: ConfigDict) -> None:
+    """Sets GSPO: sequence ratios and the narrow clip of its authors."""
+    c.loss.update(
+        ratio="sequence",
+        clip_low=3e-4,
+        clip_high=4e-4,
+        dual_clip=0.0,  # 0: none
+        aggregate="seq-mean-token-mean",
+    )
+
+
+def uniform(c: ConfigDict) -> None:
+    """Sets the baseline selector: shuffling without replacement."""
+    c.sampler.name = "uniform"
+    c.sampler.options = ConfigDict()

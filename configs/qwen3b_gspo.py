@@ -1,0 +1,13 @@
+"""VADE + GSPO on Qwen2.5-VL-3B-Instruct with Table 4's values. See configs/qwen.py.
+
+python -m experiments.train --config=configs/qwen3b_gspo.py --workdir=runs/qwen3b_gspo
+"""
+
+from configs import default, qwen
+
+
+def get_config(arg=None):
+    """Returns the config; `arg` as in configs/qwen.py."""
+    c = qwen.base(arg)
+    default.gspo(c)
+    return c

@@ -1,0 +1,13 @@
+"""VADE + GRPO on Qwen2.5-VL-7B-Instruct with Table 4's values. See configs/qwen.py.
+
+python -m experiments.train --config=configs/qwen7b_grpo.py --workdir=runs/qwen7b_grpo
+"""
+
+from configs import default, qwen
+
+
+def get_config(arg=None):
+    """Returns the config; `arg` as in configs/qwen.py."""
+    c = qwen.base(arg)
+    default.grpo(c)
+    return c

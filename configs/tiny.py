@@ -1,0 +1,73 @@
+"""The tiny job: a 1.5 M-parameter Qwen2.5-VL learns to read small pictures on a laptop CPU.
+
+    python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
+
+Arguments: `uniform` (the baseline selector), `seed=3`, `smoke` (a minute, for tests).
+"""
+
+from ml_collections import ConfigDict
+
+from configs import arguments, default
+
+
+def base(arg: str | None) -> ConfigDict:
+    """Returns everything but the loss."""
+    args = arguments.parse(arg, uniform=False, vade=True, smoke=False, seed=0)
+    c = default.get_config()
+    c.seed = args.seed
+    c.num_steps = 100
+    c.num_prompts = 32
+    c.model.preset = "tiny"
+    c.sampler.options.warmup = "none"
+
+    c.warm_start.num_steps = 1000
+    c.warm_start.batch_size = 64
+    c.warm_start.learning_rate = 2e-3
+
+    c.data.train = c.data.validation = "procedural"
+    c.data.num_train = 1024
+    c.data.num_validation = 256
+    c.data.instruction = ""
+    c.data.min_pixels = c.data.max_pixels = 112 * 112
+    c.data.max_prompt_length = 64
+    c.data.length_multiple = 16
+
+    c.engine.prompts_per_call = 32
+    c.sampling.max_tokens = 8
+    c.eval.max_tokens = 8
+    c.reward.format = "boxed"
+    c.loss.old_logp = "behaviour"  # exact: engine and trainer are one program
+
+    c.optimizer.learning_rate = 2e-4
+    c.update.prompts_per_minibatch = 16
+    c.update.prompts_per_microbatch = 16
+    c.update.remat = False
+    c.eval.every = 10
+    c.checkpoint.every = 25
+    if args.uniform:
+        default.uniform(c)
+    if args.smoke:
+        smoke(c)
+    return c
+
+
+def smoke(c: ConfigDict) -> None:
+    """Shrinks a config to seconds: two steps of the tiny model."""
+    c.num_steps = 2
+    c.num_prompts = 4
+    c.num_rollouts = 4
+    c.model.checkpoint, c.model.preset = "", "tiny"
+    c.warm_start.num_steps = 2
+    c.warm_start.batch_size = 8
+    c.data.train = c.data.validation = "procedural"
+    c.data.num_train = 16
+    c.data.num_validation = 8
+    c.data.min_pixels = c.data.max_pixels = 112 * 112
+    c.data.max_prompt_length = 128
+    c.data.length_multiple = 64
+    c.engine.prompts_per_call = 4
+    c.sampling.max_tokens = c.eval.max_tokens = 8
+    c.update.prompts_per_minibatch = 4
+    c.update.prompts_per_microbatch = 2
+    c.eval.every = 2
+    c.checkpoint.every = 1

@@ -1,0 +1,13 @@
+"""VADE + GRPO on the tiny job: about ten minutes on 2 CPU cores. See configs/tiny.py.
+
+python -m experiments.train --config=configs/tiny_grpo.py --workdir=runs/tiny_grpo
+"""
+
+from configs import default, tiny
+
+
+def get_config(arg=None):
+    """Returns the config; `arg` as in configs/tiny.py."""
+    c = tiny.base(arg)
+    default.grpo(c)
+    return c

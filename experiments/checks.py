@@ -1,0 +1,108 @@
+"""What can be wrong with a config, found before anything is built."""
+
+from ml_collections import ConfigDict
+
+from vade_jax import samplers
+from vade_jax.rewards import formats
+from vade_jax.trainer import objectives
+
+ENGINES = ("local",)
+
+
+def config(c: ConfigDict) -> None:
+    """Checks names, ranges and what has to divide what.
+
+    Raises:
+        ValueError: names the field, its value and the fix.
+    """
+    _one_of("sampler.name", c.sampler.name, samplers.SAMPLERS)
+    _one_of("engine.name", c.engine.name, ENGINES)
+    _one_of("reward.format", c.reward.format, formats.FORMATS)
+    _one_of("loss.old_logp", c.loss.old_logp, ("behaviour", "trainer"))
+    _one_of("model.dtype", c.model.dtype, ("auto", "float32", "bfloat16"))
+    _at_least("num_rollouts", c.num_rollouts, 2, "a group of one has no advantage")
+    for name in ("num_steps", "num_prompts"):
+        _at_least(name, c[name], 1)
+    for name in ("every", "num_samples"):
+        _at_least(f"eval.{name}", c.eval[name], 1)
+    _at_least("sampling.max_tokens", c.sampling.max_tokens, 1)
+    if c.sampling.temperature <= 0:
+        raise ValueError(
+            f"sampling.temperature={c.sampling.temperature}: rollouts need a "
+            "temperature above 0 to differ (eval.temperature may be 0)"
+        )
+    if not 0 < c.sampling.top_p <= 1:
+        raise ValueError(f"sampling.top_p={c.sampling.top_p}: must be in (0, 1]")
+    if c.loss.old_logp == "trainer" and (c.sampling.top_p < 1 or c.sampling.top_k):
+        raise ValueError(
+            "loss.old_logp='trainer' knows no truncation: "
+            "set sampling.top_p=1 and sampling.top_k=0, or old_logp='behaviour'"
+        )
+    if not 0 <= c.reward.format_weight < 1:
+        raise ValueError(
+            f"reward.format_weight={c.reward.format_weight}: must be in [0, 1)"
+        )
+    _divides(
+        "update.prompts_per_minibatch",
+        c.update.prompts_per_minibatch,
+        "num_prompts",
+        c.num_prompts,
+    )
+    _divides(
+        "update.prompts_per_microbatch",
+        c.update.prompts_per_microbatch,
+        "update.prompts_per_minibatch",
+        c.update.prompts_per_minibatch,
+    )
+    objectives.policy_loss(c.loss)
+    samplers.SAMPLERS[c.sampler.name](**sampler_options(c))
+    _model_source(c)
+
+
+def sampler_options(c: ConfigDict) -> dict:
+    """Returns the keyword arguments of the sampler, G and the seed where it takes them."""
+    return dict(c.sampler.options)
+
+
+def data_size(c: ConfigDict, num_train: int) -> None:
+    """Checks that a batch without duplicates exists."""
+    if c.num_prompts > num_train:
+        raise ValueError(
+            f"num_prompts={c.num_prompts} is larger than the training set of {num_train} "
+            "usable items: lower num_prompts or give more data"
+        )
+
+
+def _model_source(c):
+    if bool(c.model.checkpoint) == bool(c.model.preset):
+        raise ValueError(
+            f"model.checkpoint={c.model.checkpoint!r} and model.preset={c.model.preset!r}: "
+            "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
+            "Qwen2.5-VL checkpoint"
+        )
+    for name in ("train", "validation"):
+        if not c.data[name]:
+            raise ValueError(
+                f"data.{name} is empty: give 'procedural' or a .jsonl or .parquet file, "
+                f"--config.data.{name}=FILE"
+            )
+
+
+def _one_of(name, value, options):
+    if value not in options:
+        raise ValueError(f"{name}={value!r}: one of {', '.join(options)}")
+
+
+def _at_least(name, value, low, why=""):
+    if value < low:
+        raise ValueError(
+            f"{name}={value}: must be at least {low}{why and ' (' + why + ')'}"
+        )
+
+
+def _divides(small_name, small, large_name, large):
+    if small < 1 or large % small:
+        raise ValueError(
+            f"{small_name}={small} does not divide {large_name}={large}: "
+            "choose a divisor"
+        )

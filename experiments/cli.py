@@ -1,0 +1,56 @@
+"""Command-line entry: config and workdir flags, and one clear line for a user's mistake."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "configs/NAME.py[:argument,name=value]; run from the repository root."
+)
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "The run directory; an existing one is resumed. Default: runs/NAME."
+)
+
+
+def run(main: Callable[[ConfigDict, str], None]) -> None:
+    """Parses the flags and calls `main(config, workdir)`."""
+
+    def start(_):
+        if CONFIG.value is None:
+            sys.exit("error: --config is missing, such as --config=configs/tiny_gspo.py")
+        main(CONFIG.value, WORKDIR.value or default_workdir())
+
+    app.run(start, flags_parser=_parse)
+
+
+def default_workdir() -> str:
+    """Returns runs/<name of the config file>."""
+    path = config_flags.get_config_filename(flags.FLAGS["config"])
+    return os.path.join("runs", os.path.splitext(os.path.basename(path))[0])
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turns the errors that name a user's mistake into one line and exit code 2.
+
+    Wraps what is done before any training step; behind that a traceback is wanted.
+    """
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parse(argv):
+    """Flags to values; ml_collections raises whatever the config file or an override does."""
+    try:
+        return flags.FLAGS(argv)
+    except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
+        message = error.args[0] if isinstance(error, KeyError) and error.args else error
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,48 @@
+"""Package metadata; tool settings are in pyproject.toml."""
+
+import pathlib
+
+import setuptools
+
+setuptools.setup(
+    name="vade_jax",
+    version="0.1.0",
+    description="VADE: variance-aware group RL of vision-language models in JAX",
+    long_description=pathlib.Path(__file__).with_name("README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=setuptools.find_packages(include=["vade_jax", "vade_jax.*"]),
+    install_requires=[
+        "absl-py>=2.1",
+        "chex>=0.1.90",
+        "flax>=0.12.5",
+        "jax>=0.10.2",
+        "jinja2>=3.1",
+        "matplotlib>=3.9",
+        "ml-collections>=1.0",
+        "numpy>=2.0",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.12.0",
+        "pillow>=11.0",
+        "pyarrow>=18.0",
+        "rich>=13.9",
+        "safetensors>=0.5",
+        "tokenizers>=0.21",
+        "tqdm>=4.67",
+    ],
+    extras_require={
+        "cuda": ["jax[cuda13]>=0.10.2"],
+        "tpu": ["jax[tpu]>=0.10.2"],
+        "vllm": ["vllm>=0.17.1"],
+        "tracking": ["tensorboardX>=2.6"],
+        # torch comes first and by hand, in its CPU build: see the Makefile
+        "test": [
+            "pytest>=8.3",
+            "ruff==0.17.5",
+            "scipy>=1.14",
+            "tensorboardX>=2.6",
+            "transformers>=5.19",
+        ],
+    },
+)

@@ -1,0 +1,79 @@
+"""transformers' Qwen2.5-VL with every weight random, norms and biases too."""
+
+import dataclasses
+
+import numpy as np
+
+from vade_jax.models.qwen25vl import config, weights
+
+TINY = config.PRESETS["tiny"]
+
+
+def variant(tied: bool, **text) -> config.Config:
+    """Returns a small config; a few fields of the text model can be changed."""
+    return dataclasses.replace(
+        TINY, tie_embeddings=tied, text=dataclasses.replace(TINY.text, **text)
+    )
+
+
+def random_tensors(shape: config.Config, seed: int) -> dict[str, np.ndarray]:
+    """Returns every tensor of a checkpoint: norms 1 + 0.2 r, biases 0.2 r, else r / sqrt(in)."""
+    rng = np.random.default_rng(seed)
+    result = {}
+    for name, size in weights.names_and_shapes(shape):
+        r = rng.standard_normal(size).astype(np.float32)
+        if "norm" in name or "ln_q" in name:
+            r = 1 + 0.2 * r
+        elif name.endswith("bias"):
+            r = 0.2 * r
+        elif "embed_tokens" not in name:
+            r = r / np.sqrt(np.prod(size[1:]))
+        result[name] = r.astype(np.float32)
+    return result
+
+
+def build(shape: config.Config, tensors):
+    """Returns the transformers model (eager, float32) with these tensors."""
+    import torch
+    import transformers
+
+    hf = transformers.Qwen2_5_VLConfig(**shape.to_hf())
+    hf._attn_implementation = "eager"
+    model = transformers.Qwen2_5_VLForConditionalGeneration(hf).eval()
+    own = {_in_memory(name): torch.tensor(x) for name, x in tensors.items()}
+    missing, extra = model.load_state_dict(own, strict=False)
+    assert not extra and set(missing) <= {"lm_head.weight"}, (missing, extra)
+    model.tie_weights()
+    return model
+
+
+def _in_memory(name: str) -> str:
+    if name.startswith("visual."):
+        return "model." + name
+    return name.replace("model.", "model.language_model.", 1)
+
+
+def forward(model, examples, pixels, image_token: int, side: str = "right"):
+    """Returns each example's logits [length, V] and the features of all images."""
+    import torch
+
+    size = max(len(e.ids) for e in examples)
+    ids, mask = (np.zeros((len(examples), size), np.int64) for _ in range(2))
+    for m, e in enumerate(examples):
+        place = slice(0, len(e.ids)) if side == "right" else slice(size - len(e.ids), size)
+        ids[m, place], mask[m, place] = e.ids, 1
+    images = [i for e in examples for i in e.images]
+    grid = torch.tensor([[1, i.shape[0] // 14, i.shape[1] // 14] for i in images])
+    flat = torch.tensor(np.concatenate([pixels(i) for i in images]))
+    model.model.rope_deltas = None
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor(ids),
+            attention_mask=torch.tensor(mask),
+            mm_token_type_ids=torch.tensor((ids == image_token).astype(np.int32)),
+            pixel_values=flat,
+            image_grid_thw=grid,
+        ).logits.numpy()
+        features = model.model.visual(flat, grid_thw=grid)
+    features = getattr(features, "pooler_output", features)
+    return [row[keep > 0] for row, keep in zip(logits, mask, strict=True)], features.numpy()

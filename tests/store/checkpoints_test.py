@@ -1,0 +1,222 @@
+"""Checkpoints come back bit for bit, where they were, or not at all."""
+
+import os
+import shutil
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from vade_jax import types
+from vade_jax.store import checkpoints
+
+PartitionSpec = jax.sharding.PartitionSpec
+PROGRESS = {"step": 1, "seed": 7, "rollouts_total": 128}
+
+
+@chex.dataclass(frozen=True)
+class Selector:
+    alpha_I: types.Array
+    visited_I: types.Array
+
+
+def make_state(width=4, sharding=None, key=0):
+    """A policy of three leaves after one AdamW step, so that no moment is zero."""
+    keys = jax.random.split(jax.random.key(key), 3)
+    params = {
+        "embed": {"kernel": jax.random.normal(keys[0], (8, width))},
+        "layers": {"0": {"scale": jax.random.normal(keys[1], (width,), jnp.bfloat16)}},
+        "norm.weight": jax.random.normal(keys[2], (8,)),
+    }
+    params = jax.device_put(params, sharding)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
+    opt_state = optimizer.init(params)
+    updates, opt_state = optimizer.update(params, opt_state, params)
+    params = optax.apply_updates(params, updates)
+    step = jax.device_put(jnp.int32(1), sharding)
+    return types.TrainState(params=params, opt_state=opt_state, step=step)
+
+
+def make_selector(num_items=5):
+    return Selector(
+        alpha_I=jnp.linspace(0.1, 3.3, num_items), visited_I=jnp.arange(num_items) % 2
+    )
+
+
+def save(directory, *steps, state=None):
+    saver = checkpoints.Checkpointer(directory)
+    for step in steps:
+        state = make_state() if state is None else state
+        saver.save(step, state, make_selector(), PROGRESS, {"name": "tiny"})
+    saver.close()
+    return checkpoints.Checkpointer(directory)
+
+
+def assert_same(left, right):
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        assert a.dtype == b.dtype
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def test_roundtrip_is_bit_equal(tmp_path):
+    saver = save(tmp_path / "ck", 1)
+    assert saver.latest_step() == 1
+    example = jax.eval_shape(make_state)
+    state, selector, progress = saver.restore(1, example, make_selector())
+    assert_same(state, make_state())
+    assert_same(selector, make_selector())
+    assert progress == PROGRESS
+    assert saver.config() == {"name": "tiny"}
+    assert not state.params["norm.weight"].committed
+
+
+def test_leaves_keep_their_kind_and_sharding(tmp_path):
+    mesh = jax.make_mesh((8,), ("fsdp",), axis_types=(jax.sharding.AxisType.Auto,))
+    replicated = jax.sharding.NamedSharding(mesh, PartitionSpec())
+    state = make_state(sharding=replicated)
+    split = jax.sharding.NamedSharding(mesh, PartitionSpec("fsdp"))
+    place = lambda x: jax.device_put(x, split if x.shape[:1] == (8,) else replicated)
+    state = jax.tree.map(place, state)
+    saver = save(tmp_path / "ck", 1, state=state)
+    selector = {"alpha_I": np.zeros(5, np.float32), "visited_I": jnp.zeros(5, int)}
+    abstract = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
+    )
+    restored, selector, _ = saver.restore(1, abstract, selector)
+    assert_same(restored, state)
+    chex.assert_trees_all_equal(
+        *(jax.tree.map(lambda x: x.sharding.spec, s) for s in (restored, state))
+    )
+    assert isinstance(selector["alpha_I"], np.ndarray)
+    other, _, _ = saver.restore(1, make_state(), make_selector())  # onto one device
+    assert_same(other, state)
+
+
+def test_arrays_may_be_donated_right_after_save(tmp_path):
+    device = jax.devices()[0]
+    state = jax.device_put(make_state(), device)
+    expected = jax.tree.map(np.array, state)
+    saver = checkpoints.Checkpointer(tmp_path / "ck")
+    selector = make_selector()
+    saver.save(1, state, selector, PROGRESS, {})
+    clobber = jax.jit(
+        lambda tree: jax.tree.map(lambda x: x * 0, tree), donate_argnums=0
+    )
+    jax.block_until_ready(clobber((state, selector)))
+    saver.wait()
+    restored, restored_selector, _ = saver.restore(1, expected, make_selector())
+    assert_same(restored, expected)
+    assert_same(restored_selector, make_selector())
+
+
+def test_saves_every_n_steps_and_keeps_the_last(tmp_path):
+    saver = checkpoints.Checkpointer(tmp_path / "ck", keep=2, every=3)
+    assert saver.latest_step() is None
+    assert not (tmp_path / "ck").exists()  # reading leaves no trace
+    arguments = (make_state(), make_selector(), {"step": np.int32(3)}, {})
+    assert [saver.save(step, *arguments) for step in range(1, 7)] == [0, 0, 1, 0, 0, 1]
+    assert saver.save(7, *arguments, force=True)
+    assert not saver.save(7, *arguments, force=True)  # SIGTERM right after a save
+    saver.close()
+    assert saver.latest_step() == 7
+    assert sorted(os.listdir(tmp_path / "ck")) == ["6", "7"]
+
+
+def test_a_selector_without_arrays_is_fine(tmp_path):
+    saver = checkpoints.Checkpointer(tmp_path / "ck")
+    saver.save(1, make_state(), (), PROGRESS, {})
+    saver.wait()
+    assert saver.restore(1, make_state(), ())[1] == ()
+    with pytest.raises(ValueError, match=r"selector/alpha_I is absent in the check"):
+        saver.restore(1, make_state(), make_selector())
+
+
+def test_half_written_steps_are_never_listed(tmp_path):
+    save(tmp_path / "ck", 1)
+    shutil.copytree(tmp_path / "ck" / "1", tmp_path / "ck" / "2.orbax-checkpoint-tmp")
+    shutil.rmtree(tmp_path / "ck" / "2.orbax-checkpoint-tmp" / "policy")
+    saver = checkpoints.Checkpointer(tmp_path / "ck")
+    assert saver.latest_step() == 1
+    assert_same(saver.restore(1, make_state(), make_selector())[0], make_state())
+    with pytest.raises(FileNotFoundError, match=r"ck/2; complete steps: \[1\]"):
+        saver.restore(2, make_state(), make_selector())
+    # The step that was cut short can be written after all.
+    saver.save(2, make_state(), make_selector(), PROGRESS, {})
+    saver.wait()
+    assert checkpoints.Checkpointer(tmp_path / "ck").latest_step() == 2
+
+
+def files_of(step):
+    return sorted(path.relative_to(step) for path in step.rglob("*") if path.is_file())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax
+@pytest.mark.parametrize("damage", [os.remove, lambda path: os.truncate(path, 1)])
+def test_a_damaged_step_is_an_error_or_intact(tmp_path, damage):
+    """Whatever file is lost or cut: right values, or one error that names the step."""
+    save(tmp_path / "ck", 1, 2)
+    num_errors = 0
+    for name in files_of(tmp_path / "ck" / "2"):
+        shutil.copytree(tmp_path / "ck", tmp_path / "copy")
+        damage(tmp_path / "copy" / "2" / name)
+        saver = checkpoints.Checkpointer(tmp_path / "copy")
+        try:
+            state, selector, progress = saver.restore(2, make_state(), make_selector())
+            assert_same((state, selector), (make_state(), make_selector()))
+            assert progress == PROGRESS
+        except ValueError as error:
+            assert "copy/2 is damaged" in str(error)
+            assert "delete that directory to resume from step 1" in str(error)
+            num_errors += 1
+        saver.close()
+        shutil.rmtree(tmp_path / "copy")
+    assert num_errors >= 10  # data, manifest, _METADATA of three items; the progress
+
+
+@pytest.mark.parametrize(
+    ("state", "selector", "message"),
+    [
+        (
+            make_state(width=6),
+            make_selector(),
+            r"policy/embed/kernel is float32\[8, 4\] .* float32\[8, 6\] here",
+        ),
+        (
+            make_state(),
+            make_selector(9),
+            r"selector/alpha_I is float32\[5\] in the checkpoint and float32\[9\]",
+        ),
+        (
+            make_state().replace(opt_state=optax.sgd(0.1).init({})),
+            make_selector(),
+            r"optimizer/opt_state/1/0/count is int32\[\] in the checkpoint and absent",
+        ),
+        (
+            make_state().replace(params={"head": jnp.zeros(3)}),
+            make_selector(),
+            r"policy/head is absent in the checkpoint and float32\[3\] here",
+        ),
+    ],
+)
+def test_another_architecture_is_named(tmp_path, state, selector, message):
+    saver = save(tmp_path / "ck", 1)
+    with pytest.raises(ValueError, match=message):
+        saver.restore(1, state, selector)
+
+
+def test_user_mistakes_name_the_path(tmp_path):
+    missing = checkpoints.Checkpointer(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError, match="missing"):
+        missing.config()
+    with pytest.raises(FileNotFoundError, match=r"missing/3; complete steps: \[\]"):
+        missing.restore(3, make_state(), make_selector())
+    assert not (tmp_path / "missing").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file is a file"):
+        checkpoints.Checkpointer(tmp_path / "file").latest_step()
+    with pytest.raises(ValueError, match="keep=0"):
+        checkpoints.Checkpointer(tmp_path, keep=0)

@@ -1,0 +1,121 @@
+"""One valid JSON line a step, whatever happened to the run that wrote it."""
+
+import json
+import os
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax.store import metrics
+
+
+def write_steps(workdir, steps, offset=0.0):
+    writer = metrics.Writer(workdir)
+    for step in steps:
+        writer.write(step, {"actor/grad_norm": step + offset})
+    writer.close()
+
+
+def test_each_step_is_one_line_on_disk_at_once(tmp_path):
+    writer = metrics.Writer(tmp_path / "run")
+    writer.write(1, {"b": jnp.float32(0.5), "a": np.int64(3), "c": True})
+    line = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert line == '{"step": 1, "b": 0.5, "a": 3, "c": true}\n'
+    writer.write(2, {"a": 4})
+    assert [record["step"] for record in metrics.read(tmp_path / "run")] == [1, 2]
+
+
+def test_values_that_are_not_finite_are_null_and_read_as_nan(tmp_path):
+    metrics.Writer(tmp_path).write(1, {"a": np.nan, "b": -np.inf, "c": 1.0})
+    line = (tmp_path / "metrics.jsonl").read_text()
+    assert json.loads(line, parse_constant=pytest.fail) == dict(
+        step=1, a=None, b=None, c=1
+    )
+    records = metrics.read(tmp_path)
+    assert np.isnan(metrics.column(records, "a")[1]).tolist() == [True]
+
+
+def test_a_resumed_run_has_each_step_once(tmp_path):
+    write_steps(tmp_path, [1, 2, 3, 4])
+    writer = metrics.Writer(tmp_path)
+    assert writer.truncate_after(2) == 2
+    assert not os.path.exists(tmp_path / "metrics.jsonl.tmp")
+    write_steps(tmp_path, [3, 4, 5], offset=0.5)
+    steps, values = metrics.column(metrics.read(tmp_path), "actor/grad_norm")
+    assert steps.tolist() == [1, 2, 3, 4, 5]
+    assert values.tolist() == [1, 2, 3.5, 4.5, 5.5]
+
+
+def test_truncation_is_all_or_nothing(tmp_path, monkeypatch):
+    write_steps(tmp_path, [1, 2, 3])
+    writer = metrics.Writer(tmp_path)
+    before = writer.path.read_bytes()
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(metrics.os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        writer.truncate_after(1)
+    assert writer.path.read_bytes() == before
+
+
+def test_a_half_written_last_line_is_counted_and_not_continued(tmp_path, caplog):
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"step": 3, "actor/gr')
+    assert metrics.scan(path)[1] == 1
+    assert len(metrics.read(tmp_path)) == 2
+    assert "1 half-written line" in caplog.text
+    write_steps(tmp_path, [3])
+    records, num_cut = metrics.scan(path)
+    assert [record["step"] for record in records] == [1, 2, 3]
+    assert num_cut == 0
+
+
+def test_validation_is_in_some_lines_only(tmp_path):
+    writer = metrics.Writer(tmp_path)
+    writer.write(0, {"val/chart/acc/mean@4": 0.25, "val/chart/acc/mean@1": 0.0})
+    writer.write(1, {metrics.ROLLOUTS: 64})
+    writer.write(2, {metrics.ROLLOUTS: 128, "val/chart/acc/mean@4": 0.5})
+    records = metrics.read(tmp_path)
+    assert metrics.validation_names(records) == ["val/chart/acc/mean@4"]
+    steps, values = metrics.validation(records)
+    assert (steps.tolist(), values.tolist()) == ([0, 2], [0.25, 0.5])
+    assert metrics.rollouts_at(records, np.array([0, 1, 2, 9])).tolist() == [
+        0,
+        64,
+        128,
+        128,
+    ]
+    assert metrics.validation(records[1:2])[0].size == 0
+
+
+def test_validation_is_the_mean_over_sets():
+    a, b = "val/a/acc/mean@4", "val/b/acc/mean@4"
+    records = [
+        {"step": 1, a: 0.2, b: 0.4},
+        {"step": 2, a: 1.0},
+        {"step": 3, a: 0, b: None},
+    ]
+    steps, values = metrics.validation(records)
+    assert steps.tolist() == [1, 3]
+    np.testing.assert_allclose(values, [0.3, np.nan])
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    writer = metrics.Writer(tmp_path, tensorboard=True)
+    writer.write(3, {"a": 1.0})
+    writer.close()
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_user_mistakes(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing is not a run directory"):
+        metrics.read(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="metric a is"):
+        metrics.Writer(tmp_path).write(1, {"a": [1, 2]})
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl:2 is no metrics line"):
+        metrics.read(tmp_path)

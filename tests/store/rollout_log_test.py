@@ -1,0 +1,75 @@
+"""Answers come back as they were given, with the same column types in every file."""
+
+import json
+import os
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax.store import rollout_log
+
+
+def table():
+    return {
+        "uid": ["a", "a"],
+        "answer": ["so \\boxed{3}", "broken \ud800"],
+        "extracted": ["3", None],
+        "correct": jnp.array([1.0, 0.0]),
+        "length": np.array([4, 9]),
+        "finished": [True, False],
+        "p_drawn": np.float64([0.25, 0.25]),
+        "metadata": [{"level": 2}, {"families": ["count"]}],
+        "extra": [1.5, 2.5],
+    }
+
+
+def test_roundtrip(tmp_path):
+    path = rollout_log.path(tmp_path, 42)
+    assert path == tmp_path / "rollouts" / "step_00042.parquet"
+    rollout_log.write(path, table())
+    columns = rollout_log.read(path)
+    assert list(columns) == list(table())
+    assert columns["answer"] == ["so \\boxed{3}", "broken ?"]
+    assert columns["extracted"] == ["3", None]
+    assert columns["correct"] == [1.0, 0.0]
+    assert columns["length"] == [4, 9]
+    assert json.loads(columns["metadata"][1]) == {"families": ["count"]}
+    assert columns["extra"] == [1.5, 2.5]
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_types_do_not_depend_on_the_values(tmp_path):
+    import pyarrow.parquet
+
+    rollout_log.write(tmp_path / "a.parquet", table())
+    nothing = {**table(), "extracted": [None, None], "p_drawn": [None, None]}
+    rollout_log.write(tmp_path / "b.parquet", nothing)
+    schemas = [pyarrow.parquet.read_schema(tmp_path / f"{n}.parquet") for n in "ab"]
+    assert schemas[0] == schemas[1]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    rollout_log.write(path, table())
+    before = path.read_bytes()
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rollout_log.os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        rollout_log.write(path, {"uid": ["b"]})
+    assert path.read_bytes() == before
+
+
+def test_user_mistakes(tmp_path):
+    with pytest.raises(ValueError, match="'uid': 1, 'length': 2"):
+        rollout_log.write(tmp_path / "a", {"uid": ["a"], "length": [1, 2]})
+    with pytest.raises(ValueError, match="column length is not int32"):
+        rollout_log.write(tmp_path / "a", {"length": ["many"]})
+    with pytest.raises(FileNotFoundError, match="no rollouts in"):
+        rollout_log.read(tmp_path / "missing")
+    (tmp_path / "bad").write_text("no parquet")
+    with pytest.raises(ValueError, match="not a readable parquet"):
+        rollout_log.read(tmp_path / "bad")

@@ -1,0 +1,198 @@
+"""From a PIL image to uint8 patches, bit-equal to the published Qwen2-VL processor.
+
+An image is resized once, here, to sides that are multiples of 28; every engine and the trainer see
+those pixels. Patches stay uint8 on the host (a float copy is 8 times as large); the model divides
+by 255, subtracts the mean and doubles the frame on the device.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from vade_jax import types
+
+PATCH = 14  # pixels a side
+CELL = 28  # a merged cell is 2 x 2 patches and becomes one token
+WINDOW = 4  # cells a side of an attention window
+CELLS = WINDOW * WINDOW
+SLOTS = 4 * CELLS  # patches of a window
+WIDTH = 3 * PATCH * PATCH
+MAX_ASPECT = 200
+
+
+def smart_resize(
+    height: int, width: int, *, min_pixels: int, max_pixels: int
+) -> tuple[int, int]:
+    """Returns the (height, width) in multiples of 28 that the published processor picks.
+
+    Python's round (half to even), then a shrink or a growth if the area leaves the limits.
+
+    Raises:
+      ValueError: if one side is more than 200 times the other, or empty.
+    """
+    if min(height, width) < 1 or max(height, width) > MAX_ASPECT * min(height, width):
+        raise ValueError(
+            f"an image of {width} x {height} pixels has an aspect ratio over "
+            f"{MAX_ASPECT}; crop or pad it"
+        )
+    rows, cols = round(height / CELL), round(width / CELL)
+    if rows * cols * CELL * CELL > max_pixels:
+        shrink = math.sqrt(height * width / max_pixels)
+        rows = max(1, math.floor(height / shrink / CELL))
+        cols = max(1, math.floor(width / shrink / CELL))
+    elif rows * cols * CELL * CELL < min_pixels:
+        grow = math.sqrt(min_pixels / (height * width))
+        rows = math.ceil(height * grow / CELL)
+        cols = math.ceil(width * grow / CELL)
+    return rows * CELL, cols * CELL
+
+
+def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
+    """Returns the size that `smart_resize` leaves alone: an engine that resizes again changes nothing.
+
+    For all but extreme images (a 28-pixel side and limits within a factor two) this is the first
+    answer of `smart_resize`.
+    """
+    for _ in range(16):
+        size = smart_resize(height, width, **limits)
+        if size == (height, width):
+            return size
+        height, width = size
+    raise ValueError(
+        f"no size in multiples of {CELL} fits {limits}; let max_pixels be at least "
+        "4 x min_pixels"
+    )
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Returns the upright RGB image: transparency on white, 16 bits scaled to 8.
+
+    The published processor clips 16-bit images to white; scaling them is our one departure.
+    """
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        value = np.asarray(image).astype(np.int64)
+        value = value >> 8 if value.max() > 255 else value
+        return Image.fromarray(value.clip(0, 255).astype(np.uint8)).convert("RGB")
+    if "A" in image.getbands() or image.info.get("transparency") is not None:
+        image = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(paper, image)
+    return image.convert("RGB")
+
+
+def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
+    """Returns the resized image as uint8 [height, width, 3], sides multiples of 28.
+
+    Raises:
+      ValueError: if the file is corrupt or truncated, or the aspect ratio is over 200.
+    """
+    height, width = image.height, image.width
+    smart_resize(height, width, min_pixels=min_pixels, max_pixels=max_pixels)
+    try:
+        image = _to_rgb(image)
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ...
+        raise ValueError(
+            f"an image of {width} x {height} pixels cannot be decoded ({error}); "
+            "replace the file"
+        ) from error
+    height, width = _stable_size(
+        image.height, image.width, min_pixels=min_pixels, max_pixels=max_pixels
+    )
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+    return np.array(image)
+
+
+def grid(image: np.ndarray) -> tuple[int, int]:
+    """Returns the (rows, columns) of merged cells of a resized image."""
+    height, width = image.shape[:2]
+    if height % CELL or width % CELL or image.shape[2:] != (3,):
+        raise ValueError(f"{image.shape} is no resized image; call images.load first")
+    return height // CELL, width // CELL
+
+
+def patches(image: np.ndarray) -> np.ndarray:
+    """Returns uint8 [num_patches, 588], merge-block-major: four patches in a row make a token.
+
+    The published processor's `pixel_values` are these, normalised, each channel's patch twice.
+    """
+    rows, cols = grid(image)
+    blocks = image.reshape(rows, 2, PATCH, cols, 2, PATCH, 3)
+    return blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, WIDTH)
+
+
+def num_windows(image: np.ndarray) -> int:
+    """Returns how many attention windows of 4 x 4 cells cover the image."""
+    rows, cols = grid(image)
+    return -(-rows // WINDOW) * -(-cols // WINDOW)
+
+
+def cells(image: np.ndarray) -> np.ndarray:
+    """Returns, for each merged cell in row-major order, its index w * 16 + c in `layout`."""
+    rows, cols = grid(image)
+    row, col = np.divmod(np.arange(rows * cols), cols)
+    window = row // WINDOW * -(-cols // WINDOW) + col // WINDOW
+    cell = row % WINDOW * WINDOW + col % WINDOW
+    return (window * CELLS + cell).astype(np.int32)
+
+
+def _windows(image: np.ndarray) -> np.ndarray:
+    """Returns uint8 [windows, 64, 588]: the image, padded with zeros, cut to windows."""
+    rows, cols = (-(-side // WINDOW) for side in grid(image))
+    side = WINDOW * CELL
+    canvas = np.zeros((rows * side, cols * side, 3), np.uint8)
+    canvas[: image.shape[0], : image.shape[1]] = image
+    split = canvas.reshape(rows, WINDOW, 2, PATCH, cols, WINDOW, 2, PATCH, 3)
+    return split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7).reshape(-1, SLOTS, WIDTH)
+
+
+def _coordinates(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the patch row and column of every slot, int32 [windows, 64] each."""
+    rows, cols = (-(-side // WINDOW) for side in grid(image))
+    row = np.arange(rows * WINDOW * 2).reshape(rows, 1, WINDOW, 1, 2, 1)
+    col = np.arange(cols * WINDOW * 2).reshape(1, cols, 1, WINDOW, 1, 2)
+    shape = (rows, cols, WINDOW, WINDOW, 2, 2)
+    return tuple(np.broadcast_to(x, shape).reshape(-1, SLOTS) for x in (row, col))
+
+
+def layout(
+    images: Sequence[np.ndarray],
+    num_images: int | None = None,
+    num_windows: int | None = None,
+) -> types.Images:
+    """Returns resized images cut to windows of 64 slots, in arrays of fixed sizes.
+
+    Args:
+      images: uint8 [height, width, 3] each; none gives padding only.
+      num_images: B, by default as many as there are (at least 1).
+      num_windows: W, by default those of the largest image.
+
+    Raises:
+      ValueError: if the images do not fit the given sizes.
+    """
+    cut = [_windows(image) for image in images]
+    num_images = max(1, len(cut)) if num_images is None else num_images
+    most = max([1, *map(len, cut)])
+    num_windows = most if num_windows is None else num_windows
+    if len(cut) > num_images or most > num_windows:
+        raise ValueError(
+            f"{len(cut)} images of up to {most} windows do not fit in "
+            f"{num_images} images of {num_windows} windows"
+        )
+    shape = (num_images, num_windows, SLOTS)
+    patch_BWSE = np.zeros((*shape, WIDTH), np.uint8)
+    row_BWS, col_BWS = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    valid_BWS = np.zeros(shape, bool)
+    for b, (image, window_WSE) in enumerate(zip(images, cut, strict=True)):
+        row, col = _coordinates(image)
+        rows, cols = grid(image)
+        valid = (row < 2 * rows) & (col < 2 * cols)
+        patch_BWSE[b, : len(row)] = window_WSE
+        row_BWS[b, : len(row)], col_BWS[b, : len(row)] = row * valid, col * valid
+        valid_BWS[b, : len(row)] = valid
+    return types.Images(
+        patch_BWSE=patch_BWSE, row_BWS=row_BWS, col_BWS=col_BWS, valid_BWS=valid_BWS
+    )

@@ -1,0 +1,179 @@
+"""From an item to the prompt that every engine and the trainer see."""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vade_jax import types
+from vade_jax.data import images, sources, tokens
+from vade_jax.rewards import verify
+
+RejectedItem = sources.RejectedItem
+
+
+def positions(
+    token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: int
+) -> np.ndarray:
+    """Returns M-RoPE positions, int32 [P, 3]: (time, row, column) of each token.
+
+    Text counts on along all three axes. The cells of an image share one time and add their row and
+    column; the text behind it goes on max(rows, columns) later.
+
+    Args:
+      token_P: ids, image pads expanded to one per merged cell.
+      grids: (rows, columns) of merged cells of each image, in order.
+      image_pad: the id of an image pad.
+    """
+    position_PX = np.empty((len(token_P), 3), np.int32)
+    pads = np.flatnonzero(np.asarray(token_P) == image_pad)
+    done = start = used = 0
+    for rows, cols in grids:
+        first = pads[used]
+        position_PX[done:first] = (start + np.arange(first - done))[:, None]
+        start, done, used = (
+            start + first - done,
+            first + rows * cols,
+            used + rows * cols,
+        )
+        row, col = np.divmod(np.arange(rows * cols), cols)
+        position_PX[first:done] = start + np.stack([0 * row, row, col], -1)
+        start += max(rows, cols)
+    if used != len(pads):
+        raise ValueError(f"{len(pads)} image pads do not match the grids {list(grids)}")
+    position_PX[done:] = (start + np.arange(len(token_P) - done))[:, None]
+    return position_PX
+
+
+class PromptBuilder:
+    """Turns items into prompts; what cannot become one is a `RejectedItem` with a reason.
+
+    Args:
+      tokenizer: of the checkpoint.
+      instruction: put behind the question in the user's turn; may be empty.
+      min_pixels, max_pixels: area limits of a resized image; at least two merged cells.
+      max_length: the longest prompt in tokens, image tokens included.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokens.Tokenizer,
+        *,
+        instruction: str,
+        min_pixels: int,
+        max_pixels: int,
+        max_length: int,
+    ):
+        least = 2 * images.CELL**2  # of one cell, batching could not tell from text
+        if not least <= min_pixels <= max_pixels:
+            raise ValueError(
+                f"min_pixels={min_pixels} must be in {least} .. max_pixels={max_pixels}"
+            )
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self._limits = {"min_pixels": min_pixels, "max_pixels": max_pixels}
+        self._instruction = tokenizer.clean(instruction).strip()
+
+    def __call__(self, item: types.Item) -> types.Prompt:
+        """Returns the prompt of `item`, or raises `RejectedItem`."""
+        text = self.tokenizer.render([self._message(item)])
+        pictures = tuple(self._load(item, image) for image in item.images)
+        grids = [images.grid(picture) for picture in pictures]
+        token_P = self._tokenize(item, text, grids)
+        return types.Prompt(
+            uid=item.uid,
+            text=text,
+            token_P=token_P,
+            position_PX=positions(token_P, grids, self.tokenizer.image_pad),
+            images=pictures,
+        )
+
+    def _message(self, item: types.Item) -> dict[str, Any]:
+        """Returns the user's turn: images at their marks or first, text in between."""
+        parts = [self.tokenizer.clean(part) for part in item.question.split("<image>")]
+        if not "".join(parts).strip():
+            raise RejectedItem(item.uid, "empty_question", "the question has no text")
+        if len(parts) == 1:
+            parts = [""] * len(item.images) + parts
+        if len(parts) - 1 != len(item.images):
+            detail = f"{len(parts) - 1} <image> marks, {len(item.images)} images"
+            raise RejectedItem(item.uid, "image_count", detail)
+        parts[0], parts[-1] = parts[0].lstrip(), parts[-1].rstrip()
+        if self._instruction:
+            parts[-1] = f"{parts[-1]}\n{self._instruction}"
+        content = [{"type": "text", "text": parts[0]}]
+        for part in parts[1:]:
+            content += [{"type": "image"}, {"type": "text", "text": part}]
+        content = [c for c in content if c.get("text", "image")]
+        return {"role": "user", "content": content}
+
+    def _load(self, item: types.Item, image: Any) -> np.ndarray:
+        try:
+            return images.load(image, **self._limits)
+        except ValueError as error:
+            raise RejectedItem(item.uid, "bad_image", str(error)) from error
+
+    def _tokenize(
+        self, item: types.Item, text: str, grids: Sequence[tuple[int, int]]
+    ) -> np.ndarray:
+        """Returns ids with each image pad repeated once per merged cell of its image."""
+        short = np.asarray(self.tokenizer.encode(text), np.int32)
+        is_pad = short == self.tokenizer.image_pad
+        if is_pad.sum() != len(grids):
+            raise ValueError(
+                f"the chat template made {is_pad.sum()} image pads of {len(grids)} images; "
+                "it is not a Qwen2-VL template"
+            )
+        repeat = np.ones(len(short), np.int64)
+        repeat[is_pad] = [rows * cols for rows, cols in grids]
+        if (length := int(repeat.sum())) > self.max_length:
+            detail = f"{length} tokens, the limit is max_length={self.max_length}"
+            raise RejectedItem(item.uid, "too_long", detail)
+        return np.repeat(short, repeat)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What an audit found.
+
+    Attributes:
+      num_items: rows looked at.
+      counts: rejects by reason.
+      rejects: one {"index", "uid", "reason", "detail"} for each.
+    """
+
+    num_items: int
+    counts: dict[str, int]
+    rejects: list[dict[str, Any]]
+
+
+def audit(source: sources.Source, builder: PromptBuilder) -> tuple[np.ndarray, Report]:
+    """Returns the rows that can be trained on, int32 [kept], and a report of all others.
+
+    A row is kept if it can be read, its prompt can be built and its own answer verifies.
+    """
+    kept, rejects = [], []
+    for index in range(len(source)):
+        try:
+            item = source[index]
+            builder(item)
+            _check_answer(item)
+            kept.append(index)
+        except RejectedItem as error:
+            row = {"uid": error.uid, "reason": error.reason, "detail": error.detail}
+            rejects.append({"index": index, **row})
+    counts = dict(collections.Counter(reject["reason"] for reject in rejects))
+    return np.asarray(kept, np.int32), Report(len(source), counts, rejects)
+
+
+def _check_answer(item: types.Item) -> None:
+    """Rejects an item whose own answer would not be accepted: no policy could solve it."""
+    try:
+        verdict = verify.verify(f"\\boxed{{{item.answer}}}", item.answer, item.kind)
+    except ValueError as error:
+        raise RejectedItem(item.uid, "bad_answer", str(error)) from error
+    if not verdict.correct:
+        detail = f"{item.answer!r} is no {item.kind} answer ({verdict.reason})"
+        raise RejectedItem(item.uid, "bad_answer", detail)

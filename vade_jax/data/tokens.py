@@ -1,0 +1,262 @@
+"""The checkpoint's tokenizer and chat template, and a tiny one of the same form."""
+
+import functools
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+import tokenizers
+
+# The published order. Those of the second row are in the vocabulary without being "special".
+SPECIAL = (
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"),
+    *("<|object_ref_end|>", "<|box_start|>", "<|box_end|>", "<|quad_start|>"),
+    *("<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>"),
+    *("<|image_pad|>", "<|video_pad|>"),
+)
+PLAIN = (
+    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>"),
+    *("<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
+)
+VISION = SPECIAL[9:14]
+SPARE_ROWS = 10  # rows of the embedding behind the last token, as published files have
+
+
+class Tokenizer:
+    """Text to ids and back, with the chat template of a checkpoint.
+
+    Attributes:
+      pad, im_end, vision_start, vision_end, image_pad, video_pad: ids of those tokens.
+      stop_ids: ids that end an answer (the end of the turn, the end of the text).
+      banned_ids: ids that must never be sampled: every vision token. A sampled image pad would ask
+        for image features that do not exist. Rows of the embedding behind the last token are not
+        among them: vLLM's softmax runs over all rows, so ours does.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, template: str):
+        self._tokenizer = tokenizer
+        self._template = _environment().from_string(template)
+        added = tokenizer.get_added_tokens_decoder().values()
+        names = sorted((token.content for token in added), key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, names)) or r"(?!)")
+        self.pad, self.im_end = self._id("<|endoftext|>"), self._id("<|im_end|>")
+        self.banned_ids = tuple(map(self._id, VISION))
+        self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = (
+            self.banned_ids
+        )
+        self.stop_ids = (self.im_end, self.pad)
+
+    def _id(self, token: str) -> int:
+        index = self._tokenizer.token_to_id(token)
+        if index is None:
+            raise ValueError(
+                f"the tokenizer has no {token}; it is not a Qwen2-VL tokenizer"
+            )
+        return index
+
+    def __len__(self) -> int:
+        """Ids that have a token; the embedding may have more rows."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def load(cls, directory: str | pathlib.Path) -> "Tokenizer":
+        """Reads tokenizer.json and the chat template of a checkpoint directory.
+
+        Raises:
+          ValueError: if either is missing or unreadable.
+        """
+        path = pathlib.Path(directory) / "tokenizer.json"
+        if not path.is_file():
+            raise ValueError(f"{path} does not exist; give a checkpoint directory")
+        try:
+            tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise ValueError(f"{path} is not a tokenizer: {error}") from error
+        return cls(tokenizer, _read_template(path.parent))
+
+    def clean(self, text: str) -> str:
+        """Returns `text` without control tokens, also those that a removal would create."""
+        while (cleaned := self._control.sub("", text)) != text:
+            text = cleaned
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        """Returns ids; control tokens in `text` become special ids, so `clean` what users wrote."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of `ids` without special tokens; rows without a token are left out."""
+        return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Returns the conversation as text that ends where the assistant's answer starts."""
+        return self._template.render(
+            messages=messages, add_generation_prompt=True, tools=None
+        )
+
+
+@functools.cache
+def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
+    """Returns the environment that published templates are written for."""
+
+    def fail(message: str):
+        raise jinja2.exceptions.TemplateError(message)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    environment.globals["raise_exception"] = fail
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
+    return environment
+
+
+def _read_template(directory: pathlib.Path) -> str:
+    """Returns the chat template from the three places where checkpoints keep it."""
+    if (path := directory / "chat_template.jinja").is_file():
+        return path.read_text(encoding="utf-8")
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        if (path := directory / name).is_file():
+            template = json.loads(path.read_text("utf-8")).get("chat_template")
+            if isinstance(template, list):  # several named ones
+                template = {t["name"]: t["template"] for t in template}.get("default")
+            if template:
+                return template
+    raise ValueError(
+        f"{directory} has no chat template (chat_template.jinja, chat_template.json or "
+        "tokenizer_config.json)"
+    )
+
+
+# ------------------------------------------------------------------------- a tiny checkpoint
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)  # the published one: every digit is a token of its own
+_TEMPLATE = """\
+{%- for message in messages -%}
+  {{- '<|im_start|>' + message.role + '\\n' -}}
+  {%- if message.content is string -%}
+    {{- message.content -}}
+  {%- else -%}
+    {%- for part in message.content -%}
+      {%- if part.type == 'image' or 'image' in part or 'image_url' in part -%}
+        {{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+      {%- elif 'text' in part -%}
+        {{- part.text -}}
+      {%- endif -%}
+    {%- endfor -%}
+  {%- endif -%}
+  {{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+  {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+
+
+def build(
+    directory: str | pathlib.Path,
+    texts: Sequence[str],
+    vocab_size: int,
+    *,
+    min_pixels: int = 56 * 56,
+    max_pixels: int = 112 * 112,
+) -> Tokenizer:
+    """Writes a tiny tokenizer in the published form and returns it.
+
+    Byte-level BPE over NFC text, special tokens in the published order behind the vocabulary; with
+    the chat template, preprocessor_config.json and generation_config.json of a checkpoint. The
+    template has no default system turn: short prompts matter on a CPU.
+
+    Args:
+      directory: where the files go; made if missing.
+      texts: questions and answers to learn merges from.
+      vocab_size: rows of the embedding; the tokens leave at least 10 spare, as published files do.
+      min_pixels, max_pixels: area limits written for engines that resize.
+    """
+    num_merged = vocab_size - len(SPECIAL) - len(PLAIN) - SPARE_ROWS
+    if num_merged < 256:
+        raise ValueError(
+            f"vocab_size={vocab_size} has no room for 256 bytes, {len(SPECIAL + PLAIN)} "
+            f"special tokens and {SPARE_ROWS} spare rows; use at least {vocab_size + 256 - num_merged}"
+        )
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer = _train(texts, num_merged)
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "chat_template.jinja").write_text(_TEMPLATE, encoding="utf-8")
+    ids = {name: tokenizer.token_to_id(name) for name in SPECIAL}
+    for name, content in _configs(ids, min_pixels, max_pixels).items():
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        (directory / name).write_text(text + "\n", encoding="utf-8")
+    return Tokenizer(tokenizer, _TEMPLATE)
+
+
+def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
+    """Returns a byte-level BPE of `num_merged` entries, with the special tokens behind it."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_SPLIT), "isolated")
+    to_bytes = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=False
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, to_bytes])
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=num_merged,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    roles = ["user\n", "assistant\n", "system\n"] * len(texts)
+    tokenizer.train_from_iterator([*texts, *roles], trainer)
+    added = functools.partial(tokenizers.AddedToken, normalized=False)
+    tokenizer.add_special_tokens([added(name, special=True) for name in SPECIAL])
+    tokenizer.add_tokens([added(name, special=False) for name in PLAIN])
+    return tokenizer
+
+
+def _configs(
+    ids: Mapping[str, int], min_pixels: int, max_pixels: int
+) -> dict[str, dict[str, Any]]:
+    """Returns the JSON files beside tokenizer.json, by name."""
+    end, text_end = "<|im_end|>", "<|endoftext|>"
+    return {
+        "tokenizer_config.json": {
+            "tokenizer_class": "Qwen2Tokenizer",
+            "add_prefix_space": False,
+            "bos_token": None,
+            "eos_token": end,
+            "pad_token": text_end,
+            "unk_token": None,
+            "errors": "replace",
+            "model_max_length": 32768,
+            "clean_up_tokenization_spaces": False,
+            "split_special_tokens": False,
+        },
+        "preprocessor_config.json": {
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "processor_class": "Qwen2_5_VLProcessor",
+            "min_pixels": min_pixels,
+            "max_pixels": max_pixels,
+            "patch_size": 14,
+            "temporal_patch_size": 2,
+            "merge_size": 2,
+            "image_mean": [0.48145466, 0.4578275, 0.40821073],
+            "image_std": [0.26862954, 0.26130258, 0.27577711],
+        },
+        "generation_config.json": {
+            "bos_token_id": ids[text_end],
+            "pad_token_id": ids[text_end],
+            "eos_token_id": [ids[end], ids[text_end]],
+            "do_sample": True,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "repetition_penalty": 1.0,
+        },
+    }

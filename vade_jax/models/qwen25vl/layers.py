@@ -1,0 +1,70 @@
+"""The few layers that both towers are made of."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+class RMSNorm(nnx.Module):
+    """x / rms(x) * scale: the body in float32, cast back before the scale, as HF does."""
+
+    def __init__(self, width: int, eps: float, *, param_dtype):
+        self.eps = eps
+        self.scale = nnx.Param(jnp.ones(width, param_dtype))
+
+    def __call__(self, x_D: jax.Array) -> jax.Array:
+        x = x_D.astype(jnp.float32)
+        x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
+        return x.astype(x_D.dtype) * self.scale[...].astype(x_D.dtype)
+
+
+class Linear(nnx.Module):
+    """x @ kernel + bias, cast to the compute dtype at use; kernel starts normal / sqrt(fan in)."""
+
+    def __init__(
+        self,
+        width: int,
+        out_width: int,
+        *,
+        bias: bool = True,
+        scale: float = 1.0,
+        rngs: nnx.Rngs,
+        dtype,
+        param_dtype,
+    ):
+        self.dtype = dtype
+        kernel = jax.random.normal(rngs.params(), (width, out_width), param_dtype)
+        self.kernel = nnx.Param(kernel * (scale * width**-0.5))
+        self.bias = nnx.Param(jnp.zeros(out_width, param_dtype)) if bias else None
+
+    def __call__(self, x_D: jax.Array) -> jax.Array:
+        out = x_D @ self.kernel[...].astype(self.dtype)
+        return out if self.bias is None else out + self.bias[...].astype(self.dtype)
+
+
+class GatedMLP(nnx.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(
+        self,
+        width: int,
+        mlp_width: int,
+        *,
+        bias: bool,
+        scale: float,
+        rngs: nnx.Rngs,
+        dtype,
+        param_dtype,
+    ):
+        shared = {
+            "bias": bias,
+            "rngs": rngs,
+            "dtype": dtype,
+            "param_dtype": param_dtype,
+        }
+        self.gate = Linear(width, mlp_width, **shared)
+        self.up = Linear(width, mlp_width, **shared)
+        self.down = Linear(mlp_width, width, scale=scale, **shared)
+
+    def __call__(self, x_D: jax.Array) -> jax.Array:
+        return self.down(jax.nn.silu(self.gate(x_D)) * self.up(x_D))

@@ -1,0 +1,206 @@
+"""The decoder: one layer, written once, run over prompts, over answers beside them, and in decoding.
+
+A layer takes `attend`, what its queries may see; the three ways to run it differ only there.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vade_jax.models.qwen25vl import attention, config, layers, rope
+from vade_jax.types import Array
+
+# q_NUHK, k_NUJK, v_NUJK -> out_NUHK
+Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+class Keys(NamedTuple):
+    """Keys and values of one layer, `[..., J, K]`."""
+
+    key: jax.Array
+    value: jax.Array
+
+
+class Attention(nnx.Module):
+    """Projections of grouped-query attention; q, k, v have biases, the output has none."""
+
+    def __init__(
+        self,
+        shape: config.TextConfig,
+        *,
+        scale: float,
+        rngs: nnx.Rngs,
+        dtype,
+        param_dtype,
+    ):
+        shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
+        self.head_width = shape.head_width
+        kv_width = shape.num_kv_heads * shape.head_width
+        self.query = layers.Linear(shape.width, shape.width, **shared)
+        self.key = layers.Linear(shape.width, kv_width, **shared)
+        self.value = layers.Linear(shape.width, kv_width, **shared)
+        self.output = layers.Linear(
+            shape.width, shape.width, bias=False, scale=scale, **shared
+        )
+
+    def __call__(
+        self, x_NUD: jax.Array, rotation: rope.Rotation, attend: Attend
+    ) -> tuple[jax.Array, Keys]:
+        heads = (*x_NUD.shape[:2], -1, self.head_width)
+        q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
+        q, k = rope.rotate(q, rotation), rope.rotate(k, rotation)
+        return self.output(attend(q, k, v).reshape(x_NUD.shape)), Keys(k, v)
+
+
+class Layer(nnx.Module):
+    """One pre-norm layer."""
+
+    def __init__(self, shape: config.TextConfig, *, rngs: nnx.Rngs, dtype, param_dtype):
+        shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
+        scale = (2 * shape.num_layers) ** -0.5  # the residual stream keeps its size
+        self.norm1 = layers.RMSNorm(
+            shape.width, shape.norm_eps, param_dtype=param_dtype
+        )
+        self.norm2 = layers.RMSNorm(
+            shape.width, shape.norm_eps, param_dtype=param_dtype
+        )
+        self.attention = Attention(shape, scale=scale, **shared)
+        self.mlp = layers.GatedMLP(
+            shape.width, shape.mlp_width, bias=False, scale=scale, **shared
+        )
+
+    def __call__(
+        self, x_NUD: jax.Array, rotation: rope.Rotation, attend: Attend
+    ) -> tuple[jax.Array, Keys]:
+        out, keys = self.attention(self.norm1(x_NUD), rotation, attend)
+        x_NUD = x_NUD + out
+        return x_NUD + self.mlp(self.norm2(x_NUD)), keys
+
+
+class Decoder(nnx.Module):
+    """Layers, stacked along L, and the final norm."""
+
+    def __init__(
+        self,
+        shape: config.TextConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype,
+        param_dtype,
+        constrain: Callable[[jax.Array], jax.Array],
+    ):
+        shared = {"dtype": dtype, "param_dtype": param_dtype}
+        self.shape, self.constrain = shape, constrain
+        self.layers = nnx.vmap(lambda rngs: Layer(shape, rngs=rngs, **shared))(
+            rngs.split(shape.num_layers)
+        )
+        self.norm = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=param_dtype)
+
+    def prompt(
+        self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
+    ) -> tuple[jax.Array, Keys]:
+        """Returns final-normed hidden states and every layer's keys, `[L, M, P, J, K]`."""
+        rotation = self._rotation(position_MPX)
+
+        def step(x_MPD, layer):
+            return self._prompt_layer(layer, x_MPD, rotation, length_M)
+
+        x_MPD, keys_L = self._scan(step, x_MPD, self.layers, remat)
+        return self.norm(x_MPD), keys_L
+
+    def hidden(
+        self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
+    ) -> jax.Array:
+        """Returns final-normed hidden states alone: no keys are kept."""
+        rotation = self._rotation(position_MPX)
+
+        def step(x_MPD, layer):
+            return self._prompt_layer(layer, x_MPD, rotation, length_M)[0], None
+
+        return self.norm(self._scan(step, x_MPD, self.layers, remat)[0])
+
+    def grouped(
+        self,
+        x_MPD: jax.Array,
+        position_MPX: Array,
+        length_M: Array,
+        y_NUD: jax.Array,
+        position_NUX: Array,
+        group_R: Array | None,
+        *,
+        remat: bool,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns final-normed states of both streams; each layer runs a prompt once."""
+        rotation_x, rotation_y = (
+            self._rotation(position_MPX),
+            self._rotation(position_NUX),
+        )
+        group_size = len(y_NUD) // len(x_MPD if group_R is None else group_R)
+
+        def step(streams, layer):
+            x_MPD, y_NUD = streams
+            x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
+            shared = attention.shared_part(*keys, length_M, group_R)
+            attend = lambda q, k, v: attention.grouped(q, [shared], k, v, group_size)
+            y_NUD, _ = layer(y_NUD, rotation_y, attend)
+            return (x_MPD, self.constrain(y_NUD)), None
+
+        (x_MPD, y_NUD), _ = self._scan(step, (x_MPD, y_NUD), self.layers, remat)
+        return self.norm(x_MPD), self.norm(y_NUD)
+
+    def decode(
+        self,
+        y_ND: jax.Array,
+        position_NX: Array,
+        cache: attention.Cache,
+        own: attention.OwnCache,
+        step: Array,
+        group_R: Array | None,
+    ) -> tuple[jax.Array, attention.OwnCache]:
+        """Returns the states of one new token an answer, and `own` with its keys in place."""
+        rows = cache.key_LMPJK.shape[1] if group_R is None else len(group_R)
+        group_size = len(y_ND) // rows
+        rotation = self._rotation(position_NX[:, None])
+        past_S = jnp.arange(own.key_LNTJK.shape[2]) < step
+
+        def run(y_NUD, layer_and_keys):
+            layer, key, value, own_key, own_value = layer_and_keys
+            shared = attention.shared_part(key, value, cache.length_M, group_R)
+            past = attention.Part(
+                attention.split_keys(own_key, group_size),
+                attention.split_keys(own_value, group_size),
+                past_S,
+            )
+            attend = lambda q, k, v: attention.grouped(
+                q, [shared, past], k, v, group_size
+            )
+            return layer(y_NUD, rotation, attend)
+
+        caches = (cache.key_LMPJK, cache.value_LMPJK, own.key_LNTJK, own.value_LNTJK)
+        y_NUD, new = jax.lax.scan(run, y_ND[:, None], (self.layers, *caches))
+        own = attention.OwnCache(
+            key_LNTJK=_write(own.key_LNTJK, new.key, step),
+            value_LNTJK=_write(own.value_LNTJK, new.value, step),
+        )
+        return self.norm(y_NUD[:, 0]), own
+
+    def _prompt_layer(self, layer, x_MPD, rotation, length_M):
+        attend = lambda q, k, v: attention.causal(q, k, v, length_M)
+        x_MPD, keys = layer(x_MPD, rotation, attend)
+        return self.constrain(x_MPD), keys
+
+    def _rotation(self, position_X: Array) -> rope.Rotation:
+        return rope.text(position_X, self.shape.mrope_section, self.shape.rope_theta)
+
+    def _scan(self, step, carry, xs, remat: bool):
+        return jax.lax.scan(jax.checkpoint(step) if remat else step, carry, xs)
+
+
+def _write(old_LNTJK: jax.Array, new_LNUJK: jax.Array, step: Array) -> jax.Array:
+    start = (0, 0, step, 0, 0)
+    return jax.lax.dynamic_update_slice(
+        old_LNTJK, new_LNUJK.astype(old_LNTJK.dtype), start
+    )

@@ -1,0 +1,151 @@
+"""The vision tower: windowed attention as a reshape, full attention in a few blocks.
+
+Qwen2.5-VL technical report (arXiv:2502.13923), section 2.1. Images come as `types.Images`: every
+window has 64 slots, so window attention is `[B * W, 64]` rows, and no cell is ever reordered.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from vade_jax import types
+from vade_jax.models.qwen25vl import attention, config, layers, rope
+
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+_PIXELS = 196  # of one channel of a patch
+_NORM_EPS = 1e-6  # fixed in every published checkpoint
+
+
+def normalize(patch_E: types.Array) -> jax.Array:
+    """Returns uint8 patches `[..., 588]` as the processor's float32, bit for bit.
+
+    The processor rounds float64(x) / 255 to float32, then computes (x - mean) / std; a table of
+    256 x 3 values is exact on every backend, whatever it does with a division.
+    """
+    levels = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
+    table = (levels - np.float32(MEAN)) / np.float32(STD)  # [256, 3]
+    channel_E = np.arange(3 * _PIXELS) // _PIXELS
+    index_E = jnp.asarray(patch_E, jnp.int32) * 3 + channel_E
+    return jnp.take(jnp.asarray(table.reshape(-1)), index_E, mode="clip")
+
+
+class PatchEmbed(nnx.Module):
+    """The 2 x 14 x 14 convolution as a matmul; both frames of an image are the same."""
+
+    def __init__(self, width: int, *, rngs: nnx.Rngs, dtype, param_dtype):
+        self.dtype = dtype
+        shape = (2, 3 * _PIXELS, width)
+        std = (2 * 3 * _PIXELS) ** -0.5
+        kernel = jax.random.normal(rngs.params(), shape, param_dtype) * std
+        self.kernel = nnx.Param(kernel)
+
+    def __call__(self, patch_E: types.Array) -> jax.Array:
+        kernel_ED = jnp.sum(self.kernel[...], 0).astype(self.dtype)
+        return normalize(patch_E).astype(self.dtype) @ kernel_ED
+
+
+class Block(nnx.Module):
+    """One pre-norm block; `full` decides between the window and the whole image."""
+
+    def __init__(
+        self, shape: config.VisionConfig, *, rngs: nnx.Rngs, dtype, param_dtype
+    ):
+        types_ = {"dtype": dtype, "param_dtype": param_dtype}
+        width, scale = shape.width, (2 * shape.depth) ** -0.5
+        self.num_heads = shape.num_heads
+        self.norm1 = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
+        self.norm2 = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
+        self.qkv = layers.Linear(width, 3 * width, rngs=rngs, **types_)
+        self.proj = layers.Linear(width, width, scale=scale, rngs=rngs, **types_)
+        self.mlp = layers.GatedMLP(
+            width, shape.mlp_width, bias=True, scale=scale, rngs=rngs, **types_
+        )
+
+    def __call__(
+        self,
+        x_BWSD: jax.Array,
+        rotation: rope.Rotation,
+        valid_BWS: jax.Array,
+        full: jax.Array,
+    ) -> jax.Array:
+        qkv = self.qkv(self.norm1(x_BWSD))
+        qkv = qkv.reshape(*x_BWSD.shape[:3], 3, self.num_heads, -1)
+        q, k, v = (qkv[..., i, :, :] for i in range(3))
+        q, k = rope.rotate(q, rotation), rope.rotate(k, rotation)
+        out = jax.lax.cond(full, _whole, _windowed, q, k, v, valid_BWS)
+        x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
+        return x_BWSD + self.mlp(self.norm2(x_BWSD))
+
+
+class Merger(nnx.Module):
+    """Makes one text-width feature of the 4 patches of a cell."""
+
+    def __init__(
+        self, width: int, out_width: int, *, rngs: nnx.Rngs, dtype, param_dtype
+    ):
+        types_ = {"dtype": dtype, "param_dtype": param_dtype}
+        self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
+        self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **types_)
+        # Starts at the embeddings' scale, or images would drown the text.
+        scale = 0.02 * (4 * width) ** 0.5
+        self.down = layers.Linear(
+            4 * width, out_width, scale=scale, rngs=rngs, **types_
+        )
+
+    def __call__(self, x_BWSD: jax.Array) -> jax.Array:
+        x = self.norm(x_BWSD).reshape(*x_BWSD.shape[:2], 16, -1)
+        return self.down(jax.nn.gelu(self.up(x), approximate=False))
+
+
+class Vision(nnx.Module):
+    """Patches to merged cells."""
+
+    def __init__(
+        self,
+        shape: config.VisionConfig,
+        out_width: int,
+        *,
+        rngs: nnx.Rngs,
+        dtype,
+        param_dtype,
+        constrain: Callable[[jax.Array], jax.Array],
+    ):
+        types_ = {"dtype": dtype, "param_dtype": param_dtype}
+        self.shape, self.constrain = shape, constrain
+        self.patch = PatchEmbed(shape.width, rngs=rngs, **types_)
+        self.blocks = nnx.vmap(lambda rngs: Block(shape, rngs=rngs, **types_))(
+            rngs.split(shape.depth)
+        )
+        self.merger = Merger(shape.width, out_width, rngs=rngs, **types_)
+
+    def __call__(self, images: types.Images, *, remat: bool) -> jax.Array:
+        """Returns the feature of every cell, `[B, W, 16, D]`; finite where invalid."""
+        rotation = rope.vision(images.row_BWS, images.col_BWS, self.shape.head_width)
+        full_L = np.isin(np.arange(self.shape.depth), self.shape.full_blocks)
+
+        def step(x_BWSD, layer):
+            block, full = layer
+            x_BWSD = block(x_BWSD, rotation, images.valid_BWS, full)
+            return self.constrain(x_BWSD), None
+
+        step = jax.checkpoint(step) if remat else step
+        x_BWSD = self.constrain(self.patch(images.patch_BWSE))
+        x_BWSD, _ = jax.lax.scan(step, x_BWSD, (self.blocks, full_L))
+        return self.merger(x_BWSD)
+
+
+def _windowed(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
+    flat = [x.reshape(-1, *x.shape[2:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
+    return attention.unmasked(*flat).reshape(q_BWSHK.shape)
+
+
+def _whole(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
+    flat = [
+        x.reshape(len(x), -1, *x.shape[3:])
+        for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
+    ]
+    return attention.unmasked(*flat).reshape(q_BWSHK.shape)

@@ -1,0 +1,99 @@
+r"""The last \boxed{} of an answer, and the plain text and number inside it.
+
+Every function is linear in the length of its input, or bounded by `MAX_LENGTH`.
+"""
+
+import decimal
+import re
+
+MAX_LENGTH = 200  # characters inside a box; a longer one is no answer
+
+_BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
+# Full-width forms, typographic minus signs and spaces; not NFKC, which reads 5² as 52.
+_ASCII = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_ASCII |= dict.fromkeys(map(ord, "−–‒﹣"), "-")
+_ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
+_WRAPPED = re.compile(
+    r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed)"
+    r"\s?\{([^{}]*)\}"
+)
+_NOISE = re.compile(
+    r"\\[,;:! ()\[\]]|\\(?:left|right|displaystyle|quad|approx|degree)(?![a-zA-Z])"
+    r"|\^\s?\{?\s?\\circ\s?\}?|°|\$|≈"
+)
+_NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
+_UNIT = (
+    r"(?:square |sq\.? |cubic )?(?:[mcdk]?m|inch(?:es)?|in|ft|feet|foot|yards?|yd|miles?|mi|"
+    r"(?:centi|milli|kilo)?met(?:er|re)s?|[mk]?g|(?:kilo)?grams?|lbs?|pounds?|oz|ounces?|"
+    r"s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|weeks?|months?|years?|"
+    r"deg|degrees?|units?|dollars?|euros?|cents?|percent|points?|objects?|items?|people)"
+    r"\.?(?:\s?(?:\^\s?\{?[23]\}?|²|³))?"
+)
+_QUANTITY = re.compile(
+    rf"(?P<top>{_NUMBER})(?:\s?/\s?(?P<bottom>[0-9]+))?\s?"
+    rf"(?P<percent>%)?\s?(?:{_UNIT})?",
+    re.IGNORECASE,
+)
+
+
+def boxes(text: str) -> list[tuple[int, int, str]]:
+    r"""Returns (start, end, content) of every \boxed{} with balanced braces, by start."""
+    found, opened = [], []
+    for match in _BRACE.finditer(text):
+        token = match.group()
+        if token in ("\\{", "\\}"):
+            continue
+        if token.endswith("{"):
+            opened.append(match)
+        elif opened and (opening := opened.pop()).group() != "{":
+            content = text[opening.end() : match.start()]
+            found.append((opening.start(), match.end(), content))
+    return sorted(found)
+
+
+def extract_boxed(text: str) -> str | None:
+    r"""Returns the content of the last balanced \boxed{}, the inner one of nested ones, or None."""
+    found = boxes(text)
+    return found[-1][2].strip() if found else None
+
+
+def plain(text: str) -> str:
+    """Returns `text` without LaTeX wrapping, full-width forms, outer spaces and trailing dots."""
+    text = text.translate(_ASCII)
+    for _ in range(4):  # nested wrappers
+        text = _WRAPPED.sub(r"\1", text)
+    text = _NOISE.sub(" ", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))
+    return " ".join(text.split()).rstrip(" .。")
+
+
+def words(text: str) -> str:
+    """Returns `text` in lower case without punctuation and articles; signs of numbers stay."""
+    text = re.sub(r"[^\w\s.-]|[.-](?![0-9])|_", " ", plain(text).casefold())
+    kept = [word for word in text.split() if word not in ("a", "an", "the")]
+    return " ".join(kept or text.split())
+
+
+def number(text: str) -> tuple[decimal.Decimal, bool] | None:
+    r"""Returns (value, whether a percent sign follows), or None if `text` is not one number.
+
+    Understands thousands commas, a/b and \frac{a}{b}, "x = 5", currency signs and a unit behind.
+    """
+    text = re.sub(r"\\[dt]?frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}", r"\1/\2", text)
+    text = plain(text).strip("{} ").lstrip("€£¥~ ")
+    if text.count("=") == 1:
+        text = text.split("=")[1].strip()
+    text = re.sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text)
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    value = decimal.Decimal(match["top"])
+    if match["bottom"] is not None:
+        bottom = decimal.Decimal(match["bottom"])
+        value = value / bottom if bottom else decimal.Decimal("NaN")
+    return None if value.is_nan() else (value, match["percent"] is not None)
+
+
+def num_decimals(text: str) -> int:
+    """Returns how many digits follow the decimal point of the first number in `text`."""
+    match = re.search(r"\.([0-9]+)", plain(text))
+    return len(match[1]) if match else 0

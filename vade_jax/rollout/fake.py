@@ -1,0 +1,50 @@
+"""An engine with known pass rates, for tests of the loop."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+
+from vade_jax.rollout.engine import Sampling
+from vade_jax.types import Params, Prompt, Rollouts
+
+RIGHT = 1  # the token of a right answer; a wrong one is 0
+
+
+class FakeEngine:
+    """Answers each prompt rightly with its own probability, one token and an end."""
+
+    def __init__(self, pass_rate: Mapping[str, float], version: int = 0):
+        self.pass_rate = dict(pass_rate)
+        self.version = version
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        num_rollouts_M: np.ndarray,
+        key: jax.Array,
+        params_version: int,
+        sampling: Sampling | None = None,
+    ) -> Rollouts:
+        """See `Engine.generate`."""
+        assert params_version == self.version
+        rate_M = np.array([self.pass_rate[prompt.uid] for prompt in prompts])
+        group_N = np.repeat(np.arange(len(prompts), dtype=np.int32), num_rollouts_M)
+        uniform_N = np.asarray(jax.random.uniform(key, group_N.shape))
+        right_N = (uniform_N < rate_M[group_N]).astype(np.int32)
+        return Rollouts(
+            token_NT=np.stack([right_N, np.full_like(right_N, 2)], 1),
+            length_N=np.full(group_N.shape, 2, np.int32),
+            logp_NT=np.full((len(group_N), 2), -0.5, np.float32),
+            group_N=group_N,
+            finished_N=np.ones(group_N.shape, bool),
+            valid_N=np.ones(group_N.shape, bool),
+            params_version=np.int32(params_version),
+        )
+
+    def sync(self, params: Params, version: int) -> None:
+        """See `Engine.sync`."""
+        self.version = version
+
+    def close(self) -> None:
+        """See `Engine.close`."""

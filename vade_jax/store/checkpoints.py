@@ -1,0 +1,273 @@
+"""Checkpoints: policy, optimizer, selector, progress and config in one orbax composite.
+
+    checkpoints/42/policy      the parameters, a nested dict
+                   optimizer   opt_state and step, nested by path
+                   selector    the selector's arrays, nested by path
+                   progress    JSON: step, seed, rollouts_total, ...
+                   config      JSON: the config the run was started with
+
+Trees are stored as nested dicts of arrays under the path of each leaf, so nothing is pickled and an
+optax namedtuple or a selector's dataclass needs no code of its own here. A step is written to a
+temporary directory and renamed when it is complete; what was cut short is never listed.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+from vade_jax import types
+
+ARRAY_ITEMS = ("policy", "optimizer", "selector")
+JSON_ITEMS = ("progress", "config")
+NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
+
+
+class Checkpointer:
+    """Saves and restores the steps of one directory; reading makes no directory."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, keep: int = 2, every: int = 1
+    ):
+        if keep < 1 or every < 1:
+            raise ValueError(
+                f"keep={keep} and every={every}: both count steps, from 1 up"
+            )
+        self.directory = os.path.abspath(directory)
+        self._keep, self._every = keep, every
+        self._opened: ocp.CheckpointManager | None = None
+
+    def save(
+        self,
+        step: int,
+        state: types.TrainState,
+        selector_state: Any,
+        progress: Mapping[str, Any],
+        config: Mapping[str, Any],
+        *,
+        force: bool = False,
+    ) -> bool:
+        """Saves every `every`-th step, or any with `force`; returns whether it did.
+
+        Returns once the arrays are copied, so the caller may donate them; files are written behind
+        it (see `wait`). A step that is already there is not written again.
+        """
+        if not force and step % self._every:
+            return False
+        manager = self._manager()
+        manager.wait_until_finished()
+        if step in manager.all_steps():
+            return False
+        trees = _trees(state, selector_state)
+        args = {
+            name: ocp.args.StandardSave(_nest(named or NO_ARRAYS))
+            for name, named in trees.items()
+        }
+        args["progress"] = ocp.args.JsonSave(_plain(progress))
+        args["config"] = ocp.args.JsonSave(_plain(config))
+        return manager.save(step, args=ocp.args.Composite(**args), force=True)
+
+    def wait(self) -> None:
+        """Blocks until the last `save` is complete on disk; raises what went wrong."""
+        if self._opened is not None:
+            self._opened.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits, then frees orbax's threads."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def latest_step(self) -> int | None:
+        """Returns the newest complete step, None in a new or missing directory."""
+        if self._opened is None and not os.path.exists(self.directory):
+            return None
+        return self._manager().latest_step()
+
+    def restore(
+        self, step: int, abstract_state: types.TrainState, abstract_selector: Any
+    ) -> tuple[types.TrainState, Any, dict[str, Any]]:
+        """Returns (state, selector_state, progress) of `step`, bit for bit.
+
+        The leaves of the two examples are `jax.ShapeDtypeStruct` or arrays. One that has a sharding
+        comes back with it; a NumPy array comes back as NumPy; anything else, such as a fresh
+        selector state, comes back uncommitted, free to meet arrays on any mesh.
+        """
+        examples = {"policy": abstract_state.params}
+        examples["optimizer"] = _optimizer(abstract_state)
+        examples["selector"] = abstract_selector
+        wanted = {name: _named(tree) for name, tree in examples.items()}
+        stored = self._read(step, self._metadata)
+        _check_structure(stored, wanted, self._path(step))
+        args = {
+            name: ocp.args.StandardRestore(_nest(jax.tree.map(_target, named)))
+            for name, named in wanted.items()
+            if named
+        }
+        found = self._read(step, lambda step: self._items(step, args))
+        trees = {name: _like(tree, found.get(name)) for name, tree in examples.items()}
+        state = types.TrainState(params=trees["policy"], **trees["optimizer"])
+        progress = self._read(step, lambda step: self._json(step, "progress"))
+        return state, trees["selector"], progress
+
+    def config(self, step: int | None = None) -> dict[str, Any]:
+        """Returns the config that `step` (default: the latest) was saved with."""
+        step = self.latest_step() if step is None else step
+        if step is None:
+            raise FileNotFoundError(f"no complete checkpoint in {self.directory}")
+        return self._read(step, lambda step: self._json(step, "config"))
+
+    def _manager(self) -> ocp.CheckpointManager:
+        if self._opened is None:
+            _check_directory(self.directory)
+            handlers = {name: ocp.StandardCheckpointHandler() for name in ARRAY_ITEMS}
+            handlers |= {name: ocp.JsonCheckpointHandler() for name in JSON_ITEMS}
+            self._opened = ocp.CheckpointManager(
+                self.directory,
+                options=ocp.CheckpointManagerOptions(max_to_keep=self._keep),
+                item_handlers=handlers,
+            )
+        return self._opened
+
+    def _path(self, step: int) -> str:
+        return os.path.join(self.directory, str(step))
+
+    def _read(self, step: int, reader: Any) -> Any:
+        """Returns `reader(step)`; a missing or damaged step is one error with its path."""
+        path = self._path(step)
+        steps = self._manager().all_steps() if os.path.exists(self.directory) else []
+        if step not in steps:
+            raise FileNotFoundError(
+                f"no complete checkpoint {path}; complete steps: {sorted(steps)}"
+            )
+        try:
+            return reader(step)
+        except Exception as error:  # orbax and tensorstore raise many kinds
+            older = max((other for other in steps if other < step), default=None)
+            otherwise = "start anew" if older is None else f"resume from step {older}"
+            raise ValueError(
+                f"checkpoint {path} is damaged ({_first_line(error)}); restore it from "
+                f"a copy, or delete that directory to {otherwise}"
+            ) from error
+
+    def _metadata(self, step: int) -> dict[str, dict[str, Any]]:
+        found = self._manager().item_metadata(step)
+        trees = {}
+        for name in ARRAY_ITEMS:
+            if found.get(name) is None or not found[name].tree:
+                raise FileNotFoundError(f"{name} is missing or has no _METADATA")
+            named = _named(dict(found[name].tree))
+            trees[name] = {} if named.keys() == NO_ARRAYS.keys() else named
+        return trees
+
+    def _items(self, step: int, args: dict[str, Any]) -> Any:
+        return self._manager().restore(step, args=ocp.args.Composite(**args))
+
+    def _json(self, step: int, name: str) -> dict[str, Any]:
+        return self._items(step, {name: ocp.args.JsonRestore()})[name]
+
+
+def _optimizer(state: types.TrainState) -> dict[str, Any]:
+    return {"opt_state": state.opt_state, "step": state.step}
+
+
+def _trees(state: types.TrainState, selector_state: Any) -> dict[str, dict[str, Any]]:
+    """Returns the array items as {item: {path: leaf}}, ready to be written."""
+    trees = {"policy": state.params, "optimizer": _optimizer(state)}
+    trees["selector"] = selector_state
+    return {name: jax.tree.map(_source, _named(tree)) for name, tree in trees.items()}
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """Returns {path: leaf} of any pytree; paths read like `layers/0/kernel`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    keystr = jax.tree_util.keystr
+    return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _nest(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested dicts from {path: leaf}."""
+    root: dict[str, Any] = {}
+    for name, leaf in named.items():
+        *parents, last = name.split("/")
+        node = root
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = leaf
+    return root
+
+
+def _like(example: Any, tree: Any) -> Any:
+    """Returns the leaves of `tree` in the structure and kind of `example`."""
+    named = _named(tree)
+    leaves = [
+        named[name]
+        if _sharding(leaf) is not None or isinstance(leaf, np.ndarray | np.generic)
+        else jnp.asarray(named[name])
+        for name, leaf in _named(example).items()
+    ]
+    return jax.tree.unflatten(jax.tree.structure(example), leaves)
+
+
+def _sharding(leaf: Any) -> jax.sharding.Sharding | None:
+    """Returns where a leaf must live; None when it may live anywhere."""
+    if isinstance(leaf, jax.Array) and not leaf.committed:
+        return None
+    return getattr(leaf, "sharding", None)
+
+
+def _source(leaf: Any) -> Any:
+    """Returns what to write: arrays that are bound to no device become host copies."""
+    return leaf if _sharding(leaf) is not None else np.array(leaf)
+
+
+def _target(leaf: Any) -> Any:
+    """Returns what orbax reads into: a sharded struct, or NumPy."""
+    sharding = _sharding(leaf)
+    if sharding is None:
+        return np.empty(np.shape(leaf), _dtype(leaf))
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _dtype(leaf: Any) -> np.dtype:
+    return np.dtype(leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype)
+
+
+def _check_structure(stored: Any, wanted: Any, path: str) -> None:
+    """Raises on the first leaf whose name, shape or type differs."""
+    for item in ARRAY_ITEMS:
+        there, here = stored.get(item, {}), wanted[item]
+        for name in [*here, *(name for name in there if name not in here)]:
+            old, new = _describe(there, name), _describe(here, name)
+            if old != new:
+                raise ValueError(
+                    f"checkpoint {path} does not fit this run: {item}/{name} is {old} "
+                    f"in the checkpoint and {new} here; use the config it was made "
+                    "with (Checkpointer.config), or another workdir"
+                )
+
+
+def _describe(named: Mapping[str, Any], name: str) -> str:
+    if name not in named:
+        return "absent"
+    leaf = named[name]
+    return f"{_dtype(leaf)}[{', '.join(str(size) for size in np.shape(leaf))}]"
+
+
+def _check_directory(path: str) -> None:
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise NotADirectoryError(f"{path} is a file; give a directory for checkpoints")
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `values` as JSON holds them; array scalars become numbers."""
+    return json.loads(json.dumps(dict(values), default=lambda x: np.asarray(x).item()))
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"

@@ -1,0 +1,86 @@
+"""rollouts/step_00042.parquet: every answer of a step, with why its prompt was drawn."""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+PathLike = str | os.PathLike[str]
+
+# One type per column whatever a step holds, so that many files read as one table.
+COLUMNS = {
+    "uid": "string",
+    "prompt": "string",
+    "answer": "string",  # what the model wrote
+    "extracted": "string",  # what the reward read out of it; null when nothing
+    "gold": "string",
+    "kind": "string",
+    "correct": "float32",
+    "reward": "float32",
+    "length": "int32",
+    "finished": "bool",
+    "group": "int32",
+    "alpha": "float32",  # the posterior before the step
+    "beta": "float32",
+    "p_drawn": "float32",
+    "metadata": "string",  # JSON
+}
+
+
+def path(workdir: PathLike, step: int) -> pathlib.Path:
+    """Returns where the answers of a step are kept."""
+    return pathlib.Path(workdir) / "rollouts" / f"step_{step:05d}.parquet"
+
+
+def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
+    """Writes columns of equal length, all rows or no file. Mappings become JSON strings."""
+    import pyarrow.parquet
+
+    lengths = {name: len(values) for name, values in table.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns of different lengths: {lengths}")
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    columns = {name: _column(name, values) for name, values in table.items()}
+    pyarrow.parquet.write_table(pyarrow.table(columns), temporary, compression="zstd")
+    os.replace(temporary, path)
+
+
+def read(path: PathLike) -> dict[str, list[Any]]:
+    """Returns the columns as lists; metadata stays a JSON string."""
+    import pyarrow
+    import pyarrow.parquet
+
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no rollouts in {path}; see the folder rollouts/")
+    try:
+        return pyarrow.parquet.ParquetFile(path).read().to_pydict()
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not a readable parquet file: {error}") from error
+
+
+def _column(name: str, values: Sequence[Any]) -> Any:
+    import pyarrow
+
+    kind = COLUMNS.get(name)
+    values = np.asarray(values).tolist() if hasattr(values, "dtype") else list(values)
+    if kind == "string" or kind is None:
+        values = [_text(value) for value in values]
+    try:
+        kind = pyarrow.type_for_alias(kind) if kind else None
+        return pyarrow.array(values, kind)
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"rollout column {name} is not {kind}: {error}") from error
+
+
+def _text(value: Any) -> Any:
+    """Returns text that UTF-8 can hold; a broken surrogate becomes "?"."""
+    if isinstance(value, Mapping):
+        value = json.dumps(dict(value), ensure_ascii=False, default=str)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return value

@@ -1,0 +1,65 @@
+"""One RL step of the policy: old and reference log-probs, then an update per mini-batch."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from vade_jax.trainer import minibatches
+from vade_jax.trainer.update import Update
+from vade_jax.types import Batch, Metrics, Params, Prompt, Rollouts, TrainState
+
+Score = Callable[[Params, Batch], jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """Improves the policy on a batch of rollouts.
+
+    Attributes:
+        update: the compiled update.
+        score: the compiled log-probs of a batch.
+        layout: how a batch is cut; the keyword arguments of `minibatches.split`.
+        reference: parameters of the reference policy; None when no KL is asked for.
+        old_logp: "behaviour" takes the engine's log-probs for the old policy's, exact when the
+            engine computes as the trainer does; "trainer" computes them again, as verl does.
+    """
+
+    update: Update
+    score: Score
+    layout: dict
+    reference: Params | None = None
+    old_logp: str = "behaviour"
+
+    def __call__(
+        self,
+        state: TrainState,
+        prompts: Sequence[Prompt],
+        rollouts: Rollouts,
+        advantage_N: np.ndarray,
+    ) -> tuple[TrainState, Metrics]:
+        """Returns the new state and verl-named metrics, the mean over the mini-batches."""
+        batches = [
+            self._with_logprobs(state.params, batch)
+            for batch in minibatches.split(
+                prompts, rollouts, advantage_N, **self.layout
+            )
+        ]
+        history = []
+        for batch in batches:
+            state, metrics = self.update(state, batch)
+            history.append(metrics)
+        history = jax.device_get(history)
+        mean = {
+            f"actor/{name}": float(np.mean([metrics[name] for metrics in history]))
+            for name in history[0]
+        }
+        return state, mean
+
+    def _with_logprobs(self, params, batch):
+        if self.old_logp == "trainer":
+            batch = batch.replace(old_logp_NT=self.score(params, batch))
+        if self.reference is not None:
+            batch = batch.replace(ref_logp_NT=self.score(self.reference, batch))
+        return batch

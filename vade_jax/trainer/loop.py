@@ -1,0 +1,185 @@
+"""Algorithm 1 of VADE (arXiv 2511.18902), with every part passed in: the only training loop.
+
+propose -> generate -> score -> keep -> update the posterior -> update the policy -> sync -> write ->
+save. A step draws from `fold_in(key, step)` alone, so a resumed run repeats what an uninterrupted
+one would have done.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from vade_jax import samplers
+from vade_jax.rollout.engine import Engine
+from vade_jax.trainer import feedback as feedbacks
+from vade_jax.trainer.scoring import Score, Scores
+from vade_jax.trainer.timing import Clock
+from vade_jax.types import (
+    Feedback,
+    Item,
+    Metrics,
+    Prompt,
+    Proposal,
+    Rollouts,
+    TrainState,
+)
+
+Learn = Callable[
+    [TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]
+]
+Validate = Callable[[Engine, jax.Array, int], Metrics]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Everything that a checkpoint holds and a step changes."""
+
+    state: TrainState
+    selector: Any
+    step: int = 0  # RL steps done; also the version of the weights
+    rollouts_total: int = 0
+    tokens_total: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class StepData:
+    """The rollouts of one step, for the log."""
+
+    items: Sequence[Item]
+    prompts: Sequence[Prompt]
+    proposal: Proposal
+    rollouts: Rollouts
+    scores: Scores
+    feedback: Feedback
+    selector: Any  # the state that proposed
+
+
+class Recorder(Protocol):
+    """Where a run writes to."""
+
+    def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
+        """Takes the metrics of a step, and its rollouts."""
+
+    def save(self, progress: Progress, *, last: bool) -> None:
+        """Takes the progress after a step; `last`: the run ends here."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The parts of a run. The loop knows no method, model or engine by name."""
+
+    items: Sequence[Item]
+    build_prompt: Callable[[Item], Prompt]
+    sampler: samplers.Sampler
+    engine: Engine
+    score: Score
+    learn: Learn
+    validate: Validate
+    recorder: Recorder
+
+
+class NonFiniteLoss(RuntimeError):
+    """The loss or its gradient is not a number; the last checkpoint is still good."""
+
+
+def run(
+    parts: Parts,
+    progress: Progress,
+    *,
+    num_steps: int,
+    num_prompts: int,
+    key: jax.Array,
+    eval_every: int,
+    scale_by_std: bool = True,
+    stop: Callable[[], bool] = lambda: False,
+) -> Progress:
+    """Trains until `num_steps` are done or `stop()` is true after a step; saves before it returns.
+
+    Args:
+        parts: selector, engine, learner and the rest.
+        progress: where to start.
+        num_steps: RL steps in all, those already done included.
+        num_prompts: prompts a step, B.
+        key: of the whole run.
+        eval_every: steps between validations; the first is before any step.
+        scale_by_std: divide advantages by the group's standard deviation.
+        stop: asked after each step.
+
+    Raises:
+        NonFiniteLoss: names the step; nothing is saved after it.
+    """
+    parts.engine.sync(progress.state.params, progress.step)
+    if progress.step == 0:
+        metrics = parts.validate(parts.engine, jax.random.fold_in(key, 0), 0)
+        parts.recorder.step(0, metrics | _totals(progress), None)
+    while progress.step < num_steps and not stop():
+        step = progress.step + 1
+        clock = Clock()
+        select_key, rollout_key, eval_key = jax.random.split(
+            jax.random.fold_in(key, step), 3
+        )
+        with clock("select"):
+            proposal = parts.sampler.propose(progress.selector, select_key, num_prompts)
+            proposal = jax.device_get(proposal)
+            items = [parts.items[int(i)] for i in proposal.index_M]
+            prompts = [parts.build_prompt(item) for item in items]
+        with clock("gen"):
+            rollouts = parts.engine.generate(
+                prompts, proposal.num_rollouts_M, rollout_key, progress.step
+            )
+        with clock("reward"):
+            scores = parts.score(items, rollouts)
+        with clock("adv"):
+            feedback = feedbacks.collect(
+                proposal, rollouts, scores, scale_by_std=scale_by_std
+            )
+            keep_M = parts.sampler.keep(progress.selector, feedback)
+            metrics = samplers.diagnostics(progress.selector, proposal)
+            selector = parts.sampler.update(progress.selector, feedback)
+        with clock("update_actor"):
+            state, losses = parts.learn(
+                progress.state,
+                prompts,
+                feedbacks.drop(rollouts, keep_M),
+                feedback.advantage_N,
+            )
+        metrics |= losses | feedbacks.metrics(feedback, rollouts)
+        _check_finite(step, losses)
+        data = StepData(
+            items, prompts, proposal, rollouts, scores, feedback, progress.selector
+        )
+        progress = Progress(
+            state=state,
+            selector=selector,
+            step=step,
+            rollouts_total=progress.rollouts_total + len(rollouts.length_N),
+            tokens_total=progress.tokens_total + int(rollouts.length_N.sum()),
+        )
+        with clock("update_weights"):
+            parts.engine.sync(state.params, step)
+        if step % eval_every == 0 or step == num_steps:
+            with clock("testing"):
+                metrics |= parts.validate(parts.engine, eval_key, step)
+        metrics |= _totals(progress) | clock.metrics(prompts, rollouts)
+        parts.recorder.step(step, metrics, data)
+        parts.recorder.save(progress, last=step == num_steps or stop())
+    return progress
+
+
+def _totals(progress):
+    return {
+        "vade/rollouts_total": progress.rollouts_total,
+        "vade/tokens_total": progress.tokens_total,
+    }
+
+
+def _check_finite(step, losses):
+    bad = {name: value for name, value in losses.items() if not np.isfinite(value)}
+    if bad:
+        raise NonFiniteLoss(
+            f"step {step}: {bad}; the last checkpoint is from before it: "
+            "lower optimizer.learning_rate or look at its rollouts"
+        )

@@ -1,0 +1,85 @@
+"""The device mesh, and which parameter is split over which axis.
+
+Three axes: `data` replicates the weights, `fsdp` splits weights and batch, `tensor` splits heads and
+MLP. One table of (path pattern, PartitionSpec) decides; the first match wins and no match is an
+error. One device is the same code with three axes of size 1.
+"""
+
+import re
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+AXES = ("data", "fsdp", "tensor")
+BATCH = ("data", "fsdp")
+Rules = Sequence[tuple[str, PartitionSpec]]
+
+
+def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
+    """Returns a (data, fsdp, tensor) mesh; one axis may be -1: all remaining devices."""
+    devices = jax.devices() if devices is None else devices
+    shape = np.array([data, fsdp, tensor])
+    known = int(np.prod(shape[shape > 0]))
+    if (shape == -1).sum() == 1 and len(devices) % known == 0:
+        shape[shape == -1] = len(devices) // known
+    if shape.min() < 1 or np.prod(shape) != len(devices):
+        raise ValueError(
+            f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill "
+            f"{len(devices)} devices; leave one axis at -1 to take the rest"
+        )
+    return Mesh(
+        np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3
+    )
+
+
+def shardings(mesh: Mesh, tree, rules: Rules):
+    """Returns the NamedSharding of every leaf of `tree` (arrays or ShapeDtypeStructs).
+
+    Optimizer moments end in the path of their parameter, so the same rules place them; scalars are
+    replicated.
+
+    Raises:
+        ValueError: no rule matches a path, or an axis does not divide its dimension.
+    """
+
+    def place(path, leaf):
+        if leaf.ndim == 0:
+            return NamedSharding(mesh, PartitionSpec())
+        name = path_name(path)
+        spec = next((spec for rule, spec in rules if re.search(rule, name)), None)
+        if spec is None:
+            raise ValueError(f"no sharding rule matches {name} {leaf.shape}")
+        _check_divides(mesh, name, leaf.shape, spec)
+        return NamedSharding(mesh, spec)
+
+    return jax.tree_util.tree_map_with_path(place, tree)
+
+
+def batch_sharding(mesh: Mesh, *, axis: int = 0) -> NamedSharding:
+    """Returns the sharding that splits dimension `axis` over the batch axes."""
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, BATCH))
+
+
+def batch_size(mesh: Mesh) -> int:
+    """Returns how many ways a batch is split."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def path_name(path) -> str:
+    """Returns a tree path as `text/layers/q/kernel`."""
+    return "/".join(
+        str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path
+    )
+
+
+def _check_divides(mesh, name, shape, spec):
+    for size, axes in zip(shape, spec, strict=False):
+        names = axes if isinstance(axes, tuple) else (axes,) if axes else ()
+        ways = int(np.prod([mesh.shape[axis] for axis in names]))
+        if size % ways:
+            raise ValueError(
+                f"{name} {tuple(shape)}: {size} is not divisible by {ways} ({axes}); "
+                "choose a smaller mesh axis"
+            )

@@ -1,0 +1,85 @@
+"""Prompts and flat rollouts, laid out as the fixed shapes that the update compiles for."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vade_jax import arrays
+from vade_jax.data import batching
+from vade_jax.types import Batch, Prompt, Rollouts
+
+
+def split(
+    prompts: Sequence[Prompt],
+    rollouts: Rollouts,
+    advantage_N: np.ndarray,
+    *,
+    prompts_per_minibatch: int,
+    prompts_per_microbatch: int,
+    answers_per_row: int,
+    length_multiple: int,
+) -> list[Batch]:
+    """Returns one Batch per optimizer update, leaves with a leading micro-batch axis.
+
+    All of them share one set of shapes. An invalid answer, and a slot of a row that no answer fills,
+    has an empty mask. `ref_logp_NT` starts as a copy of the behaviour log-probs.
+    """
+    starts = range(0, len(prompts), prompts_per_microbatch)
+    shapes = batching.shapes(
+        *[prompts[i : i + prompts_per_microbatch] for i in starts],
+        multiple=length_multiple,
+    )
+    first_M = np.searchsorted(rollouts.group_N, np.arange(len(prompts) + 1))
+    num_answers_M = np.diff(first_M)
+    one_row_each = bool(np.all(num_answers_M == answers_per_row))
+    num_rows = _rows_per_microbatch(
+        num_answers_M, prompts_per_microbatch, answers_per_row
+    )
+
+    def micro(start):
+        stop = start + prompts_per_microbatch
+        answers = slice(first_M[start], first_M[stop])
+        group_R, slot_N = arrays.rows(
+            num_answers_M[start:stop], answers_per_row, num_rows
+        )
+        place = lambda x_N: _scatter(x_N[answers], slot_N, num_rows * answers_per_row)
+        logp_NT = place(rollouts.logp_NT)
+        return Batch(
+            prompts=batching.collate(prompts[start:stop], **shapes),
+            token_NT=place(rollouts.token_NT),
+            mask_NT=place(answer_mask(rollouts)),
+            group_R=None if one_row_each else group_R,
+            advantage_N=place(np.asarray(advantage_N, np.float32)),
+            old_logp_NT=logp_NT,
+            ref_logp_NT=logp_NT,
+        )
+
+    return [
+        batching.stack_micro(
+            [
+                micro(start)
+                for start in range(
+                    first, first + prompts_per_minibatch, prompts_per_microbatch
+                )
+            ]
+        )
+        for first in range(0, len(prompts), prompts_per_minibatch)
+    ]
+
+
+def answer_mask(rollouts: Rollouts) -> np.ndarray:
+    """Returns `mask_NT`, float32: 1 on the tokens of valid answers, the end token included."""
+    T = rollouts.token_NT.shape[1]
+    inside_NT = np.arange(T) < np.asarray(rollouts.length_N)[:, None]
+    return (inside_NT & np.asarray(rollouts.valid_N)[:, None]).astype(np.float32)
+
+
+def _rows_per_microbatch(num_answers_M, prompts_per_microbatch, answers_per_row):
+    rows_M = -(-num_answers_M // answers_per_row)
+    return int(rows_M.reshape(-1, prompts_per_microbatch).sum(1).max())
+
+
+def _scatter(x_N, slot_N, num_slots):
+    out = np.zeros((num_slots, *x_N.shape[1:]), x_N.dtype)
+    out[slot_N] = x_N
+    return out

@@ -1,0 +1,38 @@
+"""Seconds spent in each part of a step, under verl's names."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+
+from vade_jax.types import Metrics, Prompt, Rollouts
+
+
+class Clock:
+    """Times named parts: `with clock("gen"): ...`."""
+
+    def __init__(self):
+        self._start = time.perf_counter()
+        self._seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to `timing_s/<name>`."""
+        start = time.perf_counter()
+        yield
+        self._seconds[name] = time.perf_counter() - start
+
+    def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
+        """Returns `timing_s/*` and the tokens a second of generation and of the whole step.
+
+        A token counts once for each answer that it belongs to or stands before, as in verl.
+        """
+        step = time.perf_counter() - self._start
+        answers = int(rollouts.length_N.sum())
+        context = sum(prompts[m].length for m in rollouts.group_N)
+        timings = {f"timing_s/{name}": s for name, s in self._seconds.items()}
+        return timings | {
+            "timing_s/step": step,
+            "perf/total_num_tokens": answers + context,
+            "perf/throughput": (answers + context) / step,
+            "perf/gen_tokens_per_s": answers / self._seconds["gen"],
+        }

@@ -1,0 +1,114 @@
+"""One optimizer update over micro-batches, for any objective.
+
+An objective turns the policy's log-probs into a scalar with the *global* token and sequence counts as
+denominators, so the gradients of micro-batches add up to the gradient of the one big batch.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from vade_jax.trainer import logprobs
+from vade_jax.types import Array, Batch, Metrics, Params, TrainState
+
+
+class Totals(NamedTuple):
+    """Counts over every micro-batch of the update."""
+
+    num_tokens: Array
+    num_sequences: Array
+
+
+Logp = Callable[[Params, Batch], jax.Array]
+Objective = Callable[[jax.Array, Batch, Totals], tuple[jax.Array, Metrics]]
+Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+
+
+def make_logp(
+    merge: Callable[[Params], object],
+    *,
+    temperature: float,
+    banned: tuple[int, ...],
+    chunk: int,
+    remat: bool = True,
+) -> Logp:
+    """Returns `logp(params, batch) -> logp_NT`: prompts once, answers many.
+
+    Args:
+        merge: params -> a model with `answer_hidden` and `head`.
+        temperature: of the sampling.
+        banned: tokens that cannot be sampled.
+        chunk: tokens whose logits are held at once.
+        remat: recompute each layer's activations in the backward pass.
+    """
+
+    def logp(params: Params, batch: Batch) -> jax.Array:
+        model = merge(params)
+        hidden_NTD = model.answer_hidden(
+            batch.prompts, batch.token_NT, batch.group_R, remat=remat
+        )
+        return logprobs.selected(
+            hidden_NTD,
+            model.head(),
+            batch.token_NT,
+            temperature=temperature,
+            banned=banned,
+            chunk=chunk,
+        )
+
+    return logp
+
+
+def make_score(logp: Logp) -> Callable[[Params, Batch], jax.Array]:
+    """Returns `score(params, batch) -> logp_ANT` over the micro-batches, without gradients."""
+
+    def score(params: Params, batch: Batch) -> jax.Array:
+        return jax.lax.map(lambda micro: logp(params, micro), batch)
+
+    return score
+
+
+def make(
+    logp: Logp, objective: Objective, optimizer: optax.GradientTransformation
+) -> Update:
+    """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
+
+    `metrics` are scalars: those of the objective summed over micro-batches, `loss` and `grad_norm`
+    (before the clip). A non-finite loss is the caller's to detect, before the state is used again.
+    """
+
+    def loss(params, micro, totals):
+        value, metrics = objective(logp(params, micro), micro, totals)
+        return value, {"loss": value, **metrics}
+
+    gradient = jax.grad(loss, has_aux=True)
+
+    def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        totals = count(batch.mask_NT)
+        one = lambda micro: gradient(state.params, micro, totals)
+        grads, metrics = _sum_over_microbatches(one, batch)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        metrics["grad_norm"] = optax.global_norm(grads)
+        params = optax.apply_updates(state.params, updates)
+        return state.replace(
+            params=params, opt_state=opt_state, step=state.step + 1
+        ), metrics
+
+    return update
+
+
+def count(mask_ANT: Array) -> Totals:
+    """Returns the tokens, and the sequences that have any."""
+    return Totals(jnp.sum(mask_ANT), jnp.sum(jnp.any(mask_ANT > 0, axis=-1)))
+
+
+def _sum_over_microbatches(one, batch):
+    first = jax.tree.map(lambda x: x[0], batch)
+    rest = jax.tree.map(lambda x: x[1:], batch)
+    if batch.mask_NT.shape[0] == 1:
+        return one(first)
+    add = lambda total, micro: (jax.tree.map(jnp.add, total, one(micro)), None)
+    return jax.lax.scan(add, one(first), rest)[0]
