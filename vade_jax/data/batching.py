@@ -39,8 +39,9 @@ def collate(
 
     Args:
       prompts: at least one.
-      prompt_length, num_images, num_windows: P, B and W; by default those of `shapes`. Without
-        images B is 1, a padded image whose slots are all invalid.
+      prompt_length: P; this and the next two are those of `shapes` by default.
+      num_images: B; without images 1, a padded image whose slots are all invalid.
+      num_windows: W.
       multiple: of P, when it is not given.
 
     Raises:

@@ -171,7 +171,7 @@ def audit(source: sources.Source, builder: PromptBuilder) -> tuple[np.ndarray, R
 def _check_answer(item: types.Item) -> None:
     """Rejects an item whose own answer would not be accepted: no policy could solve it."""
     try:
-        verdict = verify.verify(f"\\boxed{{{item.answer}}}", item.answer, item.kind)
+        verdict = verify.verify_item(f"\\boxed{{{item.answer}}}", item)
     except ValueError as error:
         raise RejectedItem(item.uid, "bad_answer", str(error)) from error
     if not verdict.correct:

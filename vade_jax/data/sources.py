@@ -1,11 +1,25 @@
-"""Where items come from: a protocol, and a user's own files."""
+"""Where items come from: a protocol, and a user's own rows."""
 
-from typing import Protocol
+import io
+import json
+import operator
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from PIL import Image
 
 from vade_jax import types
+from vade_jax.rewards import answers, verify
+
+_ALIASES = {"problem": "question", "image": "images", "uid": "id"}
+_REQUIRED = ("question", "answer")
+_COLUMNS = (*_REQUIRED, "images", "kind", "id", "choices", "tolerance")
+_OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
 
-class RejectedItem(ValueError):
+class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an error)
     """A row that cannot be trained on.
 
     Attributes:
@@ -28,3 +42,160 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> types.Item: ...
+
+
+def rows(path: str | pathlib.Path) -> "Rows":
+    """Opens a user's data: a .jsonl or .parquet file, or a directory of one sort of them.
+
+    Columns: question (or problem), answer; optional images (or image: paths relative to the file,
+    bytes, or {"bytes", "path"}; one or a list), kind, id, choices and tolerance.
+
+    Raises:
+      ValueError: if there is no such file, it cannot be read, or a column is missing.
+    """
+    path = pathlib.Path(path)
+    files = [path]
+    if path.is_dir():
+        files = sorted(f for f in path.iterdir() if f.suffix in _READERS)
+    if not files or not all(file.is_file() for file in files):
+        raise ValueError(
+            f"{path} is neither a {' or '.join(_READERS)} file nor a directory of them"
+        )
+    suffixes = {file.suffix for file in files}
+    if len(suffixes) > 1 or not suffixes <= set(_READERS):
+        raise ValueError(
+            f"{path} has {sorted(suffixes)} files; give one of {list(_READERS)}"
+        )
+    size, read = _READERS[suffixes.pop()](files)
+    if size == 0:
+        raise ValueError(f"{path} has no rows")
+    return Rows(read, size, files[0].parent, path.stem)
+
+
+class Rows:
+    """A `Source` over `read(index) -> row`; made by `rows`."""
+
+    def __init__(
+        self,
+        read: Callable[[int], Mapping[str, Any]],
+        size: int,
+        directory: pathlib.Path,
+        name: str,
+    ):
+        self._read, self._size = read, size
+        self._directory, self._name = directory, name
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> types.Item:
+        index = operator.index(index)
+        if not 0 <= index < self._size:
+            raise IndexError(f"index {index} is outside 0 .. {self._size - 1}")
+        uid = f"{self._name}:{index}"
+        try:
+            row = {_ALIASES.get(k, k): v for k, v in self._read(index).items()}
+        except (ValueError, AttributeError) as error:
+            raise RejectedItem(uid, "bad_row", f"not a JSON object: {error}") from error
+        row = {k: v for k, v in row.items() if v is not None}
+        uid = str(row.get("id", uid))
+        missing = [name for name in _REQUIRED if name not in row]
+        if missing:
+            raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
+        question, answer = str(row["question"]), _answer(uid, row["answer"])
+        return types.Item(
+            uid=uid,
+            question=question,
+            images=tuple(self._image(uid, image) for image in _as_list(row)),
+            answer=answer,
+            kind=_kind(uid, question, answer, row),
+            metadata={k: row[k] for k in ("choices", "tolerance") if k in row},
+        )
+
+    def _image(self, uid: str, image: Any) -> Image.Image:
+        """Opens (does not decode) one image."""
+        try:
+            if isinstance(image, Mapping):
+                image = image.get("bytes") or image.get("path")
+            if isinstance(image, str):
+                image = (self._directory / image).read_bytes()
+            return Image.open(io.BytesIO(image))
+        except (OSError, TypeError, ValueError, Image.DecompressionBombError) as error:
+            detail = f"an image cannot be opened: {error}"
+            raise RejectedItem(uid, "bad_image", detail) from error
+
+
+def _as_list(row: Mapping[str, Any]) -> list[Any]:
+    value = row.get("images", [])
+    return value if isinstance(value, list) else [value]
+
+
+def _answer(uid: str, answer: Any) -> str:
+    """Returns the answer as text."""
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    if not isinstance(answer, str | int | float) or not str(answer).strip():
+        raise RejectedItem(uid, "bad_answer", f"{answer!r} is no text or number")
+    return str(answer).strip()
+
+
+def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any]) -> str:
+    """Returns the row's kind, or what the answer surely is; a guess would be a wrong reward."""
+    kind = row.get("kind")
+    if kind is None and (letter := re.fullmatch(r"\(?[A-J]\)?\.?", answer)):
+        kind = "choice" if "choices" in row or _OPTIONS.search(question) else None
+        kind = kind or ("text" if len(letter[0]) == 1 else None)
+    elif kind is None and answer.casefold().strip(".") in ("yes", "no"):
+        kind = "yesno"
+    elif kind is None and (number := answers.number(answer)) is not None:
+        kind = "int" if number[0] == int(number[0]) and "." not in answer else "float"
+    elif kind is None and len(answer) <= 40 and not re.search(r"[\\^=\[\]{}]", answer):
+        kind = "text"
+    if kind not in verify.KINDS:
+        detail = f"kind {row.get('kind')!r} of answer {answer!r}; add a column kind with one of {list(verify.KINDS)}"
+        raise RejectedItem(uid, "bad_kind", detail)
+    return kind
+
+
+_Reader = tuple[int, Callable[[int], Mapping[str, Any]]]
+
+
+def _read_jsonl(files: list[pathlib.Path]) -> _Reader:
+    """Returns the number of lines and a reader that parses one when asked for it."""
+    text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)
+    lines = [line for line in text.split("\n") if line.strip()]
+    for line in lines[:1]:
+        try:
+            _check_columns(files[0], json.loads(line))
+        except json.JSONDecodeError:
+            break  # a broken row, rejected when it is read
+    return len(lines), lambda index: json.loads(lines[index])
+
+
+def _read_parquet(files: list[pathlib.Path]) -> _Reader:
+    """Returns the number of rows and a reader of one; the needed columns are held in memory."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        names = parquet.read_schema(files[0]).names
+        _check_columns(files[0], names)
+        wanted = [n for n in names if _ALIASES.get(n, n) in _COLUMNS]
+        table = pa.concat_tables(
+            [parquet.read_table(file, columns=wanted) for file in files]
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
+    return len(table), lambda index: table.slice(index, 1).to_pylist()[0]
+
+
+def _check_columns(path: pathlib.Path, names: Any) -> None:
+    found = {_ALIASES.get(name, name) for name in names}
+    missing = [name for name in _REQUIRED if name not in found]
+    if missing:
+        raise ValueError(
+            f"{path} has no column {missing[0]!r} among {list(names)}; rename or add it"
+        )
+
+
+_READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet}

@@ -177,7 +177,8 @@ def build(
       directory: where the files go; made if missing.
       texts: questions and answers to learn merges from.
       vocab_size: rows of the embedding; the tokens leave at least 10 spare, as published files do.
-      min_pixels, max_pixels: area limits written for engines that resize.
+      min_pixels: least area of a resized image, written for engines that resize.
+      max_pixels: greatest area.
     """
     num_merged = vocab_size - len(SPECIAL) - len(PLAIN) - SPARE_ROWS
     if num_merged < 256:

@@ -9,6 +9,7 @@ from vade_jax import types
 from vade_jax.rewards import answers, formats
 
 _ABSOLUTE = decimal.Decimal("1e-6")
+_FRACTION = decimal.Decimal("0.002")  # relative room around a/b
 # A lone letter in any case, or a capital with a delimiter and text: "(B)", "b.", "B. 30", "B 30".
 _LONE = re.compile(r"\W{0,5}([a-j])\W{0,5}", re.IGNORECASE | re.ASCII)
 _LABEL = re.compile(r"\W{0,5}([A-J])(?:\s?[.:)\]}]|\s(?=[0-9$\\(-]))\s?\S", re.ASCII)
@@ -48,7 +49,7 @@ def verify(
       text: what the policy wrote.
       answer: the right answer.
       kind: "choice", "yesno", "int", "float" or "text".
-      tolerance: relative, for "float"; by default the value rounded to the decimals of `answer`.
+      tolerance: relative, for "float"; by default half a unit of the last decimal of `answer`.
       choices: texts of options A, B, ...: a "choice" may then be answered by its text as well.
       form: name in `formats.FORMATS`.
 
@@ -126,11 +127,15 @@ def _float(given: str, key: str, *, tolerance: float | None, **_) -> str:
     right, value = answers.number(key), answers.number(given)
     if right is None:
         return "bad_key"
-    if tolerance is None:
-        room = decimal.Decimal(5).scaleb(-1 - answers.num_decimals(key)) + _ABSOLUTE
+    if tolerance is not None:
+        room = abs(right[0]) * decimal.Decimal(str(tolerance))
+    elif "frac" in key or "/" in key:
+        room = abs(right[0]) * _FRACTION
     else:
-        room = abs(right[0]) * decimal.Decimal(str(tolerance)) + _ABSOLUTE
-    return "unreadable" if value is None else _close(value, right, room)
+        room = decimal.Decimal(5).scaleb(-1 - answers.num_decimals(key))
+    if value is None:
+        return "unreadable"
+    return _close(value, right, room + _ABSOLUTE)
 
 
 def _close(

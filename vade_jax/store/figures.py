@@ -37,12 +37,14 @@ STYLE = {
     "figure.dpi": 160,
 }
 
+DASHED = {"linewidth": 1.3, "linestyle": (0, (3, 2))}
+
 # What a single run shows besides its progress: (metric, title).
 DETAILS = (
     ("critic/score/mean", "Training reward"),
     ("response_length/mean", "Answer length, tokens"),
     ("vade/posterior_mean", "Mean of the posterior"),
-    ("vade/unique_selected", "Prompts seen so far"),
+    ("vade/unique_selected", "Different prompts chosen"),
     ("actor/pg_clipfrac", "Clipped share of tokens"),
     ("actor/ppo_kl", "KL to the old policy"),
     ("actor/entropy", "Entropy"),
@@ -56,7 +58,13 @@ class Curve:
 
     steps: np.ndarray
     values: np.ndarray
-    rollouts: np.ndarray
+    rollouts: np.ndarray  # spent up to each step
+    smooths: bool = True  # noisy enough for a moving average
+
+    def smooth(self) -> "Curve":
+        """Returns what the bold line shows."""
+        values = moving_average(self.values) if self.smooths else self.values
+        return dataclasses.replace(self, values=values)
 
     def against(self, axis: str) -> tuple[np.ndarray, np.ndarray]:
         return getattr(self, axis), self.values
@@ -67,7 +75,7 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     records = metrics.read(workdir)
     folder = pathlib.Path(workdir) / "figures"
     paths = [compare({"": [workdir]}, folder / "progress.png")]
-    if any(PREDICTED in record for record in records):
+    if predicted_and_observed(records)[0].size:
         paths.append(calibration([workdir], folder / "calibration.png"))
     shown = [(n, title) for n, title in DETAILS if len(_curve(records, n).steps)]
     if shown:
@@ -82,7 +90,7 @@ def compare(runs: Mapping[str, Sequence[PathLike]], path: PathLike) -> pathlib.P
         runs: run directories by label, one per seed.
         path: the PNG to write.
     """
-    _check_runs(runs)
+    check_runs(runs)
     seeds = {label: [metrics.read(w) for w in dirs] for label, dirs in runs.items()}
     pyplot = _pyplot()
     with pyplot.rc_context(STYLE):
@@ -98,12 +106,11 @@ def compare(runs: Mapping[str, Sequence[PathLike]], path: PathLike) -> pathlib.P
 def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
     """Draws the effective ratio that the posterior predicted against the observed one."""
     pairs = [predicted_and_observed(metrics.read(workdir)) for workdir in workdirs]
-    predicted, observed = np.concatenate(
-        [np.reshape(pair, (2, -1)) for pair in pairs], 1
-    )
+    predicted, observed = np.concatenate([np.zeros((2, 0)), *pairs], axis=1)
     if not len(predicted):
         raise ValueError(
-            f"no {PREDICTED} in {[str(w) for w in workdirs]}: a selector with a posterior writes it"
+            f"no {PREDICTED} in {[str(w) for w in workdirs]}: give runs of a selector "
+            "with a posterior"
         )
     pyplot = _pyplot()
     with pyplot.rc_context(STYLE):
@@ -124,8 +131,8 @@ def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
         axes.set_title(
             f"Effective ratio, {len(predicted)} steps\nmean gap {gap:.3f}, bias {bias:+.3f}"
         )
-        axes.annotate("one step", (0.03, 0.93), color=COLORS[0])
-        axes.annotate("mean of equal-count bins", (0.03, 0.87), color=COLORS[1])
+        axes.text(0.97, 0.09, "one step", color=COLORS[0], ha="right")
+        axes.text(0.97, 0.03, "mean of equal-count bins", color=COLORS[1], ha="right")
         return _save(figure, path)
 
 
@@ -149,16 +156,14 @@ def predicted_and_observed(
 # ------------------------------------------------------------------------------ the 2 x 4 panels
 def _draw_row(row: Any, axis: str, color: str, seeds: Sequence[Any]) -> None:
     score, ratio, norm, total = row
-    _lines(
-        score, axis, color, [_validation(records) for records in seeds], smooth=False
-    )
+    _lines(score, axis, color, [_validation(r) for r in seeds], marker="o")
     _lines(ratio, axis, color, [_curve(records, EFFECTIVE) for records in seeds])
     predicted = [_curve(records, PREDICTED) for records in seeds]
-    _mean_line(ratio, axis, color, predicted, linewidth=1.3, linestyle=(0, (3, 2)))
+    _mean_line(ratio, axis, color, predicted, **DASHED)
     _lines(norm, axis, color, [_curve(records, "actor/grad_norm") for records in seeds])
-    counts = _curve if axis == "steps" else _effective_rollouts
-    curves = [counts(records, metrics.ROLLOUTS) for records in seeds]
-    _lines(total, axis, color, curves, smooth=False)
+    count = _rollouts if axis == "steps" else _effective_rollouts
+    width = 1.2 if axis == "steps" and total.lines else 2.4  # equal counts stay visible
+    _lines(total, axis, color, [count(records) for records in seeds], linewidth=width)
 
 
 def _finish_row(row: Any, axis: str, seeds: Mapping[str, Sequence[Any]]) -> None:
@@ -171,18 +176,22 @@ def _finish_row(row: Any, axis: str, seeds: Mapping[str, Sequence[Any]]) -> None
         if axis == "rollouts":
             panel.xaxis.set_major_formatter(_thousands())
         if not panel.lines:
-            panel.text(
-                0.5,
-                0.5,
-                "not measured",
-                ha="center",
-                color=FAINT,
-                transform=panel.transAxes,
-            )
-    row[1].set_ylim(0, 1)
+            place = {"ha": "center", "transform": panel.transAxes}
+            panel.text(0.5, 0.5, "not measured", color=FAINT, **place)
+    row[1].set_ylim(0, 1.02)
     row[3].yaxis.set_major_formatter(_thousands())
-    for panel in row[2:]:
-        panel.set_ylim(bottom=0)
+    row[3].set_ylim(bottom=0)
+    if _has_spikes(row[2]):
+        row[2].set_yscale("log")
+        row[2].set_title("Gradient norm, log scale")
+    else:
+        row[2].set_ylim(bottom=0)
+
+
+def _has_spikes(panel: Any) -> bool:
+    """Tells whether a few values would press all others to the floor."""
+    values = np.concatenate([[0.0], *(line.get_ydata() for line in panel.lines)])
+    return bool(np.max(values) > 20 * np.median(values))
 
 
 def _explain(figure: Any, seeds: Mapping[str, Sequence[Any]]) -> None:
@@ -194,9 +203,7 @@ def _explain(figure: Any, seeds: Mapping[str, Sequence[Any]]) -> None:
         lines.Line2D([], [], color=color, linewidth=2.4)
         for color in _colors(len(labels))
     ]
-    handles.append(
-        lines.Line2D([], [], color=FAINT, linewidth=1.3, linestyle=(0, (3, 2)))
-    )
+    handles.append(lines.Line2D([], [], color=FAINT, **DASHED))
     labels.append("effective ratio predicted before the rollouts")
     figure.legend(handles, labels, loc="outside upper left", ncols=len(labels))
     records = [records for group in seeds.values() for records in group]
@@ -204,9 +211,11 @@ def _explain(figure: Any, seeds: Mapping[str, Sequence[Any]]) -> None:
     count = max(len(group) for group in seeds.values())
     thin = f"each of {count} seeds, raw" if count > 1 else "raw"
     bold = "mean of the seeds, " if count > 1 else ""
-    smoothed = f"moving average over {width} steps" if width > 1 else "not smoothed"
+    smoothed = "not smoothed"
+    if width > 1:
+        smoothed = f"moving average over {width} steps (not of validation and counts)"
     figure.supxlabel(
-        f"thin: {thin};  bold: {bold}{smoothed} (validation and counts: not smoothed)",
+        f"thin: {thin};  bold: {bold}{smoothed}",
         fontsize=9.5,
         color=FAINT,
         x=0.01,
@@ -215,34 +224,21 @@ def _explain(figure: Any, seeds: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _lines(
-    panel: Any, axis: str, color: str, curves: Sequence[Curve], *, smooth: bool = True
+    panel: Any, axis: str, color: str, curves: Sequence[Curve], **style: Any
 ) -> None:
-    """Draws each seed thin and raw, and their smoothed mean on top."""
-    marker = "o" if max((len(curve.steps) for curve in curves), default=0) < 2 else None
-    if smooth or len(curves) > 1:
-        for curve in curves:
-            panel.plot(
-                *curve.against(axis),
-                color=color,
-                linewidth=0.8,
-                alpha=0.3,
-                marker=marker,
-            )
-    _mean_line(panel, axis, color, curves, smooth=smooth, linewidth=2.2, marker=marker)
+    """Draws each seed thin and raw, and their smoothed mean on top, in `style`."""
+    for curve in curves:
+        panel.plot(*curve.against(axis), color=color, linewidth=0.8, alpha=0.3)
+    _mean_line(panel, axis, color, curves, **{"linewidth": 2.2, **style})
 
 
 def _mean_line(
-    panel: Any,
-    axis: str,
-    color: str,
-    curves: Sequence[Curve],
-    *,
-    smooth: bool = True,
-    **style: Any,
+    panel: Any, axis: str, color: str, curves: Sequence[Curve], **style: Any
 ) -> None:
-    x, mean = average([curve.against(axis) for curve in curves])
+    x, mean = average([curve.smooth().against(axis) for curve in curves])
     if len(x):
-        panel.plot(x, moving_average(mean) if smooth else mean, color=color, **style)
+        style = {"marker": "o" if len(x) == 1 else None, "markersize": 4, **style}
+        panel.plot(x, mean, color=color, **style)
 
 
 # ------------------------------------------------------------------------------ series
@@ -265,39 +261,47 @@ def window(length: int) -> int:
 
 
 def moving_average(values: np.ndarray) -> np.ndarray:
-    """Returns the centred mean over `window` points; it narrows towards the ends."""
+    """Returns the centred mean over `window` points, fewer at the two ends."""
     half = window(len(values)) // 2
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
-    reach = np.minimum(half, np.minimum(place, len(values) - 1 - place))
-    return (total[place + reach + 1] - total[place - reach]) / (2 * reach + 1)
+    start = np.maximum(place - half, 0)
+    stop = np.minimum(place + half + 1, len(values))
+    return (total[stop] - total[start]) / (stop - start)
 
 
-def _curve(records: Sequence[metrics.Record], name: str) -> Curve:
-    return _make_curve(records, *metrics.column(records, name))
+def _curve(records: Sequence[metrics.Record], name: str, **kwargs: Any) -> Curve:
+    return _make_curve(records, *metrics.column(records, name), **kwargs)
 
 
 def _validation(records: Sequence[metrics.Record]) -> Curve:
-    return _make_curve(records, *metrics.validation(records))
+    return _make_curve(records, *metrics.validation(records), smooths=False)
 
 
 def _make_curve(
-    records: Sequence[metrics.Record], steps: np.ndarray, values: np.ndarray
+    records: Sequence[metrics.Record],
+    steps: np.ndarray,
+    values: np.ndarray,
+    smooths: bool = True,
 ) -> Curve:
     finite = np.isfinite(values)
     steps, values = steps[finite], values[finite]
-    return Curve(steps, values, metrics.rollouts_at(records, steps))
+    return Curve(steps, values, metrics.rollouts_at(records, steps), smooths)
 
 
-def _effective_rollouts(records: Sequence[metrics.Record], name: str) -> Curve:
+def _rollouts(records: Sequence[metrics.Record]) -> Curve:
+    return _curve(records, metrics.ROLLOUTS, smooths=False)
+
+
+def _effective_rollouts(records: Sequence[metrics.Record]) -> Curve:
     """Returns the rollouts so far whose group had a reward that was not constant."""
-    total, ratio = _curve(records, name), _curve(records, EFFECTIVE)
+    total, ratio = _rollouts(records), _curve(records, EFFECTIVE)
     _, at_total, at_ratio = np.intersect1d(
         total.steps, ratio.steps, return_indices=True
     )
     spent = np.diff(total.values, prepend=0.0)[at_total]
     useful = np.cumsum(spent * ratio.values[at_ratio])
-    return Curve(total.steps[at_total], useful, total.values[at_total])
+    return Curve(total.steps[at_total], useful, total.values[at_total], False)
 
 
 def _binned(
@@ -342,7 +346,7 @@ def _score_title(seeds: Mapping[str, Sequence[Any]]) -> str:
     return f"Validation accuracy, {next(iter(names)).rsplit('/', 1)[-1]}"
 
 
-def _check_runs(runs: Mapping[str, Sequence[PathLike]]) -> None:
+def check_runs(runs: Mapping[str, Sequence[PathLike]]) -> None:
     if not runs or not all(len(dirs) for dirs in runs.values()):
         raise ValueError(
             f"runs={dict(runs)}: give at least one run directory per label"

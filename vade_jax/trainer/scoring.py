@@ -23,13 +23,13 @@ Score = Callable[[Sequence[Item], Rollouts], Scores]
 
 
 def make(
-    decode: Callable[[Sequence[int]], str], *, format: str, format_weight: float
+    decode: Callable[[Sequence[int]], str], *, form: str, format_weight: float
 ) -> Score:
     """Returns `score(items, rollouts)`: item m judges the answers of group m.
 
     Args:
         decode: tokens to text, special tokens left out.
-        format: the name of the format that `well_formed` checks.
+        form: the format that `well_formed` checks, a key of `rewards.formats.FORMATS`.
         format_weight: its share of the reward.
     """
 
@@ -41,7 +41,7 @@ def make(
             )
         ]
         verdict_N = [
-            verify.verify(text, items[m].answer, items[m].kind, format=format)
+            verify.verify_item(text, items[m], form=form)
             for text, m in zip(text_N, rollouts.group_N, strict=True)
         ]
         return Scores(

@@ -8,15 +8,18 @@ gradient of the log-sum-exp.
 Letters beside types.py: U queries of an answer, Q query heads of a key/value head (H = J x Q).
 """
 
+import functools
 from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from vade_jax.types import Array
 
 MASKED = -1e30  # finite: a query that sees nothing gets a mean of garbage, not NaN
+SAVED = "attention"  # what remat keeps: outputs and log-sum-exps
 MIN_BLOCK, MAX_BLOCKS = (
     128,
     8,
@@ -32,6 +35,15 @@ class Cache:
     length_M: Array  # int32
     next_position_M: Array  # int32
 
+    def take(self, group_R: Array) -> "Cache":
+        """Returns the cache of the prompts of rows, one entry a row."""
+        return Cache(
+            key_LMPJK=self.key_LMPJK[:, group_R],
+            value_LMPJK=self.value_LMPJK[:, group_R],
+            length_M=self.length_M[group_R],
+            next_position_M=self.next_position_M[group_R],
+        )
+
 
 @chex.dataclass(frozen=True)
 class OwnCache:
@@ -46,7 +58,7 @@ class Part(NamedTuple):
 
     key: jax.Array
     value: jax.Array
-    mask: jax.Array | None  # bool, broadcasts to scores [R, J, G, U, Q, S]
+    mask: jax.Array | None  # bool, broadcasts to scores [R, J, GUQ, S] or [R, J, G, UQ, S]
 
 
 def causal(
@@ -80,33 +92,66 @@ def grouped(
     num_queries, num_kv_heads = k_NUJK.shape[1:3]
     q_RJGUQK = split_queries(q_NUHK, num_kv_heads, group_size)
     key, value = split_keys(k_NUJK, group_size), split_keys(v_NUJK, group_size)
+    per_head = q_RJGUQK.shape[4]
     block = max(MIN_BLOCK, -(-num_queries // MAX_BLOCKS))
     blocks = []
     for start in range(0, num_queries, block):
         end = min(start + block, num_queries)
-        seen_US = jnp.arange(end) <= jnp.arange(start, end)[:, None]
-        own = Part(key[:, :, :, :end], value[:, :, :, :end], seen_US[:, None])
+        query = jnp.arange(start * per_head, end * per_head) // per_head
+        seen = jnp.arange(end) <= query[:, None]
+        own = Part(key[:, :, :, :end], value[:, :, :, :end], seen)
         blocks.append(merged(q_RJGUQK[:, :, :, start:end], [*shared, own]))
     return join_queries(jnp.concatenate(blocks, 3) if len(blocks) > 1 else blocks[0])
 
 
+@jax.custom_vjp
 def merged(q_RJGUQK: jax.Array, parts: list[Part]) -> jax.Array:
     """Returns softmax attention over the union of `parts`, `[R, J, G, U, Q, K]`.
 
-    softmax over the union = sum_i exp(s_i - m) v_i / sum_i sum exp(s_i - m), with m the
-    largest score of all parts. Scores, max and sums are float32.
+    softmax over the union = sum_i exp(s_i - m) v_i / sum_i sum exp(s_i - m), with m the largest
+    score of all parts. Scores and sums are float32. The backward makes the scores again from the
+    merged log-sum-exp, so neither pass keeps them.
     """
+    return _forward(q_RJGUQK, parts)[0]
+
+
+def _forward(q_RJGUQK: jax.Array, parts: list[Part]) -> tuple[jax.Array, jax.Array]:
+    """Returns the output and the log-sum-exp `[R, J, G, U, Q, 1]` over all parts."""
+    stat = (*q_RJGUQK.shape[:-1], 1)
     scores = [_scores(q_RJGUQK, part) for part in parts]
-    tops = [jnp.max(score, -1, keepdims=True) for score in scores]
-    top = jax.lax.stop_gradient(tops[0])
-    for other in tops[1:]:
-        top = jnp.maximum(top, jax.lax.stop_gradient(other))
-    weights = [jnp.exp(score - top) for score in scores]
-    total = sum(jnp.sum(weight, -1, keepdims=True) for weight in weights)
-    out = sum(
-        _gather(weight, part.value) for weight, part in zip(weights, parts, strict=True)
-    )
-    return (out / total).astype(q_RJGUQK.dtype)
+    tops = [jnp.max(score, -1).reshape(stat) for score in scores]
+    top = functools.reduce(jnp.maximum, tops)
+    total, out = 0.0, 0.0
+    for score, part in zip(scores, parts, strict=True):
+        weight = jnp.exp(score - _flat(top, part.key))
+        total += jnp.sum(weight, -1).reshape(stat)
+        out += _dot(weight.astype(part.value.dtype), part.value).reshape(q_RJGUQK.shape)
+    return (out / total).astype(q_RJGUQK.dtype), top + jnp.log(total)
+
+
+def _forward_and_residuals(q_RJGUQK: jax.Array, parts: list[Part]):
+    out, log_total = (checkpoint_name(x, SAVED) for x in _forward(q_RJGUQK, parts))
+    return out, (q_RJGUQK, parts, out, log_total)
+
+
+def _backward(residuals, dout):
+    """FlashAttention's backward (arXiv:2205.14135, B.2), part by part with the merged sums."""
+    q, parts, out, log_total = residuals
+    delta = jnp.sum(out.astype(jnp.float32) * dout, -1, keepdims=True)
+    dq, dparts = 0.0, []
+    for part in parts:
+        q_, dout_, delta_, log_total_ = (
+            _flat(x, part.key) for x in (q, dout, delta, log_total)
+        )
+        weight = jnp.exp(_scores(q, part) - log_total_)
+        dscore = weight * (_dot(dout_, jnp.swapaxes(part.value, -1, -2)) - delta_)
+        weight, dscore = weight.astype(q.dtype), dscore.astype(q.dtype)
+        dq += _dot(dscore, part.key).reshape(q.shape)
+        dparts.append(Part(_collect(dscore, q_), _collect(weight, dout_), None))
+    return dq.astype(q.dtype), dparts
+
+
+merged.defvjp(_forward_and_residuals, _backward)
 
 
 def unmasked(
@@ -117,7 +162,7 @@ def unmasked(
     part = Part(
         jnp.swapaxes(k_ZSHK, 1, 2),
         jnp.swapaxes(v_ZSHK, 1, 2),
-        valid_ZS[:, None, None, None, None],
+        valid_ZS[:, None, None],
     )
     return join_queries(merged(q_RJGUQK, [part]))
 
@@ -153,7 +198,7 @@ def shared_part(
     part = Part(
         jnp.swapaxes(key_MPJK, 1, 2),
         jnp.swapaxes(value_MPJK, 1, 2),
-        mask_MP[:, None, None, None, None],
+        mask_MP[:, None, None],
     )
     if group_R is None:
         return part
@@ -161,12 +206,19 @@ def shared_part(
 
 
 def _scores(q_RJGUQK: jax.Array, part: Part) -> jax.Array:
-    spec = "rjguqk,rjsk->rjguqs" if part.key.ndim == 4 else "rjguqk,rjgsk->rjguqs"
-    score = jnp.einsum(spec, q_RJGUQK, part.key, preferred_element_type=jnp.float32)
+    score = _dot(_flat(q_RJGUQK, part.key), jnp.swapaxes(part.key, -1, -2))
     return score if part.mask is None else jnp.where(part.mask, score, MASKED)
 
 
-def _gather(weight_RJGUQS: jax.Array, value: jax.Array) -> jax.Array:
-    spec = "rjguqs,rjsk->rjguqk" if value.ndim == 4 else "rjguqs,rjgsk->rjguqk"
-    weight = weight_RJGUQS.astype(value.dtype)
-    return jnp.einsum(spec, weight, value, preferred_element_type=jnp.float32)
+def _flat(x_RJGUQK: jax.Array, keys: jax.Array) -> jax.Array:
+    """Returns one matrix of queries for each matrix of keys: [.., G U Q, K] or [.., U Q, K]."""
+    return x_RJGUQK.reshape(*keys.shape[:-2], -1, x_RJGUQK.shape[-1])
+
+
+def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.matmul(x, y, preferred_element_type=jnp.float32)
+
+
+def _collect(weight: jax.Array, x: jax.Array) -> jax.Array:
+    """Returns weight^T x, as (x^T weight)^T: a CPU copies a transposed operand; x is small."""
+    return jnp.swapaxes(_dot(jnp.swapaxes(x, -1, -2), weight), -1, -2).astype(x.dtype)

@@ -1,0 +1,101 @@
+"""Where a run writes to: metrics, rollouts, checkpoints and the progress bar."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tqdm
+
+from vade_jax.store import checkpoints, metrics, rollout_log
+from vade_jax.trainer import loop
+from vade_jax.types import Metrics
+
+
+class Recorder:
+    """Implements `loop.Recorder` for a run directory."""
+
+    def __init__(
+        self,
+        workdir: str,
+        checkpointer: checkpoints.Checkpointer,
+        config: Mapping,
+        bar: tqdm.tqdm,
+        *,
+        tensorboard: bool,
+    ):
+        self._workdir = workdir
+        self._checkpointer = checkpointer
+        self._config = config
+        self._bar = bar
+        self.metrics = metrics.Writer(workdir, tensorboard=tensorboard)
+
+    def step(self, step: int, values: Metrics, data: loop.StepData | None) -> None:
+        """See `loop.Recorder`."""
+        self.metrics.write(step, values)
+        if data is not None:
+            rollout_log.write(rollout_log.path(self._workdir, step), table(data))
+            self._bar.update()
+        self._bar.set_postfix(_key_numbers(values, self._bar))
+
+    def save(self, progress: loop.Progress, *, last: bool) -> None:
+        """See `loop.Recorder`."""
+        counters = {
+            "step": progress.step,
+            "seed": self._config["seed"],
+            "rollouts_total": progress.rollouts_total,
+            "tokens_total": progress.tokens_total,
+        }
+        self._checkpointer.save(
+            progress.step,
+            progress.state,
+            progress.selector,
+            counters,
+            self._config,
+            force=last,
+        )
+        if last:
+            self._checkpointer.wait()
+
+
+def table(data: loop.StepData) -> dict:
+    """Returns the columns of the rollout log, one row an answer."""
+    group_N = data.rollouts.group_N
+    by_answer = lambda values_M: [values_M[m] for m in group_N]
+    index_M = np.asarray(data.proposal.index_M)
+    posterior = {
+        name: by_answer(np.asarray(getattr(data.selector, f"{name}_I"))[index_M])
+        for name in ("alpha", "beta")
+        if hasattr(data.selector, f"{name}_I")
+    }
+    if data.proposal.p_M is not None:
+        posterior["p_drawn"] = by_answer(np.asarray(data.proposal.p_M))
+    return {
+        "uid": by_answer([item.uid for item in data.items]),
+        "prompt": by_answer([prompt.text for prompt in data.prompts]),
+        "answer": data.scores.text_N,
+        "extracted": data.scores.extracted_N,
+        "gold": by_answer([item.answer for item in data.items]),
+        "kind": by_answer([item.kind for item in data.items]),
+        "correct": data.scores.correct_N,
+        "reward": data.scores.reward_N,
+        "length": data.rollouts.length_N,
+        "finished": data.rollouts.finished_N,
+        "group": group_N,
+        **posterior,
+        "metadata": by_answer([dict(item.metadata) for item in data.items]),
+    }
+
+
+def _key_numbers(values, bar):
+    """The numbers a person watches; the last validation stays in sight."""
+    names = {
+        "score": "critic/score/mean",
+        "effective": "vade/effective_ratio",
+        "predicted": "vade/predicted_effective_ratio",
+    }
+    shown = {k: f"{values[name]:.2f}" for k, name in names.items() if name in values}
+    if "timing_s/step" in values:
+        shown["rollouts/s"] = f"{values['perf/rollouts_per_s']:.0f}"
+    valid = [v for name, v in values.items() if name.startswith("val/validation/")]
+    if valid:
+        bar.set_description(f"RL, validation {valid[0]:.3f}")
+    return shown

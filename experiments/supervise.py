@@ -1,0 +1,134 @@
+"""The supervised warm start: likelihood of the gold answers, on the RL trainer's own update.
+
+    python -m experiments.supervise --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
+
+Reads the procedural "warmup" split, which training and validation never share. Leaves a Hugging Face
+checkpoint in <workdir>/warm_start.
+"""
+
+import concurrent.futures
+import os
+import time
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import tqdm
+from ml_collections import ConfigDict
+
+from experiments import assemble, checks, cli, make_tiny
+from vade_jax.data import procedural
+from vade_jax.models.qwen25vl import files
+from vade_jax.trainer import loop, minibatches, objectives, optimizer, update
+from vade_jax.types import Batch, Rollouts
+
+
+def warm_start(c: ConfigDict, base: str, directory: str) -> None:
+    """Trains the checkpoint in `base` and writes it to `directory`."""
+    policy = assemble.policy(c, base)
+    steps = c.warm_start.num_steps
+    transform = optimizer.make(
+        learning_rate=c.warm_start.learning_rate,
+        warmup_steps=min(50, steps // 10),
+        decay_steps=steps,
+    )
+    state, shardings = assemble.train_state(policy, transform)
+    step = update.make(
+        assemble.log_probs(c, policy, temperature=1.0), objectives.likelihood(), transform
+    )
+    step = assemble.compile_update(step, policy.mesh, shardings)
+    bar = tqdm.tqdm(total=steps * c.warm_start.batch_size, unit=" samples", desc="warm start")
+    with bar:
+        for number, batch in enumerate(_batches(c, policy)):
+            state, metrics = step(state, batch)
+            bar.update(c.warm_start.batch_size)
+            if number % 20 == 0 or number == steps - 1:
+                loss = float(metrics["loss"])
+                if not np.isfinite(loss):
+                    raise loop.NonFiniteLoss(f"warm start, step {number}: loss is {loss}")
+                bar.set_postfix(loss=f"{loss:.3f}")
+    files.save(directory, policy.shape, jax.device_get(state.params))
+    make_tiny.add_files(base, directory)
+
+
+def _batches(c: ConfigDict, policy: assemble.Policy) -> Iterator[Batch]:
+    """Yields the batches; the next one is drawn and cut while a step runs."""
+    size, steps = c.warm_start.batch_size, c.warm_start.num_steps
+    source = procedural.Procedural(c.seed, size * steps, "warmup")
+    build_prompt = assemble.prompt_builder(c, policy.tokenizer)
+
+    def batch(number):
+        items = [source[number * size + i] for i in range(size)]
+        return minibatches.split(
+            [build_prompt(item) for item in items],
+            _targets(c, policy.tokenizer, items),
+            np.zeros(size, np.float32),
+            prompts_per_minibatch=size,
+            prompts_per_microbatch=size,
+            answers_per_row=1,
+            length_multiple=c.data.length_multiple,
+        )[0]
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        ready = pool.submit(batch, 0)
+        for number in range(1, steps + 1):
+            now = ready.result()
+            if number < steps:
+                ready = pool.submit(batch, number)
+            yield now
+
+
+def _targets(c, tokenizer, items) -> Rollouts:
+    """Returns the gold answers as rollouts, one a prompt."""
+    answers = [
+        [*tokenizer.encode(procedural.target_text(item)), tokenizer.im_end]
+        for item in items
+    ]
+    length_N = np.array([len(answer) for answer in answers], np.int32)
+    if length_N.max() > c.sampling.max_tokens:
+        raise ValueError(
+            f"a gold answer has {length_N.max()} tokens, more than "
+            f"sampling.max_tokens={c.sampling.max_tokens}"
+        )
+    shape = (len(items), c.sampling.max_tokens)
+    token_NT = np.full(shape, tokenizer.im_end, np.int32)
+    for n, answer in enumerate(answers):
+        token_NT[n, : len(answer)] = answer
+    return Rollouts(
+        token_NT=token_NT,
+        length_N=length_N,
+        logp_NT=np.zeros(shape, np.float32),
+        group_N=np.arange(len(items), dtype=np.int32),
+        finished_N=np.ones(len(items), bool),
+        valid_N=np.ones(len(items), bool),
+        params_version=np.int32(0),
+    )
+
+
+def base_checkpoint(c: ConfigDict, workdir: str) -> str:
+    """Returns the directory that RL starts from; makes and warm-starts it where asked to."""
+    base = c.model.checkpoint
+    if c.model.preset:
+        base = os.path.join(workdir, "tiny_model")
+        if not os.path.exists(base):
+            make_tiny.make(base, c.seed, c.model.preset)
+    if not c.warm_start.num_steps:
+        return base
+    directory = c.warm_start.directory or os.path.join(workdir, "warm_start")
+    if not os.path.exists(directory):
+        start = time.perf_counter()
+        warm_start(c, base, directory)
+        print(f"warm start: {time.perf_counter() - start:.0f} s, in {directory}")
+    return directory
+
+
+def main(c: ConfigDict, workdir: str) -> None:
+    """Makes the warm start and nothing else."""
+    with cli.user_errors():
+        checks.config(c)
+        os.makedirs(workdir, exist_ok=True)
+    base_checkpoint(c, workdir)
+
+
+if __name__ == "__main__":
+    cli.run(main)

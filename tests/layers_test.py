@@ -1,0 +1,74 @@
+"""Imports point down: L4 -> L3 -> L2 -> L1 -> L0; siblings of L1 do not meet."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+LEVEL = {
+    "types": 0,
+    "arrays": 0,
+    "samplers": 1,
+    "losses": 1,
+    "rewards": 1,
+    "models": 2,
+    "data": 2,
+    "rollout": 3,
+    "trainer": 4,
+    "evals": 4,
+    "store": 5,  # leaves: see below
+    "plugins": 5,
+}
+LEAVES = {"store": {"types", "arrays"}}
+# Heavy or optional packages, and the only files that may import them.
+ONLY_IN = {
+    "matplotlib": {"vade_jax/store/figures.py"},
+    "tensorboardX": {"vade_jax/store/metrics.py"},
+    "torch": set(),
+    "vllm": set(),
+    "wandb": set(),
+    "transformers": set(),
+    "ml_collections": set(),
+    "absl": set(),
+}
+FILES = sorted((ROOT / "vade_jax").rglob("*.py"))
+
+
+def imports(path):
+    """Yields the dotted names that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def part(dotted):
+    """Returns the sub-package of a dotted name inside vade_jax, or None."""
+    words = dotted.split(".")
+    return words[1] if words[0] == "vade_jax" and len(words) > 1 else None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down(path):
+    own = path.relative_to(ROOT / "vade_jax").parts[0].removesuffix(".py")
+    if own == "__init__":
+        return
+    for dotted in imports(path):
+        other = part(dotted)
+        if other is None or other == own:
+            continue
+        assert LEVEL[other] <= LEVEL[own], f"{path}: {own} imports {dotted}"
+        assert LEVEL[own] != 1 or LEVEL[other] != 1, f"{path}: siblings: {dotted}"
+        assert other in LEAVES.get(own, LEVEL), f"{path}: {own} is a leaf: {dotted}"
+
+
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_heavy_packages_stay_in_their_file(package):
+    users = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if package in {dotted.split(".")[0] for dotted in imports(path)}
+    }
+    assert users <= ONLY_IN[package]

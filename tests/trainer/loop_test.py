@@ -1,0 +1,138 @@
+"""Algorithm 1 with a fake engine of known pass rates, in under a second of steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax import samplers
+from vade_jax.rollout import fake
+from vade_jax.trainer import loop, scoring
+from vade_jax.types import Item, Prompt, TrainState
+
+NUM_ITEMS, B = 200, 16
+RATES = np.concatenate([np.zeros(80), np.ones(80), np.linspace(0.2, 0.8, 40)])
+
+
+class Recorder:
+    def __init__(self):
+        self.metrics, self.saved, self.data = {}, [], {}
+
+    def step(self, step, metrics, data):
+        self.metrics[step], self.data[step] = metrics, data
+
+    def save(self, progress, *, last):
+        self.saved.append((progress.step, last))
+
+
+def items():
+    return [
+        Item(uid=str(i), question="?", images=(), answer="1", kind="int")
+        for i in range(NUM_ITEMS)
+    ]
+
+
+def build_prompt(item):
+    empty = np.zeros(0, np.int32)
+    return Prompt(
+        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
+    )
+
+
+def score(items, rollouts):
+    correct_N = (rollouts.token_NT[:, 0] == fake.RIGHT).astype(np.float32)
+    none = [None] * len(correct_N)
+    return scoring.Scores(
+        text_N=none, extracted_N=none, reward_N=correct_N, correct_N=correct_N
+    )
+
+
+def learn(state, prompts, rollouts, advantage_N):
+    return state.replace(step=state.step + 1), {"actor/loss": float(state.step)}
+
+
+def run(name, num_steps, *, progress=None, learn=learn, **options):
+    sampler = samplers.SAMPLERS[name](**options)
+    recorder = Recorder()
+    parts = loop.Parts(
+        items=items(),
+        build_prompt=build_prompt,
+        sampler=sampler,
+        engine=fake.FakeEngine(dict(zip(map(str, range(NUM_ITEMS)), RATES, strict=True))),
+        score=score,
+        learn=learn,
+        validate=lambda engine, key, version: {"val/x/acc/mean@4": float(version)},
+        recorder=recorder,
+    )
+    state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
+    progress = progress or loop.Progress(state=state, selector=sampler.init(NUM_ITEMS))
+    progress = loop.run(
+        parts,
+        progress,
+        num_steps=num_steps,
+        num_prompts=B,
+        key=jax.random.key(0),
+        eval_every=4,
+    )
+    return progress, recorder
+
+
+def ratio(recorder, first):
+    return np.mean(
+        [
+            metrics["vade/effective_ratio"]
+            for step, metrics in recorder.metrics.items()
+            if step >= first
+        ]
+    )
+
+
+def test_vade_finds_the_items_that_teach():
+    """40 of 200 items are mixed: uniform sees them a fifth of the time."""
+    _, vade = run("vade", 60, warmup="full")
+    _, uniform = run("uniform", 60)
+    assert 0.12 < ratio(uniform, 20) < 0.28
+    assert ratio(vade, 20) > 0.6
+
+
+def test_predicted_ratio_follows_the_observed_one():
+    _, recorder = run("vade", 60, warmup="full")
+    gap = [
+        metrics["vade/predicted_effective_ratio"] - metrics["vade/effective_ratio"]
+        for step, metrics in recorder.metrics.items()
+        if step > 20
+    ]
+    assert abs(np.mean(gap)) < 0.1
+
+
+def test_validates_before_the_first_step_every_fourth_and_at_the_end():
+    _, recorder = run("uniform", 6)
+    validated = [s for s, m in recorder.metrics.items() if "val/x/acc/mean@4" in m]
+    assert validated == [0, 4, 6]
+    assert recorder.saved == [(s, s == 6) for s in range(1, 7)]
+    assert recorder.metrics[6]["vade/rollouts_total"] == 6 * B * 8
+
+
+@pytest.mark.parametrize("name", ["vade", "uniform"])
+def test_two_runs_of_two_steps_equal_four(name):
+    whole, _ = run(name, 4)
+    half, _ = run(name, 2)
+    resumed, _ = run(name, 4, progress=half)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step():
+    def diverge(state, prompts, rollouts, advantage_N):
+        loss = np.nan if state.step == 2 else 0.0
+        return state.replace(step=state.step + 1), {"actor/loss": loss}
+
+    with pytest.raises(loop.NonFiniteLoss, match=r"step 3: .*actor/loss.*nan"):
+        run("uniform", 5, learn=diverge)
+
+
+def test_the_log_has_the_state_that_proposed():
+    _, recorder = run("vade", 3, warmup="none")
+    first = recorder.data[1]
+    assert np.all(np.asarray(first.selector.alpha_I) == 0)
+    assert len(set(first.proposal.index_M.tolist())) == B

@@ -1,0 +1,50 @@
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from vade_jax.models.qwen25vl import config, model
+from vade_jax.trainer import mesh
+
+
+def test_minus_one_takes_the_remaining_devices():
+    devices = mesh.make(data=2, fsdp=-1, tensor=2)
+    assert dict(devices.shape) == {"data": 2, "fsdp": 2, "tensor": 2}
+    assert mesh.batch_size(devices) == 4
+
+
+@pytest.mark.parametrize("axes", [(3, -1, 1), (2, 2, 4), (1, 1, 1), (-1, -1, 1)])
+def test_a_mesh_that_does_not_fill_the_devices_is_an_error(axes):
+    with pytest.raises(ValueError, match="does not fill 8 devices"):
+        mesh.make(*axes)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "3b", "7b"])
+def test_every_parameter_has_a_rule_and_large_ones_are_split(preset):
+    devices = mesh.make(data=1, fsdp=4, tensor=2)
+    params = model.abstract(config.PRESETS[preset])
+    shardings = mesh.shardings(devices, params)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        name = mesh.path_name(path)
+        here = dict(
+            (mesh.path_name(p), s) for p, s in jax.tree_util.tree_leaves_with_path(shardings)
+        )[name]
+        local = np.prod(here.shard_shape(leaf.shape))
+        if leaf.ndim > 1 and leaf.size > 1e5:
+            assert local <= leaf.size / 4, name
+
+
+def test_first_match_wins_and_no_match_is_an_error():
+    devices = mesh.make(fsdp=8)
+    tree = {"a": {"kernel": jax.ShapeDtypeStruct((8, 4), np.float32)}}
+    rules = ((r"a/kernel", P("fsdp")), (r"kernel", P()))
+    assert mesh.shardings(devices, tree, rules)["a"]["kernel"].spec == P("fsdp")
+    with pytest.raises(ValueError, match=r"no sharding rule matches a/kernel \(8, 4\)"):
+        mesh.shardings(devices, tree, ((r"^b", P()),))
+
+
+def test_an_axis_that_does_not_divide_is_an_error_with_the_name():
+    devices = mesh.make(fsdp=8)
+    tree = {"w": jax.ShapeDtypeStruct((6, 4), np.float32)}
+    with pytest.raises(ValueError, match=r"w \(6, 4\): 6 is not divisible by 8"):
+        mesh.shardings(devices, tree, ((r"w", P("fsdp")),))

@@ -1,0 +1,62 @@
+"""A page of samples: look at the data before training on it."""
+
+import pathlib
+import textwrap
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from vade_jax.data import sources
+
+_WIDTH, _PICTURE, _CAPTION, _MARGIN = 240, 224, 68, 8
+
+
+def draw(
+    source: sources.Source, path: str | pathlib.Path, count: int = 24, columns: int = 6
+) -> None:
+    """Writes a PNG of `count` rows spread evenly over `source`, with question and answer.
+
+    The caption gives question, answer and, where the metadata has them, family and level. A row that
+    cannot be read shows its reason.
+    """
+    count = min(count, len(source))
+    picks = np.linspace(0, len(source) - 1, count).round().astype(int)
+    height = _PICTURE + _CAPTION
+    rows = -(-count // columns)
+    sheet = Image.new("RGB", (columns * _WIDTH, rows * height), "white")
+    for i, index in enumerate(picks):
+        tile = _tile(source, int(index))
+        sheet.paste(tile, (i % columns * _WIDTH, i // columns * height))
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path)
+
+
+def _tile(source: sources.Source, index: int) -> Image.Image:
+    """Returns one picture with its caption."""
+    tile = Image.new("RGB", (_WIDTH, _PICTURE + _CAPTION), "white")
+    try:
+        item = source[index]
+        picture = item.images[0].convert("RGB") if item.images else None
+        where = [
+            f"{k} {item.metadata[k]}" for k in ("family", "level") if k in item.metadata
+        ]
+        lines = [
+            *textwrap.wrap(item.question, 38)[:2],
+            f"= {item.answer}   ({item.kind})",
+        ]
+        lines.append(", ".join(where))
+    except (ValueError, OSError) as error:
+        picture, lines = None, textwrap.wrap(f"row {index}: {error}", 38)[:4]
+    if picture is not None:
+        side = _PICTURE - _MARGIN
+        scale = min(side / picture.width, side / picture.height)
+        size = [max(1, round(length * scale)) for length in picture.size]
+        tile.paste(picture.resize(size, Image.Resampling.NEAREST), (_MARGIN, _MARGIN))
+    ImageDraw.Draw(tile).multiline_text(
+        (_MARGIN, _PICTURE + 4),
+        "\n".join(lines),
+        fill="black",
+        font=ImageFont.load_default(size=12),
+        spacing=2,
+    )
+    return tile

@@ -1,0 +1,111 @@
+"""Scattered shapes: naming, counting, comparing and subtracting."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from PIL import Image
+
+from vade_jax.data.procedural import canvas
+
+Thing = tuple[str, str]  # (color, shape)
+_COLORS = tuple(canvas.COLORS)
+PLURAL = {s: "crosses" if s == "cross" else f"{s}s" for s in canvas.SHAPES}
+
+
+def _draw(rng: np.random.Generator, things: Sequence[Thing], size: int) -> Image.Image:
+    """Returns things on a jittered grid, in random places, without overlap."""
+    picture = canvas.Canvas(size)
+    side = max(2, int(np.ceil(np.sqrt(len(things)))))
+    step = canvas.UNITS / side
+    places = rng.permutation(side * side)[: len(things)]
+    scales = rng.uniform(0.65, 0.95, len(things))
+    jitter = rng.uniform(-1, 1, (len(things), 2))
+    for (color, shape), place, scale, shift in zip(
+        things, places, scales, jitter, strict=True
+    ):
+        radius = min(step * 0.42, 20) * scale
+        x, y = (np.array([place % side, place // side]) + 0.5) * step
+        dx, dy = shift * (step / 2 - radius - 1)
+        picture.shape(shape, x + dx, y + dy, radius, canvas.COLORS[color])
+    return picture.finish()
+
+
+def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+    return options[rng.integers(len(options))]
+
+
+def _things(
+    rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]
+) -> list[Thing]:
+    """Returns `num` random things that `allowed` lets through."""
+    pool = [(c, s) for c in _COLORS for s in canvas.SHAPES if allowed((c, s))]
+    return [pool[i] for i in rng.integers(len(pool), size=num)]
+
+
+def color(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks for the color of the only circle among 1, 3, 6 or 9 things."""
+    target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
+    others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[1] != target[1])
+    question = f"What color is the {target[1]}?"
+    return canvas.Sample(
+        _draw(rng, [target, *others], size), question, target[0], "text"
+    )
+
+
+def shape(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks for the shape of the only red thing among 1, 3, 6 or 9."""
+    target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
+    others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[0] != target[0])
+    question = f"What shape is the {target[0]} one?"
+    return canvas.Sample(
+        _draw(rng, [target, *others], size), question, target[1], "text"
+    )
+
+
+def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Counts equal things, things of any look, of one color, of one color and shape."""
+    color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
+    num = int(rng.integers(*((1, 4), (1, 7), (0, 6), (0, 7))[level]))
+    if level == 0:
+        things, what = [(color, shape)] * num, PLURAL[shape]
+    elif level == 1:
+        things, what = _things(rng, num, lambda t: True), "shapes"
+    elif level == 2:
+        things = _things(rng, num, lambda t: t[0] == color)
+        things += _things(rng, int(rng.integers(2, 5)), lambda t: t[0] != color)
+        what = f"{color} shapes"
+    else:  # most distractors share the color or the shape
+        things = [(color, shape)] * num
+        near = lambda t: (t[0] == color) != (t[1] == shape)
+        things += _things(rng, int(rng.integers(3, 8)), near)
+        what = f"{color} {PLURAL[shape]}"
+    question = f"How many {what} are there?"
+    return canvas.Sample(_draw(rng, things, size), question, str(num), "int")
+
+
+def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks for more circles than squares; levels bring the counts closer. Half are "yes"."""
+    first, second = rng.permutation(canvas.SHAPES)[:2]
+    low, high = ((4, 7), (2, 4), (1, 2))[level]
+    gap, fewer = int(rng.integers(low, high)), int(rng.integers(0, 4))
+    yes = bool(rng.integers(2))
+    more, less = (first, second) if yes else (second, first)
+    things = _things(rng, fewer + gap, lambda t: t[1] == more)
+    things += _things(rng, fewer, lambda t: t[1] == less)
+    if level == 2:
+        things += _things(rng, 3, lambda t: t[1] not in (first, second))
+    question = f"Are there more {PLURAL[first]} than {PLURAL[second]}?"
+    answer = "yes" if yes else "no"
+    return canvas.Sample(_draw(rng, things, size), question, answer, "yesno")
+
+
+def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks what is left when all red shapes are removed; level 2 removes red circles only."""
+    color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
+    gone, left = rng.integers(1, (3, 5, 5)[level]), rng.integers(0, (4, 7, 9)[level])
+    hit = lambda t: t[0] == color and (level < 2 or t[1] == shape)
+    things = _things(rng, int(gone), hit)
+    things += _things(rng, int(left), lambda t: not hit(t))
+    what = "shapes" if level < 2 else PLURAL[shape]
+    question = f"Remove all {color} {what}. How many are left?"
+    return canvas.Sample(_draw(rng, things, size), question, str(left), "int")

@@ -1,0 +1,147 @@
+"""The selector contract: four pure functions over a frozen pytree of arrays.
+
+A new selector is one file with a `make(**hyperparameters) -> Sampler`, one line in `SAMPLERS` and
+one test. Its state is a frozen dataclass of arrays; whatever is static lives in `make`'s closure.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from vade_jax import types
+from vade_jax.samplers import beta
+from vade_jax.types import Array
+
+State = Any  # a frozen dataclass of arrays
+
+
+class Sampler(NamedTuple):
+    """What the training loop knows of a selector.
+
+    init: (num_items) -> state
+    propose: (state, key, num_prompts) -> Proposal; `num_prompts` is static
+    keep: (state, feedback) -> keep_M, the groups to train on
+    update: (state, feedback) -> state
+    """
+
+    init: Callable[..., State]
+    propose: Callable[[State, jax.Array, int], types.Proposal]
+    keep: Callable[[State, types.Feedback], jax.Array]
+    update: Callable[[State, types.Feedback], State]
+
+
+# ------------------------------------------------------------------------------ choosing
+def top_b(
+    score_I: Array,
+    key: jax.Array,
+    num_prompts: int,
+    *,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> jax.Array:
+    """Returns the `num_prompts` items of highest score, in random order, without duplicates.
+
+    `key` decides which of several tied items get in, and the order. NaN loses against every
+    number. With a mesh, scores are sharded over its `axis`: each shard finds its own best, and
+    the best of those are taken; the result is the same.
+    """
+    chex.assert_rank(score_I, 1)
+    num_items = len(score_I)
+    if not 1 <= num_prompts <= num_items:
+        raise ValueError(
+            f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
+            f" set the prompts per step (B) to a value from 1 to {num_items}"
+        )
+    score_I = jnp.where(jnp.isnan(score_I), -jnp.inf, score_I)
+    random_I = jax.random.uniform(key, (num_items,))
+    threshold = _top_k(score_I, num_prompts, mesh, axis)[0][-1]
+    # Above the threshold: all, in [1, 2). At it: the luckiest, in [0, 1). Below: none.
+    rank_I = jnp.where(score_I == threshold, random_I, -1.0)
+    rank_I = jnp.where(score_I > threshold, 1 + random_I, rank_I)
+    return _top_k(rank_I, num_prompts, mesh, axis)[1]
+
+
+def _top_k(
+    x_I: Array, k: int, mesh: jax.sharding.Mesh | None, axis: str | None
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the k largest values and their int32 indices; local, then global, on a mesh."""
+    if mesh is None:
+        return jax.lax.top_k(x_I, k)
+    num_shards = mesh.shape[axis]
+    if len(x_I) % num_shards:
+        raise ValueError(
+            f"{len(x_I)} items do not divide over the {num_shards} shards of mesh axis"
+            f" {axis!r}: replicate the selector's state (mesh=None), or drop or add"
+            f" {len(x_I) % num_shards} items"
+        )
+    spec, local_size = jax.P(axis), len(x_I) // num_shards
+
+    def local_top_k(x_I):
+        value_K, index_K = jax.lax.top_k(x_I, min(k, local_size))
+        return value_K, index_K + jax.lax.axis_index(axis) * local_size
+
+    value_C, index_C = jax.shard_map(
+        local_top_k, mesh=mesh, in_specs=spec, out_specs=spec
+    )(x_I)
+    # Few are left, k a shard: from here on every device holds all of them.
+    replicated = jax.sharding.NamedSharding(mesh, jax.P())
+    value_C, index_C = jax.lax.with_sharding_constraint((value_C, index_C), replicated)
+    value_K, candidate_K = jax.lax.top_k(value_C, k)
+    return value_K, index_C[candidate_K]
+
+
+def same_num_rollouts(index_M: Array, num_rollouts: int) -> types.Proposal:
+    """Returns the proposal that asks for the same number of answers to every prompt."""
+    num_M = jnp.full(index_M.shape, num_rollouts, jnp.int32)
+    return types.Proposal(index_M=index_M, num_rollouts_M=num_M)
+
+
+# ------------------------------------------------------------------------------ keeping
+def keep_all(state: State, feedback: types.Feedback) -> jax.Array:
+    """Returns True for every group: the `keep` of a selector that filters nothing."""
+    del state
+    return jnp.ones(feedback.index_M.shape, bool)
+
+
+# ------------------------------------------------------------------------------ looking
+@jax.jit
+def diagnostics(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
+    """Returns what the selector believed of the chosen prompts, one value a prompt.
+
+    Call it between `propose` and `update`: the mean of `prob_mixed` then predicts the effective
+    ratio of the step. Empty for a state without posteriors.
+    """
+    if not (hasattr(state, "alpha_I") and hasattr(state, "beta_I")):
+        return {}
+    alpha_M, beta_M = state.alpha_I[proposal.index_M], state.beta_I[proposal.index_M]
+    return {
+        "alpha": alpha_M,
+        "beta": beta_M,
+        "posterior_mean": beta.posterior_mean(alpha_M, beta_M),
+        "prob_mixed": beta.prob_mixed(alpha_M, beta_M, proposal.num_rollouts_M),
+    }
+
+
+# ------------------------------------------------------------------------------ hyperparameters
+def check_num_rollouts(num_rollouts: int) -> None:
+    """Raises ValueError unless a group has at least two answers."""
+    if num_rollouts < 2:
+        raise ValueError(
+            f"num_rollouts={num_rollouts}: one answer cannot be compared with its group;"
+            " set num_rollouts to at least 2"
+        )
+
+
+def check_option(name: str, value: Any, options: Any) -> None:
+    """Raises ValueError unless `value` is one of `options`."""
+    if value not in options:
+        raise ValueError(f"{name}={value!r}: choose one of {sorted(options)}")
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Raises ValueError unless `value` lies in [0, 1]."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name}={value}: set it to a value from 0 to 1")

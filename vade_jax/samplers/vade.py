@@ -1,0 +1,111 @@
+"""VADE (arXiv 2511.18902): Thompson draws of every pass rate, scored by information gain."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from vade_jax import types
+from vade_jax.samplers import base, beta
+from vade_jax.types import Array
+
+DRAWS = ("thompson", "greedy", "mean")
+HISTORIES = ("two_scale", "last_update")
+WARMUPS = ("full", "none")
+
+
+@chex.dataclass(frozen=True)
+class State:
+    """Decayed counts of every item; the posterior of its pass rate is Beta(alpha+1, beta+1)."""
+
+    alpha_I: Array  # float32, right answers
+    beta_I: Array  # float32, wrong answers
+    unseen_I: Array  # bool, still to be visited by the warm-up
+
+
+def make(
+    *,
+    num_rollouts: int = 8,
+    decay_selected: float = 0.2,
+    decay_rest: float = 0.999,
+    info_gain: str = "p(1-p)^2",
+    draw: str = "thompson",
+    history: str = "two_scale",
+    warmup: str = "full",
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> base.Sampler:
+    """Makes the VADE selector, Algorithm 1 of VADE (arXiv 2511.18902).
+
+    Departure: the paper rolls out the whole data set before step 1 and trains on none of it. Here
+    `warmup="full"` puts items never visited first, in random order; those steps are ordinary
+    on-policy steps that also train, and counts decay in them as in any other.
+
+    Args:
+        num_rollouts: G, answers to a prompt.
+        decay_selected: lambda_1 of Eq. 5.
+        decay_rest: lambda_2 of Eq. 6, a step.
+        info_gain: I(p) of Eq. 4, or its ablation.
+        draw: the p that is scored: a "thompson" draw from the posterior, the "greedy" ratio
+            alpha / (alpha + beta), or the posterior "mean".
+        history: "last_update" overrides the decays by 0 and 1: only a prompt's latest counts.
+        warmup: "full" visits every item once before Thompson selection begins, "none" does not.
+        mesh: where the state is sharded over items; None replicates it.
+        axis: the axis of `mesh` that items are sharded over.
+    """
+    base.check_num_rollouts(num_rollouts)
+    base.check_fraction("decay_selected", decay_selected)
+    base.check_fraction("decay_rest", decay_rest)
+    base.check_option("info_gain", info_gain, beta.INFO_GAINS)
+    base.check_option("draw", draw, DRAWS)
+    base.check_option("history", history, HISTORIES)
+    base.check_option("warmup", warmup, WARMUPS)
+    if history == "last_update":
+        decay_selected, decay_rest = 0.0, 1.0
+
+    def init(num_items: int) -> State:
+        return State(
+            alpha_I=jnp.zeros(num_items, jnp.float32),
+            beta_I=jnp.zeros(num_items, jnp.float32),
+            unseen_I=jnp.full(num_items, warmup == "full"),
+        )
+
+    def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
+        draw_key, tie_key = jax.random.split(key)
+        p_I = pass_rate(draw_key, state.alpha_I, state.beta_I, draw)
+        score_I = jnp.where(state.unseen_I, jnp.inf, beta.info_gain(p_I, info_gain))
+        index_M = base.top_b(score_I, tie_key, num_prompts, mesh=mesh, axis=axis)
+        return base.same_num_rollouts(index_M, num_rollouts)
+
+    def update(state: State, feedback: types.Feedback) -> State:
+        alpha_I, beta_I = beta.decay_and_count(
+            state.alpha_I,
+            state.beta_I,
+            feedback.index_M,
+            feedback.successes_M,
+            feedback.trials_M,
+            decay_selected=decay_selected,
+            decay_rest=decay_rest,
+        )
+        unseen_I = state.unseen_I.at[feedback.index_M].set(False)
+        return State(alpha_I=alpha_I, beta_I=beta_I, unseen_I=unseen_I)
+
+    sharding = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.P(axis))
+    return base.Sampler(
+        init=jax.jit(init, static_argnames="num_items", out_shardings=sharding),
+        propose=jax.jit(propose, static_argnames="num_prompts"),
+        keep=jax.jit(base.keep_all),
+        update=jax.jit(update, out_shardings=sharding),
+    )
+
+
+def pass_rate(key: jax.Array, alpha_I: Array, beta_I: Array, draw: str) -> jax.Array:
+    """Returns the pass rates that get scored. `key` decides the Thompson draws.
+
+    The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
+    """
+    if draw == "thompson":
+        return beta.draw(key, alpha_I, beta_I)
+    if draw == "mean":
+        return beta.posterior_mean(alpha_I, beta_I)
+    total_I = alpha_I + beta_I
+    return jnp.where(total_I == 0, 0.5, alpha_I / jnp.where(total_I == 0, 1, total_I))
