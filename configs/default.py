@@ -80,11 +80,11 @@ def get_config() -> ConfigDict:
     c.optimizer.clip_norm = 1.0
     c.optimizer.frozen = ()  # parameter path prefixes, such as ("vision",)
 
-    c.update = ConfigDict()
-    c.update.prompts_per_minibatch = 128  # prompts an optimizer update
-    c.update.prompts_per_microbatch = 16  # prompts in memory at once
-    c.update.vocab_chunk = 1024  # tokens whose logits are held at once
-    c.update.remat = True
+    c.batch = ConfigDict()
+    c.batch.prompts_per_minibatch = 128  # prompts an optimizer update
+    c.batch.prompts_per_microbatch = 16  # prompts in memory at once
+    c.batch.vocab_chunk = 1024  # tokens whose logits are held at once
+    c.batch.remat = True
 
     c.mesh = ConfigDict(dict(data=1, fsdp=-1, tensor=1))  # -1: the remaining devices
 

@@ -23,8 +23,8 @@ def base(arg: str | None) -> ConfigDict:
     c.sampling.max_tokens = c.eval.max_tokens = 2048
     c.optimizer.learning_rate = 1e-6
     c.loss.kl_coef = 0.01
-    c.update.prompts_per_minibatch = 128
-    c.update.prompts_per_microbatch = 8  # 64 answers: 16 a device
+    c.batch.prompts_per_minibatch = 128
+    c.batch.prompts_per_microbatch = 8  # 64 answers: 16 a device
     c.mesh.fsdp = -1
     if args.uniform:
         default.uniform(c)

@@ -30,7 +30,7 @@ def base(arg: str | None) -> ConfigDict:
     c.data.instruction = ""
     c.data.min_pixels = c.data.max_pixels = 112 * 112
     c.data.max_prompt_length = 64
-    c.data.length_multiple = 16
+    c.data.length_multiple = 40
 
     c.engine.prompts_per_call = 32
     c.sampling.max_tokens = 8
@@ -39,9 +39,9 @@ def base(arg: str | None) -> ConfigDict:
     c.loss.old_logp = "behaviour"  # exact: engine and trainer are one program
 
     c.optimizer.learning_rate = 2e-4
-    c.update.prompts_per_minibatch = 16
-    c.update.prompts_per_microbatch = 16
-    c.update.remat = False
+    c.batch.prompts_per_minibatch = 16
+    c.batch.prompts_per_microbatch = 16
+    c.batch.remat = False
     c.eval.every = 10
     c.checkpoint.every = 25
     if args.uniform:
@@ -67,7 +67,7 @@ def smoke(c: ConfigDict) -> None:
     c.data.length_multiple = 64
     c.engine.prompts_per_call = 4
     c.sampling.max_tokens = c.eval.max_tokens = 8
-    c.update.prompts_per_minibatch = 4
-    c.update.prompts_per_microbatch = 2
+    c.batch.prompts_per_minibatch = 4
+    c.batch.prompts_per_microbatch = 2
     c.eval.every = 2
     c.checkpoint.every = 1

@@ -174,8 +174,8 @@ def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
         update=improve,
         score=score,
         layout=dict(
-            prompts_per_minibatch=c.update.prompts_per_minibatch,
-            prompts_per_microbatch=c.update.prompts_per_microbatch,
+            prompts_per_minibatch=c.batch.prompts_per_minibatch,
+            prompts_per_microbatch=c.batch.prompts_per_microbatch,
             answers_per_row=c.num_rollouts,
             length_multiple=c.data.length_multiple,
         ),
@@ -190,8 +190,8 @@ def log_probs(c: ConfigDict, policy: Policy, temperature: float | None = None):
         policy.merge,
         temperature=temperature or c.sampling.temperature,
         banned=policy.tokenizer.banned_ids,
-        chunk=c.update.vocab_chunk,
-        remat=c.update.remat,
+        chunk=c.batch.vocab_chunk,
+        remat=c.batch.remat,
     )
 
 

@@ -43,16 +43,16 @@ def config(c: ConfigDict) -> None:
             f"reward.format_weight={c.reward.format_weight}: must be in [0, 1)"
         )
     _divides(
-        "update.prompts_per_minibatch",
-        c.update.prompts_per_minibatch,
+        "batch.prompts_per_minibatch",
+        c.batch.prompts_per_minibatch,
         "num_prompts",
         c.num_prompts,
     )
     _divides(
-        "update.prompts_per_microbatch",
-        c.update.prompts_per_microbatch,
-        "update.prompts_per_minibatch",
-        c.update.prompts_per_minibatch,
+        "batch.prompts_per_microbatch",
+        c.batch.prompts_per_microbatch,
+        "batch.prompts_per_minibatch",
+        c.batch.prompts_per_minibatch,
     )
     objectives.policy_loss(c.loss)
     samplers.SAMPLERS[c.sampler.name](**sampler_options(c))

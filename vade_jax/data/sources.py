@@ -16,6 +16,7 @@ from vade_jax.rewards import answers, verify
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 _REQUIRED = ("question", "answer")
 _COLUMNS = (*_REQUIRED, "images", "kind", "id", "choices", "tolerance")
+_LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
 
@@ -109,7 +110,7 @@ class Rows:
             images=tuple(self._image(uid, image) for image in _as_list(row)),
             answer=answer,
             kind=_kind(uid, question, answer, row),
-            metadata={k: row[k] for k in ("choices", "tolerance") if k in row},
+            metadata=_metadata(uid, row),
         )
 
     def _image(self, uid: str, image: Any) -> Image.Image:
@@ -130,6 +131,17 @@ def _as_list(row: Mapping[str, Any]) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the verifier may need besides answer and kind."""
+    found = {name: row[name] for name in ("choices", "tolerance") if name in row}
+    choices, tolerance = found.get("choices", []), found.get("tolerance", 0.0)
+    if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
+        raise RejectedItem(uid, "bad_choices", f"{choices!r} is no list of texts")
+    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise RejectedItem(uid, "bad_tolerance", f"{tolerance!r} is not in 0 .. 1")
+    return found
+
+
 def _answer(uid: str, answer: Any) -> str:
     """Returns the answer as text."""
     if isinstance(answer, bool):
@@ -140,21 +152,26 @@ def _answer(uid: str, answer: Any) -> str:
 
 
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any]) -> str:
-    """Returns the row's kind, or what the answer surely is; a guess would be a wrong reward."""
-    kind = row.get("kind")
-    if kind is None and (letter := re.fullmatch(r"\(?[A-J]\)?\.?", answer)):
-        kind = "choice" if "choices" in row or _OPTIONS.search(question) else None
-        kind = kind or ("text" if len(letter[0]) == 1 else None)
-    elif kind is None and answer.casefold().strip(".") in ("yes", "no"):
-        kind = "yesno"
-    elif kind is None and (number := answers.number(answer)) is not None:
-        kind = "int" if number[0] == int(number[0]) and "." not in answer else "float"
-    elif kind is None and len(answer) <= 40 and not re.search(r"[\\^=\[\]{}]", answer):
-        kind = "text"
+    """Returns the row's kind, or the one that its answer surely has."""
+    kind = row.get("kind") or _infer_kind(question, answer, "choices" in row)
     if kind not in verify.KINDS:
-        detail = f"kind {row.get('kind')!r} of answer {answer!r}; add a column kind with one of {list(verify.KINDS)}"
-        raise RejectedItem(uid, "bad_kind", detail)
+        detail = f"answer {answer!r} is of kind {kind!r}"
+        fix = f"add a column kind with one of {list(verify.KINDS)}"
+        raise RejectedItem(uid, "bad_kind", f"{detail}; {fix}")
     return kind
+
+
+def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
+    """Returns the kind of an answer, None where a guess could give wrong rewards (formulas)."""
+    if re.fullmatch(r"\(?[A-J]\)?\.?", answer):
+        return "choice" if has_choices or _OPTIONS.search(question) else "text"
+    if answer.casefold().strip(".") in ("yes", "no"):
+        return "yesno"
+    if (number := answers.number(answer)) is not None:
+        whole = number[0] == number[0].to_integral_value() and "." not in answer
+        return "int" if whole else "float"
+    is_formula = re.search(r"[\\^=\[\]{}]", answer)
+    return "text" if len(answer) <= _LONGEST_TEXT and not is_formula else None
 
 
 _Reader = tuple[int, Callable[[int], Mapping[str, Any]]]
@@ -164,11 +181,12 @@ def _read_jsonl(files: list[pathlib.Path]) -> _Reader:
     """Returns the number of lines and a reader that parses one when asked for it."""
     text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)
     lines = [line for line in text.split("\n") if line.strip()]
-    for line in lines[:1]:
-        try:
-            _check_columns(files[0], json.loads(line))
-        except json.JSONDecodeError:
-            break  # a broken row, rejected when it is read
+    try:
+        first = json.loads(lines[0]) if lines else None
+    except json.JSONDecodeError:
+        first = None  # a broken row, rejected when it is read
+    if isinstance(first, dict):
+        _check_columns(files[0], first)
     return len(lines), lambda index: json.loads(lines[index])
 
 

@@ -3,10 +3,13 @@
 import dataclasses
 import decimal
 import re
+import typing
 from collections.abc import Sequence
 
-from vade_jax import types
 from vade_jax.rewards import answers, formats
+
+if typing.TYPE_CHECKING:  # types imports jax, which reward workers do without
+    from vade_jax import types
 
 _ABSOLUTE = decimal.Decimal("1e-6")
 _FRACTION = decimal.Decimal("0.002")  # relative room around a/b
@@ -69,7 +72,7 @@ def verify(
     return Verdict(reason == "ok", well_formed, extracted, reason)
 
 
-def verify_item(text: str, item: types.Item, *, form: str = "boxed") -> Verdict:
+def verify_item(text: str, item: "types.Item", *, form: str = "boxed") -> Verdict:
     """Verifies with the item's answer, kind and, from its metadata, tolerance and choices."""
     return verify(
         text,

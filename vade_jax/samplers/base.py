@@ -108,11 +108,10 @@ def keep_all(state: State, feedback: types.Feedback) -> jax.Array:
 
 # ------------------------------------------------------------------------------ looking
 @jax.jit
-def diagnostics(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
-    """Returns what the selector believed of the chosen prompts, one value a prompt.
+def beliefs(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
+    """Returns what the selector believes of the chosen prompts, one value a prompt.
 
-    Call it between `propose` and `update`: the mean of `prob_mixed` then predicts the effective
-    ratio of the step. Empty for a state without posteriors.
+    Empty for a state without posteriors.
     """
     if not (hasattr(state, "alpha_I") and hasattr(state, "beta_I")):
         return {}
@@ -123,6 +122,19 @@ def diagnostics(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
         "posterior_mean": beta.posterior_mean(alpha_M, beta_M),
         "prob_mixed": beta.prob_mixed(alpha_M, beta_M, proposal.num_rollouts_M),
     }
+
+
+def diagnostics(state: State, proposal: types.Proposal) -> types.Metrics:
+    """Returns the metrics of `beliefs`: call it with the state that made the proposal.
+
+    `vade/predicted_effective_ratio` is then a forecast, made before the rollouts.
+    """
+    belief = beliefs(state, proposal)
+    names = {
+        "vade/posterior_mean": "posterior_mean",
+        "vade/predicted_effective_ratio": "prob_mixed",
+    }
+    return {k: jnp.mean(belief[name]) for k, name in names.items() if belief}
 
 
 # ------------------------------------------------------------------------------ hyperparameters

@@ -16,9 +16,7 @@ INFO_GAINS = {
     "p(1-p)": lambda p: p * (1 - p),
 }
 EXPECTED_INFO_GAINS = {
-    "p(1-p)^2": lambda a, b: (
-        a / (a + b) * (b / (a + b + 1)) * ((b + 1) / (a + b + 2))
-    ),
+    "p(1-p)^2": lambda a, b: a / (a + b) * (b / (a + b + 1)) * ((b + 1) / (a + b + 2)),
     "p(1-p)": lambda a, b: a / (a + b) * (b / (a + b + 1)),
 }
 
@@ -167,9 +165,7 @@ def expected_info_gain(
     return EXPECTED_INFO_GAINS[form](alpha_I + 1, beta_I + 1)
 
 
-def prob_mixed(
-    alpha_I: Array, beta_I: Array, num_rollouts: int | Array
-) -> jax.Array:
+def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.Array:
     """Returns the predictive probability that G answers are neither all right nor all wrong.
 
     1 - B(a+G, b) / B(a, b) - B(a, b+G) / B(a, b) with a = alpha + 1, b = beta + 1. As

@@ -206,8 +206,12 @@ def shared_part(
 
 
 def _scores(q_RJGUQK: jax.Array, part: Part) -> jax.Array:
-    score = _dot(_flat(q_RJGUQK, part.key), jnp.swapaxes(part.key, -1, -2))
-    return score if part.mask is None else jnp.where(part.mask, score, MASKED)
+    q, key, mask = _flat(q_RJGUQK, part.key), part.key, part.mask
+    if mask is None:
+        return _dot(q, jnp.swapaxes(key, -1, -2))
+    # Tied to q, the mask is widened here; JAX would hoist that out of the scan over layers.
+    q, mask = jax.lax.optimization_barrier((q, mask))
+    return jnp.where(mask, _dot(q, jnp.swapaxes(key, -1, -2)), MASKED)
 
 
 def _flat(x_RJGUQK: jax.Array, keys: jax.Array) -> jax.Array:

@@ -1,8 +1,18 @@
 """The few layers that both towers are made of."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
+
+from vade_jax.models.qwen25vl import attention
+
+
+def checkpoint(step: Callable) -> Callable:
+    """Returns `step` that keeps only its inputs and attention's outputs for the backward."""
+    policy = jax.checkpoint_policies.save_only_these_names(attention.SAVED)
+    return jax.checkpoint(step, policy=policy)
 
 
 class RMSNorm(nnx.Module):

@@ -196,7 +196,7 @@ class Decoder(nnx.Module):
         return rope.text(position_X, self.shape.mrope_section, self.shape.rope_theta)
 
     def _scan(self, step, carry, xs, remat: bool):
-        return jax.lax.scan(jax.checkpoint(step) if remat else step, carry, xs)
+        return jax.lax.scan(layers.checkpoint(step) if remat else step, carry, xs)
 
 
 def _write(old_LNTJK: jax.Array, new_LNUJK: jax.Array, step: Array) -> jax.Array:

@@ -132,7 +132,7 @@ class Vision(nnx.Module):
             x_BWSD = block(x_BWSD, rotation, images.valid_BWS, full)
             return self.constrain(x_BWSD), None
 
-        step = jax.checkpoint(step) if remat else step
+        step = layers.checkpoint(step) if remat else step
         x_BWSD = self.constrain(self.patch(images.patch_BWSE))
         x_BWSD, _ = jax.lax.scan(step, x_BWSD, (self.blocks, full_L))
         return self.merger(x_BWSD)

@@ -1,0 +1,63 @@
+"""Masked and segment reductions, bucketing, padding."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax import arrays
+
+
+def test_masked_mean():
+    x_NT = jnp.array([[1.0, 3, 9], [5, 7, 9]])
+    mask_NT = jnp.array([[1.0, 1, 0], [1, 0, 0]])
+    assert arrays.masked_mean(x_NT, mask_NT) == 3  # (1 + 3 + 5) / 3
+    assert arrays.masked_mean(x_NT, mask_NT, axis=1).tolist() == [2, 5]
+    assert arrays.masked_mean(x_NT, jnp.zeros((2, 3))) == 0
+
+
+def test_segment_mean():
+    x_N, weight_N = jnp.array([1.0, 3, 5, 7]), jnp.array([1.0, 1, 0, 1])
+    mean_M = arrays.segment_mean(x_N, weight_N, jnp.array([2, 2, 2, 0]), 4)
+    assert mean_M.tolist() == [7, 0, 2, 0]  # segments 1 and 3 are empty
+
+
+@pytest.mark.parametrize(
+    ("size", "multiple", "expected"),
+    [
+        (1, 64, 64),
+        (64, 64, 64),
+        (65, 64, 128),
+        (129, 64, 192),
+        (193, 64, 256),
+        (257, 64, 384),
+        (385, 64, 512),
+        (3, 1, 3),
+        (5, 1, 6),
+        (7, 1, 8),
+    ],
+)
+def test_bucket(size, multiple, expected):
+    assert arrays.bucket(size, multiple) == expected
+
+
+@pytest.mark.parametrize("multiple", [1, 16, 28])
+def test_buckets_hold_their_size_and_are_few(multiple):
+    sizes = np.arange(1, 5000)
+    buckets = np.array([arrays.bucket(int(size), multiple) for size in sizes])
+    assert np.all(buckets >= sizes) and np.all(buckets % multiple == 0)
+    large = sizes > 2 * multiple
+    assert np.all((buckets[large] - sizes[large]) / buckets[large] <= 1 / 3)
+    assert len(np.unique(buckets)) <= 2 * np.log2(5000 / multiple) + 3
+
+
+def test_pad_rows():
+    padded = arrays.pad_rows(np.array([[1, 2]], np.int32), 3, -1)
+    assert padded.tolist() == [[1, 2], [-1, -1], [-1, -1]]
+    assert padded.dtype == np.int32
+    with pytest.raises(ValueError, match="4 rows do not fit in 3"):
+        arrays.pad_rows(np.zeros(4), 3)
+
+
+def test_stack():
+    rows = arrays.stack([np.array([1, 2]), np.array([3])], 3, 9)
+    assert rows.tolist() == [[1, 2, 9], [3, 9, 9]]

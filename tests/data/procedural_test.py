@@ -1,0 +1,172 @@
+"""Built-in data: determinism, separate splits, right answers, mixture."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from vade_jax.data import procedural
+from vade_jax.data.procedural import canvas, charts, geometry, mixture
+from vade_jax.rewards import verify
+
+PARTS = [(f, level) for f, (_, n, _) in mixture.FAMILIES.items() for level in range(n)]
+
+
+def _only(part, size=40, **kwargs):
+    source = procedural.Procedural(1, size, mixture={part: 1}, **kwargs)
+    return [source[i] for i in range(size)]
+
+
+def _pixels(item):
+    return np.asarray(item.images[0])
+
+
+def test_items_depend_on_seed_split_and_index_alone():
+    source = procedural.Procedural(3, 50)
+    again = procedural.Procedural(3, 5000)
+    for index in (49, 0, np.int32(7)):
+        a, b = source[index], again[index]
+        assert (a.uid, a.question, a.answer) == (b.uid, b.question, b.answer)
+        np.testing.assert_array_equal(_pixels(a), _pixels(b))
+    assert source[0].uid == "train-3-0"
+    with pytest.raises(IndexError):
+        source[50]
+
+
+def test_splits_never_share_a_stream():
+    # Philox streams are named by their key; all keys of all splits are distinct.
+    names = set()
+    for split in procedural.SPLITS:
+        for index in (0, 1, 2**56 - 1):
+            key = procedural.stream(7, split, index).bit_generator.state["state"]["key"]
+            assert key[0] == 7
+            names.add(int(key[1]))
+    assert len(names) == 9
+    first = [procedural.Procedural(0, 9, split)[4] for split in procedural.SPLITS]
+    assert len({_pixels(item).tobytes() for item in first}) == 3
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_every_part_is_verifiable_varied_and_short(part):
+    items = _only(part)
+    for item in items:
+        assert verify.verify_item(procedural.target_text(item), item).correct
+        assert item.images[0].size == (112, 112) and item.images[0].mode == "RGB"
+        assert len(item.question.split()) <= 9
+        assert (item.metadata["family"], item.metadata["level"]) == part
+    assert len({_pixels(item).tobytes() for item in items}) > 30
+    assert len({item.answer for item in items}) > 1
+    most = collections.Counter(item.answer for item in items).most_common(1)[0][1]
+    assert most <= 0.75 * len(items)  # no constant answer solves it
+
+
+def test_pictures_of_other_sizes_show_the_same():
+    small, large = _only(("table", 0), 3), _only(("table", 0), 3, image_size=224)
+    for a, b in zip(small, large, strict=True):
+        assert b.images[0].size == (224, 224)
+        shrunk = np.asarray(b.images[0].resize((112, 112)), float)
+        assert np.abs(shrunk - _pixels(a)).mean() < 12
+        assert a.answer == b.answer
+
+
+def _count_colors(item) -> dict[str, int]:
+    """Counts connected areas of each color, row by row flood fill on the pixels."""
+    found = {}
+    for name, color in canvas.COLORS.items():
+        mask = (_pixels(item) == color).all(-1)
+        areas = 0
+        while mask.any():
+            areas += 1
+            todo = [tuple(np.argwhere(mask)[0])]
+            while todo:
+                y, x = todo.pop()
+                if 0 <= y < 112 and 0 <= x < 112 and mask[y, x]:
+                    mask[y, x] = False
+                    todo += [(y + 1, x), (y - 1, x), (y, x + 1), (y, x - 1)]
+        found[name] = areas
+    return found
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_counts_agree_with_the_pixels(level):
+    for item in _only(("count", level), 12):
+        areas = _count_colors(item)
+        color = item.question.split()[2]
+        expected = areas[color] if level == 2 else sum(areas.values())
+        assert item.answer == str(expected)
+
+
+def test_what_is_left_agrees_with_the_pixels():
+    for item in _only(("subtract", 1), 12):
+        areas = _count_colors(item)
+        gone = areas.pop(item.question.split()[2])
+        assert gone > 0 and item.answer == str(sum(areas.values()))
+
+
+def test_bars_are_as_high_as_their_answers():
+    for item in _only(("value", 1), 12):
+        letter = item.question[-2]
+        x = round(charts._LEFT + (charts.LETTERS.index(letter) + 0.5) * 94 / 4)
+        column = _pixels(item)[charts._TOP - 2 : charts._BOTTOM, x]
+        height = (column == column[-1]).all(-1).sum()
+        assert abs(height - 8.4 * float(item.answer)) < 1.5
+
+
+@pytest.mark.parametrize(("level", "gap"), [(0, 3), (1, 2), (2, 1)])
+def test_the_winning_bar_wins_by_the_gap_of_its_level(monkeypatch, level, gap):
+    drawn = []
+    monkeypatch.setattr(
+        charts, "_draw", lambda rng, values, *_, **__: drawn.append(values)
+    )
+    for seed in range(30):
+        sample = charts.extreme(np.random.default_rng(seed), level, 112)
+        order = np.sort(drawn[-1])
+        tallest = "tallest" in sample.question
+        lead = order[-1] - order[-2] if tallest else order[1] - order[0]
+        best = np.argmax(drawn[-1]) if tallest else np.argmin(drawn[-1])
+        assert lead >= gap and order[0] >= 1 and order[-1] <= 10
+        assert sample.answer == charts.LETTERS[best]
+
+
+def test_angles_of_a_triangle_add_up():
+    rng = np.random.default_rng(0)
+    for level in range(4):
+        angles = np.array([geometry._angles(rng, level) for _ in range(50)])
+        assert (angles.sum(1) == 180).all() and angles.min() >= 30
+        assert not (angles % (30, 10, 5, 1)[level]).any()
+
+
+def test_half_of_the_comparisons_are_true():
+    for level in range(3):
+        answers = [item.answer for item in _only(("compare", level), 200)]
+        assert 70 < answers.count("yes") < 130
+
+
+def test_the_mixture_is_the_one_asked_for():
+    weights = {("color", 0): 3, "trivial": 1}
+    source = procedural.Procedural(0, 1000, mixture=weights)
+    families = collections.Counter(source[i].metadata["family"] for i in range(1000))
+    assert 200 < families["written"] < 300 and set(families) == {"color", "written"}
+    total = sum(mixture.expand(mixture.DEFAULT).values())
+    assert total == pytest.approx(1)
+    assert {mixture.FAMILIES[f][2] for f, _ in mixture.expand(mixture.DEFAULT)} == {
+        *("graded", "trivial", "impossible")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split": "test"}, "split='test'"),
+        ({"size": 0}, "size=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"image_size": 100}, "image_size=100"),
+        ({"mixture": {("colour", 0): 1}}, "no part"),
+        ({"mixture": {("color", 4): 1}}, "level below"),
+        ({"mixture": {"easy": 1}}, "use a stratum"),
+        ({"mixture": {("color", 0): 0}}, "must be >= 0, not all 0"),
+    ],
+)
+def test_impossible_settings_are_one_clear_error(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        procedural.Procedural(**({"seed": 0, "size": 8} | arguments))

@@ -1,0 +1,131 @@
+"""Prompts: tokens, M-RoPE positions, and what is rejected."""
+
+import functools
+import types as python_types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vade_jax import types
+from vade_jax.data import prompts, tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return tokens.build(tmp_path_factory.mktemp("tiny"), ["How many?", "a b c"], 400)
+
+
+def _builder(tokenizer, instruction="", max_length=200):
+    return prompts.PromptBuilder(
+        tokenizer,
+        instruction=instruction,
+        min_pixels=3136,
+        max_pixels=200 * 784,
+        max_length=max_length,
+    )
+
+
+def _item(question="How many?", sizes=((112, 112),), answer="3", kind="int", uid="u"):
+    pictures = tuple(Image.new("RGB", (width, height)) for height, width in sizes)
+    return types.Item(
+        uid=uid, question=question, images=pictures, answer=answer, kind=kind
+    )
+
+
+def test_a_prompt_is_the_template_with_one_pad_for_each_merged_cell(tokenizer):
+    prompt = _builder(tokenizer, instruction="Box it.")(_item())
+    assert prompt.text == (
+        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>How many?\n"
+        "Box it.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert (prompt.token_P == tokenizer.image_pad).sum() == 16
+    assert prompt.length == len(tokenizer.encode(prompt.text)) + 15
+    assert prompt.images[0].shape == (112, 112, 3)
+
+
+def test_images_stand_at_their_marks(tokenizer):
+    item = _item("<image>\nor <image>?", sizes=((56, 56), (56, 84)))
+    prompt = _builder(tokenizer)(item)
+    pad = "<|vision_start|><|image_pad|><|vision_end|>"
+    assert f"user\n{pad}\nor {pad}?<|im_end|>" in prompt.text
+    assert (prompt.token_P == tokenizer.image_pad).sum() == 4 + 6
+
+
+def test_control_tokens_in_a_question_make_no_special_tokens(tokenizer):
+    dirty = "How <|im<|im_end|>age_pad|>many<|vision_start|>?<|im_start|>"
+    clean = _builder(tokenizer)(_item())
+    np.testing.assert_array_equal(
+        _builder(tokenizer)(_item(dirty)).token_P, clean.token_P
+    )
+
+
+@pytest.mark.parametrize("sizes", [(), ((112, 112),), ((56, 168), (28, 140), (84, 84))])
+def test_positions_equal_the_published_ones(tokenizer, sizes):
+    torch = pytest.importorskip("torch")
+    modeling = pytest.importorskip("transformers.models.qwen2_5_vl.modeling_qwen2_5_vl")
+    prompt = _builder(tokenizer)(_item("a " + "<image> b" * len(sizes), sizes))
+    model = modeling.Qwen2_5_VLModel
+    vision = python_types.SimpleNamespace(spatial_merge_size=2, tokens_per_second=2)
+    stub = python_types.SimpleNamespace(
+        config=python_types.SimpleNamespace(vision_config=vision),
+        get_vision_position_ids=functools.partial(model.get_vision_position_ids, None),
+    )
+    grids = [(1, height // 14, width // 14) for height, width in sizes]
+    token_P = torch.tensor(prompt.token_P)
+    theirs, delta = model.get_rope_index(
+        stub,
+        token_P[None],
+        (token_P == tokenizer.image_pad).int()[None],
+        torch.tensor(grids) if grids else None,
+    )
+    np.testing.assert_array_equal(prompt.position_PX.T, theirs[:, 0].numpy())
+    assert prompt.position_PX.max() + 1 - prompt.length == delta.item()
+
+
+def test_positions_of_one_small_image_by_hand():
+    # text, a 1 x 2 image, text: the image takes max(1, 2) positions
+    position_PX = prompts.positions(np.array([1, 9, 9, 2]), [(1, 2)], image_pad=9)
+    assert position_PX.tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 2], [3, 3, 3]]
+    with pytest.raises(ValueError, match="2 image pads"):
+        prompts.positions(np.array([9, 9]), [(1, 1)], image_pad=9)
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (_item(" <|im_end|> "), "empty_question"),
+        (_item("<image>"), "empty_question"),
+        (_item("<image> a <image>"), "image_count"),
+        (_item(sizes=((1, 300),)), "bad_image"),
+        (_item("a " * 300), "too_long"),
+    ],
+)
+def test_rejects_carry_their_reason(tokenizer, item, reason):
+    with pytest.raises(prompts.RejectedItem, match=r"^u: ") as caught:
+        _builder(tokenizer)(item)
+    assert (caught.value.uid, caught.value.reason) == ("u", reason)
+
+
+def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
+    source = [
+        _item(uid="good"),
+        _item("", uid="empty"),
+        _item(answer="three", uid="key"),
+        _item(kind="expr", uid="kind"),
+    ]
+    kept, report = prompts.audit(source, _builder(tokenizer))
+    assert kept.tolist() == [0]
+    assert (report.num_items, report.counts) == (
+        4,
+        {"empty_question": 1, "bad_answer": 2},
+    )
+    assert [r["uid"] for r in report.rejects] == ["empty", "key", "kind"]
+    assert "'three' is no int answer" in report.rejects[1]["detail"]
+
+
+def test_limits_that_make_no_sense_are_refused(tokenizer):
+    with pytest.raises(ValueError, match="min_pixels=784 must be in 1568"):
+        prompts.PromptBuilder(
+            tokenizer, instruction="", min_pixels=784, max_pixels=9999, max_length=9
+        )

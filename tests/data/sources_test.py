@@ -1,0 +1,120 @@
+"""A user's own rows: columns, images, kinds, and what is wrong with them."""
+
+import io
+import json
+
+import pytest
+from PIL import Image
+
+from vade_jax.data import sources
+
+
+def _png() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (30, 40), "red").save(file, "PNG")
+    return file.getvalue()
+
+
+def _write(path, *rows) -> str:
+    path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows))
+    return str(path)
+
+
+def test_jsonl_rows_with_images_beside_the_file(tmp_path):
+    (tmp_path / "a.png").write_bytes(_png())
+    path = _write(
+        tmp_path / "mine.jsonl",
+        {"problem": "How many?", "answer": 3, "images": ["a.png"], "id": 17},
+        {"question": "Red?", "answer": True, "image": "a.png", "choices": None},
+    )
+    source = sources.rows(path)
+    assert len(source) == 2
+    first, second = source[0], source[1]
+    assert (first.uid, first.answer, first.kind) == ("17", "3", "int")
+    assert first.images[0].size == (30, 40)
+    assert (second.uid, second.answer, second.kind) == ("mine:1", "yes", "yesno")
+    assert sources.rows(tmp_path)[1].question == "Red?"
+    with pytest.raises(IndexError):
+        source[2]
+
+
+def test_parquet_shards_with_bytes_in_structs(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for shard in range(2):
+        row = {"question": f"q{shard}", "answer": "0.5", "other": 1}
+        row["images"] = [{"bytes": _png(), "path": None}]
+        parquet.write_table(pa.Table.from_pylist([row]), tmp_path / f"{shard}.parquet")
+    source = sources.rows(tmp_path)
+    assert [source[i].question for i in range(len(source))] == ["q0", "q1"]
+    assert source[1].kind == "float" and source[1].images[0].size == (30, 40)
+    (tmp_path / "2.parquet").write_bytes(b"PAR1 broken")
+    with pytest.raises(ValueError, match="cannot be read"):
+        sources.rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "kind"),
+    [
+        ("Which?\n(A) 3\n(B) 4", "B", "choice"),
+        ("Which? A. 3 B. 4", "(B)", "choice"),
+        ("Which letter is it?", "B", "text"),
+        ("?", "Yes.", "yesno"),
+        ("?", "1,200", "int"),
+        ("?", "-3", "int"),
+        ("?", "3.0", "float"),
+        ("?", "1/3", "float"),
+        ("?", "dark blue", "text"),
+    ],
+)
+def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind):
+    row = {"question": question, "answer": answer}
+    assert sources.rows(_write(tmp_path / "a.jsonl", row))[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("{broken", "bad_row"),
+        ("[1]", "bad_row"),
+        ({"question": "q"}, "missing_field"),
+        ({"question": "q", "answer": ""}, "bad_answer"),
+        ({"question": "q", "answer": [1]}, "bad_answer"),
+        ({"question": "q", "answer": "\\frac{x}{2}"}, "bad_kind"),
+        ({"question": "q", "answer": "word " * 20}, "bad_kind"),
+        ({"question": "q", "answer": "1", "kind": "expr"}, "bad_kind"),
+        ({"question": "q", "answer": "1", "image": "none.png"}, "bad_image"),
+        ({"question": "q", "answer": "1", "image": "a.jsonl"}, "bad_image"),
+        ({"question": "q", "answer": "1", "image": 5}, "bad_image"),
+        ({"question": "q", "answer": "1", "choices": "A"}, "bad_choices"),
+        ({"question": "q", "answer": "1", "tolerance": "5%"}, "bad_tolerance"),
+    ],
+)
+def test_bad_rows_are_rejected_when_read(tmp_path, row, reason):
+    good = {"question": "q", "answer": "1"}
+    source = sources.rows(_write(tmp_path / "a.jsonl", good, row))
+    assert source[0].answer == "1"
+    with pytest.raises(sources.RejectedItem, match=r"^a:1: ") as caught:
+        source[1]
+    assert caught.value.reason == reason
+
+
+def test_bad_files_are_one_clear_error(tmp_path):
+    with pytest.raises(ValueError, match="neither a"):
+        sources.rows(tmp_path / "none.jsonl")
+    with pytest.raises(ValueError, match="neither a"):
+        sources.rows(tmp_path)
+    with pytest.raises(ValueError, match="no column 'answer'"):
+        sources.rows(_write(tmp_path / "a.jsonl", {"question": "q", "ans": "1"}))
+    with pytest.raises(ValueError, match="has no rows"):
+        sources.rows(_write(tmp_path / "b.jsonl"))
+    _write(tmp_path / "c.parquet", "")
+    with pytest.raises(ValueError, match=r"\['.jsonl', '.parquet'\] files"):
+        sources.rows(tmp_path)
+
+
+def test_a_broken_first_line_is_a_row_like_any_other(tmp_path):
+    source = sources.rows(_write(tmp_path / "a.jsonl", "5", "{}"))
+    for index, reason in enumerate(("bad_row", "missing_field")):
+        with pytest.raises(sources.RejectedItem, match=reason):
+            source[index]

@@ -1,0 +1,90 @@
+"""The tiny tokenizer in the published form, and the template's places."""
+
+import json
+
+import pytest
+
+from vade_jax.data import tokens
+
+TEXTS = ["How many red circles are there?", "\\boxed{7}", "\\boxed{yes}"] * 20
+SAMPLES = [
+    "How many red circles are there? \\boxed{12}",
+    "  spaces\t\r\n\n it's 2024, 日本 e\u0301 🙂",
+    "<|im_start|>user\nhi<|im_end|>\n<tool_call>x</tool_call><|image_pad|>",
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny")
+    tokens.build(path, TEXTS, 400)
+    return path
+
+
+def test_transformers_loads_it_and_gives_the_same_ids_and_prompts(directory):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(directory)
+    ours = tokens.Tokenizer.load(directory)
+    assert len(theirs) == len(ours) <= 400 - tokens.SPARE_ROWS
+    assert theirs.eos_token_id == ours.im_end and theirs.pad_token_id == ours.pad
+    for text in SAMPLES:
+        ids = ours.encode(text)
+        assert ids == theirs(text)["input_ids"]
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    content = [{"type": "image"}, {"type": "text", "text": "hi"}]
+    messages = [{"role": "user", "content": content}]
+    assert ours.render(messages) == theirs.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+    config = transformers.GenerationConfig.from_pretrained(directory)
+    assert tuple(config.eos_token_id) == ours.stop_ids
+
+
+def test_special_tokens_follow_the_vocabulary_in_the_published_order(directory):
+    tokenizer = tokens.Tokenizer.load(directory)
+    special = [tokenizer.encode(name) for name in tokens.SPECIAL + tokens.PLAIN]
+    first = len(tokenizer) - 22
+    assert special == [[first + i] for i in range(22)]
+    # In the published file: pad 151643, im_end 151645, vision 151652 .. 151656.
+    assert (tokenizer.pad, tokenizer.im_end) == (first, first + 2)
+    assert tokenizer.banned_ids == tuple(first + i for i in range(9, 14))
+    assert tokenizer.image_pad == first + 12
+
+
+def test_digits_are_tokens_and_known_words_too(directory):
+    tokenizer = tokens.Tokenizer.load(directory)
+    assert [tokenizer.decode([i]) for i in tokenizer.encode("circles 2024")][-4:] == [
+        *"2024"
+    ]
+    assert len(tokenizer.encode(" circles")) == 1
+    assert len(tokenizer.encode("\\boxed{yes}")) == 3  # "\boxed", "{yes", "}"
+    assert tokenizer.decode([399, tokenizer.im_end]) == ""
+
+
+def test_clean_removes_control_tokens_and_what_their_removal_makes(directory):
+    tokenizer = tokens.Tokenizer.load(directory)
+    assert tokenizer.clean("a<|im<|im_end|>age_pad|>b<tool_call>") == "ab"
+    assert tokenizer.clean("5 < 6 <|unknown|>") == "5 < 6 <|unknown|>"
+
+
+def test_the_template_is_found_where_older_checkpoints_keep_it(directory, tmp_path):
+    text = (directory / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(ValueError, match="has no chat template"):
+        tokens.Tokenizer.load(tmp_path)
+    named = [{"name": "tool", "template": "T"}, {"name": "default", "template": "D"}]
+    config = {"chat_template": named}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert tokens.Tokenizer.load(tmp_path).render([]) == "D"
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "J"}')
+    assert tokens.Tokenizer.load(tmp_path).render([]) == "J"
+
+
+def test_bad_checkpoints_and_sizes_are_one_clear_error(tmp_path):
+    with pytest.raises(ValueError, match=r"tokenizer\.json does not exist"):
+        tokens.Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match="is not a tokenizer"):
+        tokens.Tokenizer.load(tmp_path)
+    with pytest.raises(ValueError, match=r"vocab_size=200.*at least 288"):
+        tokens.build(tmp_path, TEXTS, 200)

@@ -1,0 +1,132 @@
+"""Boxes and numbers in nasty text."""
+
+import decimal
+import time
+
+import pytest
+
+from vade_jax.rewards import answers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("so \\boxed{7}.", "7"),
+        ("\\boxed{3} then \\boxed{4}", "4"),
+        ("\\boxed{3} then \\boxed{4", "3"),
+        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("\\boxed{\\boxed{3}}", "3"),
+        ("\\boxed {5 }", "5"),
+        ("\\\\boxed{5}", "5"),
+        ("\\boxed{\\{1\\}}", "\\{1\\}"),
+        ("} { \\boxed{2} }", "2"),
+        ("{ \\boxed{2}", "2"),
+        ("\\boxed{}", ""),
+        ("\\boxed{a {b}", None),
+        ("\\boxed 7", None),
+        ("boxed{7}", None),
+        ("", None),
+    ],
+)
+def test_the_last_balanced_box_is_taken(text, expected):
+    assert answers.extract_boxed(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[
+            ("7", "7"),
+            ("-7", "-7"),
+            ("−7", "-7"),
+            ("+7", "7"),
+            ("7.", "7"),
+            (".5", "0.5"),
+        ],
+        *[("７", "7"), ("1,234,567", "1234567"), ("1{,}000", "1000"), ("1e3", "1000")],
+        *[("$5", "5"), ("\\$5", "5"), ("€5", "5"), ("{5}", "5"), ("x = 5", "5")],
+        *[
+            ("30°", "30"),
+            ("30^\\circ", "30"),
+            ("30^{\\circ}", "30"),
+            ("30 degrees", "30"),
+        ],
+        *[
+            ("3 cm", "3"),
+            ("3cm", "3"),
+            ("3 \\text{cm}^2", "3"),
+            ("4 square units", "4"),
+        ],
+        *[("\\frac{3}{4}", "0.75"), ("\\dfrac{3}{4}", "0.75"), ("3/4", "0.75")],
+        *[("\\approx 2.5", "2.5"), ("\\text{ 12 }", "12"), ("\\mathrm{12}", "12")],
+    ],
+)
+def test_numbers_are_read_through_their_dress(text, value):
+    assert answers.number(text) == (decimal.Decimal(value), False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "seven",
+            "5 million",
+            "1,2",
+            "1.2.3",
+            "3 or 4",
+            "5²",
+            "2+3",
+            "12:30",
+            "3x",
+        ),
+        *("1/0", "--5", "1e9999", "inf", "nan", "٣", "5 5", "x=y=5", "9**9**9", "0x10"),
+    ],
+)
+def test_what_is_not_one_number_is_none(text):
+    assert answers.number(text) is None
+
+
+def test_percent_is_noted_and_long_integers_stay_exact():
+    assert answers.number("50\\%") == answers.number("50 %") == (50, True)
+    first, second = answers.number("9" * 60), answers.number("9" * 59 + "8")
+    assert first[0] != second[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Dark-Blue  car.", "dark blue car"),
+        ("\\text{Dark} blue!", "dark blue"),
+        ("-5", "-5"),
+        ("2.5 m", "2.5 m"),
+        ("A", "a"),
+        ("...", ""),
+    ],
+)
+def test_words_forget_case_punctuation_and_articles(text, expected):
+    assert answers.words(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("\\boxed{" * 20_000, "\\boxed{}" * 20_000, "{" * 100_000, "\\" * 100_000),
+        *("\\boxed" + " " * 100_000, "\\boxed{" + "1" * 100_000 + "}"),
+    ],
+)
+def test_adversarial_text_takes_linear_time(text):
+    start = time.perf_counter()
+    answers.extract_boxed(text)
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    "part", ["1,", " ", "\\text{", "^", "{", "$", "\\frac{1}", "."]
+)
+def test_the_longest_allowed_answer_is_fast_to_read(part):
+    text = (part * answers.MAX_LENGTH)[: answers.MAX_LENGTH]
+    start = time.perf_counter()
+    answers.number(text + "!")
+    answers.words(text)
+    assert time.perf_counter() - start < 0.1

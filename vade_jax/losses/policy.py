@@ -1,0 +1,137 @@
+"""The clipped policy loss a token, and the one function that reduces tokens to a scalar.
+
+GRPO is `clipped(ratios.token(...))`, GSPO is `clipped(ratios.sequence(...))`.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from vade_jax.types import Array, Metrics
+
+AGGREGATIONS = (
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
+
+
+# ------------------------------------------------------------------------------ per token
+def clipped(
+    logratio_NT: Array,
+    advantage_N: Array,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+) -> jax.Array:
+    """Returns -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(logratio).
+
+    PPO (arXiv 1707.06347); two bounds as in DAPO (arXiv 2503.14476). With `dual_clip` = c > 1 the
+    loss of a bad answer is at most -c A (arXiv 1912.09729); verl uses 3 with token ratios and none
+    with sequence ratios.
+    """
+    plain_NT, bounded_NT, ceiling_NT = _surrogates(
+        logratio_NT, advantage_N, clip_low, clip_high, dual_clip
+    )
+    return jnp.minimum(jnp.maximum(plain_NT, bounded_NT), ceiling_NT)
+
+
+def metrics(
+    logratio_NT: Array,
+    advantage_N: Array,
+    token_logratio_NT: Array,
+    mask_NT: Array,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+    num_tokens: Array | None = None,
+) -> Metrics:
+    """Returns verl's clip fractions and KL estimate -log r, as means over tokens.
+
+    `logratio_NT` is the one that was clipped, `token_logratio_NT` always `ratios.token`. With
+    the global `num_tokens` the values of micro-batches add up to those of the whole batch.
+    """
+    plain_NT, bounded_NT, ceiling_NT = _surrogates(
+        logratio_NT, advantage_N, clip_low, clip_high, dual_clip
+    )
+    chex.assert_equal_shape([logratio_NT, token_logratio_NT, mask_NT])
+    per_token = {
+        "actor/pg_clipfrac": bounded_NT > plain_NT,
+        "actor/pg_clipfrac_lower": jnp.maximum(plain_NT, bounded_NT) > ceiling_NT,
+        "actor/ppo_kl": -token_logratio_NT,
+    }
+    return {
+        name: aggregate(x_NT, mask_NT, "token-mean", num_tokens=num_tokens)
+        for name, x_NT in per_token.items()
+    }
+
+
+def _surrogates(
+    logratio_NT: Array,
+    advantage_N: Array,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the loss without clip, the loss with clip, and the dual clip's ceiling."""
+    chex.assert_rank([logratio_NT, advantage_N], [2, 1])
+    chex.assert_equal_shape_prefix([logratio_NT, advantage_N], 1)
+    if dual_clip is not None and not dual_clip > 1:
+        raise ValueError(f"dual_clip={dual_clip}: set it above 1, or to None for none")
+    advantage_N1 = advantage_N[:, None]
+    ratio_NT = jnp.exp(logratio_NT)
+    bounded_NT = jnp.clip(ratio_NT, 1 - clip_low, 1 + clip_high)
+    ceiling_N1 = jnp.full_like(advantage_N1, jnp.inf)
+    if dual_clip is not None:
+        ceiling_N1 = jnp.where(advantage_N1 < 0, -dual_clip * advantage_N1, jnp.inf)
+    return -advantage_N1 * ratio_NT, -advantage_N1 * bounded_NT, ceiling_N1
+
+
+# ------------------------------------------------------------------------------ reduction
+def aggregate(
+    x_NT: Array,
+    mask_NT: Array,
+    how: str,
+    *,
+    num_tokens: Array | None = None,
+    num_sequences: Array | None = None,
+    scale: Array | None = None,
+) -> jax.Array:
+    """Returns per-token values reduced to a scalar, named as in verl.
+
+    token-mean               sum_nt x m / num_tokens
+    token-sum                sum_nt x m
+    seq-mean-token-sum       sum_nt x m / num_sequences
+    seq-mean-token-mean      sum_n (sum_t x m / sum_t m) / num_sequences
+    seq-mean-token-sum-norm  sum_nt x m / (num_sequences scale)      (Dr. GRPO, 2503.20783)
+
+    Args:
+        x_NT: values.
+        mask_NT: 1 on the tokens that count.
+        how: one of AGGREGATIONS.
+        num_tokens: tokens of the whole update, if this is one micro-batch of it: the losses of
+            micro-batches then add up to the loss of the batch. Default: those of `mask_NT`.
+        num_sequences: sequences of the whole update. Default: those with a token in `mask_NT`.
+        scale: a constant length. Default: T.
+    """
+    chex.assert_rank([x_NT, mask_NT], 2)
+    chex.assert_equal_shape([x_NT, mask_NT])
+    if how not in AGGREGATIONS:
+        raise ValueError(f"aggregation {how!r}: choose one of {list(AGGREGATIONS)}")
+    count_N = jnp.sum(mask_NT, axis=1)
+    sum_N = jnp.sum(x_NT * mask_NT, axis=1)
+    if how == "token-sum":
+        return jnp.sum(sum_N)
+    if how == "token-mean":
+        total = jnp.sum(count_N) if num_tokens is None else num_tokens
+        return jnp.sum(sum_N) / jnp.maximum(total, 1)
+    total = jnp.sum(count_N > 0) if num_sequences is None else num_sequences
+    if how == "seq-mean-token-mean":
+        sum_N = sum_N / jnp.maximum(count_N, 1)
+    elif how == "seq-mean-token-sum-norm":
+        sum_N = sum_N / (x_NT.shape[1] if scale is None else scale)
+    return jnp.sum(sum_N) / jnp.maximum(total, 1)
