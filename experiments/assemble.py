@@ -159,7 +159,7 @@ def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
     logp = log_probs(c, policy)
     transform = optimizer.make(**c.optimizer)
     state, state_shardings = train_state(policy, transform)
-    objective = objectives.group_rl(objectives.policy_loss(c.loss))
+    objective = objectives.group_rl(checks.policy_loss(c))
     improve = compile_update(
         update.make(logp, objective, transform), policy.mesh, state_shardings
     )

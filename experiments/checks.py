@@ -54,14 +54,20 @@ def config(c: ConfigDict) -> None:
         "batch.prompts_per_minibatch",
         c.batch.prompts_per_minibatch,
     )
-    objectives.policy_loss(c.loss)
+    policy_loss(c)
     samplers.SAMPLERS[c.sampler.name](**sampler_options(c))
     _model_source(c)
 
 
 def sampler_options(c: ConfigDict) -> dict:
-    """Returns the keyword arguments of the sampler, G and the seed where it takes them."""
-    return dict(c.sampler.options)
+    """Returns the keyword arguments of the sampler: G and its own."""
+    return {"num_rollouts": c.num_rollouts, **c.sampler.options}
+
+
+def policy_loss(c: ConfigDict) -> objectives.PolicyLoss:
+    """Returns the loss; a dual clip of 0 in a config means none."""
+    fields = {k: v for k, v in c.loss.items() if k != "old_logp"}
+    return objectives.PolicyLoss(**fields | {"dual_clip": c.loss.dual_clip or None})
 
 
 def data_size(c: ConfigDict, num_train: int) -> None:

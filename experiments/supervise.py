@@ -43,7 +43,7 @@ def warm_start(c: ConfigDict, base: str, directory: str) -> None:
             state, metrics = step(state, batch)
             bar.update(c.warm_start.batch_size)
             if number % 20 == 0 or number == steps - 1:
-                loss = float(metrics["loss"])
+                loss = float(metrics["actor/loss"])
                 if not np.isfinite(loss):
                     raise loop.NonFiniteLoss(f"warm start, step {number}: loss is {loss}")
                 bar.set_postfix(loss=f"{loss:.3f}")

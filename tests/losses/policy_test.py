@@ -83,27 +83,30 @@ def test_micro_batches_add_up(how):
     bounds = {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}
     totals = {"num_tokens": mask_NT.sum(), "num_sequences": np.sum(length_N > 0)}
 
-    def loss(logp_NT, rows, **totals):
-        log_NT = ratios.token(logp_NT[rows], old_NT[rows])
-        loss_NT = policy.clipped(log_NT, advantage_N[rows], **bounds)
-        return policy.aggregate(loss_NT, mask_NT[rows], how, **totals)
+    batch = logp_NT, old_NT, advantage_N, mask_NT
 
-    def metrics(rows, **totals):
-        log_NT = ratios.token(logp_NT[rows], old_NT[rows])
-        args = log_NT, advantage_N[rows], log_NT, mask_NT[rows]
-        return policy.metrics(*args, **bounds, **totals)
+    def loss(logp_NT, old_NT, advantage_N, mask_NT, **totals):
+        log_NT = ratios.token(logp_NT, old_NT)
+        loss_NT = policy.clipped(log_NT, advantage_N, **bounds)
+        metrics = policy.metrics(
+            log_NT,
+            advantage_N,
+            log_NT,
+            mask_NT,
+            num_tokens=totals.get("num_tokens"),
+            **bounds,
+        )
+        return policy.aggregate(loss_NT, mask_NT, how, **totals), metrics
 
-    grad = jax.value_and_grad(loss)
-    value, gradient = grad(logp_NT, slice(0, 12))
-    parts = [grad(logp_NT, slice(i, i + 3), **totals) for i in range(0, 12, 3)]
-    np.testing.assert_allclose(sum(p[0] for p in parts), value, rtol=1e-5)
-    np.testing.assert_allclose(sum(p[1] for p in parts), gradient, rtol=1e-5, atol=1e-7)
-    pieces = [
-        metrics(slice(i, i + 3), num_tokens=totals["num_tokens"])
-        for i in range(0, 12, 3)
-    ]
-    for name, value in metrics(slice(0, 12)).items():
-        np.testing.assert_allclose(sum(p[name] for p in pieces), value, rtol=1e-5)
+    grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (value, metrics), gradient = grad(*batch)
+    parts = [grad(*(x[i : i + 3] for x in batch), **totals) for i in range(0, 12, 3)]
+    np.testing.assert_allclose(sum(p[0][0] for p in parts), value, rtol=1e-5)
+    gradients = np.concatenate([p[1] for p in parts])
+    np.testing.assert_allclose(gradients, gradient, rtol=1e-5, atol=1e-7)
+    for name, value in metrics.items():
+        total = sum(p[0][1][name] for p in parts)
+        np.testing.assert_allclose(total, value, rtol=1e-5, err_msg=name)
 
 
 def test_bad_names_and_values_are_named():

@@ -28,7 +28,7 @@ def test_sequence_is_capped_at_ten():
 
 
 def test_gradient_of_a_token_is_its_own():
-    """d (sum_t w_t log s_t) / d logp_t = w_t: the mean carries no gradient."""
+    """The gradient of sum_t w_t log s_t is w_t: the mean carries none."""
     weight_NT = jnp.arange(1.0, 7.0).reshape(2, 3)
     gradient = jax.grad(lambda x: jnp.sum(weight_NT * ratios.sequence(x, OLD, MASK)))
     np.testing.assert_array_equal(gradient(NEW), weight_NT)

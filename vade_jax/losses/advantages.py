@@ -20,9 +20,8 @@ def group_normalized(
 
     Eq. 2 of VADE (arXiv 2511.18902), GRPO (arXiv 2402.03300), with verl's epsilon and the
     unbiased std (ddof 1). Groups may have any size and order. A group with max == min has
-    advantage exactly 0, where rounding of the mean alone would give up to 0.1. An answer without
-    any valid companion has mean 0 and std 1, as in verl: A = R / (1 + epsilon). Invalid answers
-    have advantage 0.
+    advantage exactly 0, where rounding of the mean alone would give up to 0.1. So has an answer without any valid
+    companion, where verl takes its reward for its advantage. Invalid answers have advantage 0.
 
     Args:
         reward_N: the training reward.
@@ -49,9 +48,7 @@ def group_normalized(
     std_M = jnp.sqrt(total(centred_N**2) / jnp.maximum(count_M - 1, 1))
     scale_N = std_M[group_N] + epsilon if std else 1
     constant_M = is_constant(reward_N, group_N, num_groups, valid_N)
-    alone_N = reward_N / (1 + epsilon if std else 1)
-    advantage_N = jnp.where(constant_M[group_N], 0, centred_N / scale_N)
-    return jnp.where(count_M[group_N] == 1, alone_N, advantage_N)
+    return jnp.where(constant_M[group_N], 0, centred_N / scale_N)
 
 
 def is_constant(

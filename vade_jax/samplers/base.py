@@ -44,8 +44,8 @@ def top_b(
 ) -> jax.Array:
     """Returns the `num_prompts` items of highest score, in random order, without duplicates.
 
-    `key` decides which of several tied items get in, and the order. NaN loses against every
-    number. With a mesh, scores are sharded over its `axis`: each shard finds its own best, and
+    `key` decides which of several tied items get in, and the order: mini-batches cut from it are
+    alike. NaN loses against every number. With a mesh, scores are sharded over its `axis`: each shard finds its own best, and
     the best of those are taken; the result is the same.
     """
     chex.assert_rank(score_I, 1)
@@ -56,12 +56,14 @@ def top_b(
             f" set the prompts per step (B) to a value from 1 to {num_items}"
         )
     score_I = jnp.where(jnp.isnan(score_I), -jnp.inf, score_I)
-    random_I = jax.random.uniform(key, (num_items,))
+    tie_key, order_key = jax.random.split(key)
+    random_I = jax.random.uniform(tie_key, (num_items,))
     threshold = _top_k(score_I, num_prompts, mesh, axis)[0][-1]
     # Above the threshold: all, in [1, 2). At it: the luckiest, in [0, 1). Below: none.
     rank_I = jnp.where(score_I == threshold, random_I, -1.0)
     rank_I = jnp.where(score_I > threshold, 1 + random_I, rank_I)
-    return _top_k(rank_I, num_prompts, mesh, axis)[1]
+    index_M = _top_k(rank_I, num_prompts, mesh, axis)[1]
+    return jax.random.permutation(order_key, index_M)
 
 
 def _top_k(

@@ -27,8 +27,8 @@ def draw(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
 
     p = x / (x + y) with x ~ Gamma(alpha + 1), y ~ Gamma(beta + 1): line 6 of Algorithm 1 of VADE
     (arXiv 2511.18902). `key` decides all draws; an item's draw depends on its index and counts
-    only, so a sharded call returns the same numbers. Exact up to float32: normals and uniforms
-    have 23 bits, as in `jax.random`. A NaN count gives NaN.
+    only, so a sharded call returns the same numbers up to rounding. Exact up to float32: normals
+    and uniforms have 23 bits, as in `jax.random`. A NaN count gives NaN.
     """
     chex.assert_rank([alpha_I, beta_I], 1)
     chex.assert_equal_shape([alpha_I, beta_I])

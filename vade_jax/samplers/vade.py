@@ -74,7 +74,8 @@ def make(
         p_I = pass_rate(draw_key, state.alpha_I, state.beta_I, draw)
         score_I = jnp.where(state.unseen_I, jnp.inf, beta.info_gain(p_I, info_gain))
         index_M = base.top_b(score_I, tie_key, num_prompts, mesh=mesh, axis=axis)
-        return base.same_num_rollouts(index_M, num_rollouts)
+        proposal = base.same_num_rollouts(index_M, num_rollouts)
+        return proposal.replace(p_M=p_I[index_M])
 
     def update(state: State, feedback: types.Feedback) -> State:
         alpha_I, beta_I = beta.decay_and_count(

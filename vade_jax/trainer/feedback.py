@@ -67,10 +67,11 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
 
 def _varied(feedback):
     """Groups whose training rewards are not all equal."""
-    M = len(feedback.index_M)
-    low_M, high_M = np.full(M, np.inf), np.full(M, -np.inf)
-    valid_N = feedback.valid_N
-    group_N, reward_N = feedback.group_N[valid_N], feedback.reward_N[valid_N]
-    np.minimum.at(low_M, group_N, reward_N)
-    np.maximum.at(high_M, group_N, reward_N)
-    return high_M > low_M
+    return ~np.asarray(
+        advantages.is_constant(
+            jnp.asarray(feedback.reward_N),
+            jnp.asarray(feedback.group_N),
+            len(feedback.index_M),
+            jnp.asarray(feedback.valid_N),
+        )
+    )

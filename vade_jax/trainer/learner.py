@@ -52,7 +52,7 @@ class Learner:
             history.append(metrics)
         history = jax.device_get(history)
         mean = {
-            f"actor/{name}": float(np.mean([metrics[name] for metrics in history]))
+            name: float(np.mean([metrics[name] for metrics in history]))
             for name in history[0]
         }
         return state, mean

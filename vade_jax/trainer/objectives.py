@@ -1,7 +1,6 @@
 """What an update minimises: the group-RL objective, and likelihood for the warm start."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ from vade_jax.trainer.update import Objective, Totals
 from vade_jax.types import Array, Batch, Metrics
 
 RATIOS = {"token": ratios.token, "sequence": ratios.sequence}
-KLS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +17,7 @@ class PolicyLoss:
     """The knobs of GRPO (arXiv 2402.03300) and GSPO (arXiv 2507.18071).
 
     GRPO is ratio "token" with aggregate "token-mean"; GSPO is ratio "sequence" with
-    "seq-mean-token-mean" and bounds near 1e-4.
+    "seq-mean-token-mean" and bounds near 3e-4. `dual_clip` None is none.
     """
 
     ratio: str
@@ -31,34 +29,52 @@ class PolicyLoss:
     kl_coef: float = 0.0
 
     def __post_init__(self):
-        for name, options in (
+        known = (
             ("ratio", RATIOS),
-            ("kl", KLS),
+            ("kl", kl.ESTIMATORS),
             ("aggregate", policy.AGGREGATIONS),
-        ):
-            value = getattr(self, name)
-            if value not in options:
+        )
+        for name, options in known:
+            if (value := getattr(self, name)) not in options:
                 raise ValueError(f"loss.{name}={value!r}: one of {', '.join(options)}")
+        if not (0 <= self.clip_low < 1 and self.clip_high >= 0 and self.kl_coef >= 0):
+            raise ValueError(
+                f"loss: clip_low={self.clip_low} must be in [0, 1), "
+                f"clip_high={self.clip_high} and kl_coef={self.kl_coef} at least 0"
+            )
 
 
 def group_rl(loss: PolicyLoss) -> Objective:
     """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated alike."""
-    log_ratio: Callable = RATIOS[loss.ratio]
-    divergence: Callable = KLS[loss.kl]
+    log_ratio = RATIOS[loss.ratio]
+    clip = {
+        "clip_low": loss.clip_low,
+        "clip_high": loss.clip_high,
+        "dual_clip": loss.dual_clip,
+    }
 
     def objective(
         logp_NT: Array, batch: Batch, totals: Totals
     ) -> tuple[jax.Array, Metrics]:
         def reduce(x_NT):
             return policy.aggregate(
-                x_NT,
-                batch.mask_NT,
-                loss.aggregate,
-                num_tokens=totals.num_tokens,
-                num_sequences=totals.num_sequences,
+                x_NT, batch.mask_NT, loss.aggregate, **totals._asdict()
             )
 
-        raise AssertionError  # completed when the losses' signatures are settled
+        old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
+        ratio_NT = log_ratio(logp_NT, old_NT, mask_NT)
+        policy_loss = reduce(policy.clipped(ratio_NT, batch.advantage_N, **clip))
+        divergence = reduce(kl.estimate(logp_NT, batch.ref_logp_NT, loss.kl))
+        metrics = policy.metrics(
+            ratio_NT,
+            batch.advantage_N,
+            ratios.token(logp_NT, old_NT),
+            mask_NT,
+            num_tokens=totals.num_tokens,
+            **clip,
+        )
+        metrics |= {"actor/pg_loss": policy_loss, "actor/kl_loss": divergence}
+        return policy_loss + loss.kl_coef * divergence, metrics
 
     return objective
 

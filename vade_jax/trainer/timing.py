@@ -34,5 +34,6 @@ class Clock:
             "timing_s/step": step,
             "perf/total_num_tokens": answers + context,
             "perf/throughput": (answers + context) / step,
+            "perf/rollouts_per_s": len(rollouts.length_N) / step,
             "perf/gen_tokens_per_s": answers / self._seconds["gen"],
         }

@@ -76,13 +76,13 @@ def make(
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
-    `metrics` are scalars: those of the objective summed over micro-batches, `loss` and `grad_norm`
-    (before the clip). A non-finite loss is the caller's to detect, before the state is used again.
+    `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss` and
+    `actor/grad_norm` (before the clip). A non-finite loss is the caller's to detect, before the state is used again.
     """
 
     def loss(params, micro, totals):
         value, metrics = objective(logp(params, micro), micro, totals)
-        return value, {"loss": value, **metrics}
+        return value, {"actor/loss": value, **metrics}
 
     gradient = jax.grad(loss, has_aux=True)
 
@@ -91,7 +91,7 @@ def make(
         one = lambda micro: gradient(state.params, micro, totals)
         grads, metrics = _sum_over_microbatches(one, batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        metrics["grad_norm"] = optax.global_norm(grads)
+        metrics["actor/grad_norm"] = optax.global_norm(grads)
         params = optax.apply_updates(state.params, updates)
         return state.replace(
             params=params, opt_state=opt_state, step=state.step + 1

@@ -6,14 +6,10 @@ import numpy as np
 
 from vade_jax.models.qwen25vl import config, weights
 
-TINY = config.PRESETS["tiny"]
 
-
-def variant(tied: bool, **text) -> config.Config:
-    """Returns a small config; a few fields of the text model can be changed."""
-    return dataclasses.replace(
-        TINY, tie_embeddings=tied, text=dataclasses.replace(TINY.text, **text)
-    )
+def text(shape: config.Config, **fields) -> config.Config:
+    """Returns the config with some fields of its text model changed."""
+    return dataclasses.replace(shape, text=dataclasses.replace(shape.text, **fields))
 
 
 def random_tensors(shape: config.Config, seed: int) -> dict[str, np.ndarray]:
@@ -26,7 +22,7 @@ def random_tensors(shape: config.Config, seed: int) -> dict[str, np.ndarray]:
             r = 1 + 0.2 * r
         elif name.endswith("bias"):
             r = 0.2 * r
-        elif "embed_tokens" not in name:
+        elif shape.tie_embeddings or "embed_tokens" not in name:
             r = r / np.sqrt(np.prod(size[1:]))
         result[name] = r.astype(np.float32)
     return result
@@ -60,7 +56,9 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
     size = max(len(e.ids) for e in examples)
     ids, mask = (np.zeros((len(examples), size), np.int64) for _ in range(2))
     for m, e in enumerate(examples):
-        place = slice(0, len(e.ids)) if side == "right" else slice(size - len(e.ids), size)
+        place = (
+            slice(0, len(e.ids)) if side == "right" else slice(size - len(e.ids), size)
+        )
         ids[m, place], mask[m, place] = e.ids, 1
     images = [i for e in examples for i in e.images]
     grid = torch.tensor([[1, i.shape[0] // 14, i.shape[1] // 14] for i in images])
@@ -76,4 +74,6 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
         ).logits.numpy()
         features = model.model.visual(flat, grid_thw=grid)
     features = getattr(features, "pooler_output", features)
-    return [row[keep > 0] for row, keep in zip(logits, mask, strict=True)], features.numpy()
+    return [
+        row[keep > 0] for row, keep in zip(logits, mask, strict=True)
+    ], features.numpy()

@@ -28,20 +28,23 @@ MIN_BLOCK, MAX_BLOCKS = (
 
 @chex.dataclass(frozen=True)
 class Cache:
-    """Keys and values of prompts, and where their answers start."""
+    """Keys and values of prompts, and where their answers start.
 
-    key_LMPJK: Array
-    value_LMPJK: Array
+    J is before P, as the matmuls of decoding want it: they would copy another layout at each step.
+    """
+
+    key_LMJPK: Array
+    value_LMJPK: Array
     length_M: Array  # int32
     next_position_M: Array  # int32
 
-    def take(self, group_R: Array) -> "Cache":
-        """Returns the cache of the prompts of rows, one entry a row."""
+    def take(self, index_R: Array) -> "Cache":
+        """Returns the cache of these prompts, one for each row."""
         return Cache(
-            key_LMPJK=self.key_LMPJK[:, group_R],
-            value_LMPJK=self.value_LMPJK[:, group_R],
-            length_M=self.length_M[group_R],
-            next_position_M=self.next_position_M[group_R],
+            key_LMJPK=jnp.take(self.key_LMJPK, index_R, axis=1),
+            value_LMJPK=jnp.take(self.value_LMJPK, index_R, axis=1),
+            length_M=jnp.take(self.length_M, index_R, axis=0),
+            next_position_M=jnp.take(self.next_position_M, index_R, axis=0),
         )
 
 
@@ -49,16 +52,18 @@ class Cache:
 class OwnCache:
     """Keys and values of the answers' own tokens."""
 
-    key_LNTJK: Array
-    value_LNTJK: Array
+    key_LNJTK: Array
+    value_LNJTK: Array
 
 
 class Part(NamedTuple):
-    """Keys that queries see: `[R, J, S, K]` shared by a row, or `[R, J, G, S, K]` own."""
+    """Keys that queries see: `[R, J, S, K]` shared by a row, or `[R, G, J, S, K]` own."""
 
     key: jax.Array
     value: jax.Array
-    mask: jax.Array | None  # bool, broadcasts to scores [R, J, GUQ, S] or [R, J, G, UQ, S]
+    mask: (
+        jax.Array | None
+    )  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
 
 
 def causal(
@@ -117,15 +122,15 @@ def merged(q_RJGUQK: jax.Array, parts: list[Part]) -> jax.Array:
 
 def _forward(q_RJGUQK: jax.Array, parts: list[Part]) -> tuple[jax.Array, jax.Array]:
     """Returns the output and the log-sum-exp `[R, J, G, U, Q, 1]` over all parts."""
-    stat = (*q_RJGUQK.shape[:-1], 1)
+    shape = q_RJGUQK.shape[:-1]
     scores = [_scores(q_RJGUQK, part) for part in parts]
-    tops = [jnp.max(score, -1).reshape(stat) for score in scores]
+    tops = [_unflat(jnp.max(score, -1, keepdims=True), shape) for score in scores]
     top = functools.reduce(jnp.maximum, tops)
     total, out = 0.0, 0.0
     for score, part in zip(scores, parts, strict=True):
         weight = jnp.exp(score - _flat(top, part.key))
-        total += jnp.sum(weight, -1).reshape(stat)
-        out += _dot(weight.astype(part.value.dtype), part.value).reshape(q_RJGUQK.shape)
+        total += _unflat(jnp.sum(weight, -1, keepdims=True), shape)
+        out += _unflat(_dot(weight.astype(part.value.dtype), part.value), shape)
     return (out / total).astype(q_RJGUQK.dtype), top + jnp.log(total)
 
 
@@ -146,7 +151,7 @@ def _backward(residuals, dout):
         weight = jnp.exp(_scores(q, part) - log_total_)
         dscore = weight * (_dot(dout_, jnp.swapaxes(part.value, -1, -2)) - delta_)
         weight, dscore = weight.astype(q.dtype), dscore.astype(q.dtype)
-        dq += _dot(dscore, part.key).reshape(q.shape)
+        dq += _unflat(_dot(dscore, part.key), q.shape[:-1])
         dparts.append(Part(_collect(dscore, q_), _collect(weight, dout_), None))
     return dq.astype(q.dtype), dparts
 
@@ -185,21 +190,17 @@ def join_queries(x_RJGUQK: jax.Array) -> jax.Array:
 
 
 def split_keys(k_NTJK: jax.Array, group_size: int) -> jax.Array:
-    """Returns own keys or values as `[R, J, G, T, K]`."""
-    k_RGTJK = k_NTJK.reshape(-1, group_size, *k_NTJK.shape[1:])
-    return jnp.transpose(k_RGTJK, (0, 3, 1, 2, 4))
+    """Returns own keys or values as `[R, G, J, T, K]`."""
+    k_NJTK = jnp.swapaxes(k_NTJK, 1, 2)
+    return k_NJTK.reshape(-1, group_size, *k_NJTK.shape[1:])
 
 
 def shared_part(
-    key_MPJK: jax.Array, value_MPJK: jax.Array, length_M: Array, group_R: Array | None
+    key_MJPK: jax.Array, value_MJPK: jax.Array, length_M: Array, group_R: Array | None
 ) -> Part:
     """Returns the keys of each row's prompt; without `group_R`, row r is prompt r's."""
-    mask_MP = jnp.arange(key_MPJK.shape[1]) < jnp.asarray(length_M)[:, None]
-    part = Part(
-        jnp.swapaxes(key_MPJK, 1, 2),
-        jnp.swapaxes(value_MPJK, 1, 2),
-        mask_MP[:, None, None],
-    )
+    mask_MP = jnp.arange(key_MJPK.shape[2]) < jnp.asarray(length_M)[:, None]
+    part = Part(key_MJPK, value_MJPK, mask_MP[:, None, None])
     if group_R is None:
         return part
     return jax.tree.map(lambda x: jnp.take(x, group_R, axis=0), part)
@@ -215,8 +216,17 @@ def _scores(q_RJGUQK: jax.Array, part: Part) -> jax.Array:
 
 
 def _flat(x_RJGUQK: jax.Array, keys: jax.Array) -> jax.Array:
-    """Returns one matrix of queries for each matrix of keys: [.., G U Q, K] or [.., U Q, K]."""
-    return x_RJGUQK.reshape(*keys.shape[:-2], -1, x_RJGUQK.shape[-1])
+    """Returns one matrix of queries for each matrix of keys: [R, J, GUQ, K], [R, G, J, UQ, K]."""
+    x = jnp.swapaxes(x_RJGUQK, 1, 2) if keys.ndim == 5 else x_RJGUQK
+    return x.reshape(*keys.shape[:-2], -1, x.shape[-1])
+
+
+def _unflat(x: jax.Array, shape_RJGUQ: tuple[int, ...]) -> jax.Array:
+    """Inverts `_flat`."""
+    if x.ndim == 4:
+        return x.reshape(*shape_RJGUQ, -1)
+    rows, num_kv_heads, group_size, *rest = shape_RJGUQ
+    return jnp.swapaxes(x.reshape(rows, group_size, num_kv_heads, *rest, -1), 1, 2)
 
 
 def _dot(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -15,7 +15,11 @@ import safetensors.numpy
 from vade_jax import types
 from vade_jax.models.qwen25vl import config, weights
 
-CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+CONFIG, SINGLE, INDEX = (
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+)
 _SHARD_BYTES = 5_000_000_000
 
 
@@ -46,7 +50,9 @@ def load(
         file = _open(path)
         for name in file.keys():  # noqa: SIM118 (no mapping)
             if name in named:
-                raise ValueError(f"{path}: {name} is also in another file of {directory}")
+                raise ValueError(
+                    f"{path}: {name} is also in another file of {directory}"
+                )
             named[name] = _Tensor(file, name)
     try:
         return shape, weights.to_params(shape, named, dtype)
@@ -82,11 +88,15 @@ def save(
     """
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    fresh = pathlib.Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    fresh = pathlib.Path(
+        tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent)
+    )
     try:
         fresh.chmod(0o755)
         _keep_others(directory, fresh)
-        _write_json(fresh / CONFIG, {**shape.to_hf(), "torch_dtype": np.dtype(dtype).name})
+        _write_json(
+            fresh / CONFIG, {**shape.to_hf(), "torch_dtype": np.dtype(dtype).name}
+        )
         _write_shards(fresh, shape, params, np.dtype(dtype), shard_bytes)
         _replace(directory, fresh)
     finally:
@@ -97,7 +107,9 @@ def _weight_files(directory: pathlib.Path) -> list[pathlib.Path]:
     if (directory / INDEX).exists():
         index = _read_json(directory / INDEX).get("weight_map")
         if not isinstance(index, dict):
-            raise ValueError(f"{directory / INDEX} has no weight_map: download it again")
+            raise ValueError(
+                f"{directory / INDEX} has no weight_map: download it again"
+            )
         paths = [directory / name for name in sorted(set(index.values()))]
     else:
         paths = [directory / SINGLE]
@@ -129,8 +141,14 @@ def _write_shards(
     tensors = weights.from_params(shape, params)
     weight_map: dict[str, str] = {}
     for i, names in enumerate(names_L, start=1):
-        file = SINGLE if len(names_L) == 1 else f"model-{i:05}-of-{len(names_L):05}.safetensors"
-        shard = {name: value.astype(dtype) for name, value in _take(tensors, len(names))}
+        file = (
+            SINGLE
+            if len(names_L) == 1
+            else f"model-{i:05}-of-{len(names_L):05}.safetensors"
+        )
+        shard = {
+            name: value.astype(dtype) for name, value in _take(tensors, len(names))
+        }
         safetensors.numpy.save_file(shard, directory / file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(shard, file)
     if len(names_L) > 1:

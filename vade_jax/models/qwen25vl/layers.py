@@ -6,6 +6,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+# Of random embeddings and image features. At 0.02, the published initialisation, the first layers
+# drown what a token is, and a small model from scratch does not learn to look for hundreds of steps.
+EMBEDDING_STD = 0.2
+
 from vade_jax.models.qwen25vl import attention
 
 
@@ -13,6 +17,25 @@ def checkpoint(step: Callable) -> Callable:
     """Returns `step` that keeps only its inputs and attention's outputs for the backward."""
     policy = jax.checkpoint_policies.save_only_these_names(attention.SAVED)
     return jax.checkpoint(step, policy=policy)
+
+
+@jax.custom_vjp
+def matmul(x_D: jax.Array, kernel_DF: jax.Array) -> jax.Array:
+    """Returns x @ kernel; its gradient is made as x^T dy.
+
+    JAX makes it as (dy^T x)^T, and a CPU copies what it transposes: dy is the larger one in an MLP.
+    """
+    return x_D @ kernel_DF
+
+
+def _matmul_backward(residuals, dy_F):
+    x_D, kernel_DF = residuals
+    flat = lambda a: a.reshape(-1, a.shape[-1])
+    dkernel = jnp.matmul(flat(x_D).T, flat(dy_F))
+    return dy_F @ kernel_DF.T, dkernel
+
+
+matmul.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _matmul_backward)
 
 
 class RMSNorm(nnx.Module):
@@ -48,7 +71,7 @@ class Linear(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(out_width, param_dtype)) if bias else None
 
     def __call__(self, x_D: jax.Array) -> jax.Array:
-        out = x_D @ self.kernel[...].astype(self.dtype)
+        out = matmul(x_D, self.kernel[...].astype(self.dtype))
         return out if self.bias is None else out + self.bias[...].astype(self.dtype)
 
 

@@ -40,7 +40,7 @@ class Qwen25VL(nnx.Module):
         rows, width = shape.text.vocab_size, shape.text.width
         self.config, self.dtype = shape, dtype
         embedding = jax.random.normal(rngs.params(), (rows, width), param_dtype)
-        self.embedding = nnx.Param(0.02 * embedding)
+        self.embedding = nnx.Param(layers.EMBEDDING_STD * embedding)
         self.vision = vision.Vision(shape.vision, width, constrain=constrain, **shared)
         self.text = text.Decoder(shape.text, constrain=constrain, **shared)
         # Tied: the head reads the embedding. A second attribute would be a second leaf.
@@ -68,8 +68,8 @@ class Qwen25VL(nnx.Module):
             x_MPD, prompts.position_MPX, prompts.length_M, remat=False
         )
         cache = attention.Cache(
-            key_LMPJK=keys_L.key,
-            value_LMPJK=keys_L.value,
+            key_LMJPK=keys_L.key,
+            value_LMJPK=keys_L.value,
             length_M=jnp.asarray(prompts.length_M),
             next_position_M=jnp.asarray(prompts.next_position_M),
         )
@@ -107,11 +107,16 @@ class Qwen25VL(nnx.Module):
     def own_cache(self, num_answers: int, length: int) -> attention.OwnCache:
         """Returns room for the keys and values of `length` tokens of each answer."""
         shape = self.config.text
-        heads = (shape.num_kv_heads, shape.head_width)
-        size = (shape.num_layers, num_answers, length, *heads)
+        size = (
+            shape.num_layers,
+            num_answers,
+            shape.num_kv_heads,
+            length,
+            shape.head_width,
+        )
         return attention.OwnCache(
-            key_LNTJK=jnp.zeros(size, self.dtype),
-            value_LNTJK=jnp.zeros(size, self.dtype),
+            key_LNJTK=jnp.zeros(size, self.dtype),
+            value_LNJTK=jnp.zeros(size, self.dtype),
         )
 
     def decode(

@@ -18,7 +18,7 @@ Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 class Keys(NamedTuple):
-    """Keys and values of one layer, `[..., J, K]`."""
+    """Keys and values of one layer."""
 
     key: jax.Array
     value: jax.Array
@@ -102,7 +102,7 @@ class Decoder(nnx.Module):
     def prompt(
         self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> tuple[jax.Array, Keys]:
-        """Returns final-normed hidden states and every layer's keys, `[L, M, P, J, K]`."""
+        """Returns final-normed hidden states and every layer's keys, `[L, M, J, P, K]`."""
         rotation = self._rotation(position_MPX)
 
         def step(x_MPD, layer):
@@ -161,36 +161,37 @@ class Decoder(nnx.Module):
         group_R: Array | None,
     ) -> tuple[jax.Array, attention.OwnCache]:
         """Returns the states of one new token an answer, and `own` with its keys in place."""
-        rows = cache.key_LMPJK.shape[1] if group_R is None else len(group_R)
+        rows = cache.key_LMJPK.shape[1] if group_R is None else len(group_R)
         group_size = len(y_ND) // rows
         rotation = self._rotation(position_NX[:, None])
-        past_S = jnp.arange(own.key_LNTJK.shape[2]) < step
+        past_S = jnp.arange(own.key_LNJTK.shape[3]) < step
 
         def run(y_NUD, layer_and_keys):
             layer, key, value, own_key, own_value = layer_and_keys
             shared = attention.shared_part(key, value, cache.length_M, group_R)
             past = attention.Part(
-                attention.split_keys(own_key, group_size),
-                attention.split_keys(own_value, group_size),
+                own_key.reshape(rows, group_size, *own_key.shape[1:]),
+                own_value.reshape(rows, group_size, *own_value.shape[1:]),
                 past_S,
             )
             attend = lambda q, k, v: attention.grouped(
                 q, [shared, past], k, v, group_size
             )
-            return layer(y_NUD, rotation, attend)
+            y_NUD, keys = layer(y_NUD, rotation, attend)
+            return y_NUD, _heads_first(keys)
 
-        caches = (cache.key_LMPJK, cache.value_LMPJK, own.key_LNTJK, own.value_LNTJK)
+        caches = (cache.key_LMJPK, cache.value_LMJPK, own.key_LNJTK, own.value_LNJTK)
         y_NUD, new = jax.lax.scan(run, y_ND[:, None], (self.layers, *caches))
         own = attention.OwnCache(
-            key_LNTJK=_write(own.key_LNTJK, new.key, step),
-            value_LNTJK=_write(own.value_LNTJK, new.value, step),
+            key_LNJTK=_write(own.key_LNJTK, new.key, step),
+            value_LNJTK=_write(own.value_LNJTK, new.value, step),
         )
         return self.norm(y_NUD[:, 0]), own
 
     def _prompt_layer(self, layer, x_MPD, rotation, length_M):
         attend = lambda q, k, v: attention.causal(q, k, v, length_M)
         x_MPD, keys = layer(x_MPD, rotation, attend)
-        return self.constrain(x_MPD), keys
+        return self.constrain(x_MPD), _heads_first(keys)
 
     def _rotation(self, position_X: Array) -> rope.Rotation:
         return rope.text(position_X, self.shape.mrope_section, self.shape.rope_theta)
@@ -199,8 +200,13 @@ class Decoder(nnx.Module):
         return jax.lax.scan(layers.checkpoint(step) if remat else step, carry, xs)
 
 
-def _write(old_LNTJK: jax.Array, new_LNUJK: jax.Array, step: Array) -> jax.Array:
-    start = (0, 0, step, 0, 0)
+def _heads_first(keys: Keys) -> Keys:
+    """Returns keys and values as `[..., J, S, K]`."""
+    return Keys(*(jnp.swapaxes(x, -3, -2) for x in keys))
+
+
+def _write(old_LNJTK: jax.Array, new_LNJUK: jax.Array, step: Array) -> jax.Array:
+    start = (0, 0, 0, step, 0)
     return jax.lax.dynamic_update_slice(
-        old_LNTJK, new_LNUJK.astype(old_LNTJK.dtype), start
+        old_LNJTK, new_LNJUK.astype(old_LNJTK.dtype), start
     )

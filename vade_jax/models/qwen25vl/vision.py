@@ -91,7 +91,7 @@ class Merger(nnx.Module):
         self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
         self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **types_)
         # Starts at the embeddings' scale, or images would drown the text.
-        scale = 0.02 * (4 * width) ** 0.5
+        scale = layers.EMBEDDING_STD * (4 * width) ** 0.5
         self.down = layers.Linear(
             4 * width, out_width, scale=scale, rngs=rngs, **types_
         )

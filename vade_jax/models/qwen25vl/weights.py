@@ -41,7 +41,10 @@ TABLE: dict[str, tuple[str, Transform]] = {
     _LAYER + "input_layernorm.weight": (_OURS_LAYER + "norm1/scale", SAME),
     _LAYER + "post_attention_layernorm.weight": (_OURS_LAYER + "norm2/scale", SAME),
     **{
-        f"{_LAYER}self_attn.{hf}_proj.{kind}": (f"{_OURS_LAYER}attention/{ours}", transform)
+        f"{_LAYER}self_attn.{hf}_proj.{kind}": (
+            f"{_OURS_LAYER}attention/{ours}",
+            transform,
+        )
         for hf, name in {"q": "query", "k": "key", "v": "value", "o": "output"}.items()
         for kind, ours, transform in (
             ("weight", f"{name}/kernel", LINEAR),
@@ -67,7 +70,10 @@ TABLE: dict[str, tuple[str, Transform]] = {
             "visual.merger.mlp.0": "vision/merger/up",
             "visual.merger.mlp.2": "vision/merger/down",
         }.items()
-        for kind, name, transform in (("weight", "kernel", LINEAR), ("bias", "bias", SAME))
+        for kind, name, transform in (
+            ("weight", "kernel", LINEAR),
+            ("bias", "bias", SAME),
+        )
     },
     "visual.merger.ln_q.weight": ("vision/merger/norm/scale", SAME),
 }
@@ -75,7 +81,10 @@ TABLE: dict[str, tuple[str, Transform]] = {
 
 def published(name: str) -> str:
     """Returns the published name of a tensor in either naming scheme."""
-    for ours, theirs in (("model.language_model.", "model."), ("model.visual.", "visual.")):
+    for ours, theirs in (
+        ("model.language_model.", "model."),
+        ("model.visual.", "visual."),
+    ):
         if name.startswith(ours):
             return theirs + name[len(ours) :]
     return name
@@ -106,7 +115,9 @@ def to_params(
         value = np.empty(leaf.shape, dtype)
         if "{}" in pattern:
             for i, layer in enumerate(value):
-                layer[...] = transform.apply(np.asarray(named[sources[pattern.format(i)]]))
+                layer[...] = transform.apply(
+                    np.asarray(named[sources[pattern.format(i)]])
+                )
         else:
             value[...] = transform.apply(np.asarray(named[sources[pattern]]))
         _put(params, TABLE[pattern][0], value)
@@ -121,7 +132,9 @@ def from_params(
         path = TABLE[pattern][0]
         value = _get(params, path)
         if np.shape(value) != leaf.shape:
-            raise ValueError(f"{path} has shape {np.shape(value)}, expected {leaf.shape}")
+            raise ValueError(
+                f"{path} has shape {np.shape(value)}, expected {leaf.shape}"
+            )
         value = np.asarray(value)
         for i, layer in enumerate(value if "{}" in pattern else value[None]):
             yield pattern.format(i), np.ascontiguousarray(transform.invert(layer))

@@ -1,0 +1,261 @@
+"""The whole model against transformers, and its three forwards against each other."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.models.qwen25vl import inputs, oracle
+from vade_jax.models.qwen25vl import config, model, weights
+
+TINY = config.PRESETS["tiny"]
+VARIANTS = {
+    "tied": TINY,
+    "untied": dataclasses.replace(TINY, tie_embeddings=False),
+    "one_kv_head": dataclasses.replace(
+        oracle.text(TINY, num_kv_heads=1, mrope_section=(2, 6, 8), num_layers=2),
+        vision=dataclasses.replace(TINY.vision, full_blocks=(0,), depth=3),
+    ),
+    "wide_heads": dataclasses.replace(
+        oracle.text(TINY, num_heads=2, mrope_section=(8, 12, 12), rope_theta=1e4),
+        vision=dataclasses.replace(TINY.vision, num_heads=6, full_blocks=(0, 2)),
+        tie_embeddings=False,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def exact_matmuls():
+    with jax.default_matmul_precision("highest"):
+        yield
+
+
+def examples(shape, seed=0):
+    """Two images, one ragged; one tall image; one with text on both sides of a large one."""
+    rng = np.random.default_rng(seed)
+    sizes = [[(3, 5), (4, 4)], [(6, 1)], [(5, 9)]]
+    return [
+        inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)
+    ]
+
+
+def run(shape, params, prompts):
+    def forward(params, prompts):
+        qwen = model.merge(model.graph(shape), params)
+        return qwen.logits(qwen.hidden(prompts)), qwen.image_features(prompts.images)
+
+    return jax.tree.map(np.asarray, jax.jit(forward)(params, prompts))
+
+
+def valid_features(features_BWCD, batch):
+    images = [image for e in batch for image in e.images]
+    rows = [
+        features_BWCD[b][tuple(np.transpose(inputs.cells(i)))]
+        for b, i in enumerate(images)
+    ]
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_equals_transformers(name):
+    pytest.importorskip("transformers")
+    shape, seed = VARIANTS[name], list(VARIANTS).index(name)
+    tensors = oracle.random_tensors(shape, seed)
+    batch = examples(shape, seed)
+    prompts = inputs.batch(batch, shape.image_token_id)
+    logits_MPV, features = run(shape, weights.to_params(shape, tensors), prompts)
+    reference = oracle.build(shape, tensors)
+    for side in ("right", "left"):
+        logits, expected = oracle.forward(
+            reference, batch, inputs.processor_pixels, shape.image_token_id, side
+        )
+        for m, row in enumerate(logits):
+            np.testing.assert_allclose(
+                logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0
+            )
+        np.testing.assert_allclose(
+            valid_features(features, batch), expected, atol=2e-5, rtol=0
+        )
+
+
+def test_padding_changes_nothing():
+    shape = TINY
+    params = weights.to_params(shape, oracle.random_tensors(shape, 0))
+    batch = examples(shape)
+    small = inputs.batch(batch, shape.image_token_id)
+    large = inputs.batch(
+        batch, shape.image_token_id, length=90, num_images=6, num_windows=9
+    )
+    logits, features = run(shape, params, small)
+    more_logits, more_features = run(shape, params, large)
+    assert np.isfinite(more_logits).all() and np.isfinite(more_features).all()
+    for m, e in enumerate(batch):
+        n = len(e.ids)
+        np.testing.assert_allclose(more_logits[m, :n], logits[m, :n], atol=1e-5, rtol=0)
+    np.testing.assert_allclose(
+        valid_features(more_features, batch), valid_features(features, batch), atol=1e-5
+    )
+
+
+def grouped_case(shape, seed=0):
+    """Five rows of two answers to three prompts: 4, 4 and 2 answers; the last prompt is text."""
+    rng = np.random.default_rng(seed)
+    sizes = [[(3, 5), (4, 4)], [(6, 1)], []]
+    batch = [
+        inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)
+    ]
+    group_R = np.array([0, 1, 1, 2, 0])
+    token_NT = rng.integers(0, 300, (10, 5)).astype(np.int32)
+    weight_NT = rng.standard_normal(token_NT.shape).astype(np.float32)
+    return inputs.batch(batch, shape.image_token_id), token_NT, weight_NT, group_R
+
+
+def answer_logps(qwen, hidden_NTD, token_NT):
+    logp_NTV = jax.nn.log_softmax(qwen.logits(hidden_NTD))
+    return jnp.take_along_axis(logp_NTV, jnp.asarray(token_NT)[..., None], -1)[..., 0]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Log-probs and gradients of one plain row per answer."""
+    prompts, token_NT, weight_NT, group_R = grouped_case(TINY)
+    params = weights.to_params(TINY, oracle.random_tensors(TINY, 3))
+    rows = inputs.join(prompts, token_NT, np.repeat(group_R, 2))
+    graph = model.graph(TINY)
+
+    def loss(params, rows):
+        qwen = model.merge(graph, params)
+        T = token_NT.shape[1]
+        index_NT = rows.length_M[:, None] - T - 1 + np.arange(T)
+        hidden = jnp.take_along_axis(qwen.hidden(rows), index_NT[..., None], 1)
+        logp_NT = answer_logps(qwen, hidden, token_NT)
+        return jnp.sum(logp_NT * weight_NT), logp_NT
+
+    with jax.default_matmul_precision("highest"):
+        (_, logp_NT), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(
+            params, rows
+        )
+    return params, logp_NT, gradient
+
+
+@pytest.mark.parametrize("remat", [True, False])
+def test_grouped_equals_plain(plain, remat):
+    params, expected_NT, expected = plain
+    prompts, token_NT, weight_NT, group_R = grouped_case(TINY)
+    graph = model.graph(TINY)
+
+    def loss(params, prompts, group_R):
+        qwen = model.merge(graph, params)
+        hidden_NTD = qwen.answer_hidden(prompts, token_NT, group_R, remat=remat)
+        logp_NT = answer_logps(qwen, hidden_NTD, token_NT)
+        return jnp.sum(logp_NT * weight_NT), logp_NT
+
+    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (_, logp_NT), gradient = step(params, prompts, group_R)
+    np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
+    for (path, got), want in zip(
+        jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True
+    ):
+        error = np.abs(got - want).max() / np.abs(want).max()
+        assert error < 1e-5, (jax.tree_util.keystr(path), error)
+
+
+def test_prefill_and_decode_equal_plain(plain):
+    params, expected_NT, _ = plain
+    prompts, token_NT, _, group_R = grouped_case(TINY)
+    graph = model.graph(TINY)
+
+    @jax.jit
+    def decode(params, prompts, group_R):
+        qwen = model.merge(graph, params)
+        hidden_MD, cache = qwen.prefill(prompts)
+        own = qwen.own_cache(*token_NT.shape)
+
+        def body(own, step):
+            hidden_ND, own = qwen.decode(
+                cache, own, jnp.asarray(token_NT)[:, step], step, group_R
+            )
+            return own, hidden_ND
+
+        _, hidden_TND = jax.lax.scan(body, own, jnp.arange(token_NT.shape[1] - 1))
+        first_1ND = hidden_MD[jnp.repeat(group_R, 2)][None]
+        hidden_NTD = jnp.swapaxes(jnp.concatenate([first_1ND, hidden_TND]), 0, 1)
+        rows, _ = qwen.decode(
+            cache.take(group_R), qwen.own_cache(*token_NT.shape), token_NT[:, 0], 0
+        )
+        return answer_logps(qwen, hidden_NTD, token_NT), hidden_NTD[:, 1], rows
+
+    logp_NT, by_group, by_row = decode(params, prompts, group_R)
+    np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
+    np.testing.assert_allclose(by_row, by_group, atol=1e-6)
+
+
+def test_rows_default_to_prompts(plain):
+    params, expected_NT, _ = plain
+    prompts, token_NT, _, _ = grouped_case(TINY)
+    qwen = model.merge(model.graph(TINY), params)
+    first = np.array([0, 2, 6])  # rows 0, 1, 3 are the first of their prompts
+    token = token_NT[first]
+    logp = answer_logps(qwen, qwen.answer_hidden(prompts, token), token)
+    np.testing.assert_allclose(logp, np.asarray(expected_NT)[first], atol=1e-5)
+    with pytest.raises(ValueError, match="10 answers do not make 3 equal rows"):
+        qwen.answer_hidden(prompts, token_NT)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("tiny", 1562208), ("3b", 3754622976), ("7b", 8292166656)]
+)
+def test_parameter_counts(name, count):
+    leaves = jax.tree.leaves(model.abstract(config.PRESETS[name]))
+    assert sum(leaf.size for leaf in leaves) == count
+
+
+def test_init_is_reproducible_and_near_uniform():
+    shape = oracle.text(TINY, num_layers=2)
+    params = model.init(shape, jax.random.key(1))
+    again = model.init(shape, jax.random.key(1))
+    jax.tree.map(np.testing.assert_array_equal, params, again)
+    assert all(type(leaf) is not dict for leaf in jax.tree.leaves(params))
+    qwen = model.merge(model.graph(shape), params)
+    prompts = inputs.batch(examples(shape), shape.image_token_id)
+    logits = qwen.logits(qwen.hidden(prompts))
+    assert 0.1 < float(jnp.std(logits)) < 0.5  # 0.02 x sqrt(128) = 0.23
+
+
+def test_bfloat16_stays_close():
+    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
+    prompts = inputs.batch(examples(TINY), TINY.image_token_id)
+    exact = model.merge(model.graph(TINY), params)
+    rough = model.merge(model.graph(TINY, dtype=jnp.bfloat16), params)
+    hidden = rough.hidden(prompts)
+    assert hidden.dtype == jnp.bfloat16 and rough.logits(hidden).dtype == jnp.float32
+    error = jnp.abs(rough.logits(hidden) - exact.logits(exact.hidden(prompts)))
+    mask_MP = np.arange(error.shape[1]) < prompts.length_M[:, None]
+    assert (
+        float(jnp.max(error[mask_MP])) < 0.3
+    )  # logits reach 4; transformers' own error is 0.1
+
+
+def test_padding_gives_finite_gradients():
+    """Empty rows, empty windows and image-free batches have nothing to divide by."""
+    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
+    prompts, token_NT, _, group_R = grouped_case(TINY)
+    empty = dataclasses.replace(
+        prompts,
+        images=inputs.layout([], num_images=2, num_windows=2),
+        cell_MP=np.full_like(prompts.cell_MP, -1),
+        length_M=np.array([0, 3, 9], np.int32),
+    )
+
+    def loss(params):
+        qwen = model.merge(model.graph(TINY), params)
+        features = qwen.image_features(empty.images)
+        return (
+            jnp.mean(qwen.answer_hidden(empty, token_NT, group_R) ** 2)
+            + features.mean()
+        )
+
+    gradient = jax.jit(jax.grad(loss))(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

@@ -1,0 +1,90 @@
+"""Top-B: no duplicates, ties at random, NaN last, local then global."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax import samplers, types
+from vade_jax.samplers import base, vade
+
+top_b = jax.jit(base.top_b, static_argnames="num_prompts")
+
+
+def test_top_b_takes_the_best_once():
+    score_I = np.random.default_rng(0).permutation(100).astype(np.float32)
+    index_M = np.asarray(top_b(score_I, jax.random.key(0), 10))
+    assert sorted(index_M) == sorted(np.argsort(-score_I)[:10])
+    assert index_M.dtype == np.int32
+
+
+def test_ties_are_broken_evenly():
+    """2 and 2 certain winners, 2 of 6 tied: each of the six in a third of 3,000 draws."""
+    score_I = jnp.array([jnp.inf, 0, 3, 1, 1, 1, 1, 1, 1, -jnp.inf, jnp.nan])
+    keys = jax.random.split(jax.random.key(0), 3000)
+    index_KM = jax.vmap(lambda key: base.top_b(score_I, key, 4))(keys)
+    count_I = np.bincount(np.ravel(index_KM), minlength=11)
+    assert count_I[[0, 2]].tolist() == [3000, 3000]
+    assert count_I[[1, 9, 10]].tolist() == [0, 0, 0]
+    assert np.all(abs(count_I[3:9] - 1000) < 4 * np.sqrt(3000 * 2 / 9))
+    first_I = np.bincount(index_KM[:, 0], minlength=11)  # the order is random as well
+    assert np.all(abs(first_I[[0, 2]] - 750) < 4 * np.sqrt(3000 * 3 / 16))
+
+
+def test_nan_wins_only_when_nothing_else_is_left():
+    score_I = jnp.array([jnp.nan, -5.0, jnp.nan, 2.0])
+    index_M = top_b(score_I, jax.random.key(0), 3)
+    assert {1, 3} < set(index_M.tolist())
+
+
+@pytest.mark.parametrize("num_prompts", [1, 5, 40, 64])
+def test_top_b_of_a_sharded_array(num_prompts):
+    """40 is more than the 8 items of a shard; half of the scores tie."""
+    mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
+    score_I = np.random.default_rng(0).normal(size=64).round(1).astype(np.float32)
+    score_I[::2] = 0
+    sharding = jax.sharding.NamedSharding(mesh, jax.P("data"))
+    sharded = jax.jit(
+        functools.partial(base.top_b, mesh=mesh, axis="data"),
+        static_argnames="num_prompts",
+    )
+    for seed in range(5):
+        key = jax.random.key(seed)
+        expected_M = top_b(score_I, key, num_prompts)
+        index_M = sharded(jax.device_put(score_I, sharding), key, num_prompts)
+        np.testing.assert_array_equal(index_M, expected_M)
+
+
+def test_bad_sizes_are_named():
+    score_I, key = jnp.zeros(12), jax.random.key(0)
+    with pytest.raises(ValueError, match=r"13 prompts of a data set of 12.*1 to 12"):
+        top_b(score_I, key, 13)
+    with pytest.raises(ValueError, match="0 prompts"):
+        top_b(score_I, key, 0)
+    mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
+    with pytest.raises(ValueError, match="12 items do not divide over the 8 shards"):
+        base.top_b(score_I, key, 2, mesh=mesh, axis="data")
+
+
+def test_diagnostics():
+    state = vade.State(
+        alpha_I=jnp.array([0.0, 8, 2]),
+        beta_I=jnp.array([0.0, 0, 2]),
+        unseen_I=jnp.zeros(3, bool),
+    )
+    proposal = types.Proposal(
+        index_M=jnp.array([2, 0]), num_rollouts_M=jnp.array([2, 2])
+    )
+    # Beta(3, 3): 1 - 2 x (3 x 4) / (6 x 7) = 3/7; Beta(1, 1): 1 - 2 / 3 = 1/3
+    belief = samplers.beliefs(state, proposal)
+    np.testing.assert_allclose(belief["prob_mixed"], [3 / 7, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(belief["alpha"], [2, 0])
+    metrics = samplers.diagnostics(state, proposal)
+    np.testing.assert_allclose(metrics["vade/posterior_mean"], 0.5)
+    np.testing.assert_allclose(
+        metrics["vade/predicted_effective_ratio"], 8 / 21, rtol=1e-6
+    )
+    uniform = samplers.SAMPLERS["uniform"]().init(3)
+    assert samplers.diagnostics(uniform, proposal) == {}

@@ -1,0 +1,173 @@
+"""VADE: warm-up, variants, and that it finds the items that teach."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+from vade_jax import samplers
+from vade_jax.samplers import beta, vade
+
+# 30 % solved, 40 % hopeless, the rest in between: uniform's ratio is about 0.27
+RATE = np.random.default_rng(7).permutation(
+    np.r_[np.ones(120), np.zeros(160), np.linspace(0.1, 0.9, 120)]
+)
+
+
+def run(sampler, rate_I, num_prompts, num_steps, seed=0):
+    """Returns indices and effective groups of every step, and the last state."""
+    rng, state, steps = np.random.default_rng(seed), sampler.init(len(rate_I)), []
+    for step in range(num_steps):
+        key = jax.random.fold_in(jax.random.key(seed), step)
+        proposal = sampler.propose(state, key, num_prompts)
+        feedback = environment.feedback(proposal, rate_I, rng)
+        assert np.all(sampler.keep(state, feedback))
+        state = sampler.update(state, feedback)
+        steps.append((np.asarray(proposal.index_M), environment.effective(feedback)))
+    index_SM, effective_SM = map(np.array, zip(*steps, strict=True))
+    return index_SM, effective_SM, state
+
+
+def state_of(alpha_I, beta_I, unseen_I=None):
+    unseen_I = np.zeros(len(alpha_I), bool) if unseen_I is None else unseen_I
+    return vade.State(
+        alpha_I=jnp.array(alpha_I, jnp.float32),
+        beta_I=jnp.array(beta_I, jnp.float32),
+        unseen_I=jnp.array(unseen_I),
+    )
+
+
+make = functools.cache(vade.make)
+
+
+def choose(state, num_prompts, seed=0, **options):
+    proposal = make(**options).propose(state, jax.random.key(seed), num_prompts)
+    return set(np.asarray(proposal.index_M).tolist())
+
+
+def test_full_warmup_visits_every_item_once_then_fills_up():
+    """10 items, 4 a step: 4, 4, 2 unseen and 2 others; then nothing is unseen."""
+    index_SM, _, state = run(vade.make(num_rollouts=2), np.full(10, 0.5), 4, 3)
+    assert set(np.ravel(index_SM).tolist()) == set(range(10))
+    assert len(set(np.ravel(index_SM[:2]).tolist())) == 8
+    assert not np.any(state.unseen_I)
+    none = vade.make(warmup="none").init(10)
+    assert not np.any(none.unseen_I)
+
+
+def test_unseen_items_beat_any_draw_and_come_in_random_order():
+    unseen_I = np.arange(100) < 50
+    state = state_of(np.full(100, 1e4), np.full(100, 2e4), unseen_I)
+    first, second = (choose(state, 10, seed) for seed in (0, 1))
+    assert max(first | second) < 50 and first != second
+    assert choose(state, 50) == set(range(50))
+
+
+def test_greedy_and_mean_choose_by_hand():
+    # greedy p: 0, 1, 1/2 (no counts), 1/3; p (1-p)^2: 0, 0, 1/8, 4/27
+    state = state_of([0, 8, 0, 2], [8, 0, 0, 4])
+    assert choose(state, 1, draw="greedy") == {3}
+    assert choose(state, 2, draw="greedy") == {2, 3}
+    assert choose(state, 1, draw="greedy", info_gain="p(1-p)") == {2}
+    # mean p: 1/10, 9/10, 1/2, 3/8; p (1-p)^2: 0.081, 0.009, 0.125, 0.146
+    assert choose(state, 3, draw="mean") == {0, 2, 3}
+    p_I = vade.pass_rate(jax.random.key(0), state.alpha_I, state.beta_I, "greedy")
+    np.testing.assert_allclose(p_I, [0, 1, 0.5, 1 / 3], rtol=1e-6)
+
+
+def test_thompson_chooses_in_proportion_to_the_chance_of_being_best():
+    """Beta(2, 2) against Beta(9, 1): how often each wins, against numpy's draws."""
+    rng = np.random.default_rng(0)
+    gain = lambda p: p * (1 - p) ** 2
+    expected = np.mean(gain(rng.beta(2, 2, 10**6)) > gain(rng.beta(9, 1, 10**6)))
+    sampler, state = make(), state_of([1, 8], [1, 0])
+    keys = jax.random.split(jax.random.key(0), 4000)
+    index_KM = jax.vmap(lambda key: sampler.propose(state, key, 1).index_M)(keys)
+    assert abs(np.mean(index_KM == 0) - expected) < 4 * np.sqrt(0.25 / 4000)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected_alpha", "expected_beta"),
+    [
+        ({}, [0.999 * 4, 0.2 * 6 + 3], [0.999 * 8, 0.2 * 2 + 5]),
+        ({"decay_selected": 0.5, "decay_rest": 1.0}, [4, 6], [8, 6]),
+        ({"history": "last_update"}, [4, 3], [8, 5]),
+    ],
+)
+def test_update_decays_at_two_speeds(options, expected_alpha, expected_beta):
+    sampler, state = vade.make(**options), state_of([4, 6], [8, 2], [False, True])
+    proposal = sampler.propose(state, jax.random.key(0), 1)  # the unseen one, item 1
+    feedback = environment.feedback(proposal, np.ones(2), np.random.default_rng(0))
+    state = sampler.update(state, feedback.replace(successes_M=jnp.array([3.0])))
+    np.testing.assert_allclose(state.alpha_I, expected_alpha, rtol=1e-6)
+    np.testing.assert_allclose(state.beta_I, expected_beta, rtol=1e-6)
+    assert not np.any(state.unseen_I)
+
+
+def test_effective_ratio_beats_uniform():
+    """The share of mixed groups after the warm-up, by 30 points, on three seeds."""
+    ours, uniform = make(), samplers.SAMPLERS["uniform"]()
+    for seed in range(3):
+        _, ours_SM, _ = run(ours, RATE, 40, 30, seed)
+        _, uniform_SM, _ = run(uniform, RATE, 40, 30, seed)
+        assert 0.2 < uniform_SM[10:].mean() < 0.35
+        assert ours_SM[10:].mean() > uniform_SM[10:].mean() + 0.3
+
+
+def test_prediction_is_calibrated():
+    """Mean `prob_mixed` over all items equals the observed share, once all are seen."""
+    sampler = vade.make(decay_selected=1.0, decay_rest=1.0)
+    _, _, state = run(sampler, np.random.default_rng(0).random(2000), 500, 4)
+    mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, 8)
+    # over rates uniform in (0, 1): 1 - 2 / 9
+    assert abs(np.mean(mixed_I) - 7 / 9) < 0.02
+
+
+def test_compiles_once():
+    sampler = vade.make()
+    run(sampler, RATE, 40, 3)
+    for function in (sampler.init, sampler.propose, sampler.update):
+        assert function._cache_size() == 1
+
+
+def test_state_can_be_donated():
+    sampler = vade.make()
+    state = sampler.init(8)
+    proposal = sampler.propose(state, jax.random.key(0), 2)
+    feedback = environment.feedback(proposal, np.ones(8), np.random.default_rng(0))
+    jax.jit(sampler.update, donate_argnums=0)(state, feedback)
+
+
+def test_sharded_over_items_is_the_same_run():
+    mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
+    plain_SM, _, plain = run(make(), RATE, 40, 13)
+    sharded_SM, _, state = run(vade.make(mesh=mesh, axis="data"), RATE, 40, 13)
+    np.testing.assert_array_equal(sharded_SM, plain_SM)
+    np.testing.assert_allclose(state.alpha_I, plain.alpha_I, rtol=1e-6)
+    assert state.alpha_I.sharding.spec == jax.P("data")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_rollouts": 1}, "num_rollouts=1.*at least 2"),
+        ({"decay_selected": 1.5}, r"decay_selected=1\.5.*0 to 1"),
+        ({"decay_rest": float("nan")}, "decay_rest=nan"),
+        ({"info_gain": "p"}, r"info_gain='p'.*p\(1-p\)\^2"),
+        ({"draw": "ucb"}, "draw='ucb'.*thompson"),
+        ({"history": "all"}, "history='all'.*two_scale"),
+        ({"warmup": "lazy"}, "warmup='lazy'.*full"),
+    ],
+)
+def test_bad_hyperparameters_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        vade.make(**options)
+
+
+def test_more_prompts_than_items_is_an_error():
+    sampler = vade.make()
+    with pytest.raises(ValueError, match="9 prompts of a data set of 8"):
+        sampler.propose(sampler.init(8), jax.random.key(0), 9)
