@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -20,6 +20,7 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
     """Parses the flags and calls `main(config, workdir)`."""
 
     def start(_):
+        logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
         if CONFIG.value is None:
             sys.exit("error: --config is missing, such as --config=configs/tiny_gspo.py")
         main(CONFIG.value, WORKDIR.value or default_workdir())

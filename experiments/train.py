@@ -36,7 +36,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     else:
         train(c, workdir)
         print(f"finished in {time.perf_counter() - start:.0f} s")
-    print(summary.table(metrics.read(workdir), workdir))
+    print(summary.table(metrics.read(workdir), workdir=workdir))
 
 
 def train(c: ConfigDict, workdir: str) -> None:

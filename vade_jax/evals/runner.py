@@ -18,7 +18,7 @@ def make(
     num_samples: int,
     sampling: Sampling,
 ) -> Callable[[Engine, jax.Array, int], Metrics]:
-    """Returns `validate(engine, key, version)`: `val/<name>/acc/mean@k`, and one value a family.
+    """Returns `validate(engine, key, version)`: `val/<name>/acc/mean@k`, and `val-aux/` a family.
 
     Items and prompts are made once. Metadata "family", where there is one, splits the score.
     """
@@ -33,7 +33,7 @@ def make(
         metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
         for family in filter(None, np.unique(family_M)):
             inside_N = family_M[rollouts.group_N] == family
-            metrics[f"val/{name}_{family}/acc/mean@{num_samples}"] = float(
+            metrics[f"val-aux/{name}/{family}/acc/mean@{num_samples}"] = float(
                 np.mean(correct_N[inside_N])
             )
         return metrics

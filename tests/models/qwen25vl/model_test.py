@@ -140,15 +140,14 @@ def plain():
     return params, logp_NT, gradient
 
 
-@pytest.mark.parametrize("remat", [True, False])
-def test_grouped_equals_plain(plain, remat):
+def test_grouped_equals_plain(plain):
     params, expected_NT, expected = plain
     prompts, token_NT, weight_NT, group_R = grouped_case(TINY)
     graph = model.graph(TINY)
 
     def loss(params, prompts, group_R):
         qwen = model.merge(graph, params)
-        hidden_NTD = qwen.answer_hidden(prompts, token_NT, group_R, remat=remat)
+        hidden_NTD = qwen.answer_hidden(prompts, token_NT, group_R)
         logp_NT = answer_logps(qwen, hidden_NTD, token_NT)
         return jnp.sum(logp_NT * weight_NT), logp_NT
 
@@ -198,7 +197,8 @@ def test_rows_default_to_prompts(plain):
     qwen = model.merge(model.graph(TINY), params)
     first = np.array([0, 2, 6])  # rows 0, 1, 3 are the first of their prompts
     token = token_NT[first]
-    logp = answer_logps(qwen, qwen.answer_hidden(prompts, token), token)
+    hidden = jax.jit(lambda: qwen.answer_hidden(prompts, token, remat=False))()
+    logp = answer_logps(qwen, hidden, token)
     np.testing.assert_allclose(logp, np.asarray(expected_NT)[first], atol=1e-5)
     with pytest.raises(ValueError, match="10 answers do not make 3 equal rows"):
         qwen.answer_hidden(prompts, token_NT)
@@ -212,16 +212,15 @@ def test_parameter_counts(name, count):
     assert sum(leaf.size for leaf in leaves) == count
 
 
-def test_init_is_reproducible_and_near_uniform():
+def test_init_is_reproducible_and_of_moderate_size():
     shape = oracle.text(TINY, num_layers=2)
     params = model.init(shape, jax.random.key(1))
     again = model.init(shape, jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, params, again)
-    assert all(type(leaf) is not dict for leaf in jax.tree.leaves(params))
     qwen = model.merge(model.graph(shape), params)
     prompts = inputs.batch(examples(shape), shape.image_token_id)
-    logits = qwen.logits(qwen.hidden(prompts))
-    assert 0.1 < float(jnp.std(logits)) < 0.5  # 0.02 x sqrt(128) = 0.23
+    logits = jax.jit(lambda: qwen.logits(qwen.hidden(prompts)))()
+    assert 1 < float(jnp.std(logits)) < 4  # 0.2 x sqrt(128) = 2.26
 
 
 def test_bfloat16_stays_close():
@@ -229,9 +228,9 @@ def test_bfloat16_stays_close():
     prompts = inputs.batch(examples(TINY), TINY.image_token_id)
     exact = model.merge(model.graph(TINY), params)
     rough = model.merge(model.graph(TINY, dtype=jnp.bfloat16), params)
-    hidden = rough.hidden(prompts)
+    hidden = jax.jit(rough.hidden)(prompts)
     assert hidden.dtype == jnp.bfloat16 and rough.logits(hidden).dtype == jnp.float32
-    error = jnp.abs(rough.logits(hidden) - exact.logits(exact.hidden(prompts)))
+    error = jnp.abs(rough.logits(hidden) - exact.logits(jax.jit(exact.hidden)(prompts)))
     mask_MP = np.arange(error.shape[1]) < prompts.length_M[:, None]
     assert (
         float(jnp.max(error[mask_MP])) < 0.3

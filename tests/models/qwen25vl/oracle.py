@@ -36,14 +36,15 @@ def build(shape: config.Config, tensors):
     hf = transformers.Qwen2_5_VLConfig(**shape.to_hf())
     hf._attn_implementation = "eager"
     model = transformers.Qwen2_5_VLForConditionalGeneration(hf).eval()
-    own = {_in_memory(name): torch.tensor(x) for name, x in tensors.items()}
+    own = {in_memory(name): torch.tensor(x) for name, x in tensors.items()}
     missing, extra = model.load_state_dict(own, strict=False)
     assert not extra and set(missing) <= {"lm_head.weight"}, (missing, extra)
     model.tie_weights()
     return model
 
 
-def _in_memory(name: str) -> str:
+def in_memory(name: str) -> str:
+    """Returns the name that transformers 5 has for a published one."""
     if name.startswith("visual."):
         return "model." + name
     return name.replace("model.", "model.language_model.", 1)
@@ -77,3 +78,10 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
     return [
         row[keep > 0] for row, keep in zip(logits, mask, strict=True)
     ], features.numpy()
+
+
+def blocks(shape: config.Config, **fields) -> config.Config:
+    """Returns the config with some fields of its vision tower changed."""
+    return dataclasses.replace(
+        shape, vision=dataclasses.replace(shape.vision, **fields)
+    )

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from vade_jax.models.qwen25vl import attention
+
 # Of random embeddings and image features. At 0.02, the published initialisation, the first layers
 # drown what a token is, and a small model from scratch does not learn to look for hundreds of steps.
 EMBEDDING_STD = 0.2
-
-from vade_jax.models.qwen25vl import attention
 
 
 def checkpoint(step: Callable) -> Callable:

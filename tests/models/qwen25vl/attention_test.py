@@ -1,0 +1,97 @@
+"""Merged attention against one softmax over everything a query may see."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax.models.qwen25vl import attention
+
+R, G, U, P, J, Q, K = 3, 2, 5, 7, 2, 3, 8
+LENGTH_R = np.array([7, 3, 1], np.int32)
+
+
+def arrays(seed=0):
+    """Queries, prompt keys and values, own keys and values."""
+    keys = jax.random.split(jax.random.key(seed), 5)
+    shapes = [(R * G, U, J * Q, K)] + [(R, J, P, K)] * 2 + [(R * G, U, J, K)] * 2
+    return [jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True)]
+
+
+def merged(q, key, value, own_key, own_value):
+    shared = attention.shared_part(key, value, LENGTH_R, None)
+    return attention.grouped(q, [shared], own_key, own_value, G)
+
+
+def dense(q, key, value, own_key, own_value):
+    """One [U, P + U] mask and softmax an answer: keys copied to every answer and head."""
+    copy = lambda x: jnp.repeat(jnp.repeat(x, Q, 1), G, 0)
+    own = lambda x: jnp.repeat(jnp.swapaxes(x, 1, 2), Q, 1)
+    k = jnp.concatenate([copy(key), own(own_key)], 2)
+    v = jnp.concatenate([copy(value), own(own_value)], 2)
+    prompt_N1P = (jnp.arange(P) < jnp.repeat(LENGTH_R, G)[:, None])[:, None]
+    causal_1UU = jnp.tril(jnp.ones((U, U), bool))[None]
+    mask = [
+        jnp.broadcast_to(m, (R * G, U, m.shape[-1])) for m in (prompt_N1P, causal_1UU)
+    ]
+    score = jnp.einsum("nuhk,nhsk->nhus", q, k) * K**-0.5
+    score = jnp.where(jnp.concatenate(mask, -1)[:, None], score, -jnp.inf)
+    return jnp.einsum("nhus,nhsk->nuhk", jax.nn.softmax(score), v)
+
+
+@pytest.mark.parametrize("min_block", [128, 2])
+def test_grouped_equals_dense(monkeypatch, min_block):
+    monkeypatch.setattr(attention, "MIN_BLOCK", min_block)
+    values = arrays()
+    weight = jax.random.normal(jax.random.key(9), values[0].shape)
+    with jax.default_matmul_precision("highest"):
+        for f, g in [(merged, dense)] + [
+            (
+                jax.grad(lambda *x, f=f: jnp.sum(f(*x) * weight), range(5))
+                for f in (merged, dense)
+            )
+        ]:
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6),
+                jax.jit(f)(*values),
+                jax.jit(g)(*values),
+            )
+
+
+def test_extreme_scores_neither_overflow_nor_vanish():
+    q, key, value, own_key, own_value = arrays()
+    values = [300 * q, 30 * key, value, -30 * own_key, own_value]
+    loss = lambda *x: jnp.sum(merged(*x) ** 2)
+    out, gradient = jax.value_and_grad(loss, range(5))(*values)
+    assert np.isfinite(out) and all(np.isfinite(g).all() for g in gradient)
+    np.testing.assert_allclose(merged(*values), dense(*values), atol=1e-4)
+
+
+def test_a_query_that_sees_nothing_is_finite():
+    q = jnp.ones((1, 4, 2, K))
+    valid_ZS = jnp.zeros((1, 4), bool)
+    out, gradient = jax.value_and_grad(
+        lambda q: jnp.sum(attention.unmasked(q, q, q, valid_ZS))
+    )(q)
+    assert np.isfinite(out) and np.isfinite(gradient).all()
+
+
+def test_causal_ignores_what_comes_later():
+    q, _, _, k, v = arrays()
+    length_N = np.full(R * G, U, np.int32)
+    whole = attention.causal(q, k, v, length_N)
+    short = attention.causal(q[:, :3], k[:, :3], v[:, :3], length_N)
+    np.testing.assert_allclose(whole[:, :3], short, atol=1e-6)
+
+
+def test_masks_stay_small():
+    """No [N, U, P] mask leaves the layer loop: JAX would hoist one as large as the scores."""
+    values = arrays()
+
+    def loop(q, *rest):
+        body = lambda q, _: (merged(q, *rest), None)
+        return jnp.sum(jax.lax.scan(jax.checkpoint(body), q, None, length=3)[0])
+
+    jaxpr = jax.make_jaxpr(jax.grad(loop))(*values)
+    sizes = [v.aval.size for e in jaxpr.eqns for v in e.outvars if v.aval.dtype == bool]
+    assert max(sizes) <= max(R * P, U * Q * U)

@@ -1,0 +1,68 @@
+"""Both layouts of config.json, and errors that name the value."""
+
+import dataclasses
+
+import pytest
+
+from vade_jax.models.qwen25vl import config
+
+TINY = config.PRESETS["tiny"]
+
+
+@pytest.mark.parametrize("name", config.PRESETS)
+def test_published_layout_round_trip(name):
+    shape = config.PRESETS[name]
+    assert config.Config.from_hf(shape.to_hf()) == shape
+
+
+@pytest.mark.parametrize("name", config.PRESETS)
+def test_transformers_reads_ours_and_we_read_theirs(name):
+    transformers = pytest.importorskip("transformers")
+    shape = config.PRESETS[name]
+    theirs = transformers.Qwen2_5_VLConfig(**shape.to_hf())
+    assert theirs.text_config.hidden_size == shape.text.width
+    assert theirs.text_config.rope_parameters["mrope_section"] == list(
+        shape.text.mrope_section
+    )
+    assert theirs.vision_config.fullatt_block_indexes == list(shape.vision.full_blocks)
+    nested = theirs.to_dict()
+    assert "hidden_size" not in nested and "text_config" in nested
+    assert config.Config.from_hf(nested) == shape
+
+
+def hf(**changes):
+    fields = TINY.to_hf()
+    vision = {**fields["vision_config"], **changes.pop("vision", {})}
+    return {**fields, "vision_config": vision, **changes}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {**hf(), "architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+            "LlamaFor",
+        ),
+        (hf(model_type="qwen2_vl"), "qwen2_vl"),
+        (hf(rope_scaling={"mrope_section": [4, 6, 7]}), r"\(4, 6, 7\) .*sum 16"),
+        (hf(rope_scaling=None), "mrope_section"),
+        (hf(num_key_value_heads=3), "num_heads 4 must be a multiple of num_kv_heads 3"),
+        (hf(num_attention_heads=5), "width 128 must be a multiple of text num_heads 5"),
+        (hf(num_hidden_layers=None), "no value for 'num_hidden_layers'"),
+        (hf(use_sliding_window=True), "use_sliding_window"),
+        (hf(hidden_act="gelu"), "'gelu'"),
+        (hf(head_dim=64), "head_dim 64"),
+        (hf(image_token_id=512), "image_token_id 512 .* 512 rows"),
+        (hf(vision={"patch_size": 16}), "patch_size must be 14, found 16"),
+        (hf(vision={"out_hidden_size": 64}), "out_hidden_size must be 128, found 64"),
+        (hf(vision={"fullatt_block_indexes": [1, 4]}), r"\[4\] are outside of depth 4"),
+    ],
+)
+def test_errors_name_the_value(fields, message):
+    with pytest.raises(ValueError, match=message):
+        config.Config.from_hf(fields)
+
+
+def test_vision_heads_must_fit_the_rotation():
+    with pytest.raises(ValueError, match="head width 6"):
+        dataclasses.replace(TINY.vision, width=96, num_heads=16)

@@ -1,0 +1,110 @@
+"""The table is complete and invertible, and refuses what does not fit."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from tests.models.qwen25vl import oracle
+from vade_jax.models.qwen25vl import config, model, weights
+
+TINY = config.PRESETS["tiny"]
+UNTIED = dataclasses.replace(TINY, tie_embeddings=False)
+
+
+@pytest.mark.parametrize("shape", [TINY, UNTIED], ids=["tied", "untied"])
+def test_round_trip_covers_every_parameter(shape):
+    tensors = oracle.random_tensors(shape, 0)
+    params = weights.to_params(shape, tensors)
+    abstract = model.abstract(shape)
+    assert jax.tree.structure(params) == jax.tree.structure(abstract)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_equal(x.shape, y.shape), params, abstract
+    )
+    again = dict(weights.from_params(shape, params))
+    assert list(again) == [name for name, _ in weights.names_and_shapes(shape)]
+    for name, x in tensors.items():
+        np.testing.assert_array_equal(again[name], x)
+        assert again[name].flags.c_contiguous
+
+
+@pytest.mark.parametrize("shape", [TINY, UNTIED], ids=["tied", "untied"])
+def test_names_are_those_of_transformers(shape):
+    transformers = pytest.importorskip("transformers")
+    reference = transformers.Qwen2_5_VLForConditionalGeneration(
+        transformers.Qwen2_5_VLConfig(**shape.to_hf())
+    )
+    theirs = {
+        weights.published(n): tuple(x.shape) for n, x in reference.state_dict().items()
+    }
+    if shape.tie_embeddings:
+        del theirs["lm_head.weight"]
+    assert theirs == dict(weights.names_and_shapes(shape))
+
+
+def test_transformers_5_names_are_read():
+    tensors = oracle.random_tensors(TINY, 0)
+    renamed = {oracle.in_memory(name): x for name, x in tensors.items()}
+    assert not set(renamed) & set(tensors)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        weights.to_params(TINY, renamed),
+        weights.to_params(TINY, tensors),
+    )
+
+
+def test_published_sizes_of_the_largest_tensors():
+    shapes = dict(weights.names_and_shapes(config.PRESETS["7b"]))
+    assert shapes["visual.patch_embed.proj.weight"] == (1280, 3, 2, 14, 14)
+    assert shapes["visual.blocks.31.attn.qkv.weight"] == (3840, 1280)
+    assert shapes["visual.merger.mlp.2.weight"] == (3584, 5120)
+    assert shapes["model.layers.27.self_attn.k_proj.weight"] == (512, 3584)
+    assert shapes["lm_head.weight"] == (152064, 3584)
+
+
+NORM, KEY = "model.norm.weight", "model.layers.2.self_attn.k_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop(KEY), f"{KEY} is missing"),
+        (lambda t: t.update(extra=t[KEY]), "extra is not part of this model"),
+        (
+            lambda t: t.update({"model.layers.4.mlp.up_proj.weight": t[KEY]}),
+            "model.layers.4.mlp.up_proj.weight is not part",
+        ),
+        (
+            lambda t: t.update({KEY: t[KEY].T}),
+            rf"{KEY} has shape \(128, 64\), expected \(64, 128\)",
+        ),
+        (
+            lambda t: t.update({"model.language_model.norm.weight": t[NORM]}),
+            f"model.language_model.norm.weight is given twice, also as {NORM}",
+        ),
+        (lambda t: [t.pop(name) for name in list(t)[:20]], "and 12 more"),
+        (
+            lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1}),
+            "lm_head.weight differs from model.embed_tokens.weight",
+        ),
+    ],
+)
+def test_errors_name_the_tensor(change, message):
+    tensors = oracle.random_tensors(TINY, 0)
+    change(tensors)
+    with pytest.raises(ValueError, match=message):
+        weights.to_params(TINY, tensors)
+
+
+def test_a_tied_checkpoint_may_carry_a_copy_of_its_embedding():
+    tensors = oracle.random_tensors(TINY, 0)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
+    assert "lm_head" not in weights.to_params(TINY, tensors)
+
+
+def test_misshapen_parameters_are_not_exported():
+    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
+    params["text"]["norm"]["scale"] = np.ones(3, np.float32)
+    with pytest.raises(ValueError, match=r"text/norm/scale has shape \(3,\)"):
+        list(weights.from_params(TINY, params))
