@@ -10,7 +10,7 @@ setuptools.setup(
     description="VADE: variance-aware group RL of vision-language models in JAX",
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    license="MIT",
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["vade_jax", "vade_jax.*"]),
     install_requires=[

@@ -31,6 +31,7 @@ def warm_start(c: ConfigDict, base: str, directory: str) -> None:
         learning_rate=c.warm_start.learning_rate,
         warmup_steps=min(50, steps // 10),
         decay_steps=steps,
+        b2=c.warm_start.b2,
     )
     state, shardings = assemble.train_state(policy, transform)
     step = update.make(

@@ -16,7 +16,7 @@ PLACES = (
     ("rollouts", "every answer, as parquet"),
     ("metrics.jsonl", "one line a step"),
     ("checkpoints", "start again with the same --workdir to resume"),
-    ("export", "the policy as a Hugging Face directory"),
+    ("policy", "the policy as a Hugging Face directory"),
 )
 
 
@@ -37,8 +37,8 @@ def compare(
     """Returns a markdown table of labels, each the mean and spread over its seeds.
 
     "Rollouts to match" is what a seed had spent at its first validation that is at least the
-    baseline's best score (of each of its seeds, then the mean); one entry a seed, in the order of
-    its run directories. The baseline is held to its own mean in the same way.
+    best score of the baseline with the same seed; one entry a seed, in the order of the run
+    directories, which pairs them.
 
     Args:
         runs: run directories by label, one per seed.
@@ -47,13 +47,14 @@ def compare(
     figures.check_runs(runs)
     baseline = _baseline(runs, baseline)
     seeds = {label: [metrics.read(w) for w in dirs] for label, dirs in runs.items()}
-    best = [max(scores) for r in seeds[baseline] if (scores := _scores(r)).size]
-    target = float(np.mean(best)) if best else np.nan
+    best = [max(scores) if (scores := _scores(r)).size else np.nan for r in seeds[baseline]]
+    uneven = {label: len(dirs) for label, dirs in runs.items() if len(dirs) != len(best)}
+    if uneven:
+        raise ValueError(f"{baseline} has {len(best)} seeds, others differ: {uneven}")
     head = ["selector", "seeds", "rollouts", "effective ratio", "final accuracy"]
-    goal = f"{target:.3f}" if best else "not measured"
-    head += ["best accuracy", f"rollouts to match {baseline}'s best ({goal})"]
+    head += ["best accuracy", f"rollouts to match {baseline}'s best"]
     lines = [head, ["---"] * len(head)]
-    lines += [_compare_row(label, group, target) for label, group in seeds.items()]
+    lines += [_compare_row(label, group, best) for label, group in seeds.items()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -140,11 +141,13 @@ def _clock(seconds: float) -> str:
 
 
 # ------------------------------------------------------------------------------ several runs
-def _compare_row(label: str, seeds: Sequence[Sequence], target: float) -> list[str]:
+def _compare_row(
+    label: str, seeds: Sequence[Sequence], best: Sequence[float]
+) -> list[str]:
     ratios = [_finite(records, figures.EFFECTIVE)[1] for records in seeds]
     scores = [_scores(records) for records in seeds]
     totals = [_finite(records, metrics.ROLLOUTS)[1] for records in seeds]
-    reached = [rollouts_to_reach(records, target) for records in seeds]
+    reached = list(map(rollouts_to_reach, seeds, best))
     return [
         label,
         str(len(seeds)),

@@ -44,13 +44,9 @@ def test_grouped_equals_dense(monkeypatch, min_block):
     monkeypatch.setattr(attention, "MIN_BLOCK", min_block)
     values = arrays()
     weight = jax.random.normal(jax.random.key(9), values[0].shape)
+    loss = lambda f: jax.grad(lambda *x: jnp.sum(f(*x) * weight), range(5))
     with jax.default_matmul_precision("highest"):
-        for f, g in [(merged, dense)] + [
-            (
-                jax.grad(lambda *x, f=f: jnp.sum(f(*x) * weight), range(5))
-                for f in (merged, dense)
-            )
-        ]:
+        for f, g in ((merged, dense), (loss(merged), loss(dense))):
             jax.tree.map(
                 lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6),
                 jax.jit(f)(*values),
@@ -62,9 +58,22 @@ def test_extreme_scores_neither_overflow_nor_vanish():
     q, key, value, own_key, own_value = arrays()
     values = [300 * q, 30 * key, value, -30 * own_key, own_value]
     loss = lambda *x: jnp.sum(merged(*x) ** 2)
-    out, gradient = jax.value_and_grad(loss, range(5))(*values)
+    out, gradient = jax.jit(jax.value_and_grad(loss, range(5)))(*values)
     assert np.isfinite(out) and all(np.isfinite(g).all() for g in gradient)
-    np.testing.assert_allclose(merged(*values), dense(*values), atol=1e-4)
+    np.testing.assert_allclose(
+        jax.jit(merged)(*values), jax.jit(dense)(*values), atol=1e-4
+    )
+
+
+def test_unmasked_in_blocks(monkeypatch):
+    """Queries in blocks of 4: the same as one softmax over the valid slots."""
+    monkeypatch.setattr(attention, "MIN_BLOCK", 1)
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 10, 3, K))
+    valid_ZS = np.arange(10) % 3 != np.array([[0], [1]])
+    score = jnp.einsum("zuhk,zshk->zhus", q, k) * K**-0.5
+    score = jnp.where(valid_ZS[:, None, None], score, -jnp.inf)
+    want = jnp.einsum("zhus,zshk->zuhk", jax.nn.softmax(score), v)
+    np.testing.assert_allclose(attention.unmasked(q, k, v, valid_ZS), want, atol=1e-5)
 
 
 def test_a_query_that_sees_nothing_is_finite():
@@ -79,8 +88,9 @@ def test_a_query_that_sees_nothing_is_finite():
 def test_causal_ignores_what_comes_later():
     q, _, _, k, v = arrays()
     length_N = np.full(R * G, U, np.int32)
-    whole = attention.causal(q, k, v, length_N)
-    short = attention.causal(q[:, :3], k[:, :3], v[:, :3], length_N)
+    causal = jax.jit(attention.causal)
+    whole = causal(q, k, v, length_N)
+    short = causal(q[:, :3], k[:, :3], v[:, :3], length_N)
     np.testing.assert_allclose(whole[:, :3], short, atol=1e-6)
 
 

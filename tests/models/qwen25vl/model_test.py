@@ -200,6 +200,8 @@ def test_rows_default_to_prompts(plain):
     hidden = jax.jit(lambda: qwen.answer_hidden(prompts, token, remat=False))()
     logp = answer_logps(qwen, hidden, token)
     np.testing.assert_allclose(logp, np.asarray(expected_NT)[first], atol=1e-5)
+    single = qwen.answer_hidden(prompts, token[:, :1], remat=False)
+    np.testing.assert_allclose(single, hidden[:, :1], atol=1e-5)
     with pytest.raises(ValueError, match="10 answers do not make 3 equal rows"):
         qwen.answer_hidden(prompts, token_NT)
 

@@ -9,6 +9,7 @@ Letters beside types.py: U queries of an answer, Q query heads of a key/value he
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import chex
@@ -94,19 +95,19 @@ def grouped(
     group_size: int,
 ) -> jax.Array:
     """Returns attention to `shared` parts and causally to the own keys, `[N, U, H, K]`."""
-    num_queries, num_kv_heads = k_NUJK.shape[1:3]
-    q_RJGUQK = split_queries(q_NUHK, num_kv_heads, group_size)
+    if not q_NUHK.size:
+        return q_NUHK
+    q_RJGUQK = split_queries(q_NUHK, k_NUJK.shape[2], group_size)
     key, value = split_keys(k_NUJK, group_size), split_keys(v_NUJK, group_size)
     per_head = q_RJGUQK.shape[4]
-    block = max(MIN_BLOCK, -(-num_queries // MAX_BLOCKS))
-    blocks = []
-    for start in range(0, num_queries, block):
-        end = min(start + block, num_queries)
-        query = jnp.arange(start * per_head, end * per_head) // per_head
-        seen = jnp.arange(end) <= query[:, None]
-        own = Part(key[:, :, :, :end], value[:, :, :, :end], seen)
-        blocks.append(merged(q_RJGUQK[:, :, :, start:end], [*shared, own]))
-    return join_queries(jnp.concatenate(blocks, 3) if len(blocks) > 1 else blocks[0])
+
+    def attend(block: slice) -> jax.Array:
+        query = jnp.arange(block.start * per_head, block.stop * per_head) // per_head
+        seen = jnp.arange(block.stop) <= query[:, None]
+        own = Part(key[..., : block.stop, :], value[..., : block.stop, :], seen)
+        return merged(q_RJGUQK[:, :, :, block], [*shared, own])
+
+    return join_queries(_in_blocks(attend, q_NUHK.shape[1], MIN_BLOCK))
 
 
 @jax.custom_vjp
@@ -164,12 +165,20 @@ def unmasked(
 ) -> jax.Array:
     """Returns attention of every slot to the valid slots of its set, `[Z, S, H, K]`."""
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
-    part = Part(
-        jnp.swapaxes(k_ZSHK, 1, 2),
-        jnp.swapaxes(v_ZSHK, 1, 2),
-        valid_ZS[:, None, None],
-    )
-    return join_queries(merged(q_RJGUQK, [part]))
+    key, value = jnp.swapaxes(k_ZSHK, 1, 2), jnp.swapaxes(v_ZSHK, 1, 2)
+    part = Part(key, value, valid_ZS[:, None, None])
+    attend = lambda block: merged(q_RJGUQK[:, :, :, block], [part])
+    return join_queries(_in_blocks(attend, q_ZSHK.shape[1], 4 * MIN_BLOCK))
+
+
+def _in_blocks(
+    attend: Callable[[slice], jax.Array], num_queries: int, min_block: int
+) -> jax.Array:
+    """Returns `attend` over blocks of queries, joined: few scores exist at a time."""
+    size = max(min_block, -(-num_queries // MAX_BLOCKS))
+    starts = range(0, num_queries, size)
+    outs = [attend(slice(start, min(start + size, num_queries))) for start in starts]
+    return jnp.concatenate(outs, 3) if len(outs) > 1 else outs[0]
 
 
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:

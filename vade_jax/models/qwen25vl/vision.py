@@ -54,15 +54,15 @@ class Block(nnx.Module):
     def __init__(
         self, shape: config.VisionConfig, *, rngs: nnx.Rngs, dtype, param_dtype
     ):
-        types_ = {"dtype": dtype, "param_dtype": param_dtype}
+        dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         width, scale = shape.width, (2 * shape.depth) ** -0.5
         self.num_heads = shape.num_heads
         self.norm1 = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
         self.norm2 = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
-        self.qkv = layers.Linear(width, 3 * width, rngs=rngs, **types_)
-        self.proj = layers.Linear(width, width, scale=scale, rngs=rngs, **types_)
+        self.qkv = layers.Linear(width, 3 * width, rngs=rngs, **dtypes)
+        self.proj = layers.Linear(width, width, scale=scale, rngs=rngs, **dtypes)
         self.mlp = layers.GatedMLP(
-            width, shape.mlp_width, bias=True, scale=scale, rngs=rngs, **types_
+            width, shape.mlp_width, bias=True, scale=scale, rngs=rngs, **dtypes
         )
 
     def __call__(
@@ -87,13 +87,13 @@ class Merger(nnx.Module):
     def __init__(
         self, width: int, out_width: int, *, rngs: nnx.Rngs, dtype, param_dtype
     ):
-        types_ = {"dtype": dtype, "param_dtype": param_dtype}
+        dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
-        self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **types_)
+        self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **dtypes)
         # Starts at the embeddings' scale, or images would drown the text.
         scale = layers.EMBEDDING_STD * (4 * width) ** 0.5
         self.down = layers.Linear(
-            4 * width, out_width, scale=scale, rngs=rngs, **types_
+            4 * width, out_width, scale=scale, rngs=rngs, **dtypes
         )
 
     def __call__(self, x_BWSD: jax.Array) -> jax.Array:
@@ -114,13 +114,13 @@ class Vision(nnx.Module):
         param_dtype,
         constrain: Callable[[jax.Array], jax.Array],
     ):
-        types_ = {"dtype": dtype, "param_dtype": param_dtype}
+        dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         self.shape, self.constrain = shape, constrain
-        self.patch = PatchEmbed(shape.width, rngs=rngs, **types_)
-        self.blocks = nnx.vmap(lambda rngs: Block(shape, rngs=rngs, **types_))(
+        self.patch = PatchEmbed(shape.width, rngs=rngs, **dtypes)
+        self.blocks = nnx.vmap(lambda rngs: Block(shape, rngs=rngs, **dtypes))(
             rngs.split(shape.depth)
         )
-        self.merger = Merger(shape.width, out_width, rngs=rngs, **types_)
+        self.merger = Merger(shape.width, out_width, rngs=rngs, **dtypes)
 
     def __call__(self, images: types.Images, *, remat: bool) -> jax.Array:
         """Returns the feature of every cell, `[B, W, 16, D]`; finite where invalid."""

@@ -1,0 +1,88 @@
+"""A two-layer Qwen2.5-VL, prompts with images, and random answers to them."""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from tests.models.qwen25vl import inputs, oracle
+from vade_jax.models.qwen25vl import config, model, weights
+from vade_jax.trainer import objectives
+from vade_jax.types import Prompt, Rollouts
+
+SHAPE = dataclasses.replace(
+    oracle.text(
+        config.PRESETS["tiny"],
+        width=64,
+        num_layers=2,
+        mlp_width=96,
+        mrope_section=(2, 3, 3),
+    ),
+    vision=config.VisionConfig(
+        depth=2, width=48, num_heads=2, mlp_width=64, full_blocks=(1,)
+    ),
+)
+STOP = (SHAPE.eos_token_id, SHAPE.bos_token_id)
+BANNED = (329, 330, 331, 332, 333)
+SIZES = ([(2, 3)], [], [(2, 2), (3, 1)], [(4, 5)])  # images, in cells
+GRPO = objectives.PolicyLoss("token", 0.2, 0.25, "token-mean", kl_coef=0.1)
+GSPO = objectives.PolicyLoss(
+    "sequence", 0.05, 0.1, "seq-mean-token-mean", kl_coef=0.1
+)
+
+
+def merge(params):
+    return model.merge(model.graph(SHAPE), params)
+
+
+def params(seed: int = 0):
+    tensors = oracle.random_tensors(SHAPE, seed)
+    return jax.tree.map(jax.numpy.asarray, weights.to_params(SHAPE, tensors))
+
+
+def examples(num_prompts: int = 4, seed: int = 0) -> list[inputs.Example]:
+    rng = np.random.default_rng(seed)
+    return [
+        inputs.example(rng, SIZES[m % 4], SHAPE.image_token_id, 6 + m % 3)
+        for m in range(num_prompts)
+    ]
+
+
+def prompt(example: inputs.Example, uid: str = "") -> Prompt:
+    return Prompt(
+        uid=uid,
+        text="",
+        token_P=np.array(example.ids, np.int32),
+        position_PX=inputs.positions(
+            example.ids, example.images, SHAPE.image_token_id
+        ),
+        images=tuple(example.images),
+    )
+
+
+def prompts(num_prompts: int = 4, seed: int = 0) -> list[Prompt]:
+    return [
+        prompt(e, str(m)) for m, e in enumerate(examples(num_prompts, seed))
+    ]
+
+
+def rollouts(num_rollouts_M, T: int = 5, seed: int = 0) -> Rollouts:
+    """Random tokens; behaviour log-probs near those of a random model."""
+    rng = np.random.default_rng(seed)
+    N = int(np.sum(num_rollouts_M))
+    length_N = rng.integers(1, T + 1, N).astype(np.int32)
+    inside_NT = np.arange(T) < length_N[:, None]
+    logp_NT = rng.normal(-6, 0.3, (N, T)).astype(np.float32)
+    return Rollouts(
+        token_NT=rng.integers(0, 300, (N, T)).astype(np.int32),
+        length_N=length_N,
+        logp_NT=np.where(inside_NT, logp_NT, 0).astype(np.float32),
+        group_N=np.repeat(np.arange(len(num_rollouts_M), dtype=np.int32), num_rollouts_M),
+        finished_N=np.ones(N, bool),
+        valid_N=np.ones(N, bool),
+        params_version=np.int32(0),
+    )
+
+
+def advantages(num_answers: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=num_answers).astype(np.float32)
