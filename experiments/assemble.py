@@ -61,6 +61,10 @@ class Subset(Sequence):
 def policy(c: ConfigDict, directory: str) -> Policy:
     """Loads a Hugging Face directory onto the mesh, float32 master weights."""
     devices = mesh.make(**c.mesh)
+    size = c.batch.prompts_per_microbatch
+    mesh.check_batch(devices, "batch.prompts_per_microbatch", size)
+    if c.warm_start.num_steps:
+        mesh.check_batch(devices, "warm_start.batch_size", c.warm_start.batch_size)
     shape, params = files.load(directory, dtype=jnp.float32)
     dtype = {"auto": _device_dtype(), "float32": jnp.float32, "bfloat16": jnp.bfloat16}
     shardings = mesh.shardings(devices, params)
@@ -178,6 +182,7 @@ def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
             prompts_per_microbatch=c.batch.prompts_per_microbatch,
             answers_per_row=c.num_rollouts,
             length_multiple=c.data.length_multiple,
+            ways=mesh.batch_size(policy.mesh),
         ),
         reference=reference,
         old_logp=c.loss.old_logp,

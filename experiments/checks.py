@@ -54,6 +54,8 @@ def config(c: ConfigDict) -> None:
         "batch.prompts_per_minibatch",
         c.batch.prompts_per_minibatch,
     )
+    if c.data.train == "procedural":
+        data_size(c, c.data.num_train)
     policy_loss(c)
     samplers.SAMPLERS[c.sampler.name](**sampler_options(c))
     _model_source(c)

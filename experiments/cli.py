@@ -1,6 +1,7 @@
 """Command-line entry: config and workdir flags, and one clear line for a user's mistake."""
 
 import contextlib
+import difflib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -50,8 +51,34 @@ def user_errors() -> Iterator[None]:
 def _parse(argv):
     """Flags to values; ml_collections raises whatever the config file or an override does."""
     try:
-        return flags.FLAGS(argv)
+        rest = flags.FLAGS(argv)
+        _check_file()
+        return rest
     except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
-        message = error.args[0] if isinstance(error, KeyError) and error.args else error
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _check_file():
+    """Asks for the file now: ml_collections complains about a missing one at first use."""
+    holder = flags.FLAGS["config"]
+    path = config_flags.get_config_filename(holder) if holder.present else None
+    if path is None or os.path.exists(path):
+        return
+    folder = os.path.dirname(path) or "."
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    close = difflib.get_close_matches(os.path.basename(path), names, 1)
+    hint = f"did you mean {os.path.join(folder, close[0])}?" if close else "see configs/"
+    raise OSError(f"--config={path} does not exist: {hint}")
+
+
+def _one_line(error):
+    """The sentence that matters: a config file's error comes wrapped in a traceback."""
+    text = str(error)
+    if isinstance(error, KeyError | AttributeError):
+        text = text.replace("\\n", " ").replace("\\", "").strip("\"'")
+        return f"the config has no field {' '.join(text.split())}"
+    if "Traceback" in text:
+        text = [line for line in text.splitlines() if line.strip()][-1]
+        text = text.partition("Error: ")[2] or text
+    return " ".join(text.split())

@@ -41,13 +41,17 @@ def make(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None:
         eos_token_id=tokenizer.im_end,
     )
     params = model.init(shape, jax.random.key(seed))
-    files.save(directory, shape, params)
     add_files(building, directory)
+    files.save(directory, shape, params)
     shutil.rmtree(building)
 
 
 def add_files(source: str | os.PathLike, directory: str | os.PathLike) -> None:
-    """Copies what a checkpoint has beside its weights: tokenizer, template, processor."""
+    """Copies what a checkpoint has beside its weights: tokenizer, template, processor.
+
+    Before `files.save`, which then makes the directory complete at once.
+    """
+    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
     for path in pathlib.Path(source).iterdir():
         if path.suffix in (".json", ".jinja", ".txt") and not _is_weights(path.name):
             shutil.copy(path, pathlib.Path(directory) / path.name)

@@ -19,13 +19,14 @@ from ml_collections import ConfigDict
 from experiments import assemble, checks, cli, make_tiny
 from vade_jax.data import procedural
 from vade_jax.models.qwen25vl import files
-from vade_jax.trainer import loop, minibatches, objectives, optimizer, update
+from vade_jax.trainer import loop, mesh, minibatches, objectives, optimizer, update
 from vade_jax.types import Batch, Rollouts
 
 
 def warm_start(c: ConfigDict, base: str, directory: str) -> None:
     """Trains the checkpoint in `base` and writes it to `directory`."""
-    policy = assemble.policy(c, base)
+    with cli.user_errors():
+        policy = assemble.policy(c, base)
     steps = c.warm_start.num_steps
     transform = optimizer.make(
         learning_rate=c.warm_start.learning_rate,
@@ -48,8 +49,8 @@ def warm_start(c: ConfigDict, base: str, directory: str) -> None:
                 if not np.isfinite(loss):
                     raise loop.NonFiniteLoss(f"warm start, step {number}: loss is {loss}")
                 bar.set_postfix(loss=f"{loss:.3f}")
-    files.save(directory, policy.shape, jax.device_get(state.params))
     make_tiny.add_files(base, directory)
+    files.save(directory, policy.shape, jax.device_get(state.params))
 
 
 def _batches(c: ConfigDict, policy: assemble.Policy) -> Iterator[Batch]:
@@ -68,6 +69,7 @@ def _batches(c: ConfigDict, policy: assemble.Policy) -> Iterator[Batch]:
             prompts_per_microbatch=size,
             answers_per_row=1,
             length_multiple=c.data.length_multiple,
+            ways=mesh.batch_size(policy.mesh),
         )[0]
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -111,16 +113,21 @@ def base_checkpoint(c: ConfigDict, workdir: str) -> str:
     base = c.model.checkpoint
     if c.model.preset:
         base = os.path.join(workdir, "tiny_model")
-        if not os.path.exists(base):
+        if not _is_complete(base):
             make_tiny.make(base, c.seed, c.model.preset)
     if not c.warm_start.num_steps:
         return base
     directory = c.warm_start.directory or os.path.join(workdir, "warm_start")
-    if not os.path.exists(directory):
+    if not _is_complete(directory):
         start = time.perf_counter()
         warm_start(c, base, directory)
         print(f"warm start: {time.perf_counter() - start:.0f} s, in {directory}")
     return directory
+
+
+def _is_complete(directory):
+    """config.json is the last thing that a checkpoint gets."""
+    return os.path.exists(os.path.join(directory, "config.json"))
 
 
 def main(c: ConfigDict, workdir: str) -> None:

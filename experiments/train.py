@@ -22,6 +22,7 @@ from vade_jax.models.qwen25vl import files
 from vade_jax.store import checkpoints, figures, metrics, summary
 from vade_jax.trainer import loop
 
+STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 MAY_CHANGE = ("num_steps", "eval", "checkpoint", "tensorboard", "engine")
 
 
@@ -137,8 +138,8 @@ def restore(
 
 def export(policy: assemble.Policy, progress: loop.Progress, directory: str) -> None:
     """Writes the policy as a Hugging Face checkpoint."""
-    files.save(directory, policy.shape, jax.device_get(progress.state.params))
     make_tiny.add_files(policy.directory, directory)
+    files.save(directory, policy.shape, jax.device_get(progress.state.params))
 
 
 def open_workdir(c: ConfigDict, workdir: str) -> None:
@@ -149,7 +150,7 @@ def open_workdir(c: ConfigDict, workdir: str) -> None:
     """
     path = pathlib.Path(workdir) / "config.json"
     wanted = json.loads(c.to_json_best_effort())
-    if path.exists():
+    if path.exists() and any(path.with_name(name).exists() for name in STARTED):
         found = json.loads(path.read_text())
         differing = [
             f"{name}: {old!r} there, {new!r} now"

@@ -45,15 +45,18 @@ def drop(rollouts: Rollouts, keep_M: np.ndarray) -> Rollouts:
 def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
     """Returns the shares of groups that teach, and scores and lengths, on the host."""
     valid_N = feedback.valid_N
+    if not valid_N.any():
+        raise RuntimeError(f"the engine gave no answer to any of {len(valid_N)} requests")
+    asked_M = feedback.trials_M > 0
     mixed_M = (0 < feedback.successes_M) & (feedback.successes_M < feedback.trials_M)
     length_N, reward_N = feedback.length_N[valid_N], feedback.reward_N[valid_N]
     return {
         "vade/effective_ratio": float(np.mean(_varied(feedback))),
         "vade/effective_ratio_correct": float(np.mean(mixed_M)),
         "vade/all_right_ratio": float(
-            np.mean(feedback.successes_M == feedback.trials_M)
+            np.mean(asked_M & (feedback.successes_M == feedback.trials_M))
         ),
-        "vade/all_wrong_ratio": float(np.mean(feedback.successes_M == 0)),
+        "vade/all_wrong_ratio": float(np.mean(asked_M & (feedback.successes_M == 0))),
         "critic/score/mean": float(np.mean(feedback.correct_N[valid_N])),
         "critic/rewards/mean": float(np.mean(reward_N)),
         "critic/advantages/max": float(np.max(feedback.advantage_N)),

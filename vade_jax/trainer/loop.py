@@ -115,7 +115,8 @@ def run(
     if progress.step == 0:
         metrics = parts.validate(parts.engine, jax.random.fold_in(key, 0), 0)
         parts.recorder.step(0, metrics | _totals(progress), None)
-    while progress.step < num_steps and not stop():
+    stopped = stop()
+    while progress.step < num_steps and not stopped:
         step = progress.step + 1
         clock = Clock()
         select_key, rollout_key, eval_key = jax.random.split(
@@ -165,7 +166,8 @@ def run(
                 metrics |= parts.validate(parts.engine, eval_key, step)
         metrics |= _totals(progress) | clock.metrics(prompts, rollouts)
         parts.recorder.step(step, metrics, data)
-        parts.recorder.save(progress, last=step == num_steps or stop())
+        stopped = stop()  # asked once: what ends the loop has been saved
+        parts.recorder.save(progress, last=step == num_steps or stopped)
     return progress
 
 

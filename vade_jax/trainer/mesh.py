@@ -84,6 +84,15 @@ def batch_size(mesh: Mesh) -> int:
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
+def check_batch(mesh: Mesh, name: str, size: int) -> None:
+    """Raises ValueError when the `size` prompts of the field `name` cannot be split evenly."""
+    if size % batch_size(mesh):
+        raise ValueError(
+            f"{name}={size} is not divisible by {batch_size(mesh)}, the mesh's data x fsdp: "
+            "choose a multiple of it, or a smaller mesh.data and mesh.fsdp (with more mesh.tensor)"
+        )
+
+
 def path_name(path) -> str:
     """Returns a tree path as `text/layers/q/kernel`."""
     return "/".join(

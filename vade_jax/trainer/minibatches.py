@@ -18,23 +18,27 @@ def split(
     prompts_per_microbatch: int,
     answers_per_row: int,
     length_multiple: int,
+    ways: int = 1,
 ) -> list[Batch]:
     """Returns one Batch per optimizer update, leaves with a leading micro-batch axis.
 
     All of them share one set of shapes. An invalid answer, and a slot of a row that no answer fills,
-    has an empty mask. `ref_logp_NT` starts as a copy of the behaviour log-probs.
+    has an empty mask. `ref_logp_NT` starts as a copy of the behaviour log-probs. Rows and images are
+    padded to multiples of `ways`, what the mesh splits a batch into (`mesh.batch_size`).
     """
     starts = range(0, len(prompts), prompts_per_microbatch)
     shapes = batching.shapes(
         *[prompts[i : i + prompts_per_microbatch] for i in starts],
         multiple=length_multiple,
     )
+    shapes["num_images"] += -shapes["num_images"] % ways
     first_M = np.searchsorted(rollouts.group_N, np.arange(len(prompts) + 1))
     num_answers_M = np.diff(first_M)
     one_row_each = bool(np.all(num_answers_M == answers_per_row))
     num_rows = _rows_per_microbatch(
         num_answers_M, prompts_per_microbatch, answers_per_row
     )
+    num_rows += -num_rows % ways
 
     def micro(start):
         stop = start + prompts_per_microbatch

@@ -55,4 +55,15 @@ def _labels(frozen):
     def label(path, _):
         return "freeze" if mesh.path_name(path).startswith(frozen) else "train"
 
-    return lambda params: jax.tree_util.tree_map_with_path(label, params)
+    def labels(params):
+        names = [mesh.path_name(path) for path, _ in jax.tree.leaves_with_path(params)]
+        for prefix in frozen:
+            if not any(name.startswith(prefix) for name in names):
+                known = sorted({name.split("/")[0] for name in names})
+                raise ValueError(
+                    f"optimizer.frozen: no parameter path starts with {prefix!r}; "
+                    f"they start with {', '.join(known)}"
+                )
+        return jax.tree_util.tree_map_with_path(label, params)
+
+    return labels

@@ -81,7 +81,9 @@ def make(
     """
 
     def loss(params, micro, totals):
-        value, metrics = objective(logp(params, micro), micro, totals)
+        # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0.
+        logp_NT = jnp.where(micro.mask_NT > 0, logp(params, micro), 0)
+        value, metrics = objective(logp_NT, micro, totals)
         return value, {"actor/loss": value, **metrics}
 
     gradient = jax.grad(loss, has_aux=True)
@@ -107,8 +109,10 @@ def count(mask_ANT: Array) -> Totals:
 
 def _sum_over_microbatches(one, batch):
     first = jax.tree.map(lambda x: x[0], batch)
-    rest = jax.tree.map(lambda x: x[1:], batch)
     if batch.mask_NT.shape[0] == 1:
         return one(first)
+    zeros = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, first)
+    )
     add = lambda total, micro: (jax.tree.map(jnp.add, total, one(micro)), None)
-    return jax.lax.scan(add, one(first), rest)[0]
+    return jax.lax.scan(add, zeros, batch)[0]

@@ -1,11 +1,13 @@
 """The whole model against transformers, and its three forwards against each other."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from tests.models.qwen25vl import inputs, oracle
 from vade_jax.models.qwen25vl import config, model, weights
@@ -41,12 +43,17 @@ def examples(shape, seed=0):
     ]
 
 
-def run(shape, params, prompts):
-    def forward(params, prompts):
-        qwen = model.merge(model.graph(shape), params)
-        return qwen.logits(qwen.hidden(prompts)), qwen.image_features(prompts.images)
+@functools.partial(jax.jit, static_argnums=0)
+def forward(graph, params, prompts):
+    """Logits and features; compiled once for all tests with the same sizes."""
+    qwen = model.merge(graph, params)
+    return qwen.logits(qwen.hidden(prompts)), qwen.image_features(prompts.images)
 
-    return jax.tree.map(np.asarray, jax.jit(forward)(params, prompts))
+
+def run(shape, params, prompts, **kwargs):
+    return jax.tree.map(
+        np.asarray, forward(model.graph(shape, **kwargs), params, prompts)
+    )
 
 
 def valid_features(features_BWCD, batch):
@@ -140,25 +147,42 @@ def plain():
     return params, logp_NT, gradient
 
 
-def test_grouped_equals_plain(plain):
-    params, expected_NT, expected = plain
-    prompts, token_NT, weight_NT, group_R = grouped_case(TINY)
-    graph = model.graph(TINY)
-
-    def loss(params, prompts, group_R):
+@functools.partial(jax.jit, static_argnums=0)
+def grouped_step(graph, params, prompts, token_NT, weight_NT, group_R):
+    def loss(params):
         qwen = model.merge(graph, params)
         hidden_NTD = qwen.answer_hidden(prompts, token_NT, group_R)
         logp_NT = answer_logps(qwen, hidden_NTD, token_NT)
         return jnp.sum(logp_NT * weight_NT), logp_NT
 
-    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (_, logp_NT), gradient = step(params, prompts, group_R)
+    return jax.value_and_grad(loss, has_aux=True)(params)
+
+
+def test_grouped_equals_plain(plain):
+    params, expected_NT, expected = plain
+    (_, logp_NT), gradient = grouped_step(
+        model.graph(TINY), params, *grouped_case(TINY)
+    )
     np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
     for (path, got), want in zip(
         jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True
     ):
         error = np.abs(got - want).max() / np.abs(want).max()
         assert error < 1e-5, (jax.tree_util.keystr(path), error)
+
+
+def test_padding_gives_finite_gradients():
+    """Empty rows, empty windows and images that nothing shows: no division by nothing."""
+    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
+    prompts, *answers = grouped_case(TINY)
+    images = prompts.images
+    empty = dataclasses.replace(
+        prompts,
+        images=dataclasses.replace(images, valid_BWS=np.zeros_like(images.valid_BWS)),
+        length_M=np.array([0, 3, 9], np.int32),
+    )
+    loss, gradient = grouped_step(model.graph(TINY), params, empty, *answers)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((loss, gradient)))
 
 
 def test_prefill_and_decode_equal_plain(plain):
@@ -215,48 +239,37 @@ def test_parameter_counts(name, count):
 
 
 def test_init_is_reproducible_and_of_moderate_size():
-    shape = oracle.text(TINY, num_layers=2)
-    params = model.init(shape, jax.random.key(1))
-    again = model.init(shape, jax.random.key(1))
+    params = model.init(TINY, jax.random.key(1))
+    again = model.init(TINY, jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, params, again)
-    qwen = model.merge(model.graph(shape), params)
-    prompts = inputs.batch(examples(shape), shape.image_token_id)
-    logits = jax.jit(lambda: qwen.logits(qwen.hidden(prompts)))()
-    assert 1 < float(jnp.std(logits)) < 4  # 0.2 x sqrt(128) = 2.26
+    logits, features = run(
+        TINY, params, inputs.batch(examples(TINY), TINY.image_token_id)
+    )
+    assert 1 < logits.std() < 4  # 0.2 x sqrt(128) = 2.26
+    assert 1 < features.std() < 5
 
 
 def test_bfloat16_stays_close():
     params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
     prompts = inputs.batch(examples(TINY), TINY.image_token_id)
-    exact = model.merge(model.graph(TINY), params)
-    rough = model.merge(model.graph(TINY, dtype=jnp.bfloat16), params)
-    hidden = jax.jit(rough.hidden)(prompts)
-    assert hidden.dtype == jnp.bfloat16 and rough.logits(hidden).dtype == jnp.float32
-    error = jnp.abs(rough.logits(hidden) - exact.logits(jax.jit(exact.hidden)(prompts)))
-    mask_MP = np.arange(error.shape[1]) < prompts.length_M[:, None]
-    assert (
-        float(jnp.max(error[mask_MP])) < 0.3
-    )  # logits reach 4; transformers' own error is 0.1
+    exact, _ = run(TINY, params, prompts)
+    rough, features = run(TINY, params, prompts, dtype=jnp.bfloat16)
+    assert features.dtype == jnp.bfloat16 and rough.dtype == np.float32
+    mask_MP = np.arange(exact.shape[1]) < prompts.length_M[:, None]
+    # Logits reach 4; transformers in bfloat16 is off by 0.1.
+    assert np.abs(rough - exact)[mask_MP].max() < 0.3
 
 
-def test_padding_gives_finite_gradients():
-    """Empty rows, empty windows and image-free batches have nothing to divide by."""
-    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
-    prompts, token_NT, _, group_R = grouped_case(TINY)
-    empty = dataclasses.replace(
-        prompts,
-        images=inputs.layout([], num_images=2, num_windows=2),
-        cell_MP=np.full_like(prompts.cell_MP, -1),
-        length_M=np.array([0, 3, 9], np.int32),
+def test_merge_and_split_are_inverse():
+    qwen = model.Qwen25VL(TINY, rngs=nnx.Rngs(0))
+    graph, params = model.split(qwen)
+    assert graph == model.graph(TINY)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(
+        jnp.shape, model.abstract(TINY)
     )
-
-    def loss(params):
-        qwen = model.merge(model.graph(TINY), params)
-        features = qwen.image_features(empty.images)
-        return (
-            jnp.mean(qwen.answer_hidden(empty, token_NT, group_R) ** 2)
-            + features.mean()
-        )
-
-    gradient = jax.jit(jax.grad(loss))(params)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    assert type(params["text"]["layers"]) is dict
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        model.split(model.merge(graph, params))[1],
+        params,
+    )

@@ -21,10 +21,8 @@ from vade_jax.types import Array
 
 MASKED = -1e30  # finite: a query that sees nothing gets a mean of garbage, not NaN
 SAVED = "attention"  # what remat keeps: outputs and log-sum-exps
-MIN_BLOCK, MAX_BLOCKS = (
-    128,
-    8,
-)  # causal query blocks; each one is unrolled in the program
+MIN_BLOCK = 128  # queries whose scores are made together
+MAX_BLOCKS = 8  # each block is unrolled in the program, so long rows get longer ones
 
 
 @chex.dataclass(frozen=True)
@@ -62,9 +60,7 @@ class Part(NamedTuple):
 
     key: jax.Array
     value: jax.Array
-    mask: (
-        jax.Array | None
-    )  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
+    mask: jax.Array  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
 
 
 def causal(
@@ -95,8 +91,6 @@ def grouped(
     group_size: int,
 ) -> jax.Array:
     """Returns attention to `shared` parts and causally to the own keys, `[N, U, H, K]`."""
-    if not q_NUHK.size:
-        return q_NUHK
     q_RJGUQK = split_queries(q_NUHK, k_NUJK.shape[2], group_size)
     key, value = split_keys(k_NUJK, group_size), split_keys(v_NUJK, group_size)
     per_head = q_RJGUQK.shape[4]
@@ -153,8 +147,8 @@ def _backward(residuals, dout):
         dscore = weight * (_dot(dout_, jnp.swapaxes(part.value, -1, -2)) - delta_)
         weight, dscore = weight.astype(q.dtype), dscore.astype(q.dtype)
         dq += _unflat(_dot(dscore, part.key), q.shape[:-1])
-        dparts.append(Part(_collect(dscore, q_), _collect(weight, dout_), None))
-    return dq.astype(q.dtype), dparts
+        dparts.append((_collect(dscore, q_), _collect(weight, dout_)))
+    return dq.astype(q.dtype), [Part(dk, dv, None) for dk, dv in dparts]
 
 
 merged.defvjp(_forward_and_residuals, _backward)
@@ -216,12 +210,9 @@ def shared_part(
 
 
 def _scores(q_RJGUQK: jax.Array, part: Part) -> jax.Array:
-    q, key, mask = _flat(q_RJGUQK, part.key), part.key, part.mask
-    if mask is None:
-        return _dot(q, jnp.swapaxes(key, -1, -2))
     # Tied to q, the mask is widened here; JAX would hoist that out of the scan over layers.
-    q, mask = jax.lax.optimization_barrier((q, mask))
-    return jnp.where(mask, _dot(q, jnp.swapaxes(key, -1, -2)), MASKED)
+    q, mask = jax.lax.optimization_barrier((_flat(q_RJGUQK, part.key), part.mask))
+    return jnp.where(mask, _dot(q, jnp.swapaxes(part.key, -1, -2)), MASKED)
 
 
 def _flat(x_RJGUQK: jax.Array, keys: jax.Array) -> jax.Array:

@@ -90,6 +90,9 @@ class Qwen25VL(nnx.Module):
         row per answer, in values and gradients.
         """
         group_N = self._group(prompts.length_M, token_NT, group_R)
+        if token_NT.shape[1] == 1:
+            x_MPD = self.hidden(prompts, remat=remat)
+            return _last(x_MPD, prompts.length_M)[group_N][:, None]
         start_N = jnp.asarray(prompts.next_position_M)[group_N]
         position_NU = start_N[:, None] + jnp.arange(token_NT.shape[1] - 1)
         x_MPD, y_NUD = self.text.grouped(

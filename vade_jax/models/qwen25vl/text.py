@@ -134,10 +134,8 @@ class Decoder(nnx.Module):
         remat: bool,
     ) -> tuple[jax.Array, jax.Array]:
         """Returns final-normed states of both streams; each layer runs a prompt once."""
-        rotation_x, rotation_y = (
-            self._rotation(position_MPX),
-            self._rotation(position_NUX),
-        )
+        rotation_x = self._rotation(position_MPX)
+        rotation_y = self._rotation(position_NUX)
         group_size = len(y_NUD) // len(x_MPD if group_R is None else group_R)
 
         def step(streams, layer):

@@ -90,7 +90,7 @@ class Merger(nnx.Module):
         dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
         self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **dtypes)
-        # Starts at the embeddings' scale, or images would drown the text.
+        # A kernel of the embeddings' std: features then start larger (2.9 in the tiny preset).
         scale = layers.EMBEDDING_STD * (4 * width) ** 0.5
         self.down = layers.Linear(
             4 * width, out_width, scale=scale, rngs=rngs, **dtypes

@@ -1,0 +1,1 @@
+"""What `experiments.bench` measures, one file a suite."""

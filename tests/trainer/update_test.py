@@ -1,0 +1,277 @@
+"""The update on a real (two-layer) model and on a table of logits, against NumPy."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests.models.qwen25vl import inputs
+from tests.trainer import small
+from vade_jax.rollout.engine import Sampling
+from vade_jax.rollout.local import LocalEngine
+from vade_jax.trainer import feedback, minibatches, objectives, update
+from vade_jax.types import TrainState
+
+UNEVEN = np.array([3, 8, 1, 5])
+TEMPERATURE = 0.7
+SGD = optax.sgd(0.05)
+LAYOUT = dict(answers_per_row=4, length_multiple=32)
+model_logp = update.make_logp(
+    small.merge, temperature=TEMPERATURE, banned=small.BANNED, chunk=16, remat=False
+)
+compiled = jax.jit(
+    update.make(model_logp, objectives.group_rl(small.GRPO), SGD), donate_argnums=0
+)
+
+
+def start(params, optimizer=SGD):
+    """A state that owns its memory: the update takes it."""
+    params = jax.tree.map(jnp.copy, params)
+    return TrainState(
+        params=params, opt_state=optimizer.init(params), step=jnp.int32(0)
+    )
+
+
+def split(rollouts, advantage_N, micro=2, seed=0):
+    """Four prompts as one update, `micro` of them at a time; the reference is another policy."""
+    (batch,) = minibatches.split(
+        small.prompts(4, seed),
+        rollouts,
+        advantage_N,
+        prompts_per_minibatch=4,
+        prompts_per_microbatch=micro,
+        **LAYOUT,
+    )
+    return batch.replace(ref_logp_NT=batch.old_logp_NT - 0.5)
+
+
+def assert_close(got, want, atol=1e-6):
+    for (path, a), b in zip(
+        jax.tree.leaves_with_path(got), jax.tree.leaves(want), strict=True
+    ):
+        np.testing.assert_allclose(
+            a, b, atol=atol, rtol=0, err_msg=jax.tree_util.keystr(path)
+        )
+
+
+# ------------------------------------------------------------------------------ oracles
+def numpy_loss(loss, logp_NT, old_NT, ref_NT, advantage_N, mask_NT):
+    """The objective answer by answer, token by token, in float64."""
+    num_tokens, num_sequences = mask_NT.sum(), mask_NT.any(1).sum()
+    total = 0.0
+    for n in np.flatnonzero(mask_NT.any(1)):
+        inside = mask_NT[n] > 0
+        log_ratio = (logp_NT[n] - old_NT[n])[inside].astype(np.float64)
+        if loss.ratio == "sequence":
+            log_ratio = np.full_like(log_ratio, log_ratio.mean())
+        r, a = np.exp(log_ratio), advantage_N[n]
+        clipped = np.clip(r, 1 - loss.clip_low, 1 + loss.clip_high)
+        x = (ref_NT[n] - logp_NT[n])[inside].astype(np.float64)
+        token_T = np.maximum(-a * r, -a * clipped)
+        token_T = token_T + loss.kl_coef * (np.exp(x) - x - 1)
+        if loss.aggregate == "token-mean":
+            total += token_T.sum() / num_tokens
+        else:
+            total += token_T.mean() / num_sequences
+    return total
+
+
+@jax.jit
+def plain_logp(params, rows, token_NT):
+    """One plain row per answer: its prompt, then its tokens; full logits."""
+    qwen, T = small.merge(params), token_NT.shape[1]
+    index_NT = rows.length_M[:, None] - T - 1 + jnp.arange(T)
+    hidden = jnp.take_along_axis(qwen.hidden(rows), index_NT[..., None], 1)
+    logits = qwen.logits(hidden).at[..., jnp.array(small.BANNED)].set(-jnp.inf)
+    logp = jax.nn.log_softmax(logits / TEMPERATURE)
+    return jnp.take_along_axis(logp, token_NT[..., None], -1)[..., 0]
+
+
+def plain(params, rollouts, seed=0):
+    batch = inputs.batch(small.examples(4, seed), small.SHAPE.image_token_id, length=32)
+    rows = inputs.join(batch, rollouts.token_NT, rollouts.group_N)
+    return np.asarray(plain_logp(params, rows, rollouts.token_NT))
+
+
+# ------------------------------------------------------------------------------ a table of logits
+@pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
+@pytest.mark.parametrize("micro", [1, 2])
+def test_microbatches_equal_one_big_batch_and_numpy(loss, micro):
+    """The policy is a table: logp of token v is log softmax(w)[v], wherever it stands."""
+    rollouts = small.rollouts(UNEVEN)
+    advantage_N = small.advantages(17)
+    table = np.random.default_rng(1).normal(size=512).astype(np.float32)
+
+    def logp(params, batch):
+        return jax.nn.log_softmax(params["w"])[batch.token_NT]
+
+    step = jax.jit(update.make(logp, objectives.group_rl(loss), SGD))
+    state = start({"w": jnp.asarray(table)})
+    one, metrics = step(state, split(rollouts, advantage_N, 4))
+    more, more_metrics = step(state, split(rollouts, advantage_N, micro))
+    assert_close(more.params, one.params)
+    assert_close(more_metrics, metrics, 2e-6)
+    expected = numpy_loss(
+        loss,
+        np.asarray(jax.nn.log_softmax(table))[rollouts.token_NT],
+        rollouts.logp_NT,
+        rollouts.logp_NT - 0.5,
+        advantage_N,
+        minibatches.answer_mask(rollouts),
+    )
+    np.testing.assert_allclose(metrics["actor/loss"], expected, rtol=1e-5)
+
+
+def test_the_gradient_is_that_of_the_loss():
+    """SGD's step over its rate against central differences of the NumPy loss."""
+    rollouts, advantage_N = small.rollouts(UNEVEN), small.advantages(17)
+    table = np.random.default_rng(1).normal(size=512)
+
+    def loss(w):
+        logp_V = w - np.log(np.exp(w).sum())
+        return numpy_loss(
+            small.GRPO,
+            logp_V[rollouts.token_NT],
+            rollouts.logp_NT,
+            rollouts.logp_NT - 0.5,
+            advantage_N,
+            minibatches.answer_mask(rollouts),
+        )
+
+    logp = lambda params, batch: jax.nn.log_softmax(params["w"])[batch.token_NT]
+    step = jax.jit(update.make(logp, objectives.group_rl(small.GRPO), SGD))
+    state = start({"w": jnp.asarray(table, jnp.float32)})
+    after, metrics = step(state, split(rollouts, advantage_N))
+    gradient_V = (table - np.asarray(after.params["w"])) / 0.05
+    for v in np.unique(rollouts.token_NT)[:12]:
+        nudge = 1e-5 * np.eye(512)[v]
+        slope = (loss(table + nudge) - loss(table - nudge)) / 2e-5
+        np.testing.assert_allclose(gradient_V[v], slope, atol=1e-5)
+    np.testing.assert_allclose(
+        metrics["actor/grad_norm"], np.linalg.norm(gradient_V), rtol=1e-4
+    )
+
+
+def test_counts_are_of_all_microbatches_and_of_sequences_with_a_token():
+    mask_ANT = np.array([[[1, 1, 0], [0, 0, 0]], [[1, 0, 0], [1, 1, 1]]], np.float32)
+    assert update.count(mask_ANT) == (6, 3)
+
+
+# ------------------------------------------------------------------------------ the real model
+@functools.cache
+def reference():
+    """One step on uneven groups, micro-batches of two prompts."""
+    rollouts, advantage_N = small.rollouts(UNEVEN), small.advantages(17)
+    state, metrics = compiled(start(small.params()), split(rollouts, advantage_N))
+    return rollouts, advantage_N, state, metrics
+
+
+def test_uneven_groups_equal_plain_rows_and_numpy():
+    rollouts, advantage_N, _, metrics = reference()
+    expected = numpy_loss(
+        small.GRPO,
+        plain(small.params(), rollouts),
+        rollouts.logp_NT,
+        rollouts.logp_NT - 0.5,
+        advantage_N,
+        minibatches.answer_mask(rollouts),
+    )
+    np.testing.assert_allclose(metrics["actor/loss"], expected, rtol=1e-5)
+
+
+def test_microbatches_of_the_model_equal_one_big_batch():
+    rollouts, advantage_N, state, metrics = reference()
+    one, one_metrics = compiled(
+        start(small.params()), split(rollouts, advantage_N, micro=4)
+    )
+    assert_close(one.params, state.params)
+    np.testing.assert_allclose(
+        one_metrics["actor/loss"], metrics["actor/loss"], rtol=1e-6
+    )
+
+
+def test_compiled_once_over_steps_that_change_data_and_its_state_is_donated():
+    state = jax.tree.map(jnp.copy, reference()[2])
+    old = jax.tree.leaves(state)
+    assert compiled._cache_size() <= 2  # the two layouts of this file
+    before = compiled._cache_size()
+    for seed, sizes in enumerate(([3, 8, 1, 5], [8, 3, 4, 2], [1, 8, 5, 4])):
+        rollouts = small.rollouts(np.array(sizes), seed=seed)
+        batch = split(rollouts, small.advantages(sum(sizes), seed))
+        state, metrics = compiled(state, batch)
+        assert np.isfinite(metrics["actor/loss"])
+    assert compiled._cache_size() == before
+    assert all(leaf.is_deleted() for leaf in old)
+    assert state.step == 4
+
+
+def test_invalid_answers_and_dropped_groups_have_no_influence():
+    """Group 1 is dropped, answer 12 invalid: whatever they hold, banned tokens too."""
+    rollouts, advantage_N, _, _ = reference()
+    gone_N = (rollouts.group_N == 1) | (np.arange(17) == 12)
+    states = []
+    for token, logp, advantage in ((5, -1.0, 2.0), (small.BANNED[3], -40.0, 1e4)):
+        other = rollouts.replace(
+            token_NT=np.where(gone_N[:, None], token, rollouts.token_NT),
+            logp_NT=np.where(gone_N[:, None], logp, rollouts.logp_NT).astype(np.float32),
+            valid_N=np.arange(17) != 12,
+        )
+        other = feedback.drop(other, np.array([True, False, True, True]))
+        batch = split(other, np.where(gone_N, advantage, advantage_N))
+        states.append(compiled(start(small.params()), batch))
+    assert_close(states[1], states[0], 0)
+    expected = numpy_loss(
+        small.GRPO,
+        plain(small.params(), rollouts),
+        rollouts.logp_NT,
+        rollouts.logp_NT - 0.5,
+        advantage_N,
+        minibatches.answer_mask(rollouts) * ~gone_N[:, None],
+    )
+    np.testing.assert_allclose(states[0][1]["actor/loss"], expected, rtol=1e-5)
+
+
+def test_gspo_ignores_invalid_answers_with_banned_tokens():
+    """The log-prob of a banned token is -inf, and -inf x 0 is not 0."""
+
+    def logp(params, batch):
+        return jnp.where(batch.token_NT == 7, -jnp.inf, params["w"])  # also as padding
+
+    rollouts = small.rollouts(UNEVEN)
+    token_NT = np.where(np.arange(17)[:, None] == 3, 7, 5).astype(np.int32)
+    rollouts = rollouts.replace(token_NT=token_NT, valid_N=np.arange(17) != 3)
+    batch = split(rollouts, small.advantages(17))
+    for loss in (small.GRPO, small.GSPO):
+        step = jax.jit(update.make(logp, objectives.group_rl(loss), SGD))
+        state, metrics = step(start({"w": jnp.float32(-6.0)}), batch)
+        assert np.isfinite(state.params["w"]), metrics
+
+
+# ------------------------------------------------------------------------------ with the engine
+def test_behaviour_logps_are_the_trainers_also_after_an_update():
+    engine = LocalEngine(
+        small.merge,
+        small.params(),
+        sampling=Sampling(temperature=TEMPERATURE, max_tokens=5),
+        stop_ids=small.STOP,
+        banned_ids=small.BANNED,
+        answers_per_row=4,
+        prompts_per_call=4,
+        length_multiple=32,
+    )
+    score = jax.jit(update.make_score(model_logp))
+    state = start(small.params())
+    for version in range(2):
+        rollouts = engine.generate(
+            small.prompts(), UNEVEN, jax.random.key(version), version
+        )
+        batch = split(rollouts, small.advantages(17))
+        logp_ANT = score(state.params, batch) * batch.mask_NT
+        np.testing.assert_allclose(logp_ANT, batch.old_logp_NT, atol=1e-5)
+        assert batch.mask_NT.sum() == rollouts.length_N.sum()
+        state, metrics = compiled(state, batch)
+        np.testing.assert_allclose(metrics["actor/ppo_kl"], 0, atol=1e-6)
+        engine.sync(state.params, version + 1)
