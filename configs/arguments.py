@@ -24,6 +24,8 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
                 f"known are {', '.join(sorted(defaults))}"
             )
         kind = type(defaults[name])
+        if kind is bool and value:
+            raise ValueError(f"config argument {word!r}: {name} takes no value")
         try:
             values[name] = True if kind is bool and not value else kind(value)
         except ValueError:

@@ -35,6 +35,7 @@ def get_config() -> ConfigDict:
     c.warm_start.batch_size = 64
     c.warm_start.learning_rate = 1e-3
     c.warm_start.b2 = 0.95  # short runs want a short memory of gradient sizes
+    c.warm_start.noise = ConfigDict()  # family: how often its teacher is wrong
     c.warm_start.directory = ""  # where it lies or goes; empty: in the run directory
 
     c.data = ConfigDict()

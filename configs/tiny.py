@@ -20,9 +20,10 @@ def base(arg: str | None) -> ConfigDict:
     c.model.preset = "tiny"
     c.sampler.options.warmup = "none"
 
-    c.warm_start.num_steps = 1000
-    c.warm_start.batch_size = 64
-    c.warm_start.learning_rate = 2e-3
+    c.warm_start.num_steps = 1400
+    c.warm_start.batch_size = 32
+    c.warm_start.learning_rate = 1e-3
+    c.warm_start.noise = ConfigDict(dict(count=0.6, subtract=0.6, extreme=0.4, shape=0.4))
 
     c.data.train = c.data.validation = "procedural"
     c.data.num_train = 1024
@@ -30,7 +31,7 @@ def base(arg: str | None) -> ConfigDict:
     c.data.instruction = ""
     c.data.min_pixels = c.data.max_pixels = 112 * 112
     c.data.max_prompt_length = 64
-    c.data.length_multiple = 40
+    c.data.length_multiple = 36
 
     c.engine.prompts_per_call = 32
     c.sampling.max_tokens = 8
@@ -38,9 +39,11 @@ def base(arg: str | None) -> ConfigDict:
     c.reward.format = "boxed"
     c.loss.old_logp = "behaviour"  # exact: engine and trainer are one program
 
-    c.optimizer.learning_rate = 2e-4
-    c.batch.prompts_per_minibatch = 16
-    c.batch.prompts_per_microbatch = 16
+    c.optimizer.learning_rate = 1e-4
+    c.optimizer.warmup_steps = 10
+    c.optimizer.b2 = 0.99
+    c.batch.prompts_per_minibatch = 32
+    c.batch.prompts_per_microbatch = 32
     c.batch.remat = False
     c.eval.every = 10
     c.checkpoint.every = 25

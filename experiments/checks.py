@@ -1,12 +1,33 @@
 """What can be wrong with a config, found before anything is built."""
 
+import inspect
+
 from ml_collections import ConfigDict
 
 from vade_jax import samplers
+from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.rewards import formats
 from vade_jax.trainer import objectives
 
 ENGINES = ("local",)
+AT_LEAST = {
+    "num_steps": 1,
+    "num_prompts": 1,
+    "warm_start.num_steps": 0,
+    "warm_start.batch_size": 1,
+    "data.length_multiple": 1,
+    "engine.prompts_per_call": 1,
+    "sampling.max_tokens": 1,
+    "sampling.top_k": 0,
+    "optimizer.learning_rate": 0,
+    "batch.vocab_chunk": 1,
+    "eval.every": 1,
+    "eval.num_samples": 1,
+    "eval.temperature": 0,
+    "eval.max_tokens": 1,
+    "checkpoint.every": 1,
+    "checkpoint.keep": 1,
+}
 
 
 def config(c: ConfigDict) -> None:
@@ -21,11 +42,9 @@ def config(c: ConfigDict) -> None:
     _one_of("loss.old_logp", c.loss.old_logp, ("behaviour", "trainer"))
     _one_of("model.dtype", c.model.dtype, ("auto", "float32", "bfloat16"))
     _at_least("num_rollouts", c.num_rollouts, 2, "a group of one has no advantage")
-    for name in ("num_steps", "num_prompts"):
-        _at_least(name, c[name], 1)
-    for name in ("every", "num_samples"):
-        _at_least(f"eval.{name}", c.eval[name], 1)
-    _at_least("sampling.max_tokens", c.sampling.max_tokens, 1)
+    for name, low in AT_LEAST.items():
+        section, _, field = name.rpartition(".")
+        _at_least(name, (c[section] if section else c)[field], low)
     if c.sampling.temperature <= 0:
         raise ValueError(
             f"sampling.temperature={c.sampling.temperature}: rollouts need a "
@@ -57,7 +76,7 @@ def config(c: ConfigDict) -> None:
     if c.data.train == "procedural":
         data_size(c, c.data.num_train)
     policy_loss(c)
-    samplers.SAMPLERS[c.sampler.name](**sampler_options(c))
+    _sampler(c)
     _model_source(c)
 
 
@@ -81,6 +100,17 @@ def data_size(c: ConfigDict, num_train: int) -> None:
         )
 
 
+def _sampler(c):
+    make = samplers.SAMPLERS[c.sampler.name]
+    known = inspect.signature(make).parameters
+    if unknown := [name for name in c.sampler.options if name not in known]:
+        raise ValueError(
+            f"sampler.options.{unknown[0]}: {c.sampler.name} takes {', '.join(known)}; "
+            "a config's :uniform argument clears VADE's options"
+        )
+    make(**sampler_options(c))
+
+
 def _model_source(c):
     if bool(c.model.checkpoint) == bool(c.model.preset):
         raise ValueError(
@@ -88,6 +118,8 @@ def _model_source(c):
             "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
             "Qwen2.5-VL checkpoint"
         )
+    if c.model.preset:
+        _one_of("model.preset", c.model.preset, PRESETS)
     for name in ("train", "validation"):
         if not c.data[name]:
             raise ValueError(

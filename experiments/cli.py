@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 
@@ -75,9 +76,10 @@ def _check_file():
 def _one_line(error):
     """The sentence that matters: a config file's error comes wrapped in a traceback."""
     text = str(error)
+    if found := re.search(r'[Dd]id you mean "(\w+)" instead of "(\w+)"', text):
+        return f'the config has no field {found[2]}: did you mean "{found[1]}"?'
     if isinstance(error, KeyError | AttributeError):
-        text = text.replace("\\n", " ").replace("\\", "").strip("\"'")
-        return f"the config has no field {' '.join(text.split())}"
+        return "the config has no field " + text.strip("\"'")
     if "Traceback" in text:
         text = [line for line in text.splitlines() if line.strip()][-1]
         text = text.partition("Error: ")[2] or text

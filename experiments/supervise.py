@@ -1,4 +1,4 @@
-"""The supervised warm start: likelihood of the gold answers, on the RL trainer's own update.
+"""The supervised warm start: likelihood of a teacher's answers, on the RL trainer's own update.
 
     python -m experiments.supervise --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
@@ -6,10 +6,11 @@ Reads the procedural "warmup" split, which training and validation never share. 
 checkpoint in <workdir>/warm_start.
 """
 
+import collections
 import concurrent.futures
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -20,7 +21,7 @@ from experiments import assemble, checks, cli, make_tiny
 from vade_jax.data import procedural
 from vade_jax.models.qwen25vl import files
 from vade_jax.trainer import loop, mesh, minibatches, objectives, optimizer, update
-from vade_jax.types import Batch, Rollouts
+from vade_jax.types import Batch, Item, Rollouts
 
 
 def warm_start(c: ConfigDict, base: str, directory: str) -> None:
@@ -58,12 +59,15 @@ def _batches(c: ConfigDict, policy: assemble.Policy) -> Iterator[Batch]:
     size, steps = c.warm_start.batch_size, c.warm_start.num_steps
     source = procedural.Procedural(c.seed, size * steps, "warmup")
     build_prompt = assemble.prompt_builder(c, policy.tokenizer)
+    teacher = Teacher(source, c.warm_start.noise, c.seed)
 
     def batch(number):
-        items = [source[number * size + i] for i in range(size)]
+        index = range(number * size, (number + 1) * size)
+        items = [source[i] for i in index]
+        answers = [teacher(item, i) for item, i in zip(items, index, strict=True)]
         return minibatches.split(
             [build_prompt(item) for item in items],
-            _targets(c, policy.tokenizer, items),
+            _targets(c, policy.tokenizer, answers),
             np.zeros(size, np.float32),
             prompts_per_minibatch=size,
             prompts_per_microbatch=size,
@@ -81,19 +85,46 @@ def _batches(c: ConfigDict, policy: assemble.Policy) -> Iterator[Batch]:
             yield now
 
 
-def _targets(c, tokenizer, items) -> Rollouts:
-    """Returns the gold answers as rollouts, one a prompt."""
-    answers = [
-        [*tokenizer.encode(procedural.target_text(item)), tokenizer.im_end]
-        for item in items
-    ]
+class Teacher:
+    """Writes the answers that the warm start imitates; of some families often wrong ones.
+
+    A policy that has seen every answer right has nothing to gain from a reward but what it cannot
+    see. This one knows more than it says, as a pretrained model does: the right answer is the most
+    likely one, and not yet the one it gives.
+
+    Args:
+        source: items whose answers stand in for right ones, drawn within a family.
+        noise: for a family, the probability of a stand-in; families left out are always right.
+        seed: of the draws.
+    """
+
+    def __init__(self, source: Sequence[Item], noise: Mapping[str, float], seed: int):
+        self._noise, self._seed = dict(noise), seed
+        self._stand_ins = collections.defaultdict(list)
+        for i in range(min(len(source), 2000)):
+            item = source[i]
+            self._stand_ins[item.metadata["family"]].append(item)
+
+    def __call__(self, item: Item, index: int) -> str:
+        """Returns what the teacher writes under item number `index`."""
+        rng = np.random.Generator(np.random.Philox(key=[self._seed, index]))
+        family = item.metadata["family"]
+        if rng.random() < self._noise.get(family, 0.0):
+            stand_ins = self._stand_ins[family]
+            item = stand_ins[rng.integers(len(stand_ins))]
+        return procedural.target_text(item)
+
+
+def _targets(c, tokenizer, texts) -> Rollouts:
+    """Returns the teacher's answers as rollouts, one a prompt."""
+    answers = [[*tokenizer.encode(text), tokenizer.im_end] for text in texts]
     length_N = np.array([len(answer) for answer in answers], np.int32)
     if length_N.max() > c.sampling.max_tokens:
         raise ValueError(
-            f"a gold answer has {length_N.max()} tokens, more than "
+            f"an answer has {length_N.max()} tokens, more than "
             f"sampling.max_tokens={c.sampling.max_tokens}"
         )
-    shape = (len(items), c.sampling.max_tokens)
+    shape = (len(answers), c.sampling.max_tokens)
     token_NT = np.full(shape, tokenizer.im_end, np.int32)
     for n, answer in enumerate(answers):
         token_NT[n, : len(answer)] = answer
@@ -101,9 +132,9 @@ def _targets(c, tokenizer, items) -> Rollouts:
         token_NT=token_NT,
         length_N=length_N,
         logp_NT=np.zeros(shape, np.float32),
-        group_N=np.arange(len(items), dtype=np.int32),
-        finished_N=np.ones(len(items), bool),
-        valid_N=np.ones(len(items), bool),
+        group_N=np.arange(len(answers), dtype=np.int32),
+        finished_N=np.ones(len(answers), bool),
+        valid_N=np.ones(len(answers), bool),
         params_version=np.int32(0),
     )
 

@@ -5,10 +5,12 @@
 An existing workdir is resumed. The loop itself is vade_jax/trainer/loop.py.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
+import sys
 import time
 
 import jax
@@ -35,7 +37,10 @@ def main(c: ConfigDict, workdir: str) -> None:
     if is_done(c, workdir):
         print(f"{workdir} is done: {c.num_steps} steps. Its summary again:")
     else:
-        train(c, workdir)
+        try:
+            train(c, workdir)
+        except loop.NonFiniteLoss as error:
+            sys.exit(f"error: {error}")
         print(f"finished in {time.perf_counter() - start:.0f} s")
     print(summary.table(metrics.read(workdir), workdir=workdir))
 
@@ -78,7 +83,7 @@ def train(c: ConfigDict, workdir: str) -> None:
         recorder=recorder,
     )
     stop = StopSignal()
-    with bar:
+    with bar, contextlib.closing(checkpointer):  # also of a run that fails: it is written whole
         progress = loop.run(
             parts,
             progress,
@@ -90,7 +95,6 @@ def train(c: ConfigDict, workdir: str) -> None:
             stop=stop,
         )
     engine.close()
-    checkpointer.close()
     recorder.metrics.close()
     figures.draw(workdir)
     if stop():

@@ -39,7 +39,9 @@ def test_truncation_equals_a_sort(top_p, top_k):
 def test_draws_follow_the_tempered_truncated_distribution():
     row, num = logits()[0], 40_000
     x_NV = jnp.broadcast_to(row, (num, len(row)))
-    token_N, logp_N = sampling.draw(keys(num), x_NV, temperature=0.7, top_p=0.9, top_k=8)
+    token_N, logp_N = sampling.draw(
+        keys(num), x_NV, temperature=0.7, top_p=0.9, top_k=8
+    )
     kept = hugging_face_truncation(row.astype(np.float64) / 0.7, 0.9, 8)
     prob = np.exp(kept) / np.exp(kept).sum()
     counts = np.bincount(token_N, minlength=len(row))

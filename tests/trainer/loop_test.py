@@ -59,7 +59,9 @@ def run(name, num_steps, *, progress=None, learn=learn, **options):
         items=items(),
         build_prompt=build_prompt,
         sampler=sampler,
-        engine=fake.FakeEngine(dict(zip(map(str, range(NUM_ITEMS)), RATES, strict=True))),
+        engine=fake.FakeEngine(
+            dict(zip(map(str, range(NUM_ITEMS)), RATES, strict=True))
+        ),
         score=score,
         learn=learn,
         validate=lambda engine, key, version: {"val/x/acc/mean@4": float(version)},

@@ -27,7 +27,8 @@ def test_every_parameter_has_a_rule_and_large_ones_are_split(preset):
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         name = mesh.path_name(path)
         here = dict(
-            (mesh.path_name(p), s) for p, s in jax.tree_util.tree_leaves_with_path(shardings)
+            (mesh.path_name(p), s)
+            for p, s in jax.tree_util.tree_leaves_with_path(shardings)
         )[name]
         local = np.prod(here.shard_shape(leaf.shape))
         if leaf.ndim > 1 and leaf.size > 1e5:

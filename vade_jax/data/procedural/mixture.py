@@ -21,24 +21,21 @@ FAMILIES = {
 
 # Weights, of (family, level) or of a stratum (shared by its members). They need not sum to 1.
 DEFAULT = {
-    ("color", 0): 6,
-    ("color", 1): 5,
-    ("color", 2): 4,
-    ("shape", 0): 6,
-    ("shape", 1): 4,
-    ("count", 0): 6,
-    ("count", 1): 5,
-    ("count", 2): 4,
-    ("compare", 0): 4,
-    ("subtract", 0): 3,
-    ("value", 0): 3,
-    ("value", 2): 1,
-    ("extreme", 0): 5,
-    ("extreme", 1): 4,
+    ("color", 0): 16,
+    ("color", 1): 4,
+    ("shape", 0): 8,
+    ("count", 0): 14,
+    ("count", 1): 8,
+    ("count", 2): 3,
+    ("compare", 0): 3,
+    ("subtract", 0): 8,
+    ("value", 0): 4,
+    ("value", 2): 2,
+    ("extreme", 0): 8,
     ("triangle", 0): 2,
-    ("table", 0): 3,
-    "trivial": 3,
-    "impossible": 4,
+    ("table", 0): 6,
+    "trivial": 4,
+    "impossible": 10,
 }
 
 

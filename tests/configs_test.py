@@ -1,0 +1,109 @@
+"""Every config builds; the paper's have Table 4's values; a misspelt word gets the right one."""
+
+import importlib
+import pathlib
+
+import pytest
+
+from configs import arguments, default
+from experiments import checks
+
+ROOT = pathlib.Path(__file__).parents[1]
+HELPERS = {"__init__", "arguments", "default", "qwen", "tiny"}
+NAMES = sorted({p.stem for p in (ROOT / "configs").glob("*.py")} - HELPERS)
+RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen"))]
+
+
+def load(name, arg=None):
+    return importlib.import_module(f"configs.{name}").get_config(arg)
+
+
+def test_the_main_jobs_exist():
+    assert {
+        "tiny_gspo",
+        "tiny_grpo",
+        "qwen7b_gspo",
+        "qwen7b_grpo",
+        "qwen3b_gspo",
+        "qwen3b_grpo",
+    } <= set(RUNS)
+
+
+@pytest.mark.parametrize(
+    "arg", ["smoke", "smoke,uniform", "smoke,seed=3", "vade,smoke"]
+)
+@pytest.mark.parametrize("name", RUNS)
+def test_builds_in_smoke_form(name, arg):
+    c = load(name, arg)
+    checks.config(c)
+    assert c.seed == (3 if "seed" in arg else 0)
+    assert c.sampler.name == ("uniform" if "uniform" in arg else "vade")
+    assert (c.num_steps, c.model.preset, c.data.train) == (2, "tiny", "procedural")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_config_adds_a_field_that_the_default_does_not_explain(name):
+    known, found = default.get_config(), load(name)
+    assert set(found) == set(known)
+    for section in ("data", "batch", "optimizer", "sampling", "eval", "mesh", "loss"):
+        assert set(found[section]) == set(known[section])
+
+
+@pytest.mark.parametrize("size", ["3b", "7b"])
+@pytest.mark.parametrize("algorithm", ["grpo", "gspo"])
+def test_table_4(size, algorithm):
+    c = load(f"qwen{size}_{algorithm}")
+    assert (c.num_prompts, c.num_rollouts) == (512, 8)
+    assert c.batch.prompts_per_minibatch == 128
+    assert c.data.max_prompt_length == 8192
+    assert (c.sampling.max_tokens, c.sampling.temperature) == (2048, 1.0)
+    assert (c.optimizer.learning_rate, c.optimizer.weight_decay) == (1e-6, 0.01)
+    assert (c.optimizer.clip_norm, c.optimizer.warmup_steps) == (1.0, 0)
+    assert (c.loss.kl, c.loss.kl_coef) == ("k3", 0.01)
+    assert (c.reward.format, c.reward.format_weight) == ("think_boxed", 0.1)
+    assert c.optimizer.frozen == ()  # the vision tower is trained
+    assert c.sampler.to_dict() == {
+        "name": "vade",
+        "options": {
+            "decay_selected": 0.2,
+            "decay_rest": 0.999,
+            "info_gain": "p(1-p)^2",
+            "draw": "thompson",
+            "history": "two_scale",
+            "warmup": "full",
+        },
+    }
+    clip = (c.loss.ratio, c.loss.clip_low, c.loss.clip_high, c.loss.aggregate)
+    if algorithm == "grpo":
+        assert clip == ("token", 0.2, 0.2, "token-mean")
+    else:
+        assert clip == ("sequence", 3e-4, 4e-4, "seq-mean-token-mean")
+        assert checks.policy_loss(c).dual_clip is None
+
+
+def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
+    vade, uniform = load("tiny_gspo").to_dict(), load("tiny_gspo", "uniform").to_dict()
+    assert uniform.pop("sampler") == {"name": "uniform", "options": {}}
+    vade.pop("sampler")
+    assert vade == uniform
+
+
+# ------------------------------------------------------------------------------ the argument
+def test_words_are_cast_like_their_defaults():
+    found = arguments.parse("smoke,seed=3,scale=0.5", smoke=False, seed=0, scale=1.0)
+    assert found.to_dict() == {"smoke": True, "seed": 3, "scale": 0.5}
+    assert arguments.parse(None, seed=0).seed == 0
+
+
+@pytest.mark.parametrize(
+    ("arg", "message"),
+    [
+        ("unifrom", r"'unifrom' is unknown: did you mean 'uniform'\?"),
+        ("zzz", r"'zzz' is unknown: known are seed, smoke, uniform, vade"),
+        ("seed=many", r"'seed=many': seed is a int"),
+        ("uniform=False", r"'uniform=False': uniform takes no value"),
+    ],
+)
+def test_a_wrong_word_is_an_error(arg, message):
+    with pytest.raises(ValueError, match=message):
+        load("tiny_gspo", arg)

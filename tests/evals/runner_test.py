@@ -1,0 +1,72 @@
+"""Three items of two families, answered by an engine whose answers are known."""
+
+import jax
+import numpy as np
+
+from vade_jax.evals import runner
+from vade_jax.rollout.engine import Sampling
+from vade_jax.rollout.fake import FakeEngine
+from vade_jax.trainer import scoring
+from vade_jax.types import Item, Prompt
+
+SAMPLING = Sampling(temperature=0.5, max_tokens=3)
+
+
+class Engine(FakeEngine):
+    """Remembers what it was asked for."""
+
+    def generate(self, prompts, num_rollouts_M, key, params_version, sampling=None):
+        self.asked = [p.uid for p in prompts], list(num_rollouts_M), sampling
+        return super().generate(prompts, num_rollouts_M, key, params_version)
+
+
+def items(families):
+    return [
+        Item(
+            uid=str(i),
+            question="?",
+            images=(),
+            answer="1",
+            kind="int",
+            metadata={"family": family} if family else {},
+        )
+        for i, family in enumerate(families)
+    ]
+
+
+def build_prompt(item):
+    empty = np.zeros(0, np.int32)
+    return Prompt(
+        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
+    )
+
+
+def score(items, rollouts):
+    correct_N = rollouts.token_NT[:, 0].astype(np.float32)
+    none = [None] * len(correct_N)
+    return scoring.Scores(
+        text_N=none, extracted_N=none, reward_N=correct_N + 9, correct_N=correct_N
+    )
+
+
+def validate(families, rates):
+    engine = Engine(dict(zip("012", rates, strict=False)), version=7)
+    run = runner.make(
+        "mine", items(families), build_prompt, score, num_samples=4, sampling=SAMPLING
+    )
+    return run(engine, jax.random.key(0), 7), engine
+
+
+def test_the_mean_over_items_and_samples_and_of_each_family():
+    metrics, engine = validate(["bars", "dots", "bars"], [1.0, 1.0, 0.0])
+    assert metrics == {
+        "val/mine/acc/mean@4": np.float32(8 / 12).item(),
+        "val-aux/mine/bars/acc/mean@4": 0.5,
+        "val-aux/mine/dots/acc/mean@4": 1.0,
+    }
+    assert engine.asked == (["0", "1", "2"], [4, 4, 4], SAMPLING)
+
+
+def test_items_without_a_family_have_one_number():
+    metrics, _ = validate(["", ""], [0.0, 1.0])
+    assert metrics == {"val/mine/acc/mean@4": 0.5}

@@ -1,0 +1,95 @@
+"""What a user's mistake looks like: exit code 2 and one line."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+from experiments import cli
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def parse(monkeypatch, *arguments):
+    """Runs the real parser; ml_collections looks for overrides in sys.argv."""
+    monkeypatch.setattr(sys, "argv", ["train", *arguments])
+    flags.FLAGS.unparse_flags()
+    try:
+        cli._parse(sys.argv)
+    finally:
+        flags.FLAGS.unparse_flags()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config=configs/tiny_gspo.py:unifrom"], "did you mean 'uniform'?"),
+        (["--config=configs/tiny_gspoo.py"], "did you mean configs/tiny_gspo.py?"),
+        (
+            ["--config=nowhere/x.py"],
+            "--config=nowhere/x.py does not exist: see configs/",
+        ),
+        (["--workdri=x"], "Did you mean: workdir ?"),
+        (
+            [
+                "--config=configs/tiny_gspo.py",
+                "--config.sampler.options.decay_selcted=0.3",
+            ],
+            'the config has no field decay_selcted: did you mean "decay_selected"?',
+        ),
+        (["--config=configs/tiny_gspo.py", "--config.num_steps=ten"], "'ten'"),
+        (
+            [
+                "--config=configs/tiny_gspo.py:uniform",
+                "--config.sampler.options.draw=mean",
+            ],
+            "the config has no field draw",
+        ),
+    ],
+)
+def test_a_wrong_flag_is_one_line(arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as caught:
+        parse(monkeypatch, *arguments)
+    said = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert message in said and said.startswith("error: ") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError])
+def test_user_errors_are_one_line_and_code_2(kind, capsys):
+    with pytest.raises(SystemExit) as caught, cli.user_errors():
+        raise kind("num_prompts=9 is wrong")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "error: num_prompts=9 is wrong\n"
+
+
+def test_other_errors_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError), cli.user_errors():
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.smapler.name=x"], 'no field smapler: did you mean "sampler"?'),
+        (["--config.num_rollouts=1"], "num_rollouts=1: must be at least 2"),
+    ],
+)
+def test_the_program_says_it_too(arguments, message, tmp_path):
+    found = subprocess.run(
+        [
+            *(sys.executable, "-m", "experiments.train"),
+            *("--config=configs/tiny_gspo.py", f"--workdir={tmp_path / 'run'}"),
+            *arguments,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: ") and message in found.stderr
+    assert "Traceback" not in found.stderr + found.stdout
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,108 @@
+"""The rows of the rollout log and the lines of the bar, from a step made by hand."""
+
+import numpy as np
+import tqdm
+
+from experiments import recorder
+from tests.trainer import small
+from vade_jax import samplers
+from vade_jax.store import metrics, rollout_log
+from vade_jax.trainer import feedback, loop, scoring
+from vade_jax.types import Item, Proposal
+
+
+def step_data(name="vade", p_M=None):
+    """Items 5 and 2 of 6, with 1 and 2 answers."""
+    selector = samplers.SAMPLERS[name]().init(6)
+    if name == "vade":
+        selector = selector.replace(alpha_I=np.arange(6.0), beta_I=np.arange(6.0) * 2)
+    items = [
+        Item(
+            uid=uid,
+            question="?",
+            images=(),
+            answer=answer,
+            kind="int",
+            metadata={"level": 1},
+        )
+        for uid, answer in (("five", "5"), ("two", "2"))
+    ]
+    proposal = Proposal(
+        index_M=np.array([5, 2]), num_rollouts_M=np.array([1, 2]), p_M=p_M
+    )
+    rollouts = small.rollouts([1, 2])
+    scores = scoring.Scores(
+        text_N=["a", "b", "c"],
+        extracted_N=["5", None, "2"],
+        reward_N=np.array([1, 0, 1], np.float32),
+        correct_N=np.array([1, 0, 1], np.float32),
+    )
+    return loop.StepData(
+        items,
+        small.prompts(2),
+        proposal,
+        rollouts,
+        scores,
+        feedback.collect(proposal, rollouts, scores),
+        selector,
+    )
+
+
+class Checkpointer:
+    def __init__(self):
+        self.saved, self.waited = [], 0
+
+    def save(self, step, state, selector, counters, config, *, force):
+        self.saved.append((step, counters, force))
+
+    def wait(self):
+        self.waited += 1
+
+
+def make(tmp_path):
+    checkpointer = Checkpointer()
+    bar = tqdm.tqdm(total=3, disable=True)
+    made = recorder.Recorder(
+        str(tmp_path), checkpointer, {"seed": 4}, bar, tensorboard=False
+    )
+    return made, checkpointer
+
+
+def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {"critic/score/mean": 0.5}, step_data(p_M=np.array([0.25, 0.75])))
+    rows = rollout_log.read(rollout_log.path(tmp_path, 1))
+    assert rows["uid"] == ["five", "two", "two"]
+    assert rows["gold"] == ["5", "2", "2"]
+    assert rows["answer"] == ["a", "b", "c"] and rows["extracted"] == ["5", None, "2"]
+    assert rows["correct"] == [1, 0, 1]
+    assert rows["alpha"] == [5, 2, 2] and rows["beta"] == [10, 4, 4]
+    assert rows["p_drawn"] == [0.25, 0.75, 0.75]
+    assert rows["metadata"] == ['{"level": 1}'] * 3
+    assert metrics.read(tmp_path) == [{"step": 1, "critic/score/mean": 0.5}]
+
+
+def test_a_selector_without_posterior_has_no_such_columns(tmp_path):
+    columns = recorder.table(step_data("uniform"))
+    assert not {"alpha", "beta", "p_drawn"} & set(columns)
+
+
+def test_validation_alone_leaves_no_rollouts(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(0, {"val/validation/acc/mean@4": 0.5}, None)
+    assert not (tmp_path / "rollouts").exists()
+
+
+def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
+    made, checkpointer = make(tmp_path)
+    for step, last in ((1, False), (2, True)):
+        progress = loop.Progress(
+            state=None, selector=None, step=step, rollouts_total=9, tokens_total=70
+        )
+        made.save(progress, last=last)
+    counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70}
+    assert checkpointer.saved == [
+        (1, {"step": 1, **counters}, False),
+        (2, {"step": 2, **counters}, True),
+    ]
+    assert checkpointer.waited == 1

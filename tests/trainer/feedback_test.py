@@ -1,0 +1,95 @@
+"""Four groups: mixed, all right, all wrong with different format, one valid answer."""
+
+import numpy as np
+import pytest
+
+from vade_jax.trainer import feedback, scoring
+from vade_jax.types import Proposal, Rollouts
+
+GROUP = np.array([0, 0, 0, 1, 1, 2, 2, 3, 3], np.int32)
+VALID = np.array([1, 1, 1, 1, 1, 1, 1, 1, 0], bool)
+CORRECT = np.array([1, 0, 0, 1, 1, 0, 0, 0, 1], np.float32)
+REWARD = np.array([1, 0.1, 0.1, 1, 1, 0, 0.1, 0.1, 1], np.float32)
+LENGTH = np.array([2, 4, 6, 3, 5, 1, 1, 2, 9], np.int32)
+
+
+def rollouts(valid_N=VALID):
+    return Rollouts(
+        token_NT=np.zeros((9, 9), np.int32),
+        length_N=LENGTH,
+        logp_NT=np.zeros((9, 9), np.float32),
+        group_N=GROUP,
+        finished_N=np.arange(9) != 2,
+        valid_N=valid_N,
+        params_version=np.int32(0),
+    )
+
+
+def collect(valid_N=VALID, **options):
+    proposal = Proposal(
+        index_M=np.array([7, 5, 9, 1], np.int32),
+        num_rollouts_M=np.array([3, 2, 2, 2], np.int32),
+    )
+    none = [None] * 9
+    scores = scoring.Scores(
+        text_N=none, extracted_N=none, reward_N=REWARD, correct_N=CORRECT
+    )
+    return feedback.collect(proposal, rollouts(valid_N), scores, **options)
+
+
+def test_counts_are_of_correctness_over_valid_answers():
+    found = collect()
+    np.testing.assert_array_equal(found.index_M, [7, 5, 9, 1])
+    np.testing.assert_array_equal(found.successes_M, [1, 2, 0, 0])
+    np.testing.assert_array_equal(found.trials_M, [3, 2, 2, 1])
+
+
+def test_advantages_by_hand():
+    """Group 0: mean 0.4, std sqrt((0.36 + 2 x 0.09) / 2) = 0.5196; group 2: +-1 / sqrt 2."""
+    a, b = 0.6 / 0.519615, 1 / np.sqrt(2)
+    expected = [a, -a / 2, -a / 2, 0, 0, -b, b, 0, 0]
+    np.testing.assert_allclose(collect().advantage_N, expected, atol=3e-5)
+    plain = collect(scale_by_std=False).advantage_N
+    np.testing.assert_allclose(
+        plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6
+    )
+
+
+def test_metrics_by_hand():
+    """8 valid answers. Rewards vary in groups 0 and 2, correctness in group 0 alone."""
+    found = feedback.metrics(collect(), rollouts())
+    expected = {
+        "vade/effective_ratio": 2 / 4,
+        "vade/effective_ratio_correct": 1 / 4,
+        "vade/all_right_ratio": 1 / 4,
+        "vade/all_wrong_ratio": 2 / 4,
+        "critic/score/mean": 3 / 8,
+        "critic/rewards/mean": 3.4 / 8,
+        "critic/advantages/max": 0.6 / 0.519615,
+        "critic/advantages/min": -1 / np.sqrt(2),
+        "response_length/mean": 24 / 8,
+        "response_length/max": 6,
+        "response_length/clip_ratio": 1 / 8,
+        "response/aborted_ratio": 1 / 9,
+    }
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=4e-5, err_msg=name)
+
+
+def test_a_group_without_answers_is_neither_right_nor_wrong():
+    valid_N = VALID & (GROUP != 2)
+    found = feedback.metrics(collect(valid_N), rollouts(valid_N))
+    assert found["vade/all_right_ratio"] == found["vade/all_wrong_ratio"] == 0.25
+
+
+def test_no_answer_at_all_is_an_error():
+    nothing = np.zeros(9, bool)
+    with pytest.raises(RuntimeError, match="no answer to any of 9 requests"):
+        feedback.metrics(collect(nothing), rollouts(nothing))
+
+
+def test_dropped_groups_become_invalid_and_nothing_else_changes():
+    kept = feedback.drop(rollouts(), np.array([True, False, True, True]))
+    np.testing.assert_array_equal(kept.valid_N, VALID & (GROUP != 1))
+    assert kept.token_NT is not None and kept.length_N is LENGTH

@@ -1,0 +1,72 @@
+"""One RL step with an update and a score that write down what they were given."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.trainer import small
+from vade_jax.trainer import learner
+from vade_jax.types import TrainState
+
+LAYOUT = dict(
+    prompts_per_minibatch=2,
+    prompts_per_microbatch=1,
+    answers_per_row=4,
+    length_multiple=32,
+)
+
+
+class Journal:
+    def __init__(self):
+        self.updates, self.scores = [], []
+
+    def update(self, state, batch):
+        self.updates.append(batch)
+        metrics = {
+            "actor/loss": jnp.float32(len(self.updates)),
+            "actor/x": jnp.float32(3),
+        }
+        return state.replace(params=state.params + 1, step=state.step + 1), metrics
+
+    def score(self, params, batch):
+        self.scores.append(params)
+        return np.full(batch.old_logp_NT.shape, float(params), np.float32)
+
+
+def run(**options):
+    journal = Journal()
+    learn = learner.Learner(
+        update=journal.update, score=journal.score, layout=LAYOUT, **options
+    )
+    rollouts = small.rollouts([4] * 4)
+    state = TrainState(params=-1, opt_state=(), step=jnp.int32(0))
+    state, metrics = learn(state, small.prompts(), rollouts, small.advantages(16))
+    return journal, rollouts, state, metrics
+
+
+def test_an_update_a_minibatch_and_the_mean_of_their_metrics():
+    journal, _, state, metrics = run()
+    assert len(journal.updates) == 2 and journal.scores == []
+    assert (state.step, state.params) == (2, 1)
+    assert metrics == {"actor/loss": 1.5, "actor/x": 3.0}
+    assert all(isinstance(value, float) for value in metrics.values())
+
+
+def test_behaviour_takes_the_engines_logps():
+    journal, rollouts, _, _ = run()
+    old = np.concatenate([b.old_logp_NT.reshape(8, 5) for b in journal.updates])
+    np.testing.assert_array_equal(old, rollouts.logp_NT)
+
+
+def test_old_logps_are_of_the_policy_before_the_first_update():
+    """verl: all mini-batches are scored first, so the second is off-policy by one update."""
+    journal, _, _, _ = run(old_logp="trainer")
+    assert journal.scores == [-1, -1]
+    assert all((b.old_logp_NT == -1).all() for b in journal.updates)
+
+
+@pytest.mark.parametrize("old_logp", ["behaviour", "trainer"])
+def test_the_reference_never_moves(old_logp):
+    journal, _, _, _ = run(reference=-7, old_logp=old_logp)
+    assert journal.scores.count(-7) == 2
+    assert all((b.ref_logp_NT == -7).all() for b in journal.updates)

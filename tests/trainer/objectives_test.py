@@ -1,0 +1,91 @@
+"""Two answers, by hand: of one token with advantage 2, of two tokens with advantage -1."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax.trainer import objectives
+from vade_jax.trainer.update import Totals
+from vade_jax.types import Batch
+
+MASK = np.array([[1, 0], [1, 1]], np.float32)
+OLD = np.log(np.array([[0.2, 1.0], [0.5, 0.25]], np.float32))
+NEW = np.log(np.array([[0.3, 1.0], [0.25, 0.375]], np.float32))  # ratios 1.5; 0.5, 1.5
+REF = np.log(np.array([[0.6, 1.0], [0.25, 0.375]], np.float32))  # x = log 2; 0, 0
+
+
+def batch():
+    return Batch(
+        prompts=None,
+        token_NT=np.zeros((2, 2), np.int32),
+        mask_NT=MASK,
+        group_R=None,
+        advantage_N=np.array([2.0, -1.0], np.float32),
+        old_logp_NT=OLD,
+        ref_logp_NT=REF,
+    )
+
+
+def evaluate(objective, num_tokens=3, num_sequences=2):
+    totals = Totals(jnp.float32(num_tokens), jnp.float32(num_sequences))
+    return objective(jnp.asarray(NEW), batch(), totals)
+
+
+def test_grpo_by_hand():
+    """-1.2 x 2 (clipped); max(0.5, 0.8) (clipped) and 1.5: (-2.4 + 0.8 + 1.5) / 3."""
+    loss = objectives.PolicyLoss("token", 0.2, 0.2, "token-mean", kl_coef=0.1)
+    value, metrics = evaluate(objectives.group_rl(loss))
+    kl = (2 - np.log(2) - 1) / 3
+    np.testing.assert_allclose(metrics["actor/pg_loss"], -0.1 / 3, atol=1e-6)
+    np.testing.assert_allclose(metrics["actor/kl_loss"], kl, rtol=1e-5)
+    np.testing.assert_allclose(value, -0.1 / 3 + 0.1 * kl, atol=1e-6)
+    np.testing.assert_allclose(metrics["actor/pg_clipfrac"], 2 / 3, rtol=1e-6)
+    np.testing.assert_allclose(
+        metrics["actor/ppo_kl"], -np.log(1.5 * 0.5 * 1.5) / 3, rtol=1e-5
+    )
+
+
+def test_gspo_by_hand():
+    """s = 1.5, and sqrt(0.5 x 1.5) = 0.866: (-1.1 x 2 + max(0.866, 0.9)) / 2."""
+    loss = objectives.PolicyLoss("sequence", 0.1, 0.1, "seq-mean-token-mean")
+    value, metrics = evaluate(objectives.group_rl(loss))
+    np.testing.assert_allclose(value, (-2.2 + 0.9) / 2, atol=1e-6)
+    np.testing.assert_allclose(metrics["actor/pg_clipfrac"], 1.0, atol=1e-6)
+
+
+def test_the_denominators_are_those_of_the_whole_update():
+    loss = objectives.PolicyLoss("token", 0.2, 0.2, "token-mean")
+    one, _ = evaluate(objectives.group_rl(loss), num_tokens=3)
+    half, metrics = evaluate(objectives.group_rl(loss), num_tokens=6)
+    np.testing.assert_allclose(half, one / 2, rtol=1e-6)
+    np.testing.assert_allclose(metrics["actor/pg_clipfrac"], 1 / 3, rtol=1e-6)
+
+
+def test_dual_clip_bounds_the_loss_of_a_bad_answer():
+    """Token 3 has ratio 1.5 and advantage -1: 1.5 becomes 1.25."""
+    loss = objectives.PolicyLoss("token", 0.2, 0.2, "token-mean", dual_clip=1.25)
+    value, metrics = evaluate(objectives.group_rl(loss))
+    np.testing.assert_allclose(value, (-2.4 + 0.8 + 1.25) / 3, atol=1e-6)
+    np.testing.assert_allclose(metrics["actor/pg_clipfrac_lower"], 1 / 3, rtol=1e-6)
+
+
+def test_likelihood_is_the_mean_over_tokens():
+    value, metrics = evaluate(objectives.likelihood())
+    np.testing.assert_allclose(value, -np.log(0.3 * 0.25 * 0.375) / 3, rtol=1e-6)
+    assert metrics == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ratio": "tokn"}, r"loss.ratio='tokn': one of token, sequence"),
+        ({"kl": "k4"}, r"loss.kl='k4': one of k1"),
+        ({"aggregate": "mean"}, r"loss.aggregate='mean': one of token-mean"),
+        ({"clip_low": 1.0}, r"clip_low=1.0 must be in \[0, 1\)"),
+        ({"kl_coef": -0.1}, r"kl_coef=-0.1 at least 0"),
+    ],
+)
+def test_an_impossible_value_is_an_error_with_the_options(changes, message):
+    fields = dict(ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean")
+    with pytest.raises(ValueError, match=message):
+        objectives.PolicyLoss(**fields | changes)
