@@ -107,12 +107,16 @@ def data(
     if report.rejects:
         listing = pathlib.Path(workdir) / f"rejects_{split}.jsonl"
         listing.write_text("".join(json.dumps(row) + "\n" for row in report.rejects))
-        print(f"{split}: {len(report.rejects)} of {report.num_items} rows rejected "
-              f"{report.counts}, listed in {listing}")
+        print(
+            f"{split}: {len(report.rejects)} of {report.num_items} rows rejected "
+            f"{report.counts}, listed in {listing}"
+        )
     if path != "procedural" and size:
         kept = kept[:size]
     if not len(kept):
-        raise ValueError(f"data.{split}={path!r}: none of its {report.num_items} rows is usable")
+        raise ValueError(
+            f"data.{split}={path!r}: none of its {report.num_items} rows is usable"
+        )
     return Subset(source, kept)
 
 
@@ -152,9 +156,7 @@ def validate(c: ConfigDict, policy: Policy, items: Sequence[Item], build_prompt)
         build_prompt,
         score(c, policy),
         num_samples=c.eval.num_samples,
-        sampling=Sampling(
-            temperature=c.eval.temperature, max_tokens=c.eval.max_tokens
-        ),
+        sampling=Sampling(temperature=c.eval.temperature, max_tokens=c.eval.max_tokens),
     )
 
 

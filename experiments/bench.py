@@ -22,15 +22,17 @@ JSON = flags.DEFINE_string("json", None, "Writes all rows here.")
 
 
 def main(_) -> None:
-    """Prints the tables of each suite as soon as they are there."""
+    """Prints each table as soon as it is there."""
     names = list(SUITES) if SUITE.value == "all" else [SUITE.value]
     machine = timing.describe()
     print(machine)
     results = {}
     for name in names:
         print(f"\n## {name}\n", flush=True)
-        results[name] = SUITES[name](QUICK.value)
-        print("\n".join(tables.text(table) for table in results[name]), flush=True)
+        results[name] = []
+        for table in SUITES[name](QUICK.value):
+            results[name].append(table)
+            print(tables.text(table), flush=True)
     if JSON.value:
         write(JSON.value, machine, results)
 

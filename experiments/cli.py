@@ -11,10 +11,14 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "configs/NAME.py[:argument,name=value]; run from the repository root."
+    "config",
+    None,
+    "configs/NAME.py[:argument,name=value]; run from the repository root.",
 )
 WORKDIR = flags.DEFINE_string(
-    "workdir", None, "The run directory; an existing one is resumed. Default: runs/NAME."
+    "workdir",
+    None,
+    "The run directory; an existing one is resumed. Default: runs/NAME.",
 )
 
 
@@ -24,7 +28,9 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
     def start(_):
         logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
         if CONFIG.value is None:
-            sys.exit("error: --config is missing, such as --config=configs/tiny_gspo.py")
+            sys.exit(
+                "error: --config is missing, such as --config=configs/tiny_gspo.py"
+            )
         main(CONFIG.value, WORKDIR.value or default_workdir())
 
     app.run(start, flags_parser=_parse)
@@ -55,7 +61,14 @@ def _parse(argv):
         rest = flags.FLAGS(argv)
         _check_file()
         return rest
-    except (flags.Error, AttributeError, KeyError, ValueError, TypeError, OSError) as error:
+    except (
+        flags.Error,
+        AttributeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        OSError,
+    ) as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(2)
 
@@ -64,12 +77,17 @@ def _check_file():
     """Asks for the file now: ml_collections complains about a missing one at first use."""
     holder = flags.FLAGS["config"]
     path = config_flags.get_config_filename(holder) if holder.present else None
-    if path is None or os.path.exists(path):
+    if path is None:
+        return
+    path = path.partition(":")[0]
+    if os.path.exists(path):
         return
     folder = os.path.dirname(path) or "."
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     close = difflib.get_close_matches(os.path.basename(path), names, 1)
-    hint = f"did you mean {os.path.join(folder, close[0])}?" if close else "see configs/"
+    hint = (
+        f"did you mean {os.path.join(folder, close[0])}?" if close else "see configs/"
+    )
     raise OSError(f"--config={path} does not exist: {hint}")
 
 

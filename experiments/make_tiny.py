@@ -25,7 +25,11 @@ def make(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None:
     """
     shape = configs.PRESETS[preset]
     source = procedural.Procedural(seed, 2000, "warmup")
-    texts = [text for item in source for text in (item.question, procedural.target_text(item))]
+    texts = [
+        text
+        for item in source
+        for text in (item.question, procedural.target_text(item))
+    ]
     building = pathlib.Path(f"{os.fspath(directory)}.tmp")
     shutil.rmtree(building, ignore_errors=True)
     tokenizer = tokens.build(

@@ -37,10 +37,14 @@ def warm_start(c: ConfigDict, base: str, directory: str) -> None:
     )
     state, shardings = assemble.train_state(policy, transform)
     step = update.make(
-        assemble.log_probs(c, policy, temperature=1.0), objectives.likelihood(), transform
+        assemble.log_probs(c, policy, temperature=1.0),
+        objectives.likelihood(),
+        transform,
     )
     step = assemble.compile_update(step, policy.mesh, shardings)
-    bar = tqdm.tqdm(total=steps * c.warm_start.batch_size, unit=" samples", desc="warm start")
+    bar = tqdm.tqdm(
+        total=steps * c.warm_start.batch_size, unit=" samples", desc="warm start"
+    )
     with bar:
         for number, batch in enumerate(_batches(c, policy)):
             state, metrics = step(state, batch)
@@ -48,7 +52,9 @@ def warm_start(c: ConfigDict, base: str, directory: str) -> None:
             if number % 20 == 0 or number == steps - 1:
                 loss = float(metrics["actor/loss"])
                 if not np.isfinite(loss):
-                    raise loop.NonFiniteLoss(f"warm start, step {number}: loss is {loss}")
+                    raise loop.NonFiniteLoss(
+                        f"warm start, step {number}: loss is {loss}"
+                    )
                 bar.set_postfix(loss=f"{loss:.3f}")
     make_tiny.add_files(base, directory)
     files.save(directory, policy.shape, jax.device_get(state.params))

@@ -65,7 +65,11 @@ def train(c: ConfigDict, workdir: str) -> None:
         )
         progress = restore(checkpointer, progress)
     bar = tqdm.tqdm(
-        total=c.num_steps, initial=progress.step, desc="RL", unit=" steps", smoothing=0.1
+        total=c.num_steps,
+        initial=progress.step,
+        desc="RL",
+        unit=" steps",
+        smoothing=0.1,
     )
     recorder = Recorder(
         workdir, checkpointer, c.to_dict(), bar, tensorboard=c.tensorboard
@@ -83,7 +87,10 @@ def train(c: ConfigDict, workdir: str) -> None:
         recorder=recorder,
     )
     stop = StopSignal()
-    with bar, contextlib.closing(checkpointer):  # also of a run that fails: it is written whole
+    with (
+        bar,
+        contextlib.closing(checkpointer),
+    ):  # also of a run that fails: it is written whole
         progress = loop.run(
             parts,
             progress,
@@ -98,7 +105,9 @@ def train(c: ConfigDict, workdir: str) -> None:
     recorder.metrics.close()
     figures.draw(workdir)
     if stop():
-        print(f"stopped by a signal after step {progress.step}, saved; run again to resume")
+        print(
+            f"stopped by a signal after step {progress.step}, saved; run again to resume"
+        )
         raise SystemExit(0)
     export(policy, progress, os.path.join(workdir, "policy"))
 
@@ -174,7 +183,9 @@ def is_done(c: ConfigDict, workdir: str) -> bool:
     """Returns whether the last step was taken and its policy exported."""
     if not os.path.exists(os.path.join(workdir, "policy", "config.json")):
         return False
-    latest = checkpoints.Checkpointer(os.path.join(workdir, "checkpoints")).latest_step()
+    latest = checkpoints.Checkpointer(
+        os.path.join(workdir, "checkpoints")
+    ).latest_step()
     return latest is not None and latest >= c.num_steps
 
 

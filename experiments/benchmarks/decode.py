@@ -5,6 +5,7 @@ token counts are exact.
 """
 
 import functools
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -18,14 +19,16 @@ SHARED, COPIED = "shared prompt cache", "a prompt for every answer"
 FIRST = {SHARED: f"{SHARED}, prefill only", COPIED: f"{COPIED}, prefill only"}
 
 
-def run(quick: bool) -> list[tables.Table]:
-    """Returns the tiny job's prompts and longer ones, each with an image."""
+def run(quick: bool) -> Iterator[tables.Table]:
+    """Yields the tiny job's prompts and longer ones, each with an image."""
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=32, answer=4)
-        return [compare(sizes, rounds=2)]
+        yield compare(sizes, rounds=2)
+        return
     tiny = workload.Sizes(num_prompts=32, group_size=8, prompt=64, answer=64)
+    yield compare(tiny, rounds=6)
     long = workload.Sizes(num_prompts=8, group_size=8, prompt=512, answer=64)
-    return [compare(tiny, rounds=6), compare(long, rounds=4)]
+    yield compare(long, rounds=4)
 
 
 def compare(sizes: workload.Sizes, *, rounds: int) -> tables.Table:

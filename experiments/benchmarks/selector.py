@@ -1,5 +1,7 @@
 """The selector: Beta draws against numpy's and jax.random's, and a whole `propose`."""
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,30 +13,16 @@ DRAW_BYTES = 12  # an item: two counts in, one draw out
 PROPOSE_BYTES = 9  # an item: two counts and a flag in
 
 
-def run(quick: bool) -> list[tables.Table]:
-    """Returns one table for each range of counts, one for each size of data set."""
+def run(quick: bool) -> Iterator[tables.Table]:
+    """Yields one table for each range of counts, one for each size of data set."""
     num_items, rounds = (20_000, 2) if quick else (1_000_000, 15)
     highest, sizes = (
         ((8,), (2_000,)) if quick else ((0, 8, 10_000), (10_000, num_items))
     )
-    draws = [draw(num_items, high, rounds) for high in highest]
-    return draws + [propose(size, min(512, size // 4), rounds) for size in sizes]
-
-
-def draw(num_items: int, highest: float, rounds: int) -> tables.Table:
-    """Returns draws of Beta(alpha + 1, beta + 1), counts uniform up to `highest`."""
-    alpha_I, beta_I = _counts(num_items, highest)
-    a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
-    key, generator = jax.random.key(2), np.random.default_rng(2)
-    ours = jax.jit(beta.draw)
-    theirs = jax.jit(lambda key, a, b: jax.random.beta(key, a + 1, b + 1))
-    cases = {
-        "vade_jax.samplers.beta.draw": lambda: ours(key, alpha_I, beta_I),
-        "numpy Generator.beta": lambda: generator.beta(a_I, b_I),
-        "jax.random.beta": lambda: theirs(key, alpha_I, beta_I),
-    }
-    title = f"draw, {num_items:,} items, counts up to {highest:,}"
-    return _table(title, cases, num_items, DRAW_BYTES, rounds)
+    for high in highest:
+        yield draw(num_items, high, rounds)
+    for size in sizes:
+        yield propose(size, min(512, size // 4), rounds)
 
 
 def propose(num_items: int, num_prompts: int, rounds: int) -> tables.Table:

@@ -5,6 +5,7 @@ noise, so that ratios, clips and the loss depend on the model.
 """
 
 import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -22,95 +23,108 @@ YARDSTICK = {"width": 256, "num_layers": 4, "mlp_width": 688, "vocab_size": 2048
 SMALL = {"width": 128, "num_layers": 2, "mlp_width": 64, "vocab_size": 64}
 
 
-def run(quick: bool) -> list[tables.Table]:
-    """Returns the long-prompt update, and the yardstick in parts and beside TRL."""
+def run(quick: bool) -> Iterator[tables.Table]:
+    """Yields the long-prompt update, and the yardstick beside TRL and in parts."""
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=16, answer=8)
-        return [
-            compare(SMALL, sizes, rounds=2, with_trl=True),
-            parts(SMALL, sizes, rounds=2),
-        ]
-    long = workload.Sizes(num_prompts=2, group_size=8, prompt=1024, answer=256)
-    yardstick = workload.Sizes(num_prompts=4, group_size=8, prompt=512, answer=64)
-    return [
-        compare(YARDSTICK, long, rounds=4),
-        compare(YARDSTICK, yardstick, rounds=8, with_trl=True),
-        parts(YARDSTICK, yardstick, rounds=8),
-    ]
+        setup, rounds = Setup(SMALL, sizes), 2
+    else:
+        long = workload.Sizes(num_prompts=2, group_size=8, prompt=1024, answer=256)
+        yield compare(Setup(YARDSTICK, long), rounds=4)
+        sizes = workload.Sizes(num_prompts=4, group_size=8, prompt=512, answer=64)
+        setup, rounds = Setup(YARDSTICK, sizes), 8
+    yield compare(setup, rounds=rounds, with_trl=True)
+    yield parts(setup, rounds=rounds)
 
 
-def compare(
-    model_size: dict[str, int],
-    sizes: workload.Sizes,
-    *,
-    rounds: int,
-    with_trl: bool = False,
-) -> tables.Table:
+class Setup:
+    """A model, the same answers in both layouts, a little off-policy, and our update of them."""
+
+    def __init__(self, model_size: dict[str, int], sizes: workload.Sizes):
+        self.sizes, self.shape = sizes, workload.text_model(**model_size)
+        self.params, self.merge = workload.policy(self.shape)
+        batch = workload.grouped_batch(self.shape, sizes)
+        self.logp = grouped_logp(self.merge)
+        logp_NT = jax.device_get(jax.jit(self.logp)(self.params, batch))
+        rng = np.random.default_rng(3)
+        noise = lambda: 0.1 * rng.standard_normal(logp_NT.shape, np.float32)
+        self.batch = batch.replace(
+            old_logp_NT=logp_NT + noise(), ref_logp_NT=logp_NT + noise()
+        )
+        self.rows = workload.plain_batch(self.shape, sizes, self.batch)
+        self.grouped = Step(self.logp, self.params, self.batch)
+
+    @property
+    def forward_flops(self) -> dict[str, int]:
+        """Returns the FLOPs of one forward in both layouts."""
+        M, N = self.sizes.num_prompts, self.sizes.num_answers
+        lengths = {"prompt": self.sizes.prompt, "answer": self.sizes.answer}
+        return {
+            GROUPED: flops.grouped(self.shape.text, M, N, **lengths),
+            PLAIN: flops.plain(self.shape.text, N, **lengths),
+        }
+
+    @property
+    def adamw_bytes(self) -> int:
+        """Returns what AdamW moves: gradient, parameter, two moments in; three out."""
+        return 7 * 4 * flops.num_params(self.params)
+
+
+def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> tables.Table:
     """Returns whole updates: forward, backward, clip and AdamW."""
-    shape = workload.text_model(**model_size)
-    params, merge = workload.policy(shape)
-    batch, rows = batches(shape, sizes, params, merge)
-    steps = {
-        GROUPED: Step(grouped_logp(merge), params, batch),
-        PLAIN: Step(plain_logp(merge), params, rows),
-    }
+    plain = Step(plain_logp(setup.merge), setup.params, setup.rows)
+    steps = {GROUPED: setup.grouped, PLAIN: plain}
     if with_trl and trl_update.VERSION:
+        model = setup.shape, setup.params
         loss = {**LOSS, **OPTIMIZER}
-        steps[trl_update.NAME] = trl_update.Step(shape, params, rows, sizes, **loss)
+        steps[trl_update.NAME] = trl_update.Step(
+            *model, setup.rows, setup.sizes, **loss
+        )
     times, machine = timing.interleaved(
-        steps, rounds=rounds, num_bytes=adamw_bytes(params)
+        steps, rounds=rounds, num_bytes=setup.adamw_bytes, budget=30
     )
-    work = forward_flops(shape, sizes)
-    floors = {
-        n: flops.BACKWARD * work.get(n, work[PLAIN]) / machine.flops for n in steps
-    }
-    facts = {
-        name: {"loss": s.loss, "gradient": s.gradient} for name, s in steps.items()
-    }
-    notes = {name: f"loss {s.loss:.6f}, {s.memory}" for name, s in steps.items()}
-    size = f"{flops.num_params(params) / 1e6:.1f} M parameters, {sizes}, float32"
+    work = setup.forward_flops
+    work[trl_update.NAME] = work[PLAIN]
+    floors = {n: flops.BACKWARD * work[n] / machine.flops for n in work}
+    size = f"{flops.num_params(setup.params) / 1e6:.1f} M parameters"
     table = tables.Table.of(
-        f"update, {size}",
+        f"update, {size}, {setup.sizes}, float32",
         times,
         floors,
         floor=_floor(machine, work),
-        notes=notes,
-        facts=facts,
+        notes={name: f"loss {s.loss:.6f}, {s.memory}" for name, s in steps.items()},
+        facts={n: {"loss": s.loss, "gradient": s.gradient} for n, s in steps.items()},
     )
     if with_trl and not trl_update.VERSION:
         note = f"not installed: pip install {trl_update.REQUIREMENT}"
-        floor = floors[PLAIN]
-        table.rows.append(tables.Row(trl_update.NAME, None, None, floor, note))
+        row = tables.Row(trl_update.NAME, None, None, floors[PLAIN], note)
+        table.rows.append(row)
     return table
 
 
-def parts(
-    model_size: dict[str, int], sizes: workload.Sizes, *, rounds: int
-) -> tables.Table:
+def parts(setup: Setup, *, rounds: int) -> tables.Table:
     """Returns where the grouped update's time goes, part by part."""
-    shape = workload.text_model(**model_size)
-    params, merge = workload.policy(shape)
-    batch, _ = batches(shape, sizes, params, merge)
-    logp, step = grouped_logp(merge), Step(grouped_logp(merge), params, batch)
-    forward = jax.jit(lambda p: jnp.sum(logp(p, batch)))
-    gradient = jax.jit(jax.grad(lambda p: jnp.sum(logp(p, batch))))
-    transform = optimizer.make(**OPTIMIZER)
+    params, transform = setup.params, optimizer.make(**OPTIMIZER)
+    moments, batch = jax.jit(transform.init)(params), setup.batch
+    total = lambda p: jnp.sum(setup.logp(p, batch))
+    forward, gradient = jax.jit(total), jax.jit(jax.grad(total))
     adamw = jax.jit(transform.update)
-    moments = jax.jit(transform.init)(params)
     cases = {
-        "whole update": step,
+        "whole update": setup.grouped,
         "forward": lambda: forward(params),
         "forward and backward": lambda: gradient(params),
         "clip and AdamW": lambda: adamw(params, moments, params),
     }
-    num_bytes = adamw_bytes(params)
+    num_bytes = setup.adamw_bytes
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
-    work = forward_flops(shape, sizes)
-    one = work[GROUPED] / machine.flops
+    one = setup.forward_flops[GROUPED] / machine.flops
     memory = num_bytes / machine.bandwidth
     floors = dict(zip(cases, (3 * one + memory, one, 3 * one, memory), strict=True))
-    floor = _floor(machine, work) + f"; AdamW: {machine.bandwidth / 1e9:.1f} GB/s"
-    return tables.Table.of(f"parts of {GROUPED}, {sizes}", times, floors, floor=floor)
+    floor = _floor(machine, setup.forward_flops)
+    floor += f"; AdamW: its arrays at {machine.bandwidth / 1e9:.1f} GB/s"
+    return tables.Table.of(
+        f"parts of {GROUPED}, {setup.sizes}", times, floors, floor=floor
+    )
 
 
 class Step:
@@ -121,10 +135,9 @@ class Step:
         loss = objectives.PolicyLoss(ratio="token", aggregate="token-mean", **LOSS)
         step = update.make(logp, objectives.group_rl(loss), transform)
         self._state = jax.jit(functools.partial(_start, transform))(params)
-        self._batch = jax.tree.map(lambda x: np.asarray(x)[None], batch)
-        self._batch = jax.device_put(self._batch)
-        jitted = jax.jit(step, donate_argnums=0)
-        self._step = jitted.lower(self._state, self._batch).compile()
+        self._batch = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[None], batch))
+        lowered = jax.jit(step, donate_argnums=0).lower(self._state, self._batch)
+        self._step = lowered.compile()
         temporary = self._step.memory_analysis().temp_size_in_bytes
         self.memory = f"{temporary / 2**20:.0f} MB of temporaries"
         metrics = self()
@@ -157,34 +170,6 @@ def plain_logp(merge) -> update.Logp:
         )
 
     return logp
-
-
-def batches(shape, sizes: workload.Sizes, params: Params, merge) -> tuple[Batch, Batch]:
-    """Returns the same answers grouped and plain, a little off-policy."""
-    batch = workload.grouped_batch(shape, sizes)
-    logp_NT = jax.jit(grouped_logp(merge))(params, batch)
-    noise = 0.1 * np.random.default_rng(3).standard_normal(
-        (2, *logp_NT.shape), np.float32
-    )
-    batch = batch.replace(
-        old_logp_NT=logp_NT + noise[0], ref_logp_NT=logp_NT + noise[1]
-    )
-    return batch, workload.plain_batch(shape, sizes, batch)
-
-
-def forward_flops(shape, sizes: workload.Sizes) -> dict[str, int]:
-    """Returns the FLOPs of one forward in both layouts."""
-    M, N = sizes.num_prompts, sizes.num_answers
-    lengths = {"prompt": sizes.prompt, "answer": sizes.answer}
-    return {
-        GROUPED: flops.grouped(shape.text, M, N, **lengths),
-        PLAIN: flops.plain(shape.text, N, **lengths),
-    }
-
-
-def adamw_bytes(params: Params) -> int:
-    """Returns what AdamW moves: gradient, parameter, two moments in; update, moments out."""
-    return 7 * 4 * flops.num_params(params)
 
 
 def _floor(machine: timing.Machine, work: dict[str, int]) -> str:

@@ -10,7 +10,7 @@ from experiments.benchmarks import decode, flops, selector, tables, update, work
 
 @pytest.fixture(scope="module")
 def updates():
-    return update.run(quick=True)
+    return list(update.run(quick=True))
 
 
 def rows(found):
@@ -27,7 +27,7 @@ def check(found):
 
 
 def test_selector():
-    check(selector.run(quick=True))
+    check(list(selector.run(quick=True)))
 
 
 def test_update(updates):
@@ -43,7 +43,7 @@ def test_grouped_and_plain_take_the_same_step(updates):
 
 
 def test_decode():
-    found = decode.run(quick=True)
+    found = list(decode.run(quick=True))
     check(found)
     facts = found[0].rows[0].facts
     assert facts["same_tokens"] == 1

@@ -58,6 +58,24 @@ def test_a_wrong_flag_is_one_line(arguments, message, capsys, monkeypatch):
     assert message in said and said.startswith("error: ") and said.count("\n") == 1
 
 
+def test_a_right_command_gives_the_config_and_a_directory(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "train",
+            "--config=configs/tiny_gspo.py:seed=3,smoke",
+            "--config.num_prompts=7",
+        ],
+    )
+    flags.FLAGS.unparse_flags()
+    cli._parse(sys.argv)
+    assert (cli.CONFIG.value.seed, cli.CONFIG.value.num_prompts) == (3, 7)
+    assert cli.default_workdir() == "runs/tiny_gspo"
+    flags.FLAGS.unparse_flags()
+
+
 @pytest.mark.parametrize("kind", [ValueError, FileNotFoundError])
 def test_user_errors_are_one_line_and_code_2(kind, capsys):
     with pytest.raises(SystemExit) as caught, cli.user_errors():

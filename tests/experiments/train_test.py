@@ -178,7 +178,7 @@ def test_transformers_loads_the_policy(runs):
 
 
 def test_running_again_says_that_it_is_done(runs):
-    base, said, run = runs
+    base, _, run = runs
     before = (base / "whole" / "metrics.jsonl").read_bytes()
     again = run("whole", 4)
     assert "is done: 4 steps" in again and "validation" in again
@@ -304,7 +304,7 @@ def test_sigterm_saves_and_the_next_run_resumes(tmp_path):
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=(tmp_path / "errors").open("w"),
         text=True,
     )
     log = tmp_path / "run" / "metrics.jsonl"

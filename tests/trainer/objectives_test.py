@@ -46,7 +46,7 @@ def test_grpo_by_hand():
 
 
 def test_gspo_by_hand():
-    """s = 1.5, and sqrt(0.5 x 1.5) = 0.866: (-1.1 x 2 + max(0.866, 0.9)) / 2."""
+    """Ratios 1.5, and sqrt(0.5 x 1.5) = 0.866: (-1.1 x 2 + max(0.866, 0.9)) / 2."""
     loss = objectives.PolicyLoss("sequence", 0.1, 0.1, "seq-mean-token-mean")
     value, metrics = evaluate(objectives.group_rl(loss))
     np.testing.assert_allclose(value, (-2.2 + 0.9) / 2, atol=1e-6)

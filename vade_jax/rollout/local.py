@@ -77,7 +77,11 @@ class LocalEngine:
         size = self._prompts_per_call
         parts = [
             self._call(
-                prompts[i : i + size], num_rollouts_M[i : i + size], first_M[i], key, sampling
+                prompts[i : i + size],
+                num_rollouts_M[i : i + size],
+                first_M[i],
+                key,
+                sampling,
             )
             for i in range(0, len(prompts), size)
         ]
@@ -181,5 +185,7 @@ def decode_answers(
         answer_N < 0,
     )
     unfinished = lambda carry: (carry[0] < T) & ~jnp.all(carry[-1])
-    *_, token_NT, logp_NT, length_N, done_N = jax.lax.while_loop(unfinished, body, start)
+    *_, token_NT, logp_NT, length_N, done_N = jax.lax.while_loop(
+        unfinished, body, start
+    )
     return token_NT, logp_NT, length_N, done_N

@@ -14,7 +14,9 @@ def collect(
     """Returns the counts of every chosen prompt and the advantage of every answer."""
     M = len(proposal.index_M)
     valid_N = np.asarray(rollouts.valid_N)
-    count = lambda x_N: np.bincount(rollouts.group_N, x_N * valid_N, M).astype(np.float32)
+    count = lambda x_N: np.bincount(rollouts.group_N, x_N * valid_N, M).astype(
+        np.float32
+    )
     return Feedback(
         index_M=np.asarray(proposal.index_M),
         successes_M=count(scores.correct_N),
@@ -46,9 +48,11 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
     """Returns the shares of groups that teach, and scores and lengths, on the host."""
     valid_N = feedback.valid_N
     if not valid_N.any():
-        raise RuntimeError(f"the engine gave no answer to any of {len(valid_N)} requests")
+        raise RuntimeError(
+            f"the engine gave no answer to any of {len(valid_N)} requests"
+        )
     asked_M = feedback.trials_M > 0
-    mixed_M = (0 < feedback.successes_M) & (feedback.successes_M < feedback.trials_M)
+    mixed_M = (feedback.successes_M > 0) & (feedback.successes_M < feedback.trials_M)
     length_N, reward_N = feedback.length_N[valid_N], feedback.reward_N[valid_N]
     return {
         "vade/effective_ratio": float(np.mean(_varied(feedback))),

@@ -48,4 +48,3 @@ def selected(
         (hidden.reshape(-1, chunk, D), token.reshape(-1, chunk)),
     )
     return logp.reshape(-1)[:num_tokens].reshape(N, T)
-

@@ -81,7 +81,7 @@ class Parts:
     recorder: Recorder
 
 
-class NonFiniteLoss(RuntimeError):
+class NonFiniteLoss(RuntimeError):  # noqa: N818 (says what happened)
     """The loss or its gradient is not a number; the last checkpoint is still good."""
 
 

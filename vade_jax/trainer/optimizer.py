@@ -40,7 +40,9 @@ def make(
     )
     if not frozen:
         return trained
-    return optax.partition({"train": trained, "freeze": optax.set_to_zero()}, _labels(frozen))
+    return optax.partition(
+        {"train": trained, "freeze": optax.set_to_zero()}, _labels(frozen)
+    )
 
 
 def schedule(peak: float, warmup_steps: int, decay_steps: int) -> optax.Schedule:

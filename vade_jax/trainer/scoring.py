@@ -48,7 +48,8 @@ def make(
             text_N=text_N,
             extracted_N=[verdict.extracted for verdict in verdict_N],
             reward_N=np.array(
-                [mix.reward(verdict, format_weight) for verdict in verdict_N], np.float32
+                [mix.reward(verdict, format_weight) for verdict in verdict_N],
+                np.float32,
             ),
             correct_N=np.array([verdict.correct for verdict in verdict_N], np.float32),
         )
