@@ -20,13 +20,13 @@ def base(arg: str | None) -> ConfigDict:
     c.model.preset = "tiny"
     c.sampler.options.warmup = "none"
 
-    c.warm_start.num_steps = 1400
+    c.warm_start.num_steps = 1000
     c.warm_start.batch_size = 32
     c.warm_start.learning_rate = 1e-3
-    c.warm_start.noise = ConfigDict(dict(count=0.6, subtract=0.6, extreme=0.4, shape=0.4))
+    c.warm_start.noise = ConfigDict(dict(color=0.6))
 
     c.data.train = c.data.validation = "procedural"
-    c.data.num_train = 1024
+    c.data.num_train = 512
     c.data.num_validation = 256
     c.data.instruction = ""
     c.data.min_pixels = c.data.max_pixels = 112 * 112

@@ -25,6 +25,22 @@ def run(quick: bool) -> Iterator[tables.Table]:
         yield propose(size, min(512, size // 4), rounds)
 
 
+def draw(num_items: int, highest: float, rounds: int) -> tables.Table:
+    """Returns draws of Beta(alpha + 1, beta + 1), counts uniform up to `highest`."""
+    alpha_I, beta_I = _counts(num_items, highest)
+    a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
+    key, generator = jax.random.key(2), np.random.default_rng(2)
+    ours = jax.jit(beta.draw)
+    theirs = jax.jit(lambda key, a, b: jax.random.beta(key, a + 1, b + 1))
+    cases = {
+        "vade_jax.samplers.beta.draw": lambda: ours(key, alpha_I, beta_I),
+        "numpy Generator.beta": lambda: generator.beta(a_I, b_I),
+        "jax.random.beta": lambda: theirs(key, alpha_I, beta_I),
+    }
+    title = f"draw, {num_items:,} items, counts up to {highest:,}"
+    return _table(title, cases, num_items, DRAW_BYTES, rounds)
+
+
 def propose(num_items: int, num_prompts: int, rounds: int) -> tables.Table:
     """Returns draw, score and top-B, and the same made of numpy or of jax.random.beta."""
     alpha_I, beta_I = _counts(num_items, 8)

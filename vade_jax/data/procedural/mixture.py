@@ -21,21 +21,20 @@ FAMILIES = {
 
 # Weights, of (family, level) or of a stratum (shared by its members). They need not sum to 1.
 DEFAULT = {
-    ("color", 0): 16,
-    ("color", 1): 4,
-    ("shape", 0): 8,
-    ("count", 0): 14,
-    ("count", 1): 8,
-    ("count", 2): 3,
-    ("compare", 0): 3,
+    ("color", 0): 22,
+    ("color", 1): 2,
+    ("shape", 0): 2,
+    ("count", 0): 32,
+    ("count", 1): 10,
+    ("compare", 0): 1,
     ("subtract", 0): 8,
-    ("value", 0): 4,
-    ("value", 2): 2,
-    ("extreme", 0): 8,
-    ("triangle", 0): 2,
-    ("table", 0): 6,
-    "trivial": 4,
-    "impossible": 10,
+    ("value", 0): 2,
+    ("value", 2): 1,
+    ("extreme", 0): 2,
+    ("triangle", 0): 1,
+    ("table", 0): 2,
+    "trivial": 1,
+    "impossible": 14,
 }
 
 
