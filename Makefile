@@ -10,6 +10,9 @@ WORKDIR ?= runs/tiny_gspo
 VENV := .venv
 BIN := $(VENV)/bin
 
+# XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
+export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
+
 .PHONY: train test lint format bench compare clean
 
 train: $(VENV)/train.ok

@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
     c.warm_start.batch_size = 64
     c.warm_start.learning_rate = 1e-3
     c.warm_start.b2 = 0.95  # short runs want a short memory of gradient sizes
-    c.warm_start.noise = ConfigDict()  # family: how often its teacher is wrong
+    c.warm_start.noise = ConfigDict()  # family_level: how often the teacher is wrong
     c.warm_start.directory = ""  # where it lies or goes; empty: in the run directory
 
     c.data = ConfigDict()
@@ -104,7 +104,11 @@ def get_config() -> ConfigDict:
 def grpo(c: ConfigDict) -> None:
     """Sets GRPO: token ratios, verl's clip and token-mean."""
     c.loss.update(
-        ratio="token", clip_low=0.2, clip_high=0.2, dual_clip=3.0, aggregate="token-mean"
+        ratio="token",
+        clip_low=0.2,
+        clip_high=0.2,
+        dual_clip=3.0,
+        aggregate="token-mean",
     )
 
 

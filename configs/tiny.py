@@ -15,7 +15,7 @@ def base(arg: str | None) -> ConfigDict:
     args = arguments.parse(arg, uniform=False, vade=True, smoke=False, seed=0)
     c = default.get_config()
     c.seed = args.seed
-    c.num_steps = 100
+    c.num_steps = 200
     c.num_prompts = 32
     c.model.preset = "tiny"
     c.sampler.options.warmup = "none"
@@ -23,7 +23,7 @@ def base(arg: str | None) -> ConfigDict:
     c.warm_start.num_steps = 1000
     c.warm_start.batch_size = 32
     c.warm_start.learning_rate = 1e-3
-    c.warm_start.noise = ConfigDict(dict(color=0.6))
+    c.warm_start.noise = ConfigDict(dict(color_0=0.6, count_1=0.6, subtract_0=0.5))
 
     c.data.train = c.data.validation = "procedural"
     c.data.num_train = 512
@@ -39,7 +39,7 @@ def base(arg: str | None) -> ConfigDict:
     c.reward.format = "boxed"
     c.loss.old_logp = "behaviour"  # exact: engine and trainer are one program
 
-    c.optimizer.learning_rate = 1e-4
+    c.optimizer.learning_rate = 5e-5
     c.optimizer.warmup_steps = 10
     c.optimizer.b2 = 0.99
     c.batch.prompts_per_minibatch = 32

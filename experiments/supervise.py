@@ -99,8 +99,8 @@ class Teacher:
     likely one, and not yet the one it gives.
 
     Args:
-        source: items whose answers stand in for right ones, drawn within a family.
-        noise: for a family, the probability of a stand-in; families left out are always right.
+        source: items whose answers stand in for right ones, drawn within a family and level.
+        noise: for "family_level", the probability of a stand-in; the rest is always right.
         seed: of the draws.
     """
 
@@ -109,16 +109,19 @@ class Teacher:
         self._stand_ins = collections.defaultdict(list)
         for i in range(min(len(source), 2000)):
             item = source[i]
-            self._stand_ins[item.metadata["family"]].append(item)
+            self._stand_ins[_family_level(item)].append(item)
 
     def __call__(self, item: Item, index: int) -> str:
         """Returns what the teacher writes under item number `index`."""
         rng = np.random.Generator(np.random.Philox(key=[self._seed, index]))
-        family = item.metadata["family"]
-        if rng.random() < self._noise.get(family, 0.0):
-            stand_ins = self._stand_ins[family]
+        if rng.random() < self._noise.get(_family_level(item), 0.0):
+            stand_ins = self._stand_ins[_family_level(item)]
             item = stand_ins[rng.integers(len(stand_ins))]
         return procedural.target_text(item)
+
+
+def _family_level(item):
+    return f"{item.metadata['family']}_{item.metadata['level']}"
 
 
 def _targets(c, tokenizer, texts) -> Rollouts:

@@ -17,11 +17,19 @@ from absl import app, flags
 from experiments.cli import user_errors
 from vade_jax.store import figures, summary
 
-CONFIG = flags.DEFINE_string("config", None, "A config file, without arguments.", required=True)
+CONFIG = flags.DEFINE_string(
+    "config", None, "A config file, without arguments.", required=True
+)
 WORKDIR = flags.DEFINE_string("workdir", None, "Where the runs go.", required=True)
-SELECTORS = flags.DEFINE_list("selectors", ["vade", "uniform"], "Arguments of the config.")
-SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of data, model and rollouts.")
-EXTRA = flags.DEFINE_multi_string("set", [], "Passed on, such as --set=config.num_steps=20.")
+SELECTORS = flags.DEFINE_list(
+    "selectors", ["vade", "uniform"], "Arguments of the config."
+)
+SEEDS = flags.DEFINE_list(
+    "seeds", ["0", "1", "2"], "Seeds of data, model and rollouts."
+)
+EXTRA = flags.DEFINE_multi_string(
+    "set", [], "Passed on, such as --set=config.num_steps=20."
+)
 
 
 def main(_) -> None:
@@ -59,7 +67,9 @@ def report(runs: dict[str, list[str]], directory: str) -> None:
     table = summary.compare(runs)
     (directory / "compare.md").write_text(table + "\n")
     figures.compare(runs, directory / "compare.png")
-    figures.calibration([w for dirs in runs.values() for w in dirs], directory / "calibration.png")
+    figures.calibration(
+        [w for dirs in runs.values() for w in dirs], directory / "calibration.png"
+    )
     print(table)
 
 

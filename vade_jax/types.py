@@ -37,7 +37,9 @@ class Proposal:
 
     index_M: Array  # int32, rows of the data set, without duplicates
     num_rollouts_M: Array  # int32
-    p_M: Array | None = None  # float32, the pass rate drawn or estimated for each; None: none
+    p_M: Array | None = (
+        None  # float32, the pass rate drawn or estimated for each; None: none
+    )
 
 
 @chex.dataclass(frozen=True)
@@ -106,7 +108,9 @@ class Prompts:
     token_MP: Array  # int32
     length_M: Array  # int32
     position_MPX: Array  # int32
-    next_position_M: Array  # int32, the position (all three axes) of an answer's first token
+    next_position_M: (
+        Array  # int32, the position (all three axes) of an answer's first token
+    )
     cell_MP: Array  # int32, index into the flat (B, W, C) merged cells; -1 for text
     images: Images
 

