@@ -1,6 +1,6 @@
-"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct, 4 x H200 with 141 GB.
+r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct, 4 x H200 with 141 GB.
 
-    python -m experiments.train --config=configs/qwen7b_gspo.py --workdir=runs/qwen7b_gspo \\
+    python -m experiments.train --config=configs/qwen7b_gspo.py --workdir=runs/qwen7b_gspo \
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
 Arguments: `uniform` (the baseline selector), `seed=3`, `smoke` (the tiny model, for tests).

@@ -1,11 +1,10 @@
 """Command-line entry: config and workdir flags, and one clear line for a user's mistake."""
 
-import contextlib
 import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -18,7 +17,7 @@ CONFIG = config_flags.DEFINE_config_file(
 WORKDIR = flags.DEFINE_string(
     "workdir",
     None,
-    "The run directory; an existing one is resumed. Default: runs/NAME.",
+    "The run directory; an existing one is resumed. Default: runs/NAME_argument.",
 )
 
 
@@ -37,22 +36,11 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
 
 
 def default_workdir() -> str:
-    """Returns runs/<name of the config file>."""
+    """Returns runs/<name of the config file>, with its arguments behind it."""
     path = config_flags.get_config_filename(flags.FLAGS["config"])
-    return os.path.join("runs", os.path.splitext(os.path.basename(path))[0])
-
-
-@contextlib.contextmanager
-def user_errors() -> Iterator[None]:
-    """Turns the errors that name a user's mistake into one line and exit code 2.
-
-    Wraps what is done before any training step; behind that a traceback is wanted.
-    """
-    try:
-        yield
-    except (ValueError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    path, _, argument = path.partition(":")
+    name = os.path.basename(path).removesuffix(".py")
+    return os.path.join("runs", re.sub(r"\W+", "_", f"{name} {argument}".strip()))
 
 
 def _parse(argv):

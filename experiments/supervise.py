@@ -17,7 +17,7 @@ import numpy as np
 import tqdm
 from ml_collections import ConfigDict
 
-from experiments import assemble, checks, cli, make_tiny
+from experiments import assemble, checks, cli, errors, make_tiny
 from vade_jax.data import procedural
 from vade_jax.models.qwen25vl import files
 from vade_jax.trainer import loop, mesh, minibatches, objectives, optimizer, update
@@ -26,7 +26,7 @@ from vade_jax.types import Batch, Item, Rollouts
 
 def warm_start(c: ConfigDict, base: str, directory: str) -> None:
     """Trains the checkpoint in `base` and writes it to `directory`."""
-    with cli.user_errors():
+    with errors.user_errors():
         policy = assemble.policy(c, base)
     steps = c.warm_start.num_steps
     transform = optimizer.make(
@@ -172,7 +172,7 @@ def _is_complete(directory):
 
 def main(c: ConfigDict, workdir: str) -> None:
     """Makes the warm start and nothing else."""
-    with cli.user_errors():
+    with errors.user_errors():
         checks.config(c)
         os.makedirs(workdir, exist_ok=True)
     base_checkpoint(c, workdir)

@@ -1,6 +1,6 @@
-"""Selectors against each other on equal rollouts: one run a selector and seed, one table, one figure.
+r"""Selectors against each other on equal rollouts: one table and one figure.
 
-    python -m experiments.sweep --config=configs/tiny_gspo.py --workdir=runs/compare \\
+    python -m experiments.sweep --config=configs/tiny_gspo.py --workdir=runs/compare \
         --selectors=vade,uniform --seeds=0,1,2
 
 Runs of the same seed share their warm start and data. A run that is there is resumed or reused, so
@@ -14,7 +14,7 @@ import sys
 
 from absl import app, flags
 
-from experiments.cli import user_errors
+from experiments import errors
 from vade_jax.store import figures, summary
 
 CONFIG = flags.DEFINE_string(
@@ -34,7 +34,7 @@ EXTRA = flags.DEFINE_multi_string(
 
 def main(_) -> None:
     """Runs what is missing, then compares."""
-    with user_errors():
+    with errors.user_errors():
         if not os.path.exists(CONFIG.value):
             raise FileNotFoundError(f"--config={CONFIG.value}: no such file")
     runs = {

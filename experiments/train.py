@@ -17,7 +17,7 @@ import jax
 import tqdm
 from ml_collections import ConfigDict
 
-from experiments import assemble, checks, cli, make_tiny, supervise
+from experiments import assemble, checks, cli, errors, make_tiny, supervise
 from experiments.recorder import Recorder
 from vade_jax.data import contact_sheet
 from vade_jax.models.qwen25vl import files
@@ -31,7 +31,7 @@ MAY_CHANGE = ("num_steps", "eval", "checkpoint", "tensorboard", "engine")
 def main(c: ConfigDict, workdir: str) -> None:
     """Runs or resumes the job in `workdir`."""
     start = time.perf_counter()
-    with cli.user_errors():
+    with errors.user_errors():
         checks.config(c)
         open_workdir(c, workdir)
     if is_done(c, workdir):
@@ -48,7 +48,7 @@ def main(c: ConfigDict, workdir: str) -> None:
 def train(c: ConfigDict, workdir: str) -> None:
     """Builds the parts, restores what is there, runs the loop and exports the policy."""
     base = supervise.base_checkpoint(c, workdir)
-    with cli.user_errors():
+    with errors.user_errors():
         policy = assemble.policy(c, base)
         build_prompt = assemble.prompt_builder(c, policy.tokenizer)
         items = assemble.data(c, "train", build_prompt, workdir)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from absl import flags
 
-from experiments import cli
+from experiments import cli, errors
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -78,14 +78,14 @@ def test_a_right_command_gives_the_config_and_a_directory(monkeypatch):
 
 @pytest.mark.parametrize("kind", [ValueError, FileNotFoundError])
 def test_user_errors_are_one_line_and_code_2(kind, capsys):
-    with pytest.raises(SystemExit) as caught, cli.user_errors():
+    with pytest.raises(SystemExit) as caught, errors.user_errors():
         raise kind("num_prompts=9 is wrong")
     assert caught.value.code == 2
     assert capsys.readouterr().err == "error: num_prompts=9 is wrong\n"
 
 
 def test_other_errors_keep_their_traceback():
-    with pytest.raises(ZeroDivisionError), cli.user_errors():
+    with pytest.raises(ZeroDivisionError), errors.user_errors():
         raise ZeroDivisionError
 
 

@@ -75,7 +75,7 @@ def test_compare_is_honest_about_seeds_and_what_was_not_reached(tmp_path):
 
 def test_seeds_are_paired(tmp_path):
     one = [make_run(tmp_path / "e", [0.1, 0.2])]
-    with pytest.raises(ValueError, match="x has 2 seeds, others differ: {'y': 1}"):
+    with pytest.raises(ValueError, match=r"x has 2 seeds, others differ: {'y': 1}"):
         summary.compare({"x": one * 2, "y": one})
 
 

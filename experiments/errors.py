@@ -1,0 +1,18 @@
+"""One clear line for a user's mistake."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turns the errors that name a user's mistake into one line and exit code 2.
+
+    Wraps what is done before any training step; behind that a traceback is wanted.
+    """
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
