@@ -18,19 +18,25 @@ class Recorder:
         workdir: str,
         checkpointer: checkpoints.Checkpointer,
         config: Mapping,
-        bar: tqdm.tqdm,
-        *,
-        tensorboard: bool,
+        step: int,
     ):
+        """Starts after `step`: what metrics hold of later steps is made again."""
         self._workdir = workdir
         self._checkpointer = checkpointer
         self._config = config
-        self._bar = bar
-        self.metrics = metrics.Writer(workdir, tensorboard=tensorboard)
+        self._metrics = metrics.Writer(workdir, tensorboard=config["tensorboard"])
+        self._metrics.truncate_after(step if step else -1)
+        self._bar = tqdm.tqdm(
+            total=config["num_steps"],
+            initial=step,
+            desc="RL",
+            unit=" steps",
+            smoothing=0.1,
+        )
 
     def step(self, step: int, values: Metrics, data: loop.StepData | None) -> None:
         """See `loop.Recorder`."""
-        self.metrics.write(step, values)
+        self._metrics.write(step, values)
         if data is not None:
             rollout_log.write(rollout_log.path(self._workdir, step), table(data))
             self._bar.update()
@@ -54,6 +60,12 @@ class Recorder:
         )
         if last:
             self._checkpointer.wait()
+
+    def close(self) -> None:
+        """Finishes what is being written."""
+        self._bar.close()
+        self._checkpointer.close()
+        self._metrics.close()
 
 
 def table(data: loop.StepData) -> dict:

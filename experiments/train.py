@@ -6,26 +6,19 @@ An existing workdir is resumed. The loop itself is vade_jax/trainer/loop.py.
 """
 
 import contextlib
-import json
 import os
-import pathlib
 import signal
 import sys
 import time
 
 import jax
-import tqdm
 from ml_collections import ConfigDict
 
-from experiments import assemble, checks, cli, errors, make_tiny, supervise
+from experiments import assemble, checks, cli, errors, run_directory, supervise
 from experiments.recorder import Recorder
 from vade_jax.data import contact_sheet
-from vade_jax.models.qwen25vl import files
-from vade_jax.store import checkpoints, figures, metrics, summary
+from vade_jax.store import figures, metrics, summary
 from vade_jax.trainer import loop
-
-STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
-MAY_CHANGE = ("num_steps", "eval", "checkpoint", "tensorboard", "engine")
 
 
 def main(c: ConfigDict, workdir: str) -> None:
@@ -33,8 +26,8 @@ def main(c: ConfigDict, workdir: str) -> None:
     start = time.perf_counter()
     with errors.user_errors():
         checks.config(c)
-        open_workdir(c, workdir)
-    if is_done(c, workdir):
+        run_directory.open_for(c, workdir)
+    if run_directory.is_done(c, workdir):
         print(f"{workdir} is done: {c.num_steps} steps. Its summary again:")
     else:
         try:
@@ -47,50 +40,14 @@ def main(c: ConfigDict, workdir: str) -> None:
 
 def train(c: ConfigDict, workdir: str) -> None:
     """Builds the parts, restores what is there, runs the loop and exports the policy."""
+    run_directory.drop_policy(workdir)
     base = supervise.base_checkpoint(c, workdir)
     with errors.user_errors():
         policy = assemble.policy(c, base)
-        build_prompt = assemble.prompt_builder(c, policy.tokenizer)
-        items = assemble.data(c, "train", build_prompt, workdir)
-        held_out = assemble.data(c, "validation", build_prompt, workdir)
-        checks.data_size(c, len(items))
-        contact_sheet.draw(items, os.path.join(workdir, "figures", "samples.png"))
-        sampler = assemble.sampler(c)
-        state, learn = assemble.learn(c, policy)
-        progress = loop.Progress(state=state, selector=sampler.init(len(items)))
-        checkpointer = checkpoints.Checkpointer(
-            os.path.join(workdir, "checkpoints"),
-            keep=c.checkpoint.keep,
-            every=c.checkpoint.every,
-        )
-        progress = restore(checkpointer, progress)
-    bar = tqdm.tqdm(
-        total=c.num_steps,
-        initial=progress.step,
-        desc="RL",
-        unit=" steps",
-        smoothing=0.1,
-    )
-    recorder = Recorder(
-        workdir, checkpointer, c.to_dict(), bar, tensorboard=c.tensorboard
-    )
-    recorder.metrics.truncate_after(progress.step if progress.step else -1)
-    engine = assemble.engine(c, policy)
-    parts = loop.Parts(
-        items=items,
-        build_prompt=build_prompt,
-        sampler=sampler,
-        engine=engine,
-        score=assemble.score(c, policy),
-        learn=learn,
-        validate=assemble.validate(c, policy, held_out, build_prompt),
-        recorder=recorder,
-    )
+        parts, progress = build(c, policy, workdir)
     stop = StopSignal()
-    with (
-        bar,
-        contextlib.closing(checkpointer),
-    ):  # also of a run that fails: it is written whole
+    # Closed also when the run fails: what was being saved is written whole.
+    with contextlib.closing(parts.recorder), contextlib.closing(parts.engine):
         progress = loop.run(
             parts,
             progress,
@@ -101,15 +58,39 @@ def train(c: ConfigDict, workdir: str) -> None:
             scale_by_std=c.scale_by_std,
             stop=stop,
         )
-    engine.close()
-    recorder.metrics.close()
     figures.draw(workdir)
-    if stop():
-        print(
-            f"stopped by a signal after step {progress.step}, saved; run again to resume"
-        )
-        raise SystemExit(0)
-    export(policy, progress, os.path.join(workdir, "policy"))
+    if progress.step < c.num_steps:
+        print(f"stopped after step {progress.step}, saved; run again to resume")
+        sys.exit(0)
+    run_directory.export(policy, progress, workdir)
+
+
+def build(
+    c: ConfigDict, policy: assemble.Policy, workdir: str
+) -> tuple[loop.Parts, loop.Progress]:
+    """Returns the parts of the run and where it starts: after the latest checkpoint, or anew."""
+    build_prompt = assemble.prompt_builder(c, policy.tokenizer)
+    items = assemble.data(c, "train", build_prompt, workdir)
+    held_out = assemble.data(c, "validation", build_prompt, workdir)
+    checks.data_size(c, len(items))
+    contact_sheet.draw(items, os.path.join(workdir, "figures", "samples.png"))
+    sampler = assemble.sampler(c)
+    state, learn = assemble.learn(c, policy)
+    saved = run_directory.checkpointer(c, workdir)
+    progress = run_directory.restore(
+        saved, loop.Progress(state=state, selector=sampler.init(len(items)))
+    )
+    parts = loop.Parts(
+        items=items,
+        build_prompt=build_prompt,
+        sampler=sampler,
+        engine=assemble.engine(c, policy),
+        score=assemble.score(c, policy),
+        learn=learn,
+        validate=assemble.validate(c, policy, held_out, build_prompt),
+        recorder=Recorder(workdir, saved, c.to_dict(), progress.step),
+    )
+    return parts, progress
 
 
 class StopSignal:
@@ -127,75 +108,6 @@ class StopSignal:
         if self._stopped:
             raise KeyboardInterrupt  # asked twice
         self._stopped = True
-
-
-def restore(
-    checkpointer: checkpoints.Checkpointer, progress: loop.Progress
-) -> loop.Progress:
-    """Returns the latest checkpoint's progress, or `progress` when there is none."""
-    step = checkpointer.latest_step()
-    if step is None:
-        return progress
-    state, selector, counters = checkpointer.restore(
-        step, progress.state, progress.selector
-    )
-    print(f"resuming after step {step}")
-    return loop.Progress(
-        state=state,
-        selector=selector,
-        step=counters["step"],
-        rollouts_total=counters["rollouts_total"],
-        tokens_total=counters["tokens_total"],
-    )
-
-
-def export(policy: assemble.Policy, progress: loop.Progress, directory: str) -> None:
-    """Writes the policy as a Hugging Face checkpoint."""
-    make_tiny.add_files(policy.directory, directory)
-    files.save(directory, policy.shape, jax.device_get(progress.state.params))
-
-
-def open_workdir(c: ConfigDict, workdir: str) -> None:
-    """Makes the run directory, or checks that it belongs to this config.
-
-    Raises:
-        ValueError: the run there was started with other values; names them.
-    """
-    path = pathlib.Path(workdir) / "config.json"
-    wanted = json.loads(c.to_json_best_effort())
-    if path.exists() and any(path.with_name(name).exists() for name in STARTED):
-        found = json.loads(path.read_text())
-        differing = [
-            f"{name}: {old!r} there, {new!r} now"
-            for name, old, new in _differences(found, wanted)
-            if name.split(".")[0] not in MAY_CHANGE
-        ]
-        if differing:
-            raise ValueError(
-                f"{workdir} holds a run of another config ({'; '.join(differing)}): "
-                "give another --workdir or the old values"
-            )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(wanted, indent=2) + "\n")
-
-
-def is_done(c: ConfigDict, workdir: str) -> bool:
-    """Returns whether the last step was taken and its policy exported."""
-    if not os.path.exists(os.path.join(workdir, "policy", "config.json")):
-        return False
-    latest = checkpoints.Checkpointer(
-        os.path.join(workdir, "checkpoints")
-    ).latest_step()
-    return latest is not None and latest >= c.num_steps
-
-
-def _differences(old, new, prefix=""):
-    for name in sorted(set(old) | set(new)):
-        a, b = old.get(name), new.get(name)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from _differences(a, b, f"{prefix}{name}.")
-        elif a != b:
-            yield f"{prefix}{name}", a, b
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The rows of the rollout log and the lines of the bar, from a step made by hand."""
 
 import numpy as np
-import tqdm
 
 from experiments import recorder
 from tests.trainer import small
@@ -61,10 +60,8 @@ class Checkpointer:
 
 def make(tmp_path):
     checkpointer = Checkpointer()
-    bar = tqdm.tqdm(total=3, disable=True)
-    made = recorder.Recorder(
-        str(tmp_path), checkpointer, {"seed": 4}, bar, tensorboard=False
-    )
+    config = {"seed": 4, "num_steps": 3, "tensorboard": False}
+    made = recorder.Recorder(str(tmp_path), checkpointer, config, 0)
     return made, checkpointer
 
 

@@ -1,0 +1,97 @@
+"""The run directory: whose it is, what is in it, and when it is done."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import jax
+from ml_collections import ConfigDict
+
+from experiments import assemble, make_tiny
+from vade_jax.models.qwen25vl import files
+from vade_jax.store import checkpoints
+from vade_jax.trainer import loop
+
+STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
+MAY_CHANGE = ("num_steps", "eval", "checkpoint", "tensorboard", "engine")
+
+
+def open_for(c: ConfigDict, workdir: str) -> None:
+    """Makes the run directory, or checks that it belongs to this config.
+
+    Raises:
+        ValueError: the run there was started with other values; names them.
+    """
+    path = pathlib.Path(workdir) / "config.json"
+    wanted = json.loads(c.to_json_best_effort())
+    if path.exists() and any(path.with_name(name).exists() for name in STARTED):
+        found = json.loads(path.read_text())
+        differing = [
+            f"{name}: {old!r} there, {new!r} now"
+            for name, old, new in _differences(found, wanted)
+            if name.split(".")[0] not in MAY_CHANGE
+        ]
+        if differing:
+            raise ValueError(
+                f"{workdir} holds a run of another config ({'; '.join(differing)}): "
+                "give another --workdir or the old values"
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(wanted, indent=2) + "\n")
+
+
+def is_done(c: ConfigDict, workdir: str) -> bool:
+    """Returns whether the last step was taken and its policy exported."""
+    if not os.path.exists(os.path.join(workdir, "policy", "config.json")):
+        return False
+    latest = checkpoints.Checkpointer(
+        os.path.join(workdir, "checkpoints")
+    ).latest_step()
+    return latest is not None and latest >= c.num_steps
+
+
+def checkpointer(c: ConfigDict, workdir: str) -> checkpoints.Checkpointer:
+    """Returns what saves and restores the run."""
+    return checkpoints.Checkpointer(
+        os.path.join(workdir, "checkpoints"),
+        keep=c.checkpoint.keep,
+        every=c.checkpoint.every,
+    )
+
+
+def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Progress:
+    """Returns the latest checkpoint's progress, or `progress` when there is none."""
+    step = saved.latest_step()
+    if step is None:
+        return progress
+    state, selector, counters = saved.restore(step, progress.state, progress.selector)
+    print(f"resuming after step {step}")
+    return loop.Progress(
+        state=state,
+        selector=selector,
+        step=counters["step"],
+        rollouts_total=counters["rollouts_total"],
+        tokens_total=counters["tokens_total"],
+    )
+
+
+def drop_policy(workdir: str) -> None:
+    """Removes what a shorter run exported: the policy there is always the last one's."""
+    shutil.rmtree(os.path.join(workdir, "policy"), ignore_errors=True)
+
+
+def export(policy: assemble.Policy, progress: loop.Progress, workdir: str) -> None:
+    """Writes the policy as a Hugging Face checkpoint, config.json last: it means complete."""
+    directory = os.path.join(workdir, "policy")
+    make_tiny.add_files(policy.directory, directory)
+    files.save(directory, policy.shape, jax.device_get(progress.state.params))
+
+
+def _differences(old, new, prefix=""):
+    for name in sorted(set(old) | set(new)):
+        a, b = old.get(name), new.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from _differences(a, b, f"{prefix}{name}.")
+        elif a != b:
+            yield f"{prefix}{name}", a, b
