@@ -28,6 +28,7 @@ def warm_start(c: ConfigDict, base: str, directory: str) -> None:
     """Trains the checkpoint in `base` and writes it to `directory`."""
     with errors.user_errors():
         policy = assemble.policy(c, base)
+        _check_answers_fit(c, policy.tokenizer)
     steps = c.warm_start.num_steps
     transform = optimizer.make(
         learning_rate=c.warm_start.learning_rate,
@@ -120,6 +121,18 @@ class Teacher:
         return procedural.target_text(item)
 
 
+def _check_answers_fit(c, tokenizer) -> None:
+    """Raises ValueError when the built-in answers are longer than what may be sampled."""
+    source = procedural.Procedural(c.seed, 2000, "warmup")
+    texts = {procedural.target_text(item) for item in source}
+    longest = 1 + max(len(tokenizer.encode(text)) for text in texts)
+    if longest > c.sampling.max_tokens:
+        raise ValueError(
+            f"sampling.max_tokens={c.sampling.max_tokens}: the warm start's answers have "
+            f"up to {longest} tokens; set it to at least that"
+        )
+
+
 def _family_level(item):
     return f"{item.metadata['family']}_{item.metadata['level']}"
 
@@ -128,11 +141,6 @@ def _targets(c, tokenizer, texts) -> Rollouts:
     """Returns the teacher's answers as rollouts, one a prompt."""
     answers = [[*tokenizer.encode(text), tokenizer.im_end] for text in texts]
     length_N = np.array([len(answer) for answer in answers], np.int32)
-    if length_N.max() > c.sampling.max_tokens:
-        raise ValueError(
-            f"an answer has {length_N.max()} tokens, more than "
-            f"sampling.max_tokens={c.sampling.max_tokens}"
-        )
     shape = (len(answers), c.sampling.max_tokens)
     token_NT = np.full(shape, tokenizer.im_end, np.int32)
     for n, answer in enumerate(answers):

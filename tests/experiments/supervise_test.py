@@ -72,8 +72,8 @@ def test_targets_are_the_answers_with_an_end(base):
 def test_an_answer_longer_than_an_answer_may_be_is_an_error(base):
     c = smoke()
     c.sampling.max_tokens = 2
-    with pytest.raises(ValueError, match=r"an answer has \d+ tokens, more than .*=2"):
-        supervise._targets(c, tokens.Tokenizer.load(base), [r"\boxed{7}"])
+    with pytest.raises(ValueError, match=r"max_tokens=2: .* have up to \d+ tokens"):
+        supervise._check_answers_fit(c, tokens.Tokenizer.load(base))
 
 
 def test_the_teacher_is_wrong_as_often_as_asked_and_within_the_family():
