@@ -33,3 +33,15 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
                 f"config argument {word!r}: {name} is a {kind.__name__}"
             ) from None
     return values
+
+
+def of_run(arg: str | None) -> ml_collections.ConfigDict:
+    """Returns the choices that every run has: the selector, `smoke` and the seed.
+
+    Raises:
+        ValueError: an unknown word, or both selectors.
+    """
+    args = parse(arg, vade=False, uniform=False, smoke=False, seed=0)
+    if args.vade and args.uniform:
+        raise ValueError(f"config argument {arg!r}: give one selector, vade or uniform")
+    return args

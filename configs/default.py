@@ -28,6 +28,7 @@ def get_config() -> ConfigDict:
     c.model = ConfigDict()
     c.model.checkpoint = ""  # a Hugging Face directory; empty: built from the preset
     c.model.preset = ""  # "tiny": random weights and a tokenizer of its own
+    c.model.size = ""  # 3b or 7b: the checkpoint must have this shape; empty: any
     c.model.dtype = "auto"  # of the computation: bfloat16, float32; auto: by device
 
     c.warm_start = ConfigDict()  # supervised steps before RL; 0 steps: none

@@ -2,7 +2,8 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-Arguments: `uniform` (the baseline selector), `seed=3`, `smoke` (a minute, for tests).
+Arguments: `vade` (the default selector) or `uniform` (the baseline), `seed=3`, `smoke` (a minute,
+for tests).
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +13,7 @@ from configs import arguments, default
 
 def base(arg: str | None) -> ConfigDict:
     """Returns everything but the loss."""
-    args = arguments.parse(arg, uniform=False, vade=True, smoke=False, seed=0)
+    args = arguments.of_run(arg)
     c = default.get_config()
     c.seed = args.seed
     c.num_steps = 200
@@ -59,7 +60,7 @@ def smoke(c: ConfigDict) -> None:
     c.num_steps = 2
     c.num_prompts = 4
     c.num_rollouts = 4
-    c.model.checkpoint, c.model.preset = "", "tiny"
+    c.model.checkpoint, c.model.preset, c.model.size = "", "tiny", ""
     c.warm_start.num_steps = 2
     c.warm_start.batch_size = 8
     c.data.train = c.data.validation = "procedural"

@@ -1,8 +1,6 @@
 """From a config to the parts of a run. ConfigDicts stop here."""
 
 import dataclasses
-import json
-import pathlib
 from collections.abc import Sequence
 
 import jax
@@ -11,9 +9,10 @@ from ml_collections import ConfigDict
 
 from experiments import checks
 from vade_jax import samplers
-from vade_jax.data import procedural, prompts, sources, tokens
+from vade_jax.data import tokens
 from vade_jax.evals import runner
 from vade_jax.models.qwen25vl import files, model
+from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import (
@@ -44,27 +43,18 @@ class Policy:
         return model.merge(self.graphdef, params)
 
 
-@dataclasses.dataclass(frozen=True)
-class Subset(Sequence):
-    """The rows of a source that passed the audit, read on demand."""
-
-    source: sources.Source
-    index: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitem__(self, i: int) -> Item:
-        return self.source[int(self.index[i])]
-
-
 def policy(c: ConfigDict, directory: str) -> Policy:
-    """Loads a Hugging Face directory onto the mesh, float32 master weights."""
+    """Loads a Hugging Face directory onto the mesh, float32 master weights.
+
+    Raises:
+        ValueError: the mesh does not divide a batch, or the model is of another size.
+    """
     devices = mesh.make(**c.mesh)
     size = c.batch.prompts_per_microbatch
     mesh.check_batch(devices, "batch.prompts_per_microbatch", size)
     if c.warm_start.num_steps:
         mesh.check_batch(devices, "warm_start.batch_size", c.warm_start.batch_size)
+    _check_size(c.model.size, directory)
     shape, params = files.load(directory, dtype=jnp.float32)
     dtype = {"auto": _device_dtype(), "float32": jnp.float32, "bfloat16": jnp.bfloat16}
     shardings = mesh.shardings(devices, params)
@@ -77,47 +67,6 @@ def policy(c: ConfigDict, directory: str) -> Policy:
         tokenizer=tokens.Tokenizer.load(directory),
         mesh=devices,
     )
-
-
-def prompt_builder(c: ConfigDict, tokenizer: tokens.Tokenizer) -> prompts.PromptBuilder:
-    """Returns item -> prompt."""
-    return prompts.PromptBuilder(
-        tokenizer,
-        instruction=c.data.instruction,
-        min_pixels=c.data.min_pixels,
-        max_pixels=c.data.max_pixels,
-        max_length=c.data.max_prompt_length,
-    )
-
-
-def data(
-    c: ConfigDict, split: str, build_prompt: prompts.PromptBuilder, workdir: str
-) -> Subset:
-    """Returns the usable items of "train" or "validation"; lists the others in a file.
-
-    Raises:
-        ValueError: nothing is usable.
-    """
-    path, size = c.data[split], c.data[f"num_{split}"]
-    if path == "procedural":
-        source = procedural.Procedural(c.seed, size, split)
-    else:
-        source = sources.rows(path)
-    kept, report = prompts.audit(source, build_prompt)
-    if report.rejects:
-        listing = pathlib.Path(workdir) / f"rejects_{split}.jsonl"
-        listing.write_text("".join(json.dumps(row) + "\n" for row in report.rejects))
-        print(
-            f"{split}: {len(report.rejects)} of {report.num_items} rows rejected "
-            f"{report.counts}, listed in {listing}"
-        )
-    if path != "procedural" and size:
-        kept = kept[:size]
-    if not len(kept):
-        raise ValueError(
-            f"data.{split}={path!r}: none of its {report.num_items} rows is usable"
-        )
-    return Subset(source, kept)
 
 
 def sampler(c: ConfigDict) -> samplers.Sampler:
@@ -225,6 +174,19 @@ def compile_update(step: update.Update, devices, state_shardings) -> update.Upda
         in_shardings=(state_shardings, batch),
         out_shardings=(state_shardings, None),
         donate_argnums=0,
+    )
+
+
+def _check_size(wanted, directory):
+    """Raises ValueError for another shape than `wanted`, before weights are read."""
+    text = files.load_config(directory).text
+    if not wanted or text == PRESETS[wanted].text:
+        return
+    names = [name for name, preset in PRESETS.items() if preset.text == text]
+    found = names[0] if names else f"{text.num_layers} layers of width {text.width}"
+    raise ValueError(
+        f"model.size={wanted!r}, but the checkpoint in {directory} has the shape of "
+        f"{found!r}: give another one, or --config.model.size= for any"
     )
 
 

@@ -1,32 +1,54 @@
 """What can be wrong with a config, found before anything is built."""
 
+import difflib
+import importlib.util
 import inspect
+import operator
+import re
 
 from ml_collections import ConfigDict
 
 from vade_jax import samplers
-from vade_jax.models.qwen25vl.config import PRESETS
+from vade_jax.data.procedural import mixture
 from vade_jax.rewards import formats
 from vade_jax.trainer import objectives
 
 ENGINES = ("local",)
-AT_LEAST = {
-    "num_steps": 1,
-    "num_prompts": 1,
-    "warm_start.num_steps": 0,
-    "warm_start.batch_size": 1,
-    "data.length_multiple": 1,
-    "engine.prompts_per_call": 1,
-    "sampling.max_tokens": 1,
-    "sampling.top_k": 0,
-    "optimizer.learning_rate": 0,
-    "batch.vocab_chunk": 1,
-    "eval.every": 1,
-    "eval.num_samples": 1,
-    "eval.temperature": 0,
-    "eval.max_tokens": 1,
-    "checkpoint.every": 1,
-    "checkpoint.keep": 1,
+INTERVAL = re.compile(r"([\[(])(\d+), (\d+|inf)([\])])")
+RANGES = {  # field: the interval it lies in, and why
+    "seed": "[0, inf)",
+    "num_steps": "[1, inf)",
+    "num_prompts": "[1, inf)",
+    "num_rollouts": "[2, inf), as a group of one has no advantage",
+    "warm_start.num_steps": "[0, inf)",
+    "warm_start.batch_size": "[1, inf)",
+    "warm_start.learning_rate": "(0, inf)",
+    "warm_start.b2": "[0, 1)",
+    "data.num_train": "[0, inf)",
+    "data.num_validation": "[0, inf)",
+    "data.min_pixels": "[1568, inf), as an image has at least two cells of 28 x 28",
+    "data.max_prompt_length": "[1, inf)",
+    "data.length_multiple": "[1, inf)",
+    "engine.prompts_per_call": "[1, inf)",
+    "sampling.temperature": "(0, inf), as rollouts need to differ (eval's may be 0)",
+    "sampling.top_p": "(0, 1]",
+    "sampling.top_k": "[0, inf)",
+    "sampling.max_tokens": "[1, inf)",
+    "reward.format_weight": "[0, 1)",
+    "optimizer.learning_rate": "[0, inf)",
+    "optimizer.warmup_steps": "[0, inf)",
+    "optimizer.decay_steps": "[0, inf)",
+    "optimizer.b1": "[0, 1)",
+    "optimizer.b2": "[0, 1)",
+    "optimizer.weight_decay": "[0, inf)",
+    "optimizer.clip_norm": "(0, inf]",
+    "batch.vocab_chunk": "[1, inf)",
+    "eval.every": "[1, inf)",
+    "eval.num_samples": "[1, inf)",
+    "eval.temperature": "[0, inf)",
+    "eval.max_tokens": "[1, inf)",
+    "checkpoint.every": "[1, inf)",
+    "checkpoint.keep": "[1, inf)",
 }
 
 
@@ -41,25 +63,17 @@ def config(c: ConfigDict) -> None:
     _one_of("reward.format", c.reward.format, formats.FORMATS)
     _one_of("loss.old_logp", c.loss.old_logp, ("behaviour", "trainer"))
     _one_of("model.dtype", c.model.dtype, ("auto", "float32", "bfloat16"))
-    _at_least("num_rollouts", c.num_rollouts, 2, "a group of one has no advantage")
-    for name, low in AT_LEAST.items():
-        section, _, field = name.rpartition(".")
-        _at_least(name, (c[section] if section else c)[field], low)
-    if c.sampling.temperature <= 0:
+    for name, interval in RANGES.items():
+        _in_range(name, operator.attrgetter(name)(c), interval)
+    if c.loss.old_logp == "behaviour" and (c.sampling.top_p < 1 or c.sampling.top_k):
         raise ValueError(
-            f"sampling.temperature={c.sampling.temperature}: rollouts need a "
-            "temperature above 0 to differ (eval.temperature may be 0)"
+            "loss.old_logp='behaviour' is of the truncated distribution, the update's "
+            "log-probs are not: set sampling.top_p=1 and sampling.top_k=0, or "
+            "loss.old_logp='trainer'"
         )
-    if not 0 < c.sampling.top_p <= 1:
-        raise ValueError(f"sampling.top_p={c.sampling.top_p}: must be in (0, 1]")
-    if c.loss.old_logp == "trainer" and (c.sampling.top_p < 1 or c.sampling.top_k):
+    if c.tensorboard and not importlib.util.find_spec("tensorboardX"):
         raise ValueError(
-            "loss.old_logp='trainer' knows no truncation: "
-            "set sampling.top_p=1 and sampling.top_k=0, or old_logp='behaviour'"
-        )
-    if not 0 <= c.reward.format_weight < 1:
-        raise ValueError(
-            f"reward.format_weight={c.reward.format_weight}: must be in [0, 1)"
+            "tensorboard=True needs tensorboardX: pip install -e '.[tracking]'"
         )
     _divides(
         "batch.prompts_per_minibatch",
@@ -73,11 +87,11 @@ def config(c: ConfigDict) -> None:
         "batch.prompts_per_minibatch",
         c.batch.prompts_per_minibatch,
     )
-    if c.data.train == "procedural":
-        data_size(c, c.data.num_train)
+    _data(c)
+    _noise(c.warm_start.noise)
     policy_loss(c)
     _sampler(c)
-    _model_source(c)
+    _model(c)
 
 
 def sampler_options(c: ConfigDict) -> dict:
@@ -111,7 +125,7 @@ def _sampler(c):
     make(**sampler_options(c))
 
 
-def _model_source(c):
+def _model(c):
     if bool(c.model.checkpoint) == bool(c.model.preset):
         raise ValueError(
             f"model.checkpoint={c.model.checkpoint!r} and model.preset={c.model.preset!r}: "
@@ -119,13 +133,40 @@ def _model_source(c):
             "Qwen2.5-VL checkpoint"
         )
     if c.model.preset:
-        _one_of("model.preset", c.model.preset, PRESETS)
-    for name in ("train", "validation"):
-        if not c.data[name]:
+        _one_of("model.preset", c.model.preset, ("tiny",))
+    if c.model.size:
+        _one_of("model.size", c.model.size, ("3b", "7b"))
+
+
+def _data(c):
+    for split in ("train", "validation"):
+        if not c.data[split]:
             raise ValueError(
-                f"data.{name} is empty: give 'procedural' or a .jsonl or .parquet file, "
-                f"--config.data.{name}=FILE"
+                f"data.{split} is empty: give 'procedural' or a .jsonl or .parquet file, "
+                f"--config.data.{split}=FILE"
             )
+        if c.data[split] == "procedural":
+            size = c.data[f"num_{split}"]
+            _in_range(f"data.num_{split}", size, "[1, inf) for procedural data")
+    if c.data.train == "procedural":
+        data_size(c, c.data.num_train)
+    if c.data.min_pixels > c.data.max_pixels:
+        raise ValueError(
+            f"data.min_pixels={c.data.min_pixels} is larger than "
+            f"data.max_pixels={c.data.max_pixels}"
+        )
+
+
+def _noise(noise):
+    known = [f"{family}_{level}" for family, level in mixture.expand(mixture.DEFAULT)]
+    for name, value in noise.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ValueError(
+                f"warm_start.noise.{name}: {hint}the built-in data has {', '.join(known)}"
+            )
+        _in_range(f"warm_start.noise.{name}", value, "[0, 1)")
 
 
 def _one_of(name, value, options):
@@ -133,11 +174,12 @@ def _one_of(name, value, options):
         raise ValueError(f"{name}={value!r}: one of {', '.join(options)}")
 
 
-def _at_least(name, value, low, why=""):
-    if value < low:
-        raise ValueError(
-            f"{name}={value}: must be at least {low}{why and ' (' + why + ')'}"
-        )
+def _in_range(name, value, interval):
+    opening, low, high, closing = INTERVAL.match(interval).groups()
+    above = operator.ge if opening == "[" else operator.gt
+    below = operator.le if closing == "]" else operator.lt
+    if not (above(value, float(low)) and below(value, float(high))):  # NaN is neither
+        raise ValueError(f"{name}={value}: must be in {interval}")
 
 
 def _divides(small_name, small, large_name, large):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import tqdm
 
+from vade_jax import samplers
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import loop
 from vade_jax.types import Metrics
@@ -49,6 +50,7 @@ class Recorder:
             "seed": self._config["seed"],
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
+            "seen": sorted(progress.seen),
         }
         self._checkpointer.save(
             progress.step,
@@ -72,11 +74,11 @@ def table(data: loop.StepData) -> dict:
     """Returns the columns of the rollout log, one row an answer."""
     group_N = data.rollouts.group_N
     by_answer = lambda values_M: [values_M[m] for m in group_N]
-    index_M = np.asarray(data.proposal.index_M)
+    belief = samplers.beliefs(data.selector, data.proposal)
     posterior = {
-        name: by_answer(np.asarray(getattr(data.selector, f"{name}_I"))[index_M])
+        name: by_answer(np.asarray(belief[name]))
         for name in ("alpha", "beta")
-        if hasattr(data.selector, f"{name}_I")
+        if belief
     }
     if data.proposal.p_M is not None:
         posterior["p_drawn"] = by_answer(np.asarray(data.proposal.p_M))

@@ -1,5 +1,6 @@
 """The run directory: whose it is, what is in it, and when it is done."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -24,30 +25,45 @@ def open_for(c: ConfigDict, workdir: str) -> None:
         ValueError: the run there was started with other values; names them.
     """
     path = pathlib.Path(workdir) / "config.json"
-    wanted = json.loads(c.to_json_best_effort())
-    if path.exists() and any(path.with_name(name).exists() for name in STARTED):
-        found = json.loads(path.read_text())
+    if not any(path.with_name(name).exists() for name in STARTED):
+        path.unlink(missing_ok=True)  # of a start that failed before it made anything
+    claim(path, json.loads(c.to_json_best_effort()), MAY_CHANGE)
+
+
+def claim(path: str | os.PathLike, wanted: dict, may_change: tuple = ()) -> None:
+    """Writes what something is made with, or checks that it was made with the same.
+
+    Raises:
+        ValueError: the file is unreadable, or has other values but in `may_change`.
+    """
+    path = pathlib.Path(path)
+    if path.exists():
+        try:
+            found = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is not readable JSON: {error}") from error
         differing = [
             f"{name}: {old!r} there, {new!r} now"
             for name, old, new in _differences(found, wanted)
-            if name.split(".")[0] not in MAY_CHANGE
+            if name.split(".")[0] not in may_change
         ]
         if differing:
             raise ValueError(
-                f"{workdir} holds a run of another config ({'; '.join(differing)}): "
-                "give another --workdir or the old values"
+                f"{path} is of another config ({'; '.join(differing)}): give another "
+                "--workdir or the old values"
             )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(wanted, indent=2) + "\n")
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(wanted, indent=2) + "\n")
+    os.replace(temporary, path)
 
 
 def is_done(c: ConfigDict, workdir: str) -> bool:
     """Returns whether the last step was taken and its policy exported."""
     if not os.path.exists(os.path.join(workdir, "policy", "config.json")):
         return False
-    latest = checkpoints.Checkpointer(
-        os.path.join(workdir, "checkpoints")
-    ).latest_step()
+    with contextlib.closing(checkpointer(c, workdir)) as saved:
+        latest = saved.latest_step()
     return latest is not None and latest >= c.num_steps
 
 
@@ -73,6 +89,7 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
         step=counters["step"],
         rollouts_total=counters["rollouts_total"],
         tokens_total=counters["tokens_total"],
+        seen=frozenset(counters["seen"]),
     )
 
 

@@ -6,29 +6,77 @@ Reads the procedural "warmup" split, which training and validation never share. 
 checkpoint in <workdir>/warm_start.
 """
 
-import collections
 import concurrent.futures
+import contextlib
+import json
 import os
+import shutil
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
 import tqdm
 from ml_collections import ConfigDict
 
-from experiments import assemble, checks, cli, errors, make_tiny
+from experiments import (
+    assemble,
+    checks,
+    cli,
+    datasets,
+    errors,
+    make_tiny,
+    run_directory,
+)
+from experiments.stop_signal import StopSignal
 from vade_jax.data import procedural
 from vade_jax.models.qwen25vl import files
+from vade_jax.store import checkpoints
 from vade_jax.trainer import loop, mesh, minibatches, objectives, optimizer, update
-from vade_jax.types import Batch, Item, Rollouts
+from vade_jax.types import Batch, Rollouts
 
 
-def warm_start(c: ConfigDict, base: str, directory: str) -> None:
-    """Trains the checkpoint in `base` and writes it to `directory`."""
+def warm_start(
+    c: ConfigDict, base: str, directory: str, stop: Callable[[], bool]
+) -> None:
+    """Trains the checkpoint in `base` and writes it to `directory`; resumes what was stopped.
+
+    Raises:
+        SystemExit: `stop()` was true; the state is saved.
+    """
     with errors.user_errors():
         policy = assemble.policy(c, base)
         _check_answers_fit(c, policy.tokenizer)
+    state, step = _compile(c, policy)
+    partial = f"{directory}.partial"
+    saved = checkpoints.Checkpointer(partial, keep=1, every=200)
+    if done := saved.latest_step() or 0:
+        state, _, _ = saved.restore(done, state, {})
+    size, last = c.warm_start.batch_size, c.warm_start.num_steps
+    bar = tqdm.tqdm(
+        total=last * size, initial=done * size, unit=" samples", desc="warm start"
+    )
+    with bar, contextlib.closing(saved):
+        unread = []
+        for number, batch in enumerate(_batches(c, policy, done), done + 1):
+            state, metrics = step(state, batch)
+            unread.append((number, metrics))
+            bar.update(size)
+            stopped = stop()
+            if number % 20 == 0 or number == last or stopped:
+                bar.set_postfix(loss=f"{_read(unread):.3f}")
+            saved.save(number, state, {}, {}, {}, force=stopped)
+            if stopped:
+                print(f"warm start stopped after step {number}; run again to resume")
+                sys.exit(0)
+    make_tiny.add_files(base, directory)
+    files.save(directory, policy.shape, jax.device_get(state.params))
+    shutil.rmtree(partial, ignore_errors=True)
+
+
+def _compile(c: ConfigDict, policy: assemble.Policy):
+    """Returns the first state and the compiled step."""
     steps = c.warm_start.num_steps
     transform = optimizer.make(
         learning_rate=c.warm_start.learning_rate,
@@ -37,36 +85,25 @@ def warm_start(c: ConfigDict, base: str, directory: str) -> None:
         b2=c.warm_start.b2,
     )
     state, shardings = assemble.train_state(policy, transform)
-    step = update.make(
-        assemble.log_probs(c, policy, temperature=1.0),
-        objectives.likelihood(),
-        transform,
-    )
-    step = assemble.compile_update(step, policy.mesh, shardings)
-    bar = tqdm.tqdm(
-        total=steps * c.warm_start.batch_size, unit=" samples", desc="warm start"
-    )
-    with bar:
-        for number, batch in enumerate(_batches(c, policy)):
-            state, metrics = step(state, batch)
-            bar.update(c.warm_start.batch_size)
-            if number % 20 == 0 or number == steps - 1:
-                loss = float(metrics["actor/loss"])
-                if not np.isfinite(loss):
-                    raise loop.NonFiniteLoss(
-                        f"warm start, step {number}: loss is {loss}"
-                    )
-                bar.set_postfix(loss=f"{loss:.3f}")
-    make_tiny.add_files(base, directory)
-    files.save(directory, policy.shape, jax.device_get(state.params))
+    logp = assemble.log_probs(c, policy, temperature=1.0)
+    step = update.make(logp, objectives.likelihood(), transform)
+    return state, assemble.compile_update(step, policy.mesh, shardings)
 
 
-def _batches(c: ConfigDict, policy: assemble.Policy) -> Iterator[Batch]:
-    """Yields the batches; the next one is drawn and cut while a step runs."""
+def _read(unread) -> float:
+    """Fetches the metrics of the last steps, empties the list and returns the newest loss."""
+    for number, metrics in jax.device_get(unread):
+        loop.check_finite(f"warm start, step {number}", metrics)
+    unread.clear()
+    return float(metrics["actor/loss"])
+
+
+def _batches(c: ConfigDict, policy: assemble.Policy, done: int) -> Iterator[Batch]:
+    """Yields the batches after `done`; the next one is cut while a step runs."""
     size, steps = c.warm_start.batch_size, c.warm_start.num_steps
     source = procedural.Procedural(c.seed, size * steps, "warmup")
-    build_prompt = assemble.prompt_builder(c, policy.tokenizer)
-    teacher = Teacher(source, c.warm_start.noise, c.seed)
+    build_prompt = datasets.prompt_builder(c, policy.tokenizer)
+    teacher = procedural.Teacher(source, c.warm_start.noise, c.seed)
 
     def batch(number):
         index = range(number * size, (number + 1) * size)
@@ -84,41 +121,12 @@ def _batches(c: ConfigDict, policy: assemble.Policy) -> Iterator[Batch]:
         )[0]
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        ready = pool.submit(batch, 0)
-        for number in range(1, steps + 1):
+        ready = pool.submit(batch, done)
+        for number in range(done + 1, steps + 1):
             now = ready.result()
             if number < steps:
                 ready = pool.submit(batch, number)
             yield now
-
-
-class Teacher:
-    """Writes the answers that the warm start imitates; of some families often wrong ones.
-
-    A policy that has seen every answer right has nothing to gain from a reward but what it cannot
-    see. This one knows more than it says, as a pretrained model does: the right answer is the most
-    likely one, and not yet the one it gives.
-
-    Args:
-        source: items whose answers stand in for right ones, drawn within a family and level.
-        noise: for "family_level", the probability of a stand-in; the rest is always right.
-        seed: of the draws.
-    """
-
-    def __init__(self, source: Sequence[Item], noise: Mapping[str, float], seed: int):
-        self._noise, self._seed = dict(noise), seed
-        self._stand_ins = collections.defaultdict(list)
-        for i in range(min(len(source), 2000)):
-            item = source[i]
-            self._stand_ins[_family_level(item)].append(item)
-
-    def __call__(self, item: Item, index: int) -> str:
-        """Returns what the teacher writes under item number `index`."""
-        rng = np.random.Generator(np.random.Philox(key=[self._seed, index]))
-        if rng.random() < self._noise.get(_family_level(item), 0.0):
-            stand_ins = self._stand_ins[_family_level(item)]
-            item = stand_ins[rng.integers(len(stand_ins))]
-        return procedural.target_text(item)
 
 
 def _check_answers_fit(c, tokenizer) -> None:
@@ -131,10 +139,6 @@ def _check_answers_fit(c, tokenizer) -> None:
             f"sampling.max_tokens={c.sampling.max_tokens}: the warm start's answers have "
             f"up to {longest} tokens; set it to at least that"
         )
-
-
-def _family_level(item):
-    return f"{item.metadata['family']}_{item.metadata['level']}"
 
 
 def _targets(c, tokenizer, texts) -> Rollouts:
@@ -156,21 +160,44 @@ def _targets(c, tokenizer, texts) -> Rollouts:
     )
 
 
-def base_checkpoint(c: ConfigDict, workdir: str) -> str:
-    """Returns the directory that RL starts from; makes and warm-starts it where asked to."""
-    base = c.model.checkpoint
-    if c.model.preset:
-        base = os.path.join(workdir, "tiny_model")
-        if not _is_complete(base):
-            make_tiny.make(base, c.seed, c.model.preset)
+def untrained(c: ConfigDict, workdir: str) -> str:
+    """Returns the checkpoint that everything starts from; makes the tiny one where asked to."""
+    if not c.model.preset:
+        files.load_config(c.model.checkpoint)  # is there, and is a Qwen2.5-VL
+        return c.model.checkpoint
+    directory = os.path.join(workdir, "tiny_model")
+    if not _is_complete(directory):
+        make_tiny.make(directory, c.seed, c.model.preset)
+    return directory
+
+
+def warm_started(
+    c: ConfigDict, base: str, workdir: str, stop: Callable[[], bool]
+) -> str:
+    """Returns the checkpoint that RL starts from: warm-started, where the config asks for it.
+
+    Raises:
+        SystemExit: there is one of another config, or `stop()` was true.
+    """
     if not c.warm_start.num_steps:
         return base
     directory = c.warm_start.directory or os.path.join(workdir, "warm_start")
+    with errors.user_errors():
+        run_directory.claim(directory + ".json", _recipe(c))
     if not _is_complete(directory):
         start = time.perf_counter()
-        warm_start(c, base, directory)
+        warm_start(c, base, directory, stop)
         print(f"warm start: {time.perf_counter() - start:.0f} s, in {directory}")
     return directory
+
+
+def _recipe(c):
+    """What a warm start depends on: one made with other values must not be taken for it."""
+    fields = json.loads(c.to_json_best_effort())
+    wanted = {name: fields[name] for name in ("seed", "model", "warm_start")}
+    del wanted["warm_start"]["directory"]
+    prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length")
+    return wanted | {"data": {name: fields["data"][name] for name in prompt}}
 
 
 def _is_complete(directory):
@@ -182,8 +209,12 @@ def main(c: ConfigDict, workdir: str) -> None:
     """Makes the warm start and nothing else."""
     with errors.user_errors():
         checks.config(c)
-        os.makedirs(workdir, exist_ok=True)
-    base_checkpoint(c, workdir)
+        run_directory.open_for(c, workdir)
+        base = untrained(c, workdir)
+    try:
+        print("in", warm_started(c, base, workdir, StopSignal()))
+    except loop.NonFiniteLoss as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

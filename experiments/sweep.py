@@ -15,7 +15,7 @@ import sys
 from absl import app, flags
 
 from experiments import errors
-from vade_jax.store import figures, summary
+from vade_jax.store import figures, selection, summary
 
 CONFIG = flags.DEFINE_string(
     "config", None, "A config file, without arguments.", required=True
@@ -62,15 +62,17 @@ def train(selector: str, seed: str) -> str:
 
 
 def report(runs: dict[str, list[str]], directory: str) -> None:
-    """Writes compare.md, compare.png and calibration.png, and prints the table."""
+    """Writes compare.md, selection.md, compare.png and calibration.png, and prints the tables."""
     directory = pathlib.Path(directory)
     table = summary.compare(runs)
+    shares = selection.table(runs)
     (directory / "compare.md").write_text(table + "\n")
+    (directory / "selection.md").write_text(shares + "\n")
     figures.compare(runs, directory / "compare.png")
     figures.calibration(
         [w for dirs in runs.values() for w in dirs], directory / "calibration.png"
     )
-    print(table)
+    print(table, shares, sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -7,15 +7,23 @@ An existing workdir is resumed. The loop itself is vade_jax/trainer/loop.py.
 
 import contextlib
 import os
-import signal
 import sys
 import time
 
 import jax
 from ml_collections import ConfigDict
 
-from experiments import assemble, checks, cli, errors, run_directory, supervise
+from experiments import (
+    assemble,
+    checks,
+    cli,
+    datasets,
+    errors,
+    run_directory,
+    supervise,
+)
 from experiments.recorder import Recorder
+from experiments.stop_signal import StopSignal
 from vade_jax.data import contact_sheet
 from vade_jax.store import figures, metrics, summary
 from vade_jax.trainer import loop
@@ -27,7 +35,8 @@ def main(c: ConfigDict, workdir: str) -> None:
     with errors.user_errors():
         checks.config(c)
         run_directory.open_for(c, workdir)
-    if run_directory.is_done(c, workdir):
+        done = run_directory.is_done(c, workdir)
+    if done:
         print(f"{workdir} is done: {c.num_steps} steps. Its summary again:")
     else:
         try:
@@ -40,12 +49,15 @@ def main(c: ConfigDict, workdir: str) -> None:
 
 def train(c: ConfigDict, workdir: str) -> None:
     """Builds the parts, restores what is there, runs the loop and exports the policy."""
-    run_directory.drop_policy(workdir)
-    base = supervise.base_checkpoint(c, workdir)
-    with errors.user_errors():
-        policy = assemble.policy(c, base)
-        parts, progress = build(c, policy, workdir)
     stop = StopSignal()
+    with errors.user_errors():  # data first: the warm start takes minutes
+        base = supervise.untrained(c, workdir)
+        data = datasets.load(c, base, workdir)
+    start = supervise.warm_started(c, base, workdir, stop)
+    with errors.user_errors():
+        policy = assemble.policy(c, start)
+        parts, progress = build(c, policy, data, workdir)
+    run_directory.drop_policy(workdir)
     # Closed also when the run fails: what was being saved is written whole.
     with contextlib.closing(parts.recorder), contextlib.closing(parts.engine):
         progress = loop.run(
@@ -60,54 +72,33 @@ def train(c: ConfigDict, workdir: str) -> None:
         )
     figures.draw(workdir)
     if progress.step < c.num_steps:
-        print(f"stopped after step {progress.step}, saved; run again to resume")
+        print(f"stopped after step {progress.step}; run again to resume")
         sys.exit(0)
     run_directory.export(policy, progress, workdir)
 
 
 def build(
-    c: ConfigDict, policy: assemble.Policy, workdir: str
+    c: ConfigDict, policy: assemble.Policy, data: datasets.Datasets, workdir: str
 ) -> tuple[loop.Parts, loop.Progress]:
     """Returns the parts of the run and where it starts: after the latest checkpoint, or anew."""
-    build_prompt = assemble.prompt_builder(c, policy.tokenizer)
-    items = assemble.data(c, "train", build_prompt, workdir)
-    held_out = assemble.data(c, "validation", build_prompt, workdir)
-    checks.data_size(c, len(items))
-    contact_sheet.draw(items, os.path.join(workdir, "figures", "samples.png"))
+    contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
     sampler = assemble.sampler(c)
     state, learn = assemble.learn(c, policy)
     saved = run_directory.checkpointer(c, workdir)
     progress = run_directory.restore(
-        saved, loop.Progress(state=state, selector=sampler.init(len(items)))
+        saved, loop.Progress(state=state, selector=sampler.init(len(data.train)))
     )
     parts = loop.Parts(
-        items=items,
-        build_prompt=build_prompt,
+        items=data.train,
+        build_prompt=data.build_prompt,
         sampler=sampler,
         engine=assemble.engine(c, policy),
         score=assemble.score(c, policy),
         learn=learn,
-        validate=assemble.validate(c, policy, held_out, build_prompt),
+        validate=assemble.validate(c, policy, data.validation, data.build_prompt),
         recorder=Recorder(workdir, saved, c.to_dict(), progress.step),
     )
     return parts, progress
-
-
-class StopSignal:
-    """True once SIGTERM or Ctrl-C came: the step under way is finished and saved."""
-
-    def __init__(self):
-        self._stopped = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-
-    def __call__(self) -> bool:
-        return self._stopped
-
-    def _stop(self, number, frame):
-        if self._stopped:
-            raise KeyboardInterrupt  # asked twice
-        self._stopped = True
 
 
 if __name__ == "__main__":

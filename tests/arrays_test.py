@@ -1,4 +1,4 @@
-"""Masked and segment reductions, bucketing, padding."""
+"""Masked means, bucketing, padding."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,12 +13,6 @@ def test_masked_mean():
     assert arrays.masked_mean(x_NT, mask_NT) == 3  # (1 + 3 + 5) / 3
     assert arrays.masked_mean(x_NT, mask_NT, axis=1).tolist() == [2, 5]
     assert arrays.masked_mean(x_NT, jnp.zeros((2, 3))) == 0
-
-
-def test_segment_mean():
-    x_N, weight_N = jnp.array([1.0, 3, 5, 7]), jnp.array([1.0, 1, 0, 1])
-    mean_M = arrays.segment_mean(x_N, weight_N, jnp.array([2, 2, 2, 0]), 4)
-    assert mean_M.tolist() == [7, 0, 2, 0]  # segments 1 and 3 are empty
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,24 @@ def test_builds_in_smoke_form(name, arg):
     checks.config(c)
     assert c.seed == (3 if "seed" in arg else 0)
     assert c.sampler.name == ("uniform" if "uniform" in arg else "vade")
-    assert (c.num_steps, c.model.preset, c.data.train) == (2, "tiny", "procedural")
+    assert (c.num_steps, c.data.train) == (2, "procedural")
+    assert (c.model.checkpoint, c.model.preset, c.model.size) == ("", "tiny", "")
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_no_config_adds_a_field_that_the_default_does_not_explain(name):
     known, found = default.get_config(), load(name)
     assert set(found) == set(known)
-    for section in ("data", "batch", "optimizer", "sampling", "eval", "mesh", "loss"):
+    for section in (
+        "data",
+        "model",
+        "batch",
+        "optimizer",
+        "sampling",
+        "eval",
+        "mesh",
+        "loss",
+    ):
         assert set(found[section]) == set(known[section])
 
 
@@ -53,7 +63,8 @@ def test_no_config_adds_a_field_that_the_default_does_not_explain(name):
 @pytest.mark.parametrize("algorithm", ["grpo", "gspo"])
 def test_table_4(size, algorithm):
     c = load(f"qwen{size}_{algorithm}")
-    assert (c.num_prompts, c.num_rollouts) == (512, 8)
+    assert (c.model.size, c.model.preset) == (size, "")
+    assert (c.num_steps, c.num_prompts, c.num_rollouts) == (240, 512, 8)
     assert c.batch.prompts_per_minibatch == 128
     assert c.data.max_prompt_length == 8192
     assert (c.sampling.max_tokens, c.sampling.temperature) == (2048, 1.0)
@@ -101,9 +112,17 @@ def test_words_are_cast_like_their_defaults():
         ("unifrom", r"'unifrom' is unknown: did you mean 'uniform'\?"),
         ("zzz", r"'zzz' is unknown: known are seed, smoke, uniform, vade"),
         ("seed=many", r"'seed=many': seed is a int"),
+        ("vade,uniform", r"'vade,uniform': give one selector, vade or uniform"),
+        ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector"),
         ("uniform=False", r"'uniform=False': uniform takes no value"),
     ],
 )
-def test_a_wrong_word_is_an_error(arg, message):
+@pytest.mark.parametrize("name", ["tiny_gspo", "qwen7b_grpo"])
+def test_a_wrong_word_is_an_error(name, arg, message):
     with pytest.raises(ValueError, match=message):
-        load("tiny_gspo", arg)
+        load(name, arg)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_vade_is_the_selector_unless_another_is_named(name):
+    assert load(name, "vade").to_dict() == load(name).to_dict()

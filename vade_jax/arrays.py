@@ -1,4 +1,4 @@
-"""Masked and segment reductions, padding to a few fixed sizes, answers laid out in rows."""
+"""Masked means, padding to a few fixed sizes, answers laid out in rows."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,6 @@ from vade_jax.types import Array
 def masked_mean(x: Array, mask: Array, axis: int | None = None) -> jax.Array:
     """Returns the mean of `x` where `mask` is 1, and 0 where nothing is selected."""
     return jnp.sum(x * mask, axis) / jnp.maximum(jnp.sum(mask, axis), 1)
-
-
-def segment_mean(
-    x_N: Array, weight_N: Array, segment_N: Array, num_segments: int
-) -> jax.Array:
-    """Returns the weighted mean of each segment, 0 for an empty one."""
-    total = jax.ops.segment_sum(x_N * weight_N, segment_N, num_segments)
-    count = jax.ops.segment_sum(weight_N, segment_N, num_segments)
-    return total / jnp.maximum(count, 1)
 
 
 def bucket(size: int, multiple: int) -> int:

@@ -13,8 +13,8 @@ Arrays end in their logical shape, one capital letter a dimension:
     W  vision windows of an image        S  patch slots of a window (64)
     C  merged cells of a window (16)     E  values of a patch (588 = 3 x 14 x 14)
 
-`length_N` and the like count tokens; `*_N` alone is one scalar an answer. The suffix is the logical
-shape, never the shard.
+`length_N` and the like count tokens; `*_N` alone is one scalar an answer. The suffix is the
+logical shape, never the shard.
 """
 
 import dataclasses
@@ -37,9 +37,8 @@ class Proposal:
 
     index_M: Array  # int32, rows of the data set, without duplicates
     num_rollouts_M: Array  # int32
-    p_M: Array | None = (
-        None  # float32, the pass rate drawn or estimated for each; None: none
-    )
+    # float32, the pass rate drawn or estimated for each; None: none
+    p_M: Array | None = None
 
 
 @chex.dataclass(frozen=True)
@@ -91,8 +90,8 @@ class Prompt:
 class Images:
     """Images cut to windows of 64 patch slots: window attention is then a reshape.
 
-    A window is 4 x 4 merged cells, a cell 2 x 2 patches; slot = 4 * cell + patch in the cell, cells
-    row-major in the window. Edge windows leave slots empty.
+    A window is 4 x 4 merged cells, a cell 2 x 2 patches; slot = 4 * cell + patch in the cell,
+    cells row-major in the window. Edge windows leave slots empty.
     """
 
     patch_BWSE: Array  # uint8, (channel, y, x) order within E
@@ -108,9 +107,8 @@ class Prompts:
     token_MP: Array  # int32
     length_M: Array  # int32
     position_MPX: Array  # int32
-    next_position_M: (
-        Array  # int32, the position (all three axes) of an answer's first token
-    )
+    # int32, the position (all three axes) of an answer's first token
+    next_position_M: Array
     cell_MP: Array  # int32, index into the flat (B, W, C) merged cells; -1 for text
     images: Images
 

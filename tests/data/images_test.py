@@ -10,7 +10,7 @@ from vade_jax.data import images
 
 LIMITS = {"min_pixels": 56 * 56, "max_pixels": 100 * 28 * 28}
 SIZES = [
-    *((112, 112), (42, 70), (1, 1), (1, 199), (3, 150), (28, 28), (27, 29)),
+    *((112, 112), (42, 70), (2, 2), (2, 398), (3, 150), (28, 28), (27, 29)),
     *((200, 333), (500, 500), (640, 480), (17, 900), (99, 101), (392, 196)),
 ]
 
@@ -83,8 +83,11 @@ def test_exif_rotation_is_applied():
 
 
 def test_bad_images_are_one_clear_error():
-    with pytest.raises(ValueError, match=r"1 x 201 pixels.*aspect ratio"):
-        images.load(_noise(201, 1), **LIMITS)
+    with pytest.raises(ValueError, match=r"2 x 402 pixels.*aspect ratio"):
+        images.load(_noise(402, 2), **LIMITS)
+    for size in ((1, 1), (100, 1), (1, 100)):
+        with pytest.raises(ValueError, match="shows nothing; replace the file"):
+            images.load(_noise(*size), **LIMITS)
     file = io.BytesIO()
     _noise(100, 100).save(file, "PNG")
     truncated = Image.open(io.BytesIO(file.getvalue()[:2000]))

@@ -1,9 +1,17 @@
 """What can be wrong with a config: one clear sentence, before anything is built."""
 
+import dataclasses
+import functools
+import importlib.util
+import math
+import operator
+
 import pytest
 
-from configs import tiny_gspo
-from experiments import checks
+from configs import default, tiny_gspo
+from experiments import assemble, checks
+from vade_jax.models.qwen25vl import config as shapes
+from vade_jax.models.qwen25vl import files
 
 WRONG = {
     "sampler.name": ("vaed", r"sampler.name='vaed': one of .*vade"),
@@ -13,17 +21,20 @@ WRONG = {
     "loss.ratio": ("tokn", r"loss.ratio='tokn': one of token, sequence"),
     "loss.clip_low": (1.5, r"clip_low=1.5 must be in \[0, 1\)"),
     "model.dtype": ("fp8", r"model.dtype='fp8': one of auto, float32, bfloat16"),
-    "num_rollouts": (1, r"num_rollouts=1: must be at least 2"),
-    "num_steps": (0, r"num_steps=0: must be at least 1"),
-    "num_prompts": (0, r"num_prompts=0: must be at least 1"),
-    "eval.every": (0, r"eval.every=0: must be at least 1"),
-    "eval.num_samples": (0, r"eval.num_samples=0: must be at least 1"),
-    "eval.max_tokens": (0, r"eval.max_tokens=0: must be at least 1"),
-    "eval.temperature": (-1.0, r"eval.temperature=-1.0: must be at least 0"),
-    "sampling.max_tokens": (0, r"sampling.max_tokens=0: must be at least 1"),
-    "sampling.temperature": (0.0, r"sampling.temperature=0.0: rollouts need a temp"),
+    "num_rollouts": (1, r"num_rollouts=1: must be in \[2, inf\), as a group of one"),
+    "num_steps": (0, r"num_steps=0: must be in \[1, inf\)"),
+    "num_prompts": (0, r"num_prompts=0: must be in \[1, inf\)"),
+    "eval.every": (0, r"eval.every=0: must be in \[1, inf\)"),
+    "eval.num_samples": (0, r"eval.num_samples=0: must be in \[1, inf\)"),
+    "eval.max_tokens": (0, r"eval.max_tokens=0: must be in \[1, inf\)"),
+    "eval.temperature": (-1.0, r"eval.temperature=-1.0: must be in \[0, inf\)"),
+    "sampling.max_tokens": (0, r"sampling.max_tokens=0: must be in \[1, inf\)"),
+    "sampling.temperature": (
+        0.0,
+        r"temperature=0.0: must be in \(0, inf\), as rollouts",
+    ),
     "sampling.top_p": (0.0, r"sampling.top_p=0.0: must be in \(0, 1\]"),
-    "sampling.top_k": (-1, r"sampling.top_k=-1: must be at least 0"),
+    "sampling.top_k": (-1, r"sampling.top_k=-1: must be in \[0, inf\)"),
     "reward.format_weight": (1.0, r"reward.format_weight=1.0: must be in \[0, 1\)"),
     "batch.prompts_per_minibatch": (
         3,
@@ -33,9 +44,19 @@ WRONG = {
         3,
         r"prompts_per_microbatch=3 does not divide batch.prompts_per_minibatch=4",
     ),
-    "batch.vocab_chunk": (0, r"batch.vocab_chunk=0: must be at least 1"),
-    "engine.prompts_per_call": (0, r"engine.prompts_per_call=0: must be at least 1"),
-    "data.length_multiple": (0, r"data.length_multiple=0: must be at least 1"),
+    "batch.vocab_chunk": (0, r"batch.vocab_chunk=0: must be in \[1, inf\)"),
+    "engine.prompts_per_call": (0, r"engine.prompts_per_call=0: must be in \[1, inf\)"),
+    "data.length_multiple": (0, r"data.length_multiple=0: must be in \[1, inf\)"),
+    "data.num_validation": (
+        0,
+        r"num_validation=0: must be in \[1, inf\) for procedural data",
+    ),
+    "data.max_prompt_length": (0, r"max_prompt_length=0: must be in \[1, inf\)"),
+    "data.min_pixels": (
+        1567,
+        r"min_pixels=1567: must be in \[1568, inf\), as an image",
+    ),
+    "data.max_pixels": (2000, r"min_pixels=12544 is larger than data.max_pixels=2000"),
     "data.num_train": (3, r"num_prompts=4 is larger than the training set of 3 usable"),
     "data.validation": ("", r"data.validation is empty: give 'procedural' or a .jsonl"),
     "model.preset": ("", r"model.checkpoint='' and model.preset='': give exactly one"),
@@ -45,40 +66,128 @@ WRONG = {
     ),
     "sampler.options.decay_selected": (1.5, r"decay_selected=1.5"),
     "sampler.options.draw": ("best", r"draw='best'"),
-    "warm_start.num_steps": (-1, r"warm_start.num_steps=-1: must be at least 0"),
-    "warm_start.batch_size": (0, r"warm_start.batch_size=0: must be at least 1"),
-    "checkpoint.every": (0, r"checkpoint.every=0: must be at least 1"),
+    "warm_start.num_steps": (-1, r"warm_start.num_steps=-1: must be in \[0, inf\)"),
+    "warm_start.batch_size": (0, r"warm_start.batch_size=0: must be in \[1, inf\)"),
+    "warm_start.learning_rate": (
+        0.0,
+        r"warm_start.learning_rate=0.0: must be in \(0, inf\)",
+    ),
+    "warm_start.b2": (1.0, r"warm_start.b2=1.0: must be in \[0, 1\)"),
+    "warm_start.noise.color_0": (1.0, r"noise.color_0=1.0: must be in \[0, 1\)"),
+    "warm_start.noise.colour_0": (
+        0.5,
+        r"noise.colour_0: did you mean 'color_0'\? the built-in data has color_0, ",
+    ),
+    "warm_start.noise.color_3": (0.5, r"noise.color_3: did you mean 'color_[01]'\?"),
+    "warm_start.noise.zzz": (0.5, r"noise.zzz: the built-in data has color_0, "),
+    "checkpoint.keep": (0, r"checkpoint.keep=0: must be in \[1, inf\)"),
+    "checkpoint.every": (0, r"checkpoint.every=0: must be in \[1, inf\)"),
     "optimizer.learning_rate": (-1e-3, r"optimizer.learning_rate=-0.001: must be"),
+    "optimizer.warmup_steps": (-1, r"warmup_steps=-1: must be in \[0, inf\)"),
+    "optimizer.decay_steps": (-1, r"decay_steps=-1: must be in \[0, inf\)"),
+    "optimizer.weight_decay": (-0.1, r"weight_decay=-0.1: must be in \[0, inf\)"),
+    "optimizer.clip_norm": (0.0, r"optimizer.clip_norm=0.0: must be in \(0, inf\]"),
+    "optimizer.b1": (1.0, r"optimizer.b1=1.0: must be in \[0, 1\)"),
+    "optimizer.b2": (-0.1, r"optimizer.b2=-0.1: must be in \[0, 1\)"),
+    "seed": (-1, r"seed=-1: must be in \[0, inf\)"),
+    "model.size": ("8b", r"model.size='8b': one of 3b, 7b"),
 }
+
+
+def smoke(**fields):
+    """Returns a config that passes, with dotted fields changed."""
+    c = tiny_gspo.get_config("smoke")
+    for name, value in fields.items():
+        *parents, last = name.split(".")
+        functools.reduce(getattr, parents, c)[last] = value
+    return c
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_an_impossible_value_names_the_field_and_the_way_out(name):
     value, message = WRONG[name]
-    c = tiny_gspo.get_config("smoke")
-    *parents, last = name.split(".")
-    section = c
-    for parent in parents:
-        section = section[parent]
-    section[last] = value
     with pytest.raises(ValueError, match=message) as caught:
-        checks.config(c)
+        checks.config(smoke(**{name: value}))
     assert "\n" not in str(caught.value)
 
 
-def test_a_preset_that_is_not_there():
-    c = tiny_gspo.get_config("smoke")
-    c.model.preset = "tyni"
-    with pytest.raises(ValueError, match=r"model.preset='tyni': one of .*tiny"):
+FLOATS = [
+    name
+    for name in checks.RANGES
+    if isinstance(operator.attrgetter(name)(tiny_gspo.get_config()), float)
+]
+
+
+@pytest.mark.parametrize("name", [*FLOATS, "warm_start.noise.color_0"])
+def test_nan_is_in_no_range(name):
+    with pytest.raises(ValueError, match=rf"{name}=nan: must be in"):
+        checks.config(smoke(**{name: math.nan}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimizer.clip_norm", math.inf),  # no clipping
+        ("optimizer.learning_rate", 0.0),
+        ("optimizer.b1", 0.0),
+        ("reward.format_weight", 0.0),
+        ("eval.temperature", 0.0),
+        ("data.min_pixels", 1568),
+        ("warm_start.noise.color_0", 0.0),
+        ("warm_start.noise.hidden_0", 0.9),
+    ],
+)
+def test_an_edge_that_belongs_to_its_range(name, value):
+    checks.config(smoke(**{name: value}))
+
+
+def test_every_number_of_a_config_is_checked():
+    def leaves(section, prefix=""):
+        for name, value in section.items():
+            if isinstance(value, dict):
+                yield from leaves(value, f"{prefix}{name}.")
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                yield prefix + name
+
+    elsewhere = ("loss.", "sampler.options.", "mesh.", "batch.prompts_per_")
+    rest = set(leaves(default.get_config().to_dict())) - set(checks.RANGES)
+    rest = {name for name in rest if not name.startswith(elsewhere)}
+    assert rest == {"data.max_pixels"}  # against min_pixels
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_how_many_items_may_be_all_of_a_file_but_not_of_procedural_data(split):
+    number, path = f"data.num_{split}", f"data.{split}"
+    checks.config(smoke(**{number: 0, path: "rows.jsonl"}))
+    with pytest.raises(ValueError, match=rf"{number}=-1: must be in \[0, inf\)"):
+        checks.config(smoke(**{number: -1, path: "rows.jsonl"}))
+    with pytest.raises(ValueError, match=rf"{number}=0: must be in \[1, inf\) for"):
+        checks.config(smoke(**{number: 0}))
+
+
+@pytest.mark.parametrize("preset", ["tyni", "3b", "7b"])
+def test_the_only_model_that_is_made_is_the_tiny_one(preset):
+    with pytest.raises(ValueError, match=rf"model.preset='{preset}': one of tiny"):
+        checks.config(smoke(**{"model.preset": preset}))
+
+
+@pytest.mark.parametrize(("name", "value"), [("top_p", 0.9), ("top_k", 5)])
+def test_the_engines_logps_are_refused_under_truncation(name, value):
+    c = smoke(**{f"sampling.{name}": value, "loss.old_logp": "trainer"})
+    checks.config(c)
+    c.loss.old_logp = "behaviour"
+    with pytest.raises(
+        ValueError, match=r"'behaviour' is of the truncated .*'trainer'"
+    ):
         checks.config(c)
 
 
-def test_truncation_needs_the_engines_logps():
-    c = tiny_gspo.get_config("smoke")
-    c.sampling.top_p = 0.9
+def test_tensorboard_needs_its_package(monkeypatch):
+    c = smoke(tensorboard=True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     checks.config(c)
-    c.loss.old_logp = "trainer"
-    with pytest.raises(ValueError, match="knows no truncation"):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs tensorboardX: pip .*\[tracking\]"):
         checks.config(c)
 
 
@@ -94,3 +203,40 @@ def test_no_dual_clip_is_zero_in_a_config():
     assert checks.policy_loss(c).dual_clip is None
     c.loss.dual_clip = 3.0
     assert checks.policy_loss(c).dual_clip == 3
+
+
+# --------------------------------------------------------------------- the checkpoint's size
+ONE_WAY = {"mesh.fsdp": 1, "mesh.tensor": -1}  # batches of any size pass
+
+
+@pytest.mark.parametrize("size", ["", "3b"])
+def test_a_checkpoint_of_the_wanted_size_passes(size, monkeypatch):
+    monkeypatch.setattr(files, "load_config", lambda _: shapes.PRESETS["3b"])
+    monkeypatch.setattr(files, "load", _stop)
+    with pytest.raises(InterruptedError):  # weights are read
+        assemble.policy(smoke(**ONE_WAY, **{"model.size": size}), "somewhere")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "message"),
+    [
+        ("7b", "3b", r"model.size='7b', but .* in somewhere has the shape of '3b'"),
+        ("3b", "tiny", r"model.size='3b', but .* in somewhere has the shape of 'tiny'"),
+        ("3b", None, r"model.size='3b', but .* the shape of '9 layers of width 2048'"),
+    ],
+)
+def test_another_size_is_refused_before_weights_are_read(
+    wanted, found, message, monkeypatch
+):
+    shape = shapes.PRESETS[found or "3b"]
+    if not found:
+        text = dataclasses.replace(shape.text, num_layers=9)
+        shape = dataclasses.replace(shape, text=text)
+    monkeypatch.setattr(files, "load_config", lambda _: shape)
+    monkeypatch.setattr(files, "load", _stop)
+    with pytest.raises(ValueError, match=message):
+        assemble.policy(smoke(**ONE_WAY, **{"model.size": wanted}), "somewhere")
+
+
+def _stop(*_, **__):
+    raise InterruptedError

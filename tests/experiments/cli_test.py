@@ -93,7 +93,7 @@ def test_other_errors_keep_their_traceback():
     ("arguments", "message"),
     [
         (["--config.smapler.name=x"], 'no field smapler: did you mean "sampler"?'),
-        (["--config.num_rollouts=1"], "num_rollouts=1: must be at least 2"),
+        (["--config.num_rollouts=1"], "num_rollouts=1: must be in"),
     ],
 )
 def test_the_program_says_it_too(arguments, message, tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from configs import tiny_gspo
-from experiments import train
+from experiments import stop_signal, train
 from tests.trainer import small
 from vade_jax.models.qwen25vl import config, files
 from vade_jax.store import checkpoints, metrics, rollout_log
@@ -335,7 +335,7 @@ def test_sigterm_saves_and_the_next_run_resumes(tmp_path):
 def test_the_stop_signal(monkeypatch):
     handlers = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    stop = train.StopSignal()
+    stop = stop_signal.StopSignal()
     assert set(handlers) == {signal.SIGTERM, signal.SIGINT} and not stop()
     handlers[signal.SIGTERM](signal.SIGTERM, None)
     assert stop()

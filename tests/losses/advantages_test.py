@@ -20,8 +20,6 @@ def oracle(reward_N, group_N, valid_N, std):
         if len(r) > 1 and r.max() > r.min():
             scale = r.std(ddof=1) + 1e-6 if std else 1
             advantage_N[member_N] = (r - r.mean()) / scale
-        elif len(r) == 1:
-            advantage_N[member_N] = r / (1 + 1e-6) if std else r
     return advantage_N
 
 

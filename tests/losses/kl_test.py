@@ -34,7 +34,14 @@ def test_k3_is_clamped_and_flat_beyond():
     assert value == 10 and gradient == 0
 
 
-def test_straight_through():
+def test_straight_through_has_the_value_of_one_and_the_gradient_of_another():
+    value, gradient = jax.value_and_grad(
+        lambda x: kl.straight_through(x**3, 5 * x),
+    )(2.0)
+    assert (value, gradient) == (8, 5)
+
+
+def test_k3_with_the_gradient_of_k2():
     value, gradient = jax.value_and_grad(
         lambda x: jnp.sum(kl.estimate(x, jnp.zeros((1, 1)), "k3+"))
     )(jnp.full((1, 1), 0.5))

@@ -36,6 +36,23 @@ def test_truncation_equals_a_sort(top_p, top_k):
     np.testing.assert_array_equal(sampling.truncate(x_NV, top_p, top_k), expected)
 
 
+@pytest.mark.parametrize(
+    ("top_p", "expected"),
+    [
+        (0.25, [0.5, 0.375]),
+        (0.5, [0.5, 0.375]),  # the first alone holds half
+        (0.5625, [0.125, 0.375]),  # one of the four would do: all four tie
+        (0.75, [0.125, 0.375]),
+        (0.8125, [0.125, 0.25]),
+        (1.0, [0.125, 0.25]),
+    ],
+)
+def test_the_nucleus_holds_all_that_tie_at_its_edge(top_p, expected):
+    prob_NV = jnp.array([[0.125, 0.5, 0.125, 0.125, 0.125], [0.375, 0, 0.25, 0.375, 0]])
+    threshold_N = sampling.nucleus_threshold(prob_NV, top_p)
+    np.testing.assert_array_equal(threshold_N, np.array(expected, np.float32))
+
+
 def test_draws_follow_the_tempered_truncated_distribution():
     row, num = logits()[0], 40_000
     x_NV = jnp.broadcast_to(row, (num, len(row)))

@@ -68,6 +68,24 @@ def test_bad_sizes_are_named():
         base.top_b(score_I, key, 2, mesh=mesh, axis="data")
 
 
+@pytest.mark.parametrize("valid", [True, False])
+def test_keep_all_keeps_every_group_even_one_without_an_answer(valid):
+    zero_M, zero_N = np.zeros(3, np.float32), np.zeros(6, np.float32)
+    feedback = types.Feedback(
+        index_M=np.array([4, 0, 2]),
+        successes_M=zero_M,
+        trials_M=zero_M + 2 * valid,
+        group_N=np.repeat(np.arange(3), 2),
+        reward_N=zero_N,
+        correct_N=zero_N,
+        advantage_N=zero_N,
+        length_N=np.ones(6, np.int32),
+        valid_N=np.full(6, valid),
+    )
+    keep_M = base.keep_all(None, feedback)
+    assert keep_M.dtype == bool and keep_M.tolist() == [True] * 3
+
+
 def test_diagnostics():
     state = vade.State(
         alpha_I=jnp.array([0.0, 8, 2]),

@@ -28,7 +28,8 @@ def make_run(workdir, scores, ratio=0.5):
 def test_table_says_what_was_learned_and_spent(tmp_path):
     (tmp_path / "figures").mkdir()
     text = summary.table(make_records([0.25, 0.75, 0.5]), workdir=tmp_path)
-    assert "0.250 first, 0.750 best (step 1), 0.500 last" in text
+    assert text.startswith("  tiny accuracy (mean@4)  ")
+    assert "  0.250 first, 0.750 best (step 1), 0.500 last\n" in text
     assert "0.500 in the first quarter, 0.500 in the last" in text
     assert "off by 0.250 a step; observed - predicted +0.250" in text
     assert "2 steps, 128 rollouts, 2,000 tokens" in text

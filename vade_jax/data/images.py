@@ -87,9 +87,14 @@ def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
     """Returns the resized image as uint8 [height, width, 3], sides multiples of 28.
 
     Raises:
-      ValueError: if the file is corrupt or truncated, or the aspect ratio is over 200.
+      ValueError: if the file is corrupt or truncated, a side is a single pixel, or the aspect
+        ratio is over 200.
     """
     height, width = image.height, image.width
+    if min(height, width) < 2:
+        raise ValueError(
+            f"an image of {width} x {height} pixels shows nothing; replace the file"
+        )
     smart_resize(height, width, min_pixels=min_pixels, max_pixels=max_pixels)
     try:
         image = _to_rgb(image)

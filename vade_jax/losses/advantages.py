@@ -20,8 +20,9 @@ def group_normalized(
 
     Eq. 2 of VADE (arXiv 2511.18902), GRPO (arXiv 2402.03300), with verl's epsilon and the
     unbiased std (ddof 1). Groups may have any size and order. A group with max == min has
-    advantage exactly 0, where rounding of the mean alone would give up to 0.1. So has an answer without any valid
-    companion, where verl takes its reward for its advantage. Invalid answers have advantage 0.
+    advantage exactly 0, where rounding of the mean alone would give up to 0.1. So has an answer
+    without any valid companion, where verl takes its reward for its advantage. Invalid answers
+    have advantage 0.
 
     Args:
         reward_N: the training reward.

@@ -1,6 +1,5 @@
 """Pictures of one run, and of runs side by side, from metrics.jsonl alone."""
 
-import dataclasses
 import logging
 import os
 import pathlib
@@ -9,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax.store import metrics
+from vade_jax.store import curves, metrics
 
 PathLike = str | os.PathLike[str]
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe-Ito
 INK, FAINT = "#333333", "#8a8a8a"
-EFFECTIVE = "vade/effective_ratio"
-EFFECTIVE_CORRECT = "vade/effective_ratio_correct"
-PREDICTED = "vade/predicted_effective_ratio"
 STYLE = {
     "font.size": 11,
     "axes.titlesize": 11.5,
@@ -37,37 +33,22 @@ STYLE = {
     "figure.dpi": 160,
 }
 
+FOOTNOTE = (
+    "thin: each seed, raw;  bold: mean of the seeds, as a moving average over a twentieth "
+    "of the run (not of validation and counts)"
+)
 DASHED = {"linewidth": 1.3, "linestyle": (0, (3, 2))}
 
 # What a single run shows besides its progress: (metric, title).
 DETAILS = (
-    ("critic/score/mean", "Training reward"),
+    (curves.ACCURACY, "Training accuracy"),
     ("response_length/mean", "Answer length, tokens"),
     ("vade/posterior_mean", "Mean of the posterior"),
-    ("vade/unique_selected", "Different prompts chosen"),
+    ("vade/unique_selected", "Different prompts chosen so far"),
     ("actor/pg_clipfrac", "Clipped share of tokens"),
     ("actor/ppo_kl", "KL to the old policy"),
-    ("actor/entropy", "Entropy"),
     ("perf/throughput", "Throughput, tokens/s"),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """One quantity of one seed; NaN and infinities are left out."""
-
-    steps: np.ndarray
-    values: np.ndarray
-    rollouts: np.ndarray  # spent up to each step
-    smooths: bool = True  # noisy enough for a moving average
-
-    def smooth(self) -> "Curve":
-        """Returns what the bold line shows."""
-        values = moving_average(self.values) if self.smooths else self.values
-        return dataclasses.replace(self, values=values)
-
-    def against(self, axis: str) -> tuple[np.ndarray, np.ndarray]:
-        return getattr(self, axis), self.values
 
 
 def draw(workdir: PathLike) -> list[pathlib.Path]:
@@ -75,9 +56,9 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     records = metrics.read(workdir)
     folder = pathlib.Path(workdir) / "figures"
     paths = [compare({"": [workdir]}, folder / "progress.png")]
-    if predicted_and_observed(records)[0].size:
+    if curves.predicted_and_observed(records)[0].size:
         paths.append(calibration([workdir], folder / "calibration.png"))
-    shown = [(n, title) for n, title in DETAILS if len(_curve(records, n).steps)]
+    shown = [(n, title) for n, title in DETAILS if len(curves.named(records, n).steps)]
     if shown:
         paths.append(_draw_details(records, shown, folder / "details.png"))
     return paths
@@ -90,8 +71,11 @@ def compare(runs: Mapping[str, Sequence[PathLike]], path: PathLike) -> pathlib.P
         runs: run directories by label, one per seed.
         path: the PNG to write.
     """
-    check_runs(runs)
-    seeds = {label: [metrics.read(w) for w in dirs] for label, dirs in runs.items()}
+    if len(runs) > len(COLORS):
+        raise ValueError(
+            f"{len(runs)} labels in one figure; {len(COLORS)} can be told apart"
+        )
+    seeds = curves.read_runs(runs)
     pyplot = _pyplot()
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(2, 4, figsize=(13, 6), layout="constrained")
@@ -105,12 +89,12 @@ def compare(runs: Mapping[str, Sequence[PathLike]], path: PathLike) -> pathlib.P
 
 def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
     """Draws the effective ratio that the posterior predicted against the observed one."""
-    pairs = [predicted_and_observed(metrics.read(workdir)) for workdir in workdirs]
+    pairs = [curves.predicted_and_observed(metrics.read(w)) for w in workdirs]
     predicted, observed = np.concatenate([np.zeros((2, 0)), *pairs], axis=1)
     if not len(predicted):
         raise ValueError(
-            f"no {PREDICTED} in {[str(w) for w in workdirs]}: give runs of a selector "
-            "with a posterior"
+            f"no {curves.PREDICTED} in {[str(w) for w in workdirs]}: give runs of a "
+            "selector with a posterior"
         )
     pyplot = _pyplot()
     with pyplot.rc_context(STYLE):
@@ -119,7 +103,9 @@ def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
         axes.scatter(
             predicted, observed, s=14, color=COLORS[0], alpha=0.35, linewidths=0
         )
-        axes.plot(*_binned(predicted, observed), "o-", color=COLORS[1], markersize=5)
+        axes.plot(
+            *curves.binned(predicted, observed), "o-", color=COLORS[1], markersize=5
+        )
         gap, bias = np.mean(np.abs(observed - predicted)), np.mean(observed - predicted)
         axes.set(
             xlim=(0, 1),
@@ -136,34 +122,17 @@ def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
         return _save(figure, path)
 
 
-def predicted_and_observed(
-    records: Sequence[metrics.Record],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the two effective ratios of the steps that have both.
-
-    The posterior counts correctness, so correctness is what it is held against; the ratio of the
-    training reward stands in where a run has no other.
-    """
-    seen = (
-        EFFECTIVE_CORRECT if any(EFFECTIVE_CORRECT in r for r in records) else EFFECTIVE
-    )
-    both = [record for record in records if PREDICTED in record and seen in record]
-    pair = np.stack([metrics.column(both, name)[1] for name in (PREDICTED, seen)])
-    predicted, observed = pair[:, np.all(np.isfinite(pair), 0)]
-    return predicted, observed
-
-
 # ------------------------------------------------------------------------------ the 2 x 4 panels
 def _draw_row(row: Any, axis: str, color: str, seeds: Sequence[Any]) -> None:
     score, ratio, norm, total = row
-    _lines(score, axis, color, [_validation(r) for r in seeds], marker="o")
-    _lines(ratio, axis, color, [_curve(records, EFFECTIVE) for records in seeds])
-    predicted = [_curve(records, PREDICTED) for records in seeds]
+    _lines(score, axis, color, [curves.validation(r) for r in seeds], marker="o")
+    _lines(ratio, axis, color, [curves.named(r, curves.EFFECTIVE) for r in seeds])
+    predicted = [curves.named(r, curves.PREDICTED) for r in seeds]
     _mean_line(ratio, axis, color, predicted, **DASHED)
-    _lines(norm, axis, color, [_curve(records, "actor/grad_norm") for records in seeds])
-    count = _rollouts if axis == "steps" else _effective_rollouts
+    _lines(norm, axis, color, [curves.named(r, curves.GRADIENT_NORM) for r in seeds])
+    count = curves.rollouts if axis == "steps" else curves.effective_rollouts
     width = 1.2 if axis == "steps" and total.lines else 2.4  # equal counts stay visible
-    _lines(total, axis, color, [count(records) for records in seeds], linewidth=width)
+    _lines(total, axis, color, [count(r) for r in seeds], linewidth=width)
 
 
 def _finish_row(row: Any, axis: str, seeds: Mapping[str, Sequence[Any]]) -> None:
@@ -206,16 +175,8 @@ def _explain(figure: Any, seeds: Mapping[str, Sequence[Any]]) -> None:
     handles.append(lines.Line2D([], [], color=FAINT, **DASHED))
     labels.append("effective ratio predicted before the rollouts")
     figure.legend(handles, labels, loc="outside upper left", ncols=len(labels))
-    records = [records for group in seeds.values() for records in group]
-    width = window(max(len(r) for r in records))
-    count = max(len(group) for group in seeds.values())
-    thin = f"each of {count} seeds, raw" if count > 1 else "raw"
-    bold = "mean of the seeds, " if count > 1 else ""
-    smoothed = "not smoothed"
-    if width > 1:
-        smoothed = f"moving average over {width} steps (not of validation and counts)"
     figure.supxlabel(
-        f"thin: {thin};  bold: {bold}{smoothed}",
+        FOOTNOTE,
         fontsize=9.5,
         color=FAINT,
         x=0.01,
@@ -224,93 +185,21 @@ def _explain(figure: Any, seeds: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _lines(
-    panel: Any, axis: str, color: str, curves: Sequence[Curve], **style: Any
+    panel: Any, axis: str, color: str, series: Sequence[curves.Curve], **style: Any
 ) -> None:
     """Draws each seed thin and raw, and their smoothed mean on top, in `style`."""
-    for curve in curves:
+    for curve in series:
         panel.plot(*curve.against(axis), color=color, linewidth=0.8, alpha=0.3)
-    _mean_line(panel, axis, color, curves, **{"linewidth": 2.2, **style})
+    _mean_line(panel, axis, color, series, **{"linewidth": 2.2, **style})
 
 
 def _mean_line(
-    panel: Any, axis: str, color: str, curves: Sequence[Curve], **style: Any
+    panel: Any, axis: str, color: str, series: Sequence[curves.Curve], **style: Any
 ) -> None:
-    x, mean = average([curve.smooth().against(axis) for curve in curves])
+    x, mean = curves.average([curve.smooth().against(axis) for curve in series])
     if len(x):
         style = {"marker": "o" if len(x) == 1 else None, "markersize": 4, **style}
         panel.plot(x, mean, color=color, **style)
-
-
-# ------------------------------------------------------------------------------ series
-def average(
-    curves: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean of curves over the range they share, on the union of their points."""
-    curves = [(x, y) for x, y in curves if len(x)]
-    if not curves:
-        return np.zeros(0), np.zeros(0)
-    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
-    grid = np.unique(np.concatenate([x for x, _ in curves]))
-    grid = grid[(grid >= first) & (grid <= last)]
-    return grid, np.mean([np.interp(grid, x, y) for x, y in curves], axis=0)
-
-
-def window(length: int) -> int:
-    """Returns the odd width of the moving average: about a twentieth of the curve."""
-    return 2 * (length // 40) + 1
-
-
-def moving_average(values: np.ndarray) -> np.ndarray:
-    """Returns the centred mean over `window` points, fewer at the two ends."""
-    half = window(len(values)) // 2
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    place = np.arange(len(values))
-    start = np.maximum(place - half, 0)
-    stop = np.minimum(place + half + 1, len(values))
-    return (total[stop] - total[start]) / (stop - start)
-
-
-def _curve(records: Sequence[metrics.Record], name: str, **kwargs: Any) -> Curve:
-    return _make_curve(records, *metrics.column(records, name), **kwargs)
-
-
-def _validation(records: Sequence[metrics.Record]) -> Curve:
-    return _make_curve(records, *metrics.validation(records), smooths=False)
-
-
-def _make_curve(
-    records: Sequence[metrics.Record],
-    steps: np.ndarray,
-    values: np.ndarray,
-    smooths: bool = True,
-) -> Curve:
-    finite = np.isfinite(values)
-    steps, values = steps[finite], values[finite]
-    return Curve(steps, values, metrics.rollouts_at(records, steps), smooths)
-
-
-def _rollouts(records: Sequence[metrics.Record]) -> Curve:
-    return _curve(records, metrics.ROLLOUTS, smooths=False)
-
-
-def _effective_rollouts(records: Sequence[metrics.Record]) -> Curve:
-    """Returns the rollouts so far whose group had a reward that was not constant."""
-    total, ratio = _rollouts(records), _curve(records, EFFECTIVE)
-    _, at_total, at_ratio = np.intersect1d(
-        total.steps, ratio.steps, return_indices=True
-    )
-    spent = np.diff(total.values, prepend=0.0)[at_total]
-    useful = np.cumsum(spent * ratio.values[at_ratio])
-    return Curve(total.steps[at_total], useful, total.values[at_total], False)
-
-
-def _binned(
-    x: np.ndarray, y: np.ndarray, count: int = 8
-) -> tuple[np.ndarray, np.ndarray]:
-    order = np.array_split(np.argsort(x), max(1, min(count, len(x) // 5)))
-    return np.array([x[i].mean() for i in order]), np.array(
-        [y[i].mean() for i in order]
-    )
 
 
 # ------------------------------------------------------------------------------ plumbing
@@ -326,7 +215,7 @@ def _draw_details(
         for panel in axes.flat[len(shown) :]:
             panel.set_visible(False)
         for panel, (name, title) in zip(axes.flat, shown, strict=False):
-            _lines(panel, "steps", COLORS[0], [_curve(records, name)])
+            _lines(panel, "steps", COLORS[0], [curves.named(records, name)])
             panel.set_title(title)
             panel.set_xlabel("steps")
         return _save(figure, path)
@@ -344,19 +233,6 @@ def _score_title(seeds: Mapping[str, Sequence[Any]]) -> str:
     if len(names) > 1:
         return f"Validation accuracy, {len(names)} sets"
     return f"Validation accuracy, {next(iter(names)).rsplit('/', 1)[-1]}"
-
-
-def check_runs(runs: Mapping[str, Sequence[PathLike]]) -> None:
-    if not runs or not all(len(dirs) for dirs in runs.values()):
-        raise ValueError(
-            f"runs={dict(runs)}: give at least one run directory per label"
-        )
-    if len(runs) > len(COLORS):
-        raise ValueError(
-            f"{len(runs)} labels in one figure; {len(COLORS)} can be told apart"
-        )
-    if any(isinstance(dirs, str | os.PathLike) for dirs in runs.values()):
-        raise ValueError(f"runs={dict(runs)}: give a list of run directories per label")
 
 
 def _colors(count: int) -> Sequence[str]:

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vade_jax.store import figures, metrics
+from vade_jax.store import curves, metrics
 
 PathLike = str | os.PathLike[str]
 
 # Where to look, in the order a reader wants it.
 PLACES = (
-    ("report.html", "all of it on one page"),
     ("figures", "validation, effective ratio, gradient norm, rollouts"),
     ("rollouts", "every answer, as parquet"),
     ("metrics.jsonl", "one line a step"),
@@ -44,9 +43,8 @@ def compare(
         runs: run directories by label, one per seed.
         baseline: a label; by default "uniform" if there is one, else the first.
     """
-    figures.check_runs(runs)
+    seeds = curves.read_runs(runs)
     baseline = _baseline(runs, baseline)
-    seeds = {label: [metrics.read(w) for w in dirs] for label, dirs in runs.items()}
     best = [
         max(scores) if (scores := _scores(r)).size else np.nan for r in seeds[baseline]
     ]
@@ -74,9 +72,9 @@ def rollouts_to_reach(records: Sequence[metrics.Record], target: float) -> float
 # ------------------------------------------------------------------------------ one run
 def _learned(records: Sequence[metrics.Record]) -> list[tuple[str, str]]:
     rows = [_progress(records, name) for name in metrics.validation_names(records)]
-    rows += [_quarters(records, "effective ratio", figures.EFFECTIVE)]
-    rows += [_quarters(records, "training reward", "critic/score/mean")]
-    predicted, observed = figures.predicted_and_observed(records)
+    rows += [_quarters(records, "effective ratio", curves.EFFECTIVE)]
+    rows += [_quarters(records, "training accuracy", curves.ACCURACY)]
+    predicted, observed = curves.predicted_and_observed(records)
     if predicted.size:
         gap = np.mean(np.abs(observed - predicted))
         bias = np.mean(observed - predicted)
@@ -90,12 +88,14 @@ def _learned(records: Sequence[metrics.Record]) -> list[tuple[str, str]]:
 
 
 def _progress(records: Sequence[metrics.Record], name: str) -> tuple[str, str]:
+    _, *words, _, samples = name.split("/")  # val/<set>/acc/mean@k
+    label = f"{'/'.join(words)} accuracy ({samples})"
     steps, values = _finite(records, name)
     if not values.size:
-        return name, ""
+        return label, ""
     at = int(np.argmax(values))
     text = f"{values[0]:.3f} first, {values[at]:.3f} best (step {steps[at]}), "
-    return name, text + f"{values[-1]:.3f} last"
+    return label, text + f"{values[-1]:.3f} last"
 
 
 def _quarters(
@@ -148,7 +148,7 @@ def _clock(seconds: float) -> str:
 def _compare_row(
     label: str, seeds: Sequence[Sequence], best: Sequence[float]
 ) -> list[str]:
-    ratios = [_finite(records, figures.EFFECTIVE)[1] for records in seeds]
+    ratios = [_finite(records, curves.EFFECTIVE)[1] for records in seeds]
     scores = [_scores(records) for records in seeds]
     totals = [_finite(records, metrics.ROLLOUTS)[1] for records in seeds]
     reached = list(map(rollouts_to_reach, seeds, best))

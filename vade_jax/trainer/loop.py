@@ -42,6 +42,7 @@ class Progress:
     step: int = 0  # RL steps done; also the version of the weights
     rollouts_total: int = 0
     tokens_total: int = 0
+    seen: frozenset[int] = frozenset()  # items chosen at least once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +149,7 @@ def run(
                 feedback.advantage_N,
             )
         metrics |= losses | feedbacks.metrics(feedback, rollouts)
-        _check_finite(step, losses)
+        check_finite(f"step {step}", losses)
         data = StepData(
             items, prompts, proposal, rollouts, scores, feedback, progress.selector
         )
@@ -158,6 +159,7 @@ def run(
             step=step,
             rollouts_total=progress.rollouts_total + len(rollouts.length_N),
             tokens_total=progress.tokens_total + int(rollouts.length_N.sum()),
+            seen=progress.seen.union(map(int, proposal.index_M)),
         )
         with clock("update_weights"):
             parts.engine.sync(state.params, step)
@@ -175,13 +177,15 @@ def _totals(progress):
     return {
         "vade/rollouts_total": progress.rollouts_total,
         "vade/tokens_total": progress.tokens_total,
+        "vade/unique_selected": len(progress.seen),
     }
 
 
-def _check_finite(step, losses):
-    bad = {name: value for name, value in losses.items() if not np.isfinite(value)}
+def check_finite(when: str, losses: Metrics) -> None:
+    """Raises NonFiniteLoss, which says when, unless every loss is a number."""
+    bad = {name: float(x) for name, x in losses.items() if not np.isfinite(x)}
     if bad:
         raise NonFiniteLoss(
-            f"step {step}: {bad}; the last checkpoint is from before it: "
-            "lower optimizer.learning_rate or look at its rollouts"
+            f"{when}: {bad}; the last checkpoint is from before it: "
+            "lower the learning rate or look at the rollouts"
         )

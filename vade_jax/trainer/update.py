@@ -1,7 +1,8 @@
 """One optimizer update over micro-batches, for any objective.
 
-An objective turns the policy's log-probs into a scalar with the *global* token and sequence counts as
-denominators, so the gradients of micro-batches add up to the gradient of the one big batch.
+An objective turns the policy's log-probs into a scalar with the *global* token and sequence
+counts as denominators, so the gradients of micro-batches add up to the gradient of the one big
+batch.
 """
 
 from collections.abc import Callable
@@ -77,7 +78,8 @@ def make(
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
     `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss` and
-    `actor/grad_norm` (before the clip). A non-finite loss is the caller's to detect, before the state is used again.
+    `actor/grad_norm` (before the clip). A non-finite loss is the caller's to detect, before the
+    state is used again.
     """
 
     def loss(params, micro, totals):

@@ -36,6 +36,16 @@ def test_round_trip(tmp_path, params, shard_bytes):
     assert_equal(again, params)
 
 
+def test_the_config_is_read_without_the_weights(tmp_path, params):
+    files.save(tmp_path / "hf", SMALL, params)
+    (tmp_path / "hf" / files.SINGLE).unlink()
+    assert files.load_config(tmp_path / "hf") == SMALL
+    with pytest.raises(
+        FileNotFoundError, match="none is no directory: give the folder"
+    ):
+        files.load_config(tmp_path / "none")
+
+
 def test_bfloat16_is_kept(tmp_path, params):
     files.save(tmp_path / "hf", SMALL, params, ml_dtypes.bfloat16)
     fields = json.loads((tmp_path / "hf" / "config.json").read_text())

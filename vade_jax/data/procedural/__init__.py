@@ -11,6 +11,9 @@ import numpy as np
 
 from vade_jax import types
 from vade_jax.data.procedural import mixture as mixtures
+from vade_jax.data.procedural.teacher import Teacher, target_text
+
+__all__ = ["Procedural", "Teacher", "stream", "target_text"]
 
 SPLITS = ("train", "validation", "warmup")
 _MAX_SIZE = 2**56  # the split is the top byte of the stream's number
@@ -85,8 +88,3 @@ class Procedural:
                 **sample.metadata,
             },
         )
-
-
-def target_text(item: types.Item) -> str:
-    r"""Returns the answer that the supervised warm start teaches: \boxed{7}."""
-    return f"\\boxed{{{item.answer}}}"

@@ -43,23 +43,24 @@ def _things(
 
 
 def color(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for the color of the only circle among 1, 3, 6 or 9 things."""
-    target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
-    others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[1] != target[1])
-    question = f"What color is the {target[1]}?"
-    return canvas.Sample(
-        _draw(rng, [target, *others], size), question, target[0], "text"
-    )
+    """Asks for the color of the only thing of its shape among 1, 3, 6 or 9."""
+    return _unique(rng, level, size, "What color is the {1}?", asked=0)
 
 
 def shape(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for the shape of the only red thing among 1, 3, 6 or 9."""
+    """Asks for the shape of the only thing of its color among 1, 3, 6 or 9."""
+    return _unique(rng, level, size, "What shape is the {0} one?", asked=1)
+
+
+def _unique(
+    rng: np.random.Generator, level: int, size: int, question: str, asked: int
+) -> canvas.Sample:
+    """Asks for one half of a Thing whose other half, named in the question, no other has."""
     target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
-    others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[0] != target[0])
-    question = f"What shape is the {target[0]} one?"
-    return canvas.Sample(
-        _draw(rng, [target, *others], size), question, target[1], "text"
-    )
+    named = 1 - asked
+    others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[named] != target[named])
+    picture = _draw(rng, [target, *others], size)
+    return canvas.Sample(picture, question.format(*target), target[asked], "text")
 
 
 def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -84,7 +85,7 @@ def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for more circles than squares; levels bring the counts closer. Half are "yes"."""
+    """Asks if one shape outnumbers another; levels bring the counts closer. Half are "yes"."""
     first, second = rng.permutation(canvas.SHAPES)[:2]
     low, high = ((4, 7), (2, 4), (1, 2))[level]
     gap, fewer = int(rng.integers(low, high)), int(rng.integers(0, 4))
@@ -100,7 +101,7 @@ def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks what is left when all red shapes are removed; level 2 removes red circles only."""
+    """Asks what is left when one color is removed; level 2 removes one shape of it only."""
     color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
     gone, left = rng.integers(1, (3, 5, 5)[level]), rng.integers(0, (4, 7, 9)[level])
     hit = lambda t: t[0] == color and (level < 2 or t[1] == shape)

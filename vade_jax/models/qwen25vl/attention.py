@@ -1,9 +1,9 @@
 """Attention over one or several sets of keys, merged in differentiable code.
 
-An answer's query sees its prompt's keys (shared by the row) and its own. The parts are merged by their
-shared max and their sums of exponentials, so no key is copied per answer and no [N, P + T] mask
-exists. `jax.nn.dot_product_attention(return_residual=True)` must not be used for this: it stops the
-gradient of the log-sum-exp.
+An answer's query sees its prompt's keys (shared by the row) and its own. The parts are merged
+by their shared max and their sums of exponentials, so no key is copied per answer and no
+[N, P + T] mask exists. `jax.nn.dot_product_attention(return_residual=True)` must not be used
+for this: it stops the gradient of the log-sum-exp.
 
 Letters beside types.py: U queries of an answer, Q query heads of a key/value head (H = J x Q).
 """
@@ -29,7 +29,8 @@ MAX_BLOCKS = 8  # each block is unrolled in the program, so long rows get longer
 class Cache:
     """Keys and values of prompts, and where their answers start.
 
-    J is before P, as the matmuls of decoding want it: they would copy another layout at each step.
+    J is before P, as the matmuls of decoding want it: they would copy another layout at each
+    step.
     """
 
     key_LMJPK: Array
@@ -109,8 +110,8 @@ def merged(q_RJGUQK: jax.Array, parts: list[Part]) -> jax.Array:
     """Returns softmax attention over the union of `parts`, `[R, J, G, U, Q, K]`.
 
     softmax over the union = sum_i exp(s_i - m) v_i / sum_i sum exp(s_i - m), with m the largest
-    score of all parts. Scores and sums are float32. The backward makes the scores again from the
-    merged log-sum-exp, so neither pass keeps them.
+    score of all parts. Scores and sums are float32. The backward makes the scores again from
+    the merged log-sum-exp, so neither pass keeps them.
     """
     return _forward(q_RJGUQK, parts)[0]
 
@@ -216,7 +217,7 @@ def _scores(q_RJGUQK: jax.Array, part: Part) -> jax.Array:
 
 
 def _flat(x_RJGUQK: jax.Array, keys: jax.Array) -> jax.Array:
-    """Returns one matrix of queries for each matrix of keys: [R, J, GUQ, K], [R, G, J, UQ, K]."""
+    """Returns a matrix of queries for each one of keys: [R, J, GUQ, K], [R, G, J, UQ, K]."""
     x = jnp.swapaxes(x_RJGUQK, 1, 2) if keys.ndim == 5 else x_RJGUQK
     return x.reshape(*keys.shape[:-2], -1, x.shape[-1])
 

@@ -1,0 +1,116 @@
+"""Curves by hand arithmetic, and that what they are made of is written by a run."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.trainer import loop_test, small
+from vade_jax.store import curves, figures, metrics
+from vade_jax.trainer import minibatches, objectives, update
+from vade_jax.types import TrainState
+
+
+def records(**columns):
+    """Returns a record a step, from step 1; `ratio=[...]` is the effective ratio and so on."""
+    name = {
+        "ratio": curves.EFFECTIVE,
+        "correct": curves.EFFECTIVE_CORRECT,
+        "predicted": curves.PREDICTED,
+        "rollouts": metrics.ROLLOUTS,
+    }
+    rows = zip(*columns.values(), strict=True)
+    return [
+        {"step": step, **{name[k]: v for k, v in zip(columns, row, strict=True)}}
+        for step, row in enumerate(rows, start=1)
+    ]
+
+
+def test_average_is_over_the_shared_range():
+    short = (np.array([0, 2]), np.array([0.0, 2.0]))
+    long = (np.array([1, 2, 5]), np.array([3.0, 4.0, 9.0]))
+    x, mean = curves.average([short, long, (np.zeros(0), np.zeros(0))])
+    assert x.tolist() == [1, 2]  # 0 is before the second, 5 behind the first
+    assert mean.tolist() == [2.0, 3.0]  # (1 + 3) / 2, (2 + 4) / 2
+    assert curves.average([])[0].size == 0
+
+
+def test_moving_average():
+    assert curves.window(39) == 1
+    assert curves.window(40) == 3
+    values = np.arange(40.0) ** 2
+    mean = curves.moving_average(values)
+    assert mean[0] == 0.5  # (0 + 1) / 2
+    assert mean[1] == pytest.approx(5 / 3)  # (0 + 1 + 4) / 3
+    assert mean[-1] == (38**2 + 39**2) / 2
+
+
+def test_a_curve_leaves_out_what_is_not_finite_and_knows_its_rollouts():
+    curve = curves.named(
+        records(ratio=[0.5, None, 0.25], rollouts=[8, 16, 24]), curves.EFFECTIVE
+    )
+    assert [x.tolist() for x in curve.against("steps")] == [[1, 3], [0.5, 0.25]]
+    assert [x.tolist() for x in curve.against("rollouts")] == [[8, 24], [0.5, 0.25]]
+
+
+def test_only_noisy_curves_are_smoothed():
+    ratio = records(ratio=[0.0] * 20 + [1.0] * 20, rollouts=range(40))
+    assert 0 < curves.named(ratio, curves.EFFECTIVE).smooth().values[20] < 1
+    assert curves.rollouts(ratio).smooth().values.tolist() == [*range(40)]
+
+
+def test_effective_rollouts_are_those_of_groups_that_teach():
+    curve = curves.effective_rollouts(
+        records(ratio=[0.5, 0.0, 0.25], rollouts=[8, 16, 32])
+    )
+    assert curve.values.tolist() == [4, 4, 8]  # 8 x 0.5, 8 x 0, 16 x 0.25
+    assert curve.rollouts.tolist() == [8, 16, 32]
+
+
+def test_prediction_is_held_against_correctness_where_both_are_known():
+    both = records(predicted=[0.5, None], ratio=[0.9, 0.9], correct=[0.4, 0.4])
+    pair = curves.predicted_and_observed([{"step": 0}, *both])
+    assert [x.tolist() for x in pair] == [[0.5], [0.4]]
+    pair = curves.predicted_and_observed(records(predicted=[0.5], ratio=[0.9]))
+    assert [x.tolist() for x in pair] == [[0.5], [0.9]]
+
+
+def test_bins_have_equally_many_points():
+    x = np.array([9.0, 0, 1, 2, 3, 4, 5, 6, 7, 8])  # 10 points: two bins of 5
+    assert [m.tolist() for m in curves.binned(x, 2 * x)] == [[2, 7], [4, 14]]
+
+
+def test_runs_are_lists_of_directories_by_label(tmp_path):
+    metrics.Writer(tmp_path).write(3, {"x": 1})
+    found = curves.read_runs({"vade": [tmp_path, str(tmp_path)]})
+    assert found == {"vade": [[{"step": 3, "x": 1}]] * 2}
+    for runs in ({}, {"vade": []}):
+        with pytest.raises(ValueError, match="at least one run directory per label"):
+            curves.read_runs(runs)
+    with pytest.raises(ValueError, match="give a list of run directories"):
+        curves.read_runs({"vade": str(tmp_path)})
+
+
+def learned():
+    """Returns the names that one update writes; nothing is computed."""
+    (batch,) = minibatches.split(
+        small.prompts(2),
+        small.rollouts([2, 2]),
+        small.advantages(4),
+        prompts_per_minibatch=2,
+        prompts_per_microbatch=2,
+        answers_per_row=2,
+        length_multiple=32,
+    )
+    optimizer = optax.sgd(1.0)
+    logp = lambda scale, batch: scale * batch.old_logp_NT
+    change = update.make(logp, objectives.group_rl(small.GSPO), optimizer)
+    state = TrainState(params=1.0, opt_state=optimizer.init(1.0), step=0)
+    return set(jax.eval_shape(change, state, batch)[1])
+
+
+def test_a_run_writes_every_metric_that_is_drawn():
+    _, recorder = loop_test.run("vade", 1)
+    named = {value for name, value in vars(curves).items() if name.isupper()}
+    shown = named | {metrics.ROLLOUTS} | {name for name, _ in figures.DETAILS}
+    assert shown <= set(recorder.metrics[1]) | learned()
