@@ -22,7 +22,7 @@ setuptools.setup(
         "matplotlib>=3.9",
         "ml-collections>=1.0",
         "numpy>=2.0",
-        "optax>=0.2.5",
+        "optax>=0.2.8",
         "orbax-checkpoint>=0.12.0",
         "pillow>=11.0",
         "pyarrow>=18.0",

@@ -95,7 +95,7 @@ def make(
         one = lambda micro: gradient(state.params, micro, totals)
         grads, metrics = _sum_over_microbatches(one, batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        metrics["actor/grad_norm"] = optax.global_norm(grads)
+        metrics["actor/grad_norm"] = optax.tree.norm(grads)
         params = optax.apply_updates(state.params, updates)
         return state.replace(
             params=params, opt_state=opt_state, step=state.step + 1
