@@ -35,8 +35,8 @@ bench: $(VENV)/train.ok
 compare: $(VENV)/train.ok
 	$(BIN)/python -m experiments.sweep --config=configs/tiny_gspo.py --workdir=runs/compare
 
-# Two steps of one environment: what training needs, then what the tests add. torch is
-# pinned to its CPU build and installed before anything that would pull another one.
+# Two steps of one environment: what training needs, then what the tests add. torch comes by itself
+# and first, so that nothing else picks its version.
 $(VENV)/python.ok:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)

@@ -26,7 +26,6 @@ setuptools.setup(
         "orbax-checkpoint>=0.12.0",
         "pillow>=11.0",
         "pyarrow>=18.0",
-        "rich>=13.9",
         "safetensors>=0.5",
         "tokenizers>=0.21",
         "tqdm>=4.67",
@@ -36,8 +35,9 @@ setuptools.setup(
         "tpu": ["jax[tpu]>=0.10.2"],
         "vllm": ["vllm>=0.17.1"],
         "tracking": ["tensorboardX>=2.6"],
-        # torch comes first and by hand, in its CPU build: see the Makefile
+        # torch too, installed by itself before these: see the Makefile
         "test": [
+            "ml_dtypes>=0.5",
             "pytest>=8.3",
             "ruff==0.17.5",
             "scipy>=1.14",

@@ -61,7 +61,7 @@ def describe() -> str:
     """Returns one line on the machine: a load near its cores makes all times doubtful."""
     device = jax.devices()[0]
     return (
-        f"{len(os.sched_getaffinity(0))} cores, {jax.default_backend()} "
+        f"{os.cpu_count()} cores, {jax.default_backend()} "
         f"({device.device_kind}), jax {jax.__version__}, "
         f"load {os.getloadavg()[0]:.1f} before the start"
     )

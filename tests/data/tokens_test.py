@@ -88,3 +88,11 @@ def test_bad_checkpoints_and_sizes_are_one_clear_error(tmp_path):
         tokens.Tokenizer.load(tmp_path)
     with pytest.raises(ValueError, match=r"vocab_size=200.*at least 288"):
         tokens.build(tmp_path, TEXTS, 200)
+
+
+@pytest.mark.parametrize("text", ["{% for x %}", "{{ unclosed"])
+def test_a_broken_chat_template_names_the_checkpoint(tmp_path, text):
+    tokens.build(tmp_path, ["a b c"], 384)
+    (tmp_path / "chat_template.jinja").write_text(text)
+    with pytest.raises(ValueError, match="bad chat template"):
+        tokens.Tokenizer.load(tmp_path)

@@ -77,7 +77,10 @@ class Tokenizer:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"{path} is not a tokenizer: {error}") from error
-        return cls(tokenizer, _read_template(path.parent))
+        try:
+            return cls(tokenizer, _read_template(path.parent))
+        except (json.JSONDecodeError, jinja2.TemplateSyntaxError) as error:
+            raise ValueError(f"{path.parent}: bad chat template: {error}") from error
 
     def clean(self, text: str) -> str:
         """Returns `text` without control tokens, also those that a removal would create."""

@@ -10,7 +10,7 @@ from vade_jax.trainer import minibatches
 from vade_jax.trainer.update import Update
 from vade_jax.types import Batch, Metrics, Params, Prompt, Rollouts, TrainState
 
-Score = Callable[[Params, Batch], jax.Array]
+LogProbs = Callable[[Params, Batch], jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Learner:
     """
 
     update: Update
-    score: Score
+    score: LogProbs
     layout: dict
     reference: Params | None = None
     old_logp: str = "behaviour"

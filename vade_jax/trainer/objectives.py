@@ -64,7 +64,6 @@ def group_rl(loss: PolicyLoss) -> Objective:
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
         ratio_NT = log_ratio(logp_NT, old_NT, mask_NT)
         policy_loss = reduce(policy.clipped(ratio_NT, batch.advantage_N, **clip))
-        divergence = reduce(kl.estimate(logp_NT, batch.ref_logp_NT, loss.kl))
         metrics = policy.metrics(
             ratio_NT,
             batch.advantage_N,
@@ -73,7 +72,11 @@ def group_rl(loss: PolicyLoss) -> Objective:
             num_tokens=totals.num_tokens,
             **clip,
         )
-        metrics |= {"actor/pg_loss": policy_loss, "actor/kl_loss": divergence}
+        metrics["actor/pg_loss"] = policy_loss
+        if not loss.kl_coef:  # then there is no reference to diverge from
+            return policy_loss, metrics
+        divergence = reduce(kl.estimate(logp_NT, batch.ref_logp_NT, loss.kl))
+        metrics["actor/kl_loss"] = divergence
         return policy_loss + loss.kl_coef * divergence, metrics
 
     return objective

@@ -19,7 +19,8 @@ class Clock:
         """Adds the time of the block to `timing_s/<name>`."""
         start = time.perf_counter()
         yield
-        self._seconds[name] = time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
         """Returns `timing_s/*` and the tokens a second of generation and of the whole step.
