@@ -1,8 +1,8 @@
-# make train   the tiny job, from nothing to a trained model (about ten minutes on 2 cores)
+# make train   the tiny job, from nothing to a trained model (about four minutes on 2 cores)
 # make test    the default test suite, with transformers as the oracle
 # make lint    ruff check and format
 # make bench   ratios against the floors and the alternatives
-# make compare VADE against uniform over three seeds (about an hour on 2 cores)
+# make compare VADE against uniform over three seeds (15 minutes on 2 cores)
 # make clean   removes the environments and caches, keeps runs/
 
 PYTHON ?= python3

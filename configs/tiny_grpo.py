@@ -1,4 +1,4 @@
-"""VADE + GRPO on the tiny job: about ten minutes on 2 CPU cores. See configs/tiny.py.
+"""VADE + GRPO on the tiny job: about three minutes on 2 CPU cores. See configs/tiny.py.
 
 python -m experiments.train --config=configs/tiny_grpo.py --workdir=runs/tiny_grpo
 """

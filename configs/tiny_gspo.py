@@ -1,4 +1,4 @@
-"""VADE + GSPO on the tiny job: about ten minutes on 2 CPU cores. See configs/tiny.py.
+"""VADE + GSPO on the tiny job: about three minutes on 2 CPU cores. See configs/tiny.py.
 
 python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 """
