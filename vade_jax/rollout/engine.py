@@ -1,12 +1,21 @@
 """The contract of a rollout engine."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import jax
+import numpy as np
 
-from vade_jax.types import Array, Params, Prompt, Rollouts
+from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
+
+# Takes a prompt's place m and the tokens of all its answers, in any order of prompts, from any
+# thread, once a prompt: rewards are scored while other answers are still being made.
+OnGroup = Callable[[int, Sequence[np.ndarray]], None]
+
+
+def ignore(m: int, answers: Sequence[np.ndarray]) -> None:
+    """Waits for `generate` to return instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,18 +38,27 @@ class Engine(Protocol):
         key: jax.Array,
         params_version: int,
         sampling: Sampling | None = None,
+        on_group: OnGroup = ignore,
     ) -> Rollouts:
         """Returns `num_rollouts_M[m]` answers to prompt m, on the host.
 
-        `key` decides every draw: the same call gives the same answers. `sampling` overrides the
-        engine's own, for evaluation.
+        `key` decides every draw: the same call gives the same answers (an engine that batches
+        freely: up to its rounding). `sampling` overrides the engine's own, for evaluation.
 
         Raises:
             ValueError: the engine holds another version of the weights than `params_version`.
+            EngineFailure: answers are missing and all retries are used up.
         """
 
     def sync(self, params: Params, version: int) -> None:
         """Takes new weights."""
 
+    def metrics(self) -> Metrics:
+        """Returns what happened since the last call: retries, restarts, seconds of a sync."""
+
     def close(self) -> None:
         """Frees what the engine holds."""
+
+
+class EngineFailure(RuntimeError):  # noqa: N818 (says what happened)
+    """The engine cannot go on; the message says what was tried and what to look at."""

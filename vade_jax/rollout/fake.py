@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
-from vade_jax.rollout.engine import Sampling
-from vade_jax.types import Params, Prompt, Rollouts
+from vade_jax.rollout.engine import OnGroup, Sampling, ignore
+from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 RIGHT = 1  # the token of a right answer; a wrong one is 0
 
@@ -25,6 +25,7 @@ class FakeEngine:
         key: jax.Array,
         params_version: int,
         sampling: Sampling | None = None,
+        on_group: OnGroup = ignore,
     ) -> Rollouts:
         """See `Engine.generate`."""
         assert params_version == self.version
@@ -32,8 +33,11 @@ class FakeEngine:
         group_N = np.repeat(np.arange(len(prompts), dtype=np.int32), num_rollouts_M)
         uniform_N = np.asarray(jax.random.uniform(key, group_N.shape))
         right_N = (uniform_N < rate_M[group_N]).astype(np.int32)
+        token_NT = np.stack([right_N, np.full_like(right_N, 2)], 1)
+        for m in range(len(prompts)):
+            on_group(m, list(token_NT[group_N == m]))
         return Rollouts(
-            token_NT=np.stack([right_N, np.full_like(right_N, 2)], 1),
+            token_NT=token_NT,
             length_N=np.full(group_N.shape, 2, np.int32),
             logp_NT=np.full((len(group_N), 2), -0.5, np.float32),
             group_N=group_N,
@@ -45,6 +49,10 @@ class FakeEngine:
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`."""
         self.version = version
+
+    def metrics(self) -> Metrics:
+        """See `Engine.metrics`."""
+        return {}
 
     def close(self) -> None:
         """See `Engine.close`."""

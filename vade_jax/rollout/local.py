@@ -15,8 +15,8 @@ from vade_jax import arrays
 from vade_jax.data import batching
 from vade_jax.models import vocabulary
 from vade_jax.rollout import sampling as draws
-from vade_jax.rollout.engine import Sampling
-from vade_jax.types import Params, Prompt, Prompts, Rollouts
+from vade_jax.rollout.engine import OnGroup, Sampling, ignore
+from vade_jax.types import Metrics, Params, Prompt, Prompts, Rollouts
 
 
 class LocalEngine:
@@ -65,6 +65,7 @@ class LocalEngine:
         key: jax.Array,
         params_version: int,
         sampling: Sampling | None = None,
+        on_group: OnGroup = ignore,
     ) -> Rollouts:
         """See `Engine.generate`. Answer n of the call draws from fold_in(key, n)."""
         if params_version != self._version:
@@ -75,16 +76,12 @@ class LocalEngine:
         num_rollouts_M = np.asarray(num_rollouts_M)
         first_M = np.cumsum(num_rollouts_M) - num_rollouts_M
         size = self._prompts_per_call
-        parts = [
-            self._call(
-                prompts[i : i + size],
-                num_rollouts_M[i : i + size],
-                first_M[i],
-                key,
-                sampling,
-            )
-            for i in range(0, len(prompts), size)
-        ]
+        parts = []
+        for i in range(0, len(prompts), size):
+            counts = num_rollouts_M[i : i + size]
+            part = self._call(prompts[i : i + size], counts, first_M[i], key, sampling)
+            _report(on_group, i, counts, *part)
+            parts.append(part)
         token_NT, logp_NT, length_N, finished_N = (
             np.concatenate(part) for part in zip(*parts, strict=True)
         )
@@ -101,6 +98,10 @@ class LocalEngine:
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`."""
         self._params, self._version = params, version
+
+    def metrics(self) -> Metrics:
+        """See `Engine.metrics`."""
+        return {}
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -123,6 +124,13 @@ class LocalEngine:
             sampling=sampling or self._sampling,
         )
         return [x[slot_N] for x in jax.device_get(answers)]
+
+
+def _report(on_group, first, num_rollouts_M, token_NT, _, length_N, __):
+    answers = [x[:n] for x, n in zip(token_NT, length_N, strict=True)]
+    stops = np.cumsum(num_rollouts_M)
+    for m, (stop, count) in enumerate(zip(stops, num_rollouts_M, strict=True), first):
+        on_group(m, answers[stop - count : stop])
 
 
 def decode_answers(
