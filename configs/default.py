@@ -54,8 +54,24 @@ def get_config() -> ConfigDict:
     c.data.length_multiple = 128  # prompts are padded to few multiples of this
 
     c.engine = ConfigDict()
-    c.engine.name = "local"
-    c.engine.prompts_per_call = 64  # prompts decoded together
+    c.engine.name = "local"  # or vllm_server, vllm_inprocess
+    c.engine.prompts_per_call = 64  # local: prompts decoded together
+    c.engine.urls = ()  # vllm_server: servers that run already; empty: the run starts its own
+    c.engine.num_servers = 1  # that the run starts
+    c.engine.tensor_parallel = 1  # GPUs of each
+    c.engine.max_in_flight = 256  # requests (a prompt each) at once, over all servers
+    c.engine.timeout_s = 1800.0  # of a request; then the server counts as hanging
+    c.engine.retries = 3  # of a request, before the run saves and stops
+    c.engine.sync = "directory"  # or transfer: GPU to GPU, not run yet
+    c.engine.sync_directory = ""  # shared with the servers; empty: <workdir>/weights
+    c.engine.options = ConfigDict()  # more of vLLM's own, such as max_num_seqs=512
+
+    c.layout = ConfigDict()  # who has which GPU: the top of configs/qwen.py explains it
+    c.layout.train = ""  # "0,1": the GPUs that train; empty: all
+    c.layout.serve = ""  # "2,3": the GPUs of the vLLM servers; empty: all
+    c.layout.train_memory = 0.0  # share of a GPU that JAX takes; 0: its default, 0.75
+    c.layout.serve_memory = 0.9  # share of a GPU that vLLM takes
+    c.layout.sleep = False  # vLLM gives its memory back while the policy learns
 
     c.sampling = ConfigDict()
     c.sampling.temperature = 1.0
@@ -71,6 +87,8 @@ def get_config() -> ConfigDict:
     c.loss.kl = "k3"
     c.loss.kl_coef = 0.01
     c.loss.old_logp = "trainer"  # or behaviour: the engine's
+    c.loss.importance = ""  # token or sequence: truncated trainer/engine weights
+    c.loss.importance_cap = 2.0
     grpo(c)
 
     c.optimizer = ConfigDict()

@@ -1,10 +1,28 @@
-r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct, 4 x H200 with 141 GB.
+r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct on 4 x H200 with 141 GB.
 
     python -m experiments.train --config=configs/qwen7b_gspo.py --workdir=runs/qwen7b_gspo \
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
-Arguments: `vade` (the default selector) or `uniform` (the baseline), `seed=3`, `smoke` (the tiny
-model, for tests).
+Arguments: `vade` (the default selector) or `uniform` (the baseline), `seed=3`, a layout (below),
+`smoke` (the tiny model, for tests). What a run needs of every device, before it is started:
+
+    python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --devices=4
+
+Layouts, who has which GPU:
+
+colocated (the default): every GPU trains and serves. Two vLLM servers of two GPUs each take
+    `layout.serve_memory` of every GPU and keep it, JAX takes `layout.train_memory`. They work in
+    turns, so no GPU waits for another; on one GPU (3B): `--config.engine.num_servers=1
+    --config.engine.tensor_parallel=1`. With `layout.sleep` vLLM frees its share while the policy
+    learns; JAX can use it only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
+`split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory. One half waits
+    while the other works: for longer prompts or a larger model than fit beside each other.
+`local`: no vLLM. The built-in engine decodes with the trainer's own arrays, on GPU or TPU.
+elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that run already (vLLM on
+    TPU, other hosts). `engine.sync_directory` must be a directory that both sides see.
+
+Weights reach vLLM through `engine.sync_directory`, by default in the run directory; /dev/shm/NAME is
+faster on one node and takes 16 GB for the 7B. None of this has been run on a GPU yet.
 """
 
 from ml_collections import ConfigDict
@@ -17,7 +35,9 @@ def base(arg: str | None, size: str) -> ConfigDict:
 
     Table 4 is spelled out, also where it agrees with the defaults.
     """
-    args = arguments.of_run(arg)
+    args = arguments.of_run(arg, split=False, local=False)
+    if args.split and args.local:
+        raise ValueError(f"config argument {arg!r}: give one layout, split or local")
     c = default.get_config()
     c.seed = args.seed
     c.num_steps = 240  # 15 "epochs" of 16 batches
@@ -30,8 +50,27 @@ def base(arg: str | None, size: str) -> ConfigDict:
     c.loss.kl_coef = 0.01
     c.batch.prompts_per_minibatch = 128
     c.batch.prompts_per_microbatch = 8  # 64 answers: 16 a device
+    if args.split:
+        split(c)
+    elif not args.local:
+        colocated(c)
     if args.uniform:
         default.uniform(c)
     if args.smoke:
         tiny.smoke(c)
     return c
+
+
+def colocated(c: ConfigDict) -> None:
+    """Sets two vLLM servers of two GPUs each, on the four GPUs that train."""
+    c.engine.name = "vllm_server"
+    c.engine.num_servers, c.engine.tensor_parallel = 2, 2
+    c.layout.train_memory, c.layout.serve_memory = 0.65, 0.3
+
+
+def split(c: ConfigDict) -> None:
+    """Sets one vLLM server on GPUs 2 and 3; GPUs 0 and 1 train."""
+    c.engine.name = "vllm_server"
+    c.engine.num_servers, c.engine.tensor_parallel = 1, 2
+    c.layout.train, c.layout.serve = "0,1", "2,3"
+    c.layout.train_memory, c.layout.serve_memory = 0.92, 0.9

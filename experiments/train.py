@@ -93,7 +93,7 @@ def build(
         build_prompt=data.build_prompt,
         sampler=sampler,
         engine=assemble.engine(c, policy),
-        score=assemble.score(c, policy),
+        judge=assemble.judge(c, policy),
         learn=learn,
         validate=assemble.validate(c, policy, data.validation, data.build_prompt),
         recorder=Recorder(workdir, saved, c.to_dict(), progress.step),

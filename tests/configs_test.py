@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from configs import arguments, default
-from experiments import checks
+from experiments import checks, layout
 
 ROOT = pathlib.Path(__file__).parents[1]
 HELPERS = {"__init__", "arguments", "default", "qwen", "tiny"}
@@ -52,7 +52,9 @@ def test_no_config_adds_a_field_that_the_default_does_not_explain(name):
         "batch",
         "optimizer",
         "sampling",
+        "engine",
         "eval",
+        "layout",
         "mesh",
         "loss",
     ):
@@ -99,6 +101,28 @@ def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
     assert vade == uniform
 
 
+@pytest.mark.parametrize("arg", [None, "split"])
+@pytest.mark.parametrize("name", ["qwen3b_grpo", "qwen7b_gspo"])
+def test_the_layouts_of_four_gpus_fit(name, arg):
+    c = load(name, arg)
+    layout.check(c)
+    trainers = layout.devices(c.layout.train) or ["0", "1", "2", "3"]
+    servers = [
+        gpu
+        for i in range(c.engine.num_servers)
+        for gpu in layout.devices(layout.of_server(c, i)["CUDA_VISIBLE_DEVICES"])
+    ]
+    assert sorted({*trainers, *servers}) == ["0", "1", "2", "3"]
+    assert bool(set(trainers) & set(servers)) == (arg is None)
+
+
+def test_without_vllm_the_built_in_engine_decodes():
+    c = load("qwen7b_gspo", "local")
+    assert (c.engine.name, c.layout.train, c.layout.serve) == ("local", "", "")
+    with pytest.raises(ValueError, match=r"'split,local': give one layout"):
+        load("qwen7b_gspo", "split,local")
+
+
 # ------------------------------------------------------------------------------ the argument
 def test_words_are_cast_like_their_defaults():
     found = arguments.parse("smoke,seed=3,scale=0.5", smoke=False, seed=0, scale=1.0)
@@ -110,7 +134,7 @@ def test_words_are_cast_like_their_defaults():
     ("arg", "message"),
     [
         ("unifrom", r"'unifrom' is unknown: did you mean 'uniform'\?"),
-        ("zzz", r"'zzz' is unknown: known are seed, smoke, uniform, vade"),
+        ("zzz", r"'zzz' is unknown: known are .*seed, smoke, .*uniform, vade"),
         ("seed=many", r"'seed=many': seed is a int"),
         ("vade,uniform", r"'vade,uniform': give one selector, vade or uniform"),
         ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector"),

@@ -136,7 +136,8 @@ class Batch:
     mask_NT: Array  # float32, 1 on the tokens of valid answers
     group_R: Array | None  # int32, row -> prompt; None: row r is prompt r's
     advantage_N: Array  # float32
-    old_logp_NT: Array  # float32
+    rollout_logp_NT: Array  # float32, the engine's
+    old_logp_NT: Array  # float32, of the policy before this step's updates
     ref_logp_NT: Array  # float32
 
 

@@ -15,9 +15,11 @@ SAMPLING = Sampling(temperature=0.5, max_tokens=3)
 class Engine(FakeEngine):
     """Remembers what it was asked for."""
 
-    def generate(self, prompts, num_rollouts_M, key, params_version, sampling=None):
+    def generate(self, prompts, num_rollouts_M, key, version, sampling, on_group):
         self.asked = [p.uid for p in prompts], list(num_rollouts_M), sampling
-        return super().generate(prompts, num_rollouts_M, key, params_version)
+        return super().generate(
+            prompts, num_rollouts_M, key, version, on_group=on_group
+        )
 
 
 def items(families):
@@ -41,18 +43,17 @@ def build_prompt(item):
     )
 
 
-def score(items, rollouts):
-    correct_N = rollouts.token_NT[:, 0].astype(np.float32)
-    none = [None] * len(correct_N)
-    return scoring.Scores(
-        text_N=none, extracted_N=none, reward_N=correct_N + 9, correct_N=correct_N
-    )
+def judge(item, answers):
+    return [
+        scoring.Judged("", None, reward=tokens[0] + 9, correct=tokens[0])
+        for tokens in answers
+    ]
 
 
 def validate(families, rates):
     engine = Engine(dict(zip("012", rates, strict=False)), version=7)
     run = runner.make(
-        "mine", items(families), build_prompt, score, num_samples=4, sampling=SAMPLING
+        "mine", items(families), build_prompt, judge, num_samples=4, sampling=SAMPLING
     )
     return run(engine, jax.random.key(0), 7), engine
 

@@ -1,5 +1,7 @@
 """Algorithm 1 with a fake engine of known pass rates, in under a second of steps."""
 
+import threading
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -8,11 +10,13 @@ import pytest
 
 from vade_jax import samplers
 from vade_jax.rollout import fake
+from vade_jax.rollout.engine import EngineFailure
 from vade_jax.trainer import loop, scoring
 from vade_jax.types import Item, Prompt, TrainState
 
 NUM_ITEMS, B = 200, 16
 RATES = np.concatenate([np.zeros(80), np.ones(80), np.linspace(0.2, 0.8, 40)])
+PASS_RATE = dict(zip(map(str, range(NUM_ITEMS)), RATES, strict=True))
 
 
 class Recorder:
@@ -40,29 +44,34 @@ def build_prompt(item):
     )
 
 
-def score(items, rollouts):
-    correct_N = (rollouts.token_NT[:, 0] == fake.RIGHT).astype(np.float32)
-    none = [None] * len(correct_N)
-    return scoring.Scores(
-        text_N=none, extracted_N=none, reward_N=correct_N, correct_N=correct_N
-    )
+def judge(item, answers):
+    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
+    return [scoring.Judged("", None, reward=x, correct=x) for x in right]
 
 
 def learn(state, prompts, rollouts, advantage_N):
     return state.replace(step=state.step + 1), {"actor/loss": float(state.step)}
 
 
-def run(name, num_steps, *, progress=None, learn=learn, **options):
-    sampler = samplers.SAMPLERS[name](**options)
-    recorder = Recorder()
+def run(
+    name,
+    num_steps,
+    *,
+    progress=None,
+    learn=learn,
+    engine=None,
+    recorder=None,
+    sampler=None,
+    **options,
+):
+    sampler = sampler or samplers.SAMPLERS[name](**options)
+    recorder = recorder or Recorder()
     parts = loop.Parts(
         items=items(),
         build_prompt=build_prompt,
         sampler=sampler,
-        engine=fake.FakeEngine(
-            dict(zip(map(str, range(NUM_ITEMS)), RATES, strict=True))
-        ),
-        score=score,
+        engine=engine or fake.FakeEngine(PASS_RATE),
+        judge=judge,
         learn=learn,
         validate=lambda engine, key, version: {"val/x/acc/mean@4": float(version)},
         recorder=recorder,
@@ -140,3 +149,62 @@ def test_the_log_has_the_state_that_proposed():
     first = recorder.data[1]
     assert np.all(np.asarray(first.selector.alpha_I) == 0)
     assert len(set(first.proposal.index_M.tolist())) == B
+
+
+def test_the_next_prompts_are_chosen_while_the_policy_learns():
+    """The learner of step 1 waits until the selector has been asked for step 2."""
+    asked = threading.Event()
+    sampler = samplers.SAMPLERS["uniform"]()
+
+    def propose(state, key, num_prompts):
+        if int(np.sum(state.visits_I)) == B:  # after step 1
+            asked.set()
+        return sampler.propose(state, key, num_prompts)
+
+    def learn_late(state, *args):
+        assert asked.wait(10)
+        return learn(state, *args)
+
+    slow = sampler._replace(propose=propose)
+    run("uniform", 2, learn=learn_late, sampler=slow)
+
+
+class FailingEngine(fake.FakeEngine):
+    """Stops working at a version of the weights, in `generate` or in `sync`."""
+
+    def __init__(self, version, method):
+        super().__init__(PASS_RATE)
+        self.failure = version, method
+
+    def generate(self, prompts, num_rollouts_M, key, version, *args, **kwargs):
+        self.check("generate", version)
+        return super().generate(prompts, num_rollouts_M, key, version, *args, **kwargs)
+
+    def sync(self, params, version):
+        self.check("sync", version)
+        super().sync(params, version)
+
+    def check(self, method, version):
+        if self.failure == (version, method):
+            raise EngineFailure("the server is gone")
+
+
+@pytest.mark.parametrize("method", ["generate", "sync"])
+def test_a_failing_engine_loses_no_step(method):
+    """Steps 1 to 3 are recorded and the third is saved as the last one."""
+    recorder = Recorder()
+    with pytest.raises(EngineFailure, match="the server is gone"):
+        run("uniform", 6, engine=FailingEngine(3, method), recorder=recorder)
+    assert sorted(recorder.metrics) == [0, 1, 2, 3]
+    assert recorder.metrics[3]["vade/rollouts_total"] == 3 * B * 8
+    assert recorder.saved[-1] == (3, True)
+
+
+def test_answers_of_other_weights_are_an_error():
+    class Stale(fake.FakeEngine):
+        def generate(self, *args, **kwargs):
+            rollouts = super().generate(*args, **kwargs)
+            return rollouts.replace(params_version=np.int32(0))
+
+    with pytest.raises(EngineFailure, match="weights 0 instead of 1"):
+        run("uniform", 3, engine=Stale(PASS_RATE))

@@ -11,6 +11,7 @@ from vade_jax.types import Batch
 MASK = np.array([[1, 0], [1, 1]], np.float32)
 OLD = np.log(np.array([[0.2, 1.0], [0.5, 0.25]], np.float32))
 NEW = np.log(np.array([[0.3, 1.0], [0.25, 0.375]], np.float32))  # ratios 1.5; 0.5, 1.5
+ENGINE = np.log(np.array([[0.1, 0.7], [0.25, 0.5]], np.float32))  # w = 2; 2, 0.5
 REF = np.log(np.array([[0.6, 1.0], [0.25, 0.375]], np.float32))  # x = log 2; 0, 0
 
 
@@ -21,9 +22,14 @@ def batch():
         mask_NT=MASK,
         group_R=None,
         advantage_N=np.array([2.0, -1.0], np.float32),
+        rollout_logp_NT=ENGINE,
         old_logp_NT=OLD,
         ref_logp_NT=REF,
     )
+
+
+def loss(ratio, **changes):
+    return objectives.PolicyLoss(ratio, 0.2, 0.2, "token-mean", **changes)
 
 
 def evaluate(objective, num_tokens=3, num_sequences=2):
@@ -69,6 +75,35 @@ def test_dual_clip_bounds_the_loss_of_a_bad_answer():
     np.testing.assert_allclose(metrics["actor/pg_clipfrac_lower"], 1 / 3, rtol=1e-6)
 
 
+def test_agreement_of_trainer_and_engine_by_hand():
+    """Probabilities 0.3, 0.25, 0.375 of the trainer, 0.1, 0.25, 0.5 of the engine."""
+    _, metrics = evaluate(objectives.group_rl(loss("token")))
+    expected = {
+        "training/rollout_probs_diff_mean": (0.2 + 0 + 0.125) / 3,
+        "training/rollout_probs_diff_max": 0.2,
+        "training/rollout_logprobs_diff_mean": (np.log(3) + 0 + np.log(4 / 3)) / 3,
+        "training/rollout_logprobs_diff_max": np.log(3),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("level", "cap", "expected"),
+    [
+        # min(w, cap) x the losses of GRPO by hand: -2.4, 0.8, 1.5
+        ("token", 1.5, (-2.4 * 1.5 + 0.8 * 1.5 + 1.5 * 0.5) / 3),
+        ("sequence", 1.5, (-2.4 * 1.5 + 0.8 * 1 + 1.5 * 1) / 3),
+        ("token", 2.0, (-2.4 * 2 + 0.8 * 2 + 1.5 * 0.5) / 3),
+    ],
+)
+def test_importance_weights_by_hand(level, cap, expected):
+    weighted = loss("token", importance=level, importance_cap=cap)
+    value, metrics = evaluate(objectives.group_rl(weighted))
+    np.testing.assert_allclose(value, expected, atol=1e-6)
+    assert metrics["rollout_corr/rollout_is_mean"] > 0
+
+
 def test_likelihood_is_the_mean_over_tokens():
     value, metrics = evaluate(objectives.likelihood())
     np.testing.assert_allclose(value, -np.log(0.3 * 0.25 * 0.375) / 3, rtol=1e-6)
@@ -82,6 +117,8 @@ def test_likelihood_is_the_mean_over_tokens():
         ({"kl": "k4"}, r"loss.kl='k4': one of k1"),
         ({"aggregate": "mean"}, r"loss.aggregate='mean': one of token-mean"),
         ({"clip_low": 1.0}, r"clip_low=1.0 must be in \[0, 1\)"),
+        ({"importance": "group"}, r"loss.importance='group': one of None, token, seq"),
+        ({"importance_cap": 0.0}, r"importance_cap=0.0: must be above 0"),
         ({"kl_coef": -0.1}, r"kl_coef=-0.1 at least 0"),
     ],
 )

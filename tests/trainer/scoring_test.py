@@ -1,4 +1,7 @@
+import threading
+
 import numpy as np
+import pytest
 
 from tests.trainer import small
 from vade_jax.trainer import scoring
@@ -21,13 +24,19 @@ def items():
     ]
 
 
+def scores_of(judge, groups):
+    """Reports the groups last first, as an engine may, and asks for the scores."""
+    ahead = scoring.Ahead(judge, items())
+    for m in reversed(range(len(groups))):
+        ahead(m, [np.array([token]) for token in groups[m]])
+    return ahead.scores(small.rollouts([len(group) for group in groups]))
+
+
 def test_item_m_judges_the_answers_of_group_m():
-    """Four answers to 7, two to B; token n is the index of a text, behind it is padding."""
-    rollouts = small.rollouts([4, 2]).replace(
-        token_NT=np.stack([np.arange(6), np.full(6, 99)], 1), length_N=np.ones(6, int)
-    )
+    """Four answers to 7, two to B; a token is the index of a text."""
     decode = lambda tokens: "".join(TEXTS[t] for t in tokens)
-    scores = scoring.make(decode, form="boxed", format_weight=0.1)(items(), rollouts)
+    judge = scoring.make(decode, form="boxed", format_weight=0.1)
+    scores = scores_of(judge, [[0, 1, 2, 3], [4, 5]])
     assert scores.text_N == list(TEXTS)
     assert scores.extracted_N == ["7", None, "7", "8", "B", "(b)"]
     np.testing.assert_array_equal(scores.correct_N, [1, 0, 1, 0, 1, 1])
@@ -36,12 +45,40 @@ def test_item_m_judges_the_answers_of_group_m():
 
 
 def test_the_form_has_its_weight():
-    rollouts = small.rollouts([1, 1]).replace(
-        token_NT=np.zeros((2, 1), int), length_N=np.ones(2, int)
-    )
-    texts = [r"\boxed{7}"]
     make = lambda weight: scoring.make(
-        lambda tokens: texts[tokens[0]], form="think_boxed", format_weight=weight
+        lambda tokens: r"\boxed{7}", form="think_boxed", format_weight=weight
     )
     # Right, without the thinking that the form asks for; wrong for the second item.
-    np.testing.assert_allclose(make(0.25)(items(), rollouts).reward_N, [0.75, 0])
+    np.testing.assert_allclose(scores_of(make(0.25), [[0], [0]]).reward_N, [0.75, 0])
+
+
+def test_answers_are_judged_while_the_engine_still_works():
+    judged = threading.Event()
+
+    def judge(item, answers):
+        judged.set()
+        return [scoring.Judged("", None, 1.0, 1.0) for _ in answers]
+
+    ahead = scoring.Ahead(judge, items())
+    ahead(1, [np.zeros(1, int)])
+    assert judged.wait(10)  # nobody asked for the scores yet
+    ahead(0, [np.zeros(1, int)])
+    assert ahead.scores(small.rollouts([1, 1])).reward_N.sum() == 2
+
+
+def test_an_error_of_the_judge_reaches_who_asks_for_the_scores():
+    def judge(item, answers):
+        raise KeyError("no such kind")
+
+    with pytest.raises(KeyError, match="no such kind"):
+        scores_of(judge, [[0], [0]])
+
+
+def test_a_group_that_comes_twice_or_never_is_caught():
+    judge = lambda item, answers: [scoring.Judged("", None, 0.0, 0.0) for _ in answers]
+    ahead = scoring.Ahead(judge, items())
+    ahead(0, [np.zeros(1, int)])
+    with pytest.raises(AssertionError, match="came twice"):
+        ahead(0, [np.zeros(1, int)])
+    with pytest.raises(AssertionError, match="not reported"):
+        ahead.scores(small.rollouts([1, 1]))

@@ -2,6 +2,7 @@
 
 import types
 
+import jax
 import numpy as np
 import pytest
 
@@ -31,7 +32,33 @@ def test_each_part_and_the_whole_step(wait):
         wait(5)
     found = clock.metrics(small.prompts(1), small.rollouts([1]))
     timings = {name: s for name, s in found.items() if name.startswith("timing_s/")}
-    assert timings == {"timing_s/gen": 2, "timing_s/reward": 5, "timing_s/step": 8}
+    assert timings == {
+        "timing_s/gen": 2,
+        "timing_s/reward": 5,
+        "timing_s/step": 8,
+        "timing_s/compile": 0,
+    }
+    assert found["perf/compilations"] == 0
+
+
+def test_a_part_beside_the_others_is_not_time_of_the_step(wait):
+    clock = timing.Clock()
+    with clock("gen"):
+        wait(2)
+    clock.beside("judge", 30)
+    found = clock.metrics(small.prompts(1), small.rollouts([1]))
+    assert (found["timing_s/judge"], found["timing_s/step"]) == (30, 2)
+
+
+def test_counts_the_programs_that_xla_compiles():
+    clock = timing.Clock()
+    with clock("gen"):
+        double = jax.jit(lambda x: 2 * x)
+        for size in (3, 3, 4):
+            double(np.ones(size))
+    found = clock.metrics(small.prompts(1), small.rollouts([1]))
+    assert found["perf/compilations"] == 2
+    assert 0 < found["timing_s/compile"] <= found["timing_s/step"]
 
 
 def test_a_prompt_counts_for_each_of_its_answers(wait):

@@ -6,14 +6,15 @@ import jax
 import numpy as np
 
 from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.types import Item, Metrics, Prompt, Rollouts
+from vade_jax.trainer.scoring import Ahead, Judge
+from vade_jax.types import Item, Metrics, Prompt
 
 
 def make(
     name: str,
     items: Sequence[Item],
     build_prompt: Callable[[Item], Prompt],
-    score: Callable[[Sequence[Item], Rollouts], object],
+    judge: Judge,
     *,
     num_samples: int,
     sampling: Sampling,
@@ -28,8 +29,11 @@ def make(
 
     def validate(engine: Engine, key: jax.Array, version: int) -> Metrics:
         num_rollouts_M = np.full(len(items), num_samples)
-        rollouts = engine.generate(prompts, num_rollouts_M, key, version, sampling)
-        correct_N = score(items, rollouts).correct_N
+        ahead = Ahead(judge, items)
+        rollouts = engine.generate(
+            prompts, num_rollouts_M, key, version, sampling, on_group=ahead
+        )
+        correct_N = ahead.scores(rollouts).correct_N
         metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
         for family in filter(None, np.unique(family_M)):
             inside_N = family_M[rollouts.group_N] == family

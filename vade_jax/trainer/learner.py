@@ -39,7 +39,10 @@ class Learner:
         rollouts: Rollouts,
         advantage_N: np.ndarray,
     ) -> tuple[TrainState, Metrics]:
-        """Returns the new state and verl-named metrics, the mean over the mini-batches."""
+        """Returns the new state and verl-named metrics, the mean over the mini-batches.
+
+        `training/*` compares engine and trainer at the same weights: of the first mini-batch alone.
+        """
         batches = [
             self._with_logprobs(state.params, batch)
             for batch in minibatches.split(
@@ -50,12 +53,7 @@ class Learner:
         for batch in batches:
             state, metrics = self.update(state, batch)
             history.append(metrics)
-        history = jax.device_get(history)
-        mean = {
-            name: float(np.mean([metrics[name] for metrics in history]))
-            for name in history[0]
-        }
-        return state, mean
+        return state, _over_minibatches(jax.device_get(history))
 
     def _with_logprobs(self, params, batch):
         if self.old_logp == "trainer":
@@ -63,3 +61,13 @@ class Learner:
         if self.reference is not None:
             batch = batch.replace(ref_logp_NT=self.score(self.reference, batch))
         return batch
+
+
+def _over_minibatches(history):
+    of_first = lambda name: name.startswith("training/")
+    return {
+        name: float(
+            value if of_first(name) else np.mean([later[name] for later in history])
+        )
+        for name, value in history[0].items()
+    }

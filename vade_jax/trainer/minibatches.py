@@ -23,7 +23,7 @@ def split(
     """Returns one Batch per optimizer update, leaves with a leading micro-batch axis.
 
     All of them share one set of shapes. An invalid answer, and a slot of a row that no answer fills,
-    has an empty mask. `ref_logp_NT` starts as a copy of the behaviour log-probs. Rows and images are
+    has an empty mask. `old_logp_NT` and `ref_logp_NT` start as copies of the engine's log-probs. Rows and images are
     padded to multiples of `ways`, what the mesh splits a batch into (`mesh.batch_size`).
     """
     starts = range(0, len(prompts), prompts_per_microbatch)
@@ -54,6 +54,7 @@ def split(
             mask_NT=place(answer_mask(rollouts)),
             group_R=None if one_row_each else group_R,
             advantage_N=place(np.asarray(advantage_N, np.float32)),
+            rollout_logp_NT=logp_NT,
             old_logp_NT=logp_NT,
             ref_logp_NT=logp_NT,
         )

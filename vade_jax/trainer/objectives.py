@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from vade_jax.losses import kl, policy, ratios
+from vade_jax.losses import importance, kl, policy, ratios
 from vade_jax.trainer.update import Objective, Totals
 from vade_jax.types import Array, Batch, Metrics
 
@@ -17,7 +17,9 @@ class PolicyLoss:
     """The knobs of GRPO (arXiv 2402.03300) and GSPO (arXiv 2507.18071).
 
     GRPO is ratio "token" with aggregate "token-mean"; GSPO is ratio "sequence" with
-    "seq-mean-token-mean" and bounds near 3e-4. `dual_clip` None is none.
+    "seq-mean-token-mean" and bounds near 3e-4. `dual_clip` None is none. `importance` "token" or
+    "sequence" weighs the loss by the truncated ratio of trainer to engine, at most
+    `importance_cap`; it needs old log-probs that the trainer made.
     """
 
     ratio: str
@@ -27,20 +29,28 @@ class PolicyLoss:
     dual_clip: float | None = None
     kl: str = "k3"
     kl_coef: float = 0.0
+    importance: str | None = None
+    importance_cap: float = 2.0
 
     def __post_init__(self):
-        known = (
+        fields = (
             ("ratio", RATIOS),
             ("kl", kl.ESTIMATORS),
             ("aggregate", policy.AGGREGATIONS),
+            ("importance", (None, *importance.LEVELS)),
         )
-        for name, options in known:
+        for name, options in fields:
             if (value := getattr(self, name)) not in options:
-                raise ValueError(f"loss.{name}={value!r}: one of {', '.join(options)}")
+                known = ", ".join(map(str, options))
+                raise ValueError(f"loss.{name}={value!r}: one of {known}")
         if not (0 <= self.clip_low < 1 and self.clip_high >= 0 and self.kl_coef >= 0):
             raise ValueError(
                 f"loss: clip_low={self.clip_low} must be in [0, 1), "
                 f"clip_high={self.clip_high} and kl_coef={self.kl_coef} at least 0"
+            )
+        if not self.importance_cap > 0:
+            raise ValueError(
+                f"loss.importance_cap={self.importance_cap}: must be above 0"
             )
 
 
@@ -63,7 +73,7 @@ def group_rl(loss: PolicyLoss) -> Objective:
 
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
         ratio_NT = log_ratio(logp_NT, old_NT, mask_NT)
-        policy_loss = reduce(policy.clipped(ratio_NT, batch.advantage_N, **clip))
+        loss_NT = policy.clipped(ratio_NT, batch.advantage_N, **clip)
         metrics = policy.metrics(
             ratio_NT,
             batch.advantage_N,
@@ -72,6 +82,20 @@ def group_rl(loss: PolicyLoss) -> Objective:
             num_tokens=totals.num_tokens,
             **clip,
         )
+        metrics |= agreement(logp_NT, batch, totals)
+        if loss.importance:
+            weight_NT = importance.truncated(
+                old_NT,
+                batch.rollout_logp_NT,
+                mask_NT,
+                level=loss.importance,
+                cap=loss.importance_cap,
+            )
+            loss_NT *= weight_NT
+            metrics["rollout_corr/rollout_is_mean"] = policy.aggregate(
+                weight_NT, mask_NT, "token-mean", num_tokens=totals.num_tokens
+            )
+        policy_loss = reduce(loss_NT)
         metrics["actor/pg_loss"] = policy_loss
         if not loss.kl_coef:  # then there is no reference to diverge from
             return policy_loss, metrics
@@ -80,6 +104,24 @@ def group_rl(loss: PolicyLoss) -> Objective:
         return policy_loss + loss.kl_coef * divergence, metrics
 
     return objective
+
+
+def agreement(logp_NT: Array, batch: Batch, totals: Totals) -> Metrics:
+    """Returns by how much trainer and engine differ, in probability and in log-probability.
+
+    Zero but for rounding in the first mini-batch of a step, when both have the same weights.
+    """
+    pairs = {
+        "probs": jnp.exp(logp_NT) - jnp.exp(batch.rollout_logp_NT),
+        "logprobs": logp_NT - batch.rollout_logp_NT,
+    }
+    metrics = {}
+    for name, difference_NT in pairs.items():
+        distance_NT = jnp.abs(difference_NT) * batch.mask_NT
+        prefix = f"training/rollout_{name}_diff"
+        metrics[f"{prefix}_mean"] = jnp.sum(distance_NT) / totals.num_tokens
+        metrics[f"{prefix}_max"] = jnp.max(distance_NT)
+    return metrics
 
 
 def likelihood() -> Objective:

@@ -1,7 +1,9 @@
 """From sampled tokens to text, verdicts and rewards."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 
 import numpy as np
 
@@ -10,8 +12,18 @@ from vade_jax.types import Item, Rollouts
 
 
 @dataclasses.dataclass(frozen=True)
+class Judged:
+    """What one answer was worth. `correct` is 0 or 1; `reward` mixes in the format."""
+
+    text: str
+    extracted: str | None
+    reward: float
+    correct: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Scores:
-    """What every answer was worth. `correct_N` is binary; `reward_N` mixes in the format."""
+    """What all answers of a step were worth, in the order of the rollouts."""
 
     text_N: list[str]
     extracted_N: list[str | None]
@@ -19,13 +31,14 @@ class Scores:
     correct_N: np.ndarray
 
 
-Score = Callable[[Sequence[Item], Rollouts], Scores]
+# Judges all answers (tokens, the end included) to one question.
+Judge = Callable[[Item, Sequence[np.ndarray]], list[Judged]]
 
 
 def make(
     decode: Callable[[Sequence[int]], str], *, form: str, format_weight: float
-) -> Score:
-    """Returns `score(items, rollouts)`: item m judges the answers of group m.
+) -> Judge:
+    """Returns the judge of a run.
 
     Args:
         decode: tokens to text, special tokens left out.
@@ -33,25 +46,54 @@ def make(
         format_weight: its share of the reward.
     """
 
-    def score(items: Sequence[Item], rollouts: Rollouts) -> Scores:
-        text_N = [
-            decode(token_T[:length])
-            for token_T, length in zip(
-                rollouts.token_NT, rollouts.length_N, strict=True
+    def judge(item: Item, answers: Sequence[np.ndarray]) -> list[Judged]:
+        texts = [decode(tokens) for tokens in answers]
+        verdicts = [verify.verify_item(text, item, form=form) for text in texts]
+        return [
+            Judged(
+                text=text,
+                extracted=verdict.extracted,
+                reward=mix.reward(verdict, format_weight),
+                correct=float(verdict.correct),
             )
+            for text, verdict in zip(texts, verdicts, strict=True)
         ]
-        verdict_N = [
-            verify.verify_item(text, items[m], form=form)
-            for text, m in zip(text_N, rollouts.group_N, strict=True)
-        ]
+
+    return judge
+
+
+class Ahead:
+    """Judges groups in a thread of its own while the engine still makes others.
+
+    Give it to the engine as `on_group`, then ask for `scores`.
+    """
+
+    def __init__(self, judge: Judge, items: Sequence[Item]):
+        self._judge, self._items = judge, items
+        self._pool = futures.ThreadPoolExecutor(1)
+        self._groups: dict[int, futures.Future] = {}
+        self.seconds = 0.0  # of judging, most of it hidden behind the engine's
+
+    def __call__(self, m: int, answers: Sequence[np.ndarray]) -> None:
+        """Takes all answers to prompt m."""
+        assert m not in self._groups, f"the answers to prompt {m} came twice"
+        self._groups[m] = self._pool.submit(self._timed, self._items[m], answers)
+
+    def scores(self, rollouts: Rollouts) -> Scores:
+        """Returns the verdicts in the order of `rollouts`, once all of them are there."""
+        self._pool.shutdown()
+        groups = [self._groups[m].result() for m in sorted(self._groups)]
+        judged = [answer for group in groups for answer in group]
+        assert len(judged) == len(rollouts.group_N), "an answer was not reported"
         return Scores(
-            text_N=text_N,
-            extracted_N=[verdict.extracted for verdict in verdict_N],
-            reward_N=np.array(
-                [mix.reward(verdict, format_weight) for verdict in verdict_N],
-                np.float32,
-            ),
-            correct_N=np.array([verdict.correct for verdict in verdict_N], np.float32),
+            text_N=[answer.text for answer in judged],
+            extracted_N=[answer.extracted for answer in judged],
+            reward_N=np.array([answer.reward for answer in judged], np.float32),
+            correct_N=np.array([answer.correct for answer in judged], np.float32),
         )
 
-    return score
+    def _timed(self, item, answers):
+        start = time.perf_counter()
+        judged = self._judge(item, answers)
+        self.seconds += time.perf_counter() - start
+        return judged

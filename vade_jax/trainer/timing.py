@@ -1,10 +1,15 @@
-"""Seconds spent in each part of a step, under verl's names."""
+"""Seconds spent in each part of a step, under verl's names, and what XLA compiled in it."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Sequence
 
+import jax
+
 from vade_jax.types import Metrics, Prompt, Rollouts
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Clock:
@@ -12,6 +17,7 @@ class Clock:
 
     def __init__(self):
         self._start = time.perf_counter()
+        self._compiled = _compile_seconds().copy()
         self._seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
@@ -19,7 +25,10 @@ class Clock:
         """Adds the time of the block to `timing_s/<name>`."""
         start = time.perf_counter()
         yield
-        seconds = time.perf_counter() - start
+        self.beside(name, time.perf_counter() - start)
+
+    def beside(self, name: str, seconds: float) -> None:
+        """Takes the seconds of a part that ran beside the others, in a thread of its own."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
@@ -31,10 +40,26 @@ class Clock:
         answers = int(rollouts.length_N.sum())
         context = sum(prompts[m].length for m in rollouts.group_N)
         timings = {f"timing_s/{name}": s for name, s in self._seconds.items()}
+        compiled = _compile_seconds()[len(self._compiled) :]
         return timings | {
+            "timing_s/compile": sum(compiled),
+            "perf/compilations": len(compiled),
             "timing_s/step": step,
             "perf/total_num_tokens": answers + context,
             "perf/throughput": (answers + context) / step,
             "perf/rollouts_per_s": len(rollouts.length_N) / step,
             "perf/gen_tokens_per_s": answers / self._seconds["gen"],
         }
+
+
+@functools.cache
+def _compile_seconds() -> list[float]:
+    """Returns the list that grows by the seconds of every program that XLA compiles from now on."""
+    seconds: list[float] = []
+
+    def listen(event: str, duration: float, **_) -> None:
+        if event == COMPILED:
+            seconds.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return seconds
