@@ -17,7 +17,6 @@ setuptools.setup(
         "absl-py>=2.1",
         "chex>=0.1.90",
         "flax>=0.12.5",
-        "httpx>=0.27",
         "jax>=0.10.2",
         "jinja2>=3.1",
         "matplotlib>=3.9",

@@ -50,17 +50,22 @@ def get_config() -> ConfigDict:
     )
     c.data.min_pixels = 3136
     c.data.max_pixels = 1003520
-    c.data.max_prompt_length = 8192  # tokens; longer prompts are rejected and listed
+    c.data.max_prompt_length = 8192  # tokens
+    c.data.drop_too_long = (
+        True  # longer prompts are left out, counted and listed; or an error
+    )
     c.data.length_multiple = 128  # prompts are padded to few multiples of this
 
     c.engine = ConfigDict()
     c.engine.name = "local"  # or vllm_server, vllm_inprocess
     c.engine.prompts_per_call = 64  # local: prompts decoded together
     c.engine.urls = ()  # vllm_server: servers that run already; empty: the run starts its own
+    c.engine.model = ""  # the name they serve it under; empty: the checkpoint's path
     c.engine.num_servers = 1  # that the run starts
     c.engine.tensor_parallel = 1  # GPUs of each
     c.engine.max_in_flight = 256  # requests (a prompt each) at once, over all servers
     c.engine.timeout_s = 1800.0  # of a request; then the server counts as hanging
+    c.engine.wait_s = 300.0  # the longest wait for a server of `urls` that is down
     c.engine.retries = 3  # of a request, before the run saves and stops
     c.engine.sync = "directory"  # or transfer: GPU to GPU, not run yet
     c.engine.sync_directory = ""  # shared with the servers; empty: <workdir>/weights

@@ -12,9 +12,9 @@ Layouts, who has which GPU:
 
 colocated (the default): every GPU trains and serves. Two vLLM servers of two GPUs each take
     `layout.serve_memory` of every GPU and keep it, JAX takes `layout.train_memory`. They work in
-    turns, so no GPU waits for another; on one GPU (3B): `--config.engine.num_servers=1
-    --config.engine.tensor_parallel=1`. With `layout.sleep` vLLM frees its share while the policy
+    turns, so no GPU waits for another. With `layout.sleep` vLLM frees its share while the policy
     learns; JAX can use it only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
+`single`: the same on one GPU, for the 3B.
 `split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory. One half waits
     while the other works: for longer prompts or a larger model than fit beside each other.
 `local`: no vLLM. The built-in engine decodes with the trainer's own arrays, on GPU or TPU.
@@ -35,9 +35,11 @@ def base(arg: str | None, size: str) -> ConfigDict:
 
     Table 4 is spelled out, also where it agrees with the defaults.
     """
-    args = arguments.of_run(arg, split=False, local=False)
-    if args.split and args.local:
-        raise ValueError(f"config argument {arg!r}: give one layout, split or local")
+    args = arguments.of_run(arg, single=False, split=False, local=False)
+    if args.single + args.split + args.local > 1:
+        raise ValueError(
+            f"config argument {arg!r}: give one layout, single, split or local"
+        )
     c = default.get_config()
     c.seed = args.seed
     c.num_steps = 240  # 15 "epochs" of 16 batches
@@ -50,7 +52,9 @@ def base(arg: str | None, size: str) -> ConfigDict:
     c.loss.kl_coef = 0.01
     c.batch.prompts_per_minibatch = 128
     c.batch.prompts_per_microbatch = 8  # 64 answers: 16 a device
-    if args.split:
+    if args.single:
+        single(c)
+    elif args.split:
         split(c)
     elif not args.local:
         colocated(c)
@@ -65,7 +69,14 @@ def colocated(c: ConfigDict) -> None:
     """Sets two vLLM servers of two GPUs each, on the four GPUs that train."""
     c.engine.name = "vllm_server"
     c.engine.num_servers, c.engine.tensor_parallel = 2, 2
-    c.layout.train_memory, c.layout.serve_memory = 0.65, 0.3
+    c.layout.train_memory, c.layout.serve_memory = 0.68, 0.3
+
+
+def single(c: ConfigDict) -> None:
+    """Sets one vLLM server on the one GPU that trains: the 3B fits beside it."""
+    c.engine.name = "vllm_server"
+    c.batch.prompts_per_microbatch = 1
+    c.layout.train_memory, c.layout.serve_memory = 0.71, 0.25
 
 
 def split(c: ConfigDict) -> None:

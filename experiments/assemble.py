@@ -1,6 +1,7 @@
 """From a config to the parts of a run. ConfigDicts stop here."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -14,12 +15,12 @@ from vade_jax.evals import runner
 from vade_jax.models.qwen25vl import files, model
 from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.rollout.engine import Sampling
-from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import (
     learner,
     mesh,
     objectives,
     optimizer,
+    processes,
     scoring,
     update,
 )
@@ -55,14 +56,15 @@ def policy(c: ConfigDict, directory: str) -> Policy:
     if c.warm_start.num_steps:
         mesh.check_batch(devices, "warm_start.batch_size", c.warm_start.batch_size)
     _check_size(c.model.size, directory)
-    shape, params = files.load(directory, dtype=jnp.float32)
-    dtype = {"auto": _device_dtype(), "float32": jnp.float32, "bfloat16": jnp.bfloat16}
-    shardings = mesh.shardings(devices, params)
+    shape = files.load_config(directory)
+    mesh.check_model(devices, shape)
+    shardings = mesh.shardings(devices, model.abstract(shape))
+    _, params = files.load(directory, jnp.float32, shardings)
     return Policy(
         directory=str(directory),
         shape=shape,
-        graphdef=model.graph(shape, dtype=dtype[c.model.dtype]),
-        params=jax.device_put(params, shardings),
+        graphdef=model.graph(shape, dtype=compute_dtype(c), place=mesh.Place(devices)),
+        params=params,
         shardings=shardings,
         tokenizer=tokens.Tokenizer.load(directory),
         mesh=devices,
@@ -74,21 +76,7 @@ def sampler(c: ConfigDict) -> samplers.Sampler:
     return samplers.SAMPLERS[c.sampler.name](**checks.sampler_options(c))
 
 
-def engine(c: ConfigDict, policy: Policy) -> LocalEngine:
-    """Returns the rollout engine, with the policy's weights as version 0."""
-    return LocalEngine(
-        policy.merge,
-        policy.params,
-        sampling=Sampling(**c.sampling),
-        stop_ids=policy.tokenizer.stop_ids,
-        banned_ids=policy.tokenizer.banned_ids,
-        answers_per_row=c.num_rollouts,
-        prompts_per_call=c.engine.prompts_per_call,
-        length_multiple=c.data.length_multiple,
-    )
-
-
-def score(c: ConfigDict, policy: Policy) -> scoring.Score:
+def judge(c: ConfigDict, policy: Policy) -> scoring.Judge:
     """Returns the reward."""
     return scoring.make(
         policy.tokenizer.decode,
@@ -103,7 +91,7 @@ def validate(c: ConfigDict, policy: Policy, items: Sequence[Item], build_prompt)
         "validation",
         items,
         build_prompt,
-        score(c, policy),
+        judge(c, policy),
         num_samples=c.eval.num_samples,
         sampling=Sampling(temperature=c.eval.temperature, max_tokens=c.eval.max_tokens),
     )
@@ -111,20 +99,12 @@ def validate(c: ConfigDict, policy: Policy, items: Sequence[Item], build_prompt)
 
 def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
     """Returns the first state, and what improves it."""
-    logp = log_probs(c, policy)
     transform = optimizer.make(**c.optimizer)
-    state, state_shardings = train_state(policy, transform)
-    objective = objectives.group_rl(checks.policy_loss(c))
-    improve = compile_update(
-        update.make(logp, objective, transform), policy.mesh, state_shardings
+    reference = reference_params(policy) if c.loss.kl_coef else None
+    state, state_shardings = train_state(
+        policy, transform, copy=reference is policy.params
     )
-    batch = mesh.batch_sharding(policy.mesh, axis=1)
-    score = jax.jit(
-        update.make_score(logp),
-        in_shardings=(policy.shardings, batch),
-        out_shardings=batch,
-    )
-    reference = policy.params if c.loss.kl_coef else None
+    improve, score = programs(c, policy, transform, state_shardings)
     return state, learner.Learner(
         update=improve,
         score=score,
@@ -137,7 +117,35 @@ def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
         ),
         reference=reference,
         old_logp=c.loss.old_logp,
+        put=functools.partial(
+            processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)
+        ),
     )
+
+
+def programs(c: ConfigDict, policy: Policy, transform, state_shardings: TrainState):
+    """Returns the jitted update and log-probs of a run; `policy` may be abstract."""
+    logp = log_probs(c, policy)
+    objective = objectives.group_rl(checks.policy_loss(c))
+    improve = compile_update(
+        update.make(logp, objective, transform), policy.mesh, state_shardings
+    )
+    batch = mesh.batch_sharding(policy.mesh, axis=1)
+    score = jax.jit(
+        update.make_score(logp),
+        in_shardings=(policy.shardings, batch),
+        out_shardings=batch,
+    )
+    return improve, score
+
+
+def reference_params(policy: Policy) -> Params:
+    """Returns the weights as the model uses them, in its dtype: float32 ones are shared."""
+    dtype = policy.merge(policy.params).dtype
+    if dtype == jnp.float32:
+        return policy.params
+    cast = lambda params: jax.tree.map(lambda x: x.astype(dtype), params)
+    return jax.jit(cast, out_shardings=policy.shardings)(policy.params)
 
 
 def log_probs(c: ConfigDict, policy: Policy, temperature: float | None = None):
@@ -151,19 +159,30 @@ def log_probs(c: ConfigDict, policy: Policy, temperature: float | None = None):
     )
 
 
-def train_state(policy: Policy, transform) -> tuple[TrainState, TrainState]:
-    """Returns a state that owns copies of the parameters, and its shardings."""
+def train_state(
+    policy: Policy, transform, *, copy: bool = False
+) -> tuple[TrainState, TrainState]:
+    """Returns the first state and its shardings.
 
-    def start(params):
-        return TrainState(
-            params=jax.tree.map(jnp.copy, params),
-            opt_state=transform.init(params),
-            step=jnp.int32(0),
-        )
+    Without `copy` it takes the policy's parameters over: the first update deletes them.
+    """
+    shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
+    placed = lambda f, where: jax.jit(f, out_shardings=where)(policy.params)
+    keep = lambda params: jax.tree.map(jnp.copy, params)
+    return TrainState(
+        params=placed(keep, shardings.params) if copy else policy.params,
+        opt_state=placed(transform.init, shardings.opt_state),
+        step=placed(lambda _: jnp.int32(0), shardings.step),
+    ), shardings
 
-    shapes = jax.eval_shape(start, policy.params)
-    shardings = mesh.shardings(policy.mesh, shapes)
-    return jax.jit(start, out_shardings=shardings)(policy.params), shardings
+
+def abstract_state(policy: Policy, transform) -> TrainState:
+    """Returns the shapes of the first state."""
+    return TrainState(
+        params=jax.eval_shape(lambda params: params, policy.params),
+        opt_state=jax.eval_shape(transform.init, policy.params),
+        step=jax.ShapeDtypeStruct((), jnp.int32),
+    )
 
 
 def compile_update(step: update.Update, devices, state_shardings) -> update.Update:
@@ -190,5 +209,8 @@ def _check_size(wanted, directory):
     )
 
 
-def _device_dtype():
-    return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
+def compute_dtype(c: ConfigDict):
+    """Returns what the model computes in: as the config says, or as the devices like it."""
+    if c.model.dtype != "auto":
+        return jnp.dtype(c.model.dtype)
+    return jnp.dtype("float32" if jax.default_backend() == "cpu" else "bfloat16")

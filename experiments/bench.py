@@ -1,28 +1,44 @@
 """Measures the selector, the update and decoding, each beside its alternative and its floor.
 
     python -m experiments.bench --suite=all
+    python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --devices=4
 
 Ratios are of one run, in which all cases take turns; times of different runs do not compare. With
 `pip install trl==1.16.0`, TRL's own GRPO update runs beside ours. `--json=FILE` keeps the numbers.
+
+`plan` times nothing: it says what a run needs of each device and how long a step should take, and
+exits with 1 when it does not fit. See experiments/benchmarks/plan.py for what it assumes.
 """
 
 import dataclasses
 import json
 import pathlib
+import sys
 
+import jax
 from absl import app, flags
 
-from experiments.benchmarks import decode, selector, tables, timing, update
+from experiments import cli, errors
+from experiments.benchmarks import decode, plan, selector, tables, timing, update
 
 SUITES = {"selector": selector.run, "update": update.run, "decode": decode.run}
 
-SUITE = flags.DEFINE_enum("suite", "all", ["all", *SUITES], "What to measure.")
+SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")
 JSON = flags.DEFINE_string("json", None, "Writes all rows here.")
+DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
+DEVICE_GB = flags.DEFINE_float("device_gb", 141.0, "plan: memory of a device.")
+PEAK = flags.DEFINE_float("peak_tflops", 989.0, "plan: bfloat16 peak of a device.")
+MFU = flags.DEFINE_float("mfu", 0.4, "plan: the share of it that is reached.")
+VLLM = flags.DEFINE_float(
+    "vllm_fraction", None, "plan: vLLM's share of a device; none: the config's."
+)
 
 
 def main(_) -> None:
     """Prints each table as soon as it is there."""
+    if SUITE.value == "plan":
+        sys.exit(run_plan())
     names = list(SUITES) if SUITE.value == "all" else [SUITE.value]
     machine = timing.describe()
     print(machine)
@@ -35,6 +51,24 @@ def main(_) -> None:
             print(tables.text(table), flush=True)
     if JSON.value:
         write(JSON.value, machine, results)
+
+
+def run_plan() -> int:
+    """Prints the plan of --config; returns the exit code."""
+    if cli.CONFIG.value is None:
+        sys.exit("error: --suite=plan needs --config, such as configs/qwen7b_gspo.py")
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", DEVICES.value)
+    machine = plan.Machine(
+        memory_gb=DEVICE_GB.value,
+        peak_tflops=PEAK.value,
+        mfu=MFU.value,
+        vllm_fraction=VLLM.value,
+    )
+    with errors.user_errors():
+        report = plan.run(cli.CONFIG.value, DEVICES.value, machine)
+    print(report.text)
+    return 0 if report.fits else 1
 
 
 def write(path: str, machine: str, results: dict[str, list[tables.Table]]) -> None:

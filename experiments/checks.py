@@ -35,6 +35,7 @@ RANGES = {  # field: the interval it lies in, and why
     "engine.tensor_parallel": "[1, inf)",
     "engine.max_in_flight": "[1, inf)",
     "engine.timeout_s": "(0, inf)",
+    "engine.wait_s": "[0, inf)",
     "engine.retries": "[0, inf)",
     "layout.train_memory": "[0, 1)",
     "layout.serve_memory": "(0, 1)",

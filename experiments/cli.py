@@ -9,6 +9,8 @@ from collections.abc import Callable
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from experiments import distributed, errors
+
 CONFIG = config_flags.DEFINE_config_file(
     "config",
     None,
@@ -22,7 +24,7 @@ WORKDIR = flags.DEFINE_string(
 
 
 def run(main: Callable[[ConfigDict, str], None]) -> None:
-    """Parses the flags and calls `main(config, workdir)`."""
+    """Parses the flags, joins the other processes and calls `main(config, workdir)`."""
 
     def start(_):
         logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
@@ -30,7 +32,10 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
             sys.exit(
                 "error: --config is missing, such as --config=configs/tiny_gspo.py"
             )
-        main(CONFIG.value, WORKDIR.value or default_workdir())
+        with errors.user_errors():
+            distributed.initialize()
+        with distributed.ends_together():
+            main(CONFIG.value, WORKDIR.value or default_workdir())
 
     app.run(start, flags_parser=_parse)
 

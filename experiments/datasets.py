@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from experiments import checks
 from vade_jax.data import procedural, prompts, sources, tokens
+from vade_jax.trainer import processes
 from vade_jax.types import Item
 
 
@@ -66,7 +67,10 @@ def _usable(c, split, build_prompt, workdir) -> Subset:
     else:
         source = sources.rows(path)
     kept, report = prompts.audit(source, build_prompt)
-    _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
+    processes.agree(f"data.{split}={path!r}, its usable rows", kept)
+    if processes.is_leader():
+        _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
+    _check_too_long(c, split, report)
     if path != "procedural" and size:
         kept = kept[:size]
     if not len(kept):
@@ -74,6 +78,17 @@ def _usable(c, split, build_prompt, workdir) -> Subset:
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable"
         )
     return Subset(source, kept)
+
+
+def _check_too_long(c, split, report):
+    if c.data.drop_too_long or not report.counts.get("too_long"):
+        return
+    first = next(row for row in report.rejects if row["reason"] == "too_long")
+    raise ValueError(
+        f"data.{split}={c.data[split]!r}: {report.counts['too_long']} prompts are too long, the "
+        f"first is {first['uid']} ({first['detail']}): raise data.max_prompt_length, or set "
+        "data.drop_too_long=True to leave them out"
+    )
 
 
 def _list_rejects(listing, split, report):

@@ -1,4 +1,7 @@
-"""Where a run writes to: metrics, rollouts, checkpoints and the progress bar."""
+"""Where a run writes to: metrics, rollouts, checkpoints and the progress bar.
+
+Of several processes all save their part of a checkpoint; the leader writes the rest.
+"""
 
 from collections.abc import Mapping
 
@@ -7,7 +10,7 @@ import tqdm
 
 from vade_jax import samplers
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer import loop
+from vade_jax.trainer import loop, processes
 from vade_jax.types import Metrics
 
 
@@ -25,9 +28,12 @@ class Recorder:
         self._workdir = workdir
         self._checkpointer = checkpointer
         self._config = config
-        self._metrics = metrics.Writer(workdir, tensorboard=config["tensorboard"])
-        self._metrics.truncate_after(step if step else -1)
+        self._metrics = None
+        if processes.is_leader():
+            self._metrics = metrics.Writer(workdir, tensorboard=config["tensorboard"])
+            self._metrics.truncate_after(step if step else -1)
         self._bar = tqdm.tqdm(
+            disable=not processes.is_leader(),
             total=config["num_steps"],
             initial=step,
             desc="RL",
@@ -37,6 +43,8 @@ class Recorder:
 
     def step(self, step: int, values: Metrics, data: loop.StepData | None) -> None:
         """See `loop.Recorder`."""
+        if self._metrics is None:
+            return
         self._metrics.write(step, values)
         if data is not None:
             rollout_log.write(rollout_log.path(self._workdir, step), table(data))
@@ -67,7 +75,8 @@ class Recorder:
         """Finishes what is being written."""
         self._bar.close()
         self._checkpointer.close()
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
 
 def table(data: loop.StepData) -> dict:

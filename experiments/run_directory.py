@@ -6,28 +6,39 @@ import os
 import pathlib
 import shutil
 
-import jax
 from ml_collections import ConfigDict
 
-from experiments import assemble, make_tiny
+from experiments import assemble, distributed, make_tiny
 from vade_jax.models.qwen25vl import files
 from vade_jax.store import checkpoints
-from vade_jax.trainer import loop
+from vade_jax.trainer import loop, processes
 
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
-MAY_CHANGE = ("num_steps", "eval", "checkpoint", "tensorboard", "engine")
+MAY_CHANGE = ("num_steps", "eval", "checkpoint", "tensorboard", "engine", "layout")
 
 
 def open_for(c: ConfigDict, workdir: str) -> None:
     """Makes the run directory, or checks that it belongs to this config.
 
+    The first thing that processes do together: with other configs they would drift apart.
+
     Raises:
-        ValueError: the run there was started with other values; names them.
+        ValueError: the run there was started with other values; names them. Or the processes
+            do not share the directory.
+        Disagreement: the processes were given different configs.
     """
+    distributed.only_leader_prints()
+    wanted = json.loads(c.to_json_best_effort())
+    processes.agree("--config", json.dumps(wanted))
     path = pathlib.Path(workdir) / "config.json"
+    processes.on_leader(lambda: _open(path, wanted))
+    distributed.check_shared(path)
+
+
+def _open(path, wanted):
     if not any(path.with_name(name).exists() for name in STARTED):
         path.unlink(missing_ok=True)  # of a start that failed before it made anything
-    claim(path, json.loads(c.to_json_best_effort()), MAY_CHANGE)
+    claim(path, wanted, MAY_CHANGE)
 
 
 def claim(path: str | os.PathLike, wanted: dict, may_change: tuple = ()) -> None:
@@ -60,7 +71,8 @@ def claim(path: str | os.PathLike, wanted: dict, may_change: tuple = ()) -> None
 
 def is_done(c: ConfigDict, workdir: str) -> bool:
     """Returns whether the last step was taken and its policy exported."""
-    if not os.path.exists(os.path.join(workdir, "policy", "config.json")):
+    exported = os.path.join(workdir, "policy", "config.json")
+    if not processes.on_leader(lambda: os.path.exists(exported)):
         return False
     with contextlib.closing(checkpointer(c, workdir)) as saved:
         latest = saved.latest_step()
@@ -95,14 +107,17 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
 
 def drop_policy(workdir: str) -> None:
     """Removes what a shorter run exported: the policy there is always the last one's."""
-    shutil.rmtree(os.path.join(workdir, "policy"), ignore_errors=True)
+    if processes.is_leader():
+        shutil.rmtree(os.path.join(workdir, "policy"), ignore_errors=True)
 
 
 def export(policy: assemble.Policy, progress: loop.Progress, workdir: str) -> None:
     """Writes the policy as a Hugging Face checkpoint, config.json last: it means complete."""
     directory = os.path.join(workdir, "policy")
-    make_tiny.add_files(policy.directory, directory)
-    files.save(directory, policy.shape, jax.device_get(progress.state.params))
+    processes.on_leader(lambda: make_tiny.add_files(policy.directory, directory))
+    params, leader = progress.state.params, processes.is_leader()
+    files.save(directory, policy.shape, params, write=leader)
+    processes.on_leader(lambda: None)  # the others stay until it is written
 
 
 def _differences(old, new, prefix=""):

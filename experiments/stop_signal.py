@@ -2,9 +2,14 @@
 
 import signal
 
+from vade_jax.trainer import processes
+
 
 class StopSignal:
-    """True once SIGTERM or Ctrl-C came: the step under way is finished and saved."""
+    """True once SIGTERM or Ctrl-C came: the step under way is finished and saved.
+
+    Of several processes any one may get it; all stop after the same step.
+    """
 
     def __init__(self):
         self._stopped = False
@@ -12,7 +17,7 @@ class StopSignal:
             signal.signal(number, self._stop)
 
     def __call__(self) -> bool:
-        return self._stopped
+        return processes.any_of(self._stopped)
 
     def _stop(self, number, frame):
         if self._stopped:

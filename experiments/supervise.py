@@ -25,6 +25,7 @@ from experiments import (
     checks,
     cli,
     datasets,
+    distributed,
     errors,
     make_tiny,
     run_directory,
@@ -33,7 +34,15 @@ from experiments.stop_signal import StopSignal
 from vade_jax.data import procedural
 from vade_jax.models.qwen25vl import files
 from vade_jax.store import checkpoints
-from vade_jax.trainer import loop, mesh, minibatches, objectives, optimizer, update
+from vade_jax.trainer import (
+    loop,
+    mesh,
+    minibatches,
+    objectives,
+    optimizer,
+    processes,
+    update,
+)
 from vade_jax.types import Batch, Rollouts
 
 
@@ -55,7 +64,11 @@ def warm_start(
         state, _, _ = saved.restore(done, state, {})
     size, last = c.warm_start.batch_size, c.warm_start.num_steps
     bar = tqdm.tqdm(
-        total=last * size, initial=done * size, unit=" samples", desc="warm start"
+        total=last * size,
+        initial=done * size,
+        unit=" samples",
+        desc="warm start",
+        disable=not processes.is_leader(),
     )
     with bar, contextlib.closing(saved):
         unread = []
@@ -70,9 +83,10 @@ def warm_start(
             if stopped:
                 print(f"warm start stopped after step {number}; run again to resume")
                 sys.exit(0)
-    make_tiny.add_files(base, directory)
-    files.save(directory, policy.shape, jax.device_get(state.params))
-    shutil.rmtree(partial, ignore_errors=True)
+    processes.on_leader(lambda: make_tiny.add_files(base, directory))
+    leader = processes.is_leader()
+    files.save(directory, policy.shape, state.params, write=leader)
+    processes.on_leader(lambda: shutil.rmtree(partial, ignore_errors=True))
 
 
 def _compile(c: ConfigDict, policy: assemble.Policy):
@@ -109,7 +123,7 @@ def _batches(c: ConfigDict, policy: assemble.Policy, done: int) -> Iterator[Batc
         index = range(number * size, (number + 1) * size)
         items = [source[i] for i in index]
         answers = [teacher(item, i) for item, i in zip(items, index, strict=True)]
-        return minibatches.split(
+        (cut,) = minibatches.split(
             [build_prompt(item) for item in items],
             _targets(c, policy.tokenizer, answers),
             np.zeros(size, np.float32),
@@ -118,7 +132,8 @@ def _batches(c: ConfigDict, policy: assemble.Policy, done: int) -> Iterator[Batc
             answers_per_row=1,
             length_multiple=c.data.length_multiple,
             ways=mesh.batch_size(policy.mesh),
-        )[0]
+        )
+        return processes.put(cut, mesh.batch_sharding(policy.mesh, axis=1))
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         ready = pool.submit(batch, done)
@@ -166,8 +181,9 @@ def untrained(c: ConfigDict, workdir: str) -> str:
         files.load_config(c.model.checkpoint)  # is there, and is a Qwen2.5-VL
         return c.model.checkpoint
     directory = os.path.join(workdir, "tiny_model")
-    if not _is_complete(directory):
-        make_tiny.make(directory, c.seed, c.model.preset)
+    if not processes.on_leader(lambda: _is_complete(directory)):
+        processes.on_leader(lambda: make_tiny.make(directory, c.seed, c.model.preset))
+    distributed.check_shared(os.path.join(directory, "config.json"))
     return directory
 
 
@@ -183,11 +199,14 @@ def warm_started(
         return base
     directory = c.warm_start.directory or os.path.join(workdir, "warm_start")
     with errors.user_errors():
-        run_directory.claim(directory + ".json", _recipe(c))
-    if not _is_complete(directory):
+        processes.on_leader(
+            lambda: run_directory.claim(directory + ".json", _recipe(c))
+        )
+    if not processes.on_leader(lambda: _is_complete(directory)):
         start = time.perf_counter()
         warm_start(c, base, directory, stop)
         print(f"warm start: {time.perf_counter() - start:.0f} s, in {directory}")
+    distributed.check_shared(os.path.join(directory, "config.json"))
     return directory
 
 

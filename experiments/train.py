@@ -6,6 +6,7 @@ An existing workdir is resumed. The loop itself is vade_jax/trainer/loop.py.
 """
 
 import contextlib
+import dataclasses
 import os
 import sys
 import time
@@ -18,15 +19,18 @@ from experiments import (
     checks,
     cli,
     datasets,
+    engines,
     errors,
+    layout,
     run_directory,
     supervise,
 )
 from experiments.recorder import Recorder
 from experiments.stop_signal import StopSignal
 from vade_jax.data import contact_sheet
+from vade_jax.rollout.engine import EngineFailure
 from vade_jax.store import figures, metrics, summary
-from vade_jax.trainer import loop
+from vade_jax.trainer import loop, processes
 
 
 def main(c: ConfigDict, workdir: str) -> None:
@@ -34,6 +38,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     start = time.perf_counter()
     with errors.user_errors():
         checks.config(c)
+        layout.apply(c)
         run_directory.open_for(c, workdir)
         done = run_directory.is_done(c, workdir)
     if done:
@@ -41,10 +46,11 @@ def main(c: ConfigDict, workdir: str) -> None:
     else:
         try:
             train(c, workdir)
-        except loop.NonFiniteLoss as error:
+        except (loop.NonFiniteLoss, EngineFailure) as error:
             sys.exit(f"error: {error}")
         print(f"finished in {time.perf_counter() - start:.0f} s")
-    print(summary.table(metrics.read(workdir), workdir=workdir))
+    if processes.is_leader():
+        print(summary.table(metrics.read(workdir), workdir=workdir))
 
 
 def train(c: ConfigDict, workdir: str) -> None:
@@ -57,6 +63,7 @@ def train(c: ConfigDict, workdir: str) -> None:
     with errors.user_errors():
         policy = assemble.policy(c, start)
         parts, progress = build(c, policy, data, workdir)
+    policy = dataclasses.replace(policy, params=None)  # the state's are the only ones
     run_directory.drop_policy(workdir)
     # Closed also when the run fails: what was being saved is written whole.
     with contextlib.closing(parts.recorder), contextlib.closing(parts.engine):
@@ -70,7 +77,8 @@ def train(c: ConfigDict, workdir: str) -> None:
             scale_by_std=c.scale_by_std,
             stop=stop,
         )
-    figures.draw(workdir)
+    if processes.is_leader():
+        figures.draw(workdir)
     if progress.step < c.num_steps:
         print(f"stopped after step {progress.step}; run again to resume")
         sys.exit(0)
@@ -81,7 +89,8 @@ def build(
     c: ConfigDict, policy: assemble.Policy, data: datasets.Datasets, workdir: str
 ) -> tuple[loop.Parts, loop.Progress]:
     """Returns the parts of the run and where it starts: after the latest checkpoint, or anew."""
-    contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
+    if processes.is_leader():
+        contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
     sampler = assemble.sampler(c)
     state, learn = assemble.learn(c, policy)
     saved = run_directory.checkpointer(c, workdir)
@@ -92,7 +101,7 @@ def build(
         items=data.train,
         build_prompt=data.build_prompt,
         sampler=sampler,
-        engine=assemble.engine(c, policy),
+        engine=engines.make(c, policy, workdir),
         judge=assemble.judge(c, policy),
         learn=learn,
         validate=assemble.validate(c, policy, data.validation, data.build_prompt),

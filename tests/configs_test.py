@@ -119,7 +119,7 @@ def test_the_layouts_of_four_gpus_fit(name, arg):
 def test_without_vllm_the_built_in_engine_decodes():
     c = load("qwen7b_gspo", "local")
     assert (c.engine.name, c.layout.train, c.layout.serve) == ("local", "", "")
-    with pytest.raises(ValueError, match=r"'split,local': give one layout"):
+    with pytest.raises(ValueError, match=r"'split,local': give one layout, single, "):
         load("qwen7b_gspo", "split,local")
 
 

@@ -25,8 +25,8 @@ LEAVES = {"store": {"types", "arrays"}}
 ONLY_IN = {
     "matplotlib": {"vade_jax/store/figures.py"},
     "tensorboardX": {"vade_jax/store/metrics.py"},
-    "torch": set(),
-    "vllm": set(),
+    "torch": {"vade_jax/rollout/transfer.py"},
+    "vllm": {"vade_jax/rollout/transfer.py", "vade_jax/rollout/vllm_inprocess.py"},
     "wandb": set(),
     "transformers": set(),
     "ml_collections": set(),

@@ -30,12 +30,20 @@ def head(shape: config.TextConfig, num_tokens: int) -> int:
     return 2 * shape.width * shape.vocab_size * num_tokens
 
 
-def vision(shape: config.VisionConfig, out_width: int, num_patches: int) -> int:
-    """Returns the FLOPs of the matmuls on images of one window (64 patches)."""
-    block = 4 * shape.width**2 + 3 * shape.width * shape.mlp_width + 128 * shape.width
+def vision(
+    shape: config.VisionConfig,
+    out_width: int,
+    num_patches: int,
+    *,
+    image_patches: int = 64,
+) -> int:
+    """Returns the FLOPs on images of `image_patches` each, which the full blocks see whole."""
+    block = 4 * shape.width**2 + 3 * shape.width * shape.mlp_width
+    num_full = len(shape.full_blocks)
+    keys = (shape.depth - num_full) * min(64, image_patches) + num_full * image_patches
     cell = 4 * shape.width * (4 * shape.width + out_width)
-    per_patch = 588 * shape.width + shape.depth * block + cell / 4
-    return int(2 * per_patch * num_patches)
+    per_patch = 588 * shape.width + shape.depth * block + 2 * shape.width * keys
+    return int(2 * (per_patch + cell / 4) * num_patches)
 
 
 def grouped(

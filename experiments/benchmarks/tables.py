@@ -65,6 +65,17 @@ def text(table: Table) -> str:
     return f"{table.title}\n\n{body}\n\nfloor: {table.floor}\n"
 
 
+def plain(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str
+) -> str:
+    """Returns aligned Markdown of words, the first column to the left, with a note below."""
+    cells = [tuple(header), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = [("-" * (w - 1)) + (":" if i else "-") for i, w in enumerate(widths)]
+    lines = [_line(row, widths) for row in (cells[0], tuple(rule), *cells[1:])]
+    return f"{title}\n\n" + "\n".join(lines) + f"\n\n{note}\n"
+
+
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = enumerate(zip(row, widths, strict=True))
     return f"| {' | '.join(c.ljust(w) if i in LEFT else c.rjust(w) for i, (c, w) in cells)} |"

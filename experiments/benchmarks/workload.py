@@ -91,6 +91,7 @@ def grouped_batch(shape: config.Config, sizes: Sizes) -> Batch:
         mask_NT=np.ones(size, np.float32),
         group_R=None,
         advantage_N=rng.standard_normal(size[0]).astype(np.float32),
+        rollout_logp_NT=zeros_NT,
         old_logp_NT=zeros_NT,
         ref_logp_NT=zeros_NT,
     )

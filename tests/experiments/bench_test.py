@@ -2,10 +2,24 @@
 
 import json
 
+import jax
 import pytest
 
+from configs import tiny_gspo
 from experiments import bench
-from experiments.benchmarks import decode, flops, selector, tables, update, workload
+from experiments.benchmarks import (
+    decode,
+    flops,
+    plan,
+    plan_shapes,
+    plan_time,
+    selector,
+    tables,
+    update,
+    workload,
+)
+from vade_jax.models.qwen25vl import config, model
+from vade_jax.trainer import mesh
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +83,85 @@ def test_json_holds_every_row(tmp_path, updates):
     assert content["machine"] == "a machine"
     names = [row["name"] for t in content["suites"]["update"] for row in t["rows"]]
     assert names == [row.name for row in rows(updates)]
+
+
+# ------------------------------------------------------------------------------ plan
+def tiny():
+    c = tiny_gspo.get_config("smoke")
+    c.model.dtype = "bfloat16"
+    c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 16, 8
+    c.engine.prompts_per_call = 8
+    return c
+
+
+def test_the_parts_of_a_plan_are_what_the_devices_hold():
+    """The tiny model over 8 devices: matrices are split, norms and small biases are not."""
+    report = plan.run(tiny(), 8, plan_time.Machine())
+    params = model.abstract(config.PRESETS["tiny"])
+    whole = sum(4 * x.size for x in jax.tree.leaves(params))
+    vectors = sum(
+        4 * leaf.size
+        for path, leaf in jax.tree.leaves_with_path(params)
+        if mesh.path_name(path).endswith(("bias", "scale"))
+    )
+    weights = (whole - vectors) / 8 + vectors
+    parts = report.parts
+    assert parts["weights, float32"] == weights
+    assert parts["optimizer, float32"] == 2 * weights + 8  # two counters
+    assert parts["reference policy"] == weights / 2  # bfloat16
+    assert parts["gradients: their sum and a micro-batch's"] == 2 * weights
+    assert parts[plan.VLLM] == 0
+    assert report.total == sum(parts.values()) and min(parts.values()) >= 0
+    assert report.fits and "fits:" in report.text and "does not" not in report.text
+
+
+def test_a_small_device_does_not_fit_and_says_what_to_change():
+    machine = plan_time.Machine(memory_gb=0.01, vllm_fraction=0.001)
+    report = plan.run(tiny(), 1, machine)
+    assert not report.fits and report.text.count("does not fit") == 2
+    whole, vllm = report.problems
+    assert "prompts_per_microbatch=4" in whole
+    assert vllm.startswith("vLLM's 0.0 GB") and "weights" in vllm
+    assert report.parts[plan.VLLM] == 0.001 * 0.01 * plan_time.GB
+
+
+def test_a_plan_of_devices_that_do_not_divide_is_an_error():
+    c, machine = tiny(), plan_time.Machine()
+    c.mesh.tensor, c.mesh.fsdp = 4, 1
+    with pytest.raises(ValueError, match=r"tensor=4 does not divide .* 2 key/value"):
+        plan.run(c, 4, machine)
+    c.mesh.tensor, c.mesh.fsdp = 1, -1
+    with pytest.raises(ValueError, match="128 is not divisible by 3, the mesh's fsdp"):
+        plan.run(c, 3, machine)
+    c.batch.prompts_per_microbatch = 2
+    with pytest.raises(ValueError, match="prompts_per_microbatch=2 is not divisible"):
+        plan.run(c, 4, machine)
+
+
+def test_the_flops_of_a_plan_by_hand():
+    """One prompt and one answer, with every part of the step."""
+    c = tiny()
+    c.num_prompts, c.num_rollouts = 1, 1
+    c.loss.old_logp, c.loss.kl_coef = "trainer", 0.0
+    shape, lengths = config.PRESETS["tiny"], plan_shapes.Lengths(20, 5, (4, 4))
+    text = shape.text
+    work = plan_time.step_flops(c, shape, lengths)
+    tower = flops.vision(shape.vision, text.width, 64)
+    forward = tower + flops.grouped(text, 1, 1, prompt=20, answer=5)
+    assert work["old log-probs"] == forward and work["reference log-probs"] == 0
+    assert work["update"] == 3 * forward
+    assert work["prefill"] + work["decode"] == forward + flops.head(text, 1)
+
+
+def test_full_blocks_see_the_whole_image():
+    # Width 8, one of two blocks full, no MLP to speak of: an image of 128 patches.
+    shape = config.VisionConfig(
+        depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,)
+    )
+    near, far = (flops.vision(shape, 4, 128, image_patches=n) for n in (64, 128))
+    assert far - near == 128 * 2 * 2 * 8 * (128 - 64)
+
+
+def test_the_largest_image():
+    assert plan_shapes.image_cells(1003520) == (32, 40)
+    assert plan_shapes.image_cells(112 * 112) == (4, 4)

@@ -21,6 +21,7 @@ WRONG = {
     "engine.tensor_parallel": (0, r"engine.tensor_parallel=0: must be in \[1, inf\)"),
     "engine.max_in_flight": (0, r"engine.max_in_flight=0: must be in \[1, inf\)"),
     "engine.timeout_s": (0.0, r"engine.timeout_s=0.0: must be in \(0, inf\)"),
+    "engine.wait_s": (-1.0, r"engine.wait_s=-1.0: must be in \[0, inf\)"),
     "engine.retries": (-1, r"engine.retries=-1: must be in \[0, inf\)"),
     "layout.train_memory": (1.0, r"layout.train_memory=1.0: must be in \[0, 1\)"),
     "layout.serve_memory": (0.0, r"layout.serve_memory=0.0: must be in \(0, 1\)"),

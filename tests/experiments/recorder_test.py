@@ -6,7 +6,7 @@ from experiments import recorder
 from tests.trainer import small
 from vade_jax import samplers
 from vade_jax.store import metrics, rollout_log
-from vade_jax.trainer import feedback, loop, scoring
+from vade_jax.trainer import feedback, loop, processes, scoring
 from vade_jax.types import Item, Proposal
 
 
@@ -103,3 +103,15 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
         (2, {"step": 2, **counters}, True),
     ]
     assert checkpointer.waited == 1
+
+
+def test_another_process_than_0_saves_its_part_and_writes_nothing(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(processes, "is_leader", lambda: False)
+    made, checkpointer = make(tmp_path)
+    made.step(1, {"critic/score/mean": 0.5}, step_data())
+    made.save(loop.Progress(state=None, selector=None, step=1), last=True)
+    made._bar.close()
+    assert checkpointer.waited == 1 and [s for s, *_ in checkpointer.saved] == [1]
+    assert list(tmp_path.iterdir()) == [] and capfd.readouterr().err == ""

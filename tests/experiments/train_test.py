@@ -281,6 +281,29 @@ def test_more_prompts_than_usable_rows(runs, tmp_path, capsys):
     assert json.loads(reject)["reason"] == "empty_question"
 
 
+def test_too_long_prompts_are_left_out_or_an_error(runs, tmp_path, capsys):
+    c = checkpoint(runs, tmp_path)
+    questions = ("a?", "word " * 300, "c?", "d?", "e?")
+    rows = [{"question": q, "answer": "7", "id": q[:1]} for q in questions]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    c.data.train = c.data.validation = str(path)
+    c.data.drop_too_long = False
+    line = fails(c, tmp_path / "run", capsys)
+    assert "1 prompts are too long, the first is w" in line
+    assert "limit is max_length=128" in line and "data.drop_too_long=True" in line
+    c.data.drop_too_long = True
+    c.num_prompts = c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 5
+    assert "training set of 4 usable items" in fails(c, tmp_path / "run", capsys)
+
+
+def test_a_server_that_is_not_there(runs, tmp_path, capsys):
+    c = checkpoint(runs, tmp_path)
+    c.engine.name, c.engine.urls = "vllm_server", ("http://127.0.0.1:9",)
+    c.engine.wait_s = 0.0
+    assert "http://127.0.0.1:9" in fails(c, tmp_path / "run", capsys)
+
+
 def test_a_microbatch_that_the_devices_cannot_split(
     runs, tmp_path, monkeypatch, capsys
 ):

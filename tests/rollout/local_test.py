@@ -1,5 +1,7 @@
 """The engine with scripted logits, where every number is known, and with a real model."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from tests.models.qwen25vl import inputs
 from tests.trainer import small
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
+from vade_jax.trainer import mesh
 from vade_jax.types import Prompt
 
 STOP, OTHER_STOP, BANNED, V = 7, 6, (5,), 8
@@ -178,6 +181,75 @@ def test_evaluation_may_sample_in_its_own_way():
     allowed = [v for v in range(V) if v not in BANNED]
     expected = np.array(allowed)[logits[1, :8, allowed].argmax(0)]
     np.testing.assert_array_equal(found.token_NT, [expected, expected])
+
+
+# ------------------------------------------------------------------------------ a mesh
+@pytest.mark.parametrize(
+    "sizes", [[4, 4, 2], pytest.param([3, 8, 1], marks=pytest.mark.slow)]
+)
+def test_eight_devices_give_the_answers_of_one(sizes, monkeypatch):
+    """The first sizes are a row each; rows, prompts and images do not divide by the four ways."""
+    fast = functools.partial(jax.jit, compiler_options=small.FAST)
+    monkeypatch.setattr(jax, "jit", fast)
+    prompts, key = small.prompts(len(sizes)), jax.random.key(1)
+    devices = mesh.make(2, 2, 2)
+    params = jax.device_put(small.params(), mesh.shardings(devices, small.params()))
+    options = dict(
+        sampling=Sampling(max_tokens=6),
+        stop_ids=small.STOP,
+        banned_ids=small.BANNED,
+        answers_per_row=4,
+        prompts_per_call=3,
+        length_multiple=32,
+    )
+    one = LocalEngine(small.merge, small.params(), **options)
+    eight = LocalEngine(small.merge, params, mesh=devices, **options)
+    one, eight = (engine.generate(prompts, sizes, key, 0) for engine in (one, eight))
+    np.testing.assert_allclose(one.logp_NT, eight.logp_NT, atol=2e-5)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        one.replace(logp_NT=0),
+        eight.replace(logp_NT=0),
+    )
+
+
+def test_answers_and_their_caches_are_split(monkeypatch):
+    """Of 8 rows of 4 answers each device holds the keys of 2 rows' answers and half the heads."""
+    devices = mesh.make(2, 2, 2)
+    held = []
+    look = lambda x: jax.debug.inspect_array_sharding(x, callback=held.append)
+    real = small.merge(small.params())
+
+    class Model:
+        def prefill(self, prompts):
+            return real.prefill(prompts)
+
+        def own_cache(self, num_answers, length):
+            return real.own_cache(num_answers, length)
+
+        def decode(self, rows, own, token_N, step):
+            look(token_N), look(own.key_LNJTK), look(rows.key_LMJPK)
+            return real.decode(rows, own, token_N, step)
+
+        def head(self):
+            return real.head()
+
+    engine = LocalEngine(
+        lambda params: Model(),
+        None,
+        sampling=Sampling(max_tokens=3),
+        stop_ids=small.STOP,
+        banned_ids=(),
+        answers_per_row=4,
+        prompts_per_call=8,
+        length_multiple=32,
+        mesh=devices,
+    )
+    engine.generate(small.prompts(8), [4] * 8, jax.random.key(0), 0)
+    token, own, rows = held
+    assert token.shard_shape((32,)) == (8,)
+    assert own.shard_shape((2, 32, 2, 3, 16))[1] == 8
+    assert rows.shard_shape((2, 8, 2, 32, 16))[1] == 2
 
 
 # ------------------------------------------------------------------------------ a real model

@@ -107,6 +107,92 @@ def test_update_decays_at_two_speeds(options, expected_alpha, expected_beta):
     assert not np.any(state.unseen_I)
 
 
+def test_half_life_counts_epochs():
+    """12 items, 3 a step, 2 epochs: 8 steps of 2^(-1/8)."""
+    sampler = vade.make(num_rollouts=2, half_life_epochs=2, warmup="none")
+    state = state_of(np.arange(12) + 1, np.full(12, 6))
+    proposal = sampler.propose(state, jax.random.key(0), 3)
+    feedback = environment.feedback(proposal, np.ones(12), np.random.default_rng(0))
+    feedback = feedback.replace(index_M=jnp.array([0, 1, 2]))
+    for _ in range(8):
+        state = sampler.update(state, feedback)
+    np.testing.assert_allclose(state.alpha_I[3:], np.arange(4, 13) / 2, rtol=1e-6)
+    # 2 + 0.2 x 2 + ... of the selected, as with any lambda_2
+    np.testing.assert_allclose(state.alpha_I[0], 2.5, rtol=1e-4)
+    # The paper's run: a half-life of one epoch is lambda_2 = .958, of three .986.
+    np.testing.assert_allclose(vade.half_life(1, 8524, 512), 0.9592, atol=1e-4)
+    np.testing.assert_allclose(vade.half_life(3, 8524, 512), 0.9862, atol=1e-4)
+
+
+def test_consecutive_visits_are_capped():
+    """The best 2 of 5 twice, then they rest once; with B = I there is no choice."""
+    state = state_of([1e4, 1e4, 0, 0, 0], [2e4, 2e4, 1e4, 1e4, 1e4])
+    state = state.replace(streak_I=jnp.zeros(5, jnp.int32))
+    sampler = vade.make(warmup="none", max_consecutive=2, decay_selected=1.0)
+    rng, rate_I = np.random.default_rng(0), np.array([1 / 3, 1 / 3, 0, 0, 0])
+    chosen = []
+    for step in range(6):
+        proposal = sampler.propose(state, jax.random.key(step), 2)
+        chosen.append({0, 1} == set(proposal.index_M.tolist()))
+        feedback = environment.feedback(proposal, rate_I, rng)
+        state = sampler.update(state, feedback)
+    assert chosen == [True, True, False] * 2
+    assert state.streak_I[:2].tolist() == [0, 0] and state.streak_I.sum() == 2
+    state = state.replace(streak_I=jnp.full(5, 2))
+    index_M = sampler.propose(state, jax.random.key(0), 5).index_M
+    assert sorted(index_M.tolist()) == [0, 1, 2, 3, 4]
+
+
+def test_a_share_of_the_batch_is_even():
+    """4 of 40 hopeless: only the even half of 8 can be of them, each 4/40 of the time."""
+    state = state_of(np.r_[np.full(36, 1e4), np.zeros(4)], np.full(40, 2e4))
+    sampler = vade.make(uniform_share=0.5, warmup="none")
+    keys = jax.random.split(jax.random.key(0), 2000)
+    index_KM = jax.vmap(lambda key: sampler.propose(state, key, 8).index_M)(keys)
+    count_I = np.bincount(np.ravel(index_KM), minlength=40) / 2000
+    assert np.all(abs(count_I[36:] - 0.1) < 4 * np.sqrt(0.1 * 0.9 / 2000))
+    assert all(len(set(index_M)) == 8 for index_M in index_KM.tolist())
+
+
+@pytest.mark.parametrize("options", [{}, {"draw": "mean"}, {"history": "last_update"}])
+def test_options_left_out_change_no_bit(options):
+    """The state and the choices of the plain algorithm, written out."""
+    state = state_of(np.arange(40) % 7, np.arange(40) % 5, np.arange(40) < 3)
+    sampler, key = make(**options), jax.random.key(5)
+    proposal = sampler.propose(state, key, 8)
+
+    @jax.jit
+    def plain(state, key):
+        draw_key, tie_key = jax.random.split(key)
+        p_I = vade.pass_rate(
+            draw_key, state.alpha_I, state.beta_I, options.get("draw", "thompson")
+        )
+        score_I = jnp.where(state.unseen_I, jnp.inf, beta.info_gain(p_I))
+        return samplers.base.top_b(score_I, tie_key, 8), p_I
+
+    index_M, p_I = plain(state, key)
+    np.testing.assert_array_equal(proposal.index_M, index_M)
+    np.testing.assert_array_equal(proposal.p_M, p_I[index_M])
+    feedback = environment.feedback(proposal, np.ones(40), np.random.default_rng(0))
+    after = sampler.update(state, feedback)
+    decays = (0.0, 1.0) if "history" in options else (0.2, 0.999)
+    alpha_I, beta_I = jax.jit(
+        beta.decay_and_count, static_argnames=("decay_selected", "decay_rest")
+    )(
+        state.alpha_I,
+        state.beta_I,
+        index_M,
+        feedback.successes_M,
+        feedback.trials_M,
+        decay_selected=decays[0],
+        decay_rest=decays[1],
+    )
+    np.testing.assert_array_equal(after.alpha_I, alpha_I)
+    np.testing.assert_array_equal(after.beta_I, beta_I)
+    assert after.streak_I is None and sampler.init(3).streak_I is None
+    assert len(jax.tree.leaves(sampler.init(3))) == 3
+
+
 def test_effective_ratio_beats_uniform():
     """The share of mixed groups after the warm-up, by 30 points, on three seeds."""
     ours, uniform = make(), samplers.SAMPLERS["uniform"]()
@@ -160,6 +246,13 @@ def test_sharded_over_items_is_the_same_run():
         ({"draw": "ucb"}, "draw='ucb'.*thompson"),
         ({"history": "all"}, "history='all'.*two_scale"),
         ({"warmup": "lazy"}, "warmup='lazy'.*full"),
+        ({"half_life_epochs": -1}, "half_life_epochs=-1.*at least 0"),
+        (
+            {"half_life_epochs": 1, "history": "last_update"},
+            "half_life_epochs=1.*never",
+        ),
+        ({"max_consecutive": -1}, "max_consecutive=-1"),
+        ({"uniform_share": 1.5}, r"uniform_share=1\.5.*0 to 1"),
     ],
 )
 def test_bad_hyperparameters_are_named(options, message):

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vade_jax.trainer import logprobs
+from vade_jax.models.qwen25vl import layers
+from vade_jax.trainer import logprobs, mesh
 
 
 def draw(shape, seed=0):
@@ -47,6 +48,42 @@ def test_gradients_do_not_depend_on_the_chunk():
         strict=True,
     ):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_the_heads_gradient_is_summed_in_float32():
+    """256 chunks of one token: a bfloat16 sum would stop growing at 256 times a step."""
+    N, T, D, V = 2, 128, 8, 16
+    hidden = jnp.asarray(draw((1, 1, D)), jnp.bfloat16)
+    hidden = jnp.broadcast_to(hidden, (N, T, D))
+    head, token = draw((D, V), 1), np.zeros((N, T), np.int32)
+    loss = lambda head, chunk: jnp.sum(
+        logprobs.selected(hidden, head, token, chunk=chunk)
+    )
+    one, other = (jax.grad(loss)(head, chunk) for chunk in (1, 10**6))
+    assert one.dtype == jnp.float32
+    np.testing.assert_allclose(one, other, rtol=0.01, atol=0.01 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("chunk", [3, 1000])
+def test_answers_on_eight_devices(chunk):
+    """Each device cuts its own answers: values and gradients are those of one."""
+    hidden, head = draw((16, 5, 8)), draw((8, 24), 1)
+    token = np.random.default_rng(2).integers(0, 24, (16, 5))
+    weight = draw((16, 5), 3)
+
+    def loss(hidden, head, place):
+        logp = logprobs.selected(hidden, head, token, chunk=chunk, place=place)
+        return jnp.sum(weight * logp)
+
+    place = mesh.Place(mesh.make(2, 4, 1))
+    run = lambda place: jax.jit(jax.value_and_grad(loss, (0, 1)), static_argnums=2)(
+        hidden, head, place
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+        run(place),
+        run(layers.ANYWHERE),
+    )
 
 
 def test_the_full_logits_of_a_published_vocabulary_are_never_held():

@@ -90,3 +90,40 @@ def test_the_mask_covers_the_end_token(length):
     rollouts = small.rollouts([1]).replace(length_N=np.array([length]))
     mask_NT = minibatches.answer_mask(rollouts)
     np.testing.assert_array_equal(mask_NT, [[1] * length + [0] * (5 - length)])
+
+
+def test_uneven_rows_come_in_few_sizes():
+    """5 rows in 2 micro-batches of 3 and 2, then 7 in one: 1, 2, 3, 4, 6, 8, ... are the sizes."""
+    _, (batch,) = split([9, 4, 4, 4], mini=4, micro=2)
+    assert batch.group_R.shape == (2, 4)  # 3 + 1 rows, 1 + 1
+    _, (batch,) = split([12, 4, 4, 4], mini=4, micro=4)
+    assert batch.group_R.shape == (1, 6)
+    _, (batch,) = split([16, 4, 4, 4], mini=4, micro=4)
+    assert batch.group_R.shape == (1, 8)  # of 7
+
+
+@pytest.mark.parametrize(
+    ("longest", "width"), [(20, 64), (64, 64), (65, 128), (129, 192), (400, 512)]
+)
+def test_answers_are_cut_to_few_lengths(longest, width):
+    """Of 512 tokens: multiples of 64 in the steps of `arrays.bucket`."""
+    token_NT = np.zeros((8, 512), np.int32)
+    changes = dict(
+        token_NT=token_NT,
+        logp_NT=token_NT.astype(np.float32),
+        length_N=np.array([1, 2, 3, longest, 1, 1, 1, 1]),
+    )
+    _, (batch,) = split([4, 4], mini=2, micro=2, **changes)
+    assert batch.token_NT.shape == batch.mask_NT.shape == (1, 8, width)
+    assert batch.mask_NT.sum() == longest + 10
+
+
+def test_padding_is_the_share_of_empty_slots():
+    rollouts, batches = split([4, 4, 4, 4], mini=2, micro=1)
+    found = minibatches.padding(batches)
+    tokens = rollouts.length_N.sum() / rollouts.token_NT.size
+    np.testing.assert_allclose(found["perf/padding_answers"], 1 - tokens)
+    slots = sum(batch.prompts.token_MP.size for batch in batches)
+    lengths = sum(prompt.length for prompt in small.prompts(4))
+    np.testing.assert_allclose(found["perf/padding_prompts"], 1 - lengths / slots)
+    assert 0 < found["perf/padding_images"] < 1

@@ -1,4 +1,7 @@
-"""The update on eight devices (data 2, fsdp 2, tensor 2) against one."""
+"""The update on eight devices (data 2, fsdp 2, tensor 2) against one, and what they exchange."""
+
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -7,46 +10,59 @@ import optax
 import pytest
 
 from tests.trainer import small
+from vade_jax.models.qwen25vl import model
 from vade_jax.trainer import mesh, minibatches, objectives, update
 from vade_jax.types import TrainState
 
 SIZES = np.array([4, 2, 3, 4, 6, 1, 4, 4])  # 9 rows of 4: padded to 12
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1, momentum=0.9))
-step = update.make(
-    update.make_logp(
-        small.merge, temperature=1.0, banned=small.BANNED, chunk=32, remat=False
-    ),
-    objectives.group_rl(small.GSPO),
-    OPTIMIZER,
-)
 
 
-def run(devices, ways):
-    def start(params):
-        params = jax.tree.map(jnp.copy, params)
-        return TrainState(
-            params=params, opt_state=OPTIMIZER.init(params), step=jnp.int32(0)
-        )
+def start(params):
+    params = jax.tree.map(jnp.copy, params)
+    return TrainState(
+        params=params, opt_state=OPTIMIZER.init(params), step=jnp.int32(0)
+    )
 
+
+def program(devices, remat=False):
+    """Returns the jitted update as `experiments.assemble` makes it, and the state's shardings."""
+    graphdef = model.graph(small.SHAPE, place=mesh.Place(devices))
+    logp = update.make_logp(
+        lambda params: model.merge(graphdef, params),
+        temperature=1.0,
+        banned=small.BANNED,
+        chunk=32,
+        remat=remat,
+    )
     shardings = mesh.shardings(devices, jax.eval_shape(start, small.params()))
-    state = jax.jit(start, out_shardings=shardings)(small.params())
-    compiled = jax.jit(
-        step,
+    return jax.jit(
+        update.make(logp, objectives.group_rl(small.GSPO), OPTIMIZER),
         in_shardings=(shardings, mesh.batch_sharding(devices, axis=1)),
         out_shardings=(shardings, None),
         donate_argnums=0,
         compiler_options=small.FAST,
-    )
+    ), shardings
+
+
+def one_batch(ways, sizes=SIZES, T=5):
     (batch,) = minibatches.split(
         small.prompts(8),
-        small.rollouts(SIZES),
-        small.advantages(SIZES.sum()),
+        small.rollouts(sizes, T),
+        small.advantages(sizes.sum()),
         prompts_per_minibatch=8,
         prompts_per_microbatch=8,
         answers_per_row=4,
         length_multiple=32,
         ways=ways,
     )
+    return batch
+
+
+def run(devices, ways):
+    compiled, shardings = program(devices)
+    state = jax.jit(start, out_shardings=shardings)(small.params())
+    batch = one_batch(ways)
     before = jax.tree.map(lambda x: x.sharding, state)
     for _ in range(2):
         state, metrics = compiled(state, batch)
@@ -89,6 +105,70 @@ def test_eight_devices_equal_one(eight):
         np.testing.assert_allclose(
             got, want, atol=2e-6, rtol=0, err_msg=mesh.path_name(path)
         )
+
+
+def gathered(text):
+    """The shapes of all float arrays that some device gathers, largest first."""
+    shapes = []
+    for result in re.findall(r" = (.*?) all-gather(?:-start)?\(", text):
+        shapes += [
+            tuple(map(int, size.split(",")))
+            for size in re.findall(r"f32\[([\d,]+)\]", result)
+        ]
+    return sorted(shapes, key=math.prod, reverse=True)
+
+
+@pytest.mark.parametrize("axes", [(1, 8, 1), (2, 4, 1), (2, 2, 2)])
+@pytest.mark.parametrize("sizes", [SIZES, np.full(8, 4)], ids=["uneven", "even"])
+def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, capfd):
+    """Weights are gathered, a layer at a time; prompts, answers and images stay where they are.
+
+    Activations have three dimensions or more, weights of one layer have two. What is gathered over
+    `tensor`, on the way of a look-up, is no more than a device's share.
+    """
+    devices = mesh.make(*axes)
+    ways = mesh.batch_size(devices)
+    batch = one_batch(ways, sizes, T=16)
+    compiled, _ = program(devices, remat=True)
+    state = jax.eval_shape(start, small.params())
+    text = compiled.lower(state, batch).compile().as_text()
+    assert "Involuntary full rematerialization" not in capfd.readouterr().err
+    share = small.SHAPE.text.width * max(batch.token_NT.size, 8 * 32) // ways
+    activations = [shape for shape in gathered(text) if len(shape) > 2]
+    assert all(math.prod(shape) <= share for shape in activations), activations
+    if axes[2] == 1:
+        assert not activations
+    assert " all-to-all(" in text  # the embeddings' and features' way to their rows
+
+
+def test_without_a_place_the_batch_is_gathered():
+    """What the test above looks for is really there without the constraints."""
+    devices = mesh.make(1, 8, 1)
+    logp = update.make_logp(
+        small.merge, temperature=1.0, banned=small.BANNED, chunk=32, remat=True
+    )
+    step = update.make(logp, objectives.group_rl(small.GSPO), OPTIMIZER)
+    shardings = mesh.shardings(devices, jax.eval_shape(start, small.params()))
+    jitted = jax.jit(
+        step,
+        in_shardings=(shardings, mesh.batch_sharding(devices, axis=1)),
+        out_shardings=(shardings, None),
+        compiler_options=small.FAST,
+    )
+    state = jax.eval_shape(start, small.params())
+    text = jitted.lower(state, one_batch(8)).compile().as_text()
+    assert [shape for shape in gathered(text) if len(shape) > 2]
+
+
+def test_a_place_is_equal_by_value_and_absent_on_one_device():
+    devices = jax.devices()
+    graph = lambda: model.graph(small.SHAPE, place=mesh.Place(mesh.make(2, 2, 2)))
+    assert graph() == graph() and hash(graph()) == hash(graph())
+    one = mesh.Place(mesh.make(devices=devices[:1]))
+    x = jnp.ones((3, 4))
+    assert one.rows(x) is x and one.width(x) is x and one.looked_up(x) is x
+    jaxpr = jax.make_jaxpr(lambda x: mesh.Place(mesh.make(2, 2, 2)).rows(x))(x)
+    assert "sharding_constraint" in str(jaxpr)
 
 
 def test_a_microbatch_that_the_mesh_cannot_split_is_an_error():

@@ -10,6 +10,7 @@ import pytest
 
 from tests.models.qwen25vl import inputs
 from tests.trainer import small
+from vade_jax.models.qwen25vl import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import feedback, minibatches, objectives, update
@@ -252,6 +253,26 @@ def test_gspo_ignores_invalid_answers_with_banned_tokens():
         step = jax.jit(update.make(logp, objectives.group_rl(loss), SGD))
         state, metrics = step(start({"w": jnp.full(5, -6.0)}), batch)
         assert np.isfinite(state.params["w"]).all(), metrics
+
+
+def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
+    """Weights are cast at use: casting them before, once, changes nothing."""
+    graphdef = model.graph(small.SHAPE, dtype=jnp.bfloat16)
+    logp = update.make_logp(
+        lambda params: model.merge(graphdef, params),
+        temperature=1.0,
+        banned=small.BANNED,
+        chunk=16,
+    )
+    score = jax.jit(update.make_score(logp))
+    params = small.params()
+    cast = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
+    batch = split(small.rollouts(UNEVEN), small.advantages(17))
+    one, other = score(params, batch), score(cast, batch)
+    assert np.isfinite(one[np.asarray(batch.mask_NT) > 0]).all()
+    np.testing.assert_array_equal(one, other)
+    exact = jax.jit(update.make_score(model_logp))(params, batch)
+    assert np.abs(exact - one).max() > 0  # bfloat16 it is
 
 
 # ------------------------------------------------------------------------------ with the engine

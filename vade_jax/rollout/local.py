@@ -1,7 +1,8 @@
 """The built-in engine: the trainer's own weights, prompts prefilled once, one decode loop.
 
 A prompt's images are encoded and its keys and values computed once, whatever the number of
-answers; the answers read them in place. Decoding stops when every answer has ended.
+answers; the answers read them in place. Decoding stops when every answer has ended. On a mesh every
+device decodes its share of the rows, and every process gets all answers.
 """
 
 import functools
@@ -10,6 +11,8 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from vade_jax import arrays
 from vade_jax.data import batching
@@ -32,6 +35,8 @@ class LocalEngine:
         prompts_per_call: prompts decoded together; more than that are done in turns.
         length_multiple: prompts are padded to few multiples of this.
         version: of `params`.
+        mesh: where `params` are; prompts, images and rows are split over all its axes but `tensor`,
+            and padded to a multiple of that. None: one device.
     """
 
     def __init__(
@@ -46,17 +51,27 @@ class LocalEngine:
         prompts_per_call: int,
         length_multiple: int = 16,
         version: int = 0,
+        mesh: Mesh | None = None,
     ):
         self._params = params
         self._version = version
         self._sampling = sampling
         self._answers_per_row = answers_per_row
-        self._prompts_per_call = prompts_per_call
+        self._sharding = None if mesh is None else _by_rows(mesh)
+        self._ways = 1 if mesh is None else _ways(self._sharding)
+        self._prompts_per_call = prompts_per_call + -prompts_per_call % self._ways
         self._length_multiple = length_multiple
         decode = functools.partial(
-            decode_answers, merge, stop_ids=stop_ids, banned_ids=banned_ids
+            decode_answers,
+            merge,
+            stop_ids=stop_ids,
+            banned_ids=banned_ids,
+            sharding=self._sharding,
         )
-        self._decode = jax.jit(decode, static_argnames="sampling")
+        everywhere = None if mesh is None else NamedSharding(mesh, P())
+        self._decode = jax.jit(
+            decode, static_argnames="sampling", out_shardings=everywhere
+        )
 
     def generate(
         self,
@@ -110,20 +125,42 @@ class LocalEngine:
     def _call(self, prompts, num_rollouts_M, first, key, sampling):
         """Decodes one call's prompts in fixed shapes and returns the flat answers."""
         size, capacity = self._prompts_per_call, self._answers_per_row
-        num_rows = arrays.bucket(int((-(-num_rollouts_M // capacity)).sum()), size)
+        rows_M = -(-num_rollouts_M // capacity)
+        num_rows = arrays.bucket(int(rows_M.sum()), size)
         group_R, slot_N = arrays.rows(num_rollouts_M, capacity, num_rows)
         answer_N = np.full(num_rows * capacity, -1, np.int32)
         answer_N[slot_N] = first + np.arange(len(slot_N))
         filled = [*prompts, *[prompts[-1]] * (size - len(prompts))]
+        one_row_each = bool(np.all(rows_M == 1))
+        placed = self._place(
+            (self._collate(filled), None if one_row_each else group_R, answer_N)
+        )
         answers = self._decode(
-            self._params,
-            batching.collate(filled, multiple=self._length_multiple),
-            group_R,
-            answer_N,
-            key,
-            sampling=sampling or self._sampling,
+            self._params, *placed, key, sampling=sampling or self._sampling
         )
         return [x[slot_N] for x in jax.device_get(answers)]
+
+    def _collate(self, prompts):
+        sizes = batching.shapes(prompts, multiple=self._length_multiple)
+        sizes["num_images"] += -sizes["num_images"] % self._ways
+        return batching.collate(prompts, **sizes)
+
+    def _place(self, tree):
+        """Puts host arrays, equal in all processes, on the mesh."""
+        if self._sharding is None:
+            return tree
+        put = lambda x: jax.make_array_from_callback(
+            x.shape, self._sharding, x.__getitem__
+        )
+        return jax.tree.map(put, tree)
+
+
+def _by_rows(mesh):
+    return NamedSharding(mesh, P(tuple(a for a in mesh.axis_names if a != "tensor")))
+
+
+def _ways(sharding):
+    return sharding.num_devices // sharding.shard_shape((sharding.num_devices,))[0]
 
 
 def _report(on_group, first, num_rollouts_M, token_NT, _, length_N, __):
@@ -137,13 +174,14 @@ def decode_answers(
     merge: Callable[[Params], object],
     params: Params,
     prompts: Prompts,
-    group_R: jax.Array,
+    group_R: jax.Array | None,
     answer_N: jax.Array,
     key: jax.Array,
     *,
     sampling: Sampling,
     stop_ids: tuple[int, ...],
     banned_ids: tuple[int, ...],
+    sharding: NamedSharding | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Returns `token_NT, logp_NT, length_N, finished_N` for answers laid out in rows.
 
@@ -151,17 +189,20 @@ def decode_answers(
         merge: params -> model.
         params: the weights.
         prompts: the prompts of the rows.
-        group_R: prompt of each row.
+        group_R: prompt of each row; None: row r is prompt r's.
         answer_N: which draw each slot makes; -1 for a slot without an answer.
         key: decides every draw, together with `answer_N` and the token's place.
         sampling: temperature, truncation and the longest answer.
         stop_ids: tokens that end an answer.
         banned_ids: tokens that are never drawn.
+        sharding: how the answers and all that is kept of them is split; None: not.
     """
     model = merge(params)
     N, T = answer_N.shape[0], sampling.max_tokens
-    hidden_MD, cache = model.prefill(prompts)
-    rows = cache.take(group_R)  # once, not in every step
+    split = functools.partial(_split, sharding)
+    hidden_RD, rows = model.prefill(prompts)
+    if group_R is not None:  # once, not in every step
+        hidden_RD, rows = hidden_RD[group_R], rows.take(group_R)
     key_N = jax.vmap(jax.random.fold_in, (None, 0))(key, answer_N)
     stop = jnp.array(stop_ids, jnp.int32)
 
@@ -185,11 +226,11 @@ def decode_answers(
 
     start = (
         jnp.int32(0),
-        jnp.repeat(hidden_MD[group_R], N // group_R.shape[0], axis=0),
-        model.own_cache(N, T),
-        jnp.full((N, T), stop_ids[0], jnp.int32),
-        jnp.zeros((N, T), jnp.float32),
-        jnp.zeros(N, jnp.int32),
+        split(jnp.repeat(hidden_RD, N // hidden_RD.shape[0], axis=0)),
+        jax.tree.map(functools.partial(split, axis=1), model.own_cache(N, T)),
+        split(jnp.full((N, T), stop_ids[0], jnp.int32)),
+        split(jnp.zeros((N, T), jnp.float32)),
+        split(jnp.zeros(N, jnp.int32)),
         answer_N < 0,
     )
     unfinished = lambda carry: (carry[0] < T) & ~jnp.all(carry[-1])
@@ -197,3 +238,12 @@ def decode_answers(
         unfinished, body, start
     )
     return token_NT, logp_NT, length_N, done_N
+
+
+def _split(sharding, x, axis=0):
+    """Splits `x` along `axis` as the answers are; its other axes follow the weights."""
+    if sharding is None:
+        return x
+    spec = [P.UNCONSTRAINED] * x.ndim
+    spec[axis] = sharding.spec[0]
+    return jax.lax.with_sharding_constraint(x, NamedSharding(sharding.mesh, P(*spec)))

@@ -1,11 +1,30 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
-from vade_jax.samplers import uniform, vade
+from vade_jax.samplers import (
+    dapo,
+    greso,
+    kalman,
+    knapsack,
+    mmr1,
+    mopps,
+    sec,
+    uniform,
+    vade,
+    vcrl,
+)
 from vade_jax.samplers.base import Sampler, beliefs, diagnostics
 
 SAMPLERS = {
+    "dapo": dapo.make,
+    "greso": greso.make,
+    "kalman": kalman.make,
+    "knapsack": knapsack.make,
+    "mmr1": mmr1.make,
+    "mopps": mopps.make,
+    "sec": sec.make,
     "uniform": uniform.make,
     "vade": vade.make,
+    "vcrl": vcrl.make,
 }
 
 __all__ = ["SAMPLERS", "Sampler", "beliefs", "diagnostics"]

@@ -5,15 +5,17 @@ and one test. Its state is a frozen dataclass of arrays; whatever is static live
 closure.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import beta
+from vade_jax.samplers import beta, gaussian
 from vade_jax.types import Array
 
 State = Any  # a frozen dataclass of arrays
@@ -96,6 +98,26 @@ def _top_k(
     return index_C[jax.lax.top_k(value_C, k)[1]]
 
 
+def mix_uniform(
+    score_I: Array,
+    key: jax.Array,
+    num_uniform: int,
+    *,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> jax.Array:
+    """Returns the scores with +inf for `num_uniform` items, each as likely as any other.
+
+    NaN stays, where that many others exist.
+    """
+    if num_uniform == 0:
+        return score_I
+    even_I = jnp.where(jnp.isnan(score_I), score_I, 0.0)
+    num_uniform = min(num_uniform, len(score_I))
+    index_M = top_b(even_I, key, num_uniform, mesh=mesh, axis=axis)
+    return score_I.at[index_M].set(jnp.inf)
+
+
 def same_num_rollouts(index_M: Array, num_rollouts: int) -> types.Proposal:
     """Returns the proposal that asks for the same number of answers to every prompt."""
     num_M = jnp.full(index_M.shape, num_rollouts, jnp.int32)
@@ -109,12 +131,71 @@ def keep_all(state: State, feedback: types.Feedback) -> jax.Array:
     return jnp.ones(feedback.index_M.shape, bool)
 
 
+def keep_mixed(state: State, feedback: types.Feedback) -> jax.Array:
+    """Returns True for groups of right and wrong answers: 0 < successes < trials."""
+    del state
+    return (feedback.successes_M > 0) & (feedback.successes_M < feedback.trials_M)
+
+
+def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
+    """Returns True for groups whose training rewards are not all equal: some advantage is not 0."""
+    del state
+    num_groups, valid_N = len(feedback.index_M), feedback.valid_N
+    low_N = jnp.where(valid_N, feedback.reward_N, jnp.inf)
+    high_N = jnp.where(valid_N, feedback.reward_N, -jnp.inf)
+    low_M = jax.ops.segment_min(low_N, feedback.group_N, num_groups)
+    high_M = jax.ops.segment_max(high_N, feedback.group_N, num_groups)
+    return low_M < high_M
+
+
+KEEPS = {"all": keep_all, "mixed": keep_mixed, "varied": keep_varied}
+
+
+# ------------------------------------------------------------------------------ assembling
+def assemble(
+    init: Callable[[int], State],
+    propose: Callable[[State, jax.Array, int], types.Proposal],
+    update: Callable[[State, types.Feedback], State],
+    *,
+    keep: Callable[[State, types.Feedback], jax.Array] = keep_all,
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> Sampler:
+    """Returns the four functions compiled; on a mesh, `*_I` of the state lie over its `axis`."""
+
+    def placed(function):
+        return functools.wraps(function)(
+            lambda *args, **kwargs: _place(function(*args, **kwargs), mesh, axis)
+        )
+
+    return Sampler(
+        init=jax.jit(placed(init), static_argnames="num_items"),
+        propose=jax.jit(propose, static_argnames="num_prompts"),
+        keep=jax.jit(keep),
+        update=jax.jit(placed(update)),
+    )
+
+
+def _place(state, mesh, axis):
+    if mesh is None:
+        return state
+    place = lambda name: jax.P(axis) if name.endswith("_I") else jax.P()
+    return type(state)(
+        **{
+            name: jax.lax.with_sharding_constraint(
+                value, jax.sharding.NamedSharding(mesh, place(name))
+            )
+            for name, value in state.items()
+        }
+    )
+
+
 # ------------------------------------------------------------------------------ looking
 @jax.jit
 def beliefs(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
     """Returns what the selector believes of the chosen prompts, one value a prompt.
 
-    Empty for a state without posteriors.
+    Empty for a state without Beta posteriors.
     """
     if not (hasattr(state, "alpha_I") and hasattr(state, "beta_I")):
         return {}
@@ -132,12 +213,25 @@ def diagnostics(state: State, proposal: types.Proposal) -> types.Metrics:
 
     `vade/predicted_effective_ratio` is then a forecast, made before the rollouts.
     """
-    belief = beliefs(state, proposal)
+    if hasattr(state, "mean_I") and hasattr(state, "var_I"):
+        belief = _logit_beliefs(state, proposal)
+    else:
+        belief = beliefs(state, proposal)
     names = {
         "vade/posterior_mean": "posterior_mean",
         "vade/predicted_effective_ratio": "prob_mixed",
     }
     return {k: jnp.mean(belief[name]) for k, name in names.items() if belief}
+
+
+@jax.jit
+def _logit_beliefs(state, proposal):
+    mean_M, var_M = state.mean_I[proposal.index_M], state.var_I[proposal.index_M]
+    num_M = proposal.num_rollouts_M
+    return {
+        "posterior_mean": gaussian.posterior_mean(mean_M, var_M),
+        "prob_mixed": gaussian.prob_mixed(mean_M, var_M, num_M),
+    }
 
 
 # ------------------------------------------------------------------------------ hyperparameters
@@ -150,6 +244,22 @@ def check_num_rollouts(num_rollouts: int) -> None:
         )
 
 
+def check_per_item(
+    method: str, name: str, values: Any, num_items: int, hint: str = ""
+) -> None:
+    """Raises ValueError unless `values` has one entry for each of `num_items` items."""
+    if values is None:
+        raise ValueError(
+            f"{method} needs the {name} of every item:"
+            f" call init({num_items}, {name}=...) with {num_items} values{hint}"
+        )
+    if np.shape(values) != (num_items,):
+        raise ValueError(
+            f"{name} has shape {np.shape(values)}: give one value for each of the"
+            f" {num_items} items"
+        )
+
+
 def check_option(name: str, value: Any, options: Any) -> None:
     """Raises ValueError unless `value` is one of `options`."""
     if value not in options:
@@ -158,5 +268,22 @@ def check_option(name: str, value: Any, options: Any) -> None:
 
 def check_fraction(name: str, value: float) -> None:
     """Raises ValueError unless `value` lies in [0, 1]."""
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name}={value}: set it to a value from 0 to 1")
+    check_range(name, value, 0, 1)
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raises ValueError unless `value` lies in [low, high]."""
+    if not low <= value <= high:
+        raise ValueError(f"{name}={value}: set it to a value from {low} to {high}")
+
+
+def check_at_least(name: str, value: float, low: float) -> None:
+    """Raises ValueError unless `value` is finite and at least `low`."""
+    if not low <= value < float("inf"):
+        raise ValueError(f"{name}={value}: set it to at least {low}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raises ValueError unless `value` is finite and above 0."""
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name}={value}: set it to a value above 0")

@@ -20,6 +20,7 @@ class State:
     alpha_I: Array  # float32, right answers
     beta_I: Array  # float32, wrong answers
     unseen_I: Array  # bool, still to be visited by the warm-up
+    streak_I: Array | None = None  # int32, visits in a row up to now; None: not capped
 
 
 def make(
@@ -31,6 +32,9 @@ def make(
     draw: str = "thompson",
     history: str = "two_scale",
     warmup: str = "full",
+    half_life_epochs: float = 0.0,
+    max_consecutive: int = 0,
+    uniform_share: float = 0.0,
     mesh: jax.sharding.Mesh | None = None,
     axis: str | None = None,
 ) -> base.Sampler:
@@ -38,7 +42,8 @@ def make(
 
     Departure: the paper rolls out the whole data set before step 1 and trains on none of it. Here
     `warmup="full"` puts items never visited first, in random order; those steps are ordinary
-    on-policy steps that also train, and counts decay in them as in any other.
+    on-policy steps that also train, and counts decay in them as in any other. The last three
+    options are not in the paper; 0 leaves each out.
 
     Args:
         num_rollouts: G, answers to a prompt.
@@ -49,6 +54,10 @@ def make(
             alpha / (alpha + beta), or the posterior "mean".
         history: "last_update" overrides the decays by 0 and 1: only a prompt's latest counts.
         warmup: "full" visits every item once before Thompson selection begins, "none" does not.
+        half_life_epochs: replaces lambda_2 by 2^(-B / (I h)): counts of items not selected halve
+            in h epochs of I / B steps, whatever the size of data set and batch.
+        max_consecutive: an item selected in so many steps in a row is left out of the next.
+        uniform_share: this share of a batch, rounded down, is drawn evenly from all items.
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
@@ -59,6 +68,14 @@ def make(
     base.check_option("draw", draw, DRAWS)
     base.check_option("history", history, HISTORIES)
     base.check_option("warmup", warmup, WARMUPS)
+    base.check_at_least("half_life_epochs", half_life_epochs, 0)
+    base.check_at_least("max_consecutive", max_consecutive, 0)
+    base.check_fraction("uniform_share", uniform_share)
+    if half_life_epochs and history == "last_update":
+        raise ValueError(
+            f"half_life_epochs={half_life_epochs}: history='last_update' never forgets"
+            " what was not selected: set one of them to its default"
+        )
     if history == "last_update":
         decay_selected, decay_rest = 0.0, 1.0
 
@@ -67,28 +84,48 @@ def make(
             alpha_I=jnp.zeros(num_items, jnp.float32),
             beta_I=jnp.zeros(num_items, jnp.float32),
             unseen_I=jnp.full(num_items, warmup == "full"),
+            streak_I=jnp.zeros(num_items, jnp.int32) if max_consecutive else None,
         )
 
     def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
         draw_key, tie_key = jax.random.split(key)
         p_I = pass_rate(draw_key, state.alpha_I, state.beta_I, draw)
         score_I = jnp.where(state.unseen_I, jnp.inf, beta.info_gain(p_I, info_gain))
+        score_I = varied(score_I, state, jax.random.fold_in(key, 1), num_prompts)
         index_M = base.top_b(score_I, tie_key, num_prompts, mesh=mesh, axis=axis)
         proposal = base.same_num_rollouts(index_M, num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
 
+    def varied(score_I, state, key, num_prompts):
+        num_uniform = int(uniform_share * num_prompts)
+        score_I = base.mix_uniform(score_I, key, num_uniform, mesh=mesh, axis=axis)
+        if max_consecutive:
+            tired_I = state.streak_I >= max_consecutive
+            score_I = jnp.where(tired_I, -jnp.inf, score_I)
+        return score_I
+
     def update(state: State, feedback: types.Feedback) -> State:
+        index_M = feedback.index_M
+        rest = decay_rest
+        if half_life_epochs:
+            rest = half_life(half_life_epochs, len(state.alpha_I), len(index_M))
         alpha_I, beta_I = beta.decay_and_count(
             state.alpha_I,
             state.beta_I,
-            feedback.index_M,
+            index_M,
             feedback.successes_M,
             feedback.trials_M,
             decay_selected=decay_selected,
-            decay_rest=decay_rest,
+            decay_rest=rest,
         )
-        unseen_I = state.unseen_I.at[feedback.index_M].set(False)
-        return State(alpha_I=alpha_I, beta_I=beta_I, unseen_I=unseen_I)
+        unseen_I = state.unseen_I.at[index_M].set(False)
+        streak_I = state.streak_I
+        if max_consecutive:
+            streak_M = streak_I[index_M] + 1
+            streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
+        return State(
+            alpha_I=alpha_I, beta_I=beta_I, unseen_I=unseen_I, streak_I=streak_I
+        )
 
     sharding = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.P(axis))
     return base.Sampler(
@@ -110,3 +147,8 @@ def pass_rate(key: jax.Array, alpha_I: Array, beta_I: Array, draw: str) -> jax.A
         return beta.posterior_mean(alpha_I, beta_I)
     total_I = alpha_I + beta_I
     return jnp.where(total_I == 0, 0.5, alpha_I / jnp.where(total_I == 0, 1, total_I))
+
+
+def half_life(num_epochs: float, num_items: int, num_prompts: int) -> float:
+    """Returns the decay a step that halves in `num_epochs` epochs of num_items / num_prompts steps."""
+    return 0.5 ** (num_prompts / (num_items * num_epochs))

@@ -9,6 +9,9 @@
 Trees are stored as nested dicts of arrays under the path of each leaf, so nothing is pickled and an
 optax namedtuple or a selector's dataclass needs no code of its own here. A step is written to a
 temporary directory and renamed when it is complete; what was cut short is never listed.
+
+Several processes share one directory and all call everything here, in the same order: each writes and
+reads the shards of its devices. Another number of processes restores the same values.
 """
 
 import json

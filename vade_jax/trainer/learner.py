@@ -24,6 +24,8 @@ class Learner:
         reference: parameters of the reference policy; None when no KL is asked for.
         old_logp: "behaviour" takes the engine's log-probs for the old policy's, exact when the
             engine computes as the trainer does; "trainer" computes them again, as verl does.
+        put: places a batch on the mesh (`processes.put`); leaves that are there stay. Done for each
+            mini-batch in turn: one at a time is on the devices.
     """
 
     update: Update
@@ -31,6 +33,7 @@ class Learner:
     layout: dict
     reference: Params | None = None
     old_logp: str = "behaviour"
+    put: Callable[[Batch], Batch] = lambda batch: batch
 
     def __call__(
         self,
@@ -43,23 +46,23 @@ class Learner:
 
         `training/*` compares engine and trainer at the same weights: of the first mini-batch alone.
         """
-        batches = [
-            self._with_logprobs(state.params, batch)
-            for batch in minibatches.split(
-                prompts, rollouts, advantage_N, **self.layout
-            )
-        ]
+        cut = minibatches.split(prompts, rollouts, advantage_N, **self.layout)
+        batches = [self._with_logprobs(state.params, batch) for batch in cut]
         history = []
         for batch in batches:
-            state, metrics = self.update(state, batch)
+            state, metrics = self.update(state, self.put(batch))
             history.append(metrics)
-        return state, _over_minibatches(jax.device_get(history))
+        metrics = _over_minibatches(jax.device_get(history))
+        return state, metrics | minibatches.padding(cut)
 
     def _with_logprobs(self, params, batch):
+        if self.old_logp != "trainer" and self.reference is None:
+            return batch
+        placed = self.put(batch)
         if self.old_logp == "trainer":
-            batch = batch.replace(old_logp_NT=self.score(params, batch))
+            batch = batch.replace(old_logp_NT=self.score(params, placed))
         if self.reference is not None:
-            batch = batch.replace(ref_logp_NT=self.score(self.reference, batch))
+            batch = batch.replace(ref_logp_NT=self.score(self.reference, placed))
         return batch
 
 

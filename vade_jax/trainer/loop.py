@@ -19,6 +19,7 @@ import numpy as np
 from vade_jax import samplers
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import feedback as feedbacks
+from vade_jax.trainer import processes
 from vade_jax.trainer.scoring import Ahead, Judge, Scores
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import (
@@ -142,6 +143,7 @@ def run(
             with clock("select"):
                 planned = following.result()
             proposal, items, prompts = planned.proposal, planned.items, planned.prompts
+            processes.agree(f"the prompts of step {step}", _identity(planned))
             ahead = Ahead(parts.judge, items)
             with clock("gen"), _saved_on_failure(parts.recorder, progress):
                 rollouts = parts.engine.generate(
@@ -153,7 +155,7 @@ def run(
                 )
                 _check_version(rollouts, progress.step)
             with clock("reward"):
-                scores = ahead.scores(rollouts)
+                scores = _of_leader(ahead.scores(rollouts))
             with clock("adv"):
                 feedback = feedbacks.collect(
                     proposal, rollouts, scores, scale_by_std=scale_by_std
@@ -201,6 +203,17 @@ def plan_step(
     items = [parts.items[int(i)] for i in proposal.index_M]
     prompts = [parts.build_prompt(item) for item in items]
     return Plan(proposal, items, prompts, time.perf_counter() - start)
+
+
+def _identity(plan):
+    """What all processes must have chosen alike."""
+    return [np.asarray(plan.proposal.index_M), [prompt.text for prompt in plan.prompts]]
+
+
+def _of_leader(scores):
+    """A verifier with a deadline may judge differently on another host."""
+    rewards = {"reward_N": scores.reward_N, "correct_N": scores.correct_N}
+    return dataclasses.replace(scores, **processes.from_leader(rewards))
 
 
 def _keys(key, step):

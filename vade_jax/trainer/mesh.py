@@ -5,6 +5,8 @@ MLP. One table of (path pattern, PartitionSpec) decides; the first match wins an
 error. One device is the same code with three axes of size 1.
 """
 
+import dataclasses
+import math
 import re
 from collections.abc import Sequence
 
@@ -74,6 +76,39 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
     return jax.tree_util.tree_map_with_path(place, tree)
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a model's activations live (a `layers.Placement`); on one device, nowhere else.
+
+    Only the named axis is decided: heads and MLP follow their weights over `tensor`.
+    """
+
+    mesh: Mesh
+
+    @property
+    def ways(self) -> int:
+        """How many devices share the rows."""
+        return batch_size(self.mesh)
+
+    def rows(self, x: jax.Array) -> jax.Array:
+        """Splits the first axis over the batch axes."""
+        return self._put(x, BATCH, *[P.UNCONSTRAINED] * (x.ndim - 1))
+
+    def width(self, x_D: jax.Array) -> jax.Array:
+        """Splits the last axis over the batch axes, and no other."""
+        return self._put(x_D, *[None] * (x_D.ndim - 1), BATCH)
+
+    def looked_up(self, x_D: jax.Array) -> jax.Array:
+        """Splits the first axis over `data` and the last, as the embedding's is, over `fsdp`."""
+        return self._put(x_D, "data", *[None] * (x_D.ndim - 2), "fsdp")
+
+    def _put(self, x, *spec):
+        if self.ways == 1:
+            return x
+        sharding = NamedSharding(self.mesh, P(*spec))
+        return jax.lax.with_sharding_constraint(x, sharding)
+
+
 def batch_sharding(mesh: Mesh, *, axis: int = 0) -> NamedSharding:
     """Returns the sharding that splits dimension `axis` over the batch axes."""
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, BATCH))
@@ -93,6 +128,24 @@ def check_batch(mesh: Mesh, name: str, size: int) -> None:
         )
 
 
+def check_model(mesh: Mesh, shape) -> None:
+    """Checks that the mesh divides a model, from its config alone: no weight is read.
+
+    Raises:
+        ValueError: `mesh.tensor` does not divide the heads of `shape` (a Qwen2.5-VL config).
+    """
+    ways, text = mesh.shape["tensor"], shape.text
+    for name, size in (
+        ("heads", text.num_heads),
+        ("key/value heads", text.num_kv_heads),
+    ):
+        if size % ways:
+            raise ValueError(
+                f"mesh.tensor={ways} does not divide the model's {size} {name}: choose a "
+                f"divisor of {math.gcd(text.num_heads, text.num_kv_heads)}, and more mesh.fsdp"
+            )
+
+
 def path_name(path) -> str:
     """Returns a tree path as `text/layers/q/kernel`."""
     return "/".join(
@@ -106,6 +159,6 @@ def _check_divides(mesh, name, shape, spec):
         ways = int(np.prod([mesh.shape[axis] for axis in names]))
         if size % ways:
             raise ValueError(
-                f"{name} {tuple(shape)}: {size} is not divisible by {ways} ({axes}); "
-                "choose a smaller mesh axis"
+                f"{name} {tuple(shape)}: {size} is not divisible by {ways}, the mesh's "
+                f"{' x '.join(names)}: choose a divisor of it for mesh.{names[-1]}"
             )

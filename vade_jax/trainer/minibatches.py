@@ -6,7 +6,9 @@ import numpy as np
 
 from vade_jax import arrays
 from vade_jax.data import batching
-from vade_jax.types import Batch, Prompt, Rollouts
+from vade_jax.types import Batch, Metrics, Prompt, Rollouts
+
+MIN_LENGTH = 16  # below it, answers are not cut to another length
 
 
 def split(
@@ -20,12 +22,14 @@ def split(
     length_multiple: int,
     ways: int = 1,
 ) -> list[Batch]:
-    """Returns one Batch per optimizer update, leaves with a leading micro-batch axis.
+    """Returns one Batch an optimizer update, leaves with a leading micro-batch axis.
 
     All of them share one set of shapes. An invalid answer, and a slot of a row that no answer fills,
-    has an empty mask. `old_logp_NT` and `ref_logp_NT` start as copies of the engine's log-probs. Rows and images are
-    padded to multiples of `ways`, what the mesh splits a batch into (`mesh.batch_size`).
+    has an empty mask. `old_logp_NT` and `ref_logp_NT` start as copies of the engine's log-probs.
+    Prompts, answers, images and uneven groups' rows come in few sizes, so a run compiles a handful
+    of programs; rows and images in multiples of `ways`, what the mesh splits a batch into.
     """
+    rollouts = _trimmed(rollouts)
     starts = range(0, len(prompts), prompts_per_microbatch)
     shapes = batching.shapes(
         *[prompts[i : i + prompts_per_microbatch] for i in starts],
@@ -38,6 +42,8 @@ def split(
     num_rows = _rows_per_microbatch(
         num_answers_M, prompts_per_microbatch, answers_per_row
     )
+    if not one_row_each:
+        num_rows = arrays.bucket(num_rows, 1)
     num_rows += -num_rows % ways
 
     def micro(start):
@@ -70,6 +76,33 @@ def split(
         )
         for first in range(0, len(prompts), prompts_per_minibatch)
     ]
+
+
+def padding(batches: Sequence[Batch]) -> Metrics:
+    """Returns which share of the slots for prompts, answers and image patches holds nothing."""
+    share = lambda filled, slots: (
+        1 - float(sum(map(np.sum, filled)) / max(sum(slots), 1))
+    )
+    prompts = [batch.prompts for batch in batches]
+    valid = [p.images.valid_BWS for p in prompts]
+    masks = [batch.mask_NT for batch in batches]
+    return {
+        "perf/padding_prompts": share(
+            [p.length_M for p in prompts], [p.token_MP.size for p in prompts]
+        ),
+        "perf/padding_answers": share(masks, [mask.size for mask in masks]),
+        "perf/padding_images": share(valid, [v.size for v in valid]),
+    }
+
+
+def _trimmed(rollouts):
+    """Cuts the empty tail of all answers, to one of few lengths."""
+    width = rollouts.token_NT.shape[1]
+    step = max(MIN_LENGTH, -(-width // 8))
+    T = min(width, arrays.bucket(int(np.max(rollouts.length_N)), step))
+    return rollouts.replace(
+        token_NT=rollouts.token_NT[:, :T], logp_NT=rollouts.logp_NT[:, :T]
+    )
 
 
 def answer_mask(rollouts: Rollouts) -> np.ndarray:

@@ -39,10 +39,10 @@ def make_logp(
     """Returns `logp(params, batch) -> logp_NT`: prompts once, answers many.
 
     Args:
-        merge: params -> a model with `answer_hidden` and `head`.
+        merge: params -> a model with `answer_hidden`, `head` and `place`.
         temperature: of the sampling.
         banned: tokens that cannot be sampled.
-        chunk: tokens whose logits are held at once.
+        chunk: tokens whose logits are held at once, on each device.
         remat: recompute each layer's activations in the backward pass.
     """
 
@@ -53,11 +53,12 @@ def make_logp(
         )
         return logprobs.selected(
             hidden_NTD,
-            model.head(),
+            model.head(jnp.float32),
             batch.token_NT,
             temperature=temperature,
             banned=banned,
             chunk=chunk,
+            place=model.place,
         )
 
     return logp
@@ -116,5 +117,14 @@ def _sum_over_microbatches(one, batch):
     zeros = jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, first)
     )
-    add = lambda total, micro: (jax.tree.map(jnp.add, total, one(micro)), None)
+    add = lambda total, micro: (_add(total, one(micro)), None)
     return jax.lax.scan(add, zeros, batch)[0]
+
+
+def _add(total, more):
+    """Adds gradients and metrics; a metric named `*_max`, of values >= 0, keeps the larger."""
+    (grads, metrics), (more_grads, more_metrics) = total, more
+    combine = lambda name: jnp.maximum if name.endswith("_max") else jnp.add
+    return jax.tree.map(jnp.add, grads, more_grads), {
+        name: combine(name)(x, more_metrics[name]) for name, x in metrics.items()
+    }

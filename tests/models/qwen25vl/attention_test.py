@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vade_jax.models.qwen25vl import attention
+from vade_jax.models.qwen25vl import attention, blockwise
 
 R, G, U, P, J, Q, K = 3, 2, 5, 7, 2, 3, 8
 LENGTH_R = np.array([7, 3, 1], np.int32)
@@ -19,7 +19,7 @@ def arrays(seed=0):
 
 
 def merged(q, key, value, own_key, own_value):
-    shared = attention.shared_part(key, value, LENGTH_R, None)
+    shared = attention.shared_part(key, value, LENGTH_R)
     return attention.grouped(q, [shared], own_key, own_value, G)
 
 
@@ -39,9 +39,13 @@ def dense(q, key, value, own_key, own_value):
     return jnp.einsum("nhus,nhsk->nuhk", jax.nn.softmax(score), v)
 
 
-@pytest.mark.parametrize("min_block", [128, 2])
-def test_grouped_equals_dense(monkeypatch, min_block):
-    monkeypatch.setattr(attention, "MIN_BLOCK", min_block)
+@pytest.mark.parametrize(
+    ("min_block", "max_scores"), [(128, 2**20), (2, 2**20), (3, 900), (4, 900), (5, 1)]
+)
+def test_grouped_equals_dense(monkeypatch, min_block, max_scores):
+    """One block, two or three, and blocks of two queries or one at a time."""
+    monkeypatch.setattr(blockwise, "MIN_BLOCK", min_block)
+    monkeypatch.setattr(blockwise, "MAX_SCORES", max_scores)
     values = arrays()
     weight = jax.random.normal(jax.random.key(9), values[0].shape)
     loss = lambda f: jax.grad(lambda *x: jnp.sum(f(*x) * weight), range(5))
@@ -65,9 +69,11 @@ def test_extreme_scores_neither_overflow_nor_vanish():
     )
 
 
-def test_unmasked_in_blocks(monkeypatch):
-    """Queries in blocks of 4: the same as one softmax over the valid slots."""
-    monkeypatch.setattr(attention, "MIN_BLOCK", 1)
+@pytest.mark.parametrize("max_scores", [2**20, 150])
+def test_unmasked_in_blocks(monkeypatch, max_scores):
+    """Queries in blocks of 4, then two at a time: the same as one softmax over the valid slots."""
+    monkeypatch.setattr(blockwise, "MAX_SCORES", max_scores)
+    monkeypatch.setattr(blockwise, "MIN_BLOCK", 1)
     q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 10, 3, K))
     valid_ZS = np.arange(10) % 3 != np.array([[0], [1]])
     score = jnp.einsum("zuhk,zshk->zhus", q, k) * K**-0.5

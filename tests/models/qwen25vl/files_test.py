@@ -2,14 +2,20 @@
 
 import dataclasses
 import json
+import shutil
+import socket
+import subprocess
+import sys
 
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from tests.models.qwen25vl import inputs, oracle
-from vade_jax.models.qwen25vl import config, files, model, weights
+from tests.models.qwen25vl import inputs, large, oracle
+from vade_jax.models.qwen25vl import config, files, model, tensor_file, weights
+from vade_jax.trainer import mesh
 
 SMALL = oracle.blocks(
     oracle.text(config.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,)
@@ -108,6 +114,49 @@ def test_transformers_loads_ours_and_we_load_theirs(tmp_path, tied):
     assert_equal(loaded, params)
 
 
+@pytest.mark.parametrize(
+    "axes", [dict(fsdp=8), dict(data=2, fsdp=2, tensor=2)], ids=str
+)
+def test_from_disk_onto_a_mesh_and_back(tmp_path, params, axes):
+    """What is on the devices is what NumPy reads, and the files of both are the same."""
+    files.save(tmp_path / "hf", SMALL, params, ml_dtypes.bfloat16, shard_bytes=10**6)
+    where = mesh.shardings(mesh.make(**axes), model.abstract(SMALL))
+    _, expected = files.load(tmp_path / "hf")
+    shape, found = files.load(tmp_path / "hf", np.float32, where)
+    assert shape == SMALL
+    assert_equal(found, expected)
+    assert jax.tree.all(jax.tree.map(lambda x, s: x.sharding == s, found, where))
+    files.save(tmp_path / "x", SMALL, found, ml_dtypes.bfloat16, shard_bytes=10**6)
+    for path in (tmp_path / "hf").iterdir():
+        assert path.read_bytes() == (tmp_path / "x" / path.name).read_bytes(), path
+
+
+def test_only_the_writer_writes(tmp_path, params):
+    files.save(tmp_path / "hf", SMALL, params, write=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_loaded_parameters_outlive_their_files(tmp_path, params):
+    """Nothing stays a view of the mapped file: a checkpoint may be replaced in place."""
+    files.save(tmp_path / "hf", SMALL, params)
+    where = mesh.shardings(mesh.make(), model.abstract(SMALL))
+    loaded = [files.load(tmp_path / "hf", np.float32, s)[1] for s in (None, where)]
+    path = tmp_path / "hf" / files.SINGLE
+    with open(path, "r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    for found in loaded:
+        assert_equal(found, params)
+
+
+def test_safetensors_reads_the_same(tmp_path, params):
+    """Our writer against the format's own reader."""
+    files.save(tmp_path / "hf", SMALL, params, ml_dtypes.bfloat16)
+    found = safetensors.numpy.load_file(tmp_path / "hf" / files.SINGLE)
+    expected = dict(weights.from_params(SMALL, params, ml_dtypes.bfloat16))
+    assert found.keys() == expected.keys()
+    assert_equal(found, expected)
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -173,3 +222,128 @@ def test_damaged_directories(tmp_path, params, damage, error, message):
     damage(tmp_path / "hf")
     with pytest.raises(error, match=message):
         files.load(tmp_path / "hf")
+
+
+def index_says(directory, **weight_map):
+    path = directory / files.INDEX
+    listed = json.loads(path.read_text())["weight_map"]
+    edit(path, weight_map=listed | weight_map)
+
+
+def first_shard(directory):
+    return min(directory.glob("*.safetensors"))
+
+
+def copy_a_tensor(directory):
+    name, x = next(iter(safetensors.numpy.load_file(first_shard(directory)).items()))
+    safetensors.numpy.save_file({name: x}, directory / "z.safetensors")
+    index_says(directory, another="z.safetensors")
+
+
+def as_integers(directory):
+    shard = first_shard(directory)
+    tensors = safetensors.numpy.load_file(shard)
+    safetensors.numpy.save_file(
+        {name: x.astype(np.int8) for name, x in tensors.items()}, shard
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (
+            lambda d: first_shard(d).unlink(),
+            FileNotFoundError,
+            "lacks model-00001-of-",
+        ),
+        (lambda d: cut(first_shard(d)), ValueError, "model-00001.* is damaged or cut"),
+        (
+            lambda d: index_says(d, another=first_shard(d).name),
+            ValueError,
+            "another is not in model-00001-of-.*, as it says",
+        ),
+        (copy_a_tensor, ValueError, "z.safetensors: .* is also in another file"),
+        (as_integers, ValueError, "has type I8, only F64, .*: give a checkpoint that"),
+        (
+            lambda d: edit(d / files.INDEX, weight_map={"x": 3}),
+            ValueError,
+            "has no weight_map",
+        ),
+        (
+            lambda d: edit(d / files.INDEX, weight_map={"x": "../y.safetensors"}),
+            ValueError,
+            "has no weight_map",
+        ),
+    ],
+)
+def test_damaged_shards(tmp_path, params, damage, error, message, monkeypatch):
+    """Found before a single value is read."""
+    files.save(tmp_path / "hf", SMALL, params, shard_bytes=10**6)
+    damage(tmp_path / "hf")
+    monkeypatch.setattr(weights, "to_params", None)
+    with pytest.raises(error, match=message):
+        files.load(tmp_path / "hf")
+
+
+MEMBER = """
+import sys
+
+import jax
+
+source, target, address, number = sys.argv[1:]
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize(address, 2, int(number))
+
+from vade_jax.models.qwen25vl import files, model
+from vade_jax.trainer import mesh
+
+abstract = model.abstract(files.load_config(source))
+where = mesh.shardings(mesh.make(fsdp=2, tensor=2), abstract)
+shape, params = files.load(source, "float32", where)
+assert not params["embedding"].is_fully_addressable
+files.save(target, shape, params, shard_bytes=10**6, write=number == "0")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_load_their_parts_and_one_writes(tmp_path, params):
+    files.save(tmp_path / "hf", SMALL, params, shard_bytes=10**6)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    members = []
+    for i in range(2):
+        command = [sys.executable, "-c", MEMBER, tmp_path / "hf", tmp_path / f"x{i}"]
+        members.append(subprocess.Popen([*command, address, str(i)]))
+    try:
+        assert [member.wait(200) for member in members] == [0, 0]
+    finally:
+        for member in members:
+            member.kill()
+    assert not (tmp_path / "x1").exists()
+    for path in (tmp_path / "hf").iterdir():
+        assert path.read_bytes() == (tmp_path / "x0" / path.name).read_bytes(), path
+
+
+@pytest.mark.slow
+def test_a_3b_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_path):
+    """Bit for bit, beside the arrays under 2 GB; 8 GB of disk."""
+    shape, dtype = config.PRESETS["3b"], np.dtype(ml_dtypes.bfloat16)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    sizes = dict(weights.names_and_shapes(shape))
+    tensors = (large.tensor(name, size) for name, size in sizes.items())
+    files._write_shards(source, shape, tensors, dtype, 4 * 10**9)
+    (source / files.CONFIG).write_text(json.dumps(shape.to_hf()))
+    command = [sys.executable, "-m", "tests.models.qwen25vl.large", source, target]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    print(found)  # seconds and bytes, with pytest -s
+    found = json.loads(found.splitlines()[-1])
+    for path in target.glob("*.safetensors"):
+        for name, x in tensor_file.read(path).items():
+            expected = large.tensor(name, sizes.pop(name))
+            assert x.dtype == dtype and x.tobytes() == expected.tobytes(), name
+    assert not sizes
+    shutil.rmtree(target)
+    assert found["load_peak"] < found["arrays"] + 2e9
+    assert found["save_peak"] < found["arrays"] + 2e9

@@ -1,13 +1,16 @@
 """The table is complete and invertible, and refuses what does not fit."""
 
+import collections
 import dataclasses
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.models.qwen25vl import oracle
-from vade_jax.models.qwen25vl import config, model, weights
+from vade_jax.models.qwen25vl import config, model, transfer, weights
+from vade_jax.trainer import mesh
 
 TINY = config.PRESETS["tiny"]
 UNTIED = dataclasses.replace(TINY, tie_embeddings=False)
@@ -108,3 +111,78 @@ def test_misshapen_parameters_are_not_exported():
     params["text"]["norm"]["scale"] = np.ones(3, np.float32)
     with pytest.raises(ValueError, match=r"text/norm/scale has shape \(3,\)"):
         list(weights.from_params(TINY, params))
+
+
+MESHES = [dict(fsdp=8), dict(data=2, fsdp=2, tensor=2), dict(fsdp=2, tensor=4)]
+
+
+def shardings(shape, **axes):
+    return mesh.shardings(mesh.make(**axes), model.abstract(shape))
+
+
+def assert_same_bits(x, y):
+    assert x.dtype == y.dtype
+    np.testing.assert_array_equal(np.asarray(x).view("u1"), np.asarray(y).view("u1"))
+
+
+@pytest.mark.parametrize("axes", MESHES, ids=str)
+@pytest.mark.parametrize("stored", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("wanted", [np.float32, ml_dtypes.bfloat16])
+def test_onto_a_mesh_and_back_bit_for_bit(axes, stored, wanted):
+    tensors = {
+        name: x.astype(stored) for name, x in oracle.random_tensors(UNTIED, 0).items()
+    }
+    expected = weights.to_params(UNTIED, tensors, wanted)
+    where = shardings(UNTIED, **axes)
+    found = weights.to_params(UNTIED, tensors, wanted, where)
+    jax.tree.map(assert_same_bits, found, expected)
+    jax.tree.map(lambda x, s: np.testing.assert_(x.sharding == s), found, where)
+    for name, x in weights.from_params(UNTIED, found, stored):
+        assert_same_bits(x, tensors[name].astype(wanted).astype(stored))
+
+
+class Counted:
+    """A tensor on a disk that counts the bytes asked of it, in all and at once."""
+
+    def __init__(self, x, read):
+        self._x, self._read = x, read
+        self.shape, self.dtype = x.shape, x.dtype
+
+    def __getitem__(self, index):
+        part = self._x[index]
+        self._read["bytes"] += part.nbytes
+        self._read["most"] = max(self._read["most"], part.nbytes)
+        return part
+
+
+def test_each_device_reads_its_own_slices():
+    """No more than what lies on them, never a whole tensor: the tower is not split over tensor."""
+    read = collections.Counter()
+    tensors = oracle.random_tensors(UNTIED, 0)
+    counted = {name: Counted(x, read) for name, x in tensors.items()}
+    found = weights.to_params(
+        UNTIED, counted, np.float32, shardings(UNTIED, fsdp=4, tensor=2)
+    )
+    shards = [s.data for x in jax.tree.leaves(found) for s in x.addressable_shards]
+    assert 0 < read["bytes"] <= sum(x.nbytes for x in shards)
+    assert read["most"] == max(x.nbytes for x in tensors.values()) // 4
+
+
+@pytest.mark.parametrize("on_mesh", [False, True])
+def test_large_tensors_leave_in_blocks(monkeypatch, on_mesh):
+    tensors = oracle.random_tensors(UNTIED, 0)
+    monkeypatch.setattr(transfer, "BLOCK_BYTES", 30_000)
+    where = shardings(UNTIED, fsdp=4, tensor=2) if on_mesh else None
+    params = weights.to_params(UNTIED, tensors, np.float32, where)
+    blocks = list(weights.from_params_in_blocks(UNTIED, params))
+    assert max(x.nbytes for _, x in blocks) <= 30_000
+    assert sum(name == "lm_head.weight" for name, _ in blocks) == 9  # of 512 x 128
+    for name, x in weights.from_params(UNTIED, params):
+        assert_same_bits(x, tensors[name])
+
+
+def test_missing_parameters_are_not_exported():
+    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
+    del params["vision"]["merger"]["up"]["bias"]
+    with pytest.raises(ValueError, match=r"vision/merger/up/bias is missing"):
+        next(weights.from_params(TINY, params))

@@ -1,6 +1,8 @@
 """Checkpoint directories as Hugging Face and vLLM know them: config.json and safetensors."""
 
+import collections
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -9,11 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, weights
+from vade_jax.models.qwen25vl import config, tensor_file, weights
 
 CONFIG, SINGLE, INDEX = (
     "config.json",
@@ -23,21 +23,16 @@ CONFIG, SINGLE, INDEX = (
 _SHARD_BYTES = 5_000_000_000
 
 
-class _Tensor:
-    """A tensor in a file: its shape is known at once, its values are read when used."""
-
-    def __init__(self, file: Any, name: str):
-        self._file, self._name = file, name
-        self.shape = tuple(file.get_slice(name).get_shape())
-
-    def __array__(self, dtype=None, copy=None) -> np.ndarray:
-        return self._file.get_tensor(self._name)
-
-
 def load(
-    directory: str | os.PathLike, dtype: Any = np.float32
+    directory: str | os.PathLike,
+    dtype: Any = np.float32,
+    shardings: types.Params | None = None,
 ) -> tuple[config.Config, types.Params]:
-    """Returns the config and the parameters (numpy) of a Qwen2.5-VL checkpoint directory.
+    """Returns the config and the parameters of a Qwen2.5-VL checkpoint directory.
+
+    They are NumPy arrays, or, with `shardings` (of `mesh.shardings`), `jax.Array`s that go from the
+    files straight to their devices: beside them one tensor, as the file has it, is in memory (1.1 GB
+    at most of the 7B in bfloat16). Every process of the mesh calls this.
 
     Raises:
       FileNotFoundError: the directory, config.json or a weight file is missing.
@@ -45,17 +40,9 @@ def load(
     """
     directory = pathlib.Path(directory)
     shape = load_config(directory)
-    named: dict[str, _Tensor] = {}
-    for path in _weight_files(directory):
-        file = _open(path)
-        for name in file.keys():  # noqa: SIM118 (no mapping)
-            if name in named:
-                raise ValueError(
-                    f"{path}: {name} is also in another file of {directory}"
-                )
-            named[name] = _Tensor(file, name)
+    named = _tensors(directory)
     try:
-        return shape, weights.to_params(shape, named, dtype)
+        return shape, weights.to_params(shape, named, dtype, shardings)
     except ValueError as error:
         raise ValueError(f"{directory}: {error}") from error
 
@@ -81,11 +68,19 @@ def save(
     dtype: Any = np.float32,
     *,
     shard_bytes: int = _SHARD_BYTES,
+    write: bool = True,
 ) -> None:
     """Writes a directory that transformers and vLLM load, whole or not at all.
 
-    Files that are already there (a tokenizer) are kept; old weights are replaced.
+    Files that are already there (a tokenizer) are kept; old weights are replaced. The weights
+    leave their devices in pieces of 128 MB. Parameters that several processes hold: all call this, one
+    with `write`; the others only take part in gathering and may return first.
     """
+    stream = weights.from_params_in_blocks(shape, params, np.dtype(dtype))
+    blocks = (block for _, block in stream)
+    if not write:
+        collections.deque(blocks, maxlen=0)
+        return
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     fresh = pathlib.Path(
@@ -97,22 +92,52 @@ def save(
         _write_json(
             fresh / CONFIG, {**shape.to_hf(), "torch_dtype": np.dtype(dtype).name}
         )
-        _write_shards(fresh, shape, params, np.dtype(dtype), shard_bytes)
+        _write_shards(fresh, shape, blocks, np.dtype(dtype), shard_bytes)
         _replace(directory, fresh)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _weight_files(directory: pathlib.Path) -> list[pathlib.Path]:
-    if (directory / INDEX).exists():
-        index = _read_json(directory / INDEX).get("weight_map")
-        if not isinstance(index, dict):
+def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
+    """Returns every tensor of a directory by name, none of them read yet."""
+    listed = _listed(directory)
+    named: dict[str, np.ndarray] = {}
+    for path in _weight_files(directory, listed):
+        tensors = tensor_file.read(path)
+        if twice := sorted(named.keys() & tensors):
             raise ValueError(
-                f"{directory / INDEX} has no weight_map: download it again"
+                f"{path}: {twice[0]} is also in another file of {directory}"
             )
-        paths = [directory / name for name in sorted(set(index.values()))]
-    else:
-        paths = [directory / SINGLE]
+        absent = [n for n, file in listed.items() if file == path.name]
+        if absent := sorted(set(absent) - tensors.keys()):
+            raise ValueError(
+                f"{directory / INDEX}: {absent[0]} is not in {path.name}, as it says: "
+                "download both again"
+            )
+        named |= tensors
+    return named
+
+
+def _listed(directory: pathlib.Path) -> dict[str, str]:
+    """Returns the index, {tensor: file}; empty where there is none."""
+    if not (directory / INDEX).exists():
+        return {}
+    listed = _read_json(directory / INDEX).get("weight_map")
+    if not isinstance(listed, dict) or not all(map(_is_file_name, listed.values())):
+        raise ValueError(
+            f"{directory / INDEX} has no weight_map (tensor to file name): download it again"
+        )
+    return listed
+
+
+def _is_file_name(name: Any) -> bool:
+    return isinstance(name, str) and name == os.path.basename(name) != ""
+
+
+def _weight_files(
+    directory: pathlib.Path, listed: dict[str, str]
+) -> list[pathlib.Path]:
+    paths = [directory / name for name in sorted(set(listed.values())) or [SINGLE]]
     if missing := [path.name for path in paths if not path.exists()]:
         raise FileNotFoundError(
             f"{directory} lacks {', '.join(missing)}: download or convert the checkpoint "
@@ -121,60 +146,41 @@ def _weight_files(directory: pathlib.Path) -> list[pathlib.Path]:
     return paths
 
 
-def _open(path: pathlib.Path) -> Any:
-    try:
-        return safetensors.safe_open(path, "np")
-    except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{path} is damaged or cut short ({error}): download it again"
-        ) from error
-
-
 def _write_shards(
     directory: pathlib.Path,
     shape: config.Config,
-    params: types.Params,
+    blocks: Iterator[np.ndarray],
     dtype: np.dtype,
     shard_bytes: int,
 ) -> None:
-    names_L = _plan(shape, dtype.itemsize, shard_bytes)
-    tensors = weights.from_params(shape, params)
+    plan = _plan(shape, dtype.itemsize, shard_bytes)
     weight_map: dict[str, str] = {}
-    for i, names in enumerate(names_L, start=1):
-        file = (
-            SINGLE
-            if len(names_L) == 1
-            else f"model-{i:05}-of-{len(names_L):05}.safetensors"
-        )
-        shard = {
-            name: value.astype(dtype) for name, value in _take(tensors, len(names))
-        }
-        safetensors.numpy.save_file(shard, directory / file, metadata={"format": "pt"})
-        weight_map |= dict.fromkeys(shard, file)
-    if len(names_L) > 1:
-        size = dtype.itemsize * sum(
-            int(np.prod(size)) for _, size in weights.names_and_shapes(shape)
-        )
-        index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+    for i, sizes in enumerate(plan, start=1):
+        file = f"model-{i:05}-of-{len(plan):05}.safetensors"
+        file = SINGLE if len(plan) == 1 else file
+        tensor_file.write(directory / file, sizes, dtype, blocks)
+        weight_map |= dict.fromkeys(sizes, file)
+    if len(plan) > 1:
+        values = sum(math.prod(size) for sizes in plan for size in sizes.values())
+        metadata = {"total_size": dtype.itemsize * values}
+        index = {"metadata": metadata, "weight_map": weight_map}
         _write_json(directory / INDEX, index)
 
 
-def _plan(shape: config.Config, itemsize: int, shard_bytes: int) -> list[list[str]]:
+def _plan(
+    shape: config.Config, itemsize: int, shard_bytes: int
+) -> list[dict[str, tuple[int, ...]]]:
     """Returns the tensors of each file, none larger than `shard_bytes` if it can be helped."""
-    shards: list[list[str]] = [[]]
+    shards: list[dict[str, tuple[int, ...]]] = [{}]
     room = shard_bytes
     for name, size in weights.names_and_shapes(shape):
-        need = itemsize * int(np.prod(size))
+        need = itemsize * math.prod(size)
         if shards[-1] and need > room:
-            shards.append([])
+            shards.append({})
             room = shard_bytes
-        shards[-1].append(name)
+        shards[-1][name] = size
         room -= need
     return shards
-
-
-def _take(tensors: Iterator[tuple[str, np.ndarray]], count: int):
-    return (next(tensors) for _ in range(count))
 
 
 def _keep_others(old: pathlib.Path, new: pathlib.Path) -> None:

@@ -1,21 +1,55 @@
-"""The few layers that both towers are made of."""
+"""The few layers that both towers are made of, and where their activations live."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from vade_jax.models.qwen25vl import attention
+from vade_jax.models.qwen25vl import blockwise
 
 # Of random embeddings and image features. At 0.02, the published initialisation, the first layers
 # drown what a token is, and a small model from scratch does not learn to look for hundreds of steps.
 EMBEDDING_STD = 0.2
 
 
+class Placement(Protocol):
+    """Says on which devices an activation lives; compared by value, so that nothing recompiles.
+
+    `ways` is how many devices share the rows.
+    """
+
+    ways: int
+
+    def rows(self, x: jax.Array) -> jax.Array:
+        """Splits the first axis: every device has its own prompts, answers or images."""
+
+    def width(self, x_D: jax.Array) -> jax.Array:
+        """Splits the last axis instead, so that rows can be looked up without a copy of all."""
+
+    def looked_up(self, x_D: jax.Array) -> jax.Array:
+        """Splits the last axis as the weights' is and the first over what is left."""
+
+
+class Anywhere:
+    """Leaves it to the compiler: one device, or code that knows of no mesh."""
+
+    ways = 1
+
+    def rows(self, x: jax.Array) -> jax.Array:
+        """Returns `x`."""
+        return x
+
+    width = looked_up = rows
+
+
+ANYWHERE = Anywhere()
+
+
 def checkpoint(step: Callable) -> Callable:
     """Returns `step` that keeps only its inputs and attention's outputs for the backward."""
-    policy = jax.checkpoint_policies.save_only_these_names(attention.SAVED)
+    policy = jax.checkpoint_policies.save_only_these_names(blockwise.SAVED)
     return jax.checkpoint(step, policy=policy)
 
 
@@ -36,6 +70,12 @@ def _matmul_backward(residuals, dy_F):
 
 
 matmul.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _matmul_backward)
+
+
+def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
+    """Returns `x[index]`, rows in their place: devices exchange columns, none holds all of `x`."""
+    x = place.width(place.rows(x))  # the gradient comes back by the same way
+    return place.rows(jnp.take(x, index, axis=0, mode="clip"))
 
 
 class RMSNorm(nnx.Module):

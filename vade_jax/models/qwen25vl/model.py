@@ -5,7 +5,6 @@ arrays. Inside a jitted function `merge(graphdef, params)` makes the module agai
 Layers are stacked along L and scanned. Architecture: arXiv:2502.13923; numerics: transformers.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,16 +15,10 @@ from vade_jax import types
 from vade_jax.models.qwen25vl import attention, config, layers, text, vision
 
 GraphDef = Any
-Constrain = Callable[[jax.Array], jax.Array]
-
-
-def identity(x: jax.Array) -> jax.Array:
-    """Leaves activations where they are."""
-    return x
 
 
 class Qwen25VL(nnx.Module):
-    """Vision tower, decoder and head; `constrain` may shard activations between layers."""
+    """Vision tower, decoder and head; `place` splits the activations over devices."""
 
     def __init__(
         self,
@@ -34,15 +27,15 @@ class Qwen25VL(nnx.Module):
         rngs: nnx.Rngs,
         dtype=jnp.float32,
         param_dtype=jnp.float32,
-        constrain: Constrain = identity,
+        place: layers.Placement = layers.ANYWHERE,
     ):
         shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
         rows, width = shape.text.vocab_size, shape.text.width
-        self.config, self.dtype = shape, dtype
+        self.config, self.dtype, self.place = shape, dtype, place
         embedding = jax.random.normal(rngs.params(), (rows, width), param_dtype)
         self.embedding = nnx.Param(layers.EMBEDDING_STD * embedding)
-        self.vision = vision.Vision(shape.vision, width, constrain=constrain, **shared)
-        self.text = text.Decoder(shape.text, constrain=constrain, **shared)
+        self.vision = vision.Vision(shape.vision, width, place=place, **shared)
+        self.text = text.Decoder(shape.text, place=place, **shared)
         # Tied: the head reads the embedding. A second attribute would be a second leaf.
         self.lm_head = (
             None
@@ -92,7 +85,8 @@ class Qwen25VL(nnx.Module):
         group_N = self._group(prompts.length_M, token_NT, group_R)
         if token_NT.shape[1] == 1:
             x_MPD = self.hidden(prompts, remat=remat)
-            return _last(x_MPD, prompts.length_M)[group_N][:, None]
+            last_MD = _last(x_MPD, prompts.length_M)
+            return layers.take(last_MD, group_N, self.place)[:, None]
         start_N = jnp.asarray(prompts.next_position_M)[group_N]
         position_NU = start_N[:, None] + jnp.arange(token_NT.shape[1] - 1)
         x_MPD, y_NUD = self.text.grouped(
@@ -104,8 +98,8 @@ class Qwen25VL(nnx.Module):
             group_R,
             remat=remat,
         )
-        first_ND = _last(x_MPD, prompts.length_M)[group_N]
-        return jnp.concatenate([first_ND[:, None], y_NUD], 1)
+        first_ND = layers.take(_last(x_MPD, prompts.length_M), group_N, self.place)
+        return self.place.rows(jnp.concatenate([first_ND[:, None], y_NUD], 1))
 
     def own_cache(self, num_answers: int, length: int) -> attention.OwnCache:
         """Returns room for the keys and values of `length` tokens of each answer."""
@@ -136,11 +130,11 @@ class Qwen25VL(nnx.Module):
         y_ND = self._embed(token_N)
         return self.text.decode(y_ND, position_NX, cache, own, step, group_R)
 
-    def head(self) -> jax.Array:
+    def head(self, dtype=None) -> jax.Array:
         """Returns the matrix `[D, V]` that makes logits of hidden states, in compute dtype."""
-        if self.lm_head is None:
-            return self.embedding[...].astype(self.dtype).T
-        return self.lm_head.kernel[...].astype(self.dtype)
+        tied = self.lm_head is None
+        head_DV = self.embedding[...].T if tied else self.lm_head.kernel[...]
+        return head_DV.astype(dtype or self.dtype)
 
     def logits(self, hidden_D: jax.Array) -> jax.Array:
         """Returns float32 logits `[..., V]` over every row of the vocabulary."""
@@ -153,18 +147,18 @@ class Qwen25VL(nnx.Module):
         return jnp.repeat(rows, len(x_N) // len(rows))
 
     def _embed(self, token: types.Array) -> jax.Array:
-        return jnp.take(self.embedding[...], token, axis=0, mode="clip").astype(
-            self.dtype
-        )
+        """Returns embeddings; devices exchange them, the table is never gathered."""
+        x_D = jnp.take(self.embedding[...], token, axis=0, mode="clip")
+        return self.place.rows(self.place.looked_up(x_D.astype(self.dtype)))
 
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
         x_MPD = self._embed(prompts.token_MP)
         if prompts.images.patch_BWSE.size == 0:
             return x_MPD
-        feature_D = self.image_features(prompts.images, remat=remat)
-        feature_D = feature_D.reshape(-1, x_MPD.shape[-1])
+        feature_BWCD = self.image_features(prompts.images, remat=remat)
+        feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])
         cell_MP = jnp.asarray(prompts.cell_MP)
-        image_MPD = jnp.take(feature_D, jnp.maximum(cell_MP, 0), axis=0, mode="clip")
+        image_MPD = layers.take(feature_D, jnp.maximum(cell_MP, 0), self.place)
         return jnp.where(cell_MP[..., None] >= 0, image_MPD, x_MPD)
 
 

@@ -90,10 +90,10 @@ class Decoder(nnx.Module):
         rngs: nnx.Rngs,
         dtype,
         param_dtype,
-        constrain: Callable[[jax.Array], jax.Array],
+        place: layers.Placement,
     ):
         shared = {"dtype": dtype, "param_dtype": param_dtype}
-        self.shape, self.constrain = shape, constrain
+        self.shape, self.place = shape, place
         self.layers = nnx.vmap(lambda rngs: Layer(shape, rngs=rngs, **shared))(
             rngs.split(shape.num_layers)
         )
@@ -141,10 +141,12 @@ class Decoder(nnx.Module):
         def step(streams, layer):
             x_MPD, y_NUD = streams
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
-            shared = attention.shared_part(*keys, length_M, group_R)
-            attend = lambda q, k, v: attention.grouped(q, [shared], k, v, group_size)
+            shared = self._shared(keys, length_M, group_R)
+            attend = lambda q, k, v: attention.grouped(
+                q, [shared], k, v, group_size, ways=self.place.ways
+            )
             y_NUD, _ = layer(y_NUD, rotation_y, attend)
-            return (x_MPD, self.constrain(y_NUD)), None
+            return (x_MPD, self.place.rows(y_NUD)), None
 
         (x_MPD, y_NUD), _ = self._scan(step, (x_MPD, y_NUD), self.layers, remat)
         return self.norm(x_MPD), self.norm(y_NUD)
@@ -166,14 +168,14 @@ class Decoder(nnx.Module):
 
         def run(y_NUD, layer_and_keys):
             layer, key, value, own_key, own_value = layer_and_keys
-            shared = attention.shared_part(key, value, cache.length_M, group_R)
+            shared = self._shared(Keys(key, value), cache.length_M, group_R)
             past = attention.Part(
                 own_key.reshape(rows, group_size, *own_key.shape[1:]),
                 own_value.reshape(rows, group_size, *own_value.shape[1:]),
                 past_S,
             )
             attend = lambda q, k, v: attention.grouped(
-                q, [shared, past], k, v, group_size
+                q, [shared, past], k, v, group_size, ways=self.place.ways
             )
             y_NUD, keys = layer(y_NUD, rotation, attend)
             return y_NUD, _heads_first(keys)
@@ -187,9 +189,20 @@ class Decoder(nnx.Module):
         return self.norm(y_NUD[:, 0]), own
 
     def _prompt_layer(self, layer, x_MPD, rotation, length_M):
-        attend = lambda q, k, v: attention.causal(q, k, v, length_M)
+        attend = lambda q, k, v: attention.causal(
+            q, k, v, length_M, ways=self.place.ways
+        )
         x_MPD, keys = layer(x_MPD, rotation, attend)
-        return self.constrain(x_MPD), _heads_first(keys)
+        return self.place.rows(x_MPD), _heads_first(keys)
+
+    def _shared(
+        self, keys: Keys, length_M: Array, group_R: Array | None
+    ) -> attention.Part:
+        """Returns each row's prompt; without `group_R`, row r's is prompt r."""
+        if group_R is not None:
+            keys = Keys(*(layers.take(x, group_R, self.place) for x in keys))
+            length_M = jnp.take(jnp.asarray(length_M), group_R)
+        return attention.shared_part(*keys, length_M)
 
     def _rotation(self, position_X: Array) -> rope.Rotation:
         return rope.text(position_X, self.shape.mrope_section, self.shape.rope_theta)

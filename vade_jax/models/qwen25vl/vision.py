@@ -4,7 +4,7 @@ Qwen2.5-VL technical report (arXiv:2502.13923), section 2.1. Images come as `typ
 window has 64 slots, so window attention is `[B * W, 64]` rows, and no cell is ever reordered.
 """
 
-from collections.abc import Callable
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,8 @@ class PatchEmbed(nnx.Module):
         self.kernel = nnx.Param(kernel)
 
     def __call__(self, patch_E: types.Array) -> jax.Array:
-        kernel_ED = jnp.sum(self.kernel[...], 0).astype(self.dtype)
+        kernel_2ED = self.kernel[...].astype(self.dtype).astype(jnp.float32)
+        kernel_ED = jnp.sum(kernel_2ED, 0).astype(self.dtype)
         return normalize(patch_E).astype(self.dtype) @ kernel_ED
 
 
@@ -71,12 +72,14 @@ class Block(nnx.Module):
         rotation: rope.Rotation,
         valid_BWS: jax.Array,
         full: jax.Array,
+        ways: int,
     ) -> jax.Array:
         qkv = self.qkv(self.norm1(x_BWSD))
         qkv = qkv.reshape(*x_BWSD.shape[:3], 3, self.num_heads, -1)
         q, k, v = (qkv[..., i, :, :] for i in range(3))
         q, k = rope.rotate(q, rotation), rope.rotate(k, rotation)
-        out = jax.lax.cond(full, _whole, _windowed, q, k, v, valid_BWS)
+        branches = [functools.partial(f, ways=ways) for f in (_whole, _windowed)]
+        out = jax.lax.cond(full, *branches, q, k, v, valid_BWS)
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
         return x_BWSD + self.mlp(self.norm2(x_BWSD))
 
@@ -112,10 +115,10 @@ class Vision(nnx.Module):
         rngs: nnx.Rngs,
         dtype,
         param_dtype,
-        constrain: Callable[[jax.Array], jax.Array],
+        place: layers.Placement,
     ):
         dtypes = {"dtype": dtype, "param_dtype": param_dtype}
-        self.shape, self.constrain = shape, constrain
+        self.shape, self.place = shape, place
         self.patch = PatchEmbed(shape.width, rngs=rngs, **dtypes)
         self.blocks = nnx.vmap(lambda rngs: Block(shape, rngs=rngs, **dtypes))(
             rngs.split(shape.depth)
@@ -129,23 +132,23 @@ class Vision(nnx.Module):
 
         def step(x_BWSD, layer):
             block, full = layer
-            x_BWSD = block(x_BWSD, rotation, images.valid_BWS, full)
-            return self.constrain(x_BWSD), None
+            x_BWSD = block(x_BWSD, rotation, images.valid_BWS, full, self.place.ways)
+            return self.place.rows(x_BWSD), None
 
         step = layers.checkpoint(step) if remat else step
-        x_BWSD = self.constrain(self.patch(images.patch_BWSE))
+        x_BWSD = self.place.rows(self.patch(images.patch_BWSE))
         x_BWSD, _ = jax.lax.scan(step, x_BWSD, (self.blocks, full_L))
-        return self.merger(x_BWSD)
+        return self.place.rows(self.merger(x_BWSD))
 
 
-def _windowed(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
+def _windowed(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS, *, ways: int) -> jax.Array:
     flat = [x.reshape(-1, *x.shape[2:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
-    return attention.unmasked(*flat).reshape(q_BWSHK.shape)
+    return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)
 
 
-def _whole(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
+def _whole(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS, *, ways: int) -> jax.Array:
     flat = [
         x.reshape(len(x), -1, *x.shape[3:])
         for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
     ]
-    return attention.unmasked(*flat).reshape(q_BWSHK.shape)
+    return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)

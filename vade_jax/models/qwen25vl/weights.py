@@ -5,31 +5,19 @@ Import, export and the weight sync of engines all read it. Both naming schemes a
 keeps them in memory); the published one is written.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+import operator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, model
+from vade_jax.models.qwen25vl import config, model, transfer
+from vade_jax.models.qwen25vl.transfer import CONV, LINEAR, SAME, Tensor, Transform
 
 _MAX_LISTED = 8  # problems named in one error
-
-
-class Transform(NamedTuple):
-    """How one tensor changes; `invert` undoes `apply`."""
-
-    apply: Callable[[np.ndarray], np.ndarray]
-    invert: Callable[[np.ndarray], np.ndarray]
-
-
-SAME = Transform(lambda x: x, lambda x: x)
-LINEAR = Transform(lambda x: x.T, lambda x: x.T)  # torch keeps (out, in)
-CONV = Transform(  # (D, channel, frame, y, x) <-> (frame, E, D)
-    lambda x: x.transpose(2, 1, 3, 4, 0).reshape(2, 588, -1),
-    lambda x: x.reshape(2, 3, 14, 14, -1).transpose(4, 1, 0, 2, 3),
-)
 
 # `{}` is the number of the layer: those tensors are stacked along L.
 _LAYER, _BLOCK = "model.layers.{}.", "visual.blocks.{}."
@@ -79,6 +67,17 @@ TABLE: dict[str, tuple[str, Transform]] = {
 }
 
 
+class _Row(NamedTuple):
+    """A line of the table for a model: `names` of one tensor, or of each layer's."""
+
+    path: str
+    names: list[str]
+    stacked: bool
+    transform: Transform
+    size: tuple[int, ...]  # of the parameter
+    tensor_size: tuple[int, ...]
+
+
 def published(name: str) -> str:
     """Returns the published name of a tensor in either naming scheme."""
     for ours, theirs in (
@@ -92,64 +91,113 @@ def published(name: str) -> str:
 
 def names_and_shapes(shape: config.Config) -> list[tuple[str, tuple[int, ...]]]:
     """Returns every tensor of a checkpoint, in the order `from_params` yields them."""
-    result = []
-    for pattern, leaf, transform in _rows(shape):
-        size = leaf.shape[1:] if "{}" in pattern else leaf.shape
-        hf_shape = transform.invert(np.broadcast_to(np.int8(0), size)).shape
-        count = leaf.shape[0] if "{}" in pattern else 1
-        result += [(pattern.format(i), hf_shape) for i in range(count)]
-    return result
+    return [(name, row.tensor_size) for row in _rows(shape) for name in row.names]
 
 
 def to_params(
-    shape: config.Config, named: Mapping[str, np.ndarray], dtype: Any = np.float32
+    shape: config.Config,
+    named: Mapping[str, Tensor],
+    dtype: Any = np.float32,
+    shardings: types.Params | None = None,
 ) -> types.Params:
-    """Returns Hugging Face tensors as parameters (numpy arrays of `dtype`).
+    """Returns Hugging Face tensors as parameters of `dtype`.
+
+    They are NumPy arrays, or, with `shardings` (a NamedSharding for each parameter), `jax.Array`s
+    that are made layer by layer; every process of the mesh calls this and reads what its devices
+    hold.
 
     Raises:
       ValueError: tensors are missing, extra, given twice or of another shape; all are named.
     """
     sources = _sources(shape, named)
-    params: dict[str, Any] = {}
-    for pattern, leaf, transform in _rows(shape):
-        value = np.empty(leaf.shape, dtype)
-        if "{}" in pattern:
-            for i, layer in enumerate(value):
-                layer[...] = transform.apply(
-                    np.asarray(named[sources[pattern.format(i)]])
-                )
-        else:
-            value[...] = transform.apply(np.asarray(named[sources[pattern]]))
-        _put(params, TABLE[pattern][0], value)
+    dtype, abstract = np.dtype(dtype), model.abstract(shape)
+    if shardings is None:
+        params = jax.tree.map(lambda leaf: np.empty(leaf.shape, dtype), abstract)
+    else:
+        params = transfer.zeros(abstract, dtype, shardings)
+    fill = _fill_on_host if shardings is None else transfer.fill
+    for row in _rows(shape):
+        tensors = [named[sources[name]] for name in row.names]
+        whole = _get(params, row.path)
+        _put(params, row.path, fill(whole, tensors, row.stacked, row.transform))
     return params
 
 
 def from_params(
-    shape: config.Config, params: types.Params
+    shape: config.Config, params: types.Params, dtype: Any = None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (published name, tensor): one stacked parameter is on the host at a time."""
-    for pattern, leaf, transform in _rows(shape):
-        path = TABLE[pattern][0]
-        value = _get(params, path)
-        if np.shape(value) != leaf.shape:
-            raise ValueError(
-                f"{path} has shape {np.shape(value)}, expected {leaf.shape}"
-            )
-        value = np.asarray(value)
-        for i, layer in enumerate(value if "{}" in pattern else value[None]):
-            yield pattern.format(i), np.ascontiguousarray(transform.invert(layer))
+    """Yields (published name, tensor) as NumPy arrays: one tensor is on the host at a time.
+
+    `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. All
+    processes that hold a part of the parameters must iterate together; each gets everything.
+
+    Raises:
+      ValueError: a parameter is missing or has another shape; before the first is yielded.
+    """
+    sizes = dict(names_and_shapes(shape))
+    stream = from_params_in_blocks(shape, params, dtype)
+    for name, group in itertools.groupby(stream, operator.itemgetter(0)):
+        yield name, _join(sizes[name], (block for _, block in group))
 
 
-def _rows(
-    shape: config.Config,
-) -> Iterator[tuple[str, jax.ShapeDtypeStruct, Transform]]:
+def from_params_in_blocks(
+    shape: config.Config, params: types.Params, dtype: Any = None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields what `from_params` does in consecutive rows, 128 MB at a time."""
+    check_params(shape, params)
+    for row in _rows(shape):
+        value = _get(params, row.path)
+        kind = np.dtype(value.dtype if dtype is None else dtype)
+        for i, name in enumerate(row.names):
+            layer = i if row.stacked else None
+            for block in transfer.blocks(
+                value, layer, row.transform, row.tensor_size, kind
+            ):
+                yield name, block
+
+
+def check_params(shape: config.Config, params: types.Params) -> None:
+    """Raises ValueError where `params` (arrays or shapes) are not those of this model."""
+    for path, size in ((row.path, row.size) for row in _rows(shape)):
+        try:
+            found = np.shape(_get(params, path))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is missing, expected {size}") from error
+        if found != size:
+            raise ValueError(f"{path} has shape {found}, expected {size}")
+
+
+def _fill_on_host(whole, tensors, stacked, transform) -> np.ndarray:
+    layers = whole if stacked else whole[None]
+    for layer, tensor in zip(layers, tensors, strict=True):
+        layer[...] = transform.apply(tensor[...])
+    return whole
+
+
+def _join(size: tuple[int, ...], parts: Iterator[np.ndarray]) -> np.ndarray:
+    first = next(parts)
+    if first.shape == size:
+        return first
+    whole = np.empty(size, first.dtype)
+    start = 0
+    for part in itertools.chain([first], parts):
+        whole[start : start + len(part)] = part
+        start += len(part)
+    return whole
+
+
+def _rows(shape: config.Config) -> Iterator[_Row]:
     abstract = model.abstract(shape)
     for pattern, (path, transform) in TABLE.items():
-        if pattern != "lm_head.weight" or not shape.tie_embeddings:
-            yield pattern, _get(abstract, path), transform
+        if pattern == "lm_head.weight" and shape.tie_embeddings:
+            continue
+        size, stacked = _get(abstract, path).shape, "{}" in pattern
+        names = [pattern.format(i) for i in range(size[0])] if stacked else [pattern]
+        tensor_size = transfer.tensor_shape(transform, size[1:] if stacked else size)
+        yield _Row(path, names, stacked, transform, size, tensor_size)
 
 
-def _sources(shape: config.Config, named: Mapping[str, np.ndarray]) -> dict[str, str]:
+def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str]:
     """Returns {published name: name in `named`}, or raises with everything that is wrong."""
     expected = dict(names_and_shapes(shape))
     sources: dict[str, str] = {}
@@ -174,13 +222,20 @@ def _sources(shape: config.Config, named: Mapping[str, np.ndarray]) -> dict[str,
     return sources
 
 
-def _untied(named: Mapping[str, np.ndarray], sources: dict[str, str]) -> list[str]:
+def _untied(named: Mapping[str, Tensor], sources: dict[str, str]) -> list[str]:
     """Drops the copy of the embedding that some tied checkpoints carry as their head."""
     head = sources.pop("lm_head.weight")
     embedding = sources.get("model.embed_tokens.weight")
-    if embedding is None or np.array_equal(named[head], named[embedding]):
+    if embedding is None or _equal(named[head], named[embedding]):
         return []
     return [f"{head} differs from {embedding}, but tie_word_embeddings is true"]
+
+
+def _equal(x: Tensor, y: Tensor) -> bool:
+    if tuple(x.shape) != tuple(y.shape):
+        return False
+    rows = (slice(i, i + 4096) for i in range(0, x.shape[0], 4096))
+    return all(np.array_equal(x[part], y[part]) for part in rows)
 
 
 def _get(tree: Mapping[str, Any], path: str) -> Any:
@@ -192,5 +247,5 @@ def _get(tree: Mapping[str, Any], path: str) -> Any:
 def _put(tree: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split("/")
     for key in parents:
-        tree = tree.setdefault(key, {})
+        tree = tree[key]
     tree[last] = value

@@ -1,0 +1,163 @@
+"""What is written is what was given, whole, within bounds, and only the newest stays."""
+
+import json
+import pathlib
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+
+from vade_jax.rollout import sync
+from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.sync import WeightDirectory
+
+
+def tensors(seed=0, sizes=((3, 4), (5,), (2, 3, 2), (6, 2))):
+    rng = np.random.default_rng(seed)
+    return {f"t{i}": rng.normal(size=s).astype("f4") for i, s in enumerate(sizes)}
+
+
+def read(path):
+    """By the library, following the index."""
+    path = pathlib.Path(path)
+    weight_map = json.loads((path / sync.INDEX).read_text())["weight_map"]
+    found = {}
+    for file in sorted(set(weight_map.values())):
+        values = safetensors.numpy.load_file(path / file)
+        assert {n for n, f in weight_map.items() if f == file} == set(values)
+        found |= values
+    return found
+
+
+def assert_equal(found, expected):
+    assert list(sorted(found)) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, strict=True)
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 70, 10_000])
+def test_every_tensor_comes_back(tmp_path, shard_bytes):
+    weights = WeightDirectory(tmp_path, np.float32, shard_bytes=shard_bytes)
+    path = weights.write(tensors().items(), 3)
+    assert_equal(read(path), tensors())
+    files = sorted(pathlib.Path(path).glob("*.safetensors"))
+    assert len(files) == {1: 4, 70: 3, 10_000: 1}[shard_bytes]  # 48, 20, 48, 48 bytes
+    metadata = json.loads((pathlib.Path(path) / sync.INDEX).read_text())["metadata"]
+    assert metadata == {"total_size": 164, "version": 3}
+    with safetensors.safe_open(files[0], "np") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_arrays_of_jax_are_written_as_bfloat16(tmp_path):
+    given = {name: jnp.asarray(x).T for name, x in tensors().items()}
+    path = WeightDirectory(tmp_path, jnp.bfloat16).write(given.items(), 0)
+    expected = {n: x.T.astype(jnp.bfloat16) for n, x in tensors().items()}
+    assert_equal(read(path), expected)
+
+
+def test_a_dtype_that_engines_do_not_read_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="float16: use float32 or bfloat16"):
+        WeightDirectory(tmp_path, np.float16)
+
+
+def test_no_more_is_held_than_a_shard_and_a_tensor(tmp_path):
+    stream = ((f"t{i}", np.full(250_000, i, np.float32)) for i in range(12))
+    weights = WeightDirectory(tmp_path, np.float32, shard_bytes=3_000_000)
+    tracemalloc.start()
+    path = weights.write(stream, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4_500_000
+    assert len(list(pathlib.Path(path).glob("*.safetensors"))) == 4
+    assert read(path)["t11"][-1] == 11
+
+
+# ------------------------------------------------------------------------------ versions
+def versions(path):
+    return sorted(p.name for p in path.iterdir())
+
+
+def test_only_the_newest_is_kept_and_what_was_handed_out_stays_until_then(tmp_path):
+    weights = WeightDirectory(tmp_path, np.float32)
+    first = weights.write(tensors(1).items(), 1)
+
+    def stream():
+        for pair in tensors(2).items():
+            assert_equal(read(first), tensors(1))  # a server may be reading it
+            yield pair
+
+    second = weights.write(stream(), 2)
+    assert versions(tmp_path) == ["version_00000002"]
+    assert weights.path_of(2) == second
+    with pytest.raises(FileNotFoundError, match=r"kept versions: \[2\]"):
+        weights.path_of(1)
+
+
+def test_a_version_can_be_written_again(tmp_path):
+    weights = WeightDirectory(tmp_path, np.float32)
+    weights.write(tensors(1).items(), 5)
+    assert_equal(read(weights.write(tensors(2).items(), 5)), tensors(2))
+    assert versions(tmp_path) == ["version_00000005"]
+
+
+def test_a_stream_that_breaks_leaves_the_old_version_alone(tmp_path):
+    weights = WeightDirectory(tmp_path, np.float32, shard_bytes=1)
+    path = weights.write(tensors().items(), 1)
+
+    def broken():
+        yield "t0", np.zeros(3, np.float32)
+        yield "t1", np.zeros(3, np.float32)
+        raise RuntimeError("the device is gone")
+
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        weights.write(broken(), 2)
+    assert versions(tmp_path) == ["version_00000001"]
+    assert_equal(read(path), tensors())
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 1000])
+def test_a_name_that_comes_twice_is_refused(tmp_path, shard_bytes):
+    weights = WeightDirectory(tmp_path, np.float32, shard_bytes=shard_bytes)
+    twice = [("a", np.zeros(3)), ("a", np.ones(3))]
+    with pytest.raises(ValueError, match="a comes twice"):
+        weights.write(twice, 0)
+    with pytest.raises(ValueError, match="no tensor"):
+        weights.write([], 0)
+    assert versions(tmp_path) == []
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sync.tensor_file, "write", full)
+    weights = WeightDirectory(tmp_path, np.float32)
+    with pytest.raises(EngineFailure, match=r"No space left on device.*free space"):
+        weights.write(tensors().items(), 4)
+    assert versions(tmp_path) == []
+
+
+def test_what_a_crash_left_is_cleared_and_nothing_else(tmp_path):
+    weights = WeightDirectory(tmp_path / "deep" / "weights", np.float32)
+    weights.write(tensors().items(), 1)
+    (weights.path / ".version_half").mkdir()
+    (weights.path / "mine").mkdir()
+    (weights.path / "version_notes").write_text("mine too")
+    WeightDirectory(weights.path, np.float32)
+    assert versions(weights.path) == ["mine", "version_notes"]
+    weights.write(tensors().items(), 2)
+    weights.clear()
+    assert versions(weights.path) == ["mine", "version_notes"]
+
+
+def test_sharded_arrays_are_gathered_one_by_one(tmp_path):
+    mesh = jax.make_mesh((4,), ("x",))
+    split = jax.NamedSharding(mesh, jax.P("x"))
+    given = {"a": jnp.arange(16.0).reshape(8, 2)}
+    placed = [(name, jax.device_put(x, split)) for name, x in given.items()]
+    path = WeightDirectory(tmp_path, np.float32).write(placed, 0)
+    np.testing.assert_array_equal(read(path)["a"], np.arange(16).reshape(8, 2))

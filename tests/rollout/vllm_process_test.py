@@ -1,0 +1,282 @@
+"""The server's life, with a stand-in that answers /health, and with the real vLLM."""
+
+import http.client
+import importlib.util
+import itertools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vade_jax.rollout import guardian, vllm_process, vllm_setup
+from vade_jax.rollout.engine import EngineFailure
+
+# A server with what vLLM has: a child process, and shared memory that nobody frees.
+STAND_IN = """
+import http.server, multiprocessing.shared_memory, pathlib, subprocess, sys, os
+folder, port = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+memory = multiprocessing.shared_memory.SharedMemory(create=True, size=16)
+(folder / "pids").write_text(f"{os.getpid()} {child.pid} {memory.name}")
+print("the stand-in is up", flush=True)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+RUN = """
+import pathlib, signal, sys, time
+from vade_jax.rollout import vllm_process
+import tests.rollout.vllm_process_test as t
+signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+server = t.stand_in(pathlib.Path(sys.argv[1]))
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def stand_in(folder, script=STAND_IN, timeout_s=20.0):
+    port = vllm_process._free_port(0)
+    return vllm_process.start(
+        [sys.executable, "-c", script, str(folder), str(port)],
+        port=port,
+        env=os.environ,
+        log_path=folder / "logs" / "server.log",
+        startup_timeout_s=timeout_s,
+    )
+
+
+def started(folder):
+    """The pids of the server and its child, and the name of its shared memory."""
+    server, child, memory = (folder / "pids").read_text().split()
+    return int(server), int(child), pathlib.Path("/dev/shm") / memory
+
+
+def gone(pid, wait_s=5.0):
+    end = time.monotonic() + wait_s
+    while time.monotonic() < end:
+        try:
+            stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        except FileNotFoundError:
+            return True
+        if stat.rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def server(tmp_path):
+    launched = stand_in(tmp_path)
+    yield launched
+    launched.stop()
+
+
+# ------------------------------------------------------------------------------ life
+def test_a_server_is_up_when_it_is_returned_and_gone_when_stopped(server, tmp_path):
+    assert server.alive()
+    assert vllm_process._healthy(int(server.url.rpartition(":")[2]))
+    assert server.url.startswith("http://127.0.0.1:")
+    pid, child, memory = started(tmp_path)
+    assert memory.exists()
+    server.stop()
+    assert not server.alive()
+    assert gone(pid) and gone(child)
+    assert not memory.exists()  # what a killed process leaves behind is cleaned up
+    assert "the stand-in is up" in server.log_path.read_text()
+    server.stop()  # nothing more to do
+
+
+def test_a_restart_is_another_process_at_the_same_url(server, tmp_path):
+    url, (pid, child, _) = server.url, started(tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    assert gone(server._process.pid)
+    assert not server.alive() and gone(child)
+    server.restart()
+    assert server.alive() and server.url == url
+    assert started(tmp_path)[0] != pid
+    assert server.log_path.read_text().count("the stand-in is up") == 2
+
+
+@pytest.mark.slow
+def test_a_hung_server_can_be_restarted(server, tmp_path):
+    pid, _, _ = started(tmp_path)
+    os.kill(pid, signal.SIGSTOP)
+    start = time.monotonic()
+    server.restart()
+    assert gone(pid) and server.alive()
+    assert time.monotonic() - start < guardian.GRACE + guardian.CLEANING
+
+
+def test_a_server_outlives_its_guardian_by_nothing(server, tmp_path):
+    pid, child, _ = started(tmp_path)
+    os.kill(server._process.pid, signal.SIGKILL)
+    assert gone(pid)
+    assert not server.alive()
+    server.stop()
+    assert gone(child)
+
+
+# ------------------------------------------------------------------------------ the run
+@pytest.fixture
+def run(tmp_path):
+    root = pathlib.Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"},
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "up\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_does_not_outlive_the_run(run, tmp_path, number):
+    pid, child, memory = started(tmp_path)
+    run.send_signal(number)
+    run.wait()
+    assert gone(pid) and gone(child)
+    time.sleep(guardian.POLL)
+    assert not memory.exists()
+
+
+def test_ctrl_c_does_not_reach_the_server(run, tmp_path):
+    """The terminal sends it to the run's whole group."""
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.stdout.readline() == "interrupted\n"
+    time.sleep(3 * guardian.POLL)
+    pid, child, _ = started(tmp_path)
+    assert not gone(pid, 0.1) and not gone(child, 0.1)
+
+
+# ------------------------------------------------------------------------------ failures
+def test_a_start_that_fails_shows_the_log_and_the_fix(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "server.log").write_text("of an earlier start\n")
+    script = "print('loading'); raise RuntimeError('CUDA out of memory')"
+    with pytest.raises(EngineFailure) as error:
+        stand_in(tmp_path, script)
+    text = str(error.value)
+    assert "CUDA out of memory" in text and "lower gpu_memory_utilization" in text
+    assert "loading" in text and str(tmp_path / "logs" / "server.log") in text
+    assert "of an earlier start" not in text
+
+
+def test_a_start_that_takes_too_long_is_ended(tmp_path):
+    script = STAND_IN.replace("200", "503")
+    with pytest.raises(EngineFailure, match="startup_timeout_s"):
+        stand_in(tmp_path, script, timeout_s=1.5)
+    pid, child, _ = started(tmp_path)
+    assert gone(pid) and gone(child)
+
+
+def test_a_taken_port_is_named(server, tmp_path):
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(EngineFailure, match=f"port {port} of 127.0.0.1 is taken"):
+        vllm_process.launch(tmp_path, port=port, log_path=tmp_path / "log")
+
+
+def test_an_interpreter_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(EngineFailure, match="/no/python cannot be run"):
+        vllm_process.launch(tmp_path, log_path=tmp_path / "log", python="/no/python")
+
+
+def test_a_missing_vllm_is_named(tmp_path):
+    """An interpreter without site-packages stands in for one without vLLM."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(EngineFailure, match="pip install vllm"):
+        vllm_process.launch(tmp_path, log_path=tmp_path / "log", python=str(bare))
+
+
+# ------------------------------------------------------------------------------ command
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_the_command_of_vllm(tmp_path, monkeypatch, on_cpu):
+    seen = {}
+    monkeypatch.setattr(vllm_setup, "is_cpu_build", lambda python: on_cpu)
+    monkeypatch.setattr(
+        vllm_process,
+        "start",
+        lambda command, **options: seen.update(options) or command,
+    )
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    command = vllm_process.launch(
+        "model",
+        log_path=tmp_path / "log",
+        options={"tensor_parallel_size": 2, "enforce_eager": True, "dtype": "float16"},
+        env={"CUDA_VISIBLE_DEVICES": "2,3"},
+    )
+    assert command[:3] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    pairs = dict(itertools.pairwise(command))
+    assert pairs["--model"] == "model" and pairs["--host"] == "127.0.0.1"
+    assert pairs["--port"] == str(seen["port"])
+    assert pairs["--tensor-parallel-size"] == "2" and pairs["--dtype"] == "float16"
+    assert command.count("--dtype") == 1 and "--enforce-eager" in command
+    assert pairs["--logprobs-mode"] == "processed_logprobs"
+    assert pairs["--generation-config"] == "vllm"
+    assert pairs["--limit-mm-per-prompt"] == '{"video": 0}'
+    env = seen["env"]
+    assert env["CUDA_VISIBLE_DEVICES"] == "2,3" and env["VLLM_SERVER_DEV_MODE"] == "1"
+    hook = f"{vllm_setup.TORCHVISION_HOOK}{os.pathsep}/mine"
+    assert env["PYTHONPATH"] == (hook if on_cpu else "/mine")
+    assert env.get("VLLM_CPU_KVCACHE_SPACE") == ("1" if on_cpu else None)
+
+
+# ------------------------------------------------------------------------------ vLLM itself
+@pytest.mark.vllm
+@pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is missing")
+def test_the_real_server(tmp_path):
+    from experiments import make_tiny
+
+    make_tiny.make(tmp_path / "model", 0)
+    server = vllm_process.launch(
+        tmp_path / "model",
+        log_path=tmp_path / "server.log",
+        options={"max_model_len": 256, "served_model_name": "tiny"},
+        startup_timeout_s=240,
+    )
+    try:
+        assert '"tiny"' in get(server, "/v1/models")
+        server.restart()
+        assert '"tiny"' in get(server, "/v1/models")
+        group = server._process.pid
+        memory = shared_memory(group)
+        assert len(members(group)) >= 4  # guardian, server, engine, worker
+    finally:
+        server.stop()
+    assert not members(group)
+    assert memory and not any(path.exists() for path in memory)
+
+
+def get(server, path):
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
+    connection.request("GET", path)
+    return connection.getresponse().read().decode()
+
+
+def members(group):
+    """The living processes of a group."""
+    run = ["ps", "-eo", "pid=,pgid=,stat="]
+    lines = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in lines.splitlines()]
+    return [int(row[0]) for row in rows if int(row[1]) == group and "Z" not in row[2]]
+
+
+def shared_memory(group):
+    maps = [pathlib.Path(f"/proc/{pid}/maps").read_text() for pid in members(group)]
+    words = {word for text in maps for word in text.split()}
+    return [pathlib.Path(word) for word in words if word.startswith("/dev/shm/psm")]

@@ -1,0 +1,504 @@
+"""The engine against scripted servers that fail in every way; sleeping is only tested here."""
+
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from tests.rollout.scripted_server import (
+    BASE,
+    STOP,
+    Relaunched,
+    ScriptedServer,
+    question,
+)
+from vade_jax.rollout.engine import EngineFailure, Sampling
+from vade_jax.rollout.sync import WeightDirectory
+from vade_jax.rollout.vllm_server import VllmServerEngine
+
+PROMPTS = [question("p" * (m + 1)) for m in range(8)]
+COUNTS = np.array([3, 1, 0, 66, 2, 5, 4, 2])
+KEY = jax.random.key(0)
+RELOAD = [
+    "/abort_requests",
+    "/collective_rpc",
+    "/reset_prefix_cache",
+    "/reset_mm_cache",
+    "/reset_encoder_cache",
+    "/update_weight_version",
+]
+
+
+@pytest.fixture
+def start():
+    """Starts scripted servers, and ends them."""
+    servers = []
+
+    def start(**options):
+        servers.append(ScriptedServer(PROMPTS, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+        assert not server.problems
+
+
+@pytest.fixture
+def connect(tmp_path):
+    """Makes engines on servers, with weights 1 unless `synced` is false."""
+    engines = []
+
+    def connect(*servers, synced=True, **options):
+        defaults = dict(
+            model="policy",
+            sampling=Sampling(max_tokens=6),
+            stop_ids=(STOP, 6),
+            banned_ids=(5,),
+            tensors=lambda params: [("weight", params)],
+            weights=WeightDirectory(tmp_path / "weights", np.float32),
+            longest_prompt=10,
+            timeout_s=5.0,
+            wait_s=5.0,
+            control_s=1.0,
+            backoff_s=0.01,
+        )
+        targets = [s.url if isinstance(s, ScriptedServer) else s for s in servers]
+        engines.append(VllmServerEngine(targets, **defaults | options))
+        if synced:
+            engines[-1].sync(np.ones(2, np.float32), 1)
+        return engines[-1]
+
+    yield connect
+    for engine in engines:
+        engine.close()
+
+
+def check(rollouts, counts=COUNTS, weights=1):
+    """Every answer is there once, whole, in its place, and of these weights."""
+    np.testing.assert_array_equal(
+        rollouts.group_N, np.repeat(np.arange(len(counts)), counts)
+    )
+    serial_N, weights_N, place_N, stop_N = rollouts.token_NT[:, :4].T
+    assert len(np.unique(serial_N)) == counts.sum()
+    assert (weights_N == weights).all() and (stop_N == STOP).all()
+    expected = np.concatenate([np.arange(count) % 64 for count in counts])
+    np.testing.assert_array_equal(place_N, expected)
+    assert (rollouts.length_N == 4).all() and rollouts.finished_N.all()
+
+
+def counted(engine):
+    """The metrics that are not zero, without seconds."""
+    metrics = engine.metrics()
+    return {
+        name: value
+        for name, value in metrics.items()
+        if value and not name.startswith("timing_s/")
+    }
+
+
+# ------------------------------------------------------------------------------ answers
+def test_every_prompt_gets_its_answers_once(start, connect):
+    servers = [start(seconds=0.01) for _ in range(3)]
+    engine = connect(*servers)
+    groups = {}
+
+    def on_group(m, answers):
+        assert m not in groups
+        groups[m] = [answer.tolist() for answer in answers]
+
+    rollouts = engine.generate(PROMPTS, COUNTS, KEY, 1, on_group=on_group)
+    check(rollouts)
+    assert rollouts.params_version == 1
+    np.testing.assert_allclose(rollouts.logp_NT[:, :4], [[-0.5, -0.75, -1, -1.25]] * 83)
+    assert (
+        not rollouts.logp_NT[:, 4:].any() and (rollouts.token_NT[:, 4:] == STOP).all()
+    )
+    for m in range(8):
+        expected = rollouts.token_NT[rollouts.group_N == m, :4].tolist()
+        assert groups[m] == expected
+    asked = [len(server.chats()) for server in servers]
+    assert sum(asked) == 8 and max(asked) <= 4, asked  # 66 answers are two requests
+    assert counted(engine) == {}
+
+
+def test_the_key_decides_the_seeds(start, connect):
+    server = start()
+    engine = connect(server)
+    for seed in (3, 3, 4):
+        engine.generate(PROMPTS, COUNTS, jax.random.key(seed), 1)
+    seeds = [body["seed"] for body in server.chats()]
+    first, again, other = (set(seeds[i : i + 8]) for i in (0, 8, 16))
+    assert first == again and first.isdisjoint(other)
+
+
+def test_no_more_requests_in_flight_than_allowed(start, connect):
+    server = start(seconds=0.03)
+    engine = connect(server, max_in_flight=3)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert server.most_in_flight == 3
+
+
+def test_evaluation_may_sample_in_its_own_way(start, connect):
+    server = start()
+    engine = connect(server)
+    greedy = Sampling(temperature=0, max_tokens=9)
+    found = engine.generate(PROMPTS[:2], [3, 2], KEY, 1, greedy)
+    assert found.token_NT.shape == (5, 9)
+    assert len(np.unique(found.token_NT[:, 0])) == 2  # one greedy answer a prompt
+    assert {body["temperature"] for body in server.chats()} == {0}
+    with pytest.raises(ValueError, match=r"'pp' of 3 tokens.*max_tokens=510.*=512"):
+        engine.generate(PROMPTS[1:2], [1], KEY, 1, Sampling(max_tokens=510))
+
+
+def test_nothing_to_do(start, connect):
+    server = start()
+    found = connect(server).generate(PROMPTS[:2], [0, 0], KEY, 1)
+    assert found.token_NT.shape == (0, 6) and not server.chats()
+
+
+# ------------------------------------------------------------------------------ weights
+def test_new_weights_go_to_every_server_and_caches_are_dropped(start, connect):
+    servers = [start(), start()]
+    engine = connect(*servers)
+    assert [server.paths() for server in servers] == [RELOAD, RELOAD]
+    engine.sync(np.zeros(2, np.float32), 2)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 2), weights=2)
+    metrics = engine.metrics()
+    assert metrics["timing_s/sync_write"] > 0 < metrics["timing_s/sync_load"]
+    assert "timing_s/sync_write" not in engine.metrics()
+
+
+def test_the_same_version_again_is_loaded_again(start, connect):
+    server = start()
+    engine = connect(server)
+    engine.sync(np.zeros(2, np.float32), 1)
+    assert server.paths() == RELOAD * 2
+
+
+def test_weights_of_another_version_are_an_error(start, connect):
+    engine = connect(start(), synced=False)
+    with pytest.raises(ValueError, match=r"weights 0 were asked for.*version None"):
+        engine.generate(PROMPTS, COUNTS, KEY, 0)
+    engine.sync(np.ones(2, np.float32), 3)
+    with pytest.raises(ValueError, match=r"weights 2 were asked for.*version 3"):
+        engine.generate(PROMPTS, COUNTS, KEY, 2)
+
+
+@pytest.mark.parametrize("fault", ["500", "die", "blocked"])
+def test_a_sync_that_fails_is_repeated(start, connect, fault):
+    server = start()
+    relaunched = Relaunched(server)
+    engine = connect(relaunched)
+    server.load_faults = [fault]
+    engine.sync(np.zeros(2, np.float32), 2)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 2), weights=2)
+    found = counted(engine)
+    assert found.pop("rollout/retries") == 1
+    assert found == ({"rollout/server_restarts": 1} if fault == "die" else {})
+
+
+def test_a_sync_that_no_server_takes_ends_the_run(start, connect):
+    server = start()
+    engine = connect(server, max_retries=2)
+    server.load_faults = ["500"] * 3
+    with pytest.raises(
+        EngineFailure, match=r"no vLLM server is left.*no tensor of that"
+    ):
+        engine.sync(np.zeros(2, np.float32), 2)
+    with pytest.raises(ValueError, match="version None"):
+        engine.generate(PROMPTS, COUNTS, KEY, 2)
+    engine.sync(np.zeros(2, np.float32), 2)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 2), weights=2)
+
+
+def test_a_server_that_restarted_between_batches_gets_the_weights_again(start, connect):
+    servers = [start(), start()]
+    engine = connect(*servers)
+    servers[1].kill()
+    servers[1].start()
+    assert servers[1].weights == BASE
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert counted(engine) == {"rollout/resyncs": 1}
+    assert servers[1].paths() == RELOAD * 2
+
+
+def test_answers_of_old_weights_are_thrown_away(start, connect):
+    """The server changes its process behind our back, and answers as if nothing happened."""
+    server = start(seconds=0.01)
+    engine = connect(server, max_in_flight=2)
+    server.faults = [None, None, "forget"]
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    found = counted(engine)
+    assert found["rollout/resyncs"] == 1
+    assert found["rollout/retries"] >= 1 and found["rollout/discarded_answers"] >= 1
+
+
+def test_answers_begun_with_old_weights_are_thrown_away(start, connect):
+    """The second one ends when the server holds the right weights again."""
+    server = start(seconds=0.2)
+    engine = connect(server, max_in_flight=2)
+    server.faults = ["forget", "slow"]
+    check(engine.generate(PROMPTS[:2], COUNTS[:2], KEY, 1), COUNTS[:2])
+    assert counted(engine) == {
+        "rollout/retries": 2,
+        "rollout/resyncs": 1,
+        "rollout/discarded_answers": 4,
+    }
+
+
+def test_another_run_on_the_same_server_is_noticed(start, connect):
+    server = start()
+    first, second = connect(server), connect(server, synced=False)
+    second.sync(np.zeros(2, np.float32), 1)
+    check(first.generate(PROMPTS, COUNTS, KEY, 1))
+    assert counted(first) == {"rollout/resyncs": 1}
+
+
+# ------------------------------------------------------------------------------ faults
+@pytest.mark.parametrize("fault", ["500", "drop", "short", "abort"])
+def test_a_request_that_fails_is_made_again(start, connect, fault):
+    server = start()
+    engine = connect(server)
+    server.faults = [None, fault, None, fault]
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert counted(engine) == {"rollout/retries": 2}
+    assert len(server.chats()) == 10
+    assert counted(engine) == {}
+
+
+def test_a_hanging_request_is_made_again(start, connect):
+    server = start()
+    engine = connect(server, timeout_s=0.3)
+    server.faults = ["hang"]
+    began = time.monotonic()
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert 0.3 < time.monotonic() - began < 3
+    assert counted(engine) == {"rollout/retries": 1}
+
+
+def test_others_take_over_from_a_server_that_always_fails(start, connect):
+    bad, good = start(), start()
+    engine = connect(bad, good, max_in_flight=1)
+    bad.always = "500"
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert len(good.chats()) == 8
+
+
+def test_a_launched_server_that_dies_is_started_again(start, connect):
+    server, other = start(seconds=0.02), start(seconds=0.02)
+    relaunched = Relaunched(server)
+    engine = connect(relaunched, other, max_in_flight=4)
+    server.faults = [None, "die"]
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    found = counted(engine)
+    assert found["rollout/server_restarts"] == relaunched.restarts == 1
+    assert found["rollout/resyncs"] == 1 and 1 <= found["rollout/retries"] <= 2
+    assert server.weights == 1
+
+
+def test_a_launched_server_that_is_deaf_is_started_again(start, connect):
+    server = start()
+    engine = connect(Relaunched(server), timeout_s=0.3, control_s=0.2)
+    server.deaf = True
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert counted(engine)["rollout/server_restarts"] == 1
+
+
+def test_a_given_server_that_dies_is_waited_for(start, connect):
+    server = start()
+    engine = connect(server)
+    server.faults = [None, "die"]
+    threading.Timer(0.7, server.start).start()
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    found = counted(engine)
+    assert found["rollout/resyncs"] == 1 and "rollout/server_restarts" not in found
+
+
+def test_a_given_server_that_is_gone_is_left_out(start, connect):
+    gone, other = start(), start()
+    engine = connect(gone, other, wait_s=0.3)
+    gone.faults = ["die"]
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert counted(engine)["rollout/servers_lost"] == 1
+    engine.sync(np.zeros(2, np.float32), 2)  # not held up by it
+    check(engine.generate(PROMPTS, COUNTS, KEY, 2), weights=2)
+    gone.start()
+    engine.sync(np.zeros(2, np.float32), 3)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 3), weights=3)
+    assert gone.weights == 3 and counted(engine) == {}
+
+
+def test_without_any_server_the_run_ends(start, connect):
+    server = start()
+    engine = connect(server, wait_s=0.3)
+    server.faults = ["die"]
+    with pytest.raises(
+        EngineFailure, match=r"no vLLM server is left.*did not come back"
+    ):
+        engine.generate(PROMPTS, COUNTS, KEY, 1)
+
+
+def test_a_launched_server_that_does_not_come_back_ends_the_run(start, connect):
+    server = start()
+    engine = connect(Relaunched(server, comes_back=False))
+    server.faults = ["die"]
+    with pytest.raises(EngineFailure, match=r"left.*without being healthy"):
+        engine.generate(PROMPTS, COUNTS, KEY, 1)
+
+
+def test_retries_are_bounded(start, connect):
+    server = start()
+    engine = connect(Relaunched(server), max_retries=2)
+    server.always = "500"
+    words = r"prompt 'p+': no answer in 3 tries.*server http.*log runs/x/vllm.log: HTTP 500: out"
+    with pytest.raises(EngineFailure, match=words):
+        engine.generate(PROMPTS, COUNTS, KEY, 1)
+    assert len(server.chats()) <= 8 * 3
+
+
+def test_answers_survive_any_mixture_of_faults(start, connect):
+    rng = np.random.default_rng(0)
+    servers = [start(seconds=0.005) for _ in range(3)]
+    relaunched = [Relaunched(server) for server in servers]
+    engine = connect(*relaunched, max_in_flight=6, max_retries=12, timeout_s=0.4)
+    total, seen = 0, []
+    for round in range(3):
+        for server in servers:
+            faults = rng.choice(["500", "drop", "short", "forget", "abort", "die"], 5)
+            server.faults = [f if rng.random() < 0.6 else None for f in faults]
+        counts = rng.integers(0, 9, len(PROMPTS))
+        rollouts = engine.generate(
+            PROMPTS,
+            counts,
+            jax.random.key(round),
+            1,
+            on_group=lambda m, _: seen.append(m),
+        )
+        check(rollouts, counts)
+        assert sorted(seen[8 * round :]) == list(range(8))
+        total += engine.metrics()["rollout/retries"]
+    assert total > 5 and sum(server.restarts for server in relaunched) > 0
+
+
+# ------------------------------------------------------------------------------ ends
+def test_other_tokens_than_the_trainers_end_the_call(start, connect):
+    server = start(seconds=0.02)
+    engine = connect(server, max_in_flight=2)
+    server.token_ids[PROMPTS[3].text] = [1, 2, 3, 4]
+    with pytest.raises(EngineFailure, match=r"'pppp'.*4 tokens of it, the trainer 3"):
+        engine.generate(PROMPTS, COUNTS, KEY, 1)
+    assert len(server.chats()) < 8
+
+
+def test_what_a_server_refuses_is_not_asked_again(start, connect):
+    server = start()
+    engine = connect(server)
+    server.trusting = False
+    with pytest.raises(EngineFailure, match=r"prompt 'p+': .* refuses: HTTP 400"):
+        engine.generate(PROMPTS, COUNTS, KEY, 1)
+
+
+def test_a_call_that_is_left_leaves_nothing_in_flight(start, connect):
+    """Another prompt hangs while a reward fails: it is hung up on, not waited for."""
+    server = start()
+    engine = connect(server, timeout_s=60)
+    server.faults = ["hang"]
+
+    def on_group(m, answers):
+        if m == 6:
+            raise ZeroDivisionError
+
+    before, began = threading.active_count(), time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        engine.generate(PROMPTS, COUNTS, KEY, 1, on_group=on_group)
+    assert time.monotonic() - began < 5
+    engine_threads = [
+        t for t in threading.enumerate() if "ThreadPoolExecutor" in t.name
+    ]
+    assert not engine_threads, before
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+
+
+def test_only_launched_servers_are_stopped(start, connect):
+    given, launched = start(), start()
+    connect(given, Relaunched(launched)).close()
+    assert given.running and not launched.running
+
+
+# ------------------------------------------------------------------------------ sleep
+def test_servers_sleep_while_the_trainer_works(start, connect):
+    servers = [start(), start()]
+    engine = connect(*servers, sleep=True)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert all(server.asleep for server in servers)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))  # an evaluation
+    engine.sync(np.zeros(2, np.float32), 2)
+    assert not any(server.asleep for server in servers)
+    check(engine.generate(PROMPTS, COUNTS, KEY, 2), weights=2)
+    nap = ["/sleep?level=1", "/wake_up"]
+    assert servers[0].paths() == [*RELOAD, *nap, *nap, *RELOAD, "/sleep?level=1"]
+    assert counted(engine) == {}
+
+
+def test_a_server_that_a_killed_run_left_asleep_is_woken(start, connect):
+    server = start()
+    server.asleep = True
+    check(connect(server, sleep=True).generate(PROMPTS, COUNTS, KEY, 1))
+
+
+# ------------------------------------------------------------------------------ start-up
+@pytest.mark.parametrize(
+    ("options", "engine_options", "words"),
+    [
+        (
+            {"model": "other"},
+            {},
+            r"serves other, not 'policy'.*--served-model-name policy",
+        ),
+        (
+            {"max_model_len": 15},
+            {},
+            r"=15 is less than the 16 tokens.*--max-model-len 16",
+        ),
+        ({"dev_mode": False}, {}, r"weight_info: HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
+        ({"processed": False}, {}, r"raw logits.*--logprobs-mode processed_logprobs"),
+        ({"trusting": False}, {}, r"start it with --trust-request-chat-template"),
+    ],
+)
+def test_a_server_that_cannot_serve_is_an_error_at_once(
+    start, connect, options, engine_options, words
+):
+    with pytest.raises(ValueError, match=words) as caught:
+        connect(start(), start(**options), synced=False, **engine_options)
+    assert "http://127.0.0.1" in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_an_error_in_bounded_time(start, connect):
+    server = start()
+    server.kill()
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=r"does not answer \(.*refused.*for 1 s\)"):
+        connect(server, wait_s=1.0, synced=False)
+    assert time.monotonic() - began < 4
+
+
+def test_a_server_that_is_still_starting_is_waited_for(start, connect):
+    server = start()
+    server.kill()
+    threading.Timer(0.6, server.start).start()
+    check(connect(server).generate(PROMPTS, COUNTS, KEY, 1))
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ([], "no vLLM servers: give URLs"),
+        (["localhost:8000"], "write http://host:port"),
+    ],
+)
+def test_servers_must_be_urls(connect, servers, words):
+    with pytest.raises(ValueError, match=words):
+        connect(*servers, synced=False)

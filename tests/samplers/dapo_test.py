@@ -1,0 +1,67 @@
+"""DAPO: which groups are kept, around any selector."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+from vade_jax import samplers
+from vade_jax.samplers import dapo
+
+
+def feedback():
+    """All wrong, mixed, all right, no answer, one answer; rewards differ in the first."""
+    proposal = environment.types.Proposal(
+        index_M=jnp.arange(5), num_rollouts_M=jnp.full(5, 2)
+    )
+    made = environment.feedback(proposal, np.ones(5), np.random.default_rng(0))
+    return made.replace(
+        successes_M=jnp.array([0.0, 1, 2, 0, 1]),
+        trials_M=jnp.array([2.0, 2, 2, 0, 1]),
+        reward_N=jnp.array([0.0, 0.1, 0, 1, 1, 1, 0, 1, 0, 1]),
+        valid_N=jnp.array([True] * 6 + [False] * 3 + [True]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        ("mixed", [False, True, False, False, False]),
+        ("varied", [True, True, False, False, False]),
+        ("all", [True] * 5),
+    ],
+)
+def test_groups_kept(keep, expected):
+    keep_M = dapo.make(num_rollouts=2, keep=keep).keep(None, feedback())
+    assert keep_M.tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["uniform", "vade"])
+def test_the_rest_is_the_base(name):
+    options = {"decay_rest": 0.5} if name == "vade" else {}
+    plain = samplers.SAMPLERS[name](num_rollouts=3, **options)
+    wrapped = dapo.make(num_rollouts=3, base=name, base_options=options)
+    state, key = plain.init(5), jax.random.key(0)
+    chex.assert_trees_all_equal(wrapped.init(5), state)
+    chex.assert_trees_all_equal(
+        wrapped.propose(state, key, 2), plain.propose(state, key, 2)
+    )
+    after = wrapped.update(state, feedback())
+    chex.assert_trees_all_equal(after, plain.update(state, feedback()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"base": "mopps"}, "base='mopps'.*uniform.*vade"),
+        ({"keep": "some"}, "keep='some'.*mixed"),
+        ({"base": "vade", "base_options": {"decay": 1}}, "base_options='decay'.*draw"),
+        ({"base_options": {"draw": "mean"}}, "base_options='draw'"),
+        ({"base": "vade", "base_options": {"draw": "best"}}, "draw='best'"),
+    ],
+)
+def test_bad_hyperparameters_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        dapo.make(**options)

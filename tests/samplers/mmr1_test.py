@@ -1,0 +1,93 @@
+"""MMR1: weights by hand, draws by frequency, weights that stay for some steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+from vade_jax.samplers import mmr1
+
+
+def step(sampler, state, index_M, successes_M, trials_M):
+    proposal = environment.types.Proposal(
+        index_M=jnp.array(index_M), num_rollouts_M=jnp.full(len(index_M), 2)
+    )
+    feedback = environment.feedback(proposal, np.ones(9), np.random.default_rng(0))
+    return sampler.update(
+        state,
+        feedback.replace(
+            successes_M=jnp.array(successes_M, jnp.float32),
+            trials_M=jnp.array(trials_M, jnp.float32),
+        ),
+    )
+
+
+def test_weights_of_the_paper_and_of_the_code():
+    arrays = {"pass_rate": [0.5, 0, 0.25], "self_bleu": [0.4, 0.9, 1.0]}
+    state = mmr1.make().init(3, **arrays)
+    # .8 (1/4) + .2 x .6, .2 x .1, .8 (3/16)
+    np.testing.assert_allclose(state.weight_I, [0.32, 0.02, 0.15], rtol=1e-5)
+    state = mmr1.make(variant="code").init(3, **arrays)
+    # .2 + .08, .18, .15 + .2: the lowest is .18, the highest .35
+    expected_I = [0.1 / 0.17, 0, 1]
+    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_made_anew_every_few_steps():
+    """P of items 0 and 1 is 1/2, then 0 and 3/4; item 2 has no answer yet."""
+    sampler = mmr1.make(
+        diversity_weight=0, outcome_weight=1, update_every=2, momentum=0.25
+    )
+    state = sampler.init(3)
+    np.testing.assert_allclose(state.weight_I, 0.25)
+    state = step(sampler, state, [0, 1], [4, 4], [8, 8])
+    state = state.replace(weight_I=jnp.array([0.25, 0.25, 1.0]))
+    state = step(sampler, state, [1, 0, 2], [6, 0, 0], [8, 8, 0])
+    # new: 0, 3/16 and, for the one without answers, their mean
+    expected_I = [0.0625, 0.0625 + 9 / 64, 0.25 + 9 / 128]
+    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
+    assert state.measured_I.tolist() == [True, True, False]
+    later = step(sampler, state, [0], [4], [8])
+    np.testing.assert_array_equal(later.weight_I, state.weight_I)
+
+
+def chosen(mixture, weight_I, num_prompts, num_draws=4000):
+    """How often each item is in a batch."""
+    sampler = mmr1.make(diversity_weight=0, mixture=mixture)
+    state = sampler.init(len(weight_I)).replace(weight_I=jnp.array(weight_I))
+    keys = jax.random.split(jax.random.key(0), num_draws)
+    propose = jax.vmap(lambda key: sampler.propose(state, key, num_prompts).index_M)
+    return np.bincount(np.ravel(propose(keys)), minlength=len(weight_I)) / num_draws
+
+
+def test_draws_follow_the_weights_and_half_of_them_nothing():
+    weight_I = [0.1, 0.2, 0.7, 0.0]
+    np.testing.assert_allclose(chosen(1.0, weight_I, 1), weight_I, atol=0.03)
+    np.testing.assert_allclose(chosen(0.0, weight_I, 1), 0.25, atol=0.03)
+    # One evenly (item 3 in a quarter), one by weight among the others: item 2 is the first with
+    # 1/4, the second after 0, 1, 3 with 7/9, 7/8, 7/10.
+    share = (1 + 7 / 9 + 7 / 8 + 7 / 10) / 4
+    np.testing.assert_allclose(chosen(0.5, weight_I, 2)[2:], [share, 0.25], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixture": 1.1}, r"mixture=1\.1.*0 to 1"),
+        ({"outcome_weight": -1}, "outcome_weight=-1.*at least 0"),
+        ({"outcome_weight": 0, "diversity_weight": 0}, "sum of both weights=0"),
+        ({"update_every": 0}, "update_every=0.*at least 1"),
+        ({"variant": "both"}, "variant='both'.*code"),
+    ],
+)
+def test_bad_hyperparameters_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        mmr1.make(**options)
+
+
+def test_what_was_not_measured_is_named():
+    with pytest.raises(ValueError, match=r"mmr1 needs the self_bleu.*weight=0"):
+        mmr1.make().init(6)
+    with pytest.raises(ValueError, match=r"pass_rate has shape \(2,\).*6 items"):
+        mmr1.make(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])

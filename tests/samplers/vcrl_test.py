@@ -1,0 +1,102 @@
+"""VCRL: the variance by hand, the bank against a loop with a dictionary."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+from vade_jax.samplers import vcrl
+
+
+def test_variance_by_hand():
+    """Of 8: 7/16, 3/4, 15/16, 1 and back; of 5: 4/6, 1; none of 1 or 0 answers."""
+    successes_M = jnp.array([0.0, 1, 2, 3, 4, 5, 8, 1, 2, 1, 0])
+    trials_M = jnp.array([8.0, 8, 8, 8, 8, 8, 8, 5, 5, 1, 0])
+    expected_M = [0, 7 / 16, 3 / 4, 15 / 16, 1, 15 / 16, 0, 4 / 6, 1, 0, 0]
+    variance_M = vcrl.variance(successes_M, trials_M)
+    np.testing.assert_allclose(variance_M, expected_M, rtol=1e-6)
+
+
+def step_feedback(proposal, successes_M):
+    made = environment.feedback(proposal, np.ones(99), np.random.default_rng(0))
+    return made.replace(successes_M=jnp.asarray(successes_M, jnp.float32))
+
+
+def test_threshold_rises_after_the_first_steps():
+    sampler = vcrl.make(first_steps=2)
+    state = sampler.init(5)
+    proposal = sampler.propose(state, jax.random.key(0), 5)
+    feedback = step_feedback(proposal, [1, 2, 3, 4, 8])
+    early = [True] * 4 + [False]
+    late = [False, False, True, True, False]
+    for step, expected in enumerate((early, early, late)):
+        state = state.replace(step=jnp.int32(step))
+        assert sampler.keep(state, feedback).tolist() == expected
+    none = feedback.replace(trials_M=jnp.zeros(5), successes_M=jnp.zeros(5))
+    assert not np.any(vcrl.make(threshold_first=0).keep(state, none))
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_bank_is_that_of_a_loop(momentum):
+    """30 steps of 4 of 12 items; each is taken out twice at most."""
+    sampler = vcrl.make(momentum=momentum, first_steps=3)
+    state, rng = sampler.init(12), np.random.default_rng(0)
+    bank, dropped = {}, 0  # item: [priority, step]
+    replays, visits = np.zeros(12, int), np.zeros(12, int)
+    for step in range(1, 31):
+        kappa = 0.3 if step <= 3 else 0.8
+        best = sorted(bank, key=lambda i: (-round(bank[i][0], 5), i))[:dropped]
+        proposal = sampler.propose(state, jax.random.key(step), 4)
+        index_M = proposal.index_M.tolist()
+        assert set(best) <= set(index_M)
+        visits[list(set(index_M) - set(best))] += 1
+        for item in best:
+            del bank[item]
+            replays[item] += 1
+        for item in bank:
+            bank[item][0] *= momentum
+            bank[item][0] += (1 - momentum) * (step - bank[item][1])
+        successes_M = rng.integers(0, 9, 4)
+        keep_M = successes_M * (8 - successes_M) / 16 >= kappa
+        for item, c, keep in zip(index_M, successes_M, keep_M, strict=True):
+            if keep and replays[item] < 2:
+                bank[item] = [c * (8 - c) / 16, step]
+        dropped = sum(~keep_M)
+        feedback = step_feedback(proposal, successes_M)
+        assert sampler.keep(state, feedback).tolist() == keep_M.tolist()
+        state = sampler.update(state, feedback)
+        expected_I = [bank[i][0] if i in bank else -np.inf for i in range(12)]
+        np.testing.assert_allclose(state.priority_I, expected_I, rtol=1e-5)
+        assert state.replays_I.tolist() == replays.tolist()
+        assert state.visits_I.tolist() == visits.tolist()
+    assert replays.max() == 2 and replays.sum() > 8
+
+
+def test_replays_can_be_left_to_others_and_nan_is_none():
+    sampler = vcrl.make(replay="none")
+    state = sampler.init(6).replace(priority_I=jnp.ones(6))
+    proposal = sampler.propose(state, jax.random.key(0), 3)
+    state = sampler.update(state, step_feedback(proposal, [0, 0, 4]))
+    assert state.dropped == 0 and not np.any(vcrl.replayed(state, 3))
+    priority_I = jnp.array([jnp.nan, 0.9, 0.8, 0.7, -jnp.inf, -jnp.inf])
+    state = state.replace(priority_I=priority_I, dropped=jnp.int32(2))
+    assert np.flatnonzero(vcrl.replayed(state, 3)).tolist() == [1, 2]
+    state = state.replace(dropped=jnp.int32(6))
+    assert np.flatnonzero(vcrl.replayed(state, 6)).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 1.1}, r"threshold=1\.1.*0 to 1"),
+        ({"threshold_first": -1}, "threshold_first=-1"),
+        ({"first_steps": -1}, "first_steps=-1.*at least 0"),
+        ({"momentum": 2}, "momentum=2"),
+        ({"max_replays": -1}, "max_replays=-1"),
+        ({"replay": "now"}, "replay='now'.*next_step"),
+    ],
+)
+def test_bad_hyperparameters_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        vcrl.make(**options)

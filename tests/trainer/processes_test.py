@@ -1,0 +1,188 @@
+"""Two processes without a model; this file is also what they run."""
+
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from tests.trainer import small
+from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.fake import FakeEngine
+from vade_jax.trainer import mesh, processes
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+# ------------------------------------------------------------------------------ one process
+def test_one_process_communicates_nothing():
+    assert processes.is_leader() and not processes.several()
+    assert processes.any_of(True) is True and processes.any_of(False) is False
+    processes.agree("anything", object)
+    assert processes.from_leader(threading) is threading
+    assert processes.on_leader(lambda: threading) is threading
+
+
+def test_put_splits_every_leaf():
+    devices = mesh.make(2, 2, 2)
+    x = np.arange(24.0).reshape(3, 8)
+    tree = {"a": x, "b": (x + 1,)}
+    placed = processes.put(tree, mesh.batch_sharding(devices, axis=1))
+    assert placed["b"][0].addressable_shards[0].data.shape == (3, 2)
+    jax.tree.map(np.testing.assert_array_equal, placed, tree)
+    assert processes.put(placed, mesh.batch_sharding(devices))["a"] is placed["a"]
+
+
+def test_put_takes_a_tree_of_shardings():
+    devices = mesh.make(2, 2, 2)
+    shardings = mesh.shardings(devices, small.params())
+    placed = processes.put(jax.device_get(small.params()), shardings)
+    assert jax.tree.map(lambda x: x.sharding, placed) == shardings
+
+
+def test_the_digest_sees_values_types_shapes_and_places():
+    x = np.arange(6)
+    values = [x, x.astype(np.int32), x.reshape(2, 3), x + 1, [x], ["a"], ["b"], [["a"]]]
+    digests = {tuple(processes._digest(value)) for value in values}
+    assert len(digests) == len(values)
+    np.testing.assert_array_equal(
+        processes._digest([x, "a"]), processes._digest([x, "a"])
+    )
+
+
+# ------------------------------------------------------------------------------ two processes
+def test_two_processes():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    command = [sys.executable, "-m", "tests.trainer.processes_test", address]
+    members = [
+        subprocess.Popen(
+            [*command, str(i)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    try:
+        said = [member.communicate(timeout=120)[0] for member in members]
+    finally:
+        for member in members:
+            member.kill()
+    assert [member.returncode for member in members] == [0, 0], "\n".join(said)
+
+
+def _put():
+    devices = mesh.make(data=1, fsdp=4)
+    x = np.arange(8.0)
+    placed = processes.put({"x": x}, mesh.batch_sharding(devices))["x"]
+    assert not placed.is_fully_addressable
+    assert placed.addressable_shards[0].data.shape == (2,)
+    assert float(jax.jit(lambda x: (x * x).sum())(placed)) == (x * x).sum()
+
+
+def _agreement(number):
+    assert processes.any_of(number == 1) and not processes.any_of(False)
+    processes.agree("the same", [np.arange(3), "text"])
+    with pytest.raises(
+        processes.Disagreement, match=r"the prompts of step 7: processes \[1\] of 2"
+    ):
+        processes.agree("the prompts of step 7", np.arange(3) + number)
+
+
+def _leader(number):
+    called = []
+
+    def look():
+        called.append(number)
+        return {"there": True}
+
+    assert processes.on_leader(look) == {"there": True}
+    assert called == [0] * (number == 0)
+    expected = "no such thing" if number == 0 else "process 0: no such thing"
+    for kind, seen in ((ValueError, ValueError), (OSError, RuntimeError)):
+        with pytest.raises(kind if number == 0 else seen, match=f"^{expected}$"):
+            processes.on_leader(lambda kind=kind: fail(kind))
+    x = np.array([1.5, -np.inf, 0]) if number == 0 else np.zeros(3)
+    np.testing.assert_array_equal(processes.from_leader(x), [1.5, -np.inf, 0])
+
+
+def fail(kind):
+    raise kind("no such thing")
+
+
+def _hand_over(number):
+    made, taken = [], []
+
+    def tensors():
+        for i in range(4):
+            made.append(i)
+            yield f"t{i}", np.full(2, float(processes.any_of(True)))
+
+    processes.hand_over(tensors(), taken.extend)
+    assert made == [0, 1, 2, 3] and len(taken) == 4 * (number == 0)
+    made.clear()
+    with pytest.raises(EngineFailure, match="disk full"):
+        processes.hand_over(tensors(), lambda tensors: full(next(tensors)))
+    assert made == [0, 1, 2, 3]  # the leader went on making them for the other
+
+
+def full(tensor):
+    raise EngineFailure(f"disk full at {tensor[0]}")
+
+
+class Synced(FakeEngine):
+    def sync(self, tensors, version):
+        self.names = [name for name, _ in tensors]
+        self.version = version
+
+    def metrics(self):
+        return {"x": 1}
+
+
+def _engine(number):
+    real = Synced({str(m): 0.5 for m in range(4)})
+    stream = lambda params: (
+        (name, processes.from_leader(x)) for name, x in params.items()
+    )
+    engine = processes.LeaderEngine(real if number == 0 else None, stream)
+    sizes, seen = np.array([2, 1, 3, 2]), {}
+    arguments = (small.prompts(4), sizes, jax.random.key(3))
+    rollouts = engine.generate(*arguments, 0, on_group=seen.__setitem__)
+    expected_seen = {}
+    expected = Synced(real.pass_rate).generate(
+        *arguments, 0, on_group=expected_seen.__setitem__
+    )
+    jax.tree.map(np.testing.assert_array_equal, rollouts, expected)
+    jax.tree.map(np.testing.assert_array_equal, seen, expected_seen)
+    assert rollouts.valid_N.dtype == bool and rollouts.token_NT.dtype == np.int32
+    engine.sync({"a": np.ones(2), "b": np.ones(3)}, 5)
+    if number == 0:
+        assert real.names == ["a", "b"] and real.version == 5
+    with pytest.raises(AssertionError if number == 0 else RuntimeError):
+        engine.generate(*arguments, 0)  # of version 0
+    assert engine.generate(*arguments, 5).params_version == 5
+    assert engine.metrics() == ({"x": 1} if number == 0 else {})
+    engine.close()
+
+
+def _member(address, number):
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.distributed.initialize(address, 2, number, initialization_timeout=60)
+    assert processes.several() and processes.is_leader() == (number == 0)
+    _put()
+    _agreement(number)
+    _leader(number)
+    _hand_over(number)
+    _engine(number)
+
+
+if __name__ == "__main__":
+    _member(sys.argv[1], int(sys.argv[2]))

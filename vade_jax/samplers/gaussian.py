@@ -1,0 +1,68 @@
+"""A Gaussian posterior of every item's logit pass rate, log(p / (1 - p)) ~ N(mean, var)."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax.types import Array
+
+NUM_NEWTON = 2
+MAX_MOVE = 2.0  # of the logit, a Newton step
+# E[f(x)], x ~ N(0, 1), is the sum of weight * f(node).
+_NODE_Z, _WEIGHT_Z = np.polynomial.hermite_e.hermegauss(32)
+NODE_Z = _NODE_Z.astype(np.float32)
+WEIGHT_Z = (_WEIGHT_Z / _WEIGHT_Z.sum()).astype(np.float32)
+
+
+def draw(key: jax.Array, mean_I: Array, var_I: Array, temper: float = 1.0) -> jax.Array:
+    """Returns one draw of every pass rate, sigma(mean + temper sqrt(var) e), e ~ N(0, 1)."""
+    chex.assert_equal_shape([mean_I, var_I])
+    noise_I = jax.random.normal(key, mean_I.shape)
+    return jax.nn.sigmoid(mean_I + temper * jnp.sqrt(var_I) * noise_I)
+
+
+def condition(
+    mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns mean and variance after k of n answers were right (Laplace).
+
+    Two Newton steps for the mode x of the posterior, from x = mean: with p = sigma(x),
+    x += clip((k - n p - (x - mean) / var) / (n p (1-p) + 1 / var), -2, 2); then
+    var = 1 / (n p (1-p) + 1 / var) at that x.
+    """
+
+    def precision(x_M):
+        p_M = jax.nn.sigmoid(x_M)
+        return p_M, trials_M * p_M * (1 - p_M) + 1 / var_M
+
+    x_M = mean_M
+    for _ in range(NUM_NEWTON):
+        p_M, precision_M = precision(x_M)
+        slope_M = successes_M - trials_M * p_M - (x_M - mean_M) / var_M
+        x_M = x_M + jnp.clip(slope_M / precision_M, -MAX_MOVE, MAX_MOVE)
+    return x_M, 1 / precision(x_M)[1]
+
+
+def log_evidence(
+    mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array
+) -> jax.Array:
+    """Returns log P(this sequence of k right of n answers), the logit integrated out."""
+    x_MZ = mean_M[:, None] + jnp.sqrt(var_M)[:, None] * NODE_Z
+    right_MZ = successes_M[:, None] * jax.nn.log_sigmoid(x_MZ)
+    wrong_MZ = (trials_M - successes_M)[:, None] * jax.nn.log_sigmoid(-x_MZ)
+    return jax.nn.logsumexp(right_MZ + wrong_MZ, axis=1, b=WEIGHT_Z)
+
+
+def posterior_mean(mean_M: Array, var_M: Array) -> jax.Array:
+    """Returns E[p]."""
+    x_MZ = mean_M[:, None] + jnp.sqrt(var_M)[:, None] * NODE_Z
+    return jax.nn.sigmoid(x_MZ) @ WEIGHT_Z
+
+
+def prob_mixed(mean_M: Array, var_M: Array, num_rollouts: int | Array) -> jax.Array:
+    """Returns the probability that G answers are neither all right nor all wrong."""
+    num_M = jnp.broadcast_to(jnp.asarray(num_rollouts, jnp.float32), mean_M.shape)
+    all_right_M = jnp.exp(log_evidence(mean_M, var_M, num_M, num_M))
+    all_wrong_M = jnp.exp(log_evidence(mean_M, var_M, jnp.zeros_like(num_M), num_M))
+    return 1 - all_right_M - all_wrong_M

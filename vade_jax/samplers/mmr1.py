@@ -1,0 +1,151 @@
+"""MMR1's variance-aware sampling (arXiv 2509.21268): half a batch by variance, half uniform."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import types
+from vade_jax.samplers import base
+from vade_jax.types import Array
+
+VARIANTS = ("paper", "code")
+
+
+@chex.dataclass(frozen=True)
+class State:
+    """What was last measured of every item, and the weights made from it some steps ago."""
+
+    pass_rate_I: Array  # float32, of the latest group
+    measured_I: Array  # bool
+    self_bleu_I: Array  # float32
+    weight_I: Array  # float32
+    step: Array  # int32
+
+
+def make(
+    *,
+    num_rollouts: int = 8,
+    mixture: float = 0.5,
+    outcome_weight: float = 0.8,
+    diversity_weight: float = 0.2,
+    update_every: int = 35,
+    momentum: float = 0.0,
+    variant: str = "paper",
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> base.Sampler:
+    """Makes the selector of MMR1 (arXiv 2509.21268), options as in its public code.
+
+    A weight is outcome_weight P (1 - P) + diversity_weight D, P the pass rate, D the diversity of
+    the answers; floor(mixture B) prompts are drawn in proportion to it, the others evenly.
+    Departures: no item twice in a batch, where both draw with replacement; P comes from the
+    answers trained on, where the paper rolls out all items every `update_every` steps; until an
+    item has answers its P (1 - P) is the mean of those that have, 1/4 at first.
+
+    `init(num_items, pass_rate=..., self_bleu=...)` takes what a pass over the data measured: P is
+    optional, the self-BLEU (see `diversity.self_bleu`) is not unless diversity_weight is 0.
+
+    Args:
+        num_rollouts: G, answers to a prompt.
+        mixture: lambda, the share of a batch drawn by weight.
+        outcome_weight: alpha.
+        diversity_weight: beta.
+        update_every: T, steps from one making of the weights to the next.
+        momentum: how much of the old weights stays then.
+        variant: the "paper" has D = 1 - self-BLEU and the weights as they are; the "code" has
+            D = self-BLEU, so that monotony wins, and weights stretched over [0, 1].
+        mesh: where the state is sharded over items; None replicates it.
+        axis: the axis of `mesh` that items are sharded over.
+    """
+    base.check_num_rollouts(num_rollouts)
+    base.check_fraction("mixture", mixture)
+    base.check_at_least("outcome_weight", outcome_weight, 0)
+    base.check_at_least("diversity_weight", diversity_weight, 0)
+    base.check_positive("the sum of both weights", outcome_weight + diversity_weight)
+    base.check_at_least("update_every", update_every, 1)
+    base.check_fraction("momentum", momentum)
+    base.check_option("variant", variant, VARIANTS)
+
+    def weights(state: State) -> jax.Array:
+        bleu_I = state.self_bleu_I
+        weight_I = outcome_weight * outcome_variance(
+            state.pass_rate_I, state.measured_I
+        )
+        if variant == "code":
+            return stretched(weight_I + diversity_weight * bleu_I)
+        return weight_I + diversity_weight * (1 - bleu_I)
+
+    def first(
+        num_items: int, pass_rate_I: jax.Array, measured_I: jax.Array, bleu_I: jax.Array
+    ) -> State:
+        state = State(
+            pass_rate_I=pass_rate_I,
+            measured_I=measured_I,
+            self_bleu_I=bleu_I,
+            weight_I=jnp.zeros(num_items, jnp.float32),
+            step=jnp.zeros((), jnp.int32),
+        )
+        return state.replace(weight_I=weights(state))
+
+    def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
+        gumbel_key, uniform_key, tie_key = jax.random.split(key, 3)
+        # The largest of log w + Gumbel noise are a draw by w without replacement.
+        gumbel_I = jax.random.gumbel(gumbel_key, state.weight_I.shape)
+        score_I = jnp.log(state.weight_I) + gumbel_I
+        num_uniform = num_prompts - int(mixture * num_prompts)
+        place = {"mesh": mesh, "axis": axis}
+        score_I = base.mix_uniform(score_I, uniform_key, num_uniform, **place)
+        index_M = base.top_b(score_I, tie_key, num_prompts, **place)
+        return base.same_num_rollouts(index_M, num_rollouts)
+
+    def update(state: State, feedback: types.Feedback) -> State:
+        index_M, asked_M = feedback.index_M, feedback.trials_M > 0
+        rate_M = feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
+        rate_M = jnp.where(asked_M, rate_M, state.pass_rate_I[index_M])
+        measured_M = asked_M | state.measured_I[index_M]
+        state = state.replace(
+            pass_rate_I=state.pass_rate_I.at[index_M].set(rate_M),
+            measured_I=state.measured_I.at[index_M].set(measured_M),
+            step=state.step + 1,
+        )
+        new_I = momentum * state.weight_I + (1 - momentum) * weights(state)
+        now = state.step % update_every == 0
+        return state.replace(weight_I=jnp.where(now, new_I, state.weight_I))
+
+    sampler = base.assemble(first, propose, update, mesh=mesh, axis=axis)
+
+    def init(
+        num_items: int,
+        *,
+        pass_rate: Array | None = None,
+        self_bleu: Array | None = None,
+    ) -> State:
+        """Raises ValueError unless every item has a self-BLEU, or diversity has no weight."""
+        measured = pass_rate is not None
+        pass_rate = pass_rate if measured else np.full(num_items, 0.5)
+        base.check_per_item("mmr1", "pass_rate", pass_rate, num_items)
+        if diversity_weight:
+            hint = ", or set diversity_weight=0"
+            base.check_per_item("mmr1", "self_bleu", self_bleu, num_items, hint)
+        bleu = self_bleu if diversity_weight else np.ones(num_items)
+        float32 = lambda x: np.asarray(x, np.float32)
+        measured_I = np.full(num_items, measured)
+        return sampler.init(num_items, float32(pass_rate), measured_I, float32(bleu))
+
+    return sampler._replace(init=init)
+
+
+def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:
+    """Returns P (1 - P); items without answers have the mean of the others, 1/4 if there is none."""
+    variance_I = pass_rate_I * (1 - pass_rate_I)
+    total = jnp.nansum(jnp.where(measured_I, variance_I, 0.0))
+    count = jnp.sum(measured_I)
+    mean = jnp.where(count > 0, total / jnp.maximum(count, 1), 0.25)
+    return jnp.where(measured_I, variance_I, mean)
+
+
+def stretched(weight_I: Array) -> jax.Array:
+    """Returns the weights moved and scaled onto [0, 1]; all 0 if they are equal."""
+    low, high = jnp.nanmin(weight_I), jnp.nanmax(weight_I)
+    return (weight_I - low) / jnp.maximum(high - low, 1e-12)

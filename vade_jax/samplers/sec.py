@@ -1,0 +1,133 @@
+"""SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import types
+from vade_jax.samplers import base
+from vade_jax.types import Array
+
+VARIANTS = ("paper", "code")
+
+
+@chex.dataclass(frozen=True)
+class State:
+    """The learning gain expected of each of the A categories (arms)."""
+
+    value_A: Array  # float32, Q
+    category_I: Array  # int32
+    visits_I: Array  # int32
+
+
+def make(
+    *,
+    num_rollouts: int = 8,
+    temperature: float = 1.0,
+    learning_rate: float = 0.5,
+    variant: str = "paper",
+    mesh: jax.sharding.Mesh | None = None,
+    axis: str | None = None,
+) -> base.Sampler:
+    """Makes the SEC selector, Algorithm 1 and Eq. 5 of arXiv 2505.14970.
+
+    Each slot of a batch draws an arm from softmax(Q / temperature), with replacement, then takes
+    the next item of a shuffled pass over that arm. An arm's reward is the mean |advantage| of its
+    answers. Departures: no item twice in a batch, so slots of an arm with fewer items go to a
+    random arm that still has some; an arm without a valid answer counts as not drawn. Advantages
+    divided by the group's standard deviation (the loop's default) are those of the paper.
+
+    `init(num_items, category=...)` takes the category of every item, numbers or names.
+
+    Args:
+        num_rollouts: G, answers to a prompt.
+        temperature: tau (the paper: 1.0 countdown, 0.4 mathematics, 0.2 puzzles).
+        learning_rate: alpha of Q <- Q + alpha (r - Q).
+        variant: "paper" updates the arms drawn; "code" updates the others too, with r = 0.
+        mesh: where the state is sharded over items; None replicates it.
+        axis: the axis of `mesh` that items are sharded over.
+    """
+    base.check_num_rollouts(num_rollouts)
+    base.check_positive("temperature", temperature)
+    base.check_fraction("learning_rate", learning_rate)
+    base.check_option("variant", variant, VARIANTS)
+
+    def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
+        arm_key, luck_key, tie_key = jax.random.split(key, 3)
+        size_A = jnp.bincount(state.category_I, length=len(state.value_A))
+        logit_A = state.value_A / temperature
+        count_A = slots(arm_key, logit_A, size_A, num_prompts)
+        rank_I = rank_in_arm(luck_key, state.category_I, state.visits_I)
+        score_I = jnp.where(rank_I < count_A[state.category_I], 1.0, 0.0)
+        index_M = base.top_b(score_I, tie_key, num_prompts, mesh=mesh, axis=axis)
+        return base.same_num_rollouts(index_M, num_rollouts)
+
+    def update(state: State, feedback: types.Feedback) -> State:
+        arm_N = state.category_I[feedback.index_M][feedback.group_N]
+        num_arms = len(state.value_A)
+        total = lambda x_N: jax.ops.segment_sum(
+            jnp.where(feedback.valid_N, x_N, 0.0), arm_N, num_arms
+        )
+        count_A = total(jnp.ones(arm_N.shape))
+        reward_A = total(jnp.abs(feedback.advantage_N)) / jnp.maximum(count_A, 1)
+        moved_A = state.value_A + learning_rate * (reward_A - state.value_A)
+        known_A = True if variant == "code" else count_A > 0
+        return State(
+            value_A=jnp.where(known_A, moved_A, state.value_A),
+            category_I=state.category_I,
+            visits_I=state.visits_I.at[feedback.index_M].add(1),
+        )
+
+    def first(num_items: int, category_I: jax.Array, value_A: jax.Array) -> State:
+        return State(
+            value_A=value_A,
+            category_I=category_I,
+            visits_I=jnp.zeros(num_items, jnp.int32),
+        )
+
+    sampler = base.assemble(first, propose, update, mesh=mesh, axis=axis)
+
+    def init(num_items: int, *, category: Array | None = None) -> State:
+        """Raises ValueError unless every item has a category."""
+        base.check_per_item("sec", "category", category, num_items)
+        names, category_I = np.unique(np.asarray(category), return_inverse=True)
+        value_A = np.zeros(len(names), np.float32)
+        return sampler.init(num_items, category_I.astype(np.int32), value_A)
+
+    return sampler._replace(init=init)
+
+
+def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> jax.Array:
+    """Returns how many of `num_prompts` slots each arm gets, none more than it has items.
+
+    Drawn from the softmax of `logit_A`; slots that do not fit are drawn again, evenly over the
+    arms with room. An arm whose value is NaN gets a slot only when no other has room.
+    """
+    nan_A = jnp.isnan(logit_A)
+    first_A = jnp.where(nan_A, -1e9, logit_A)
+    refill_A = jnp.where(nan_A, -1e9, 0.0)
+
+    def add(carry):
+        count, count_A, missing = carry
+        room_A = count_A < size_A
+        logit_A = jnp.where(room_A, jnp.where(count == 0, first_A, refill_A), -jnp.inf)
+        arm_M = jax.random.categorical(
+            jax.random.fold_in(key, count), logit_A, shape=(num_prompts,)
+        )
+        new_M = jnp.arange(num_prompts) < missing
+        count_A = jnp.minimum(count_A.at[arm_M].add(new_M.astype(jnp.int32)), size_A)
+        return count + 1, count_A, num_prompts - jnp.sum(count_A)
+
+    carry = jnp.int32(0), jnp.zeros(size_A.shape, jnp.int32), jnp.int32(num_prompts)
+    return jax.lax.while_loop(lambda c: c[2] > 0, add, carry)[1]
+
+
+def rank_in_arm(key: jax.Array, category_I: Array, visits_I: Array) -> jax.Array:
+    """Returns each item's place (from 0) in its arm: the least visited first, ties at random."""
+    num_items = len(category_I)
+    luck_I = jax.random.uniform(key, (num_items,))
+    order_I = jnp.lexsort((luck_I, visits_I, category_I))
+    place_I = jnp.zeros(num_items, jnp.int32).at[order_I].set(jnp.arange(num_items))
+    first_I = jnp.searchsorted(category_I[order_I], category_I).astype(jnp.int32)
+    return place_I - first_I

@@ -1,0 +1,238 @@
+"""What the trainer needs to know about the processes of a run.
+
+Every process runs the same loop on the same data with the same keys, so each chooses the same prompts
+by itself; only the arrays on the mesh are spread over all of them. Process 0, the leader, is the one
+that writes. The functions below that communicate are called by all processes in the same order, from
+the main thread; with one process they do nothing.
+"""
+
+import collections
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from vade_jax.rollout.engine import Engine, EngineFailure, OnGroup, Sampling, ignore
+from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
+
+Tree = TypeVar("Tree")
+Tensors = Iterator[tuple[str, np.ndarray]]
+# What the others raise when the leader failed; anything else becomes a RuntimeError.
+KINDS = {kind.__name__: kind for kind in (ValueError, FileNotFoundError, EngineFailure)}
+LONGEST_WAIT_MS = 24 * 3600 * 1000  # a process that is gone is noticed long before
+_BARRIERS = itertools.count()  # a barrier is used once
+
+
+class Disagreement(ValueError):  # noqa: N818 (says what happened)
+    """The processes do not run the same program on the same data."""
+
+
+# ------------------------------------------------------------------------------ who
+def several() -> bool:
+    """Returns whether the run has more than one process; touches no device when it has one."""
+    return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def is_leader() -> bool:
+    """Returns whether this process is the one that writes."""
+    return not several() or jax.process_index() == 0
+
+
+# ------------------------------------------------------------------------------ arrays
+def put(tree: Tree, sharding: Any) -> Tree:
+    """Returns arrays that every process holds whole as arrays on the mesh.
+
+    Args:
+        tree: NumPy arrays, equal in all processes; JAX arrays are there already and stay.
+        sharding: one for every leaf, or a tree of them; may span all processes, which neither
+            `jax.device_put` (without comparing everything) nor `jax.jit` takes for NumPy arrays.
+    """
+    shardings = jax.tree.broadcast(sharding, tree)
+    return jax.tree.map(_put, tree, shardings)
+
+
+def _put(x, sharding):
+    if isinstance(x, jax.Array):
+        return x
+    x = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, sharding, x.__getitem__)
+
+
+# ------------------------------------------------------------------------------ agreement
+def any_of(flag: bool) -> bool:
+    """Returns whether `flag` is true in any process."""
+    if not several():
+        return flag
+    return bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
+def agree(name: str, value: Any) -> None:
+    """Checks that all processes hold the same `value`, by 64 bits of its hash.
+
+    Args:
+        name: what is compared, with the step; for the message.
+        value: a tree of arrays, numbers and strings.
+
+    Raises:
+        Disagreement: in every process; names those that differ from process 0.
+    """
+    if not several():
+        return
+    digest_P = multihost_utils.process_allgather(_digest(value))
+    others = np.flatnonzero((digest_P != digest_P[0]).any(1)).tolist()
+    if others:
+        raise Disagreement(
+            f"{name}: processes {others} of {jax.process_count()} differ from process 0. Start "
+            "all of them with the same config, the same files and the same versions of "
+            "everything (compare `pip freeze`); the last checkpoint is from before it"
+        )
+
+
+def _digest(value) -> np.ndarray:
+    """Two 32-bit words: JAX has no 64-bit integers by default."""
+    content = hashlib.blake2b(digest_size=8)
+    for path, leaf in jax.tree.leaves_with_path(value):
+        leaf = np.asarray(leaf)
+        header = f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape} "
+        content.update(header.encode() + leaf.tobytes())
+    return np.frombuffer(content.digest(), np.uint32)
+
+
+# ------------------------------------------------------------------------------ the leader
+def from_leader(tree: Tree) -> Tree:
+    """Returns the leader's arrays; in the others `tree` has their shapes and types."""
+    return multihost_utils.broadcast_one_to_all(tree) if several() else tree
+
+
+def on_leader(function: Callable[[], Any]) -> Any:
+    """Runs `function` in the leader and returns its result (JSON) in every process.
+
+    Raises:
+        Exception: what `function` raised, in every process: see `KINDS`.
+    """
+    if not several():
+        return function()
+    result = error = None
+    if is_leader():
+        try:
+            result = function()
+        except Exception as caught:
+            error = caught
+    said = None if error is None else [type(error).__name__, str(error)]
+    result, failed = _from_leader_json([result, said])
+    if error is not None:
+        raise error
+    if failed:
+        kind, text = failed
+        raise KINDS.get(kind, RuntimeError)(f"process 0: {text}")
+    return result
+
+
+def hand_over(tensors: Tensors, take: Callable[[Tensors], Any]) -> None:
+    """Lets the leader's `take` read `tensors`, which all processes make together.
+
+    A `take` that fails, or stops early, does not leave the others waiting; see `on_leader` for what
+    they raise.
+    """
+
+    def lead():
+        try:
+            take(tensors)
+        finally:
+            collections.deque(tensors, maxlen=0)
+
+    if not is_leader():
+        collections.deque(tensors, maxlen=0)
+    on_leader(lead)
+
+
+def _from_leader_json(value):
+    _wait()
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    size = int(from_leader(np.int32(len(text))))
+    here = text if is_leader() else np.zeros(size, np.uint8)
+    return json.loads(bytes(from_leader(here)))
+
+
+def _wait():
+    """Waits on the host: a collective that waits for minutes would keep its GPU busy."""
+    from orbax.checkpoint import multihost
+
+    barrier = multihost.get_barrier_sync_fn()
+    barrier(key=f"vade_jax_{next(_BARRIERS)}", timeout_ms=LONGEST_WAIT_MS)
+
+
+class LeaderEngine:
+    """One engine for all processes, such as a set of servers: only the leader talks to it.
+
+    Args:
+        engine: the engine; None in the other processes. Its `sync` takes what `tensors` returns.
+        tensors: params -> (name, array) pairs, which all processes make together, such as
+            `weights.from_params`.
+    """
+
+    def __init__(
+        self, engine: Engine | None, tensors: Callable[[Params], Iterable[Any]]
+    ):
+        self._engine, self._tensors = engine, tensors
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        num_rollouts_M: Array,
+        key: jax.Array,
+        params_version: int,
+        sampling: Sampling | None = None,
+        on_group: OnGroup = ignore,
+    ) -> Rollouts:
+        """See `Engine.generate`. The leader's groups come one by one, the others' at the end."""
+        made = []
+
+        def lead():
+            made.append(
+                self._engine.generate(
+                    prompts, num_rollouts_M, key, params_version, sampling, on_group
+                )
+            )
+            fields = dict(made[0].items())
+            return {
+                name: [np.shape(x), np.asarray(x).dtype.name]
+                for name, x in fields.items()
+            }
+
+        shapes = on_leader(lead)
+        fields = {
+            name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()
+        }
+        rollouts = Rollouts(**from_leader(dict(made[0].items()) if made else fields))
+        if not made:
+            _report(on_group, rollouts, len(prompts))
+        return rollouts
+
+    def sync(self, params: Params, version: int) -> None:
+        """See `Engine.sync`."""
+        hand_over(
+            iter(self._tensors(params)),
+            lambda tensors: self._engine.sync(tensors, version),
+        )
+
+    def metrics(self) -> Metrics:
+        """See `Engine.metrics`; empty in the other processes, which write none."""
+        return self._engine.metrics() if is_leader() else {}
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        if is_leader():
+            self._engine.close()
+
+
+def _report(on_group, rollouts, num_prompts):
+    stops = np.searchsorted(rollouts.group_N, np.arange(num_prompts + 1))
+    answers = [x[:n] for x, n in zip(rollouts.token_NT, rollouts.length_N, strict=True)]
+    for m in range(num_prompts):
+        on_group(m, answers[stops[m] : stops[m + 1]])
