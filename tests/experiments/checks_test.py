@@ -217,7 +217,7 @@ def test_no_dual_clip_is_zero_in_a_config():
 
 
 # --------------------------------------------------------------------- the checkpoint's size
-ONE_WAY = {"mesh.fsdp": 1, "mesh.tensor": -1}  # batches of any size pass
+EIGHT_WAYS = {"batch.prompts_per_microbatch": 8}  # one prompt for each fake device
 
 
 @pytest.mark.parametrize("size", ["", "3b"])
@@ -225,7 +225,7 @@ def test_a_checkpoint_of_the_wanted_size_passes(size, monkeypatch):
     monkeypatch.setattr(files, "load_config", lambda _: shapes.PRESETS["3b"])
     monkeypatch.setattr(files, "load", _stop)
     with pytest.raises(InterruptedError):  # weights are read
-        assemble.policy(smoke(**ONE_WAY, **{"model.size": size}), "somewhere")
+        assemble.policy(smoke(**EIGHT_WAYS, **{"model.size": size}), "somewhere")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_another_size_is_refused_before_weights_are_read(
     monkeypatch.setattr(files, "load_config", lambda _: shape)
     monkeypatch.setattr(files, "load", _stop)
     with pytest.raises(ValueError, match=message):
-        assemble.policy(smoke(**ONE_WAY, **{"model.size": wanted}), "somewhere")
+        assemble.policy(smoke(**EIGHT_WAYS, **{"model.size": wanted}), "somewhere")
 
 
 def _stop(*_, **__):

@@ -18,7 +18,7 @@ from tests.models.qwen25vl import oracle
 from tests.trainer import small
 from vade_jax.models.qwen25vl import model, weights
 from vade_jax.rollout import transfer
-from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.vllm_requests import Fault
 from vade_jax.trainer import mesh as meshes
 
 torch = pytest.importorskip("torch")
@@ -177,8 +177,8 @@ def test_the_phases_come_in_order_and_the_caches_are_dropped_last(server, sent):
         source(small.SHAPE)[0].params,
         oracle.random_tensors(small.SHAPE, 0),
     )
-    made.send(params, 1)
-    made.send(jax.tree.map(lambda x: 2 * x, params), 2)
+    made.send(params, "a-1")
+    made.send(jax.tree.map(lambda x: 2 * x, params), "a-2")
     each = ["start_weight_update", "update_weights", "finish_weight_update"]
     each += ["reset_prefix_cache", "reset_mm_cache", "reset_encoder_cache"]
     each += ["update_weight_version"]
@@ -191,8 +191,8 @@ def test_the_phases_come_in_order_and_the_caches_are_dropped_last(server, sent):
     assert list(update["names"]) == list(sent[0])
     assert set(update["dtype_names"]) == {"bfloat16"}
     assert [tuple(x) for x in update["shapes"]] == [x.shape for x in sent[0].values()]
-    assert body["/update_weight_version"] == {"new_version": "1"}
-    assert server.asked[-1][1] == {"new_version": "2"}
+    assert body["/update_weight_version"] == {"new_version": "a-1"}
+    assert server.asked[-1][1] == {"new_version": "a-2"}
     for scale, found in zip((1, 2), sent, strict=True):
         assert sorted(found) == sorted(tensors)
         for name, x in tensors.items():
@@ -205,6 +205,6 @@ def test_the_phases_come_in_order_and_the_caches_are_dropped_last(server, sent):
 )
 def test_a_phase_that_fails_is_reported(server, sent, phase):
     server.failing.add(f"/{phase}")
-    with pytest.raises(EngineFailure, match=r"version 1 .* did not reach .* by nccl"):
-        connected(server).send(source(small.SHAPE)[0].params, 1)
+    with pytest.raises(Fault, match=r"weights a-1 did not reach .* by nccl"):
+        connected(server).send(source(small.SHAPE)[0].params, "a-1")
     assert "/reset_prefix_cache" not in dict(server.asked)

@@ -259,7 +259,7 @@ def test_the_real_server(tmp_path):
     finally:
         server.stop()
     assert not members(group)
-    assert memory and not any(path.exists() for path in memory)
+    assert not any(path.exists() for path in memory)
 
 
 def get(server, path):

@@ -16,6 +16,7 @@ from tests.rollout.scripted_server import (
 )
 from vade_jax.rollout.engine import EngineFailure, Sampling
 from vade_jax.rollout.sync import WeightDirectory
+from vade_jax.rollout.vllm_requests import Fault
 from vade_jax.rollout.vllm_server import VllmServerEngine
 
 PROMPTS = [question("p" * (m + 1)) for m in range(8)]
@@ -169,6 +170,40 @@ def test_new_weights_go_to_every_server_and_caches_are_dropped(start, connect):
     metrics = engine.metrics()
     assert metrics["timing_s/sync_write"] > 0 < metrics["timing_s/sync_load"]
     assert "timing_s/sync_write" not in engine.metrics()
+
+
+class Sent:
+    """In a transfer's place: names the weights, and fails once if told so."""
+
+    def __init__(self, server, fails):
+        self.server, self.fails, self.sent = server, fails, []
+
+    def send(self, params, tag):
+        self.sent.append(params.tolist())
+        if self.fails:
+            self.fails = False
+            raise Fault("the other GPU is gone")
+        self.server.ask("POST", "/update_weight_version", {"new_version": tag})
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_weights_may_go_from_gpu_to_gpu(start, connect, tmp_path, fails):
+    """To each server, again after a failure or a restart; no file is written."""
+    servers, made = [start(), start()], []
+
+    def transfer(server):
+        made.append(Sent(server, fails))
+        return made[-1]
+
+    engine = connect(*servers, transfer=transfer)
+    expected = [[1, 1]] * (1 + fails)
+    assert [one.sent for one in made] == [expected, expected]
+    assert not list((tmp_path / "weights").iterdir())
+    assert counted(engine) == ({"rollout/retries": 2} if fails else {})
+    servers[0].kill()
+    servers[0].start()
+    engine.generate(PROMPTS[:1], np.array([2]), KEY, 1)
+    assert made[0].sent == [*expected, [1, 1]] and made[1].sent == expected
 
 
 def test_the_same_version_again_is_loaded_again(start, connect):

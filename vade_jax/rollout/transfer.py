@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from vade_jax.models.qwen25vl import config, weights
-from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.vllm_requests import Fault
 from vade_jax.types import Params
 
 BACKENDS = ("ipc", "nccl")  # the trainer's own GPU; other GPUs
@@ -114,11 +114,11 @@ class Transfer:
         self._source = Source(shape, dtype)
         self._sender = None
 
-    def send(self, params: Params, version: int) -> None:
-        """Returns when the server has these weights and has forgotten all of the old ones'.
+    def send(self, params: Params, tag: str) -> None:
+        """Returns when the server has these weights, by this name, and nothing of the old ones'.
 
         Raises:
-          EngineFailure: they did not arrive; the connection is then unusable.
+          Fault: they did not arrive; the next call connects anew.
         """
         self._source.params = params
         try:
@@ -126,10 +126,11 @@ class Transfer:
             self._sender.send_weights()
             for cache in ("prefix", "mm", "encoder"):
                 self._ask("POST", f"/reset_{cache}_cache")
-            self._ask("POST", "/update_weight_version", {"new_version": str(version)})
+            self._ask("POST", "/update_weight_version", {"new_version": tag})
         except Exception as error:
-            raise EngineFailure(
-                f"version {version} of the weights did not reach {self._url} by "
+            self._sender = None
+            raise Fault(
+                f"the weights {tag} did not reach {self._url} by "
                 f"{self._backend} ({error}): restart the server, or sync through files"
             ) from error
         finally:

@@ -20,6 +20,7 @@ from vade_jax.rollout.vllm_client import Refused, Server
 from vade_jax.rollout.vllm_requests import Fault
 
 T = TypeVar("T")
+Give = Callable[[Server, str], None]
 COUNTS = (
     "rollout/retries",  # requests of any kind that were made again
     "rollout/server_restarts",
@@ -78,19 +79,24 @@ class Pool:
         self._timeout_s, self._wait_s = timeout_s, wait_s
         self._tries, self._backoff_s = max_retries + 1, backoff_s
         self._sleep = sleep
-        self._directory, self._tag = "", ""
+        self._give, self._tag = None, ""
         self._counts: collections.Counter[str] = collections.Counter()
         self._changed = threading.Condition()
 
     # ------------------------------------------------------------------------- weights
-    def load(self, directory: str, tag: str) -> None:
+    def load(self, give: Give, tag: str) -> None:
         """Gives every server new weights, also those that were lost and are back.
+
+        Args:
+            give: gives them to one server under a name, also again; raises Fault for what may
+                be tried again.
+            tag: the name.
 
         Raises:
             EngineFailure: no server took them.
         """
         with self._changed:
-            self._directory, self._tag = directory, tag
+            self._give, self._tag = give, tag
             for member in self._members:
                 if member.state is _State.LOST and member.server.responds():
                     member.state = _State.READY
@@ -221,7 +227,7 @@ class Pool:
             self._count("rollout/resyncs")
         with self._changed:
             member.loads += 1
-        server.load(self._directory, self._tag, self._timeout_s)
+        self._give(server, self._tag)
         member.tag = self._tag
 
     def _revive(self, server):
