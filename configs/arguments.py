@@ -36,12 +36,15 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
 
 
 def of_run(arg: str | None, **more) -> ml_collections.ConfigDict:
-    """Returns the choices that every run has, the selector, `smoke` and the seed, and `more`.
+    """Returns the choices that every run has, and `more`: `selector`, `smoke` and the seed.
 
     Raises:
         ValueError: an unknown word, or both selectors.
     """
-    args = parse(arg, vade=False, uniform=False, smoke=False, seed=0, **more)
-    if args.vade and args.uniform:
+    args = parse(
+        arg, vade=False, uniform=False, selector="", smoke=False, seed=0, **more
+    )
+    if args.vade + args.uniform + bool(args.selector) > 1:
         raise ValueError(f"config argument {arg!r}: give one selector, vade or uniform")
+    args.selector = "uniform" if args.uniform else args.selector or "vade"
     return args

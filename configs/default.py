@@ -147,7 +147,8 @@ def gspo(c: ConfigDict) -> None:
     )
 
 
-def uniform(c: ConfigDict) -> None:
-    """Sets the baseline selector: shuffling without replacement."""
-    c.sampler.name = "uniform"
-    c.sampler.options = ConfigDict()
+def selector(c: ConfigDict, name: str) -> None:
+    """Sets another selector than VADE, with its own defaults."""
+    if name != c.sampler.name:
+        c.sampler.name = name
+        c.sampler.options = ConfigDict()

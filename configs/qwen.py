@@ -3,8 +3,8 @@ r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct on 4 x H20
     python -m experiments.train --config=configs/qwen7b_gspo.py --workdir=runs/qwen7b_gspo \
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
-Arguments: `vade` (the default selector) or `uniform` (the baseline), `seed=3`, a layout (below),
-`smoke` (the tiny model, for tests). What a run needs of every device, before it is started:
+Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`; a
+layout (below); `smoke` (the tiny model, for tests). What a run needs of every device, before it is started:
 
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --devices=4
 
@@ -58,8 +58,7 @@ def base(arg: str | None, size: str) -> ConfigDict:
         split(c)
     elif not args.local:
         colocated(c)
-    if args.uniform:
-        default.uniform(c)
+    default.selector(c, args.selector)
     if args.smoke:
         tiny.smoke(c)
     return c

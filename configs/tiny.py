@@ -2,8 +2,8 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-Arguments: `vade` (the default selector) or `uniform` (the baseline), `seed=3`, `smoke` (a minute,
-for tests).
+Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
+`smoke` (a minute, for tests).
 """
 
 from ml_collections import ConfigDict
@@ -48,8 +48,7 @@ def base(arg: str | None) -> ConfigDict:
     c.batch.remat = False
     c.eval.every = 10
     c.checkpoint.every = 25
-    if args.uniform:
-        default.uniform(c)
+    default.selector(c, args.selector)
     if args.smoke:
         smoke(c)
     return c

@@ -151,7 +151,7 @@ def _sampler(c):
     if unknown := [name for name in c.sampler.options if name not in known]:
         raise ValueError(
             f"sampler.options.{unknown[0]}: {c.sampler.name} takes {', '.join(known)}; "
-            "a config's :uniform argument clears VADE's options"
+            "a config's :selector=NAME argument clears VADE's options"
         )
     make(**sampler_options(c))
 

@@ -123,6 +123,15 @@ def test_without_vllm_the_built_in_engine_decodes():
         load("qwen7b_gspo", "split,local")
 
 
+@pytest.mark.parametrize("name", ["kalman", "mopps", "greso", "knapsack", "dapo"])
+def test_another_selector_has_its_own_options(name):
+    c = load("tiny_gspo", f"selector={name}")
+    checks.config(c)
+    assert c.sampler.to_dict() == {"name": name, "options": {}}
+    with pytest.raises(ValueError, match="give one selector"):
+        load("tiny_gspo", f"uniform,selector={name}")
+
+
 # ------------------------------------------------------------------------------ the argument
 def test_words_are_cast_like_their_defaults():
     found = arguments.parse("smoke,seed=3,scale=0.5", smoke=False, seed=0, scale=1.0)

@@ -213,6 +213,30 @@ def test_eight_devices_give_the_answers_of_one(sizes, monkeypatch):
     )
 
 
+def test_weights_are_gathered_once_a_call_not_once_a_token():
+    """What decoding reads is split over `tensor` alone; the trainer's arrays stay as they are."""
+    devices = mesh.make(1, 4, 2)
+    params = jax.device_put(small.params(), mesh.shardings(devices, small.params()))
+    engine = LocalEngine(
+        small.merge,
+        params,
+        sampling=Sampling(max_tokens=2),
+        stop_ids=small.STOP,
+        banned_ids=(),
+        answers_per_row=2,
+        prompts_per_call=4,
+        mesh=devices,
+    )
+
+    def ways(x):
+        return x.size // np.prod(x.sharding.shard_shape(x.shape))
+
+    before, whole = jax.tree.leaves(params), jax.tree.leaves(engine._whole())
+    assert max(map(ways, before)) == 8 and max(map(ways, whole)) == 2
+    for x, y in zip(before, whole, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
 def test_answers_and_their_caches_are_split(monkeypatch):
     """Of 8 rows of 4 answers each device holds the keys of 2 rows' answers and half the heads."""
     devices = mesh.make(2, 2, 2)
@@ -221,6 +245,8 @@ def test_answers_and_their_caches_are_split(monkeypatch):
     real = small.merge(small.params())
 
     class Model:
+        dtype = jnp.float32
+
         def prefill(self, prompts):
             return real.prefill(prompts)
 

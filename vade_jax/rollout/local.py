@@ -53,7 +53,7 @@ class LocalEngine:
         version: int = 0,
         mesh: Mesh | None = None,
     ):
-        self._params = params
+        self._merge, self._params = merge, params
         self._version = version
         self._sampling = sampling
         self._answers_per_row = answers_per_row
@@ -91,10 +91,12 @@ class LocalEngine:
         num_rollouts_M = np.asarray(num_rollouts_M)
         first_M = np.cumsum(num_rollouts_M) - num_rollouts_M
         size = self._prompts_per_call
-        parts = []
+        params, parts = self._whole(), []
         for i in range(0, len(prompts), size):
             counts = num_rollouts_M[i : i + size]
-            part = self._call(prompts[i : i + size], counts, first_M[i], key, sampling)
+            part = self._call(
+                params, prompts[i : i + size], counts, first_M[i], key, sampling
+            )
             _report(on_group, i, counts, *part)
             parts.append(part)
         token_NT, logp_NT, length_N, finished_N = (
@@ -122,7 +124,18 @@ class LocalEngine:
         """See `Engine.close`."""
         self._params = None
 
-    def _call(self, prompts, num_rollouts_M, first, key, sampling):
+    def _whole(self):
+        """Returns the weights as every token reads them: not split over the devices of the rows.
+
+        In the dtype that the model computes in, so a copy of half the size, until the call ends.
+        """
+        if self._ways == 1:
+            return self._params
+        dtype = self._merge(self._params).dtype
+        leaves = jax.tree.leaves(self._params)
+        return _gather(dtype, tuple(x.sharding for x in leaves))(self._params)
+
+    def _call(self, params, prompts, num_rollouts_M, first, key, sampling):
         """Decodes one call's prompts in fixed shapes and returns the flat answers."""
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)
@@ -136,7 +149,7 @@ class LocalEngine:
             (self._collate(filled), None if one_row_each else group_R, answer_N)
         )
         answers = self._decode(
-            self._params, *placed, key, sampling=sampling or self._sampling
+            params, *placed, key, sampling=sampling or self._sampling
         )
         return [x[slot_N] for x in jax.device_get(answers)]
 
@@ -153,6 +166,27 @@ class LocalEngine:
             x.shape, self._sharding, x.__getitem__
         )
         return jax.tree.map(put, tree)
+
+
+@functools.cache
+def _gather(dtype, shardings):
+    """Returns what casts parameters of these shardings, and splits them over `tensor` alone."""
+
+    def gather(params):
+        leaves, tree = jax.tree.flatten(params)
+        whole = [
+            jax.lax.with_sharding_constraint(x.astype(dtype), _over_tensor(sharding))
+            for x, sharding in zip(leaves, shardings, strict=True)
+        ]
+        return jax.tree.unflatten(tree, whole)
+
+    return jax.jit(gather)
+
+
+def _over_tensor(sharding):
+    names = lambda axes: axes if isinstance(axes, tuple) else (axes,)
+    keep = ["tensor" if "tensor" in names(axes) else None for axes in sharding.spec]
+    return NamedSharding(sharding.mesh, P(*keep))
 
 
 def _by_rows(mesh):
