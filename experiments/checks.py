@@ -118,7 +118,7 @@ def policy_loss(c: ConfigDict) -> objectives.PolicyLoss:
     """Returns the loss; 0 and "" mean none in a config."""
     fields = {k: v for k, v in c.loss.items() if k != "old_logp"}
     none = {name: c.loss[name] or None for name in ("dual_clip", "importance")}
-    return objectives.PolicyLoss(**fields | none)
+    return objectives.PolicyLoss(**fields | none, scale=c.sampling.max_tokens)
 
 
 def data_size(c: ConfigDict, num_train: int) -> None:

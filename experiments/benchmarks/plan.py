@@ -121,8 +121,8 @@ def time_table(c, policy, machine) -> str:
         f"useful FLOPs at {machine.mfu:.0%} of {machine.peak_tflops:.0f} TFLOP/s a device, "
         f"decoding at least its reads at {machine.bandwidth_tb} TB/s; typical: prompts of "
         f"{usual.prompt} and answers of {usual.answer} tokens; "
-        f"{padding(c, policy, usual):.0%} of its update is padding where the batch holds an "
-        f"answer of {c.sampling.max_tokens}"
+        f"{padding(c, policy, usual):.0%} of its update is padding in a micro-batch "
+        f"with an answer of {c.sampling.max_tokens}"
     )
     title = f"a step of {c.num_prompts} prompts x {c.num_rollouts} answers"
     return tables.plain(title, header, rows, note)

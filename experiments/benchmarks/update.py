@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import flops, tables, timing, trl_update, workload
+from experiments.benchmarks import flops, mixed, tables, timing, trl_update, workload
 from vade_jax.trainer import logprobs, objectives, optimizer, update
 from vade_jax.types import Batch, Params, TrainState
 
@@ -24,7 +24,7 @@ SMALL = {"width": 128, "num_layers": 2, "mlp_width": 64, "vocab_size": 64}
 
 
 def run(quick: bool) -> Iterator[tables.Table]:
-    """Yields the long-prompt update, and the yardstick beside TRL and in parts."""
+    """Yields the long-prompt update, the yardstick beside TRL and in parts, and mixed lengths."""
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=16, answer=8)
         setup, rounds = Setup(SMALL, sizes), 2
@@ -35,6 +35,10 @@ def run(quick: bool) -> Iterator[tables.Table]:
         setup, rounds = Setup(YARDSTICK, sizes), 8
     yield compare(setup, rounds=rounds, with_trl=True)
     yield parts(setup, rounds=rounds)
+    many = workload.Sizes(num_prompts=16, group_size=8, prompt=256, answer=256)
+    few = workload.Sizes(num_prompts=4, group_size=2, prompt=16, answer=64)
+    model_size, sizes = (SMALL, few) if quick else (YARDSTICK, many)
+    yield mixed.compare(model_size, sizes, rounds=rounds)
 
 
 class Setup:

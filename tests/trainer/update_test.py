@@ -13,7 +13,7 @@ from tests.trainer import small
 from vade_jax.models.qwen25vl import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.trainer import feedback, minibatches, objectives, update
+from vade_jax.trainer import feedback, lengths, minibatches, objectives, update
 from vade_jax.types import TrainState
 
 UNEVEN = np.array([3, 8, 1, 5])
@@ -300,3 +300,25 @@ def test_behaviour_logps_are_the_trainers_also_after_an_update():
         state, metrics = compiled(state, batch)
         np.testing.assert_allclose(metrics["actor/ppo_kl"], 0, atol=1e-6)
         engine.sync(state.params, version + 1)
+
+
+def test_short_answers_run_a_shorter_program_to_the_same_end(monkeypatch):
+    """Answers of 5 to 40 tokens, a prompt at a time: cut to 16 or 40, and not cut at all."""
+    rollouts = small.rollouts(UNEVEN, T=40)
+    short_N = np.isin(rollouts.group_N, (0, 2))
+    length_N = np.where(short_N, 5 + rollouts.length_N % 9, rollouts.length_N)
+    rollouts = rollouts.replace(length_N=length_N.astype(np.int32))
+    batch = split(rollouts, small.advantages(17), micro=1)
+    longest = [int(lengths.longest(mask)) for mask in batch.mask_NT]
+    assert max(longest[:2]) <= 16 < 32 < longest[-1]
+
+    def run():
+        step = update.make(model_logp, objectives.group_rl(small.GSPO), SGD)
+        step = jax.jit(step, compiler_options=small.FAST)
+        score = jax.jit(update.make_score(model_logp), compiler_options=small.FAST)
+        logp_ANT = score(small.params(), batch) * batch.mask_NT
+        return *step(start(small.params()), batch), logp_ANT
+
+    cut = run()
+    monkeypatch.setattr(lengths, "ladder", lambda width: (width,))
+    assert_close(cut, run(), 2e-6)

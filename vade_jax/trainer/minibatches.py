@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from vade_jax import arrays
 from vade_jax.data import batching
+from vade_jax.trainer import lengths
 from vade_jax.types import Batch, Metrics, Prompt, Rollouts
-
-MIN_LENGTH = 16  # below it, answers are not cut to another length
 
 
 def split(
@@ -30,6 +30,10 @@ def split(
     of programs; rows and images in multiples of `ways`, what the mesh splits a batch into.
     """
     rollouts = _trimmed(rollouts)
+    if prompts_per_microbatch < prompts_per_minibatch:
+        prompts, rollouts, advantage_N = _by_length(
+            prompts, rollouts, np.asarray(advantage_N), prompts_per_minibatch
+        )
     starts = range(0, len(prompts), prompts_per_microbatch)
     shapes = batching.shapes(
         *[prompts[i : i + prompts_per_microbatch] for i in starts],
@@ -79,7 +83,10 @@ def split(
 
 
 def padding(batches: Sequence[Batch]) -> Metrics:
-    """Returns which share of the slots for prompts, answers and image patches holds nothing."""
+    """Returns which share of the slots for prompts, answers and image patches holds nothing.
+
+    Of the slots that are computed: answers' as `lengths` cuts them.
+    """
     share = lambda filled, slots: (
         1 - float(sum(map(np.sum, filled)) / max(sum(slots), 1))
     )
@@ -90,15 +97,36 @@ def padding(batches: Sequence[Batch]) -> Metrics:
         "perf/padding_prompts": share(
             [p.length_M for p in prompts], [p.token_MP.size for p in prompts]
         ),
-        "perf/padding_answers": share(masks, [mask.size for mask in masks]),
+        "perf/padding_answers": share(
+            masks, [lengths.num_slots(mask) for mask_ANT in masks for mask in mask_ANT]
+        ),
         "perf/padding_images": share(valid, [v.size for v in valid]),
     }
+
+
+def _by_length(prompts, rollouts, advantage_N, size):
+    """Sorts the prompts of every mini-batch by their longest answer, if that saves anything."""
+    if len(lengths.ladder(rollouts.token_NT.shape[1])) == 1:
+        return prompts, rollouts, advantage_N
+    first_M = np.searchsorted(rollouts.group_N, np.arange(len(prompts) + 1))
+    longest_M = np.zeros(len(prompts), np.int32)
+    np.maximum.at(longest_M, rollouts.group_N, rollouts.length_N * rollouts.valid_N)
+    starts = range(0, len(prompts), size)
+    order_M = np.concatenate(
+        [i + np.argsort(longest_M[i : i + size], kind="stable") for i in starts]
+    )
+    order_N = np.concatenate([np.arange(first_M[m], first_M[m + 1]) for m in order_M])
+    group_N = np.repeat(np.arange(len(prompts)), np.diff(first_M)[order_M])
+    version = rollouts.params_version
+    rollouts = jax.tree.map(lambda x: x[order_N], rollouts.replace(params_version=None))
+    rollouts = rollouts.replace(group_N=group_N, params_version=version)
+    return [prompts[m] for m in order_M], rollouts, advantage_N[order_N]
 
 
 def _trimmed(rollouts):
     """Cuts the empty tail of all answers, to one of few lengths."""
     width = rollouts.token_NT.shape[1]
-    step = max(MIN_LENGTH, -(-width // 8))
+    step = max(lengths.MIN_LENGTH, -(-width // 8))
     T = min(width, arrays.bucket(int(np.max(rollouts.length_N)), step))
     return rollouts.replace(
         token_NT=rollouts.token_NT[:, :T], logp_NT=rollouts.logp_NT[:, :T]

@@ -19,7 +19,8 @@ class PolicyLoss:
     GRPO is ratio "token" with aggregate "token-mean"; GSPO is ratio "sequence" with
     "seq-mean-token-mean" and bounds near 3e-4. `dual_clip` None is none. `importance` "token" or
     "sequence" weighs the loss by the truncated ratio of trainer to engine, at most
-    `importance_cap`; it needs old log-probs that the trainer made.
+    `importance_cap`; it needs old log-probs that the trainer made. `scale` is the constant length of
+    "seq-mean-token-sum-norm", the longest that an answer may be.
     """
 
     ratio: str
@@ -31,6 +32,7 @@ class PolicyLoss:
     kl_coef: float = 0.0
     importance: str | None = None
     importance_cap: float = 2.0
+    scale: float | None = None
 
     def __post_init__(self):
         fields = (
@@ -68,7 +70,11 @@ def group_rl(loss: PolicyLoss) -> Objective:
     ) -> tuple[jax.Array, Metrics]:
         def reduce(x_NT):
             return policy.aggregate(
-                x_NT, batch.mask_NT, loss.aggregate, **totals._asdict()
+                x_NT,
+                batch.mask_NT,
+                loss.aggregate,
+                **totals._asdict(),
+                scale=loss.scale,
             )
 
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT

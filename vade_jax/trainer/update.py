@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from vade_jax.trainer import logprobs
+from vade_jax.trainer import lengths, logprobs
 from vade_jax.types import Array, Batch, Metrics, Params, TrainState
 
 
@@ -68,15 +68,31 @@ def make_score(logp: Logp) -> Callable[[Params, Batch], jax.Array]:
     """Returns `score(params, batch) -> logp_ANT` over the micro-batches, without gradients."""
 
     def score(params: Params, batch: Batch) -> jax.Array:
-        return jax.lax.map(lambda micro: logp(params, micro), batch)
+        width = batch.mask_NT.shape[-1]
+
+        def one(micro):
+            logp_NT = logp(params, micro)
+            return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
+
+        return jax.lax.map(lengths.in_shortest(one), batch)
 
     return score
 
 
 def make(
-    logp: Logp, objective: Objective, optimizer: optax.GradientTransformation
+    logp: Logp,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    *,
+    cut: Callable = lengths.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
+
+    Args:
+        logp: log-probs of a micro-batch.
+        objective: what is minimised.
+        optimizer: what is done with its gradient.
+        cut: lets a micro-batch of short answers run a shorter program.
 
     `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss` and
     `actor/grad_norm` (before the clip). A non-finite loss is the caller's to detect, before the
@@ -94,7 +110,7 @@ def make(
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         totals = count(batch.mask_NT)
         one = lambda micro: gradient(state.params, micro, totals)
-        grads, metrics = _sum_over_microbatches(one, batch)
+        grads, metrics = _sum_over_microbatches(cut(one), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics["actor/grad_norm"] = optax.tree.norm(grads)
         params = optax.apply_updates(state.params, updates)
