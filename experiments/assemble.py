@@ -39,9 +39,10 @@ class Policy:
     tokenizer: tokens.Tokenizer
     mesh: jax.sharding.Mesh
 
-    def merge(self, params: Params):
-        """Returns the model with `params`."""
-        return model.merge(self.graphdef, params)
+    @property
+    def merge(self):
+        """Returns params -> the model with them; it does not keep this policy's alive."""
+        return functools.partial(model.merge, self.graphdef)
 
 
 def policy(c: ConfigDict, directory: str) -> Policy:

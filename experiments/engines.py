@@ -35,6 +35,10 @@ def make(c: ConfigDict, policy: assemble.Policy, workdir: str) -> Engine:
     )
     if not processes.several():
         return start(c, policy, workdir, tensors)
+    if c.engine.sync == "transfer":
+        raise ValueError(
+            "engine.sync='transfer' is for one process: use engine.sync='directory'"
+        )
     started = []
     as_they_are = lambda named: named  # made by all processes together
     processes.on_leader(lambda: started.append(start(c, policy, workdir, as_they_are)))
@@ -95,11 +99,12 @@ def _transfer(c, policy):
     """Returns what connects a server to the trainer's GPUs; None: weights go through files."""
     if c.engine.sync == "directory":
         return None
+    shape, dtype = policy.shape, assemble.compute_dtype(c)
     return lambda server: transfer.Transfer(
         server.url,
         server.ask,
-        policy.shape,
-        assemble.compute_dtype(c),
+        shape,
+        dtype,
         backend=layout.transfer_backend(c),
         timeout_s=c.engine.timeout_s,
     )
