@@ -56,8 +56,8 @@ def policy(c: ConfigDict, directory: str) -> Policy:
     mesh.check_batch(devices, "batch.prompts_per_microbatch", size)
     if c.warm_start.num_steps:
         mesh.check_batch(devices, "warm_start.batch_size", c.warm_start.batch_size)
-    _check_size(c.model.size, directory)
     shape = files.load_config(directory)
+    _check_size(c.model.size, shape, directory)
     mesh.check_model(devices, shape)
     shardings = mesh.shardings(devices, model.abstract(shape))
     _, params = files.load(directory, jnp.float32, shardings)
@@ -197,9 +197,9 @@ def compile_update(step: update.Update, devices, state_shardings) -> update.Upda
     )
 
 
-def _check_size(wanted, directory):
+def _check_size(wanted, shape, directory):
     """Raises ValueError for another shape than `wanted`, before weights are read."""
-    text = files.load_config(directory).text
+    text = shape.text
     if not wanted or text == PRESETS[wanted].text:
         return
     names = [name for name, preset in PRESETS.items() if preset.text == text]

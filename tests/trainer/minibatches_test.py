@@ -102,22 +102,6 @@ def test_uneven_rows_come_in_few_sizes():
     assert batch.group_R.shape == (1, 8)  # of 7
 
 
-@pytest.mark.parametrize(
-    ("longest", "width"), [(20, 64), (64, 64), (65, 128), (129, 192), (400, 512)]
-)
-def test_answers_are_cut_to_few_lengths(longest, width):
-    """Of 512 tokens: multiples of 64 in the steps of `arrays.bucket`."""
-    token_NT = np.zeros((8, 512), np.int32)
-    changes = dict(
-        token_NT=token_NT,
-        logp_NT=token_NT.astype(np.float32),
-        length_N=np.array([1, 2, 3, longest, 1, 1, 1, 1]),
-    )
-    _, (batch,) = split([4, 4], mini=2, micro=2, **changes)
-    assert batch.token_NT.shape == batch.mask_NT.shape == (1, 8, width)
-    assert batch.mask_NT.sum() == longest + 10
-
-
 def test_padding_is_the_share_of_empty_slots():
     rollouts, batches = split([4, 4, 4, 4], mini=2, micro=1)
     found = minibatches.padding(batches)

@@ -60,5 +60,14 @@ class Engine(Protocol):
         """Frees what the engine holds."""
 
 
+def check_version(wanted: int, held: int | None) -> None:
+    """Raises ValueError unless an engine holds the weights that it is asked to answer with."""
+    if wanted != held:
+        raise ValueError(
+            f"rollouts of weights {wanted} were asked for, but the engine holds version {held}: "
+            "sync it first"
+        )
+
+
 class EngineFailure(RuntimeError):  # noqa: N818 (says what happened)
     """The engine cannot go on; the message says what was tried and what to look at."""

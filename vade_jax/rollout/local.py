@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from vade_jax import arrays
 from vade_jax.data import batching
 from vade_jax.rollout import decode
-from vade_jax.rollout.engine import OnGroup, Sampling, ignore
+from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 
@@ -81,11 +81,7 @@ class LocalEngine:
         on_group: OnGroup = ignore,
     ) -> Rollouts:
         """See `Engine.generate`. Answer n of the call draws from fold_in(key, n)."""
-        if params_version != self._version:
-            raise ValueError(
-                f"rollouts of weights {params_version} were asked for, but the engine "
-                f"holds version {self._version}: sync it first"
-            )
+        check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         first_M = np.cumsum(num_rollouts_M) - num_rollouts_M
         size = self._prompts_per_call

@@ -18,7 +18,13 @@ from PIL import Image
 
 from vade_jax.rollout import vllm_requests as requests
 from vade_jax.rollout import vllm_setup
-from vade_jax.rollout.engine import EngineFailure, OnGroup, Sampling, ignore
+from vade_jax.rollout.engine import (
+    EngineFailure,
+    OnGroup,
+    Sampling,
+    check_version,
+    ignore,
+)
 from vade_jax.rollout.sync import WeightDirectory
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
@@ -72,11 +78,7 @@ class VllmInProcessEngine:
         on_group: OnGroup = ignore,
     ) -> Rollouts:
         """See `Engine.generate`. Up to rounding the answers do not depend on the batching."""
-        if params_version != self._version:
-            raise ValueError(
-                f"rollouts of weights {params_version} were asked for, but the engine "
-                f"holds version {self._version}: sync it first"
-            )
+        check_version(params_version, self._version)
         sampling = sampling or self._sampling
         self._check_lengths(prompts, sampling)
         num_rollouts_M = np.asarray(num_rollouts_M)
@@ -149,7 +151,7 @@ class VllmInProcessEngine:
         for m in np.flatnonzero(left_M == 0):
             on_group(int(m), [])
         for job, output in self._finished(prompts, jobs, sampling):
-            _check_prompt(output.prompt_token_ids, prompts[job.m])
+            requests.check_prompt(output.prompt_token_ids, prompts[job.m])
             answers = [_answer(o) for o in output.outputs]
             parts_M[job.m][job.first] = answers * (job.count // len(answers))
             left_M[job.m] -= 1
@@ -237,16 +239,6 @@ def _show(prompt: Prompt) -> dict[str, Any]:
         "prompt": prompt.text,
         **({"multi_modal_data": {"image": images}} if images else {}),
     }
-
-
-def _check_prompt(token_ids: Sequence[int], prompt: Prompt) -> None:
-    if not np.array_equal(token_ids, prompt.token_P):
-        raise EngineFailure(
-            f"prompt {prompt.uid!r}: vLLM made {len(token_ids)} tokens of it, the trainer "
-            f"{prompt.length}. Its images were resized again or its tokenizer is another: "
-            "give the policy's checkpoint, and the run's limits in the options: "
-            "mm_processor_kwargs={'min_pixels': ..., 'max_pixels': ...}"
-        )
 
 
 def _answer(output) -> requests.Answer:

@@ -134,7 +134,7 @@ def read(
         EngineFailure: the server saw other tokens than the trainer.
     """
     try:
-        _check_prompt(reply["prompt_token_ids"], prompt)
+        check_prompt(reply["prompt_token_ids"], prompt)
         choices = sorted(reply["choices"], key=lambda choice: choice["index"])
         answers = [_answer(choice, sampling.max_tokens) for choice in choices]
         places = [choice["index"] for choice in choices]
@@ -147,11 +147,12 @@ def read(
     return answers
 
 
-def _check_prompt(token_ids, prompt):
+def check_prompt(token_ids: Sequence[int], prompt: Prompt) -> None:
+    """Raises EngineFailure unless vLLM read the tokens that the trainer made."""
     if np.array_equal(token_ids, prompt.token_P):
         return
     raise EngineFailure(
-        f"prompt {prompt.uid!r}: the server made {len(token_ids)} tokens of it, the "
+        f"prompt {prompt.uid!r}: vLLM made {len(token_ids)} tokens of it, the "
         f"trainer {prompt.length}. Its images were resized again or its tokenizer is "
         "another: start it on the policy's checkpoint, with the run's limits: "
         '--mm-processor-kwargs \'{"min_pixels": ..., "max_pixels": ...}\''

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 
 from vade_jax.rollout import vllm_requests as requests
-from vade_jax.rollout.engine import OnGroup, Sampling, ignore
+from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
 from vade_jax.rollout.sync import WeightDirectory
 from vade_jax.rollout.transfer import Transfer
 from vade_jax.rollout.vllm_client import Launched, Server
@@ -177,11 +177,7 @@ class VllmServerEngine:
         self._weights.clear()
 
     def _check_call(self, prompts, params_version, sampling):
-        if params_version != self._version:
-            raise ValueError(
-                f"rollouts of weights {params_version} were asked for, but the servers "
-                f"hold version {self._version}: sync them first"
-            )
+        check_version(params_version, self._version)
         longest = max(prompts, key=lambda prompt: prompt.length, default=None)
         if longest and longest.length + sampling.max_tokens > self._limit:
             raise ValueError(

@@ -1,6 +1,6 @@
 """Answers of few lengths: a micro-batch of short ones runs a shorter program.
 
-All micro-batches of an update have one shape, that of the longest answer. Each is cut inside the
+All micro-batches of a run have one shape, that of the longest answer allowed. Each is cut inside the
 program to the shortest of a few lengths that holds its own answers; only that branch is executed.
 `minibatches.split` puts prompts with answers of like length together.
 """

@@ -26,14 +26,15 @@ def split(
 
     All of them share one set of shapes. An invalid answer, and a slot of a row that no answer fills,
     has an empty mask. `old_logp_NT` and `ref_logp_NT` start as copies of the engine's log-probs.
-    Prompts, answers, images and uneven groups' rows come in few sizes, so a run compiles a handful
-    of programs; rows and images in multiples of `ways`, what the mesh splits a batch into.
+    Prompts, images and uneven groups' rows come in few sizes, so a run compiles a handful of programs
+    (`lengths` cuts the answers inside of them); rows and images come in multiples of `ways`, what
+    the mesh splits a batch into.
     """
-    rollouts = _trimmed(rollouts)
     if prompts_per_microbatch < prompts_per_minibatch:
         prompts, rollouts, advantage_N = _by_length(
             prompts, rollouts, np.asarray(advantage_N), prompts_per_minibatch
         )
+    advantage_N, mask_NT = np.asarray(advantage_N, np.float32), answer_mask(rollouts)
     starts = range(0, len(prompts), prompts_per_microbatch)
     shapes = batching.shapes(
         *[prompts[i : i + prompts_per_microbatch] for i in starts],
@@ -61,9 +62,9 @@ def split(
         return Batch(
             prompts=batching.collate(prompts[start:stop], **shapes),
             token_NT=place(rollouts.token_NT),
-            mask_NT=place(answer_mask(rollouts)),
+            mask_NT=place(mask_NT),
             group_R=None if one_row_each else group_R,
-            advantage_N=place(np.asarray(advantage_N, np.float32)),
+            advantage_N=place(advantage_N),
             rollout_logp_NT=logp_NT,
             old_logp_NT=logp_NT,
             ref_logp_NT=logp_NT,
@@ -121,16 +122,6 @@ def _by_length(prompts, rollouts, advantage_N, size):
     rollouts = jax.tree.map(lambda x: x[order_N], rollouts.replace(params_version=None))
     rollouts = rollouts.replace(group_N=group_N, params_version=version)
     return [prompts[m] for m in order_M], rollouts, advantage_N[order_N]
-
-
-def _trimmed(rollouts):
-    """Cuts the empty tail of all answers, to one of few lengths."""
-    width = rollouts.token_NT.shape[1]
-    step = max(lengths.MIN_LENGTH, -(-width // 8))
-    T = min(width, arrays.bucket(int(np.max(rollouts.length_N)), step))
-    return rollouts.replace(
-        token_NT=rollouts.token_NT[:, :T], logp_NT=rollouts.logp_NT[:, :T]
-    )
 
 
 def answer_mask(rollouts: Rollouts) -> np.ndarray:
