@@ -12,6 +12,7 @@ LEVEL = {
     "samplers": 1,
     "losses": 1,
     "rewards": 1,
+    "selector": 2,
     "models": 2,
     "data": 2,
     "rollout": 3,

@@ -1,0 +1,166 @@
+"""The selector object: equal to the loop's own choices, exact after a restart, safe with threads."""
+
+from concurrent import futures
+
+import jax
+import numpy as np
+import pytest
+
+from vade_jax import samplers
+from vade_jax.selector import Selector
+from vade_jax.types import Feedback
+
+IDS = [f"item-{i}" for i in range(50)]
+
+
+def observe_all(selector, ids, right=3):
+    selector.observe(ids, correct=[right] * len(ids), trials=8)
+
+
+def test_readme_example_learns_what_it_is_told():
+    selector = Selector(100, seed=0, warmup="none")
+    for _ in range(40):
+        ids = selector.select(10)
+        assert len(set(ids)) == 10
+        selector.observe(ids, correct=[8 if i < 50 else 3 for i in ids], trials=8)
+    late = np.concatenate([selector.select(10) for _ in range(10)])
+    assert np.mean(late >= 50) > 0.9  # the solved half is left alone
+
+
+def test_chooses_what_the_four_functions_choose():
+    sampler, key = samplers.SAMPLERS["vade"](), jax.random.key(7)
+    state, selector = sampler.init(50), Selector(50, seed=7)
+    rng = np.random.default_rng(0)
+    for step in range(1, 12):
+        step_key = jax.random.split(jax.random.fold_in(key, step), 3)[0]
+        index_M = np.asarray(sampler.propose(state, step_key, 6).index_M)
+        ids = selector.select(6)
+        np.testing.assert_array_equal(ids, index_M)
+        right_M = rng.integers(0, 9, 6)
+        selector.observe(ids, right_M, 8)
+        state = sampler.update(state, _feedback(index_M, right_M, 8))
+
+
+def _feedback(index_M, right_M, trials):
+    empty_N = np.zeros(0, np.float32)
+    return Feedback(
+        index_M=index_M,
+        successes_M=np.float32(right_M),
+        trials_M=np.full(len(index_M), trials, np.float32),
+        group_N=np.zeros(0, np.int32),
+        reward_N=empty_N,
+        correct_N=empty_N,
+        advantage_N=empty_N,
+        length_N=np.zeros(0, np.int32),
+        valid_N=np.zeros(0, bool),
+    )
+
+
+@pytest.mark.parametrize("method", ["vade", "kalman"])
+def test_continues_from_a_file(tmp_path, method):
+    first = Selector(IDS, method, seed=3)
+    observe_all(first, first.select(8))
+    first.save(tmp_path / "selector.npz")
+    second = Selector(IDS, method, seed=3)
+    second.load(tmp_path / "selector.npz")
+    for _ in range(3):
+        ids = first.select(8)
+        assert ids == second.select(8)
+        observe_all(first, ids)
+        observe_all(second, ids)
+
+
+def test_continues_from_a_dict_that_was_copied():
+    first, second = Selector(IDS, seed=1), Selector(IDS, seed=1)
+    observe_all(first, first.select(4))
+    second.load_state_dict(first.state_dict())
+    assert first.select(8) == second.select(8)
+
+
+def test_groups_of_one_id_are_added():
+    twice, once = Selector(10, warmup="none"), Selector(10, warmup="none")
+    twice.observe([3, 5, 3], correct=[1, 2, 4], trials=[4, 8, 8])
+    once.observe([3, 5], correct=[5, 2], trials=[12, 8])
+    for a, b in zip(
+        twice.state_dict()["state"].values(),
+        once.state_dict()["state"].values(),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_sec_needs_and_takes_categories():
+    with pytest.raises(ValueError, match="category"):
+        Selector(6, "sec")
+    selector = Selector(6, "sec", arrays={"category": [0, 0, 0, 1, 1, 1]})
+    observe_all(selector, selector.select(2))
+
+
+def test_threads_never_choose_alike_and_lose_nothing():
+    selector = Selector(64, seed=0, warmup="none", decay_selected=1.0, decay_rest=1.0)
+
+    def work(_):
+        ids = selector.select(4)
+        selector.observe(ids, correct=[1] * 4, trials=2)
+        return tuple(ids)
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        chosen = list(pool.map(work, range(40)))
+    assert len(set(chosen)) == 40
+    state = selector.state_dict()["state"]
+    assert state["alpha_I"].sum() == state["beta_I"].sum() == 40 * 4
+    assert selector.state_dict()["selections"] == 40
+
+
+@pytest.mark.parametrize(
+    ("ids", "correct", "trials", "message"),
+    [
+        (["nobody"], [1], 8, "'nobody' is none of the 50 items"),
+        (["item-1"], [9], 8, "'item-1': 9 right of 8 answers"),
+        (["item-1"], [-1], 8, "right of 8"),
+        (["item-1"], [float("nan")], 8, "right of 8"),
+        (["item-1", "item-2"], [1], 8, "one of 2 ids"),
+    ],
+)
+def test_refuses_impossible_counts(ids, correct, trials, message):
+    selector = Selector(IDS)
+    before = selector.state_dict()["state"]
+    with pytest.raises(ValueError, match=message):
+        selector.observe(ids, correct, trials)
+    for name, value in selector.state_dict()["state"].items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (dict(items=IDS, seed=1), "seed: 0 there, 1 here"),
+        (dict(items=IDS[::-1]), "ids: "),
+        (dict(items=IDS[:9]), "items: 50 there, 9 here"),
+        (dict(items=IDS, method="kalman"), "method: 'vade' there, 'kalman' here"),
+        (dict(items=IDS, decay_rest=0.9), "options: "),
+    ],
+)
+def test_refuses_the_state_of_another(tmp_path, other, message):
+    Selector(IDS).save(tmp_path / "selector.npz")
+    with pytest.raises(ValueError, match=message):
+        Selector(**other).load(tmp_path / "selector.npz")
+
+
+def test_refuses_a_broken_file(tmp_path):
+    path = tmp_path / "selector.npz"
+    Selector(IDS).save(path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="not a saved selector"):
+        Selector(IDS).load(path)
+    with pytest.raises(FileNotFoundError):
+        Selector(IDS).load(tmp_path / "none.npz")
+
+
+def test_refuses_unknown_methods_and_doubled_ids():
+    with pytest.raises(ValueError, match="method='vado': choose one of"):
+        Selector(4, "vado")
+    with pytest.raises(ValueError, match="1 of 3 ids occur more than once"):
+        Selector(["a", "b", "a"])
+    with pytest.raises(ValueError, match="cannot choose 5 prompts of a data set of 4"):
+        Selector(4).select(5)

@@ -1,0 +1,228 @@
+"""A selector as one small object, for training loops that are not this package's.
+
+selector = Selector(len(dataset), seed=0)
+for step in range(num_steps):
+    ids = selector.select(32)
+    ...  # roll out 8 answers to each, train
+    selector.observe(ids, correct=num_right, trials=8)
+    selector.save("selector.npz")
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import threading
+import zipfile
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from vade_jax import samplers
+from vade_jax.losses import advantages
+from vade_jax.types import Feedback
+
+FORMAT = 1  # of the saved state
+
+
+class Selector:
+    """Says which items to roll out next, and learns from how many answers were right.
+
+    The n-th `select` of a seed draws what step n of `trainer.loop` draws, so what it returns depends
+    on the seed, the observations so far and n alone. All methods may be called from any thread.
+
+    Args:
+        items: how many there are; or their ids, unique, which then stand for them everywhere. A
+            saved state fits only the same ids in the same order.
+        method: a key of `samplers.SAMPLERS`.
+        seed: of all draws.
+        arrays: what the method's `init` needs of every item, such as SEC's category.
+        **options: the method's hyperparameters.
+
+    Raises:
+        ValueError: an unknown method or option, or ids that are not unique.
+    """
+
+    def __init__(
+        self,
+        items: int | Sequence[Hashable],
+        method: str = "vade",
+        *,
+        seed: int = 0,
+        arrays: Mapping[str, Any] | None = None,
+        **options: Any,
+    ):
+        if method not in samplers.SAMPLERS:
+            raise ValueError(
+                f"method={method!r}: choose one of {list(samplers.SAMPLERS)}"
+            )
+        self._ids = range(items) if isinstance(items, int) else list(items)
+        self._place = {name: i for i, name in enumerate(self._ids)}
+        if len(self._place) != len(self._ids):
+            raise ValueError(
+                f"{len(self._ids) - len(self._place)} of {len(self._ids)} ids occur more than"
+                " once: give every item an id of its own"
+            )
+        self._sampler = samplers.SAMPLERS[method](**options)
+        self._identity = _identity(method, options, seed, self._ids)
+        self._key = jax.random.key(seed)
+        self._state = self._sampler.init(len(self._ids), **(arrays or {}))
+        self._selections = 0
+        self._lock = threading.Lock()
+
+    def select(self, batch_size: int) -> list:
+        """Returns the ids of `batch_size` different items, in random order.
+
+        Raises:
+            ValueError: there are fewer.
+        """
+        return self.propose(batch_size)[0]
+
+    def propose(self, batch_size: int) -> tuple[list, np.ndarray]:
+        """Returns what `select` does, and how many answers the method wants to each."""
+        with self._lock:
+            step = jax.random.fold_in(self._key, self._selections + 1)
+            key = jax.random.split(step, 3)[0]  # as trainer.loop has it
+            proposal = self._sampler.propose(self._state, key, batch_size)
+            self._selections += 1
+        ids = [self._ids[int(i)] for i in proposal.index_M]
+        return ids, np.asarray(proposal.num_rollouts_M)
+
+    def observe(
+        self,
+        ids: Sequence[Hashable],
+        correct: Sequence[float],
+        trials: int | Sequence[int],
+    ) -> None:
+        """Learns from one step's answers. An id that occurs twice counts once, with both groups.
+
+        Args:
+            ids: whose answers; not only selected ones.
+            correct: right answers to each; a soft score between 0 and `trials` counts in part.
+            trials: valid answers to each, or to all of them. None to an id: nothing is learned of it.
+
+        Raises:
+            ValueError: an unknown id, lengths that differ, or counts outside [0, trials].
+        """
+        feedback = self._feedback(ids, correct, trials)
+        with self._lock:
+            self._state = self._sampler.update(self._state, feedback)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that changes, as NumPy arrays and plain values."""
+        with self._lock:
+            arrays = {k: np.asarray(v) for k, v in _leaves(self._state).items()}
+            return {**self._identity, "selections": self._selections, "state": arrays}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Continues from what `state_dict` returned.
+
+        Raises:
+            ValueError: it is of another method, seed, data set or version; names what differs.
+        """
+        differing = [
+            f"{name}: {saved.get(name)!r} there, {wanted!r} here"
+            for name, wanted in self._identity.items()
+            if saved.get(name) != wanted
+        ]
+        if differing:
+            raise ValueError(
+                f"the saved selector is another one ({'; '.join(differing)}):"
+                " build this one as that one was built"
+            )
+        with self._lock:
+            leaves = _leaves(self._state)
+            assert leaves.keys() == saved["state"].keys(), "same version, other fields"
+            arrays = {k: jax.numpy.asarray(saved["state"][k]) for k in leaves}
+            self._state = self._state.replace(**arrays)
+            self._selections = int(saved["selections"])
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes `state_dict` as one .npz file, whole or not at all."""
+        saved = self.state_dict()
+        arrays = saved.pop("state")
+        path = pathlib.Path(path)
+        temporary = path.with_name(path.name + ".tmp")
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays, selector=json.dumps(saved))
+        os.replace(temporary, path)
+
+    def load(self, path: str | os.PathLike) -> None:
+        """Continues from what `save` wrote.
+
+        Raises:
+            ValueError: as `load_state_dict`, or the file is not a saved selector.
+        """
+        try:
+            with np.load(path) as file:
+                arrays = dict(file)
+            saved = json.loads(str(arrays.pop("selector")))
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} is not a saved selector: {error}") from error
+        self.load_state_dict({**saved, "state": arrays})
+
+    def _feedback(self, ids, correct, trials) -> Feedback:
+        if unknown := [name for name in ids if name not in self._place]:
+            raise ValueError(
+                f"ids: {unknown[0]!r} is none of the {len(self._ids)} items"
+            )
+        correct = np.asarray(correct, np.float32)
+        trials = np.broadcast_to(np.asarray(trials), (len(ids),))
+        if correct.shape != (len(ids),):
+            raise ValueError(
+                f"correct has shape {correct.shape}: give one of {len(ids)} ids"
+            )
+        bad = np.flatnonzero(~((correct >= 0) & (correct <= trials)))
+        if bad.size:
+            m = int(bad[0])
+            raise ValueError(
+                f"{ids[m]!r}: {correct[m]:g} right of {trials[m]} answers: give the number of"
+                " right answers and of all"
+            )
+        places, slot = np.unique(
+            [self._place[name] for name in ids], return_inverse=True
+        )
+        return _counted(
+            places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int)
+        )
+
+
+def _counted(index_M, successes_M, trials_M) -> Feedback:
+    """Returns the feedback of groups of which only the counts are known."""
+    group_N = np.repeat(np.arange(len(index_M)), trials_M)
+    first_M = np.cumsum(trials_M) - trials_M
+    order_N = np.arange(len(group_N)) - first_M[group_N]
+    correct_N = np.clip(successes_M[group_N] - order_N, 0, 1).astype(np.float32)
+    return Feedback(
+        index_M=index_M.astype(np.int32),
+        successes_M=successes_M.astype(np.float32),
+        trials_M=trials_M.astype(np.float32),
+        group_N=group_N.astype(np.int32),
+        reward_N=correct_N,
+        correct_N=correct_N,
+        advantage_N=np.asarray(
+            advantages.group_normalized(correct_N, group_N, len(index_M))
+        ),
+        length_N=np.ones(len(group_N), np.int32),
+        valid_N=np.ones(len(group_N), bool),
+    )
+
+
+def _identity(method, options, seed, ids) -> dict[str, Any]:
+    """What a saved selector must share with the one that continues it."""
+    digest = hashlib.sha256(repr(list(ids)).encode()).hexdigest()[:16]
+    return {
+        "format": FORMAT,
+        "method": method,
+        "options": json.loads(json.dumps(options)),
+        "seed": seed,
+        "items": len(ids),
+        "ids": digest,
+    }
+
+
+def _leaves(state) -> dict[str, Any]:
+    """The arrays of a state by name; a field that the options leave empty is None."""
+    return {name: value for name, value in state.items() if value is not None}
