@@ -1,0 +1,147 @@
+"""A stand-in for an OpenAI-compatible server: it says what a function says, and fails on demand."""
+
+import contextlib
+import http.server
+import json
+import threading
+import time
+
+KEY = "secret-key"
+
+
+class ScriptedChat:
+    """Listens on a port of its own until `kill`.
+
+    Args:
+        answer: body of a request -> text of the reply.
+        model: the name it is served under.
+        seconds: a reply takes.
+        needs_key: requests without `KEY` get 401.
+
+    Attributes:
+        faults: what happens to the next requests, oldest first: an HTTP status, "hang" (until
+            killed), "drop", "html" (200 and no JSON), "other" (200 and other JSON), "null" (no text),
+            "trickle" (a space now and then); None is no fault. `always` is for all of them.
+        bodies: of the requests so far, without the questions of `Endpoint.check`.
+    """
+
+    def __init__(
+        self, answer=lambda body: "yes", *, model="m", seconds=0.0, needs_key=False
+    ):
+        self.answer, self.model = answer, model
+        self.seconds, self.needs_key = seconds, needs_key
+        self.faults, self.always, self.retry_after = [], None, None
+        self.bodies, self.times = [], []
+        self.in_flight = self.most_in_flight = 0
+        self._lock, self._killed = threading.Lock(), threading.Event()
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                if self.path != "/v1/models":
+                    return server._error(self, 404, "Not Found")
+                return server._send(self, 200, {"data": [{"id": server.model}]})
+
+            def do_POST(self):
+                size = int(self.headers["Content-Length"])
+                server._handle(self, json.loads(self.rfile.read(size)))
+
+            def log_message(self, *_):
+                pass
+
+        class Http(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+            request_queue_size = 128
+
+            def handle_error(self, *_):
+                pass  # the other side has hung up
+
+        self._http = Http(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        poll = {"poll_interval": 0.01}
+        threading.Thread(
+            target=self._http.serve_forever, kwargs=poll, daemon=True
+        ).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def kill(self):
+        """Ends: new connections are refused."""
+        if not self._killed.is_set():
+            self._killed.set()
+            self._http.shutdown()
+            self._http.server_close()
+
+    def _handle(self, handler, body):
+        if self.needs_key and handler.headers["Authorization"] != f"Bearer {KEY}":
+            return self._error(handler, 401, "Incorrect API key provided")
+        if handler.path != "/v1/chat/completions":
+            return self._error(handler, 404, "Not Found")
+        if body["model"] != self.model:
+            return self._error(handler, 404, f"The model `{body['model']}` is unknown")
+        if said(body).startswith("Reply with the word"):
+            return self._say(handler, "yes")
+        with self._lock:
+            self.bodies.append(body)
+            self.times.append(time.monotonic())
+            fault = self.always or (self.faults.pop(0) if self.faults else None)
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            time.sleep(self.seconds)
+            return self._fail(handler, fault) if fault else self._answer(handler, body)
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+
+    def _answer(self, handler, body):
+        return self._say(handler, self.answer(body))
+
+    def _say(self, handler, text):
+        message = {"role": "assistant", "content": text}
+        self._send(handler, 200, {"choices": [{"index": 0, "message": message}]})
+
+    def _fail(self, handler, fault):
+        if isinstance(fault, int):
+            return self._error(handler, fault, "out of luck")
+        if fault == "html":
+            return self._send(handler, 200, None, b"<html>gateway</html>")
+        if fault == "other":
+            return self._send(handler, 200, {"object": "list", "data": []})
+        if fault == "null":
+            return self._say(handler, None)
+        if fault == "trickle":
+            handler.send_response(200)
+            handler.end_headers()
+            while not self._killed.wait(0.05):
+                handler.wfile.write(b" ")
+        if fault == "hang":
+            self._killed.wait(60)
+        handler.close_connection = True
+        return None
+
+    def _error(self, handler, status, message):
+        self._send(handler, status, {"error": {"message": message, "code": status}})
+
+    def _send(self, handler, status, content, data=None):
+        data = json.dumps(content).encode() if data is None else data
+        with contextlib.suppress(OSError):  # the other side has hung up
+            handler.send_response(status)
+            if self.retry_after is not None and status == 429:
+                handler.send_header("Retry-After", self.retry_after)
+            handler.send_header("Content-Length", str(len(data)))
+            handler.end_headers()
+            handler.wfile.write(data)
+
+
+def said(body):
+    """Returns the text of the last message of a request."""
+    content = body["messages"][-1]["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content)

@@ -1,0 +1,190 @@
+"""Many questions to a server: few at a time, asked again on faults, never twice.
+
+For what is asked in bulk beside training: other wordings of questions, verdicts on answers. Every
+reply is kept, so work that was cut off goes on where it was.
+"""
+
+import collections
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any, TypeVar
+
+from vade_jax.evals import endpoint as endpoints
+from vade_jax.evals import replies
+from vade_jax.rollout.vllm_client import Refused
+from vade_jax.rollout.vllm_requests import Fault
+
+S = TypeVar("S")
+T = TypeVar("T")
+COUNTS = (
+    "asked",  # questions that went to the server
+    "remembered",  # questions whose reply was there
+    "retries",  # requests made again
+    "unanswered",  # questions without a reply in the end
+)
+_LONGEST_PAUSE = 30.0  # seconds between two tries
+_LONGEST_WISH = 120.0  # seconds, if the server asks for them
+_HOPELESS = (401, 404)  # for all other questions too
+
+
+class Unanswered(Exception):  # noqa: N818 (says what happened)
+    """One question has no reply: all tries failed, or the server refused it."""
+
+
+class ServerLost(RuntimeError):  # noqa: N818 (says what happened)
+    """No question gets a reply any more; the replies so far are kept."""
+
+
+class Chat:
+    """Asks a server, from any thread.
+
+    Args:
+        endpoint: the server.
+        memory: replies so far; a question whose reply is there is not asked.
+        fields: put into every request, over what the caller asks for; a None takes a field out, such
+            as {"max_tokens": None, "max_completion_tokens": 2048}.
+        concurrency: requests in flight at once, those that wait for their next try included.
+        retries: of each question, after its first try.
+        backoff_s: the first pause before a retry; each is twice as long, up to 30 s, less a random
+            part of at most half. A server's Retry-After may make it longer.
+
+    Raises:
+        ValueError: concurrency or retries are out of their range.
+    """
+
+    def __init__(
+        self,
+        endpoint: endpoints.Endpoint,
+        memory: replies.Replies,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        concurrency: int = 16,
+        retries: int = 5,
+        backoff_s: float = 1.0,
+    ):
+        if concurrency < 1 or retries < 0:
+            raise ValueError(
+                f"concurrency={concurrency} must be at least 1, retries={retries} at least 0"
+            )
+        self._endpoint, self._memory = endpoint, memory
+        self._fields = dict(fields or {})
+        self._concurrency, self._tries = concurrency, retries + 1
+        self._backoff_s = backoff_s
+        self._slots = threading.Semaphore(concurrency)
+        self._lock = threading.Lock()
+        self._of_key = collections.defaultdict(threading.Lock)
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._failed = 0  # questions in a row
+        self._lost: str | None = None
+        self._closed = threading.Event()
+
+    # ------------------------------------------------------------------------- asking
+    def ask(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> str:
+        """Returns the text of the reply, "" if it has none.
+
+        Args:
+            messages: of the conversation, as the API has them.
+            **fields: more of the request, such as temperature, max_tokens or seed. Two questions are
+                one if all of this and the model's name are the same.
+
+        Raises:
+            Unanswered: there is no reply to this question.
+            ServerLost: nor to any other.
+        """
+        body = {"model": self._endpoint.model, "messages": list(messages)}
+        body |= fields | self._fields
+        body = {name: value for name, value in body.items() if value is not None}
+        key = replies.key(body)
+        with self._lock:
+            of_key = self._of_key[key]
+        with of_key:  # the same question in another thread waits for its reply
+            reply = self._memory.get(key)
+            if reply is None:
+                with self._slots:
+                    reply = self._persist(body)
+                self._memory.put(key, body, reply)
+            else:
+                self._count("remembered")
+        return endpoints.text(reply)
+
+    def map(self, function: Callable[[S], T], inputs: Iterable[S]) -> Iterator[T]:
+        """Yields `function(x)` in order, made in as many threads as requests may be in flight.
+
+        When it is left early, by an error or by its caller, what is in flight is cut off.
+        """
+        with futures.ThreadPoolExecutor(self._concurrency) as threads:
+            try:
+                yield from threads.map(function, inputs)
+            except BaseException:
+                self.close()
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def counts(self) -> dict[str, int]:
+        """Returns `COUNTS` so far."""
+        with self._lock:
+            return {name: self._counts[name] for name in COUNTS}
+
+    def close(self) -> None:
+        """Cuts off what is in flight; nothing can be asked any more."""
+        self._closed.set()
+        self._endpoint.abort()
+
+    # ------------------------------------------------------------------------- faults
+    def _persist(self, body):
+        """Returns the first good reply."""
+        self._check_open()
+        self._count("asked")
+        for attempt in range(self._tries):
+            try:
+                reply = self._endpoint.complete(body)
+                self._reset()
+                return reply
+            except Refused as error:
+                self._refused(error)
+            except Fault as fault:
+                last = fault
+            if attempt + 1 < self._tries:
+                self._closed.wait(self._pause(attempt, last))
+                self._check_open()
+                self._count("retries")
+        self._check_open()
+        self._failed_again(last)
+        raise Unanswered(f"no reply in {self._tries} tries; the last: {last}")
+
+    def _pause(self, attempt, fault):
+        seconds = min(self._backoff_s * 2**attempt, _LONGEST_PAUSE)
+        wish = min(getattr(fault, "seconds", 0.0), _LONGEST_WISH)
+        return max(seconds * random.uniform(0.5, 1), wish)  # not all come back at once
+
+    def _refused(self, error):
+        self._count("unanswered")
+        if error.status in _HOPELESS:
+            with self._lock:
+                self._lost = self._lost or str(error)
+        self._check_open()
+        raise Unanswered(f"refused: {error}") from error
+
+    def _reset(self):
+        with self._lock:
+            self._failed = 0
+
+    def _failed_again(self, fault):
+        """Counts a question without a reply; after many in a row the server is given up."""
+        self._count("unanswered")
+        with self._lock:
+            self._failed += 1
+            if self._failed > 2 * self._concurrency and not self._lost:
+                self._lost = f"{self._failed} questions in a row failed: {fault}"
+
+    def _check_open(self):
+        if self._lost:
+            raise ServerLost(f"server {self._endpoint.url} is given up: {self._lost}")
+        if self._closed.is_set():
+            raise ServerLost("the work was ended")
+
+    def _count(self, name):
+        with self._lock:
+            self._counts[name] += 1
