@@ -1,5 +1,6 @@
 """A user's own rows: columns, images, kinds, and what is wrong with them."""
 
+import base64
 import io
 import json
 
@@ -53,6 +54,30 @@ def test_parquet_shards_with_bytes_in_structs(tmp_path):
         sources.rows(tmp_path)
 
 
+def test_an_image_as_a_data_url(tmp_path):
+    url = f"data:image/png;base64,{base64.b64encode(_png()).decode()}"
+    row = {"question": "q", "answer": "1", "images": [url]}
+    source = sources.rows(_write(tmp_path / "a.jsonl", row))
+    assert source[0].images[0].size == (30, 40)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
+    known = {"choices": ["x", "y"], "tolerance": 0.05, "ordered": True}
+    known |= {"paraphrases": ["p", "r"], "steps": []}
+    row = {"question": "q", "answer": "1", "other": "kept in the file"} | known
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "jsonl":
+        _write(path, row)
+    else:
+        pa = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.Table.from_pylist([row]), path)
+    assert sources.rows(path)[0].metadata == known
+    assert sources.rows(path, all_columns=True).row(0) == row
+    assert sources.rows(path).directory == tmp_path
+
+
 @pytest.mark.parametrize(
     ("question", "answer", "kind"),
     [
@@ -82,12 +107,17 @@ def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind
         ({"question": "q", "answer": [1]}, "bad_answer"),
         ({"question": "q", "answer": "\\frac{x}{2}"}, "bad_kind"),
         ({"question": "q", "answer": "word " * 20}, "bad_kind"),
-        ({"question": "q", "answer": "1", "kind": "expr"}, "bad_kind"),
+        ({"question": "q", "answer": "1", "kind": "sum"}, "bad_kind"),
         ({"question": "q", "answer": "1", "image": "none.png"}, "bad_image"),
         ({"question": "q", "answer": "1", "image": "a.jsonl"}, "bad_image"),
         ({"question": "q", "answer": "1", "image": 5}, "bad_image"),
+        ({"question": "q", "answer": "1", "image": "data:image/png"}, "bad_image"),
+        ({"question": "q", "answer": "1", "image": "data:,aGk=?"}, "bad_image"),
         ({"question": "q", "answer": "1", "choices": "A"}, "bad_choices"),
         ({"question": "q", "answer": "1", "tolerance": "5%"}, "bad_tolerance"),
+        ({"question": "q", "answer": "1", "ordered": "yes"}, "bad_ordered"),
+        ({"question": "q", "answer": "1", "paraphrases": "Q"}, "bad_paraphrases"),
+        ({"question": "q", "answer": "1", "steps": ["a", 1]}, "bad_steps"),
     ],
 )
 def test_bad_rows_are_rejected_when_read(tmp_path, row, reason):

@@ -1,5 +1,6 @@
 """Where items come from: a protocol, and a user's own rows."""
 
+import base64
 import io
 import json
 import operator
@@ -15,9 +16,31 @@ from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 _REQUIRED = ("question", "answer")
-_COLUMNS = (*_REQUIRED, "images", "kind", "id", "choices", "tolerance")
 _LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < 1
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+# Kept in an item's metadata, and what they have to be.
+_METADATA = {
+    "choices": (_are_texts, "is no list of texts"),
+    "tolerance": (_is_share, "is not in 0 .. 1"),
+    "ordered": (_is_bool, "is neither true nor false"),
+    "paraphrases": (_are_texts, "is no list of texts"),
+    "steps": (_are_texts, "is no list of texts"),
+}
+_COLUMNS = (*_REQUIRED, "images", "kind", "id", *_METADATA)
 
 
 class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an error)
@@ -45,11 +68,16 @@ class Source(Protocol):
     def __getitem__(self, index: int) -> types.Item: ...
 
 
-def rows(path: str | pathlib.Path) -> "Rows":
+def rows(path: str | pathlib.Path, *, all_columns: bool = False) -> "Rows":
     """Opens a user's data: a .jsonl or .parquet file, or a directory of one sort of them.
 
     Columns: question (or problem), answer; optional images (or image: paths relative to the file,
-    bytes, or {"bytes", "path"}; one or a list), kind, id, choices and tolerance.
+    data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what goes into the metadata:
+    choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order).
+
+    Args:
+      path: of the file or directory.
+      all_columns: hold columns of other names as well, for `Rows.row`.
 
     Raises:
       ValueError: if there is no such file, it cannot be read, or a column is missing.
@@ -67,14 +95,18 @@ def rows(path: str | pathlib.Path) -> "Rows":
         raise ValueError(
             f"{path} has {sorted(suffixes)} files; give one of {list(_READERS)}"
         )
-    size, read = _READERS[suffixes.pop()](files)
+    size, read = _READERS[suffixes.pop()](files, all_columns)
     if size == 0:
         raise ValueError(f"{path} has no rows")
     return Rows(read, size, files[0].parent, path.stem)
 
 
 class Rows:
-    """A `Source` over `read(index) -> row`; made by `rows`."""
+    """A `Source` over `read(index) -> row`; made by `rows`.
+
+    Attributes:
+      directory: that paths of images are relative to.
+    """
 
     def __init__(
         self,
@@ -84,7 +116,7 @@ class Rows:
         name: str,
     ):
         self._read, self._size = read, size
-        self._directory, self._name = directory, name
+        self.directory, self._name = directory, name
 
     def __len__(self) -> int:
         return self._size
@@ -119,11 +151,20 @@ class Rows:
             if isinstance(image, Mapping):
                 image = image.get("bytes") or image.get("path")
             if isinstance(image, str):
-                image = (self._directory / image).read_bytes()
+                image = self._read_image(image)
             return Image.open(io.BytesIO(image))
         except (OSError, TypeError, ValueError, Image.DecompressionBombError) as error:
             detail = f"an image cannot be opened: {error}"
             raise RejectedItem(uid, "bad_image", detail) from error
+
+    def _read_image(self, where: str) -> bytes:
+        if not where.startswith("data:"):
+            return (self.directory / where).read_bytes()
+        return base64.b64decode(where.partition(",")[2], validate=True)
+
+    def row(self, index: int) -> Mapping[str, Any]:
+        """Returns a row that is an item, as the file has it."""
+        return self._read(index)
 
 
 def _as_list(row: Mapping[str, Any]) -> list[Any]:
@@ -132,13 +173,12 @@ def _as_list(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the verifier may need besides answer and kind."""
-    found = {name: row[name] for name in ("choices", "tolerance") if name in row}
-    choices, tolerance = found.get("choices", []), found.get("tolerance", 0.0)
-    if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
-        raise RejectedItem(uid, "bad_choices", f"{choices!r} is no list of texts")
-    if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
-        raise RejectedItem(uid, "bad_tolerance", f"{tolerance!r} is not in 0 .. 1")
+    """Returns what the verifier and the variants of a question may need besides."""
+    found = {name: row[name] for name in _METADATA if name in row}
+    for name, value in found.items():
+        is_good, complaint = _METADATA[name]
+        if not is_good(value):
+            raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r} {complaint}")
     return found
 
 
@@ -177,7 +217,7 @@ def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
 _Reader = tuple[int, Callable[[int], Mapping[str, Any]]]
 
 
-def _read_jsonl(files: list[pathlib.Path]) -> _Reader:
+def _read_jsonl(files: list[pathlib.Path], _: bool) -> _Reader:
     """Returns the number of lines and a reader that parses one when asked for it."""
     text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)
     lines = [line for line in text.split("\n") if line.strip()]
@@ -190,15 +230,16 @@ def _read_jsonl(files: list[pathlib.Path]) -> _Reader:
     return len(lines), lambda index: json.loads(lines[index])
 
 
-def _read_parquet(files: list[pathlib.Path]) -> _Reader:
-    """Returns the number of rows and a reader of one; the needed columns are held in memory."""
+def _read_parquet(files: list[pathlib.Path], all_columns: bool) -> _Reader:
+    """Returns the number of rows and a reader of one; the wanted columns are held in memory."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         names = parquet.read_schema(files[0]).names
         _check_columns(files[0], names)
-        wanted = [n for n in names if _ALIASES.get(n, n) in _COLUMNS]
+        known = lambda name: _ALIASES.get(name, name) in _COLUMNS
+        wanted = [name for name in names if all_columns or known(name)]
         table = pa.concat_tables(
             [parquet.read_table(file, columns=wanted) for file in files]
         )
