@@ -20,6 +20,7 @@ setuptools.setup(
         "jax>=0.10.2",
         "jinja2>=3.1",
         "matplotlib>=3.9",
+        "math-verify>=0.9",
         "ml-collections>=1.0",
         "numpy>=2.0",
         "optax>=0.2.8",
@@ -39,6 +40,7 @@ setuptools.setup(
         "tracking": ["tensorboardX>=2.6"],
         # torch too, installed by itself before these: see the Makefile
         "test": [
+            "hypothesis>=6.170",
             "ml_dtypes>=0.5",
             "pytest>=8.3",
             "ruff==0.17.5",

@@ -112,7 +112,7 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
         _item(uid="good"),
         _item("", uid="empty"),
         _item(answer="three", uid="key"),
-        _item(kind="expr", uid="kind"),
+        _item(kind="formula", uid="kind"),
     ]
     kept, report = prompts.audit(source, _builder(tokenizer))
     assert kept.tolist() == [0]

@@ -81,6 +81,16 @@ def test_numbers_are_read_through_their_dress(text, value):
             "3x",
         ),
         *("1/0", "--5", "1e9999", "inf", "nan", "٣", "5 5", "x=y=5", "9**9**9", "0x10"),
+        *(
+            "3=7",
+            "x!=5",
+            "x<=5",
+            "x\\not=5",
+            "3\\frac{1}{2}",
+            "3 \\frac{1}{2}",
+            "0/0",
+            "1/00",
+        ),
     ],
 )
 def test_what_is_not_one_number_is_none(text):
@@ -91,6 +101,24 @@ def test_percent_is_noted_and_long_integers_stay_exact():
     assert answers.number("50\\%") == answers.number("50 %") == (50, True)
     first, second = answers.number("9" * 60), answers.number("9" * 59 + "8")
     assert first[0] != second[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *[("$2√3$", "2\\sqrt{3}"), ("√(x+1).", "\\sqrt{x+1}"), ("60°", "60")],
+        *[("\\left( 1,2 \\right)", "( 1,2 )"), ("50%", "50\\%"), ("50\\%", "50\\%")],
+        *[
+            ("3×4", "3\\times 4"),
+            ("x²", "x^{2}"),
+            ("2pi", "2\\pi"),
+            ("1\\\\ 2", "1\\\\ 2"),
+        ],
+        *[("−5", "-5"), ("spin", "spin"), ("1{,}000", "1,000")],
+    ],
+)
+def test_a_formula_is_plain_latex(text, expected):
+    assert answers.formula(text) == expected
 
 
 @pytest.mark.parametrize(

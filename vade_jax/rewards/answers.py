@@ -4,6 +4,7 @@ Every function is linear in the length of its input, or bounded by `MAX_LENGTH`.
 """
 
 import decimal
+import functools
 import re
 
 MAX_LENGTH = 200  # characters inside a box; a longer one is no answer
@@ -21,22 +22,38 @@ _NOISE = re.compile(
     r"\\[,;:! ()\[\]]|\\(?:left|right|displaystyle|quad|approx|degree)(?![a-zA-Z])"
     r"|\^\s?\{?\s?\\circ\s?\}?|°|\$|≈"
 )
+# Symbols that LaTeX has a name for, in a formula.
+_NAMES = {
+    **{"×": "times", "·": "cdot", "⋅": "cdot", "÷": "div", "±": "pm", "∞": "infty"},
+    **{"≤": "le", "≥": "ge", "≠": "ne", "∪": "cup", "∩": "cap", "∈": "in"},
+    **{"π": "pi", "√": "sqrt"},
+}
+_NAMES = {ord(symbol): f"\\{name} " for symbol, name in _NAMES.items()}
+_NAMES |= {ord(c): f"^{{{i}}}" for i, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+_PI = re.compile(r"(?<![\\a-zA-Z])pi(?![a-zA-Z])")
+_ROOT = re.compile(r"\\sqrt\s+(?:([0-9]+|[a-z])|\(([^()]*)\))")
 _NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
-_UNIT = (
+UNIT = (
     r"(?:square |sq\.? |cubic )?(?:[mcdk]?m|inch(?:es)?|in|ft|feet|foot|yards?|yd|miles?|mi|"
     r"(?:centi|milli|kilo)?met(?:er|re)s?|[mk]?g|(?:kilo)?grams?|lbs?|pounds?|oz|ounces?|"
     r"s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|weeks?|months?|years?|"
     r"deg|degrees?|units?|dollars?|euros?|cents?|percent|points?|objects?|items?|people)"
     r"\.?(?:\s?(?:\^\s?\{?[23]\}?|²|³))?"
 )
+DENIALS = ("!", "<", ">", "not", "\\ne", "≠")  # what "=" is none behind
+_FRACTION = re.compile(  # not behind a number: 3\\frac{1}{2} is not 31/2
+    r"(?<![0-9])(?<![0-9] )\\[dt]?frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}"
+)
+_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _QUANTITY = re.compile(
     rf"(?P<top>{_NUMBER})(?:\s?/\s?(?P<bottom>[0-9]+))?\s?"
-    rf"(?P<percent>%)?\s?(?:{_UNIT})?",
+    rf"(?P<percent>%)?\s?(?:{UNIT})?",
     re.IGNORECASE,
 )
 
 
-def boxes(text: str) -> list[tuple[int, int, str]]:
+@functools.lru_cache(maxsize=4)  # asked by the format and by the extraction
+def boxes(text: str) -> tuple[tuple[int, int, str], ...]:
     r"""Returns (start, end, content) of every \boxed{} with balanced braces, by start."""
     found, opened = [], []
     for match in _BRACE.finditer(text):
@@ -48,7 +65,7 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
         elif opened and (opening := opened.pop()).group() != "{":
             content = text[opening.end() : match.start()]
             found.append((opening.start(), match.end(), content))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def extract_boxed(text: str) -> str | None:
@@ -73,24 +90,46 @@ def words(text: str) -> str:
     return " ".join(kept or text.split())
 
 
+def formula(text: str) -> str:
+    """Returns `text` as LaTeX without dollars, sizes, degrees, outer spaces and trailing dots."""
+    text = re.sub(r"\\([%$])", r"\1", text.translate(_ASCII).replace("{,}", ","))
+    text = r"\\".join(_NOISE.sub(" ", row) for row in text.split(r"\\"))
+    text = _PI.sub(r"\\pi", _ROOT.sub(r"\\sqrt{\1\2}", text.translate(_NAMES)))
+    return " ".join(text.replace("%", r"\%").split()).rstrip(" .。")
+
+
 def number(text: str) -> tuple[decimal.Decimal, bool] | None:
     r"""Returns (value, whether a percent sign follows), or None if `text` is not one number.
 
     Understands thousands commas, a/b and \frac{a}{b}, "x = 5", currency signs and a unit behind.
     """
-    text = re.sub(r"\\[dt]?frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}", r"\1/\2", text)
-    text = plain(text).strip("{} ").lstrip("€£¥~ ")
-    if text.count("=") == 1:
-        text = text.split("=")[1].strip()
-    text = re.sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text)
-    match = _QUANTITY.fullmatch(text)
+    match = quantity(text)
     if match is None:
         return None
     value = decimal.Decimal(match["top"])
     if match["bottom"] is not None:
-        bottom = decimal.Decimal(match["bottom"])
-        value = value / bottom if bottom else decimal.Decimal("NaN")
-    return None if value.is_nan() else (value, match["percent"] is not None)
+        value /= decimal.Decimal(match["bottom"])
+    return value, match["percent"] is not None
+
+
+def quantity(text: str) -> re.Match[str] | None:
+    """Returns the groups top, bottom and percent of the one number that `text` is, or None."""
+    text = plain(_FRACTION.sub(r"\1/\2", text)).strip("{} ").lstrip("€£¥~ ")
+    if text.count("=") == 1:
+        left, text = (side.strip() for side in text.split("="))
+        if left.endswith(DENIALS) or _contradict(left, text):
+            return None
+    match = _QUANTITY.fullmatch(_THOUSANDS.sub("", text))
+    is_defined = match is not None and (match["bottom"] or "1").strip("0")
+    return match if is_defined else None
+
+
+def _contradict(left: str, right: str) -> bool:
+    """Returns whether both are numbers, but not nearly the same: 3 = 7 does, 1/3 = 0.33 not."""
+    x, y = number(left), number(right)
+    if x is None or y is None or x[1] != y[1]:
+        return False
+    return abs(x[0] - y[0]) > abs(y[0]) / 50
 
 
 def num_decimals(text: str) -> int:

@@ -1,0 +1,154 @@
+"""Workers that hold their deadline, and are replaced."""
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vade_jax.rewards import pool
+
+TOWER = "9^{9^{9^9}}"  # Python's pow, deaf to signals
+
+
+@pytest.fixture(scope="module")
+def workers():
+    made = pool.Pool(num_workers=2, deadline=1.5)
+    made.check("1", "1")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "reason"),
+    [
+        *[
+            (r"2\sqrt{3}", r"\sqrt{12}", "ok"),
+            (r"2\sqrt{3}", r"3\sqrt{2}", "different"),
+        ],
+        *[("(x+1)^2", "x^2+2x+1", "ok"), ("(x+1)^2", "x^2+1", "different")],
+        *[("x", "((", "unreadable"), ("((", "x", "bad_key"), ("", "x", "bad_key")],
+        *[("x", "\ud800", "unreadable"), ("x", "\x00", "unreadable")],
+        *[("x", '"\n["x","x"]', "unreadable"), ("x>5", r"(5,\infty)", "ok")],
+    ],
+)
+def test_reasons(workers, key, given, reason):
+    assert workers.check(key, given) == reason
+
+
+@pytest.mark.parametrize("key, given", [("1", TOWER), (TOWER, "1")])
+def test_a_power_tower_ends_at_the_deadline(workers, key, given):
+    timeouts, start = workers.timeouts, time.perf_counter()
+    assert workers.check(key, given) == "timeout"
+    assert time.perf_counter() - start < 1.5 + 1 + pool.START_SECONDS / 4
+    assert workers.timeouts == timeouts + 1
+    assert workers.check("2", r"\frac{4}{2}") == "ok"
+
+
+def test_threads_share_the_workers_and_get_their_own_replies(workers):
+    pairs = [(str(i), rf"\frac{{{2 * (i + i % 2)}}}{{2}}") for i in range(40)]
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        reasons = list(threads.map(workers.check, *zip(*pairs, strict=True)))
+    assert reasons == ["different" if i % 2 else "ok" for i in range(40)]
+
+
+def test_a_worker_that_dies_is_counted_and_replaced(monkeypatch):
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess,
+        "Popen",
+        lambda *a, **k: started.append(popen(*a, **k)) or started[-1],
+    )
+    workers = pool.Pool(num_workers=1, deadline=60.0)
+    assert not started
+    assert workers.check("1", "1") == "ok"
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        reply = thread.submit(workers.check, "1", TOWER)
+        time.sleep(0.5)
+        os.kill(started[0].pid, signal.SIGKILL)
+        assert reply.result(30) == "crash"
+    assert (workers.crashes, workers.timeouts) == (1, 0)
+    assert workers.check("1", "1") == "ok"
+    os.kill(started[1].pid, signal.SIGKILL)  # while it is idle: nobody's answer is lost
+    started[1].wait()
+    assert workers.check("1", "1") == "ok" and workers.crashes == 1
+    workers.close()
+    assert all(process.poll() is not None for process in started)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *(
+            "__import__('os').system('touch {}')",
+            'eval(\'__import__("os").mkdir("{}")\')',
+        ),
+        *(r"\mathrm{{__import__('os').mkdir('{}')}}", "1.__class__.mkdir('{}')"),
+        *(
+            r"\text{{open('{}','w')}}",
+            "x_{{open('{}','w')}}",
+            r"\operatorname{{open}}('{}','w')",
+        ),
+    ],
+)
+def test_no_answer_is_run_as_code(workers, tmp_path, code):
+    target = tmp_path / "x"
+    assert workers.check("1", code.format(target)) != "ok"
+    assert workers.check(code.format(target), "1") != "ok"
+    assert not target.exists()
+
+
+def test_a_worker_that_does_not_start_is_an_error(monkeypatch, tmp_path, capfd):
+    broken = tmp_path / "worker.py"
+    broken.write_text("import no_such_module")
+    monkeypatch.setattr(pool, "_WORKER", broken)
+    with pytest.raises(RuntimeError, match=r"did not start.*math-verify"):
+        pool.Pool().check("1", "1")
+    assert "no_such_module" in capfd.readouterr().err
+
+
+def test_a_worker_imports_nothing_of_jax():
+    command = [
+        sys.executable,
+        "-P",
+        "-X",
+        "importtime",
+        str(pool._WORKER),
+        "1",
+        str(2**31),
+    ]
+    run = subprocess.run(command, input="", capture_output=True, text=True, timeout=100)
+    assert run.stdout == "ready\n" and "math_verify" in run.stderr
+    assert "jax" not in run.stderr
+
+
+def test_workers_end_with_a_run_that_is_killed():
+    code = (
+        "import subprocess, threading, time\n"
+        "from vade_jax.rewards import pool\n"
+        "made = pool.Pool(deadline=2.0)\n"
+        "made.check('1', '1')\n"
+        "print(made._idle[0]._process.pid, flush=True)\n"
+        f"made.check('1', '{TOWER}')\n"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    pid = int(run.stdout.readline())
+    time.sleep(0.3)
+    run.kill()
+    run.communicate()
+    end = time.monotonic() + 20
+    while _lives(pid) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not _lives(pid)
+
+
+def _lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

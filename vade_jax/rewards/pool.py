@@ -1,0 +1,130 @@
+"""Processes that compare expressions, and die when one takes too long.
+
+math-verify's own timeouts need the main thread, and no timeout within Python ends 9^{9^{9^9}}.
+"""
+
+import atexit
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+from multiprocessing import connection
+
+START_SECONDS = 120.0  # to import sympy, on a busy machine
+_WORKER = pathlib.Path(__file__).with_name("expression_worker.py")
+
+
+class Pool:
+    """Workers that start when the first expression comes; any number of threads may ask.
+
+    Args:
+      num_workers: most processes at a time.
+      deadline: seconds for one comparison; then the worker is killed and replaced.
+      memory: bytes that a worker may map (on Linux).
+
+    Attributes:
+      timeouts, crashes: comparisons that ended so, since the pool was made.
+    """
+
+    def __init__(
+        self, num_workers: int = 4, deadline: float = 3.0, memory: int = 2 << 30
+    ):
+        self.timeouts = self.crashes = 0
+        self._deadline, self._memory = deadline, memory
+        self._free = threading.BoundedSemaphore(num_workers)
+        self._idle: list[_Worker] = []
+        self._lock = threading.Lock()
+
+    def check(self, key: str, given: str) -> str:
+        """Returns the reason of a `verify.Verdict` for two LaTeX expressions.
+
+        Besides those of the worker that is "timeout" or "crash", and is then counted.
+
+        Raises:
+          RuntimeError: if no worker can be started.
+        """
+        with self._free:
+            worker = self._take()
+            try:
+                reason = worker.ask(key, given, self._deadline)
+            except BaseException:
+                worker.kill()
+                raise
+            if reason in ("timeout", "crash"):
+                worker.kill()
+                self._count(reason)
+            else:
+                self._idle.append(worker)
+        return reason
+
+    def close(self) -> None:
+        """Ends the idle workers; the next expression starts another."""
+        while worker := self._pop():
+            worker.kill()
+
+    def _take(self) -> "_Worker":
+        """Returns a living worker that nobody else has."""
+        while worker := self._pop():
+            if worker.is_alive():
+                return worker
+            worker.kill()
+        return _Worker(self._deadline, self._memory)
+
+    def _pop(self) -> "_Worker | None":
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self.timeouts += reason == "timeout"
+            self.crashes += reason == "crash"
+
+
+class _Worker:
+    """One process; its pipes carry a line a request and a line a reply."""
+
+    def __init__(self, deadline: float, memory: int):
+        # -P: the directory of the worker's file is no place to import from.
+        command = [sys.executable, "-P", str(_WORKER), str(deadline), str(memory)]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the run
+        )
+        if self._reply(START_SECONDS) != "ready":
+            self.kill()
+            raise RuntimeError(
+                f"the worker for expressions did not start ({' '.join(command)}); its output is "
+                "above. Is math-verify installed?"
+            )
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, key: str, given: str, deadline: float) -> str:
+        """Returns the worker's reason, "timeout", or "crash" if it ended."""
+        try:
+            self._process.stdin.write(json.dumps([key, given]).encode() + b"\n")
+        except BrokenPipeError:
+            return "crash"
+        return self._reply(deadline)
+
+    def kill(self) -> None:
+        """Ends the process; may be called again."""
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _reply(self, seconds: float) -> str:
+        if not connection.wait([self._process.stdout], seconds):
+            return "timeout"
+        return os.read(self._process.stdout.fileno(), 100).decode().strip() or "crash"
+
+
+SHARED = Pool()
+atexit.register(SHARED.close)
