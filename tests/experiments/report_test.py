@@ -1,0 +1,125 @@
+"""The command, the page at the end of a run, and where its pictures come from."""
+
+import json
+
+import pytest
+
+from experiments import pictures, report
+from tests.store.report_run import make
+from vade_jax.data import procedural, sources
+from vade_jax.store import rollout_log
+from vade_jax.store.report import pictures as kept
+
+
+@pytest.fixture
+def run_of_data(tmp_path):
+    """A run on built-in data, and these data."""
+    config = {"seed": 3, "data": {"train": "procedural", "num_train": 6}}
+    items = procedural.Procedural(3, 6)
+    make(tmp_path, rollouts=False)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    rows = {
+        "uid": [item.uid for item in items],
+        "prompt": [f"<|im_start|>user\n{item.question}<|im_end|>" for item in items],
+        "answer": ["?"] * 6,
+        "extracted": [None] * 6,
+        "gold": [item.answer for item in items],
+        "correct": [0.0] * 6,
+        "metadata": [dict(item.metadata) for item in items],
+    }
+    rollout_log.write(rollout_log.path(tmp_path, 1), rows)
+    return tmp_path, items
+
+
+def num_pictures(path):
+    data = path.read_text().split('id="data">')[1].split("</script>")[0]
+    return sum(bool(p["picture"]) for p in json.loads(data)["prompts"][0].values())
+
+
+def test_the_end_of_a_run_keeps_versions_and_pictures(run_of_data):
+    workdir, items = run_of_data
+    path = report.at_end(str(workdir), items)
+    assert path == workdir / "report.html" and num_pictures(path) == 6
+    versions = json.loads((workdir / "versions.json").read_text())
+    assert {"python", "jax", "numpy"} <= versions.keys()
+    assert f"jax <code>{versions['jax']}</code>" in path.read_text()
+    assert kept.read(workdir)[0].keys() == {item.uid for item in items}
+    config = json.loads((workdir / "config.json").read_text())
+    config["data"]["train"] = "gone.jsonl"
+    (workdir / "config.json").write_text(json.dumps(config))
+    report.main([f"--workdir={workdir}"])
+    assert num_pictures(path) == 6
+
+
+def test_the_command_draws_built_in_pictures_again(run_of_data, capsys):
+    workdir, _ = run_of_data
+    report.main([f"--workdir={workdir}"])
+    assert num_pictures(workdir / "report.html") == 6
+    assert "report.html (0." in capsys.readouterr().out
+    assert not (workdir / "pictures.parquet").exists()
+
+
+def test_data_that_are_gone_are_said(run_of_data):
+    workdir, _ = run_of_data
+    (workdir / "config.json").write_text('{"data": {"train": "gone.jsonl"}}')
+    report.main([f"--workdir={workdir}"])
+    text = (workdir / "report.html").read_text()
+    assert "prompts on this page without their picture: 6 (6 are in no data" in text
+
+
+def test_comparing_takes_several_directories(run_of_data, tmp_path_factory):
+    workdir, _ = run_of_data
+    others = [make(tmp_path_factory.mktemp(name)) for name in "ab"]
+    report.main(["--workdir", str(workdir), "--compare", *map(str, others)])
+    assert (workdir / "comparison.html").exists()
+
+
+def test_no_run_is_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        report.main([f"--workdir={tmp_path}"])
+    said = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert said.startswith("error: ") and said.count("\n") == 1
+
+
+# ------------------------------------------------------------------------------ finding items
+def write_rows(path, ids):
+    rows = [{"question": f"q{i}", "answer": "1", "id": name} for i, name in ids]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return sources.rows(path)
+
+
+def test_items_are_found_by_place_or_by_id(tmp_path):
+    find = pictures.finder(write_rows(tmp_path / "a.jsonl", [(0, "x1"), (1, "x0")]))
+    assert find("x0").question == "q1" and find("x1").question == "q0"
+    assert find("x7") is None and find("") is None
+    find = pictures.finder(write_rows(tmp_path / "b.jsonl", [(0, None), (1, None)]))
+    assert find("b:1").question == "q1" and find("b:2") is None
+    built_in = pictures.finder(procedural.Procedural(0, 3))
+    assert built_in("train-0-2").uid == "train-0-2"
+    assert built_in("train-0-2 rotated") is None and built_in("train-1-2") is None
+
+
+def test_rows_that_are_none_have_no_picture(tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_text(
+        '{"question": "q", "answer": "1", "id": "a"}\nnonsense\n[1]\n'
+        '{"question": "r", "answer": "2", "id": "b", "images": ["gone.png"]}\n'
+    )
+    find = pictures.finder(sources.rows(path))
+    assert find("a").question == "q" and find("b") is None and find("c:1") is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"data": 3},
+        {"data": {"train": ""}},
+        {"data": {"train": "gone.parquet"}},
+        {"data": {"train": "procedural"}},
+        {"data": {"train": "procedural", "num_train": "many"}, "seed": 0},
+    ],
+)
+def test_configs_without_data_find_nothing(config):
+    assert pictures.of_config(config) is None

@@ -1,0 +1,237 @@
+"""The page is whole, shows the run's own numbers, and runs nothing that a model wrote."""
+
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.store import report_run
+from tests.store.report_run import PROMPTS, make
+from vade_jax.store import report, rollout_log
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would make of the page: tags, text, and the embedded data."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.source = path.read_text()
+        self.tags, self.addresses, self.text, self._inside = [], [], "", []
+        self.feed(self.source)
+        self.data = json.loads(
+            re.search(r'id="data">(.*?)</script>', self.source, re.DOTALL)[1]
+        )
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self._inside.append(tag)
+        self.addresses += [v for k, v in attrs if k in ("src", "href", "action")]
+
+    def handle_data(self, data):
+        if self._inside[-1:] not in (["script"], ["style"]):
+            self.text += data
+
+
+def page(workdir, *compare, **options):
+    return Page(report.write(workdir, compare, **options))
+
+
+def find(uid):
+    return report_run.item(uid) if uid in PROMPTS else None
+
+
+def test_the_page_shows_the_numbers_of_the_run(tmp_path):
+    found = page(make(tmp_path), find=lambda _: find)
+    ratio = found.data["charts"]["ratio"]["series"]
+    assert [line["name"] for line in ratio] == ["observed", "predicted"]
+    assert ratio[0]["raw"] == [round(i / 8, 4) for i in range(1, 7)]
+    assert ratio[0]["rollouts"] == [12, 24, 36, 48, 60, 72]
+    score = found.data["charts"]["score"]["series"][0]
+    assert (score["step"], score["y"]) == ([0, 3, 6], [0.25, 0.5, 0.75])
+    assert found.data["charts"]["norm"]["series"][0]["raw"] == [2, 3, 4, 5, 6, 7]
+    for text in (
+        "0.750",
+        "0.250 at first",
+        "24 s",
+        "25.0 %",
+        "62.5 %",
+        "selector vade",
+    ):
+        assert text in found.text, text
+    assert "What is missing" not in found.text
+
+
+def test_the_page_asks_for_nothing(tmp_path):
+    found = page(make(tmp_path), find=lambda _: find)
+    assert all(re.match(r"#|data:", address) for address in found.addresses)
+    assert "default-src 'none'" in found.source
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", found.source)
+    assert "url(" not in found.source and "@import" not in found.source
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }} é☃'\""
+)
+
+
+def test_what_a_model_wrote_is_text(tmp_path):
+    make(tmp_path)
+    rows = report_run.table(1)
+    names = ("answer", "extracted", "gold", "prompt", "uid", "kind")
+    rows |= {name: [HOSTILE] * len(rows["uid"]) for name in names}
+    rows["metadata"] = [{"family": HOSTILE, "level": 0, "right_answer": HOSTILE}] * 12
+    for step in range(1, 4):
+        rollout_log.write(rollout_log.path(tmp_path, step), rows)
+    found = page(tmp_path)
+    assert found.tags.count("script") == 2 and "img" not in found.tags
+    assert "<img" not in found.source and "alert(1)</" not in found.source
+    assert found.data["prompts"][0][HOSTILE]["question"] == HOSTILE
+    said = [a["text"] for g in found.data["answers"] for a in g["answers"]]
+    assert HOSTILE in said
+
+
+def test_a_hostile_directory_and_config_are_text_too(tmp_path):
+    workdir = tmp_path / "<img src=x>"
+    make(workdir)
+    (workdir / "config.json").write_text(json.dumps({"sampler": {"name": HOSTILE}}))
+    assert "img" not in page(workdir, workdir).tags
+
+
+# ------------------------------------------------------------------------------ bad input
+def spoil_metrics(text):
+    def spoil(workdir):
+        path = workdir / "metrics.jsonl"
+        path.write_bytes(text(path.read_bytes()))
+
+    return spoil
+
+
+def other_schema(workdir):
+    rows = report_run.table(2)
+    rows = {name: rows[name] for name in ("uid", "correct", "answer")}
+    rollout_log.write(rollout_log.path(workdir, 2), rows)
+
+
+SPOILS = {
+    "cut_line": (
+        spoil_metrics(lambda x: x[:-20]),
+        "1 line is no record of a step in metrics.jsonl",
+    ),
+    "bad_lines": (
+        spoil_metrics(lambda x: b"\xff\xfe\n[1]\n{}\n" + x),
+        "3 lines are no record",
+    ),
+    "other_values": (
+        spoil_metrics(lambda x: x + b'{"step": 7, "actor/grad_norm": "large"}\n'),
+        "",
+    ),
+    "no_metrics": (
+        lambda w: (w / "metrics.jsonl").unlink(),
+        "metrics.jsonl is missing: no curves",
+    ),
+    "empty_metrics": (spoil_metrics(lambda _: b""), "metrics.jsonl has no step yet"),
+    "no_config": (lambda w: (w / "config.json").unlink(), "config.json is missing"),
+    "bad_config": (
+        lambda w: (w / "config.json").write_text('{"a":'),
+        "config.json cannot be read",
+    ),
+    "no_rollouts": (
+        lambda w: [p.unlink() for p in (w / "rollouts").iterdir()],
+        "no rollout logs",
+    ),
+    "bad_rollouts": (
+        lambda w: (w / "rollouts/step_00002.parquet").write_bytes(b"PAR1 half"),
+        "rollouts not readable: step_00002.parquet",
+    ),
+    "not_a_step": (
+        lambda w: (w / "rollouts/step_00002.parquet").rename(
+            w / "rollouts/step_x.parquet"
+        ),
+        "rollouts not readable: step_x.parquet",
+    ),
+    "few_columns": (other_schema, ""),
+    "bad_pictures": (
+        lambda w: (w / "pictures.parquet").write_bytes(b"no"),
+        "pictures.parquet cannot be read",
+    ),
+    "config_of_another_shape": (
+        lambda w: (w / "config.json").write_text(
+            '{"data": 3, "sampler": [], "loss": 1}'
+        ),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPOILS)
+def test_what_is_broken_is_said_and_the_rest_is_shown(name, tmp_path):
+    spoil, note = SPOILS[name]
+    make(tmp_path)
+    spoil(tmp_path)
+    found = page(tmp_path, find=lambda _: find)
+    assert note in found.text
+    assert ("What is missing" in found.text) == bool(note)
+    assert found.data["charts"] and "Settings and versions" in found.text
+
+
+def test_metrics_alone_or_rollouts_alone_make_a_page(tmp_path):
+    report_run.write_metrics(tmp_path / "a")
+    assert "score" in page(tmp_path / "a").data["charts"]
+    rollout_log.write(rollout_log.path(tmp_path / "b", 1), report_run.table(1))
+    found = page(tmp_path / "b")
+    assert found.data["answers"] and "Training dynamics" not in found.text
+
+
+def test_nothing_at_all_is_one_error(tmp_path):
+    for empty in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FileNotFoundError, match="is no run directory: it has no"):
+            report.write(empty)
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------ comparison
+def test_runs_are_drawn_over_each_other(tmp_path):
+    a, b = make(tmp_path / "a/seed0"), make(tmp_path / "b/seed0", belief=False)
+    (b / "config.json").write_text('{"seed": 1, "extra": {"x": 2}}')
+    path = report.write(a, [b, tmp_path / "none"])
+    found = Page(path)
+    assert path == a / "comparison.html" and not (a / "report.html").exists()
+    assert found.data["runs"] == ["a/seed0", "b/seed0"]
+    assert [s["run"] for s in found.data["charts"]["score"]["series"]] == [0, 1]
+    assert "posterior-0" in found.data["charts"]
+    assert "posterior-1" not in found.data["charts"]
+    assert {g["run"] for g in found.data["answers"]} == {0, 1}
+    assert f"no run in {tmp_path / 'none'}: left out" in found.text
+    assert "extra.x" in found.text and "What differs" in found.text
+
+
+# ------------------------------------------------------------------------------ size
+def test_the_page_stays_under_5_mb_and_says_what_is_left_out(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = report_run.table(1)
+    many = {name: values * 50 for name, values in rows.items()}
+    many["uid"] = [f"u{i // 4}" for i in range(600)]
+    many["group"] = [i // 4 for i in range(600)]
+    many["prompt"] = ["<☃" * 2000] * 600
+    many["gold"] = ["7"] * 600
+    for step in range(1, 7):
+        length = 4000 if step == 6 else 40
+        many["answer"] = ["<" * length + str(x) for x in rng.random(600)]
+        rollout_log.write(rollout_log.path(tmp_path, step), many)
+
+    item = report_run.item("train-0-0", size=330)
+
+    def large(uid):
+        return item.__class__(uid, "<☃", item.images, "7", "text")
+
+    path = report.write(tmp_path, find=lambda _: large)
+    assert 1_000_000 < path.stat().st_size <= 5_000_000
+    found = Page(path)
+    pictures = [p["picture"] for p in found.data["prompts"][0].values()]
+    assert any(pictures) and not all(pictures)
+    assert f"without their picture: {pictures.count(None)}" in found.text
+    assert "did not fit" in found.text and "of 3,600 answers" in found.text
+    cut = [a["cut"] for g in found.data["answers"] for a in g["answers"]]
+    assert min(cut) == 0 and max(cut) > 1000

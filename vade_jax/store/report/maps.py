@@ -1,0 +1,107 @@
+"""Maps over training time: where the posterior lay, what came back, and what was chosen."""
+
+import collections
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vade_jax.store.report.charts import numbers
+from vade_jax.store.report.groups import Group, Log
+
+Map = dict[str, Any]
+
+COLUMNS = 80  # of steps, at most
+RATES = 20  # bins of the pass rate
+FINE = 10  # points of the density in a bin
+SUBSETS = 16  # rows of the map of subsets; the rest share the last one
+
+
+def posterior(log: Log) -> Map | None:
+    """Returns the mean density of the chosen prompts' posteriors, before their rollouts.
+
+    A column sums to 1: the mean over its groups of Beta(alpha + 1, beta + 1), in `RATES` bins.
+    """
+    known = [g for g in log.groups if math.isfinite(g.alpha) and math.isfinite(g.beta)]
+    if not known:
+        return None
+    columns, edges = _columns(known)
+    mass = [np.mean([beta_mass(g.alpha, g.beta) for g in c], 0) for c in columns]
+    rows = [f"{i / RATES:.2f}–{(i + 1) / RATES:.2f}" for i in range(RATES)]
+    return _map("posterior", edges, rows, mass, "of the mass")
+
+
+def observed(log: Log) -> Map | None:
+    """Returns the share of groups by how many of their answers were right."""
+    judged = [group for group in log.groups if group.count]
+    if not judged:
+        return None
+    columns, edges = _columns(judged)
+    counts = {group.count for group in judged}
+    size = counts.pop() if len(counts) == 1 else 0
+    if 0 < size <= RATES:
+        place = lambda group: group.right
+        rows = [f"{i} of {size}" for i in range(size + 1)]
+    else:
+        place = lambda group: min(int(10 * group.right / group.count), 9)
+        rows = [f"{i / 10:.1f}–{(i + 1) / 10:.1f}" for i in range(10)]
+    share = [
+        np.bincount([place(g) for g in c], minlength=len(rows)) / len(c)
+        for c in columns
+    ]
+    return _map("observed", edges, rows, share, "of the groups")
+
+
+def subsets(log: Log) -> Map | None:
+    """Returns the share of groups of each subset, the largest first."""
+    if not log.groups:
+        return None
+    columns, edges = _columns(log.groups)
+    of = lambda group: log.prompts[group.uid].subset
+    ranked = [
+        name for name, _ in collections.Counter(map(of, log.groups)).most_common()
+    ]
+    place = {name: min(i, SUBSETS - 1) for i, name in enumerate(ranked)}
+    rows = ranked[:SUBSETS]
+    if len(ranked) > SUBSETS:
+        rows[-1] = f"{len(ranked) - SUBSETS + 1} others"
+    share = [
+        np.bincount([place[of(g)] for g in c], minlength=len(rows)) / len(c)
+        for c in columns
+    ]
+    return _map("subsets", edges, rows, share, "of the groups")
+
+
+def beta_mass(alpha: float, beta: float) -> np.ndarray:
+    """Returns the mass of Beta(alpha + 1, beta + 1) in `RATES` equal bins of the pass rate."""
+    x = (np.arange(RATES * FINE) + 0.5) / (RATES * FINE)
+    log_density = alpha * np.log(x) + beta * np.log1p(-x)
+    density = np.exp(log_density - log_density.max())
+    return density.reshape(RATES, FINE).sum(1) / density.sum()
+
+
+def _columns(groups: Sequence[Group]) -> tuple[list[list[Group]], list[list[int]]]:
+    """Returns the groups of at most `COLUMNS` spans of steps, and [first, last] step of each."""
+    by_step = collections.defaultdict(list)
+    for group in groups:
+        by_step[group.step].append(group)
+    spans = np.array_split(sorted(by_step), min(COLUMNS, len(by_step)))
+    columns = [[group for step in span for group in by_step[step]] for span in spans]
+    return columns, [[int(span[0]), int(span[-1])] for span in spans]
+
+
+def _map(
+    name: str, edges: list[list[int]], rows: list[str], columns: list[Any], unit: str
+) -> Map:
+    """Rows go up, from the first at the bottom, but subsets, the first of which is the largest."""
+    return {
+        "id": name,
+        "kind": "map",
+        "columns": edges,
+        "rows": rows,
+        "values": [numbers(np.round(column, 4), 3) for column in columns],
+        "unit": unit,
+        "up": name != "subsets",
+        "rates": name == "posterior",
+    }

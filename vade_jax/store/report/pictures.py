@@ -1,0 +1,146 @@
+"""Thumbnails for the page, from the run directory or from the data, and what is left out."""
+
+import base64
+import collections
+import dataclasses
+import io
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from PIL import Image
+
+from vade_jax.store.report import groups
+from vade_jax.types import Item
+
+PathLike = str | os.PathLike[str]
+Find = Callable[[str], Item | None]
+
+FILE = "pictures.parquet"
+SIDE = 320  # pixels of the longer side, at most
+DRAWN = 4096  # colors at most of an image that may be smaller as PNG
+LEFT_OUT = {
+    "no_picture": "have no picture",
+    "not_found": "are in no data that could be read",
+    "differs": "are another question in the data of today",
+    "unreadable": "have a picture that cannot be read",
+    "budget": "did not fit",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """One thumbnail, encoded."""
+
+    data: bytes
+    mime: str
+    num_images: int  # of the item; the first is shown
+
+    @property
+    def uri(self) -> str:
+        return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
+
+
+@dataclasses.dataclass
+class Album:
+    """The pictures of a run's prompts, within a budget of bytes of base64."""
+
+    kept: dict[str, Picture]  # in the run directory
+    find: Find | None  # uid -> item, of the run's data; None: there is none
+    budget: int
+    shown: dict[str, Picture] = dataclasses.field(default_factory=dict)
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)  # uid -> reason
+
+    def take(self, prompt: groups.Prompt, question: str) -> None:
+        """Adds the picture of a prompt, or notes why it has none."""
+        if prompt.uid in self.shown or prompt.uid in self.missing:
+            return
+        found = self.kept.get(prompt.uid) or self._make(prompt, question)
+        if isinstance(found, str):
+            self.missing[prompt.uid] = found
+        elif len(found.uri) > self.budget:
+            self.missing[prompt.uid] = "budget"
+        else:
+            self.budget -= len(found.uri)
+            self.shown[prompt.uid] = found
+
+    def note(self) -> str | None:
+        """Returns how many prompts are shown without a picture, and why."""
+        counted = collections.Counter(self.missing.values())
+        counted.pop("no_picture", None)  # nothing is missing
+        if not counted:
+            return None
+        why = ", ".join(f"{num} {LEFT_OUT[name]}" for name, num in counted.items())
+        return f"prompts on this page without their picture: {counted.total()} ({why})"
+
+    def _make(self, prompt: groups.Prompt, question: str) -> Picture | str:
+        item = self.find(prompt.uid) if self.find else None
+        if item is None:
+            return "not_found"
+        asked = " ".join(item.question.replace("<image>", " ").split())
+        if item.answer != prompt.gold or asked not in " ".join(question.split()):
+            return "differs"
+        if not item.images:
+            return "no_picture"
+        try:
+            return thumbnail(item.images[0], len(item.images))
+        except (OSError, ValueError, Image.DecompressionBombError):
+            return "unreadable"
+
+
+def thumbnail(image: Any, num_images: int = 1) -> Picture:
+    """Returns an image with sides of `SIDE` pixels at most, as JPEG, or PNG where that is smaller."""
+    image = image.copy()
+    image.thumbnail((SIDE, SIDE))
+    rgba = image.convert("RGBA")
+    page = Image.new("RGBA", rgba.size, "white")
+    page.alpha_composite(rgba)
+    page = page.convert("RGB")
+    ways = [("image/jpeg", {"format": "JPEG", "quality": 80, "optimize": True})]
+    if page.getcolors(DRAWN):
+        ways += [("image/png", {"format": "PNG", "optimize": True})]
+    made = [(_encode(page, options), mime) for mime, options in ways]
+    data, mime = min(made, key=lambda pair: len(pair[0]))
+    return Picture(data, mime, num_images)
+
+
+def _encode(image: Image.Image, options: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, **options)
+    return buffer.getvalue()
+
+
+# ------------------------------------------------------------------------------ in the run directory
+def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
+    """Returns the pictures kept in a run directory by uid, and what is wrong with them."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path = pathlib.Path(workdir) / FILE
+    if not path.is_file():
+        return {}, []
+    try:
+        rows = pyarrow.parquet.ParquetFile(path).read().to_pylist()
+        kept = {row.pop("uid"): Picture(**row) for row in rows}
+    except (pyarrow.ArrowException, TypeError, KeyError) as error:
+        return {}, [f"{FILE} cannot be read: {str(error).splitlines()[0]}"]
+    return {uid: picture for uid, picture in kept.items() if _is_safe(picture)}, []
+
+
+def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
+    """Writes pictures into a run directory, so that the page can be made without the data."""
+    import pyarrow.parquet
+
+    path = pathlib.Path(workdir) / FILE
+    temporary = path.with_name(path.name + ".tmp")
+    rows = [{"uid": uid, **dataclasses.asdict(p)} for uid, p in pictures.items()]
+    if rows:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
+        os.replace(temporary, path)
+
+
+def _is_safe(picture: Picture) -> bool:
+    return picture.mime in ("image/png", "image/jpeg") and isinstance(
+        picture.data, bytes
+    )
