@@ -11,9 +11,10 @@ import numpy as np
 
 from vade_jax import types
 from vade_jax.data.procedural import mixture as mixtures
+from vade_jax.data.procedural.mislabelled import Mislabelled
 from vade_jax.data.procedural.teacher import Teacher, target_text
 
-__all__ = ["Procedural", "Teacher", "stream", "target_text"]
+__all__ = ["Mislabelled", "Procedural", "Teacher", "stream", "target_text"]
 
 SPLITS = ("train", "validation", "warmup")
 _MAX_SIZE = 2**56  # the split is the top byte of the stream's number
@@ -24,9 +25,8 @@ def stream(seed: int, split: str, index: int) -> np.random.Generator:
 
     The three never collide, so no item of one split is drawn again for another.
     """
-    return np.random.Generator(
-        np.random.Philox(key=[seed, SPLITS.index(split) * _MAX_SIZE + index])
-    )
+    key = np.array([seed, SPLITS.index(split) * _MAX_SIZE + index], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
 
 
 class Procedural:

@@ -26,13 +26,20 @@ SHAPES = ("circle", "square", "triangle", "cross")
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One question about one picture, as a family makes it."""
+    """One question about one picture, as a family makes it.
+
+    Attributes:
+      paraphrases: the question in other words.
+      steps: what leads to the answer, in order; none where nothing does.
+    """
 
     image: Image.Image
     question: str
     answer: str
     kind: str
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    paraphrases: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
 
 @functools.cache

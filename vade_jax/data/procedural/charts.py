@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from vade_jax.data.procedural import canvas
+from vade_jax.data.procedural import canvas, wordings
 
 LETTERS = "ABCDE"
 _LEFT, _TOP, _BOTTOM, _RIGHT = 16, 12, 96, 110
@@ -54,11 +54,16 @@ def value(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     chosen = rng.integers(num)
     ticks = ((), range(0, 11), range(0, 11, 2))[level]
     image = _draw(rng, values, size, ticks=ticks, labels=level == 0)
-    question = f"What is the value of bar {LETTERS[chosen]}?"
-    answer = f"{values[chosen]:g}"
-    if level < 2:
-        return canvas.Sample(image, question, answer, "int")
-    return canvas.Sample(image, question, answer, "float", {"tolerance": 0.05})
+    letter = LETTERS[chosen]
+    return canvas.Sample(
+        image,
+        f"What is the value of bar {letter}?",
+        f"{values[chosen]:g}",
+        "int" if level < 2 else "float",
+        {} if level < 2 else {"tolerance": 0.05},
+        paraphrases=wordings.paraphrases("value", letter=letter),
+        steps=wordings.of_value(letter, values[chosen], labelled=level == 0),
+    )
 
 
 def extreme(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -69,8 +74,13 @@ def extreme(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     chosen, tallest = rng.integers(num), bool(rng.integers(2))
     values[chosen] = values.max() + gap if tallest else values.min() - gap
     image = _draw(rng, values, size, ticks=(), labels=False)
-    question = f"Which bar is {'tallest' if tallest else 'shortest'}?"
-    options = tuple(LETTERS[:num])
+    which, options = "tallest" if tallest else "shortest", tuple(LETTERS[:num])
     return canvas.Sample(
-        image, question, LETTERS[chosen], "choice", {"choices": options}
+        image,
+        f"Which bar is {which}?",
+        LETTERS[chosen],
+        "choice",
+        {"choices": options},
+        paraphrases=wordings.paraphrases("extreme", which=which),
+        steps=wordings.of_extreme(options, values, which),
     )

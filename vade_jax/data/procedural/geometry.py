@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vade_jax.data.procedural import canvas
+from vade_jax.data.procedural import canvas, wordings
 
 
 def _angles(rng: np.random.Generator, level: int) -> tuple[int, int, int]:
@@ -36,7 +36,12 @@ def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         )
         picture.text(x, y, str(angles[i]) if i < 2 else "x", 12)
     return canvas.Sample(
-        picture.finish(), "What is the angle x?", str(angles[2]), "int"
+        picture.finish(),
+        "What is the angle x?",
+        str(angles[2]),
+        "int",
+        paraphrases=wordings.paraphrases("triangle"),
+        steps=wordings.of_triangle(*angles[:2]),
     )
 
 

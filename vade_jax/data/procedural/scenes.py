@@ -5,21 +5,24 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image
 
-from vade_jax.data.procedural import canvas
+from vade_jax.data.procedural import canvas, wordings
 
 Thing = tuple[str, str]  # (color, shape)
 _COLORS = tuple(canvas.COLORS)
 PLURAL = {s: "crosses" if s == "cross" else f"{s}s" for s in canvas.SHAPES}
 
 
-def _draw(rng: np.random.Generator, things: Sequence[Thing], size: int) -> Image.Image:
-    """Returns things on a jittered grid, in random places, without overlap."""
+def _draw(
+    rng: np.random.Generator, things: Sequence[Thing], size: int
+) -> tuple[Image.Image, list[tuple[float, float]]]:
+    """Returns things on a jittered grid, in random places, without overlap, and their centres."""
     picture = canvas.Canvas(size)
     side = max(2, int(np.ceil(np.sqrt(len(things)))))
     step = canvas.UNITS / side
     places = rng.permutation(side * side)[: len(things)]
     scales = rng.uniform(0.65, 0.95, len(things))
     jitter = rng.uniform(-1, 1, (len(things), 2))
+    centres = []
     for (color, shape), place, scale, shift in zip(
         things, places, scales, jitter, strict=True
     ):
@@ -27,7 +30,8 @@ def _draw(rng: np.random.Generator, things: Sequence[Thing], size: int) -> Image
         x, y = (np.array([place % side, place // side]) + 0.5) * step
         dx, dy = shift * (step / 2 - radius - 1)
         picture.shape(shape, x + dx, y + dy, radius, canvas.COLORS[color])
-    return picture.finish()
+        centres.append((x + dx, y + dy))
+    return picture.finish(), centres
 
 
 def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
@@ -59,8 +63,19 @@ def _unique(
     target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
     named = 1 - asked
     others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[named] != target[named])
-    picture = _draw(rng, [target, *others], size)
-    return canvas.Sample(picture, question.format(*target), target[asked], "text")
+    picture, centres = _draw(rng, [target, *others], size)
+    options = (_COLORS, canvas.SHAPES)[asked]
+    what = (target[1], f"{target[0]} one")[asked]
+    return canvas.Sample(
+        picture,
+        question.format(*target),
+        target[asked],
+        "text",
+        paraphrases=wordings.paraphrases(
+            ("color", "shape")[asked], color=target[0], shape=target[1]
+        ),
+        steps=wordings.of_one(what, *centres[0], target[asked], options),
+    )
 
 
 def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -80,8 +95,15 @@ def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         near = lambda t: (t[0] == color) != (t[1] == shape)
         things += _things(rng, int(rng.integers(3, 8)), near)
         what = f"{color} {PLURAL[shape]}"
-    question = f"How many {what} are there?"
-    return canvas.Sample(_draw(rng, things, size), question, str(num), "int")
+    picture, centres = _draw(rng, things, size)
+    return canvas.Sample(
+        picture,
+        f"How many {what} are there?",
+        str(num),
+        "int",
+        paraphrases=wordings.paraphrases("count", what=what),
+        steps=wordings.of_count([y for _, y in centres[:num]]),
+    )
 
 
 def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -95,9 +117,16 @@ def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     things += _things(rng, fewer, lambda t: t[1] == less)
     if level == 2:
         things += _things(rng, 3, lambda t: t[1] not in (first, second))
-    question = f"Are there more {PLURAL[first]} than {PLURAL[second]}?"
-    answer = "yes" if yes else "no"
-    return canvas.Sample(_draw(rng, things, size), question, answer, "yesno")
+    one, other = PLURAL[first], PLURAL[second]
+    num = [sum(thing[1] == shape for thing in things) for shape in (first, second)]
+    return canvas.Sample(
+        _draw(rng, things, size)[0],
+        f"Are there more {one} than {other}?",
+        "yes" if yes else "no",
+        "yesno",
+        paraphrases=wordings.paraphrases("compare", first=one, second=other),
+        steps=wordings.of_compare(one, num[0], other, num[1]),
+    )
 
 
 def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -108,5 +137,11 @@ def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     things = _things(rng, int(gone), hit)
     things += _things(rng, int(left), lambda t: not hit(t))
     what = "shapes" if level < 2 else PLURAL[shape]
-    question = f"Remove all {color} {what}. How many are left?"
-    return canvas.Sample(_draw(rng, things, size), question, str(left), "int")
+    return canvas.Sample(
+        _draw(rng, things, size)[0],
+        f"Remove all {color} {what}. How many are left?",
+        str(left),
+        "int",
+        paraphrases=wordings.paraphrases("subtract", color=color, what=what),
+        steps=wordings.of_subtract(f"{color} {what}", int(gone), int(left)),
+    )

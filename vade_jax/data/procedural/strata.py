@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vade_jax.data.procedural import canvas
+from vade_jax.data.procedural import canvas, wordings
 
 
 def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -13,7 +13,14 @@ def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     color = list(canvas.COLORS.values())[rng.integers(len(canvas.COLORS))]
     x, y = rng.uniform(40, 72, 2)
     picture.text(x, y, answer, 64, color)
-    return canvas.Sample(picture.finish(), "What number is written?", answer, "int")
+    return canvas.Sample(
+        picture.finish(),
+        "What number is written?",
+        answer,
+        "int",
+        paraphrases=wordings.paraphrases("written"),
+        steps=wordings.of_written(int(answer)),
+    )
 
 
 def hidden(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -24,4 +31,10 @@ def hidden(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     x, y = rng.uniform(44, 68, 2)
     picture.text(x, y, answer, 36)
     picture.box(x - 36, y - 22, x + 36, y + 22, canvas.GRAY)
-    return canvas.Sample(picture.finish(), "What number is hidden?", answer, "int")
+    return canvas.Sample(
+        picture.finish(),
+        "What number is hidden?",
+        answer,
+        "int",
+        paraphrases=wordings.paraphrases("hidden"),
+    )

@@ -1,8 +1,9 @@
 """A small table of digits: look one up, or add up a column."""
 
 import numpy as np
+from PIL import Image
 
-from vade_jax.data.procedural import canvas
+from vade_jax.data.procedural import canvas, wordings
 
 LETTERS = "ABCD"
 
@@ -26,12 +27,30 @@ def lookup(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     for i in range(1, side + 1):
         picture.line((0, i * step), (canvas.UNITS, i * step), canvas.GRAY)
         picture.line((i * step, 0), (i * step, canvas.UNITS), canvas.GRAY)
-    if level == 3:
-        question, answer = (
-            f"What is the sum of column {LETTERS[col]}?",
-            values[:, col].sum(),
-        )
-    else:
-        question = f"What number is in row {row + 1} column {LETTERS[col]}?"
-        answer = values[row, col]
-    return canvas.Sample(picture.finish(), question, str(answer), "int")
+    ask = _sum if level == 3 else _cell
+    return ask(picture.finish(), values, int(row), int(col))
+
+
+def _cell(image: Image.Image, values: np.ndarray, row: int, col: int) -> canvas.Sample:
+    letter = LETTERS[col]
+    return canvas.Sample(
+        image,
+        f"What number is in row {row + 1} column {letter}?",
+        str(values[row, col]),
+        "int",
+        paraphrases=wordings.paraphrases("cell", row=row + 1, letter=letter),
+        steps=wordings.of_cell(row + 1, col, letter, values[row]),
+    )
+
+
+def _sum(image: Image.Image, values: np.ndarray, row: int, col: int) -> canvas.Sample:
+    del row
+    letter = LETTERS[col]
+    return canvas.Sample(
+        image,
+        f"What is the sum of column {letter}?",
+        str(values[:, col].sum()),
+        "int",
+        paraphrases=wordings.paraphrases("sum", letter=letter),
+        steps=wordings.of_sum(letter, values[:, col].tolist()),
+    )

@@ -35,7 +35,8 @@ class Teacher:
 
     def __call__(self, item: Item, index: int) -> str:
         """Returns what the teacher writes under item number `index`."""
-        rng = np.random.Generator(np.random.Philox(key=[self._seed, index]))
+        key = np.array([self._seed, index], np.uint64)
+        rng = np.random.Generator(np.random.Philox(key=key))
         if rng.random() < self._noise.get(_family_level(item), 0.0):
             stand_ins = self._stand_ins[_family_level(item)]
             item = stand_ins[rng.integers(len(stand_ins))]

@@ -1,0 +1,146 @@
+"""The texts of each published subset, and what has to become of them."""
+
+import pytest
+
+from vade_jax.data import normalise
+from vade_jax.data.normalise import Refused, Sample
+
+P1 = (
+    "Hint: Please answer the question and provide the correct option letter, e.g., A, B, C, D, "
+    "at the end.\n"
+)
+P2 = "Hint: Please answer the question and provide the final answer at the end.\n"
+ONE_DECIMAL = (
+    "Hint: Please answer the question requiring a floating-point number with one decimal place "
+    "and provide the final value, e.g., 1.2, 1.3, 1.4, at the end.\n"
+)
+P3 = (
+    "First perform reasoning, then finally select the question from the choices in the "
+    "following format: Answer: xxx.\n"
+)
+P4 = "Based on the image, directly select the correct answer for the following question:\n"
+FIND_X = "Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60"
+
+
+def turn(question, answer, **more):
+    return normalise.normalise(
+        Sample(question=question, answer=answer, answer_is="turn", **more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "wanted", "gold", "kind"),
+    [
+        # geo3k, geo170k(qa), the MathV360K ones, CLEVR-Math, figureqa, ai2d
+        (P4 + "Question: Find x.\nChoices:\nA: 30\nB: 45\nC: 60", "Answer:B", FIND_X, "B", "choice"),
+        (
+            P3 + "Question: Find x.\nChoices:\nA: 30\nB: 45\nC: 60",
+            "It is 60.\nTherefore, the answer is: C.\nAnswer:C",
+            *(FIND_X, "C", "choice"),
+        ),
+        (P1 + "Question: Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60", "The answer is A", FIND_X, "A", "choice"),
+        (P1 + "Question: Find x.", "The answer is 13.5", "Find x.", "13.5", "float"),
+        (P2 + "Question: How many are left?", "The answer is 4", "How many are left?", "4", "int"),
+        (ONE_DECIMAL + "Question: How long?", "The answer is 1,200.5", "How long?", "1200.5", "float"),
+        ("Is X low?\nAnswer yes or no.", "Yes.", "Is X low?", "yes", "yesno"),
+        ("Is X low?\nAnswer the question with Yes or No.", "No", "Is X low?", "no", "yesno"),
+        (
+            "What eats?\nA. fox\nB. hen\nAnswer with the option's letter from the given choices directly.",
+            "B",
+            *("What eats?\nChoices:\n(A) fox\n(B) hen", "B", "choice"),
+        ),
+        (
+            "Question: What eats?\nChoices:\nA. fox\nB. hen\nAnswer with the letter.",
+            "Answer: B",
+            *("What eats?\nChoices:\n(A) fox\n(B) hen", "B", "choice"),
+        ),
+        ("How many? Give a very brief answer.", "12.", "How many?", "12", "int"),
+        # the gold by its text; a free letter; words that only look like options
+        ("Find x.\nA. 30\nB. 45", "45", "Find x.\nChoices:\n(A) 30\n(B) 45", "B", "choice"),
+        ("Which point?", "C", "Which point?", "C", "choice"),
+        ("Where?\nA dog runs.\nBy a house.", "Left", "Where?\nA dog runs.\nBy a house.", "Left", "text"),
+        ("Find x.\nB. 30\nC. 45", "30", "Find x.\nB. 30\nC. 45", "30", "int"),
+        ("How long?", r"\frac{1}{3}", "How long?", "1/3", "float"),
+        ("How long?", r"The answer is 2\sqrt{3}.", "How long?", r"2\sqrt{3}", "expr"),
+        ("Which years?", "[2007, 2008]", "Which years?", "[2007, 2008]", "list"),
+    ],
+)  # fmt: skip
+def test_turns_of_each_subset(question, answer, wanted, gold, kind):
+    made = turn(question, answer)
+    assert (made["question"], made["answer"], made["kind"]) == (wanted, gold, kind)
+    texts = [line[4:] for line in wanted.split("\n") if line.startswith("(")]
+    assert (made["choices"] or []) == texts
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "reason"),
+    [
+        ("Is it?\nAnswer yes or no.", "", "no_gold"),
+        ("Question:", "4", "empty_question"),
+        ("Why?", "Because " * 9, "no_gold"),
+        ("Why?", "First this.\nThen that.", "no_gold"),
+        ("Find x.\nA. 30\nB. 45", "Answer: D", "bad_gold"),
+        ("Find x.\nA. 30\nB. 45", "60", "bad_gold"),
+        ("Find x.\nA. 4.0\nB. 4.0", "4.0", "bad_gold"),  # which of them?
+        ("Why?", "The answer is " + "very " * 9 + "long", "long_gold"),
+    ],
+)
+def test_what_cannot_be_trusted_is_refused(question, answer, reason):
+    with pytest.raises(Refused) as refused:
+        turn(question, answer)
+    assert refused.value.reason == reason
+
+
+def test_a_letter_among_equal_choices_stays():
+    made = turn("Find x.\nA: 4.0\nB: 3.0\nC: 4.0", "Answer:C")
+    assert (made["answer"], made["choices"]) == ("C", ["4.0", "3.0", "4.0"])
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold"),
+    [
+        ("Add: $1.20 + $3.50 = $4.70.\nThe total cost is $4.70.", "4.70"),
+        ("The numbers are 3, 4. The range is 1,234.", "1,234"),
+        ("Subtract.\n7 - 9 = -2", "-2"),
+        ("There is a surplus.", "There is a surplus"),
+        ("So it is.\nThe answer is yes.", "yes"),
+        ("72", "72"),
+        ("2 of 5 is 2/5.", "2/5"),
+    ],
+)
+def test_the_gold_of_a_solution_stands_in_its_last_sentence(solution, gold):
+    assert normalise.read_gold(solution, is_solution=True) == gold
+
+
+def test_a_solution_without_a_short_end_is_refused():
+    with pytest.raises(Refused) as refused:
+        normalise.read_gold("It is 4.\nThat is all there is to say here", True)
+    assert refused.value.reason == "no_gold"
+
+
+def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
+    chart = lambda gold: normalise.normalise(
+        Sample(question="?a", answer=gold, choices=(), tolerance=0.05)
+    )
+    found = {gold: chart(gold) for gold in ("12", "2009", "23.4", "7%", "blue", "Yes")}
+    kinds = {gold: (made["kind"], made["tolerance"]) for gold, made in found.items()}
+    assert kinds == {
+        **{"12": ("float", 0.05), "2009": ("int", None), "23.4": ("float", 0.05)},
+        **{"7%": ("float", 0.05), "blue": ("text", None), "Yes": ("yesno", None)},
+    }
+
+
+def test_own_words_stay_as_they_are():
+    text = "Question: <image> or <image>?\nA. one\nB. two\nAnswer with the letter."
+    own = Sample(question=text, answer="B", own_words=True)
+    assert normalise.normalise(own)["question"] == text
+    own = Sample(question="Which?\nA. one\nB. two", answer="two", own_words=True)
+    made = normalise.normalise(own)
+    assert (made["answer"], made["choices"]) == ("B", ["one", "two"])
+
+
+def test_one_question_has_one_key():
+    asked = P3 + "Question: Find  X.\nChoices:\nA: 30\nB: 45"
+    assert normalise.question_key(asked) == "find x"
+    assert normalise.question_key("<image1>find x\n(A) 3\n(B) 4") == "find x"
+    assert normalise.question_key("Find y.") != "find x"

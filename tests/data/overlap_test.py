@@ -1,0 +1,71 @@
+"""Hashes by hand, and matches by an independent loop."""
+
+import io
+import random
+
+import numpy as np
+from PIL import Image
+
+from tests.data import published
+from vade_jax.data import overlap
+from vade_jax.data.overlap import Entry
+
+
+def test_the_hash_says_where_the_right_neighbour_is_darker():
+    falling = np.tile(np.arange(90, 0, -1, dtype=np.uint8)[None, :, None], (80, 1, 3))
+    assert overlap.dhash(falling) == 2**64 - 1
+    assert overlap.dhash(falling[:, ::-1]) == 0
+    step = np.zeros((80, 90, 3), np.uint8)
+    step[:10, :10] = 255  # the first pixel of the thumbnail alone
+    assert overlap.dhash(step) == 1 << 63
+
+
+def test_scaling_and_jpeg_change_few_bits():
+    original = Image.open(io.BytesIO(published.picture(0b1011001110001101)))
+    file = io.BytesIO()
+    original.resize((150, 100)).save(file, "JPEG", quality=60)
+    one, two = (np.asarray(i.convert("RGB")) for i in (original, Image.open(file)))
+    bits = (overlap.dhash(one) ^ overlap.dhash(two)).bit_count()
+    assert bits <= overlap.MOST_BITS
+
+
+def test_matches_are_those_of_a_loop():
+    draw = random.Random(0)
+    near = lambda h: h ^ sum(1 << draw.randrange(64) for _ in range(draw.randrange(9)))
+    bases = [draw.getrandbits(64) for _ in range(6)]
+    made = lambda name: [
+        Entry(
+            f"{name}{i}",
+            draw.choice(["", *"pqrstu"]),
+            tuple(near(draw.choice(bases)) for _ in range(draw.randrange(3))),
+        )
+        for i in range(30)
+    ]
+    train, asked = made("t"), made("b")
+    found = overlap.compare(train, asked)
+
+    bits = lambda x, y: min(
+        [65, *((a ^ b).bit_count() for a in x.hashes for b in y.hashes)]
+    )
+    same = lambda x, y: x.key == y.key != ""
+    question = [x.uid for x in train if any(same(x, y) for y in asked)]
+    alike = [x.uid for x in train if any(bits(x, y) <= 4 for y in asked)]
+    both = [x.uid for x in train if any(same(x, y) and bits(x, y) <= 4 for y in asked)]
+    assert 0 < len(both) < len(alike) < 30 and len(both) < len(question) < 30
+    assert (found.same_question, found.alike_picture, found.both) == tuple(
+        map(len, (question, alike, both))
+    )
+    assert {m["uid"] for m in found.matches} == {*question, *alike}
+    named = {x.uid: x for x in (*train, *asked)}
+    for match in found.matches:
+        x, y = named[match["uid"]], named[match["benchmark_uid"]]
+        assert match["bits"] == bits(x, y)
+        if x.uid in both:
+            assert match["same_question"] and match["bits"] <= 4
+
+
+def test_the_table_has_a_row_a_benchmark():
+    one = overlap.Overlap(1000, 12, 1234, 7, [])
+    table = overlap.table({"mathvista": one}, 9471)
+    assert "Of 9,471 questions" in table
+    assert table.endswith("| mathvista | 1,000 | 12 | 1,234 | 7 |")

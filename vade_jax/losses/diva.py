@@ -1,0 +1,164 @@
+"""DIVA-GRPO's advantages (arXiv 2603.01106): within a variant, and within a problem.
+
+A problem comes as several variants with k answers each. An answer is compared with those to the same
+variant (local) and with all to the problem (global). Both parts are normalised over the batch,
+weighted by how difficult the variant is, scaled by how far the rewards lie apart, and added.
+"""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from vade_jax.losses import advantages
+from vade_jax.types import Array
+
+NORMS, BALANCES = ("sequence", "code", "off"), ("range", "low_reward", "off")
+WEIGHTED = ("global", "both")
+_LOW, _LOW_FACTOR = 0.15, 0.1  # of the public code
+
+
+@functools.partial(jax.jit, static_argnames=("norm", "weighted", "balance"))
+def two_level(
+    reward_N: Array,
+    group_N: Array,
+    problem_M: Array,
+    difficulty_M: Array,
+    *,
+    valid_N: Array | None = None,
+    length_N: Array | None = None,
+    norm: str = "sequence",
+    weight: float = 0.1,
+    weighted: str = "global",
+    balance: str = "range",
+    local_share: float = 1.0,
+    global_share: float = 1.0,
+    highest_reward: float = 1.0,
+    padded_length: float = 0.0,
+) -> jax.Array:
+    """Returns `advantage_N`; invalid answers have 0, and all of a problem whose rewards are equal.
+
+    Args:
+        reward_N: the training reward.
+        group_N: the slot (variant) of each answer.
+        problem_M: the problem of each slot, from 0.
+        difficulty_M: of each slot.
+        valid_N: which answers count; all, if None.
+        length_N: tokens; for the norm "code" alone.
+        norm: "sequence" is `over_batch`. "code" is `over_tokens`, of the public code; with it equal
+            rewards too have a small advantage. "off": none.
+        weight: k of `by_difficulty`.
+        weighted: which part that weighs, the "global" or "both".
+        balance: "range" multiplies by the range of the rewards of the part's group over the highest
+            there is. "low_reward", the code's: by 0.1 where all of them are below 0.15. "off": none.
+        local_share: factor on the local part.
+        global_share: factor on the global part.
+        highest_reward: R_max.
+        padded_length: tokens of a padded row, for the norm "code".
+
+    Raises:
+        ValueError: an unknown option.
+    """
+    check_options(norm, weighted, balance)
+    chex.assert_equal_shape([problem_M, difficulty_M])
+    num_slots = len(problem_M)
+    valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N
+    reward_N = jnp.where(valid_N, reward_N, 0)
+    relative_N = above_problem(difficulty_M, problem_M)[group_N]
+
+    def part(of_N, weighs):
+        a_N = advantages.group_normalized(reward_N, of_N, num_slots, valid_N=valid_N)
+        if norm == "sequence":
+            a_N = over_batch(a_N, of_N, num_slots, valid_N)
+        elif norm == "code":
+            a_N = over_tokens(a_N, length_N, valid_N, padded_length)
+        if weighs:
+            a_N = by_difficulty(a_N, relative_N, weight)
+        low_M, high_M = _bounds(reward_N, of_N, num_slots, valid_N)
+        if balance == "range":
+            a_N *= ((high_M - low_M) / highest_reward)[of_N]
+        elif balance == "low_reward":
+            a_N *= jnp.where(high_M < _LOW, _LOW_FACTOR, 1)[of_N]
+        return a_N
+
+    local_N = part(group_N, weighted == "both")
+    global_N = part(problem_M[group_N], True)
+    advantage_N = local_share * local_N + global_share * global_N
+    return jnp.where(valid_N, advantage_N, 0)
+
+
+def check_options(norm: str, weighted: str, balance: str) -> None:
+    """Raises ValueError for an option of `two_level` that there is not."""
+    for name, value, options in (
+        ("norm", norm, NORMS),
+        ("weighted", weighted, WEIGHTED),
+        ("balance", balance, BALANCES),
+    ):
+        if value not in options:
+            raise ValueError(f"{name}={value!r}: choose one of {', '.join(options)}")
+
+
+def problems(variant_M: Array) -> jax.Array:
+    """Returns the problem of each slot, from 0: a slot of variant 0 begins another."""
+    return jnp.cumsum(jnp.asarray(variant_M) == 0) - 1
+
+
+def above_problem(difficulty_M: Array, problem_M: Array) -> jax.Array:
+    """Returns how much harder each slot is than the mean slot of its problem."""
+    total = lambda x_M: jax.ops.segment_sum(x_M, problem_M, len(problem_M))
+    mean_Q = total(difficulty_M) / jnp.maximum(total(jnp.ones_like(difficulty_M)), 1)
+    return difficulty_M - mean_Q[problem_M]
+
+
+def over_batch(
+    a_N: Array, group_N: Array, num_groups: int, valid_N: Array, epsilon: float = 1e-6
+) -> jax.Array:
+    """Returns the z-score over the batch of advantages that are z-scores of their groups.
+
+    Their mean is 0. The squares of a group of n answers add up to n - 1 unless its rewards are equal,
+    so the variance over N answers is sum (n - 1) / (N - 1) over the other groups. For groups of one
+    size n the result is, up to a constant, a / sqrt(effective ratio).
+    """
+    count_N = valid_N.astype(a_N.dtype)
+    count_M = jax.ops.segment_sum(count_N, group_N, num_groups)
+    effective_M = jax.ops.segment_max(jnp.abs(a_N), group_N, num_groups) > 0
+    squares = jnp.sum(jnp.where(effective_M, count_M - 1, 0))
+    return a_N / (jnp.sqrt(squares / jnp.maximum(jnp.sum(count_N) - 1, 1)) + epsilon)
+
+
+def over_tokens(
+    a_N: Array, length_N: Array, valid_N: Array, padded_length: float
+) -> jax.Array:
+    """Returns the z-score over a [N, padded_length] array of tokens, padding counted as 0.
+
+    As the public code has it, from the lengths alone: each of an answer's tokens carries its
+    advantage. A batch without any difference is left as it is.
+    """
+    length_N = jnp.where(valid_N, length_N, 0).astype(a_N.dtype)
+    size = jnp.sum(valid_N) * padded_length
+    mean = jnp.sum(a_N * length_N) / size
+    variance = (jnp.sum(a_N**2 * length_N) - size * mean**2) / (size - 1)
+    std = jnp.where(variance > 0, jnp.sqrt(jnp.maximum(variance, 0)), 1)
+    return jnp.where(valid_N, (a_N - mean) / std, 0)
+
+
+def by_difficulty(a_N: Array, relative_N: Array, weight: float) -> jax.Array:
+    """Returns exp(k d sign(a)) a: success on a harder variant counts more, failure less.
+
+    Args:
+        a_N: advantages.
+        relative_N: d, how much harder the answer's variant is than the mean one of its problem.
+        weight: k.
+    """
+    return jnp.exp(weight * relative_N * jnp.sign(a_N)) * a_N
+
+
+def _bounds(reward_N, group_N, num_groups, valid_N):
+    """The lowest and the highest valid reward of each group; 0 and 0 without any."""
+    low_N = jnp.where(valid_N, reward_N, jnp.inf)
+    high_N = jnp.where(valid_N, reward_N, -jnp.inf)
+    low_M = jax.ops.segment_min(low_N, group_N, num_groups)
+    high_M = jax.ops.segment_max(high_N, group_N, num_groups)
+    some_M = low_M <= high_M
+    return jnp.where(some_M, low_M, 0), jnp.where(some_M, high_M, 0)
