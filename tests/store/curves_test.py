@@ -35,6 +35,18 @@ def test_average_is_over_the_shared_range():
     assert curves.average([])[0].size == 0
 
 
+def test_a_band_is_the_standard_error_of_the_mean():
+    one = (np.array([0, 2]), np.array([0.0, 2.0]))
+    two = (np.array([0, 2]), np.array([2.0, 6.0]))
+    x, mean, error = curves.band([one, two])
+    assert x.tolist() == [0, 2] and mean.tolist() == [1.0, 4.0]
+    np.testing.assert_allclose(
+        error, [1.0, 2.0]
+    )  # sqrt(2) / sqrt(2), sqrt(8) / sqrt(2)
+    assert curves.band([one])[2].tolist() == [0.0, 0.0]
+    assert [len(values) for values in curves.band([])] == [0, 0, 0]
+
+
 def test_moving_average():
     assert curves.window(39) == 1
     assert curves.window(40) == 3

@@ -25,6 +25,13 @@ def make_run(workdir, *, num_steps=6, seed=0, predicted=True, norm=1.0):
     return workdir
 
 
+def test_steps_that_learned_nothing_and_spikes_are_drawn(tmp_path):
+    make_run(tmp_path, predicted=False, norm=9.0)
+    metrics.Writer(tmp_path).write(7, {"vade/effective_ratio": 0.0})  # no actor/*
+    assert is_picture(figures.draw(tmp_path)[0])
+    assert not figures.has_predictions(tmp_path)
+
+
 def is_picture(path):
     data = path.read_bytes()
     return data.startswith(b"\x89PNG") and len(data) > 10_000
@@ -52,19 +59,9 @@ def test_draw_takes_a_run_with_next_to_nothing(tmp_path, lines):
     assert [path.name for path in figures.draw(tmp_path)] == ["progress.png"]
 
 
-def test_compare_takes_seeds_of_different_length(tmp_path):
-    runs = {
-        "vade": [make_run(tmp_path / "a"), make_run(tmp_path / "b", num_steps=4)],
-        "uniform": [make_run(tmp_path / "c", predicted=False, norm=9.0)],
-    }
-    assert is_picture(figures.compare(runs, tmp_path / "new" / "compare.png"))
-
-
 def test_user_mistakes(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing is not a run directory"):
         figures.draw(tmp_path / "missing")
-    with pytest.raises(ValueError, match="7 labels in one figure"):
-        figures.compare({key: [tmp_path] for key in "abcdefg"}, tmp_path / "a.png")
     run = make_run(tmp_path / "run", predicted=False)
     with pytest.raises(ValueError, match="no vade/predicted_effective_ratio in"):
         figures.calibration([run], tmp_path / "a.png")

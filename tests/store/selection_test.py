@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from vade_jax.store import rollout_log, selection
@@ -30,3 +32,19 @@ def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
 def test_a_run_without_rollouts_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no rollouts in"):
         selection.table({"one": [tmp_path]})
+
+
+def test_the_share_of_rollouts_on_hopeless_prompts(tmp_path):
+    stratum = {"graded": {"stratum": "graded"}, "impossible": {"stratum": "impossible"}}
+    wrong = {"stratum": "graded", "mislabelled": True}
+    both = {"stratum": "impossible", "mislabelled": True}  # counts once
+    for step, of in (
+        (1, [stratum["graded"], wrong, both]),
+        (2, [stratum["impossible"]]),
+    ):
+        path = rollout_log.path(tmp_path, step)
+        rollout_log.write(path, {"metadata": of})
+    assert selection.hopeless_share(tmp_path) == 0.75
+    assert math.isnan(selection.hopeless_share(tmp_path / "none"))
+    write(tmp_path / "other", 1, ["x"], [1, 0])  # data that know no strata
+    assert math.isnan(selection.hopeless_share(tmp_path / "other"))

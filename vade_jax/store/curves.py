@@ -110,13 +110,25 @@ def average(
     series: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean of curves over the range they share, on the union of their points."""
+    x, mean, _ = band(series)
+    return x, mean
+
+
+def band(
+    series: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns `average` and the standard error of the mean, 0 for a single curve."""
     series = [(x, y) for x, y in series if len(x)]
     if not series:
-        return np.zeros(0), np.zeros(0)
+        return np.zeros(0), np.zeros(0), np.zeros(0)
     first, last = max(x[0] for x, _ in series), min(x[-1] for x, _ in series)
     grid = np.unique(np.concatenate([x for x, _ in series]))
     grid = grid[(grid >= first) & (grid <= last)]
-    return grid, np.mean([np.interp(grid, x, y) for x, y in series], axis=0)
+    y = np.stack([np.interp(grid, *one) for one in series])
+    error = (
+        np.std(y, 0, ddof=1) / np.sqrt(len(y)) if len(y) > 1 else np.zeros(len(grid))
+    )
+    return grid, y.mean(0), error
 
 
 def window(length: int) -> int:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax.store import boards
+
 Record = dict[str, Any]
 PathLike = str | os.PathLike[str]
 
@@ -27,10 +29,27 @@ _VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")
 class Writer:
     """Appends to metrics.jsonl, one per run: make it in process 0 only."""
 
-    def __init__(self, workdir: PathLike, *, tensorboard: bool = False):
+    def __init__(
+        self,
+        workdir: PathLike,
+        *,
+        tensorboard: bool = False,
+        wandb: str = "",
+        config: Mapping[str, Any] | None = None,
+    ):
+        """Opens a run directory, a new or an earlier one.
+
+        Args:
+            workdir: the run directory.
+            tensorboard: write for TensorBoard as well.
+            wandb: the Weights & Biases project that gets the numbers as well; empty: none.
+            config: of the run, for W&B to show.
+        """
         self.path = pathlib.Path(workdir) / FILE
-        self._tensorboard = _import_tensorboard() if tensorboard else None
-        self._board = None
+        self._boards: list[Any] = [boards.TensorBoard(workdir)] if tensorboard else []
+        self._boards += (
+            [boards.WeightsAndBiases(workdir, wandb, config or {})] if wandb else []
+        )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             self.truncate_after(math.inf)  # a half-written line must not be continued
@@ -42,8 +61,8 @@ class Writer:
             file.write(
                 json.dumps({"step": int(step), **values}, allow_nan=False) + "\n"
             )
-        if self._tensorboard is not None:
-            self._write_board(step, values)
+        for board in self._boards:
+            board.write(step, values)
 
     def truncate_after(self, step: float) -> int:
         """Drops the lines of later steps, which a resumed run makes again; returns how many.
@@ -61,18 +80,8 @@ class Writer:
         return num_dropped
 
     def close(self) -> None:
-        if self._board is not None:
-            self._board.close()
-
-    def _write_board(self, step: int, values: Record) -> None:
-        if self._board is None:  # now, so that a resumed run hides what it makes again
-            folder = self.path.parent / "tensorboard"
-            self._board = self._tensorboard.SummaryWriter(
-                str(folder), purge_step=int(step)
-            )
-        for name, value in values.items():
-            self._board.add_scalar(name, math.nan if value is None else value, step)
-        self._board.flush()
+        for board in self._boards:
+            board.close()
 
 
 def read(workdir: PathLike) -> list[Record]:
@@ -163,13 +172,3 @@ def _replace(path: pathlib.Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-def _import_tensorboard() -> Any:
-    try:
-        import tensorboardX
-    except ImportError as error:
-        raise ImportError(
-            "tensorboard=True needs tensorboardX: pip install 'vade_jax[tracking]'"
-        ) from error
-    return tensorboardX

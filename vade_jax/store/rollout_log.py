@@ -22,7 +22,9 @@ COLUMNS = {
     "reward": "float32",
     "length": "int32",
     "finished": "bool",
-    "group": "int32",
+    "group": "int32",  # of the step's, through all rounds
+    "round": "int32",  # of the step, from 1
+    "trained": "bool",  # whether the policy learned from the group
     "alpha": "float32",  # the posterior before the step
     "beta": "float32",
     "p_drawn": "float32",

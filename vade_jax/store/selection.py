@@ -2,6 +2,7 @@
 
 import collections
 import json
+import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,26 @@ def table(runs: Mapping[str, Sequence[PathLike]], *, last: float = 0.25) -> str:
         cells = [_cell(counts, family) for counts in counted.values()]
         lines.append([family, *cells])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def hopeless_share(workdir: PathLike) -> float:
+    """Returns the share of a run's rollouts on prompts that cannot be answered right, or NaN.
+
+    Those of the built-in data's stratum "impossible", and those with a wrong gold. NaN: the run has
+    no rollout logs, or is of data that do not say which prompts those are.
+    """
+    counted = collections.Counter()
+    for path in (pathlib.Path(workdir) / "rollouts").glob("step_*.parquet"):
+        counted.update(rollout_log.read(path)["metadata"])
+    fields = [(json.loads(text), count) for text, count in counted.items()]
+    if not any("stratum" in of for of, _ in fields):
+        return math.nan
+    hopeless = sum(count for of, count in fields if _is_hopeless(of))
+    return hopeless / counted.total()
+
+
+def _is_hopeless(fields: Mapping) -> bool:
+    return fields.get("stratum") == "impossible" or bool(fields.get("mislabelled"))
 
 
 def _groups(workdir: PathLike, last: float) -> Iterator[tuple[str, list[float]]]:

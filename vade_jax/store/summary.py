@@ -1,7 +1,7 @@
-"""The short table at the end of a run, and the table that holds runs side by side."""
+"""The short table at the end of a run."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ PathLike = str | os.PathLike[str]
 
 # Where to look, in the order a reader wants it.
 PLACES = (
+    ("report.html", "everything on one page: open it in a browser"),
     ("figures", "validation, effective ratio, gradient norm, rollouts"),
     ("rollouts", "every answer, as parquet"),
     ("metrics.jsonl", "one line a step"),
@@ -30,46 +31,6 @@ def table(records: Sequence[metrics.Record], *, workdir: PathLike | None = None)
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows)
 
 
-def compare(
-    runs: Mapping[str, Sequence[PathLike]], *, baseline: str | None = None
-) -> str:
-    """Returns a markdown table of labels, each the mean and spread over its seeds.
-
-    "Rollouts to match" is what a seed had spent at its first validation that is at least the
-    best score of the baseline with the same seed; one entry a seed, in the order of the run
-    directories, which pairs them.
-
-    Args:
-        runs: run directories by label, one per seed.
-        baseline: a label; by default "uniform" if there is one, else the first.
-    """
-    seeds = curves.read_runs(runs)
-    baseline = _baseline(runs, baseline)
-    best = [
-        max(scores) if (scores := _scores(r)).size else np.nan for r in seeds[baseline]
-    ]
-    uneven = {
-        label: len(dirs) for label, dirs in runs.items() if len(dirs) != len(best)
-    }
-    if uneven:
-        raise ValueError(f"{baseline} has {len(best)} seeds, others differ: {uneven}")
-    head = ["selector", "seeds", "rollouts", "effective ratio", "final accuracy"]
-    head += ["best accuracy", f"rollouts to match {baseline}'s best"]
-    lines = [head, ["---"] * len(head)]
-    lines += [_compare_row(label, group, best) for label, group in seeds.items()]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def rollouts_to_reach(records: Sequence[metrics.Record], target: float) -> float | None:
-    """Returns the rollouts spent at the first validation of at least `target`, or None."""
-    steps, scores = metrics.validation(records)
-    reached = np.flatnonzero(scores >= target - 1e-9)  # a mean of equals may round up
-    if not reached.size:
-        return None
-    return float(metrics.rollouts_at(records, steps[reached[:1]])[0])
-
-
-# ------------------------------------------------------------------------------ one run
 def _learned(records: Sequence[metrics.Record]) -> list[tuple[str, str]]:
     rows = [_progress(records, name) for name in metrics.validation_names(records)]
     rows += [_quarters(records, "effective ratio", curves.EFFECTIVE)]
@@ -142,45 +103,3 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
-# ------------------------------------------------------------------------------ several runs
-def _compare_row(
-    label: str, seeds: Sequence[Sequence], best: Sequence[float]
-) -> list[str]:
-    ratios = [_finite(records, curves.EFFECTIVE)[1] for records in seeds]
-    scores = [_scores(records) for records in seeds]
-    totals = [_finite(records, metrics.ROLLOUTS)[1] for records in seeds]
-    reached = list(map(rollouts_to_reach, seeds, best))
-    return [
-        label,
-        str(len(seeds)),
-        _spread([total[-1] for total in totals if total.size], "{:,.0f}"),
-        _spread([ratio.mean() for ratio in ratios if ratio.size]),
-        _spread([score[-1] for score in scores if score.size]),
-        _spread([score.max() for score in scores if score.size]),
-        ", ".join("not reached" if r is None else f"{r:,.0f}" for r in reached),
-    ]
-
-
-def _scores(records: Sequence[metrics.Record]) -> np.ndarray:
-    scores = metrics.validation(records)[1]
-    return scores[np.isfinite(scores)]
-
-
-def _spread(values: Sequence[float], form: str = "{:.3f}") -> str:
-    """Returns mean ± sample standard deviation; the mean alone where they agree or n < 2."""
-    if not len(values):
-        return "not measured"
-    mean = form.format(np.mean(values))
-    if len(values) < 2 or np.ptp(values) == 0:
-        return mean
-    return f"{mean} ± {form.format(np.std(values, ddof=1))}"
-
-
-def _baseline(runs: Mapping[str, Sequence[PathLike]], baseline: str | None) -> str:
-    if baseline is None:
-        return "uniform" if "uniform" in runs else next(iter(runs))
-    if baseline not in runs:
-        raise ValueError(f"baseline {baseline!r} is none of the runs {list(runs)}")
-    return baseline

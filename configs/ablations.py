@@ -1,0 +1,47 @@
+r"""Table 2 of VADE (arXiv 2511.18902) and more: what each of its parts does, on any job.
+
+    python -m experiments.sweep --config=configs/ablations.py:base=configs/tiny_grpo.py \
+        --workdir=runs/ablations --parallel=2
+
+Arguments: `base=FILE`, with its own arguments behind another colon, such as
+`base=configs/qwen7b_gspo.py:split`; by default configs/tiny_gspo.py. `--config.arms=vade,kalman`
+compares others: every arm of configs/tiny_table1.py is known here too.
+"""
+
+import importlib.util
+import pathlib
+
+from configs import sweeps
+
+
+def get_config(arg=None):
+    """Returns the sweep over VADE's options.
+
+    Raises:
+        ValueError: the base is missing, or is not a run with VADE.
+    """
+    name, _, base = (arg or "base=configs/tiny_gspo.py").partition("=")
+    if name != "base":
+        raise ValueError(f"config argument {arg!r}: give base=FILE")
+    file, _, words = base.partition(":")
+    run = _load(file).get_config(words or None)
+    if run.get("sampler", {}).get("name") != "vade":
+        raise ValueError(f"config argument base={base!r}: give a run with VADE")
+    variants = sweeps.variants(run)
+    return sweeps.make(
+        run,
+        "ablations",
+        arms=sweeps.rivals(run) | variants,
+        chosen=",".join(["vade", "vanilla", *variants]),
+        losses={pathlib.Path(file).stem.rpartition("_")[2]: {}},
+        baseline="vade",
+    )
+
+
+def _load(file):
+    if not pathlib.Path(file).is_file():
+        raise ValueError(f"config argument base={file!r}: no such file")
+    spec = importlib.util.spec_from_file_location("base_of_ablations", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

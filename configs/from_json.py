@@ -1,0 +1,36 @@
+"""The config of an earlier run, or any other written as JSON: the same run once more.
+
+python -m experiments.train --config=configs/from_json.py:runs/a/config.json --workdir=runs/b
+"""
+
+import json
+import os
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+
+def get_config(arg=None):
+    """Returns the config in the file `arg`; fields that it does not have yet are the defaults.
+
+    Raises:
+        ValueError: there is no such file, or it is not JSON.
+    """
+    if not arg or not os.path.isfile(arg):
+        raise ValueError(
+            f"config argument {arg!r}: name a file behind the colon, such as "
+            "configs/from_json.py:runs/tiny_gspo/config.json"
+        )
+    with open(arg) as file:
+        found = _tuples(json.load(file))
+    c = default.get_config()
+    c.sampler.options = ConfigDict()  # the defaults there are VADE's
+    c.update(found)
+    return c
+
+
+def _tuples(value):
+    if isinstance(value, dict):
+        return {name: _tuples(x) for name, x in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

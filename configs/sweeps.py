@@ -1,0 +1,112 @@
+"""What a sweep varies: selectors (arms), losses, data and seeds. experiments/sweep.py runs it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import default
+from vade_jax import samplers
+
+Changes = dict[str, Any]  # nested as a config is, of the fields that change
+
+DATA = {
+    "clean": {},
+    "wrong10": {"data": {"wrong_golds": 0.1}},
+}
+PAPER = ("uniform", "dapo", "vade")
+LOSSES = {"gspo": default.gspo, "grpo": default.grpo}
+
+
+def make(
+    run: ConfigDict,
+    name: str,
+    *,
+    arms: Mapping[str, Changes],
+    chosen: str,
+    losses: Mapping[str, Changes],
+    baseline: str,
+) -> ConfigDict:
+    """Returns a sweep: every chosen arm with every chosen loss, data and seed.
+
+    Args:
+        run: what all runs share; the command line changes it by `--config.run.FIELD=VALUE`.
+        name: of the folder of tables and figures.
+        arms: label -> changes; another `sampler.name` starts from no options.
+        chosen: the arms that run unless others are asked for.
+        losses: label -> changes.
+        baseline: the arm that the others are held against, seed by seed.
+    """
+    c = ConfigDict()
+    c.name = name
+    c.arms = chosen
+    c.losses = ",".join(losses)
+    c.data = "clean"
+    c.seeds = "0,1,2"
+    c.baseline = baseline
+    c.run = run
+    c.known = ConfigDict()  # what the words above stand for
+    c.known.arms = ConfigDict(dict(arms))
+    c.known.losses = ConfigDict(dict(losses))
+    c.known.data = ConfigDict(DATA)
+    return c
+
+
+def changes(run: ConfigDict, put: Callable[[ConfigDict], None]) -> Changes:
+    """Returns what `put`, such as `default.gspo`, changes in `run`."""
+    c = ConfigDict(run.to_dict())
+    put(c)
+    return _difference(run.to_dict(), c.to_dict())
+
+
+def selector(run: ConfigDict, name: str, **options) -> Changes:
+    """Returns the changes to a selector with these options, and what `default` sets with it."""
+
+    def put(c):
+        default.selector(c, name)
+        c.sampler.options = ConfigDict(options)
+
+    return {"sampler": {"name": name}} | changes(run, put)
+
+
+def rivals(run: ConfigDict) -> dict[str, Changes]:
+    """Returns the selectors that are compared; VADE is the one of `run`, with its options."""
+    own = run.sampler.options.to_dict()
+    rest = [name for name in samplers.SAMPLERS if name not in PAPER]
+    return {
+        "vanilla": selector(run, "uniform"),
+        "dapo": selector(run, "dapo"),
+        "vade": selector(run, "vade", **own),
+        "vade_dapo": selector(run, "dapo", base="vade", base_options=own),
+        **{name: selector(run, name) for name in rest},
+    }
+
+
+def variants(run: ConfigDict) -> dict[str, Changes]:
+    """Returns VADE without one of its parts, or with one that the paper does not have."""
+    part = lambda **options: selector(run, "vade", **options)
+    return {
+        "vade_p1mp": part(info_gain="p(1-p)"),
+        "vade_greedy": part(draw="greedy"),
+        "vade_last_update": part(history="last_update"),
+        "vade_mean": part(draw="mean"),
+        "vade_no_decay": part(decay_selected=1.0, decay_rest=1.0),
+        "vade_decay_selected": part(decay_rest=1.0),  # this decay alone
+        "vade_decay_rest": part(decay_selected=1.0),
+        "vade_warmup_none": part(warmup="none"),
+        "vade_warmup_full": part(warmup="full"),
+        "vade_half_life_1": part(half_life_epochs=1.0),
+        "vade_half_life_3": part(half_life_epochs=3.0),
+        "vade_max_3_in_a_row": part(max_consecutive=3),
+        "vade_uniform_quarter": part(uniform_share=0.25),
+    }
+
+
+def _difference(before, after):
+    return {
+        name: _difference(before.get(name, {}), value)
+        if isinstance(value, dict)
+        else value
+        for name, value in after.items()
+        if before.get(name) != value
+    }

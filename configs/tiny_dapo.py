@@ -1,0 +1,18 @@
+"""DAPO on the tiny job, its filter of groups and its loss. See configs/tiny.py.
+
+    python -m experiments.train --config=configs/tiny_dapo.py --workdir=runs/tiny_dapo
+
+A selector named behind the colon replaces the filter: `tiny_dapo.py:vade` is VADE with DAPO's loss.
+"""
+
+from configs import arguments, default, tiny
+
+
+def get_config(arg=None):
+    """Returns the config; `arg` as in configs/tiny.py, but the selector is dapo by default."""
+    c = tiny.base(arg)
+    default.dapo(c)
+    args = arguments.of_run(arg)
+    if not (args.vade or args.uniform or "selector=" in (arg or "")):
+        default.selector(c, "dapo")
+    return c

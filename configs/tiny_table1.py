@@ -1,0 +1,32 @@
+r"""Table 1 of VADE (arXiv 2511.18902) on the tiny job: the selectors under two losses, over seeds.
+
+    python -m experiments.sweep --config=configs/tiny_table1.py --workdir=runs/table1 --parallel=2
+
+Fewer of everything: `--config.arms=vanilla,vade --config.losses=gspo --config.seeds=0,1
+--config.data=clean,wrong10` (wrong10: a tenth of the training golds is wrong). What all runs share:
+`--config.run.num_steps=100`. Argument: `smoke` (for tests). Arms:
+
+vanilla, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, around either selector
+vade_p1mp, vade_greedy, vade_last_update: its ablations, Table 2; configs/ablations.py has more
+kalman, mopps, greso, sec, ...: every other selector there is, with the options of its paper
+"""
+
+from configs import arguments, sweeps, tiny
+
+ABLATED = ("vade_p1mp", "vade_greedy", "vade_last_update")
+
+
+def get_config(arg=None):
+    """Returns the sweep."""
+    args = arguments.parse(arg, smoke=False)
+    run = tiny.base("smoke" if args.smoke else None)
+    rivals, variants = sweeps.rivals(run), sweeps.variants(run)
+    arms = [*rivals, *ABLATED]
+    return sweeps.make(
+        run,
+        "table1",
+        arms=rivals | variants,
+        chosen=",".join(arms),
+        losses={name: sweeps.changes(run, put) for name, put in sweeps.LOSSES.items()},
+        baseline="vanilla",
+    )

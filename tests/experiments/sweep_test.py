@@ -1,0 +1,91 @@
+"""A whole sweep over programs that only leave what runs leave."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+from configs import tiny_table1
+from experiments import sweep
+from experiments.sweeps import plan
+
+ROOT = pathlib.Path(__file__).parents[2]
+SUPERVISE = """
+import json, pathlib, sys
+config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
+c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
+folder = pathlib.Path(c["warm_start"]["directory"])
+folder.mkdir()  # once
+(folder / "config.json").write_text("{}")
+if c["seed"] == 9:
+    sys.exit("error: no warm start")
+"""
+TRAIN = """
+import json, pathlib, sys
+from vade_jax.store import rollout_log
+config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
+c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
+folder = pathlib.Path(workdir)
+if c["sampler"]["name"] == "mopps":
+    sys.exit("error: no luck")
+assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
+(folder / "policy").mkdir(parents=True)  # once
+(folder / "policy" / "config.json").write_text("{}")
+(folder / "config.json").write_text(json.dumps(c))
+lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"]}
+         for step in range(c["num_steps"] + 1)]
+(folder / "metrics.jsonl").write_text("".join(json.dumps(x) + chr(10) for x in lines))
+rollout_log.write(rollout_log.path(folder, 1), {
+    "group": [0, 0], "correct": [0, 1], "metadata": [{"stratum": "graded"}] * 2})
+"""
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    for name, text in (("supervise", SUPERVISE), ("train", TRAIN)):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        monkeypatch.setitem(sweep.PROGRAMS, name, (sys.executable, str(path)))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def runs(tmp_path, **fields):
+    c = tiny_table1.get_config("smoke")
+    c.update({"losses": "gspo", **fields})
+    return plan.runs(c, str(tmp_path / "w"))
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
+    chosen = dict(arms="vanilla,mopps,vade", data="clean,wrong10", seeds="0,1")
+    made = runs(tmp_path, **chosen)
+    failed, stopped = sweep.make(made, 2)
+    assert not stopped
+    assert {one.job.name for one in failed} == {
+        f"{data}/gspo/mopps_seed{seed}"
+        for data in ("clean", "wrong10")
+        for seed in (0, 1)
+    }
+    assert {(one.code, one.reason()) for one in failed} == {(1, "error: no luck")}
+    assert capsys.readouterr().out.startswith("12 runs, 0 of them finished before")
+    finished = [run for run in made if run.is_finished()]
+    assert len(finished) == 8
+    sweep.report(sweep.by_group(finished), str(tmp_path / "out"))
+    table = json.loads((tmp_path / "out" / "table.json").read_text())["groups"]
+    assert set(table) == {"clean/gspo", "wrong10/gspo"}
+    assert table["wrong10/gspo"]["vade"]["seeds"] == [0, 1]
+    assert table["wrong10/gspo"]["vade"]["means"]["last"]["mean"] == pytest.approx(0.3)
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"table.md", "selection.md", "arms.png", "learning.png"} <= names
+    again, _ = sweep.make(runs(tmp_path, **chosen | {"arms": "vanilla,vade"}), 1)
+    assert again == []
+    assert "8 runs, 8 of them finished before" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("programs")
+def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
+    failed, _ = sweep.make(runs(tmp_path, arms="vanilla", seeds="9,1"), 1)
+    assert [one.job.name for one in failed] == ["warm start of seed 9"]
+    assert not (tmp_path / "w/clean/gspo/vanilla_seed9").exists()
+    assert (tmp_path / "w/clean/gspo/vanilla_seed1/policy").exists()

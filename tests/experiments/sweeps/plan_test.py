@@ -1,0 +1,136 @@
+"""Which runs a sweep is made of, and with which configs."""
+
+import json
+
+import pytest
+
+from configs import ablations, tiny_table1
+from experiments import supervise
+from experiments.sweeps import plan
+
+
+def sweep(**fields):
+    c = tiny_table1.get_config("smoke")
+    c.update({"arms": "vanilla,vade", "losses": "gspo", "seeds": "0", **fields})
+    return c
+
+
+def test_every_combination_lies_where_its_name_says():
+    c = sweep(losses="gspo,grpo", data="clean,wrong10", seeds="3,1")
+    found = plan.runs(c, "w")
+    assert len(found) == 16 and {run.seed for run in found[:8]} == {3}
+    assert found[0].name == "clean/gspo/vanilla_seed3"
+    assert found[0].directory == "w/clean/gspo/vanilla_seed3"
+    assert found[0].log == "w/clean/gspo/vanilla_seed3.log"
+    last = found[-1]
+    assert last.name == "wrong10/grpo/vade_seed1"
+    assert (last.config.seed, last.config.data.wrong_golds) == (1, 0.1)
+    assert last.config.warm_start.directory == "w/warm_start_seed1"
+    assert (last.config.loss.ratio, found[0].config.loss.ratio) == ("token", "sequence")
+
+
+def test_runs_of_a_seed_differ_in_nothing_that_the_warm_start_depends_on():
+    c = sweep(arms=",".join(tiny_table1.get_config().known.arms), data="clean,wrong10")
+    c.losses = "gspo,grpo"
+    found = plan.runs(c, "w")
+    assert len(found) == 4 * len(c.known.arms)
+    recipes = {json.dumps(supervise._recipe(run.config)) for run in found}
+    assert len(recipes) == 1
+
+
+def test_an_arm_changes_what_it_names_and_nothing_else():
+    base = plan.runs(sweep(arms="vade"), "w")[0].config.to_dict()
+    greedy = plan.runs(sweep(arms="vade_greedy"), "w")[0].config.to_dict()
+    assert greedy["sampler"]["options"].pop("draw") == "greedy"
+    assert base["sampler"]["options"].pop("draw") == "thompson"
+    assert greedy == base
+    both = plan.runs(sweep(arms="vade_dapo,dapo"), "w")
+    options = both[0].config.sampler.options.to_dict()
+    assert options["base"] == "vade"
+    assert options["base_options"]["warmup"] == base["sampler"]["options"]["warmup"]
+    assert both[1].config.sampler.options.to_dict() == {}
+    assert [run.config.refill.max_rounds for run in both] == [3, 3]
+
+
+def test_what_all_runs_share_is_changed_in_one_place():
+    c = sweep()
+    c.run.num_steps = 7
+    assert {run.config.num_steps for run in plan.runs(c, "w")} == {7}
+    assert c.run.sampler.name == "vade"  # the sweep's own is left as it is
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"arms": "vannila"}, r"arms='vannila': did you mean 'vanilla'\? known are "),
+        ({"losses": "ppo"}, r"losses='ppo': .*known are .*gspo"),
+        ({"data": "dirty"}, r"data='dirty': .*known are clean, wrong10"),
+        ({"arms": " "}, r"arms is empty: some of "),
+        ({"seeds": "0-4"}, r"seeds='0-4': numbers with commas between"),
+        ({"seeds": "-1"}, r"clean/gspo/vanilla_seed-1: seed=-1: must be in"),
+        ({"run": {"num_prompts": 3}}, r"clean/gspo/vanilla_seed0: batch.prompts_per_m"),
+        ({"known": {"arms": {"vade": {"sampeler": {}}}}}, "sampeler"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(fields, message):
+    with pytest.raises((ValueError, KeyError), match=message):
+        plan.runs(sweep(**fields), "w")
+
+
+def test_a_config_of_one_run_is_no_sweep():
+    with pytest.raises(ValueError, match=r"give a sweep, such as configs/tiny_table1"):
+        plan.runs(tiny_table1.get_config().run, "w")
+
+
+def finish(folder, config, num_steps=2):
+    """Leaves what a finished run leaves."""
+    (folder / "policy").mkdir(parents=True)
+    (folder / "policy" / "config.json").write_text("{}")
+    lines = [json.dumps({"step": step}) for step in range(num_steps + 1)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "config.json").write_text(config.to_json_best_effort())
+
+
+def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
+    c = sweep(arms="vade")
+    run = plan.runs(c, str(tmp_path))[0]
+    assert not run.is_finished()
+    finish(tmp_path / "clean/gspo/vade_seed0", run.config)
+    assert plan.runs(c, str(tmp_path))[0].is_finished()
+    c.run.eval.every = 1  # may change
+    assert plan.runs(c, str(tmp_path))[0].is_finished()
+    c.run.num_steps = 3  # goes on
+    assert not plan.runs(c, str(tmp_path))[0].is_finished()
+    c.run.num_steps, c.run.num_rollouts = 2, 8
+    with pytest.raises(ValueError, match=r"num_rollouts: 4 there, 8 now"):
+        plan.runs(c, str(tmp_path))
+
+
+def test_ablations_are_of_any_job():
+    c = ablations.get_config("base=configs/tiny_grpo.py:smoke")
+    found = plan.runs(c, "w")
+    assert {run.group for run in found} == {"clean/grpo"}
+    assert {run.config.loss.ratio for run in found} == {"token"}
+    assert {run.config.num_steps for run in found} == {2}
+    of = {
+        run.arm: run.config.sampler.options.to_dict() for run in found if not run.seed
+    }
+    assert of["vade_warmup_full"]["warmup"] == "full"
+    assert of["vade_decay_selected"]["decay_rest"] == 1.0  # that decay alone
+    assert of["vade_decay_selected"]["decay_selected"] == of["vade"]["decay_selected"]
+    assert of["vade_half_life_3"]["half_life_epochs"] == 3.0
+    assert c.baseline == "vade" and "vanilla" in of
+    assert set(ablations.get_config("base=configs/qwen7b_gspo.py:split").known.arms)
+
+
+@pytest.mark.parametrize(
+    ("arg", "message"),
+    [
+        ("configs/tiny_grpo.py", r"'configs/tiny_grpo.py': give base=FILE"),
+        ("base=configs/none.py", r"base='configs/none.py': no such file"),
+        ("base=configs/tiny_gspo.py:uniform", r"give a run with VADE"),
+    ],
+)
+def test_a_base_that_is_none(arg, message):
+    with pytest.raises(ValueError, match=message):
+        ablations.get_config(arg)

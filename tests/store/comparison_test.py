@@ -1,0 +1,111 @@
+"""The table of a sweep by hand arithmetic, from run directories as runs leave them."""
+
+import json
+import math
+
+import pytest
+
+from vade_jax.store import arm_figures, comparison, outcome, rollout_log, sweep_figures
+
+
+def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1):
+    """Step k: 64 rollouts, 60 s, validation at every step from 0; `hopeless` of 4 answers a step."""
+    workdir.mkdir(parents=True)
+    (workdir / "config.json").write_text(json.dumps({"seed": seed}))
+    lines = []
+    for step, score in enumerate(scores):
+        line = {"step": step, "val/tiny/acc/mean@4": score}
+        if step:
+            line |= {"vade/rollouts_total": 64 * step, "vade/effective_ratio": ratio}
+            line |= {"timing_s/step": 60.0} | ({"actor/grad_norm": 1.0} if norm else {})
+            strata = ["impossible"] * hopeless + ["graded"] * (4 - hopeless)
+            table = {"metadata": [{"stratum": stratum} for stratum in strata]}
+            table |= {"group": [0, 0, 1, 1], "correct": [1, 0, 1, 1]}
+            rollout_log.write(rollout_log.path(workdir, step), table)
+        lines.append(json.dumps(line))
+    (workdir / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return workdir
+
+
+@pytest.fixture
+def groups(tmp_path):
+    base, vade = tmp_path / "vanilla", tmp_path / "vade"
+    return {
+        "clean/gspo": {
+            "vanilla": [
+                make_run(base / "0", 0, [0.1, 0.2, 0.4, 0.3, 0.3]),
+                make_run(base / "1", 1, [0.1, 0.3, 0.5, 0.6, 0.4]),
+            ],
+            "vade": [  # the order of directories says nothing about seeds
+                make_run(vade / "b", 1, [0.1, 0.4, 0.5, 0.5, 0.5], hopeless=0),
+                make_run(vade / "a", 0, [0.1, 0.4, 0.5, 0.4, 0.6], norm=False),
+                make_run(vade / "c", 7, [0.1, 0.2, 0.2, 0.2, 0.2], ratio=0.8),
+            ],
+        }
+    }
+
+
+def test_the_outcome_of_a_run(tmp_path):
+    run = outcome.read(make_run(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]))
+    assert (run.seed, run.last, run.best, run.rollouts) == (3, 0.3, 0.6, 256)
+    assert run.late == pytest.approx(0.3)  # of 0.4, 0.2, 0.3
+    assert (run.effective_ratio, run.hopeless, run.seconds) == (0.5, 0.25, 240)
+    assert run.rollouts_to_reach(0.05) == 0  # before the first step
+    assert run.rollouts_to_reach(0.2) == 64
+    assert math.isnan(run.rollouts_to_reach(0.7))
+    assert math.isnan(run.rollouts_to_reach(math.nan))
+
+
+def test_arms_are_paired_by_seed(groups):
+    rows = comparison.compare(groups).groups["clean/gspo"]
+    assert rows["vade"].seeds == (0, 1, 7)
+    assert rows["vade"].values["last"] == (0.6, 0.5, 0.2)
+    # seed 0: mean of .5 .4 .6 less that of .4 .3 .3; seed 1: .5 less the mean of .5 .6 .4
+    assert rows["vade"].differences == pytest.approx((1 / 6, 0.0))
+    assert rows["vade"].difference.mean == pytest.approx(1 / 12)
+    # their deviation is 1/6 / sqrt 2, the error 1/12, and t of one degree of freedom 12.706
+    assert rows["vade"].difference.half == pytest.approx(12.706 / 12, rel=1e-4)
+    # seed 0 reaches vanilla's 0.4 at its first step, seed 1 never its 0.6; 7 has no partner
+    assert rows["vade"].reach == pytest.approx((64, math.nan), nan_ok=True)
+    assert rows["vanilla"].reach == (128, 192)
+    assert rows["vade"].values["hopeless"] == (0.25, 0.0, 0.25)
+    assert rows["vade"].means["effective_ratio"].mean == pytest.approx(0.6)
+
+
+def test_the_table(groups, tmp_path):
+    compared = comparison.compare(groups)
+    text = comparison.markdown(compared)
+    title, _, head, _, vanilla, vade = text.splitlines()[:6]
+    assert title == "## clean/gspo"
+    assert "| mean of the last 3 validations | difference to vanilla | last" in head
+    cells = dict(zip(head.split("|"), vade.split("|"), strict=True))
+    assert cells[" arm "] == " vade " and cells[" seeds "] == " 3 "
+    assert cells[" difference to vanilla "] == " +0.083 ± 1.059 "
+    assert cells[" rollouts to vanilla's best "] == " 64 (1 of 2) "
+    assert cells[" minutes "] == " 4.0 "
+    assert "| 160 (2 of 2) |" in vanilla and "|  |" in vanilla
+    comparison.write(compared, tmp_path / "new")
+    assert (tmp_path / "new" / "table.md").read_text() == text + "\n"
+    read = json.loads((tmp_path / "new" / "table.json").read_text())
+    assert read["groups"]["clean/gspo"]["vade"]["reach"] == [64, None]
+
+
+def test_figures_of_a_sweep(groups, tmp_path):
+    groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
+    paths = sweep_figures.draw(groups, tmp_path / "new")
+    paths.append(arm_figures.draw(comparison.compare(groups), tmp_path / "new"))
+    names = ["effective_ratio.png", "learning.png", "rollouts.png", "arms.png"]
+    assert [path.name for path in paths] == names
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_user_mistakes(groups, tmp_path):
+    arms = groups["clean/gspo"]
+    arms["vade"] = [*arms["vade"], make_run(tmp_path / "again", 7, [0.1, 0.2])]
+    with pytest.raises(ValueError, match=r"vade: .*again and .*c both have seed 7"):
+        comparison.compare(groups)
+    (tmp_path / "again" / "config.json").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"again has no config\.json, so no seed"
+    ):
+        outcome.read(tmp_path / "again")

@@ -1,0 +1,149 @@
+"""How figures look, and the only place that knows matplotlib."""
+
+import dataclasses
+import logging
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+PathLike = str | os.PathLike[str]
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe-Ito
+INK, FAINT = "#333333", "#8a8a8a"
+STYLE = {
+    "font.size": 11,
+    "axes.titlesize": 11.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "figure.dpi": 160,
+}
+
+PRINCIPAL = {  # the arms of the paper have colors of their own
+    "vanilla": "#4d4d4d",
+    "uniform": "#4d4d4d",
+    "dapo": "#E69F00",
+    "vade": "#0072B2",
+    "vade_dapo": "#C2185B",
+}
+KNOWN = (  # the others that are often drawn: each keeps its look from figure to figure
+    *("kalman", "mopps", "greso", "sec", "mmr1", "knapsack", "vcrl", "diva"),
+    *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
+    *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none"),
+    *("vade_warmup_full", "vade_half_life_1", "vade_half_life_3"),
+    *("vade_max_3_in_a_row", "vade_uniform_quarter"),
+)
+OTHERS = (  # Paul Tol's muted ones and two more
+    *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),
+    *("#AA4499", "#DDAA33", "#332288", "#88CCEE", "#A0522D", "#7F7F7F"),
+)
+DASHES = ((0, ()), (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """How an arm is drawn, the same in every figure."""
+
+    color: str
+    bold: bool
+    dashes: Any
+
+    def style(self) -> dict[str, Any]:
+        """Returns what a line of it takes."""
+        return {
+            "color": self.color,
+            "linestyle": self.dashes,
+            "linewidth": 2.4 if self.bold else 1.2,
+            "alpha": 1.0 if self.bold else 0.85,
+            "zorder": 3 if self.bold else 2,
+        }
+
+
+def looks(labels: Iterable[str]) -> dict[str, Look]:
+    """Returns the look of every label: the paper's bold, the others thin.
+
+    Where none is the paper's, the first six are bold.
+    """
+    labels = list(dict.fromkeys(labels))
+    bold = {label: PRINCIPAL[label] for label in labels if label in PRINCIPAL}
+    bold = bold or dict(zip(labels, COLORS, strict=False))
+    new = [label for label in labels if label not in bold and label not in KNOWN]
+    places = {label: i for i, label in enumerate([*KNOWN, *new])}
+    return {
+        label: Look(bold[label], True, DASHES[0])
+        if label in bold
+        else _thin(places[label])
+        for label in labels
+    }
+
+
+def _thin(place: int) -> Look:
+    """Returns a look that is another for each place, as long as colors and dashes last."""
+    color, round_ = OTHERS[place % len(OTHERS)], place // len(OTHERS)
+    return Look(color, False, DASHES[(place + round_) % len(DASHES)])
+
+
+def line(**style: Any) -> Any:
+    """Returns a line for a legend."""
+    from matplotlib import lines
+
+    return lines.Line2D([], [], **style)
+
+
+def thousands() -> Any:
+    """Returns the format of an axis of counts: 12k."""
+    from matplotlib import ticker
+
+    return ticker.FuncFormatter(
+        lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"
+    )
+
+
+def say_if_empty(panel: Any) -> None:
+    """Writes "not measured" where no line has points."""
+    if not any(len(line.get_xdata()) for line in panel.lines):
+        place = {"ha": "center", "transform": panel.transAxes}
+        panel.text(0.5, 0.5, "not measured", color=FAINT, **place)
+
+
+def from_zero_or_log(panel: Any) -> None:
+    """Lets the axis begin at 0, or be logarithmic where spikes press all else to the floor."""
+    values = np.concatenate([[0.0], *(line.get_ydata() for line in panel.lines)])
+    if np.max(values) > 20 * np.median(values):
+        panel.set_yscale("log")
+        panel.set_title(f"{panel.get_title(loc='left')}, log scale")
+    else:
+        panel.set_ylim(bottom=0)
+
+
+def pyplot() -> Any:
+    """Returns matplotlib.pyplot, which draws to files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def save(figure: Any, path: PathLike) -> pathlib.Path:
+    """Writes a figure as PNG and closes it; returns the path."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")
+    pyplot().close(figure)
+    return path
