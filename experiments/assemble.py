@@ -14,15 +14,22 @@ from vade_jax.data import tokens
 from vade_jax.evals import runner
 from vade_jax.models.qwen25vl import files, model
 from vade_jax.models.qwen25vl.config import PRESETS
+from vade_jax.rewards import overlong
 from vade_jax.rollout.engine import Sampling
 from vade_jax.trainer import (
+    feedback,
     learner,
+    loop,
     mesh,
     objectives,
     optimizer,
     processes,
+    rounds,
     scoring,
     update,
+)
+from vade_jax.trainer import (
+    measure as measures,
 )
 from vade_jax.types import Item, Params, TrainState
 
@@ -77,12 +84,32 @@ def sampler(c: ConfigDict) -> samplers.Sampler:
     return samplers.SAMPLERS[c.sampler.name](**checks.sampler_options(c))
 
 
+def refill(c: ConfigDict) -> rounds.Refill:
+    """Returns what a step does about groups that the selector drops."""
+    return rounds.Refill(**c.refill)
+
+
+def measure(c: ConfigDict) -> measures.Measure:
+    """Returns when all items are rolled out for the selector alone."""
+    return measures.Measure(
+        every=c.measure.every, num_rollouts=c.measure.num_rollouts or c.num_rollouts
+    )
+
+
+def advantage(c: ConfigDict) -> feedback.Advantage:
+    """Returns how the answers of a group are compared."""
+    return functools.partial(feedback.group_normalized, std=c.scale_by_std)
+
+
 def judge(c: ConfigDict, policy: Policy) -> scoring.Judge:
-    """Returns the reward."""
+    """Returns the reward; validation looks at what is correct alone."""
+    limit, buffer = c.sampling.max_tokens, c.reward.overlong_buffer
+    factor = c.reward.overlong_factor
     return scoring.make(
         policy.tokenizer.decode,
         form=c.reward.format,
         format_weight=c.reward.format_weight,
+        by_length=lambda length: factor * overlong.penalty(length, limit, buffer),
     )
 
 
@@ -98,7 +125,7 @@ def validate(c: ConfigDict, policy: Policy, items: Sequence[Item], build_prompt)
     )
 
 
-def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
+def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, loop.Learn]:
     """Returns the first state, and what improves it."""
     transform = optimizer.make(**c.optimizer)
     reference = reference_params(policy) if c.loss.kl_coef else None
@@ -106,13 +133,13 @@ def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
         policy, transform, copy=reference is policy.params
     )
     improve, score = programs(c, policy, transform, state_shardings)
-    return state, learner.Learner(
+    improve = learner.Learner(
         update=improve,
         score=score,
         layout=dict(
             prompts_per_minibatch=c.batch.prompts_per_minibatch,
             prompts_per_microbatch=c.batch.prompts_per_microbatch,
-            answers_per_row=c.num_rollouts,
+            **rows(c, "rows_per_microbatch", c.batch.prompts_per_microbatch),
             length_multiple=c.data.length_multiple,
             ways=mesh.batch_size(policy.mesh),
         ),
@@ -122,6 +149,29 @@ def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, learner.Learner]:
             processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)
         ),
     )
+    return state, without_cut_off(improve) if c.loss.mask_cut_off else improve
+
+
+def rows(c: ConfigDict, name: str, num_prompts: int) -> dict[str, int]:
+    """Returns how uneven groups are laid out: the answers of a row, and under `name` the rows.
+
+    As many rows as `num_prompts` prompts take at most, when they have G answers on average.
+    """
+    per_row = c.batch.answers_per_row or c.num_rollouts
+    most = num_prompts + num_prompts * (c.num_rollouts - 1) // per_row
+    even = per_row == c.num_rollouts
+    return {"answers_per_row": per_row, name: 0 if even else most}
+
+
+def without_cut_off(improve: loop.Learn) -> loop.Learn:
+    """Returns `improve` on finished answers alone; the others still count in their group's mean."""
+
+    def improve_finished(state, prompts, rollouts, advantage_N):
+        finished_N = rollouts.valid_N & rollouts.finished_N
+        rollouts = rollouts.replace(valid_N=finished_N)
+        return improve(state, prompts, rollouts, advantage_N)
+
+    return improve_finished
 
 
 def programs(c: ConfigDict, policy: Policy, transform, state_shardings: TrainState):

@@ -19,9 +19,22 @@ import jax
 from absl import app, flags
 
 from experiments import cli, errors
-from experiments.benchmarks import decode, plan, selector, tables, timing, update
+from experiments.benchmarks import (
+    decode,
+    plan,
+    sampler,
+    selector,
+    tables,
+    timing,
+    update,
+)
 
-SUITES = {"selector": selector.run, "update": update.run, "decode": decode.run}
+SUITES = {
+    "selector": selector.run,
+    "sampler": sampler.run,
+    "update": update.run,
+    "decode": decode.run,
+}
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")

@@ -8,11 +8,12 @@ import re
 
 from ml_collections import ConfigDict
 
-from experiments import layout
+from experiments import diva, layout
 from vade_jax import samplers
 from vade_jax.data.procedural import mixture
 from vade_jax.rewards import formats
-from vade_jax.trainer import objectives
+from vade_jax.samplers import base
+from vade_jax.trainer import objectives, rounds
 
 ENGINES = ("local", "vllm_server", "vllm_inprocess")
 INTERVAL = re.compile(r"([\[(])(\d+), (\d+|inf)([\])])")
@@ -21,12 +22,16 @@ RANGES = {  # field: the interval it lies in, and why
     "num_steps": "[1, inf)",
     "num_prompts": "[1, inf)",
     "num_rollouts": "[2, inf), as a group of one has no advantage",
+    "refill.max_rounds": "[1, inf)",
+    "measure.every": "[0, inf)",
+    "measure.num_rollouts": "[0, inf)",
     "warm_start.num_steps": "[0, inf)",
     "warm_start.batch_size": "[1, inf)",
     "warm_start.learning_rate": "(0, inf)",
     "warm_start.b2": "[0, 1)",
     "data.num_train": "[0, inf)",
     "data.num_validation": "[0, inf)",
+    "data.wrong_golds": "[0, 1]",
     "data.min_pixels": "[1568, inf), as an image has at least two cells of 28 x 28",
     "data.max_prompt_length": "[1, inf)",
     "data.length_multiple": "[1, inf)",
@@ -43,7 +48,12 @@ RANGES = {  # field: the interval it lies in, and why
     "sampling.top_p": "(0, 1]",
     "sampling.top_k": "[0, inf)",
     "sampling.max_tokens": "[1, inf)",
+    "diva.weight": "[0, inf)",
+    "diva.local_share": "[0, inf)",
+    "diva.global_share": "[0, inf)",
     "reward.format_weight": "[0, 1)",
+    "reward.overlong_buffer": "[0, inf)",
+    "reward.overlong_factor": "[0, inf)",
     "optimizer.learning_rate": "[0, inf)",
     "optimizer.warmup_steps": "[0, inf)",
     "optimizer.decay_steps": "[0, inf)",
@@ -51,6 +61,7 @@ RANGES = {  # field: the interval it lies in, and why
     "optimizer.b2": "[0, 1)",
     "optimizer.weight_decay": "[0, inf)",
     "optimizer.clip_norm": "(0, inf]",
+    "batch.answers_per_row": "[0, inf)",
     "batch.vocab_chunk": "[1, inf)",
     "eval.every": "[1, inf)",
     "eval.num_samples": "[1, inf)",
@@ -85,7 +96,12 @@ def config(c: ConfigDict) -> None:
             f"loss.importance={c.loss.importance!r} weighs the trainer's log-probs against "
             "the engine's: set loss.old_logp='trainer'"
         )
+    _overlong(c)
     _engine(c)
+    if c.wandb and not importlib.util.find_spec("wandb"):
+        raise ValueError(
+            f"wandb={c.wandb!r} needs the package: pip install -e '.[tracking]'"
+        )
     if c.tensorboard and not importlib.util.find_spec("tensorboardX"):
         raise ValueError(
             "tensorboard=True needs tensorboardX: pip install -e '.[tracking]'"
@@ -106,17 +122,21 @@ def config(c: ConfigDict) -> None:
     _noise(c.warm_start.noise)
     policy_loss(c)
     _sampler(c)
+    diva.check(c)
     _model(c)
 
 
 def sampler_options(c: ConfigDict) -> dict:
-    """Returns the keyword arguments of the sampler: G and its own."""
-    return {"num_rollouts": c.num_rollouts, **c.sampler.options}
+    """Returns the keyword arguments of the sampler: G, the seed where it takes one, its own."""
+    takes = inspect.signature(samplers.SAMPLERS[c.sampler.name]).parameters
+    seed = {"seed": c.seed} if "seed" in takes else {}
+    return {"num_rollouts": c.num_rollouts, **seed, **c.sampler.options}
 
 
 def policy_loss(c: ConfigDict) -> objectives.PolicyLoss:
     """Returns the loss; 0 and "" mean none in a config."""
-    fields = {k: v for k, v in c.loss.items() if k != "old_logp"}
+    elsewhere = ("old_logp", "mask_cut_off")
+    fields = {k: v for k, v in c.loss.items() if k not in elsewhere}
     none = {name: c.loss[name] or None for name in ("dual_clip", "importance")}
     return objectives.PolicyLoss(**fields | none, scale=c.sampling.max_tokens)
 
@@ -127,6 +147,15 @@ def data_size(c: ConfigDict, num_train: int) -> None:
         raise ValueError(
             f"num_prompts={c.num_prompts} is larger than the training set of {num_train} "
             "usable items: lower num_prompts or give more data"
+        )
+
+
+def _overlong(c):
+    if c.reward.overlong_buffer >= c.sampling.max_tokens:
+        raise ValueError(
+            f"reward.overlong_buffer={c.reward.overlong_buffer} leaves no answer of "
+            f"sampling.max_tokens={c.sampling.max_tokens} unpunished: lower the buffer or raise "
+            "max_tokens"
         )
 
 
@@ -153,7 +182,50 @@ def _sampler(c):
             f"sampler.options.{unknown[0]}: {c.sampler.name} takes {', '.join(known)}; "
             "a config's :selector=NAME argument clears VADE's options"
         )
-    make(**sampler_options(c))
+    sampler = make(**sampler_options(c))
+    _arrays(c, sampler)
+    _refill(c, sampler)
+
+
+def _refill(c, sampler):
+    """Raises ValueError unless the sampler drops groups as the refill of a step expects."""
+    refill, plain = rounds.Refill(**c.refill), rounds.Refill()
+    changed = [
+        name for name in c.refill if getattr(refill, name) != getattr(plain, name)
+    ]
+    if changed and inspect.unwrap(sampler.keep) is base.keep_all:
+        name, value = changed[0], getattr(plain, changed[0])
+        raise ValueError(
+            f"refill.{name}={c.refill[name]!r}, but the sampler {c.sampler.name} drops no group: "
+            f"set refill.{name}={value!r}, or choose one that does, such as dapo"
+        )
+    within = c.sampler.options.get("replay", "same_step") == "same_step"
+    if c.sampler.name == "vcrl" and within and refill.max_rounds != 2:
+        raise ValueError(
+            f"refill.max_rounds={refill.max_rounds}, but vcrl's bank fills the second round of a "
+            "step: set it to 2, or sampler.options.replay to 'next_step' or 'none'"
+        )
+
+
+def _arrays(c, sampler):
+    """Raises ValueError unless the sampler's init gets what it needs of every item."""
+    name, given = c.sampler.name, c.sampler.arrays
+    known = [x for x in inspect.signature(sampler.init).parameters if x != "num_items"]
+    if unknown := [x for x in given if x not in known]:
+        raise ValueError(
+            f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(known) or 'none'}"
+        )
+    if missing := [x for x in sampler.needs if not given.get(x)]:
+        raise ValueError(
+            f"{name} needs the {missing[0]} of every item: set sampler.arrays.{missing[0]} to the "
+            "metadata fields that tell it, such as 'family,level'"
+        )
+    missing = [x for x in sampler.measures if not given.get(x)]
+    if missing and not c.measure.every:
+        raise ValueError(
+            f"{name} needs the {' and the '.join(missing)} of every item: set measure.every to the "
+            "steps between two passes over the data, or sampler.arrays to metadata fields"
+        )
 
 
 def _model(c):
@@ -181,6 +253,11 @@ def _data(c):
             _in_range(f"data.num_{split}", size, "[1, inf) for procedural data")
     if c.data.train == "procedural":
         data_size(c, c.data.num_train)
+    elif c.data.wrong_golds:
+        raise ValueError(
+            f"data.wrong_golds={c.data.wrong_golds} with data.train={c.data.train!r}: golds of "
+            "files are left as they are; set it to 0, or data.train='procedural'"
+        )
     if c.data.min_pixels > c.data.max_pixels:
         raise ValueError(
             f"data.min_pixels={c.data.min_pixels} is larger than "

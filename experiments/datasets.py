@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import checks
@@ -26,27 +28,80 @@ class Subset(Sequence):
     def __getitem__(self, i: int) -> Item:
         return self.source[int(self.index[i])]
 
+    def fields(self, i: int) -> dict[str, Any]:
+        """Returns the metadata of an item; of a file's row, all its columns, no image opened."""
+        index = int(self.index[i])
+        if isinstance(self.source, sources.Rows):
+            row = self.source.row(index)
+            return {"uid": f"row {index}", **row}
+        item = self.source[index]
+        return {"uid": item.uid, **item.metadata}
+
 
 @dataclasses.dataclass(frozen=True)
 class Datasets:
-    """What a run reads."""
+    """What a run reads; `arrays` has what the sampler's init is given of the training items."""
 
     train: Subset
     validation: Subset
     build_prompt: prompts.PromptBuilder
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def load(c: ConfigDict, checkpoint: str, workdir: str) -> Datasets:
     """Returns the usable items of both splits, looked through once with the checkpoint's tokenizer.
 
     Raises:
-        ValueError: a file cannot be read, nothing in it is usable, or a batch is larger than it.
+        ValueError: a file cannot be read, nothing in it is usable, a batch is larger than it, or
+            an item lacks a field of `sampler.arrays`.
     """
     build_prompt = prompt_builder(c, tokens.Tokenizer.load(checkpoint))
     train = _usable(c, "train", build_prompt, workdir)
     checks.data_size(c, len(train))
+    arrays = per_item(train, c.sampler.arrays)
     validation = _usable(c, "validation", build_prompt, workdir)
-    return Datasets(train, validation, build_prompt)
+    return Datasets(train, validation, build_prompt, arrays)
+
+
+def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Returns one array a name: of one field of numbers these, else the number of each value.
+
+    Args:
+        items: a file's rows may have columns of any name, the others have metadata.
+        fields: name -> fields behind commas; values that differ in one of them are different.
+
+    Raises:
+        ValueError: an item lacks a field, or a value is no text or number.
+    """
+    if not fields:
+        return {}
+    names = {name: value.split(",") for name, value in fields.items()}
+    rows = [items.fields(i) for i in range(len(items))]
+    return {
+        name: _numbered([_values(name, row, wanted) for row in rows])
+        for name, wanted in names.items()
+    }
+
+
+def _values(name, row, wanted):
+    label = f"sampler.arrays.{name}={','.join(wanted)!r}: {row['uid']}"
+    if lacking := [x for x in wanted if row.get(x) is None]:
+        found = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
+        raise ValueError(
+            f"{label} has no {lacking[0]!r} but {found}: name other fields"
+        )
+    for field in wanted:
+        if not isinstance(row[field], str | int | float):
+            raise ValueError(f"{label} has {field}={row[field]!r}, no text or number")
+    return tuple(row[field] for field in wanted)
+
+
+def _numbered(rows) -> np.ndarray:
+    if len(rows[0]) == 1 and not any(isinstance(row[0], str) for row in rows):
+        return np.array([row[0] for row in rows])
+    order = lambda row: [(isinstance(x, str), x) for x in row]  # numbers first
+    number = {row: i for i, row in enumerate(sorted(set(rows), key=order))}
+    return np.array([number[row] for row in rows], np.int32)
 
 
 def prompt_builder(c: ConfigDict, tokenizer: tokens.Tokenizer) -> prompts.PromptBuilder:
@@ -62,22 +117,32 @@ def prompt_builder(c: ConfigDict, tokenizer: tokens.Tokenizer) -> prompts.Prompt
 
 def _usable(c, split, build_prompt, workdir) -> Subset:
     path, size = c.data[split], c.data[f"num_{split}"]
-    if path == "procedural":
-        source = procedural.Procedural(c.seed, size, split)
+    built_in = path == "procedural"
+    if built_in:
+        source = _built_in(c, split, size)
     else:
-        source = sources.rows(path)
+        source = sources.rows(path, all_columns=bool(c.sampler.arrays))
     kept, report = prompts.audit(source, build_prompt)
     processes.agree(f"data.{split}={path!r}, its usable rows", kept)
     if processes.is_leader():
         _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
     _check_too_long(c, split, report)
-    if path != "procedural" and size:
+    if size and not built_in:
         kept = kept[:size]
     if not len(kept):
         raise ValueError(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable"
         )
     return Subset(source, kept)
+
+
+def _built_in(c, split, size):
+    source = procedural.Procedural(c.seed, size, split)
+    if split != "train" or not c.data.wrong_golds:
+        return source
+    source = procedural.Mislabelled(source, c.data.wrong_golds, c.seed)
+    print(f"train: {source.count()} of {size} golds are wrong on purpose")
+    return source
 
 
 def _check_too_long(c, split, report):

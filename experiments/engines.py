@@ -52,7 +52,7 @@ def _local(c, policy) -> LocalEngine:
         sampling=Sampling(**c.sampling),
         stop_ids=policy.tokenizer.stop_ids,
         banned_ids=policy.tokenizer.banned_ids,
-        answers_per_row=c.num_rollouts,
+        **assemble.rows(c, "rows_per_call", c.engine.prompts_per_call),
         prompts_per_call=c.engine.prompts_per_call,
         length_multiple=c.data.length_multiple,
         mesh=policy.mesh,

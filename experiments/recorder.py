@@ -30,7 +30,12 @@ class Recorder:
         self._config = config
         self._metrics = None
         if processes.is_leader():
-            self._metrics = metrics.Writer(workdir, tensorboard=config["tensorboard"])
+            self._metrics = metrics.Writer(
+                workdir,
+                tensorboard=config["tensorboard"],
+                wandb=config["wandb"],
+                config=config,
+            )
             self._metrics.truncate_after(step if step else -1)
         self._bar = tqdm.tqdm(
             disable=not processes.is_leader(),
@@ -59,6 +64,7 @@ class Recorder:
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
             "seen": sorted(progress.seen),
+            "skipped_updates": progress.skipped_updates,
         }
         self._checkpointer.save(
             progress.step,
@@ -80,7 +86,21 @@ class Recorder:
 
 
 def table(data: loop.StepData) -> dict:
-    """Returns the columns of the rollout log, one row an answer."""
+    """Returns the columns of the rollout log, one row an answer, round after round."""
+    tables = [_table(one) for one in data.rounds]
+    trained_M = np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M
+    group_N = data.rollouts.group_N
+    answers = [len(one.rollouts.group_N) for one in data.rounds]
+    return {
+        "round": np.repeat(np.arange(1, 1 + len(answers)), answers),
+        "group": group_N,
+        "trained": trained_M[group_N],
+        **{name: [x for one in tables for x in one[name]] for name in tables[0]},
+    }
+
+
+def _table(data):
+    """The columns that a round fills by itself."""
     group_N = data.rollouts.group_N
     by_answer = lambda values_M: [values_M[m] for m in group_N]
     belief = samplers.beliefs(data.selector, data.proposal)
@@ -102,7 +122,6 @@ def table(data: loop.StepData) -> dict:
         "reward": data.scores.reward_N,
         "length": data.rollouts.length_N,
         "finished": data.rollouts.finished_N,
-        "group": group_N,
         **posterior,
         "metadata": by_answer([dict(item.metadata) for item in data.items]),
     }

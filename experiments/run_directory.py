@@ -14,7 +14,10 @@ from vade_jax.store import checkpoints
 from vade_jax.trainer import loop, processes
 
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
-MAY_CHANGE = ("num_steps", "eval", "checkpoint", "tensorboard", "engine", "layout")
+MAY_CHANGE = (
+    *("num_steps", "eval", "checkpoint", "tensorboard", "wandb"),
+    *("engine", "layout", "refill"),
+)
 
 
 def open_for(c: ConfigDict, workdir: str) -> None:
@@ -102,6 +105,7 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
         rollouts_total=counters["rollouts_total"],
         tokens_total=counters["tokens_total"],
         seen=frozenset(counters["seen"]),
+        skipped_updates=counters.get("skipped_updates", 0),
     )
 
 

@@ -19,9 +19,11 @@ from experiments import (
     checks,
     cli,
     datasets,
+    diva,
     engines,
     errors,
     layout,
+    report,
     run_directory,
     supervise,
 )
@@ -46,7 +48,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     else:
         try:
             train(c, workdir)
-        except (loop.NonFiniteLoss, EngineFailure) as error:
+        except (loop.NonFiniteLoss, loop.BatchNotFilled, EngineFailure) as error:
             sys.exit(f"error: {error}")
         print(f"finished in {time.perf_counter() - start:.0f} s")
     if processes.is_leader():
@@ -59,6 +61,7 @@ def train(c: ConfigDict, workdir: str) -> None:
     with errors.user_errors():  # data first: the warm start takes minutes
         base = supervise.untrained(c, workdir)
         data = datasets.load(c, base, workdir)
+        diva.check_texts(c, data.train)
     start = supervise.warm_started(c, base, workdir, stop)
     with errors.user_errors():
         policy = assemble.policy(c, start)
@@ -74,11 +77,15 @@ def train(c: ConfigDict, workdir: str) -> None:
             num_prompts=c.num_prompts,
             key=jax.random.key(c.seed),
             eval_every=c.eval.every,
-            scale_by_std=c.scale_by_std,
+            refill=assemble.refill(c),
+            measure=assemble.measure(c),
             stop=stop,
         )
     if processes.is_leader():
         figures.draw(workdir)
+        report.at_end(workdir, data.train.source)
+        if counts := getattr(parts.vary, "counts", None):
+            print(f"variants: {dict(counts)}")
     if progress.step < c.num_steps:
         print(f"stopped after step {progress.step}; run again to resume")
         sys.exit(0)
@@ -95,8 +102,14 @@ def build(
     state, learn = assemble.learn(c, policy)
     saved = run_directory.checkpointer(c, workdir)
     progress = run_directory.restore(
-        saved, loop.Progress(state=state, selector=sampler.init(len(data.train)))
+        saved,
+        loop.Progress(
+            state=state, selector=sampler.init(len(data.train), **data.arrays)
+        ),
     )
+    hooks = {"advantage": assemble.advantage(c)}
+    if c.sampler.name == diva.NAME:
+        hooks = diva.parts(c, data.build_prompt)
     parts = loop.Parts(
         items=data.train,
         build_prompt=data.build_prompt,
@@ -106,6 +119,7 @@ def build(
         learn=learn,
         validate=assemble.validate(c, policy, data.validation, data.build_prompt),
         recorder=Recorder(workdir, saved, c.to_dict(), progress.step),
+        **hooks,
     )
     return parts, progress
 

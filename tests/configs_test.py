@@ -1,6 +1,7 @@
 """Every config builds; the paper's have Table 4's values; a misspelt word gets the right one."""
 
 import importlib
+import json
 import pathlib
 
 import pytest
@@ -11,7 +12,14 @@ from experiments import checks, layout
 ROOT = pathlib.Path(__file__).parents[1]
 HELPERS = {"__init__", "arguments", "default", "qwen", "tiny"}
 NAMES = sorted({p.stem for p in (ROOT / "configs").glob("*.py")} - HELPERS)
-RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen"))]
+SWEEPS = {"tiny_table1", "ablations"}
+RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen")) and n not in SWEEPS]
+
+
+def selector(name, arg=""):
+    """The selector of a config, and of its argument `vade`."""
+    own = {"tiny_dapo": "dapo", "tiny_diva": "diva"}
+    return own.get(name, "vade") if "vade" not in arg else "vade"
 
 
 def load(name, arg=None):
@@ -37,7 +45,7 @@ def test_builds_in_smoke_form(name, arg):
     c = load(name, arg)
     checks.config(c)
     assert c.seed == (3 if "seed" in arg else 0)
-    assert c.sampler.name == ("uniform" if "uniform" in arg else "vade")
+    assert c.sampler.name == ("uniform" if "uniform" in arg else selector(name, arg))
     assert (c.num_steps, c.data.train) == (2, "procedural")
     assert (c.model.checkpoint, c.model.preset, c.model.size) == ("", "tiny", "")
 
@@ -85,6 +93,7 @@ def test_table_4(size, algorithm):
             "history": "two_scale",
             "warmup": "full",
         },
+        "arrays": {},
     }
     clip = (c.loss.ratio, c.loss.clip_low, c.loss.clip_high, c.loss.aggregate)
     if algorithm == "grpo":
@@ -96,7 +105,7 @@ def test_table_4(size, algorithm):
 
 def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
     vade, uniform = load("tiny_gspo").to_dict(), load("tiny_gspo", "uniform").to_dict()
-    assert uniform.pop("sampler") == {"name": "uniform", "options": {}}
+    assert uniform.pop("sampler") == {"name": "uniform", "options": {}, "arrays": {}}
     vade.pop("sampler")
     assert vade == uniform
 
@@ -127,7 +136,8 @@ def test_without_vllm_the_built_in_engine_decodes():
 def test_another_selector_has_its_own_options(name):
     c = load("tiny_gspo", f"selector={name}")
     checks.config(c)
-    assert c.sampler.to_dict() == {"name": name, "options": {}}
+    assert c.sampler.to_dict() == {"name": name, "options": {}, "arrays": {}}
+    assert c.batch.answers_per_row == (2 if name == "knapsack" else 0)
     with pytest.raises(ValueError, match="give one selector"):
         load("tiny_gspo", f"uniform,selector={name}")
 
@@ -158,4 +168,35 @@ def test_a_wrong_word_is_an_error(name, arg, message):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_vade_is_the_selector_unless_another_is_named(name):
-    assert load(name, "vade").to_dict() == load(name).to_dict()
+    named = load(name, f"selector={selector(name)}").to_dict()
+    assert named == load(name).to_dict()
+    assert load(name, "vade").to_dict() == load(name, "selector=vade").to_dict()
+    assert load(name, "vade").sampler.name == "vade"
+
+
+def test_dapo_is_its_four_parts():
+    c = load("tiny_dapo")
+    loss = checks.policy_loss(c)
+    assert (c.sampler.name, c.sampler.options.to_dict()) == ("dapo", {})
+    assert (loss.ratio, loss.aggregate) == ("token", "token-mean")
+    assert (loss.clip_low, loss.clip_high, loss.dual_clip) == (0.2, 0.28, 10)
+    assert loss.kl_coef == 0
+    assert (c.sampling.max_tokens, c.reward.overlong_buffer) == (8, 1)
+    paper = default.get_config()
+    paper.sampling.max_tokens = 20480
+    default.dapo(paper)
+    assert (paper.reward.overlong_buffer, paper.reward.overlong_factor) == (4096, 1)
+
+
+def test_a_run_once_more_from_its_config_json(tmp_path):
+    c = load("tiny_grpo", "selector=kalman,seed=4")
+    c.optimizer.frozen, c.optimizer.clip_norm = ("vision",), float("inf")
+    path = tmp_path / "config.json"
+    path.write_text(c.to_json_best_effort())
+    assert load("from_json", str(path)).to_dict() == c.to_dict()
+    older = json.loads(path.read_text())
+    del older["data"]["wrong_golds"]
+    path.write_text(json.dumps(older))
+    assert load("from_json", str(path)).to_dict() == c.to_dict()
+    with pytest.raises(ValueError, match=r"'none': name a file behind the colon"):
+        load("from_json", "none")

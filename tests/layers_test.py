@@ -24,11 +24,12 @@ LEVEL = {
 LEAVES = {"store": {"types", "arrays"}}
 # Heavy or optional packages, and the only files that may import them.
 ONLY_IN = {
-    "matplotlib": {"vade_jax/store/figures.py"},
-    "tensorboardX": {"vade_jax/store/metrics.py"},
+    "math_verify": {"vade_jax/rewards/expression_worker.py"},
+    "matplotlib": {"vade_jax/store/plotting.py"},
+    "tensorboardX": {"vade_jax/store/boards.py"},
     "torch": {"vade_jax/rollout/transfer.py"},
     "vllm": {"vade_jax/rollout/transfer.py", "vade_jax/rollout/vllm_inprocess.py"},
-    "wandb": set(),
+    "wandb": {"vade_jax/store/boards.py"},
     "transformers": set(),
     "ml_collections": set(),
     "absl": set(),

@@ -13,6 +13,7 @@ from experiments.benchmarks import (
     plan,
     plan_shapes,
     plan_time,
+    sampler,
     selector,
     tables,
     update,
@@ -42,6 +43,14 @@ def check(found):
 
 def test_selector():
     check(list(selector.run(quick=True)))
+
+
+def test_sampler():
+    found = list(sampler.run(quick=True))
+    check(found)
+    names = {row.name for row in rows(found)}
+    few = ("vade", "mmr1", "sec")
+    assert names == {f"{x} {y}" for x in few for y in ("propose", "update")}
 
 
 def test_update(updates):

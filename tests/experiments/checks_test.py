@@ -47,6 +47,11 @@ WRONG = {
     "sampling.top_p": (0.0, r"sampling.top_p=0.0: must be in \(0, 1\]"),
     "sampling.top_k": (-1, r"sampling.top_k=-1: must be in \[0, inf\)"),
     "reward.format_weight": (1.0, r"reward.format_weight=1.0: must be in \[0, 1\)"),
+    "reward.overlong_buffer": (
+        8,
+        r"reward.overlong_buffer=8 leaves .* sampling.max_tokens=8 unpunished: lower",
+    ),
+    "reward.overlong_factor": (-1.0, r"overlong_factor=-1.0: must be in \[0, inf\)"),
     "batch.prompts_per_minibatch": (
         3,
         r"prompts_per_minibatch=3 does not divide num_p",
@@ -62,6 +67,7 @@ WRONG = {
         0,
         r"num_validation=0: must be in \[1, inf\) for procedural data",
     ),
+    "data.wrong_golds": (1.1, r"data.wrong_golds=1.1: must be in \[0, 1\]"),
     "data.max_prompt_length": (0, r"max_prompt_length=0: must be in \[1, inf\)"),
     "data.min_pixels": (
         1567,
@@ -91,6 +97,10 @@ WRONG = {
     ),
     "warm_start.noise.color_3": (0.5, r"noise.color_3: did you mean 'color_[01]'\?"),
     "warm_start.noise.zzz": (0.5, r"noise.zzz: the built-in data has color_0, "),
+    "refill.max_rounds": (0, r"refill.max_rounds=0: must be in \[1, inf\)"),
+    "refill.ask": ("some", r"refill.ask='some': one of batch, missing, estimate"),
+    "refill.at_cap": ("end", r"refill.at_cap='end': one of fewer, repeat, stop"),
+    "refill.surplus": ("keep", r"refill.surplus='keep': one of discard, train"),
     "checkpoint.keep": (0, r"checkpoint.keep=0: must be in \[1, inf\)"),
     "checkpoint.every": (0, r"checkpoint.every=0: must be in \[1, inf\)"),
     "optimizer.learning_rate": (-1e-3, r"optimizer.learning_rate=-0.001: must be"),
@@ -142,6 +152,7 @@ def test_nan_is_in_no_range(name):
         ("optimizer.learning_rate", 0.0),
         ("optimizer.b1", 0.0),
         ("reward.format_weight", 0.0),
+        ("reward.overlong_buffer", 7),  # of 8 tokens
         ("eval.temperature", 0.0),
         ("data.min_pixels", 1568),
         ("warm_start.noise.color_0", 0.0),
@@ -176,6 +187,15 @@ def test_how_many_items_may_be_all_of_a_file_but_not_of_procedural_data(split):
         checks.config(smoke(**{number: 0}))
 
 
+def test_golds_of_files_are_never_made_wrong():
+    checks.config(smoke(**{"data.wrong_golds": 0.1}))
+    checks.config(smoke(**{"data.wrong_golds": 0.0, "data.train": "rows.jsonl"}))
+    with pytest.raises(
+        ValueError, match=r"wrong_golds=0.1 with .*'rows.jsonl': golds of"
+    ):
+        checks.config(smoke(**{"data.wrong_golds": 0.1, "data.train": "rows.jsonl"}))
+
+
 @pytest.mark.parametrize("preset", ["tyni", "3b", "7b"])
 def test_the_only_model_that_is_made_is_the_tiny_one(preset):
     with pytest.raises(ValueError, match=rf"model.preset='{preset}': one of tiny"):
@@ -207,6 +227,51 @@ def test_an_option_that_the_sampler_does_not_have():
     c.sampler.name = "uniform"  # and still VADE's options
     with pytest.raises(ValueError, match=r"sampler.options.decay_.*uniform takes"):
         checks.config(c)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_rounds", 3), ("at_cap", "repeat"), ("surplus", "train")]
+)
+def test_a_refill_without_a_selector_that_drops_is_useless(name, value):
+    c = smoke(**{f"refill.{name}": value})
+    with pytest.raises(
+        ValueError,
+        match=rf"refill.{name}={value!r}, but the sampler vade drops no group",
+    ):
+        checks.config(c)
+    default.selector(c, "dapo")
+    checks.config(c)
+    c.sampler.options.keep = "all"
+    with pytest.raises(ValueError, match="sampler dapo drops no group: set refill"):
+        checks.config(c)
+
+
+def test_each_selector_that_drops_has_its_refill():
+    found = {}
+    for name in ("dapo", "greso", "vcrl", "uniform"):
+        c = smoke()
+        default.selector(c, name)
+        checks.config(c)
+        found[name] = (c.refill.max_rounds, c.refill.ask)
+    assert found == {
+        "dapo": (3, "batch"),
+        "greso": (3, "estimate"),
+        "vcrl": (2, "missing"),
+        "uniform": (1, "batch"),
+    }
+    default.selector(c, "dapo")
+    default.selector(c, "mopps")
+    checks.config(c)
+
+
+def test_the_bank_of_vcrl_needs_a_second_round():
+    c = smoke()
+    default.selector(c, "vcrl")
+    c.refill.max_rounds = 1
+    with pytest.raises(ValueError, match=r"max_rounds=1, but vcrl.*'next_step'"):
+        checks.config(c)
+    c.sampler.options.replay = "next_step"
+    checks.config(c)
 
 
 def test_no_dual_clip_is_zero_in_a_config():

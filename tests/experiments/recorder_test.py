@@ -6,12 +6,12 @@ from experiments import recorder
 from tests.trainer import small
 from vade_jax import samplers
 from vade_jax.store import metrics, rollout_log
-from vade_jax.trainer import feedback, loop, processes, scoring
+from vade_jax.trainer import feedback, loop, parts, processes, rounds, scoring
 from vade_jax.types import Item, Proposal
 
 
-def step_data(name="vade", p_M=None):
-    """Items 5 and 2 of 6, with 1 and 2 answers."""
+def step_data(name="vade", p_M=None, num_rounds=1):
+    """Items 5 and 2 of 6, with 1 and 2 answers; the first is kept."""
     selector = samplers.SAMPLERS[name]().init(6)
     if name == "vade":
         selector = selector.replace(alpha_I=np.arange(6.0), beta_I=np.arange(6.0) * 2)
@@ -36,15 +36,17 @@ def step_data(name="vade", p_M=None):
         reward_N=np.array([1, 0, 1], np.float32),
         correct_N=np.array([1, 0, 1], np.float32),
     )
-    return loop.StepData(
+    one = parts.Round(
         items,
         small.prompts(2),
         proposal,
         rollouts,
         scores,
         feedback.collect(proposal, rollouts, scores),
+        np.array([True, False]),
         selector,
     )
+    return rounds.joined([one] * num_rounds, selector, 2, rounds.Refill())
 
 
 class Checkpointer:
@@ -60,7 +62,7 @@ class Checkpointer:
 
 def make(tmp_path):
     checkpointer = Checkpointer()
-    config = {"seed": 4, "num_steps": 3, "tensorboard": False}
+    config = {"seed": 4, "num_steps": 3, "tensorboard": False, "wandb": ""}
     made = recorder.Recorder(str(tmp_path), checkpointer, config, 0)
     return made, checkpointer
 
@@ -84,6 +86,15 @@ def test_a_selector_without_posterior_has_no_such_columns(tmp_path):
     assert not {"alpha", "beta", "p_drawn"} & set(columns)
 
 
+def test_the_rounds_follow_each_other():
+    columns = recorder.table(step_data(num_rounds=2))
+    assert columns["round"].tolist() == [1, 1, 1, 2, 2, 2]
+    assert columns["group"].tolist() == [0, 1, 1, 2, 3, 3]
+    assert columns["trained"].tolist() == [True, False, False, True, False, False]
+    assert columns["uid"] == ["five", "two", "two"] * 2
+    assert columns["alpha"] == [5, 2, 2] * 2
+
+
 def test_validation_alone_leaves_no_rollouts(tmp_path):
     made, _ = make(tmp_path)
     made.step(0, {"val/validation/acc/mean@4": 0.5}, None)
@@ -98,6 +109,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
         )
         made.save(progress, last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "seen": []}
+    counters["skipped_updates"] = 0
     assert checkpointer.saved == [
         (1, {"step": 1, **counters}, False),
         (2, {"step": 2, **counters}, True),

@@ -22,6 +22,8 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
     ),
     "sec code": ("sec", {"variant": "code"}),
     "mmr1 code": ("mmr1", {"variant": "code", "update_every": 2}),
+    "mmr1 visits": ("mmr1", {"refresh": "visits", "update_every": 2}),
+    "diva code": ("diva", {"num_variants": 3, "rule": "table", "when": "step"}),
 }
 RATE = np.random.default_rng(0).random(NUM_ITEMS)
 ARRAYS = {  # name: the per-item arrays that its init needs
@@ -30,8 +32,10 @@ ARRAYS = {  # name: the per-item arrays that its init needs
 }
 
 
+# A problem comes with variants: as many slots of a batch are its.
+SLOTS = {"diva": 2, "diva code": 4}
 # Their order of items looks at visits only, which are whole numbers.
-IN_ORDER = ("uniform", "dapo", "knapsack", "sec", "sec code", "vcrl")
+IN_ORDER = ("uniform", "dapo", "knapsack", "sec", "sec code", "vcrl", *SLOTS)
 
 
 @functools.cache
@@ -45,16 +49,28 @@ def init(variant, num_items=NUM_ITEMS):
     return make(variant).init(num_items, **arrays)
 
 
-def run(variant, num_steps, num_items=NUM_ITEMS, num_prompts=NUM_PROMPTS, seed=0):
+def size(variant, num_problems=NUM_PROMPTS):
+    """Returns B, which counts variants too."""
+    return num_problems * SLOTS.get(variant, 1)
+
+
+def answered(proposal, rng):
+    """Returns the feedback as the loop has it, with the arrays of the host."""
+    feedback = environment.feedback(jax.device_get(proposal), RATE, rng)
+    given = {name: proposal[name] for name in ("variant_M", "difficulty_M")}
+    return jax.device_get(feedback.replace(**given))
+
+
+def run(variant, num_steps, num_items=NUM_ITEMS, num_problems=NUM_PROMPTS, seed=0):
     """Returns the proposals, the last feedback and the last state."""
+    num_prompts = size(variant, num_problems)
     sampler, state, proposals = make(variant), init(variant, num_items), []
     rng, key = np.random.default_rng(seed), jax.random.key(seed)
     feedback = None
     for step in range(num_steps):
         key_of_step = jax.random.fold_in(key, step)
         proposals.append(sampler.propose(state, key_of_step, num_prompts))
-        # As the loop does, with the arrays of the host.
-        feedback = jax.device_get(environment.feedback(proposals[-1], RATE, rng))
+        feedback = answered(proposals[-1], rng)
         keep_M = sampler.keep(state, feedback)
         assert keep_M.shape == (num_prompts,) and keep_M.dtype == bool
         state = sampler.update(state, feedback)
@@ -67,10 +83,12 @@ variants = pytest.mark.parametrize("variant", VARIANTS)
 @variants
 def test_batches_have_no_duplicates_and_the_fixed_budget(variant):
     for proposal in run(variant, 12)[0]:
-        assert len(set(proposal.index_M.tolist())) == NUM_PROMPTS
+        index_M, slots = proposal.index_M.tolist(), SLOTS.get(variant, 1)
+        assert len(set(index_M)) == NUM_PROMPTS
+        assert np.repeat(index_M[::slots], slots).tolist() == index_M
         assert proposal.index_M.dtype == proposal.num_rollouts_M.dtype == jnp.int32
         assert np.all((proposal.index_M >= 0) & (proposal.index_M < NUM_ITEMS))
-        assert proposal.num_rollouts_M.sum() == 4 * NUM_PROMPTS
+        assert proposal.num_rollouts_M.sum() == 4 * size(variant)
         assert np.all(proposal.num_rollouts_M >= 2)
 
 
@@ -78,7 +96,7 @@ def test_batches_have_no_duplicates_and_the_fixed_budget(variant):
 def test_a_key_repeats_and_two_keys_differ(variant):
     *_, state = run(variant, 3)
     propose = lambda seed: make(variant).propose(
-        state, jax.random.key(seed), NUM_PROMPTS
+        state, jax.random.key(seed), size(variant)
     )
     chex.assert_trees_all_equal(propose(0), propose(0))
     chosen = {frozenset(propose(seed).index_M.tolist()) for seed in range(6)}
@@ -110,9 +128,12 @@ def test_an_item_whose_numbers_are_nan_is_never_chosen(variant):
 def test_the_order_of_the_feedback_does_not_matter(variant):
     _, feedback, state = run(variant, 5)
     rng = np.random.default_rng(1)
-    slot_M, n_N = rng.permutation(NUM_PROMPTS), rng.permutation(len(feedback.group_N))
-    by_slot = {name: feedback[name][slot_M] for name in feedback if name[-1] == "M"}
-    by_answer = {name: feedback[name][n_N] for name in feedback if name[-1] == "N"}
+    slot_M, n_N = (
+        rng.permutation(len(x)) for x in (feedback.index_M, feedback.group_N)
+    )
+    given = [name for name in feedback if feedback[name] is not None]
+    by_slot = {name: feedback[name][slot_M] for name in given if name[-1] == "M"}
+    by_answer = {name: feedback[name][n_N] for name in given if name[-1] == "N"}
     by_answer["group_N"] = jnp.asarray(np.argsort(slot_M)[by_answer["group_N"]])
     sampler, permuted = make(variant), feedback.replace(**by_slot, **by_answer)
     chex.assert_trees_all_close(
@@ -127,14 +148,15 @@ def test_one_item_and_the_whole_data_set(name):
     for num_items in (1, 6):
         proposals, _, state = run(name, 3, num_items, num_items)
         for proposal in proposals:
-            assert sorted(proposal.index_M.tolist()) == list(range(num_items))
+            index_M = np.repeat(np.arange(num_items), SLOTS.get(name, 1)).tolist()
+            assert sorted(proposal.index_M.tolist()) == index_M
         assert not any(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(state))
 
 
 @variants
 def test_groups_without_answers_leave_numbers(variant):
     _, feedback, state = run(variant, 3)
-    zeros = {name: jnp.zeros(NUM_PROMPTS) for name in ("successes_M", "trials_M")}
+    zeros = {name: jnp.zeros(size(variant)) for name in ("successes_M", "trials_M")}
     feedback = feedback.replace(
         **zeros,
         valid_N=jnp.zeros_like(feedback.valid_N),
@@ -142,13 +164,13 @@ def test_groups_without_answers_leave_numbers(variant):
     )
     state = make(variant).update(state, feedback)
     assert not any(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(state))
-    chosen = make(variant).propose(state, jax.random.key(0), NUM_PROMPTS).index_M
+    chosen = make(variant).propose(state, jax.random.key(0), size(variant)).index_M
     assert len(set(chosen.tolist())) == NUM_PROMPTS
 
 
 @variants
 def test_a_run_compiles_once(variant):
-    functions = make(variant)[1:]
+    functions = make(variant)[1:4]
     run(variant, 2)  # the first brings a state from elsewhere
     sizes = [function._cache_size() for function in functions]
     run(variant, 4)
@@ -163,11 +185,10 @@ def test_sharded_over_items_is_the_same_run(name):
     rng, key = np.random.default_rng(0), jax.random.key(0)
     proposals, _, last = run(name, 3)
     for step, expected in enumerate(proposals):
-        proposal = sampler.propose(state, jax.random.fold_in(key, step), NUM_PROMPTS)
+        proposal = sampler.propose(state, jax.random.fold_in(key, step), size(name))
         np.testing.assert_array_equal(proposal.index_M, expected.index_M)
         np.testing.assert_array_equal(proposal.num_rollouts_M, expected.num_rollouts_M)
-        feedback = environment.feedback(jax.device_get(proposal), RATE, rng)
-        state = sampler.update(state, feedback)
+        state = sampler.update(state, answered(proposal, rng))
     chex.assert_trees_all_close(jax.device_get(state), jax.device_get(last), rtol=1e-5)
     for field, value in state.items():
         if field.endswith("_I") and value is not None:
@@ -183,4 +204,4 @@ def test_num_rollouts_is_the_first_keyword_and_one_is_an_error(name):
 @variants
 def test_more_prompts_than_items_is_an_error(variant):
     with pytest.raises(ValueError, match="9 prompts of a data set of 8"):
-        make(variant).propose(init(variant, 8), jax.random.key(0), 9)
+        make(variant).propose(init(variant, 8), jax.random.key(0), size(variant, 9))

@@ -9,7 +9,7 @@ from tests.samplers import environment
 from vade_jax.samplers import mmr1
 
 
-def step(sampler, state, index_M, successes_M, trials_M):
+def step(sampler, state, index_M, successes_M, trials_M, self_bleu_M=None):
     proposal = environment.types.Proposal(
         index_M=jnp.array(index_M), num_rollouts_M=jnp.full(len(index_M), 2)
     )
@@ -19,6 +19,7 @@ def step(sampler, state, index_M, successes_M, trials_M):
         feedback.replace(
             successes_M=jnp.array(successes_M, jnp.float32),
             trials_M=jnp.array(trials_M, jnp.float32),
+            self_bleu_M=None if self_bleu_M is None else jnp.array(self_bleu_M),
         ),
     )
 
@@ -37,7 +38,11 @@ def test_weights_of_the_paper_and_of_the_code():
 def test_weights_are_made_anew_every_few_steps():
     """P of items 0 and 1 is 1/2, then 0 and 3/4; item 2 has no answer yet."""
     sampler = mmr1.make(
-        diversity_weight=0, outcome_weight=1, update_every=2, momentum=0.25
+        diversity_weight=0,
+        outcome_weight=1,
+        refresh="visits",
+        update_every=2,
+        momentum=0.25,
     )
     state = sampler.init(3)
     np.testing.assert_allclose(state.weight_I, 0.25)
@@ -50,6 +55,44 @@ def test_weights_are_made_anew_every_few_steps():
     assert state.measured_I.tolist() == [True, True, False]
     later = step(sampler, state, [0], [4], [8])
     np.testing.assert_array_equal(later.weight_I, state.weight_I)
+
+
+def test_the_papers_weights_come_from_all_items_at_once():
+    """.8 P (1 - P) + .2 (1 - self-BLEU): of P = 1/2, 1/4 and, without an answer, their mean."""
+    sampler = mmr1.make(momentum=0.5)
+    state = sampler.init(3)
+    np.testing.assert_allclose(state.weight_I, 0.2)  # .8 / 4, all monotonous
+    after = step(sampler, state, [0, 1], [4, 4], [8, 8])
+    assert all(after[name] is not None for name in after)
+    for name in state:
+        np.testing.assert_array_equal(after[name], state[name])
+    whole = [1, 0, 2], [2, 4, 0], [8, 8, 0]
+    state = step(sampler, state, *whole, self_bleu_M=[0.6, 0.1, 0.3])
+    first_I = [0.8 / 4 + 0.2 * 0.9, 0.8 * 3 / 16 + 0.2 * 0.4, 0.8 * 7 / 32]
+    np.testing.assert_allclose(state.weight_I, first_I, rtol=1e-6)  # no older ones
+    state = step(sampler, state, *whole, self_bleu_M=[1.0, 1.0, 0.3])
+    second_I = [0.8 / 4, 0.8 * 3 / 16, 0.8 * 7 / 32]
+    expected_I = np.add(first_I, second_I) / 2
+    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
+
+
+def test_the_code_prefers_monotony():
+    """Equal pass rates: the paper's heaviest item is the code's lightest, of weight 0."""
+    bleu_M = [0.2, 0.9, 0.5]
+    states = [
+        step(sampler, sampler.init(3), [0, 1, 2], [4] * 3, [8] * 3, self_bleu_M=bleu_M)
+        for sampler in (mmr1.make(), mmr1.make(variant="code"))
+    ]
+    paper_I, code_I = (state.weight_I for state in states)
+    np.testing.assert_allclose(paper_I, [0.36, 0.22, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(code_I, [0, 1, 3 / 7], rtol=1e-5, atol=1e-6)
+
+
+def test_what_has_to_be_measured():
+    assert mmr1.make().measures == ("pass_rate", "self_bleu")
+    assert mmr1.make(diversity_weight=0).measures == ("pass_rate",)
+    assert mmr1.make(refresh="visits").measures == ("self_bleu",)
+    assert mmr1.make(refresh="visits", diversity_weight=0).measures == ()
 
 
 def chosen(mixture, weight_I, num_prompts, num_draws=4000):
@@ -79,6 +122,7 @@ def test_draws_follow_the_weights_and_half_of_them_nothing():
         ({"outcome_weight": 0, "diversity_weight": 0}, "sum of both weights=0"),
         ({"update_every": 0}, "update_every=0.*at least 1"),
         ({"variant": "both"}, "variant='both'.*code"),
+        ({"refresh": "epoch"}, "refresh='epoch'.*visits"),
     ],
 )
 def test_bad_hyperparameters_are_named(options, message):
@@ -86,8 +130,8 @@ def test_bad_hyperparameters_are_named(options, message):
         mmr1.make(**options)
 
 
-def test_what_was_not_measured_is_named():
-    with pytest.raises(ValueError, match=r"mmr1 needs the self_bleu.*weight=0"):
-        mmr1.make().init(6)
+def test_what_was_measured_has_a_value_for_every_item():
+    with pytest.raises(ValueError, match=r"self_bleu has shape \(2,\).*6 items"):
+        mmr1.make().init(6, self_bleu=[0.5, 0.5])
     with pytest.raises(ValueError, match=r"pass_rate has shape \(2,\).*6 items"):
         mmr1.make(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])

@@ -72,11 +72,54 @@ def test_places_in_an_arm():
     visits_I = jnp.array([0, 2, 5, 1, 0, 1])
     firsts = set()
     for seed in range(20):
-        rank_I = sec.rank_in_arm(jax.random.key(seed), jnp.array(CATEGORY), visits_I)
+        luck_I = jax.random.uniform(jax.random.key(seed), (6,))
+        rank_I = sec.rank_in_arm(luck_I, jnp.array(CATEGORY), visits_I)
         assert rank_I[jnp.array([1, 2, 3, 5])].tolist() == [1, 0, 0, 2]
         assert {int(rank_I[0]), int(rank_I[4])} == {0, 1}
         firsts.add(int(rank_I[0]))
     assert firsts == {0, 1}
+
+
+def firsts(visits_I, category_I, count_A, luck_I):
+    """The first of every arm, by sorting each arm alone."""
+    chosen = set()
+    for arm, count in enumerate(count_A):
+        inside = np.flatnonzero(category_I == arm)
+        order = np.lexsort((luck_I[inside], visits_I[inside]))
+        chosen |= set(inside[order[:count]].tolist())
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("visits", "fast"),
+    [
+        ([1, 1], True),  # a pass just begun
+        ([0.5, 0.5], True),  # half of it left
+        ([0.001, 1], True),  # an arm with few left: the next pass begins
+        ([0.001, 0.001, 1], False),  # visits of one arm are two apart
+    ],
+)
+def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
+    """5,000 items in 4 arms; `visits`: the share of each number of visits among the rest."""
+    rng, count_A = np.random.default_rng(0), np.array([30, 0, 17, 3])
+    category_I = rng.choice(4, 5000, p=[0.3, 0.1, 0.5, 0.1]).astype(np.int32)
+    visits_I = np.full(5000, len(visits), np.int32)
+    for number, share in reversed(list(enumerate(visits))):
+        visits_I[(rng.random(5000) < share)] = number
+    luck_I = rng.random(5000).astype(np.float32)
+    state = sec.State(
+        value_A=jnp.zeros(4), category_I=jnp.array(category_I), visits_I=visits_I
+    )
+    size_A, sorted_ = jnp.bincount(state.category_I, length=4), []
+    real = sec.rank_in_arm
+    monkeypatch.setattr(
+        sec, "rank_in_arm", lambda *a: (sorted_.append(len(a[0])), real(*a))[1]
+    )
+    find = lambda: sec.next_in_arms(state, jnp.array(luck_I), size_A, count_A, 50)
+    with jax.disable_jit():
+        found = find()
+    assert set(found.tolist()) == firsts(visits_I, category_I, count_A, luck_I)
+    assert sorted_ == [1000 if fast else 5000]
 
 
 def test_the_arm_that_teaches_is_chosen_more():

@@ -1,8 +1,12 @@
 """Four groups: mixed, all right, all wrong with different format, one valid answer."""
 
+import functools
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vade_jax.losses import advantages
 from vade_jax.trainer import feedback, scoring
 from vade_jax.types import Proposal, Rollouts
 
@@ -49,7 +53,8 @@ def test_advantages_by_hand():
     a, b = 0.6 / 0.519615, 1 / np.sqrt(2)
     expected = [a, -a / 2, -a / 2, 0, 0, -b, b, 0, 0]
     np.testing.assert_allclose(collect().advantage_N, expected, atol=3e-5)
-    plain = collect(scale_by_std=False).advantage_N
+    by_mean = functools.partial(feedback.group_normalized, std=False)
+    plain = collect(advantage=by_mean).advantage_N
     np.testing.assert_allclose(
         plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6
     )
@@ -89,7 +94,35 @@ def test_no_answer_at_all_is_an_error():
         feedback.metrics(collect(nothing), rollouts(nothing))
 
 
-def test_dropped_groups_become_invalid_and_nothing_else_changes():
-    kept = feedback.drop(rollouts(), np.array([True, False, True, True]))
-    np.testing.assert_array_equal(kept.valid_N, VALID & (GROUP != 1))
-    assert kept.token_NT is not None and kept.length_N is LENGTH
+def test_advantages_are_what_the_method_takes_for_them():
+    """It sees the proposal, and answers that do not count."""
+
+    def length(reward_N, group_N, num_groups, valid_N, length_N, proposal):
+        assert num_groups == len(proposal.index_M) == 4
+        return np.where(valid_N, length_N * proposal.index_M[group_N], 0) + reward_N
+
+    expected = np.where(VALID, LENGTH * np.array([7, 5, 9, 1])[GROUP], 0) + REWARD
+    np.testing.assert_array_equal(collect(advantage=length).advantage_N, expected)
+
+
+@pytest.mark.parametrize("sizes", [[3, 2, 2], [8] * 8, [8] * 11, [2] * 70])
+@pytest.mark.parametrize("std", [True, False])
+def test_padding_changes_no_bit(sizes, std):
+    rng = np.random.default_rng(len(sizes))
+    group_N = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    reward_N = rng.choice([0, 0.1, 0.9, 1], len(group_N)).astype(np.float32)
+    valid_N = rng.random(len(group_N)) < 0.9
+    args = (reward_N, group_N, len(sizes))
+    plain_N = advantages.group_normalized(
+        *map(jnp.asarray, args[:2]), len(sizes), valid_N=jnp.asarray(valid_N), std=std
+    )
+    found_N = feedback.group_normalized(*args, valid_N, None, None, std=std)
+    np.testing.assert_array_equal(found_N, plain_N)
+    assert found_N.dtype == np.float32 and np.any(found_N)
+
+
+def test_varied_is_where_some_advantage_is_not_zero():
+    for valid_N in (VALID, VALID & (GROUP != 2), VALID & (np.arange(9) != 0)):
+        found = collect(valid_N)
+        expected_M = [np.any(found.advantage_N[m == GROUP]) for m in range(4)]
+        assert feedback.varied(found).tolist() == expected_M

@@ -33,14 +33,16 @@ class Journal:
         return np.full(batch.old_logp_NT.shape, float(params), np.float32)
 
 
-def run(**options):
+def run(num_prompts=4, invalid=(), **options):
     journal = Journal()
     learn = learner.Learner(
         update=journal.update, score=journal.score, layout=LAYOUT, **options
     )
-    rollouts = small.rollouts([4] * 4)
+    rollouts = small.rollouts([4] * num_prompts)
+    rollouts = rollouts.replace(valid_N=~np.isin(rollouts.group_N, invalid))
     state = TrainState(params=-1, opt_state=(), step=jnp.int32(0))
-    state, metrics = learn(state, small.prompts(), rollouts, small.advantages(16))
+    prompts, advantage_N = small.prompts(num_prompts), small.advantages(4 * num_prompts)
+    state, metrics = learn(state, prompts, rollouts, advantage_N)
     return journal, rollouts, state, metrics
 
 
@@ -49,8 +51,24 @@ def test_an_update_a_minibatch_and_the_mean_of_their_metrics():
     assert len(journal.updates) == 2 and journal.scores == []
     assert (state.step, state.params) == (2, 1)
     mean = {name: x for name, x in metrics.items() if name.startswith("actor/")}
-    assert mean == {"actor/loss": 1.5, "actor/x": 3.0}
-    assert all(isinstance(value, float) for value in metrics.values())
+    assert mean == {"actor/loss": 1.5, "actor/x": 3.0, "actor/updates": 2}
+    assert all(isinstance(value, float | int) for value in metrics.values())
+
+
+def test_a_minibatch_without_a_valid_answer_is_no_update():
+    journal, _, state, metrics = run(invalid=(0, 1))
+    assert (state.step, metrics["actor/updates"], metrics["actor/loss"]) == (1, 1, 1.0)
+    assert journal.updates[0].mask_NT.any()
+    journal, _, state, metrics = run(invalid=(0, 1, 2, 3))
+    assert journal.updates == [] and state.step == 0 and metrics == {}
+
+
+def test_what_does_not_fill_the_last_minibatch_is_masked():
+    journal, rollouts, state, _ = run(num_prompts=3)
+    first, last = journal.updates
+    assert state.step == 2 and first.mask_NT.shape == last.mask_NT.shape
+    assert last.mask_NT[0].any(1).all() and not last.mask_NT[1].any()
+    np.testing.assert_array_equal(last.token_NT[0], rollouts.token_NT[8:])
 
 
 def test_behaviour_takes_the_engines_logps():

@@ -62,6 +62,7 @@ def run(
     engine=None,
     recorder=None,
     sampler=None,
+    refill=loop.Refill(),  # noqa: B008 (frozen)
     **options,
 ):
     sampler = sampler or samplers.SAMPLERS[name](**options)
@@ -85,6 +86,7 @@ def run(
         num_prompts=B,
         key=jax.random.key(0),
         eval_every=4,
+        refill=refill,
     )
     return progress, recorder
 
@@ -117,6 +119,48 @@ def test_predicted_ratio_follows_the_observed_one():
     assert abs(np.mean(gap)) < 0.2
 
 
+def test_the_prediction_is_of_all_rounds_each_by_the_state_that_proposed():
+    _, recorder = run("dapo", 6, refill=loop.Refill(max_rounds=3), base="vade")
+    for step in range(1, 7):
+        rounds = recorder.data[step].rounds
+        expected = np.concatenate(
+            [samplers.beliefs(x.selector, x.proposal)["prob_mixed"] for x in rounds]
+        )
+        found = recorder.metrics[step]["vade/predicted_effective_ratio"]
+        np.testing.assert_allclose(found, expected.mean(), rtol=1e-5)
+        assert len(rounds) > 1
+
+
+def trained(recorder, steps):
+    found = [recorder.metrics[s]["vade/trained_effective_ratio"] for s in steps]
+    return np.mean(found)
+
+
+def test_dapo_fills_the_batch_at_up_to_three_times_the_rollouts():
+    """A fifth of the items are mixed: three rounds of 16 bring about 9 of them."""
+    refill = loop.Refill(max_rounds=3)
+    _, uniform = run("dapo", 20, refill=refill)
+    assert 0.4 < trained(uniform, range(1, 21)) < 0.8
+    assert uniform.metrics[20]["vade/rollouts_total"] <= 20 * 3 * B * 8
+    _, vade = run("dapo", 40, refill=refill, base="vade")
+    assert trained(vade, range(20, 41)) > 0.9
+
+
+def test_vcrl_fills_the_step_from_its_bank():
+    _, recorder = run("vcrl", 12, refill=loop.Refill(max_rounds=2, ask="missing"))
+    num_replayed = 0
+    for step in range(2, 13):
+        first, second = recorder.data[step].rounds
+        assert len(second.items) == B - first.keep_M.sum()
+        bank = np.flatnonzero(np.isfinite(first.selector.priority_I))
+        there = set(bank.tolist()) - set(first.proposal.index_M.tolist())
+        again_M = np.isin(second.proposal.index_M, list(there))
+        assert again_M.sum() >= min(len(there), len(second.items))
+        assert second.keep_M[again_M].all()
+        num_replayed += again_M.sum()
+    assert num_replayed > 10
+
+
 def test_validates_before_the_first_step_every_fourth_and_at_the_end():
     _, recorder = run("uniform", 6)
     validated = [s for s, m in recorder.metrics.items() if "val/x/acc/mean@4" in m]
@@ -125,11 +169,21 @@ def test_validates_before_the_first_step_every_fourth_and_at_the_end():
     assert recorder.metrics[6]["vade/rollouts_total"] == 6 * B * 8
 
 
-@pytest.mark.parametrize("name", ["vade", "uniform"])
+REFILLS = {
+    "vade": loop.Refill(),
+    "uniform": loop.Refill(),
+    "dapo": loop.Refill(max_rounds=3),
+    "greso": loop.Refill(max_rounds=3, ask="estimate"),
+    "vcrl": loop.Refill(max_rounds=2, ask="missing"),
+}
+
+
+@pytest.mark.parametrize("name", REFILLS)
 def test_two_runs_of_two_steps_equal_four(name):
-    whole, _ = run(name, 4)
-    half, _ = run(name, 2)
-    resumed, _ = run(name, 4, progress=half)
+    refill = REFILLS[name]
+    whole, _ = run(name, 4, refill=refill)
+    half, _ = run(name, 2, refill=refill)
+    resumed, _ = run(name, 4, progress=half, refill=refill)
     assert (whole.step, whole.rollouts_total) == (resumed.step, resumed.rollouts_total)
     chex.assert_trees_all_equal(whole.selector, resumed.selector)
     chex.assert_trees_all_equal(whole.state, resumed.state)
@@ -146,7 +200,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step():
 
 def test_the_log_has_the_state_that_proposed():
     _, recorder = run("vade", 3, warmup="none")
-    first = recorder.data[1]
+    (first,) = recorder.data[1].rounds
     assert np.all(np.asarray(first.selector.alpha_I) == 0)
     assert len(set(first.proposal.index_M.tolist())) == B
 

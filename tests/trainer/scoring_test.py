@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import small
+from vade_jax.rewards import overlong
 from vade_jax.trainer import scoring
 from vade_jax.types import Item
 
@@ -50,6 +51,22 @@ def test_the_form_has_its_weight():
     )
     # Right, without the thinking that the form asks for; wrong for the second item.
     np.testing.assert_allclose(scores_of(make(0.25), [[0], [0]]).reward_N, [0.75, 0])
+
+
+def test_length_moves_the_reward_and_not_what_is_correct():
+    """Answers of 1, 3 and 4 tokens under a limit of 4 with a buffer of 2, twice the price."""
+    decode = lambda tokens: TEXTS[tokens[0]]
+    judge = scoring.make(
+        decode,
+        form="boxed",
+        format_weight=0.1,
+        by_length=lambda length: 2 * overlong.penalty(length, 4, 2),
+    )
+    answers = [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])]
+    judged = judge(items()[0], answers)
+    assert [answer.correct for answer in judged] == [1, 1, 0]
+    rewards = [answer.reward for answer in judged]
+    np.testing.assert_allclose(rewards, [1, 1 - 1, 0.1 - 2], atol=1e-12)
 
 
 def test_answers_are_judged_while_the_engine_still_works():

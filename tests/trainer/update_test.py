@@ -13,7 +13,7 @@ from tests.trainer import small
 from vade_jax.models.qwen25vl import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.trainer import feedback, lengths, minibatches, objectives, update
+from vade_jax.trainer import groups, lengths, minibatches, objectives, update
 from vade_jax.types import TrainState
 
 UNEVEN = np.array([3, 8, 1, 5])
@@ -224,7 +224,7 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
             ),
             valid_N=np.arange(17) != 12,
         )
-        other = feedback.drop(other, np.array([True, False, True, True]))
+        other = groups.drop(other, np.array([True, False, True, True]))
         batch = split(other, np.where(gone_N, advantage, advantage_N))
         states.append(compiled(start(small.params()), batch))
     assert_close(states[1], states[0], 0)

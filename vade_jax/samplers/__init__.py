@@ -2,6 +2,7 @@
 
 from vade_jax.samplers import (
     dapo,
+    diva,
     greso,
     kalman,
     knapsack,
@@ -16,6 +17,7 @@ from vade_jax.samplers.base import Sampler, beliefs, diagnostics
 
 SAMPLERS = {
     "dapo": dapo.make,
+    "diva": diva.make,
     "greso": greso.make,
     "kalman": kalman.make,
     "knapsack": knapsack.make,

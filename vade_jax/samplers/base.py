@@ -28,12 +28,16 @@ class Sampler(NamedTuple):
     propose: (state, key, num_prompts) -> Proposal; `num_prompts` is static
     keep: (state, feedback) -> keep_M, the groups to train on
     update: (state, feedback) -> state
+    needs: arguments of `init`, one value an item, that have to be given
+    measures: arguments of `init` that may be left out where a pass over all items measures them
     """
 
     init: Callable[..., State]
     propose: Callable[[State, jax.Array, int], types.Proposal]
     keep: Callable[[State, types.Feedback], jax.Array]
     update: Callable[[State, types.Feedback], State]
+    needs: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------ choosing
@@ -53,11 +57,7 @@ def top_b(
     """
     chex.assert_rank(score_I, 1)
     num_items = len(score_I)
-    if not 1 <= num_prompts <= num_items:
-        raise ValueError(
-            f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
-            f" set the prompts per step (B) to a value from 1 to {num_items}"
-        )
+    check_num_prompts(num_prompts, num_items)
     score_I = jnp.where(jnp.isnan(score_I), -jnp.inf, score_I)
     tie_key, order_key = jax.random.split(key)
     random_I = jax.random.uniform(tie_key, (num_items,))
@@ -211,8 +211,11 @@ def beliefs(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
 def diagnostics(state: State, proposal: types.Proposal) -> types.Metrics:
     """Returns the metrics of `beliefs`: call it with the state that made the proposal.
 
-    `vade/predicted_effective_ratio` is then a forecast, made before the rollouts.
+    `vade/predicted_effective_ratio` is then a forecast, made before the rollouts. Difficulties are
+    those of a plan: of the problems, and of the variants that were made of them.
     """
+    if proposal.difficulty_M is not None:
+        return _difficulties(proposal)
     if hasattr(state, "mean_I") and hasattr(state, "var_I"):
         belief = _logit_beliefs(state, proposal)
     else:
@@ -222,6 +225,17 @@ def diagnostics(state: State, proposal: types.Proposal) -> types.Metrics:
         "vade/predicted_effective_ratio": "prob_mixed",
     }
     return {k: jnp.mean(belief[name]) for k, name in names.items() if belief}
+
+
+def _difficulties(proposal):
+    variant_M = np.asarray(proposal.variant_M)
+    difficulty_M = np.asarray(proposal.difficulty_M)
+    names = {"problems": variant_M == 0, "variants": variant_M > 0}
+    return {
+        f"diva/difficulty_{name}": float(difficulty_M[is_one].mean())
+        for name, is_one in names.items()
+        if is_one.any()
+    }
 
 
 @jax.jit
@@ -241,6 +255,15 @@ def check_num_rollouts(num_rollouts: int) -> None:
         raise ValueError(
             f"num_rollouts={num_rollouts}: one answer cannot be compared with its group;"
             " set num_rollouts to at least 2"
+        )
+
+
+def check_num_prompts(num_prompts: int, num_items: int) -> None:
+    """Raises ValueError unless so many different items exist."""
+    if not 1 <= num_prompts <= num_items:
+        raise ValueError(
+            f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
+            f" set the prompts per step (B) to a value from 1 to {num_items}"
         )
 
 

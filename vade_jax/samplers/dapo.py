@@ -23,8 +23,9 @@ def make(
 ) -> contract.Sampler:
     """Makes DAPO's filter around another selector, the constraint of Eq. 11 of arXiv 2503.14476.
 
-    Groups are kept with 0 < correct < G. Departure: the paper rolls out prompts until a batch of
-    such groups is full; a selector only says which to keep, so a step here trains on fewer.
+    Groups are kept with 0 < correct < G. A selector only says which; the paper's dynamic sampling,
+    rolling out prompts until a batch of such groups is full, is the training loop's refill in
+    rounds. `base` proposes, and learns from, every round.
 
     Args:
         num_rollouts: G, answers to a prompt.

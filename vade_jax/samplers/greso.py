@@ -8,6 +8,8 @@ from vade_jax import types
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
+OWN = 2**20  # folded into the key of `seed`: a run of the same seed folds in its steps
+
 
 @chex.dataclass(frozen=True)
 class State:
@@ -44,14 +46,16 @@ def make(
     all right (or all wrong), it is kept with probability max(p^z, keep_min), p = p_easy (p_hard),
     else skipped until the next. Departures: the number of epochs skipped is drawn at once, as
     floor(log u / log(1 - keep)), with the p of the moment; easy and hard mean all right and all
-    wrong, where the code has thresholds on the mean reward; a step has a fixed number of prompts,
-    none in place of the groups that `keep` drops.
+    wrong, where the code has thresholds on the mean reward. The paper's adaptive rollouts, prompts
+    in place of the groups that `keep` drops, are the training loop's refill in rounds (its
+    "estimate"). `update` comes after every round: there p_easy and p_hard are adjusted once a
+    round, and the targets are shares of the round.
 
     Args:
         num_rollouts: G, answers to a prompt.
         p_easy: base probability of visiting an item whose latest visit was all right, at first.
         p_hard: the same for all wrong.
-        adjustment: what both change by after each step from the second epoch on.
+        adjustment: what both change by after each update from the second epoch on.
         target: the share of such prompts in a batch that the adjustment aims at.
         easy_share: how much of `target` is all right; the rest is all wrong.
         p_min: lower bound of `p_easy` and `p_hard`.
@@ -96,7 +100,8 @@ def make(
         due_I, index_M = due(state, keep_min), feedback.index_M
         epoch = current_epoch(state, due_I)
         visited_M = jnp.maximum(due_I[index_M], epoch)
-        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        own = jax.random.fold_in(jax.random.key(seed), OWN)
+        key = jax.random.fold_in(own, state.step)
         luck_I = jax.random.uniform(key, state.luck_I.shape)
         sign_M, asked_M = outcome(feedback), feedback.trials_M > 0
         streak_M = extended(state.streak_I[index_M], sign_M)

@@ -10,6 +10,7 @@ from vade_jax.samplers import base
 from vade_jax.types import Array
 
 VARIANTS = ("paper", "code")
+REFRESHES = ("all", "visits")
 
 
 @chex.dataclass(frozen=True)
@@ -29,6 +30,7 @@ def make(
     mixture: float = 0.5,
     outcome_weight: float = 0.8,
     diversity_weight: float = 0.2,
+    refresh: str = "all",
     update_every: int = 35,
     momentum: float = 0.0,
     variant: str = "paper",
@@ -39,20 +41,23 @@ def make(
 
     A weight is outcome_weight P (1 - P) + diversity_weight D, P the pass rate, D the diversity of
     the answers; floor(mixture B) prompts are drawn in proportion to it, the others evenly.
-    Departures: no item twice in a batch, where both draw with replacement; P comes from the
-    answers trained on, where the paper rolls out all items every `update_every` steps; until an
-    item has answers its P (1 - P) is the mean of those that have, 1/4 at first.
+    Departures: no item twice in a batch, where both draw with replacement; until an item has
+    answers its P (1 - P) is the mean of those that have, 1/4 at first.
 
-    `init(num_items, pass_rate=..., self_bleu=...)` takes what a pass over the data measured: P is
-    optional, the self-BLEU (see `diversity.self_bleu`) is not unless diversity_weight is 0.
+    `init(num_items, pass_rate=..., self_bleu=...)` takes what was measured before (see
+    `diversity.self_bleu`). What is left out has to come with the `Feedback` of a pass over the data
+    (`trainer.measure`): before it, all items count as unknown and monotonous.
 
     Args:
         num_rollouts: G, answers to a prompt.
         mixture: lambda, the share of a batch drawn by weight.
         outcome_weight: alpha.
         diversity_weight: beta.
-        update_every: T, steps from one making of the weights to the next.
-        momentum: how much of the old weights stays then.
+        refresh: when weights are made anew, and from what. "all", the paper's: from a `Feedback`
+            over all items, all at once, nothing from the steps between. "visits": every
+            `update_every` updates, P from the answers trained on.
+        update_every: T of "visits"; that of "all" is how often the trainer measures.
+        momentum: how much of the old weights stays then; of those first measured against, nothing.
         variant: the "paper" has D = 1 - self-BLEU and the weights as they are; the "code" has
             D = self-BLEU, so that monotony wins, and weights stretched over [0, 1].
         mesh: where the state is sharded over items; None replicates it.
@@ -63,6 +68,7 @@ def make(
     base.check_at_least("outcome_weight", outcome_weight, 0)
     base.check_at_least("diversity_weight", diversity_weight, 0)
     base.check_positive("the sum of both weights", outcome_weight + diversity_weight)
+    base.check_option("refresh", refresh, REFRESHES)
     base.check_at_least("update_every", update_every, 1)
     base.check_fraction("momentum", momentum)
     base.check_option("variant", variant, VARIANTS)
@@ -100,18 +106,34 @@ def make(
         return base.same_num_rollouts(index_M, num_rollouts)
 
     def update(state: State, feedback: types.Feedback) -> State:
+        whole = len(feedback.index_M) == len(state.weight_I)
+        if refresh == "all" and not whole:
+            return state
+        old_I = state.weight_I
+        known = jnp.any(state.measured_I)
+        state = measured(state, feedback)
+        if refresh == "all":
+            stays = jnp.where(known, momentum, 0.0)
+            return state.replace(weight_I=stays * old_I + (1 - stays) * weights(state))
+        new_I = momentum * old_I + (1 - momentum) * weights(state)
+        now = state.step % update_every == 0
+        return state.replace(weight_I=jnp.where(now, new_I, old_I))
+
+    def measured(state, feedback):
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
         rate_M = feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
         rate_M = jnp.where(asked_M, rate_M, state.pass_rate_I[index_M])
         measured_M = asked_M | state.measured_I[index_M]
-        state = state.replace(
+        bleu_I, bleu_M = state.self_bleu_I, feedback.self_bleu_M
+        if bleu_M is not None:
+            bleu_M = jnp.where(asked_M, bleu_M, bleu_I[index_M])
+            bleu_I = bleu_I.at[index_M].set(bleu_M)
+        return state.replace(
             pass_rate_I=state.pass_rate_I.at[index_M].set(rate_M),
             measured_I=state.measured_I.at[index_M].set(measured_M),
+            self_bleu_I=bleu_I,
             step=state.step + 1,
         )
-        new_I = momentum * state.weight_I + (1 - momentum) * weights(state)
-        now = state.step % update_every == 0
-        return state.replace(weight_I=jnp.where(now, new_I, state.weight_I))
 
     sampler = base.assemble(first, propose, update, mesh=mesh, axis=axis)
 
@@ -121,19 +143,20 @@ def make(
         pass_rate: Array | None = None,
         self_bleu: Array | None = None,
     ) -> State:
-        """Raises ValueError unless every item has a self-BLEU, or diversity has no weight."""
-        measured = pass_rate is not None
-        pass_rate = pass_rate if measured else np.full(num_items, 0.5)
+        """Raises ValueError unless what is given has a value for every item."""
+        has_rate = pass_rate is not None
+        pass_rate = pass_rate if has_rate else np.full(num_items, 0.5)
+        bleu = self_bleu if self_bleu is not None else np.ones(num_items)
         base.check_per_item("mmr1", "pass_rate", pass_rate, num_items)
-        if diversity_weight:
-            hint = ", or set diversity_weight=0"
-            base.check_per_item("mmr1", "self_bleu", self_bleu, num_items, hint)
-        bleu = self_bleu if diversity_weight else np.ones(num_items)
+        base.check_per_item("mmr1", "self_bleu", bleu, num_items)
         float32 = lambda x: np.asarray(x, np.float32)
-        measured_I = np.full(num_items, measured)
+        measured_I = np.full(num_items, has_rate)
         return sampler.init(num_items, float32(pass_rate), measured_I, float32(bleu))
 
-    return sampler._replace(init=init)
+    measures = ("pass_rate",) * (refresh == "all") + ("self_bleu",) * (
+        diversity_weight > 0
+    )
+    return sampler._replace(init=init, measures=measures)
 
 
 def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:

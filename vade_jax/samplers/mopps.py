@@ -9,6 +9,7 @@ from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
 SELECTIONS = ("topk", "threshold")
+OWN = 2**20  # folded into the key of `seed`: a run of the same seed folds in its steps
 
 
 @chex.dataclass(frozen=True)
@@ -80,17 +81,18 @@ def make(
         """Returns the candidates: the same for `propose` and the `update` that follows."""
         size = min(int(candidates * num_prompts), len(state.passes_I))
         due_I = (jnp.min(state.passes_I) - state.passes_I).astype(jnp.float32)
-        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        own = jax.random.fold_in(jax.random.key(seed), OWN)
+        key = jax.random.fold_in(own, state.step)
         return base.top_b(due_I, key, size, mesh=mesh, axis=axis)
 
     def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
         draw_key, tie_key = jax.random.split(key)
-        p_I = beta.draw(draw_key, state.alpha_I, state.beta_I)
-        candidate_I = jnp.zeros(p_I.shape, bool).at[pool(state, num_prompts)].set(True)
-        score_I = jnp.where(candidate_I, -distance(p_I, low, high), -jnp.inf)
-        index_M = base.top_b(score_I, tie_key, num_prompts, mesh=mesh, axis=axis)
-        proposal = base.same_num_rollouts(index_M, num_rollouts)
-        return proposal.replace(p_M=p_I[index_M])
+        candidate_C = jnp.sort(pool(state, num_prompts))
+        alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]
+        p_C = beta.draw(draw_key, alpha_C, beta_C)
+        chosen_M = base.top_b(-distance(p_C, low, high), tie_key, num_prompts)
+        proposal = base.same_num_rollouts(candidate_C[chosen_M], num_rollouts)
+        return proposal.replace(p_M=p_C[chosen_M])
 
     def update(state: State, feedback: types.Feedback) -> State:
         first_alpha, first_beta = prior_alpha - 1, prior_beta - 1
@@ -114,6 +116,6 @@ def make(
     return base.assemble(init, propose, update, mesh=mesh, axis=axis)
 
 
-def distance(p_I: Array, low: float, high: float) -> jax.Array:
+def distance(p_C: Array, low: float, high: float) -> jax.Array:
     """Returns how far each pass rate lies outside [low, high]; 0 inside."""
-    return jnp.maximum(jnp.maximum(low - p_I, p_I - high), 0.0)
+    return jnp.maximum(jnp.maximum(low - p_C, p_C - high), 0.0)

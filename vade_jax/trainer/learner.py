@@ -44,15 +44,21 @@ class Learner:
     ) -> tuple[TrainState, Metrics]:
         """Returns the new state and verl-named metrics, the mean over the mini-batches.
 
+        A mini-batch without a valid answer is no update: momentum and weight decay would move the
+        weights all the same. `actor/updates` counts the others; without any there are no metrics.
         `training/*` compares engine and trainer at the same weights: of the first mini-batch alone.
         """
         cut = minibatches.split(prompts, rollouts, advantage_N, **self.layout)
+        cut = [batch for batch in cut if batch.mask_NT.any()]
+        if not cut:
+            return state, {}
         batches = [self._with_logprobs(state.params, batch) for batch in cut]
         history = []
         for batch in batches:
             state, metrics = self.update(state, self.put(batch))
             history.append(metrics)
         metrics = _over_minibatches(jax.device_get(history))
+        metrics["actor/updates"] = len(history)
         return state, metrics | minibatches.padding(cut)
 
     def _with_logprobs(self, params, batch):

@@ -13,7 +13,7 @@ from vade_jax.types import Item, Rollouts
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """What one answer was worth. `correct` is 0 or 1; `reward` mixes in the format."""
+    """What one answer was worth. `correct` is 0 or 1; `reward` mixes in format and length."""
 
     text: str
     extracted: str | None
@@ -36,7 +36,11 @@ Judge = Callable[[Item, Sequence[np.ndarray]], list[Judged]]
 
 
 def make(
-    decode: Callable[[Sequence[int]], str], *, form: str, format_weight: float
+    decode: Callable[[Sequence[int]], str],
+    *,
+    form: str,
+    format_weight: float,
+    by_length: Callable[[int], float] = lambda length: 0.0,
 ) -> Judge:
     """Returns the judge of a run.
 
@@ -44,6 +48,8 @@ def make(
         decode: tokens to text, special tokens left out.
         form: the format that `well_formed` checks, a key of `rewards.formats.FORMATS`.
         format_weight: its share of the reward.
+        by_length: tokens of an answer, the end included -> what is added to its reward; whether it
+            is correct stays as it is.
     """
 
     def judge(item: Item, answers: Sequence[np.ndarray]) -> list[Judged]:
@@ -53,10 +59,10 @@ def make(
             Judged(
                 text=text,
                 extracted=verdict.extracted,
-                reward=mix.reward(verdict, format_weight),
+                reward=mix.reward(verdict, format_weight) + by_length(len(tokens)),
                 correct=float(verdict.correct),
             )
-            for text, verdict in zip(texts, verdicts, strict=True)
+            for tokens, text, verdict in zip(answers, texts, verdicts, strict=True)
         ]
 
     return judge

@@ -6,7 +6,7 @@ batch.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,8 @@ import optax
 
 from vade_jax.trainer import lengths, logprobs
 from vade_jax.types import Array, Batch, Metrics, Params, TrainState
+
+T = TypeVar("T")
 
 
 class Totals(NamedTuple):
@@ -74,7 +76,7 @@ def make_score(logp: Logp) -> Callable[[Params, Batch], jax.Array]:
             logp_NT = logp(params, micro)
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 
-        return jax.lax.map(lengths.in_shortest(one), batch)
+        return jax.lax.map(skip_empty(lengths.in_shortest(one)), batch)
 
     return score
 
@@ -121,6 +123,18 @@ def make(
     return update
 
 
+def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
+    """Returns `run`, but zeros for a micro-batch without a token that counts: it is not computed."""
+
+    def unless_empty(micro: Batch) -> T:
+        zeros = lambda _: jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, micro)
+        )
+        return jax.lax.cond(jnp.any(micro.mask_NT > 0), run, zeros, micro)
+
+    return unless_empty
+
+
 def count(mask_ANT: Array) -> Totals:
     """Returns the tokens, and the sequences that have any."""
     return Totals(jnp.sum(mask_ANT), jnp.sum(jnp.any(mask_ANT > 0, axis=-1)))
@@ -133,7 +147,7 @@ def _sum_over_microbatches(one, batch):
     zeros = jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, first)
     )
-    add = lambda total, micro: (_add(total, one(micro)), None)
+    add = lambda total, micro: (_add(total, skip_empty(one)(micro)), None)
     return jax.lax.scan(add, zeros, batch)[0]
 
 

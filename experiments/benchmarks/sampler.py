@@ -1,0 +1,145 @@
+"""Every selector's step, propose and update, beside a whole step of the tiny job."""
+
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from configs import tiny_gspo
+from experiments import assemble, datasets, supervise, train
+from experiments.benchmarks import tables, timing
+from vade_jax import samplers, types
+from vade_jax.trainer import loop
+
+STEP = "a step of configs/tiny_gspo.py, 32 x 8"
+NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
+
+
+def run(quick: bool) -> Iterator[tables.Table]:
+    """Yields one table: each selector over a million items, and a training step."""
+    num_items, num_prompts, rounds = (2_000, 16, 2) if quick else (1_000_000, 512, 9)
+    cases, floors = {}, {}
+    rivals = ["mmr1", "sec"] if quick else sorted(set(samplers.SAMPLERS) - {"vade"})
+    for name in ["vade", *rivals]:
+        one = Selector(name, num_items, num_prompts)
+        cases |= {f"{name} propose": one.propose, f"{name} update": one.update}
+        floors |= dict(zip(list(cases)[-2:], one.num_bytes(), strict=True))
+    if not quick:
+        cases[STEP] = TinyStep()
+    most = max(floors.values())
+    times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=most)
+    floors = {name: size / machine.bandwidth for name, size in floors.items()}
+    notes = {}
+    if step := times.get(STEP):
+        notes = {
+            n: f"{t / step:.1%} of that step" for n, t in times.items() if n != STEP
+        }
+    yield tables.Table.of(
+        f"selectors, {num_prompts} of {num_items:,} items, {NUM_ROLLOUTS} answers each",
+        times,
+        {STEP: None, **floors},
+        floor=(
+            "propose: every array over the items read once; update: those that change read and "
+            f"written; by an in-place negation at {machine.bandwidth / 1e9:.1f} GB/s"
+        ),
+        notes=notes,
+    )
+
+
+class Selector:
+    """A selector a few steps into a run."""
+
+    def __init__(self, name: str, num_items: int, num_prompts: int):
+        options = {"warmup": "none"} if name == "vade" else {}
+        sampler = samplers.SAMPLERS[name](num_rollouts=NUM_ROLLOUTS, **options)
+        rng = np.random.default_rng(0)
+        arrays = {x: rng.integers(0, NUM_CATEGORIES, num_items) for x in sampler.needs}
+        arrays |= {x: rng.random(num_items, np.float32) for x in sampler.measures}
+        self._sampler, self._num_prompts = sampler, num_prompts
+        self._state = sampler.init(num_items, **arrays)
+        index_I = rng.permutation(num_items).astype(np.int32)
+        for first in range(0, 4 * num_prompts, num_prompts):
+            seen = _feedback(index_I[first : first + num_prompts], rng)
+            self._state = sampler.update(self._state, seen)
+        self._feedback = _feedback(self.propose().index_M, rng)
+
+    def propose(self) -> types.Proposal:
+        return self._sampler.propose(self._state, jax.random.key(2), self._num_prompts)
+
+    def update(self):
+        return self._sampler.update(self._state, self._feedback)
+
+    def num_bytes(self) -> tuple[int, int]:
+        """Returns what `propose` reads and `update` moves of the arrays over all items."""
+        of_items = {
+            name: x
+            for name, x in self._state.items()
+            if name.endswith("_I") and x is not None
+        }
+        after = self.update()
+        changed = [
+            x.nbytes
+            for name, x in of_items.items()
+            if not np.array_equal(x, after[name])
+        ]
+        few = (
+            self._num_prompts * 4
+        )  # nothing over all items: the answers' prompts alone
+        read = sum(x.nbytes for x in of_items.values())
+        return max(read, few), max(2 * sum(changed), few)
+
+
+def _feedback(index_M, rng) -> types.Feedback:
+    """Answers that are right half of the time, on the host as the loop has them."""
+    group_N = np.repeat(np.arange(len(index_M), dtype=np.int32), NUM_ROLLOUTS)
+    correct_N = rng.integers(0, 2, len(group_N)).astype(np.float32)
+    count = functools.partial(np.bincount, group_N, minlength=len(index_M))
+    return types.Feedback(
+        index_M=np.asarray(index_M),
+        successes_M=count(correct_N).astype(np.float32),
+        trials_M=count().astype(np.float32),
+        group_N=group_N,
+        reward_N=correct_N,
+        correct_N=correct_N,
+        advantage_N=(2 * correct_N - 1).astype(np.float32),
+        length_N=np.full(len(group_N), 8, np.int32),
+        valid_N=np.ones(len(group_N), bool),
+    )
+
+
+class TinyStep:
+    """The tiny job without warm start, files and validation: a call takes one step."""
+
+    def __init__(self):
+        self._directory = tempfile.TemporaryDirectory()
+        workdir, c = self._directory.name, tiny_gspo.get_config()
+        c.warm_start.num_steps = 0
+        base = supervise.untrained(c, workdir)
+        policy = assemble.policy(c, base)
+        data = datasets.load(c, base, workdir)
+        parts, self._progress = train.build(c, policy, data, workdir)
+        parts.recorder.close()
+        self._parts = dataclasses.replace(
+            parts, recorder=Silent(), validate=lambda *_: {}
+        )
+        self._run = functools.partial(
+            loop.run, num_prompts=c.num_prompts, key=jax.random.key(0), eval_every=1
+        )
+
+    def __call__(self):
+        step = self._progress.step + 1
+        self._progress = self._run(self._parts, self._progress, num_steps=step)
+        return self._progress.state.step
+
+
+class Silent:
+    """Implements `loop.Recorder`: writes nothing."""
+
+    def step(self, step, metrics, data):
+        pass
+
+    def save(self, progress, *, last):
+        pass

@@ -1,0 +1,481 @@
+"""The whole program: a tiny checkpoint, a server, saved answers; judged, killed, gone on with."""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from configs import eval_paper
+from experiments import engines, evaluate, make_tiny
+from tests.evals.benchmarks import files
+from tests.evals.scripted_chat import ScriptedChat, said
+from tests.trainer import small
+from vade_jax.data import procedural
+from vade_jax.evals import results
+from vade_jax.evals.benchmarks import BENCHMARKS
+from vade_jax.models.qwen25vl import config
+from vade_jax.rollout import fake
+from vade_jax.trainer import mesh
+
+ROOT = pathlib.Path(__file__).parents[2]
+TITLES = ("MathVista", "MathVerse", "MathVision", "ScienceQA", "ChartQA")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Two items of each benchmark, by its name."""
+    root = tmp_path_factory.mktemp("data")
+    rows = {
+        "mathvista": [files.mathvista("1"), files.mathvista("2", answer="135°")],
+        "mathverse": [files.mathverse("1"), files.mathverse("2", answer="A")],
+        "mathvision": [files.mathvision("1"), files.mathvision("2", answer="C")],
+        "scienceqa": [files.scienceqa(), files.scienceqa(answer=0)],
+        "chartqa": [files.chartqa(), files.chartqa(answer="no")],
+    }
+    return {name: files.save(root / f"{name}.parquet", *r) for name, r in rows.items()}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """The smallest checkpoint, on one device; what is compiled is kept on disk."""
+    base = tmp_path_factory.mktemp("tiny")
+    make, few = mesh.make, procedural.Procedural
+    fast = functools.partial(jax.jit, compiler_options=small.FAST)
+    one = functools.partial(make, devices=jax.devices()[:1])
+    cache = {
+        "jax_compilation_cache_dir": str(base / "cache"),
+        "jax_persistent_cache_min_compile_time_secs": 0.3,
+    }
+    before = {name: getattr(jax.config, name) for name in cache}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(config.PRESETS, "tiny", small.SHAPE)
+        patch.setattr(procedural, "Procedural", lambda s, _, split: few(s, 100, split))
+        patch.setattr(mesh, "make", lambda **axes: one(**axes))
+        patch.setattr(jax, "jit", fast)
+        make_tiny.make(base / "model", 0)
+        for name, value in cache.items():
+            jax.config.update(name, value)
+        yield str(base / "model")
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+def wanted(data, *names, **changes):
+    """Returns a config of these benchmarks, all of them by default."""
+    c = eval_paper.get_config()
+    for name in names or data:
+        c.benchmarks[name] = data[name]
+    c.sampling.num_samples = 2
+    c.data.min_pixels, c.data.max_pixels = 3136, 112 * 112
+    c.data.max_prompt_length = 512
+    c.chunk = 2
+    c.judge.retries = 0
+    c.server.retries = 0
+    c.update(changes)
+    return c
+
+
+def served(c, server, judge=None):
+    if server is not None:
+        c.server.url, c.server.model = server.url, "m"
+    if judge is not None:
+        c.judge.url, c.judge.model = judge.url, "m"
+    return c
+
+
+def run(c, workdir):
+    """Returns the exit code and all that was printed."""
+    printed, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            evaluate.main(c, str(workdir))
+        except SystemExit as end:
+            code = end.code
+            printed.write(code if isinstance(code, str) else "")
+    return code, printed.getvalue()
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def policy(body):
+    """Right in every benchmark; in MathVista and MathVerse only the judge can read it."""
+    text = said(body)
+    if "Hint: Answer by" in text:
+        return "I measure it, and it looks like the second one."
+    if "Find x" in text:
+        return "Both sides are equal, hence the second."
+    return "B" if "What colour" in text or "legs" in text else "10"
+
+
+def reads(body):
+    """Finds B in everything, and judges by the letter."""
+    text = said(body)
+    if not text.endswith("Judgement: "):
+        return "B"
+    return "1" if "[Standard Answer]: B" in text.rsplit("[Question]", 1)[1] else "0"
+
+
+# ------------------------------------------------------------------------------ a server
+def test_five_benchmarks_of_a_server_with_a_judge(data, tmp_path):
+    with ScriptedChat(policy) as server, ScriptedChat(reads) as judge:
+        c = served(wanted(data), server, judge)
+        code, printed = run(c, tmp_path)
+        assert code == 0, printed
+        asked = len(server.bodies), len(judge.bodies)
+        assert run(c, tmp_path)[0] == 0
+        assert (len(server.bodies), len(judge.bodies)) == asked
+    assert asked[0] == 3 * 2 * 2 + 2 * 2
+    content = json.loads((tmp_path / "results.json").read_text())
+    found = {name: r["accuracy"] for name, r in content["benchmarks"].items()}
+    assert found == {
+        "mathvista": 0.5,  # the judge reads B, 140°, right for the first
+        "mathverse": 0.5,
+        "mathvision": 0.0,
+        "scienceqa": 0.5,
+        "chartqa": 0.5,
+    }
+    assert content["average"]["mean"] == pytest.approx(0.4)
+    assert content["benchmarks"]["mathvista"]["breakdown"]["skills"][
+        "geometry reasoning"
+    ] == [0.5, 2]
+    table = (tmp_path / "report.md").read_text()
+    assert all(title in table.splitlines()[0] for title in (*TITLES, "AVG"))
+    assert "40.00 [" in table and "## MathVerse by version" in table
+
+
+def test_every_request_and_verdict_is_on_record(data, tmp_path):
+    with ScriptedChat(policy) as server, ScriptedChat(reads) as judge:
+        c = served(wanted(data, "mathverse", "chartqa"), server, judge)
+        assert run(c, tmp_path)[0] == 0
+    sampled, greedy = server.bodies[0], server.bodies[-1]
+    names = ("temperature", "top_p", "max_tokens", "top_k")
+    assert [sampled[name] for name in names] == [1.0, 1.0, 2048, -1]
+    assert sampled["repetition_penalty"] == 1.0
+    assert len({body["seed"] for body in server.bodies}) == 4 + 2
+    assert [greedy[name] for name in names] == [0.0, 1.0, 16, -1]
+    picture = sampled["messages"][0]["content"][0]["image_url"]["url"]
+    assert picture.startswith("data:image/png;base64,")
+    settings = json.loads((tmp_path / "mathverse" / "settings.json").read_text())
+    assert settings["sampling"]["num_samples"] == 2
+    assert settings["scoring"]["model"] == "m"
+    assert settings["scoring"]["temperatures"] == [0.0, 0.5, 0.5, 1.0, 1.0]
+    assert len(settings["prompt"]["sha256"]) == len(settings["data"]["sha256"]) == 64
+    items = lines(tmp_path / "mathverse" / "items.jsonl")
+    assert [(i["uid"], i["sample"]) for i in items[1:3]] == [
+        ("mathverse:1", 1),
+        ("mathverse:2", 0),
+    ]
+    assert items[0]["judge"] == ["B", "1"] and items[2]["judge"] == ["B", "0"]
+    assert items[0]["text"].startswith("Both sides")
+
+
+def test_a_judge_that_talks_nonsense_or_fails_is_counted(data, tmp_path):
+    with ScriptedChat(policy) as server, ScriptedChat(lambda body: "") as judge:
+        c = served(wanted(data, "mathvista"), server, judge)
+        c.num_items = 1
+        judge.faults = [400]
+        code, printed = run(c, tmp_path)
+    assert code == 0
+    counts = results.load(tmp_path / "mathvista" / "result.json").counts
+    assert counts["judge_failed"] + counts["judge_unanswered"] == 2
+    assert counts["judge_unanswered"] == 1
+    assert "'judge_failed': 1" in printed and "'judge_unanswered': 1" in printed
+
+
+def test_a_judge_that_dies_loses_nothing(data, tmp_path):
+    with ScriptedChat(policy) as server:
+        with ScriptedChat(reads) as judge:
+            judge.always = 500
+            c = served(wanted(data), server, judge)
+            c.judge.concurrency = 1
+            code, printed = run(c, tmp_path)
+        assert code.startswith("error: server") and "16 answers" in code
+        assert "run again to go on" in printed
+        asked = len(server.bodies)
+        with ScriptedChat(reads) as judge:
+            assert run(served(c, server, judge), tmp_path)[0] == 0
+        assert len(server.bodies) == asked
+
+
+def test_missing_answers_of_a_server_stop_or_count_as_wrong(data, tmp_path):
+    with ScriptedChat(policy) as server:
+        c = served(wanted(data, "scienceqa", "chartqa"), server)
+        server.faults = [400]
+        code, printed = run(c, tmp_path)
+        assert code == 2
+        assert "1 of 2 answers are missing" in printed
+        assert "asked again by the same command" in printed
+        server.faults, c.allow_missing = [400], True
+        code, printed = run(c, tmp_path)
+        assert code == 0 and "they count as wrong" in printed
+        assert "'missing': 1" in printed
+        c.allow_missing = False
+        assert run(c, tmp_path)[0] == 0
+    assert results.load(tmp_path / "scienceqa" / "result.json").counts["missing"] == 0
+
+
+# ------------------------------------------------------------------------------ a checkpoint
+def of_checkpoint(data, tiny, judge):
+    c = served(wanted(data), None, judge)
+    c.model.checkpoint, c.sampling.max_tokens = tiny, 3
+    c.data.length_multiple = c.data.max_prompt_length
+    c.engine.prompts_per_call = c.chunk = 1
+    return c
+
+
+def test_a_checkpoint_goes_on_where_it_was_cut_off(data, tiny, tmp_path):
+    with ScriptedChat(reads) as judge:
+        c = of_checkpoint(data, tiny, judge)
+        code, printed = run(c, tmp_path)
+        assert code == 0, printed
+        path = tmp_path / "mathvision" / "answers.jsonl"
+        whole = path.read_text()
+        report = (tmp_path / "report.md").read_text()
+        assert [(a["uid"], a["sample"]) for a in lines(path)] == [
+            ("mathvision:1", 0),
+            ("mathvision:1", 1),
+            ("mathvision:2", 0),
+            ("mathvision:2", 1),
+        ]
+        assert all(1 <= a["num_tokens"] <= 3 for a in lines(path))
+        first, second = whole.splitlines(keepends=True)[:2]
+        path.write_text(first + second + '{"uid": "mathvi')  # as a kill leaves it
+        assert run(c, tmp_path)[0] == 0
+        assert path.read_text() == whole
+        assert (tmp_path / "report.md").read_text() == report
+        c.sampling.temperature = 0.5
+        code, printed = run(c, tmp_path)
+    assert code == 2 and "sampling.temperature: 1.0 there, 0.5 now" in printed
+    counts = results.load(tmp_path / "chartqa" / "result.json").counts
+    assert counts["missing"] == 0
+    assert report.startswith("|  | MathVista (n=2 of 1000)") and "| model |" in report
+
+
+def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(
+    data, tiny, tmp_path, monkeypatch
+):
+    made = []
+
+    class Engine(fake.FakeEngine):
+        def generate(self, prompts, num_rollouts_M, key, version, sampling):
+            made.append((list(num_rollouts_M), sampling.temperature))
+            rollouts = super().generate(prompts, num_rollouts_M, key, version)
+            valid_N = np.arange(len(rollouts.group_N)) != lost
+            return rollouts.replace(valid_N=valid_N)
+
+    def make(c, policy, workdir):
+        made.append((c.engine.name, policy.directory, policy.params))
+        rates = {uid: 1.0 for name in data for uid in uids(data, name)}
+        return Engine(rates)
+
+    lost = 1
+    monkeypatch.setattr(engines, "make", make)
+    c = wanted(data, "mathvision", "chartqa")
+    c.model.checkpoint = tiny
+    c.engine.name, c.engine.urls = "vllm_server", ("http://localhost:1",)
+    code, printed = run(c, tmp_path)
+    assert made == [
+        ("vllm_server", tiny, None),
+        ([2, 2], 1.0),
+        ([1, 1], 0.0),
+    ]
+    assert code == 2 and "mathvision: 1 of 4 answers are missing" in printed
+    lost = -1
+    made.clear()
+    assert run(c, tmp_path)[0] == 0
+    assert made == [("vllm_server", tiny, None), ([2, 2], 1.0), ([1, 1], 0.0)]
+
+
+def uids(data, name):
+    return [item.uid for item in BENCHMARKS[name].read(data[name])]
+
+
+# ------------------------------------------------------------------------------ saved answers
+def answers_file(path, *rows):
+    names = ("uid", "text", "sample")
+    path.write_text(
+        "".join(json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows)
+    )
+    return str(path)
+
+
+RIGHT = [("chartqa:chartqa:0", "10"), ("chartqa:chartqa:1", "no")]
+
+
+def test_saved_answers_are_scored_and_compared(data, tmp_path):
+    c = wanted(data, "chartqa", answers=answers_file(tmp_path / "a.jsonl", *RIGHT))
+    assert run(c, tmp_path / "good")[0] == 0
+    wrong = answers_file(tmp_path / "b.jsonl", RIGHT[0], (RIGHT[1][0], "yes"))
+    c = wanted(data, "chartqa", answers=wrong, compare=(str(tmp_path / "good"),))
+    code, printed = run(c, tmp_path / "bad")
+    assert code == 0, printed
+    assert "- chartqa: -50.00 [-100.00, +0.00]" in printed
+    assert "a.jsonl" in printed and "b.jsonl" in printed
+    assert "so skipped: mathvista, mathverse, mathvision, scienceqa" in printed
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (RIGHT[:1], "chartqa: 1 of 2 answers are missing, of chartqa:chartqa:1"),
+        ([*RIGHT, ("chartqa:9", "1")], "1 of 3 answers are of items .* chartqa:9"),
+        ([*RIGHT, (*RIGHT[0], 0)], "1 answers are there twice: chartqa:chartqa:0"),
+        ([*RIGHT, RIGHT[0]], "1 answers are beyond the number that the protocol has"),
+        ([("chartqa:chartqa:0",)], "needs the texts uid and text"),
+        ([(*RIGHT[0], "x")], "sample='x' is no whole number"),
+    ],
+)
+def test_wrong_saved_answers(data, tmp_path, rows, message):
+    c = wanted(data, "chartqa", answers=answers_file(tmp_path / "a.jsonl", *rows))
+    code, printed = run(c, tmp_path / "out")
+    assert code == 2
+    assert re.search(message, printed), printed
+
+
+def test_missing_saved_answers_may_count_as_wrong(data, tmp_path):
+    path = answers_file(tmp_path / "a.jsonl", *RIGHT[:1])
+    c = wanted(data, "chartqa", answers=path, allow_missing=True)
+    assert run(c, tmp_path / "out")[0] == 0
+    result = results.load(tmp_path / "out" / "chartqa" / "result.json")
+    assert result.correct_MG.tolist() == [[True], [False]]
+    assert result.counts["missing"] == 1
+
+
+# ------------------------------------------------------------------------------ mistakes
+def none(c):
+    pass
+
+
+def two(c):
+    c.server.url, c.model.checkpoint = "http://localhost:1", "there"
+
+
+def no_judge(c):
+    c.answers = "a.jsonl"
+
+
+def no_file(c):
+    c.benchmarks.chartqa = "gone.parquet"
+    c.answers = "a.jsonl"
+
+
+def both_judges(c):
+    c.answers, c.judge.rules, c.judge.url = "a.jsonl", True, "http://localhost:1"
+
+
+def no_rules(c):
+    c.benchmarks.mathvista_binary = c.benchmarks.mathvista
+    c.answers, c.judge.rules = "a.jsonl", True
+
+
+def other_schema(c):
+    c.benchmarks.mathverse = c.benchmarks.chartqa
+    c.answers = "a.jsonl"
+
+
+def no_model(c):
+    c.server.url, c.judge.rules = "http://localhost:1", True
+
+
+def no_results(c):
+    c.answers, c.compare, c.judge.rules = "a.jsonl", ("nowhere",), True
+
+
+def profile(c):
+    c.answers, c.profile = "a.jsonl", "chain"
+
+
+def no_checkpoint(c):
+    c.model.checkpoint, c.judge.rules = "nowhere", True
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            none,
+            "no policy given: give exactly one of --checkpoint, --server, --answers",
+        ),
+        (two, "--checkpoint and --server given: give exactly one"),
+        (
+            no_judge,
+            "mathvista and mathverse: some answers take a judge: give --judge_se",
+        ),
+        (no_file, "benchmarks.chartqa=gone.parquet does not exist"),
+        (both_judges, "--rules and --judge_server"),
+        (no_rules, "mathvista_binary has no rules"),
+        (other_schema, "has no column 'sample_index'"),
+        (no_model, "server.model is empty"),
+        (no_results, "--compare=nowhere holds no results"),
+        (profile, "profile='chain' is unknown"),
+        (no_checkpoint, "nowhere is no directory: give the folder of a Qwen2.5-VL"),
+    ],
+)
+def test_mistakes_are_one_line_and_cost_nothing(data, tmp_path, spoil, message):
+    c = wanted(data, "mathvista", "mathverse", "chartqa")
+    spoil(c)
+    code, printed = run(c, tmp_path / "out")
+    assert code == 2
+    last = printed.strip().splitlines()[-1]
+    assert last.startswith("error: ") and message in last, printed
+    assert not (tmp_path / "out" / "chartqa").exists()
+
+
+def command(*arguments):
+    return [
+        *(sys.executable, "-m", "experiments.evaluate"),
+        *("--config=configs/eval_paper.py", *arguments),
+    ]
+
+
+def test_the_command_kills_and_goes_on(data, tmp_path):
+    """Killed while it asks: what was answered is not asked again."""
+    with ScriptedChat(policy, seconds=0.3) as server:
+        arguments = (
+            f"--config.benchmarks.chartqa={data['chartqa']}",
+            f"--config.benchmarks.mathvision={data['mathvision']}",
+            *(f"--server={server.url}", "--model=m", f"--workdir={tmp_path}"),
+            *("--config.server.concurrency=1", "--config.sampling.num_samples=2"),
+        )
+        env = os.environ | {"JAX_PLATFORMS": "cpu"}
+        first = subprocess.Popen(command(*arguments), cwd=ROOT, env=env)
+        path, end = tmp_path / "mathvision" / "answers.jsonl", time.monotonic() + 120
+        while time.monotonic() < end and not (path.exists() and path.read_text()):
+            time.sleep(0.02)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        before = len(server.bodies)
+        assert 1 <= before < 6
+        done = subprocess.run(
+            command(*arguments), cwd=ROOT, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(server.bodies) <= 6 + 1  # the one in flight was lost
+    assert "ChartQA (n=2 of 2500)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.benchmarks.mathvsta=x"], 'did you mean "mathvista"'),
+        (["--chekpoint=x"], "Unknown command line flag 'chekpoint'"),
+    ],
+)
+@pytest.mark.slow
+def test_misspelt_flags_are_one_line(arguments, message):
+    done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and message in done.stderr

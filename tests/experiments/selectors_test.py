@@ -1,0 +1,248 @@
+"""Every selector of the package, from a config's one word to steps of the loop."""
+
+import functools
+import json
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import tiny_gspo
+from experiments import assemble, checks, datasets, train
+from tests.trainer import small
+from vade_jax import samplers
+from vade_jax.data import procedural, sources
+from vade_jax.models.qwen25vl import config
+from vade_jax.rollout import fake
+from vade_jax.store import metrics
+from vade_jax.trainer import loop, mesh, scoring
+from vade_jax.types import Prompt, TrainState
+
+NAMES = sorted(set(samplers.SAMPLERS) - {"diva"})  # it needs variants of the questions
+
+
+def smoke(name):
+    c = tiny_gspo.get_config(f"smoke,selector={name}")
+    c.num_steps, c.num_rollouts = 3, 4
+    return c
+
+
+# ------------------------------------------------------------------------------ small parts
+class Recorder:
+    def __init__(self):
+        self.metrics = {}
+
+    def step(self, step, values, data):
+        self.metrics[step] = values
+
+    def save(self, progress, *, last):
+        pass
+
+
+def judge(item, answers):
+    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
+    return [scoring.Judged("", None, reward=x, correct=x) for x in right]
+
+
+def build_prompt(item):
+    empty = np.zeros(0, np.int32)
+    return Prompt(item.uid, "", empty, empty[:, None], ())
+
+
+def learn(state, prompts, rollouts, advantage_N):
+    return state.replace(step=state.step + 1), {"actor/loss": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, {}) for name in NAMES), ("knapsack", {"posterior": "vade"})],
+)
+def test_three_steps_of_the_smoke_config(name, options):
+    c, recorder = smoke(name), Recorder()
+    with c.unlocked():
+        c.sampler.options.update(options)
+    checks.config(c)
+    size = c.data.num_train
+    items = datasets.Subset(procedural.Procedural(0, size), range(size))
+    rate = {item.uid: i / (size - 1) for i, item in enumerate(items)}
+    sampler, arrays = assemble.sampler(c), datasets.per_item(items, c.sampler.arrays)
+    parts = loop.Parts(
+        items=items,
+        build_prompt=build_prompt,
+        sampler=sampler,
+        engine=fake.FakeEngine(rate),
+        judge=judge,
+        learn=learn,
+        validate=lambda *_: {},
+        recorder=recorder,
+        advantage=assemble.advantage(c),
+    )
+    state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
+    progress = loop.Progress(state=state, selector=sampler.init(size, **arrays))
+    progress = loop.run(
+        parts,
+        progress,
+        num_steps=3,
+        num_prompts=c.num_prompts,
+        key=jax.random.key(c.seed),
+        eval_every=9,
+        refill=assemble.refill(c),
+        measure=assemble.measure(c),
+    )
+    assert progress.step == 3 and len(progress.seen) >= c.num_prompts
+    last = recorder.metrics[3]
+    measured = last.get("vade/measured_rollouts", 0)
+    assert measured == (4 * size if name == "mmr1" else 0)
+    assert last["vade/rollouts_total"] >= 3 * 4 * c.num_prompts + measured
+
+
+# ------------------------------------------------------------------------------ the real parts
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """What one run compiled, the next finds on disk."""
+    directory = str(tmp_path_factory.mktemp("cache"))
+    wanted = {
+        "jax_compilation_cache_dir": directory,
+        "jax_persistent_cache_min_compile_time_secs": 0.3,
+    }
+    before = {name: getattr(jax.config, name) for name in wanted}
+    for name, value in wanted.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture
+def small_model(cache, monkeypatch):
+    """One device and two layers, compiled in a hurry."""
+    one_device = functools.partial(mesh.make, devices=jax.devices()[:1])
+    monkeypatch.setattr(mesh, "make", lambda **axes: one_device(**axes))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    compile_fast = functools.partial(jax.jit, compiler_options=small.FAST)
+    monkeypatch.setattr(jax, "jit", compile_fast)
+    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sec", "mmr1"),
+        *(pytest.param(x, marks=pytest.mark.slow) for x in NAMES if x[0] not in "sm"),
+        pytest.param("mopps", marks=pytest.mark.slow),
+    ],
+)
+def test_three_real_steps(name, tmp_path, small_model):
+    """The whole program on a two-layer model; a second pass of MMR1 compiles nothing."""
+    c = smoke(name)
+    c.warm_start.num_steps, c.eval.every = 0, 9
+    c.eval.num_samples, c.checkpoint.every = 1, 9
+    c.loss.kl_coef, c.data.length_multiple = 0.0, 128
+    c.measure.every = min(c.measure.every, 2)
+    train.main(c, str(tmp_path / "run"))
+    records = metrics.read(tmp_path / "run")
+    assert [record["step"] for record in records] == [0, 1, 2, 3]
+    assert all(np.isfinite(r["actor/pg_loss"]) for r in records[1:])
+    if name == "mmr1":
+        assert records[3]["vade/measured_rollouts"] == 2 * 4 * c.data.num_train
+        assert ["timing_s/measure" in r for r in records] == [0, 1, 0, 1]
+        assert records[3]["perf/compilations"] == 0
+
+
+# ------------------------------------------------------------------------------ per item
+def rows(tmp_path, rows):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return datasets.Subset(sources.rows(path, all_columns=True), range(len(rows)))
+
+
+QUESTION = {"question": "a?", "answer": "7"}
+
+
+def test_categories_are_the_sorted_values_of_the_fields():
+    items = datasets.Subset(procedural.Procedural(3, 40), range(5, 40))
+    found = datasets.per_item(items, {"category": "family,level", "level": "level"})
+    pairs = [(item.metadata["family"], item.metadata["level"]) for item in items]
+    order = sorted(set(pairs))
+    assert len(order) > 3
+    assert found["category"].tolist() == [order.index(pair) for pair in pairs]
+    assert found["level"].tolist() == [level for _, level in pairs]  # numbers stay
+
+
+def test_columns_of_a_file_without_opening_its_images(tmp_path):
+    subjects = ["b", "a", "b", 3]
+    items = rows(
+        tmp_path,
+        [{**QUESTION, "subject": s, "image": "no.png", "p": 0.5} for s in subjects],
+    )
+    found = datasets.per_item(items, {"category": "subject", "pass_rate": "p"})
+    assert found["category"].tolist() == [2, 1, 2, 0]
+    assert found["pass_rate"].tolist() == [0.5] * 4
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (QUESTION, r"sampler.arrays.category='subject': row 1 has no 'subject' but an"),
+        ({**QUESTION, "subject": None}, "row 1 has no 'subject' but answer, "),
+        ({**QUESTION, "subject": ["a"]}, r"subject=\['a'\], no text or number"),
+    ],
+)
+def test_an_item_without_the_field_is_named(row, message, tmp_path):
+    items = rows(tmp_path, [{**QUESTION, "subject": "a"}, row])
+    with pytest.raises(ValueError, match=message):
+        datasets.per_item(items, {"category": "subject"})
+
+
+def test_a_missing_field_is_found_before_the_warm_start(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    c = smoke("sec")
+    c.sampler.arrays.category = "family,depth"
+    with pytest.raises(SystemExit) as caught:
+        train.main(c, str(tmp_path / "run"))
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert "category='family,depth': train-0-0 has no 'depth' but " in said
+    assert not (tmp_path / "run" / "warm_start").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        (
+            "uniform",
+            {"arrays": {"category": "family"}},
+            "arrays.category: uniform .*none",
+        ),
+        ("sec", {"arrays": {"family": "family"}}, "arrays.family: sec takes category"),
+        (
+            "sec",
+            {"arrays": {}},
+            "sec needs the category of every item: set sampler.arr",
+        ),
+        ("sec", {"arrays": {"category": ""}}, "sec needs the category of every item"),
+        ("mmr1", {}, "mmr1 needs the pass_rate and the self_bleu .*set measure.every"),
+        ("mmr1", {"options": {"diversity_weight": 0}}, "needs the pass_rate of every"),
+        ("mmr1", {"options": {"refresh": "visits"}}, "needs the self_bleu of every"),
+    ],
+)
+def test_what_the_sampler_does_not_get_is_named(name, changes, message):
+    c = smoke(name)
+    c.measure.every = 0
+    with c.unlocked():
+        for field, value in changes.items():
+            c.sampler[field] = type(c)(value)
+    with pytest.raises(ValueError, match=message):
+        checks.config(c)
+
+
+@pytest.mark.parametrize("name", ["mopps", "greso"])
+def test_the_seed_is_the_runs_unless_another_is_given(name):
+    c = tiny_gspo.get_config(f"selector={name},seed=7")
+    assert checks.sampler_options(c)["seed"] == 7
+    with c.unlocked():
+        c.sampler.options.seed = 3
+    assert checks.sampler_options(c)["seed"] == 3
+    assert "seed" not in checks.sampler_options(tiny_gspo.get_config("uniform"))

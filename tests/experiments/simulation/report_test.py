@@ -1,0 +1,87 @@
+"""Numbers of a report by hand."""
+
+import numpy as np
+import pytest
+
+from experiments.simulation import arena, budget, reference, report
+
+SHAPE = budget.Shape(num_items=10, num_prompts=2, num_rollouts=4, rollouts=100)
+
+
+def result():
+    """Two seeds, four rounds; a step takes two rounds of the second seed."""
+    schedule = budget.Schedule(np.zeros(4, bool), np.array([28, 36, 44, 52]))
+    trains_SU = np.array([[1, 1, 1, 1], [0, 1, 0, 1]], bool)
+    used_SU = np.array([[1.0, 0.5, 0.5, 0.0], [0.0, 1.0, 0.0, 0.5]])
+    rounds = {
+        "used": used_SU,
+        "trains": trains_SU,
+        "mixed": np.array([[0.5, 0.5, 0.5, 0.5], [1, 1, 0, 0]], float),
+        "predicted": np.array([[0.5, 1, 0.5, 1], [1, 1, 1, 1]], float),
+        "regret": np.full((2, 4), 0.25),
+        "progress": np.array([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.6]]),
+        "start": np.array([[0.05], [0.05]]),
+        "hopeless_trained": np.zeros((2, 4)),
+    }
+    return arena.Result(schedule, rounds, {"steps": np.array([4, 2])}, 1.0, 2.0)
+
+
+def test_summary_by_hand():
+    values = report.summary(result(), SHAPE)["values"]
+    assert values["effective"]["seeds"] == pytest.approx([0.5, 0.75])
+    assert values["effective_last"]["seeds"] == pytest.approx([0.0, 0.5])
+    # 2 groups of a round and 4 rollouts each, of 52 paid: 20 of them were a measurement.
+    assert values["useful"]["seeds"] == pytest.approx([2 * 8 / 52, 1.5 * 8 / 52])
+    assert values["forecast_gap"]["seeds"] == pytest.approx([0.25, 0.5])
+    assert values["forecast_bias"]["seeds"] == pytest.approx([-0.25, -0.5])
+    # Two values 0.2 apart: sd 0.1414, its error 0.1, t(1) = 12.706.
+    assert values["progress"]["mean"] == pytest.approx(0.5)
+    assert values["progress"]["half"] == pytest.approx(1.2706, rel=1e-4)
+
+
+def test_between_steps_a_curve_keeps_its_value():
+    curves = report.summary(result(), SHAPE)["curves"]
+    assert curves["rollouts"] == [28, 36, 44, 52]
+    assert curves["effective"]["mean"] == [1.0, 0.75, 0.75, 0.25]
+    assert curves["effective"]["half"][0] is None  # one seed has trained
+    assert curves["progress"]["mean"] == pytest.approx([0.1, 0.2, 0.3, 0.5])
+
+
+def test_one_seed_has_no_interval_and_no_forecast_no_number():
+    assert report.interval(np.array([0.25])) == {
+        "mean": 0.25,
+        "half": None,
+        "seeds": [0.25],
+    }
+    nothing = report.interval(np.array([np.nan, np.nan]))
+    assert nothing["mean"] is None and report.number(nothing, 3) == "-"
+    assert report.number(report.interval([0.25]), 2, spread=True) == "0.25"
+
+
+def test_a_table_is_sorted_and_aligned():
+    cell = report.summary(result(), SHAPE)
+    cell["values"] |= {
+        name: report.interval(np.zeros(2))
+        for name in ("visited", "max_visits", "hopeless")
+    }
+    worse = cell | {
+        "values": cell["values"] | {"progress": report.interval([0.1, 0.2])}
+    }
+    text = report.table("skills", SHAPE, {"worse": worse, "better": cell})
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(line) for line in lines}) == 1
+    assert [line.split()[1] for line in lines[2:]] == ["better", "worse"]
+    assert "0.500 ± 1.271" in lines[2]
+
+
+def test_ours_beside_the_reference():
+    values = {
+        name: report.interval([0.5])
+        for name in ("effective", "progress", "hopeless_trained")
+    }
+    played = {"uniform": {"values": values}, "mine": {"values": values}}
+    found = reference.differences({"skills": played})
+    assert found["skills", "uniform", "effective"] == pytest.approx(0.5 - 0.419)
+    assert len(found) == 3
+    assert "0.500 (0.914)" in reference.table("skills", played)
+    assert "largest difference 0.417" in reference.table("skills", played)

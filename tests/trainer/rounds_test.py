@@ -1,0 +1,424 @@
+"""Rounds of a step by hand: a selector that goes through the items in order, and scripted answers."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from vade_jax import samplers
+from vade_jax.rollout import fake
+from vade_jax.samplers import base
+from vade_jax.trainer import loop, rounds, scoring
+from vade_jax.types import Item, Prompt, Proposal, TrainState
+
+B, G = 4, 2
+
+
+class Engine(fake.FakeEngine):
+    """Every second answer to the mixed items is right, none to the others."""
+
+    def __init__(self, mixed):
+        super().__init__({})
+        self.mixed, self.keys, self.asked = set(map(str, mixed)), [], []
+
+    def generate(self, prompts, num_rollouts_M, key, version, **kwargs):
+        self.keys.append(key)
+        self.asked.append([prompt.uid for prompt in prompts])
+        self.pass_rate = {prompt.uid: 0.0 for prompt in prompts}
+        on_group = kwargs.pop("on_group")
+        made = super().generate(prompts, num_rollouts_M, key, version, **kwargs)
+        mixed_N = np.array([prompts[m].uid in self.mixed for m in made.group_N])
+        made.token_NT[:, 0] = mixed_N & (np.arange(len(mixed_N)) % 2 == 0)
+        for m in range(len(prompts)):
+            on_group(m, list(made.token_NT[made.group_N == m]))
+        return made
+
+
+class InOrder:
+    """The least visited items first, by their number; `counts=False` never moves on."""
+
+    def __init__(self, num_items, counts=True):
+        self.num_items, self.counts, self.asked = num_items, counts, []
+        self.sampler = samplers.Sampler(
+            self.init, self.propose, base.keep_mixed, self.update
+        )
+
+    def init(self):
+        return np.zeros(self.num_items, int)
+
+    def propose(self, state, key, num_prompts):
+        self.asked.append(num_prompts)
+        index_M = np.argsort(state, kind="stable")[:num_prompts].astype(np.int32)
+        return Proposal(index_M=index_M, num_rollouts_M=np.full(len(index_M), G))
+
+    def update(self, state, feedback):
+        return state + self.counts * np.isin(np.arange(len(state)), feedback.index_M)
+
+
+class Learner:
+    def __init__(self):
+        self.given = []
+
+    def __call__(self, state, prompts, rollouts, advantage_N):
+        valid_M = rollouts.valid_N.reshape(-1, G).all(1)
+        uids = [prompt.uid for prompt in prompts]
+        self.given.append(list(zip(uids, valid_M.tolist(), strict=True)))
+        assert len(rollouts.token_NT) == len(advantage_N) == G * len(prompts)
+        np.testing.assert_array_equal(
+            rollouts.group_N, np.repeat(range(len(prompts)), G)
+        )
+        right_N = rollouts.token_NT[:, 0] == fake.RIGHT
+        np.testing.assert_allclose(
+            advantage_N[rollouts.valid_N],
+            np.where(right_N, 1, -1)[rollouts.valid_N] / np.sqrt(2),
+            rtol=1e-5,
+        )
+        return state.replace(step=state.step + 1), {"actor/loss": 0.0}
+
+
+class Recorder:
+    def __init__(self):
+        self.metrics, self.data, self.saved = {}, {}, []
+
+    def step(self, step, metrics, data):
+        self.metrics[step], self.data[step] = metrics, data
+
+    def save(self, progress, *, last):
+        self.saved.append((progress.step, last))
+
+
+def build_prompt(item):
+    empty = np.zeros(0, np.int32)
+    return Prompt(
+        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
+    )
+
+
+def judge(item, answers):
+    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
+    return [scoring.Judged("", None, reward=x, correct=x) for x in right]
+
+
+@dataclasses.dataclass
+class Run:
+    engine: Engine
+    order: InOrder
+    learner: Learner
+    recorder: Recorder
+    progress: loop.Progress | None = None
+
+    def __call__(self, num_steps=1, **refill):
+        state = TrainState(params={}, opt_state=(), step=0)
+        first = loop.Progress(state=state, selector=self.order.init())
+        self.progress = loop.run(
+            self.parts(),
+            self.progress or first,
+            num_steps=num_steps,
+            num_prompts=B,
+            key=jax.random.key(3),
+            eval_every=100,
+            refill=rounds.Refill(**refill),
+        )
+        return self
+
+    def parts(self, **changes):
+        items = [
+            Item(uid=str(i), question="?", images=(), answer="1", kind="int")
+            for i in range(self.order.num_items)
+        ]
+        parts = loop.Parts(
+            items=items,
+            build_prompt=build_prompt,
+            sampler=self.order.sampler,
+            engine=self.engine,
+            judge=judge,
+            learn=self.learner,
+            validate=lambda engine, key, version: {},
+            recorder=self.recorder,
+        )
+        return dataclasses.replace(parts, **changes)
+
+
+def make(mixed, num_items=24, counts=True):
+    return Run(Engine(mixed), InOrder(num_items, counts), Learner(), Recorder())
+
+
+def counted(run, step=1):
+    names = ("rounds", "generated_groups", "kept_groups", "surplus_groups")
+    return [run.recorder.metrics[step][f"vade/{name}"] for name in names]
+
+
+# ------------------------------------------------------------------------------ filling up
+@pytest.mark.parametrize(
+    ("mixed", "learned", "counts"),
+    [
+        ([0, 1, 2, 3, 9], "0 1 2 3", [1, 4, 4, 0]),
+        ([0, 2, 5, 6, 7], "0 2 5 6", [2, 8, 5, 1]),
+        ([1, 5, 9, 10], "1 5 9 10", [3, 12, 4, 0]),
+    ],
+)
+def test_a_batch_is_filled_with_the_first_kept_groups(mixed, learned, counts):
+    run = make(mixed)(max_rounds=3)
+    assert run.learner.given == [[(uid, True) for uid in learned.split()]]
+    assert counted(run) == counts
+    found = run.recorder.metrics[1]
+    assert found["vade/trained_effective_ratio"] == 1
+    assert found["vade/effective_ratio"] == counts[2] / counts[1]
+    assert found["vade/rollouts_total"] == counts[1] * G
+    assert found["vade/tokens_total"] == counts[1] * G * 2
+    assert found["vade/unique_selected"] == counts[1]
+    assert found["vade/skipped_updates"] == 0
+
+
+def test_one_round_leaves_the_dropped_groups_in_their_places():
+    run = make([1, 3])()
+    expected = [("0", False), ("1", True), ("2", False), ("3", True)]
+    assert run.learner.given == [expected]
+    assert counted(run) == [1, 4, 2, 0]
+    assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 0.5
+
+
+def test_at_the_cap_fewer_are_trained_on():
+    run = make([1, 5, 11])(max_rounds=2)
+    expected = [("0", False), ("1", True), ("2", False), ("5", True)]
+    assert run.learner.given == [expected]
+    assert counted(run) == [2, 8, 2, 0]
+
+
+def test_at_the_cap_the_kept_are_repeated_in_order():
+    run = make([1, 4, 5])(max_rounds=2, at_cap="repeat")
+    assert run.learner.given == [[(uid, True) for uid in ("1", "4", "5", "1")]]
+    assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 1
+
+
+def test_at_the_cap_the_run_is_saved_and_stops():
+    """Step 1 is full, step 2 has one of 4: the first is saved, once more, as the last."""
+    run = make([0, 1, 2, 3, 7])
+    message = (
+        r"step 2: 1 groups kept of the 4 wanted, after 2 rounds: .*refill.max_rounds"
+    )
+    with pytest.raises(loop.BatchNotFilled, match=message):
+        run(num_steps=3, max_rounds=2, at_cap="stop")
+    assert run.recorder.saved == [(1, False), (1, True)]
+    assert sorted(run.recorder.metrics) == [0, 1]
+
+
+def test_a_surplus_can_be_trained_on():
+    run = make([0, 2, 5, 6, 7])(max_rounds=2, surplus="train")
+    assert run.learner.given == [[(uid, True) for uid in ("0", "2", "5", "6", "7")]]
+    assert counted(run) == [2, 8, 5, 1]
+    assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 5 / 4
+
+
+def test_the_log_has_every_round_with_the_state_that_proposed():
+    data = make([0, 5])(max_rounds=2).recorder.data[1]
+    assert [one.proposal.index_M.tolist() for one in data.rounds] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+    assert [int(one.selector.sum()) for one in data.rounds] == [0, 4]
+    assert data.keep_M.tolist() == [i in (0, 5) for i in range(8)]
+    assert data.rollouts.group_N.tolist() == np.repeat(range(8), G).tolist()
+    assert data.feedback.index_M.tolist() == list(range(8))
+
+
+# ------------------------------------------------------------------------------ how many
+def test_what_is_missing_is_asked_for():
+    run = make([1, 3, 4, 7])(max_rounds=4, ask="missing")
+    assert run.engine.asked == [list("0123"), list("45"), list("6"), list("7")]
+    assert run.learner.given == [[(uid, True) for uid in "1347"]]
+
+
+@pytest.mark.parametrize(
+    ("kept", "generated", "size"),
+    [
+        (256, 512, 512),  # 256 / .5 x 1.25 = 640
+        (400, 512, 179),  # 112 / .78125 x 1.25 = 179.2
+        (500, 512, 64),  # 15
+        (0, 512, 512),
+        (500, 1024, 64),  # 12 / .488 x 1.25 = 30
+    ],
+)
+def test_the_estimate_by_hand(kept, generated, size):
+    refill = rounds.Refill(max_rounds=3, ask="estimate")
+    assert refill.size(512, kept, generated) == size
+    assert refill.size(8, 1, 8) == 8  # a small batch has no least
+
+
+# ------------------------------------------------------------------------------ nothing kept
+def test_without_anything_to_learn_the_run_goes_on_and_counts():
+    run = make([])(num_steps=5, max_rounds=3)
+    assert run.learner.given == [] and run.progress.state.step == 0
+    assert run.progress.step == run.progress.skipped_updates == 5
+    found = run.recorder.metrics
+    assert [found[step]["vade/skipped_updates"] for step in range(6)] == list(range(6))
+    assert not any(name.startswith("actor/") for x in found.values() for name in x)
+    assert found[5]["vade/rollouts_total"] == 5 * 3 * B * G
+    assert run.engine.version == 5
+
+
+def test_skipped_updates_are_counted_on_after_a_stop():
+    run = make([12])(num_steps=2, max_rounds=1)(num_steps=4, max_rounds=1)
+    assert run.progress.skipped_updates == 3 and len(run.learner.given) == 1
+
+
+# ------------------------------------------------------------------------------ no prompt twice
+def test_a_selector_that_stands_still_gets_other_items_in_its_order():
+    """It is asked for 4, then, with those used, for 8; then for 4 and 12."""
+    run = make([0, 5, 11], counts=False)(max_rounds=3)
+    assert run.engine.asked == [list("0123"), list("4567"), ["8", "9", "10", "11"]]
+    assert run.order.asked == [4, 4, 8, 4, 12]
+
+
+def test_a_small_data_set_ends_the_step():
+    """6 items: the second round has 2, a third none."""
+    run = make([5], num_items=6, counts=False)(max_rounds=9)
+    assert run.engine.asked == [list("0123"), list("45")]
+    assert counted(run) == [2, 6, 1, 0]
+
+
+def test_uniform_goes_on_through_its_shuffled_pass():
+    """After every round no item is more than one visit ahead; in a step each comes once."""
+    rates = {str(i): i % 2 * 0.5 for i in range(50)}
+    run = make([], num_items=50)
+    run.engine = fake.FakeEngine(rates)
+    sampler = samplers.SAMPLERS["dapo"](num_rollouts=G)
+    run.order.sampler, run.order.init = sampler, lambda: sampler.init(50)
+    run.learner = lambda state, *_: (state, {"actor/loss": 0.0})
+    run(num_steps=30, max_rounds=5)
+    visits_I, several = np.zeros(50, int), 0
+    for step in range(1, 31):
+        data = run.recorder.data[step]
+        several += len(data.rounds) > 2
+        for one in data.rounds:
+            np.add.at(visits_I, one.proposal.index_M, 1)
+            assert np.ptp(visits_I) <= 1
+        assert len(set(data.feedback.index_M.tolist())) == len(data.keep_M)
+    assert several > 10 and visits_I.min() > 4
+    np.testing.assert_array_equal(run.progress.selector.visits_I, visits_I)
+
+
+# ------------------------------------------------------------------------------ keys, resuming
+def test_the_first_round_draws_what_a_step_of_one_round_draws():
+    key = jax.random.split(jax.random.fold_in(jax.random.key(3), 1), 3)[1]
+    one, three = make([1])(), make([1])(max_rounds=3)
+    expected = [key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)]
+    data = lambda keys: [jax.random.key_data(k).tolist() for k in keys]
+    assert data(one.engine.keys) == data(expected[:1])
+    assert data(three.engine.keys) == data(expected)
+
+
+def test_a_resumed_run_has_the_same_rounds():
+    mixed = [0, 5, 6, 9, 13, 14, 15, 18, 21, 22]
+    whole, parts = make(mixed)(4, max_rounds=3), make(mixed)(2, max_rounds=3)
+    parts(4, max_rounds=3)
+    assert whole.engine.asked == parts.engine.asked
+    assert whole.learner.given == parts.learner.given
+
+
+def test_the_shapes_of_the_learner_and_of_the_selector_are_few():
+    sampler = samplers.SAMPLERS["dapo"](num_rollouts=G)
+    run = make([], num_items=64)
+    run.engine = fake.FakeEngine({str(i): i % 3 * 0.25 for i in range(64)})
+    run.order.sampler, run.order.init = sampler, lambda: sampler.init(64)
+    run.learner = Given()
+    run(num_steps=4, max_rounds=4)
+    sizes = [f._cache_size() for f in (sampler.keep, sampler.update)]
+    run(num_steps=24, max_rounds=4)
+    assert [f._cache_size() for f in (sampler.keep, sampler.update)] == sizes
+    assert sampler.propose._cache_size() <= 4
+    assert set(run.learner.shapes) == {(B, B * G)}
+
+
+class Given:
+    def __init__(self):
+        self.shapes = []
+
+    def __call__(self, state, prompts, rollouts, advantage_N):
+        self.shapes.append((len(prompts), len(rollouts.length_N)))
+        return state, {"actor/loss": 0.0}
+
+
+# ------------------------------------------------------------------------------ variants
+class Variants(InOrder):
+    """Each item and a variant of it, half as many problems as prompts."""
+
+    def propose(self, state, key, num_prompts):
+        order = np.argsort(state, kind="stable")[: num_prompts // 2]
+        return Proposal(
+            index_M=np.repeat(order, 2).astype(np.int32),
+            num_rollouts_M=np.full(num_prompts, G),
+            variant_M=np.tile(np.array([0, 1], np.int32), num_prompts // 2),
+            difficulty_M=np.tile(np.array([5, 8], np.float32), num_prompts // 2),
+        )
+
+
+def vary(item, own, wanted, rng):
+    assert (own, wanted) == (5, 8)
+    uid = f"{item.uid} {rng.integers(10**6)}"
+    return dataclasses.replace(item, uid=uid), wanted - 0.5
+
+
+def test_variants_are_made_from_the_item_for_the_difficulty_wanted():
+    run = make([0, 1])
+    run.order = Variants(24)
+    proposal = []
+
+    def advantage(reward_N, group_N, num_groups, valid_N, length_N, made):
+        proposal.append(made)
+        assert (num_groups, len(reward_N), length_N.tolist()) == (4, 8, [2] * 8)
+        return np.arange(8, dtype=np.float32)
+
+    parts = run.parts(vary=vary, advantage=advantage)
+    key = jax.random.key(5)
+    planned = rounds.plan(parts, run.order.init(), key, B)
+    uids = [item.uid for item in planned.items]
+    assert [uid.split()[0] for uid in uids] == list("0011")
+    assert uids == [prompt.uid for prompt in planned.prompts]
+    assert uids[0] == "0" and uids[1] != "0" and uids[1][2:] != uids[3][2:]
+    assert planned.proposal.difficulty_M.tolist() == [5, 7.5, 5, 7.5]
+    again = rounds.plan(parts, run.order.init(), key, B)
+    other = rounds.plan(parts, run.order.init(), jax.random.key(6), B)
+    assert uids == [item.uid for item in again.items]
+    assert uids[1] != other.items[1].uid and other.items[0].uid == "0"
+
+    progress = loop.Progress(state=None, selector=run.order.init())
+    keys = jax.random.split(key)
+    data = rounds.gather(
+        parts, progress, planned, keys, B, rounds.Refill(), loop.Clock()
+    )
+    assert proposal == [planned.proposal]
+    assert data.feedback.variant_M.tolist() == [0, 1, 0, 1]
+    assert data.feedback.difficulty_M.tolist() == [5, 7.5, 5, 7.5]
+    assert data.feedback.advantage_N.tolist() == list(range(8))
+    assert data.rounds[0].items == planned.items
+
+
+def test_variants_have_one_round():
+    run = make([0, 1])
+    run.order = Variants(24)
+    parts = run.parts(vary=vary)
+    planned = rounds.plan(parts, run.order.init(), jax.random.key(5), B)
+    progress = loop.Progress(state=None, selector=run.order.init())
+    keys, refill = jax.random.split(jax.random.key(0)), rounds.Refill(max_rounds=3)
+    with pytest.raises(
+        ValueError, match=r"refill.max_rounds=3.*variants.*max_rounds=1"
+    ):
+        rounds.gather(parts, progress, planned, keys, B, refill, loop.Clock())
+    assert run.engine.asked == []
+
+
+# ------------------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_rounds": 0}, "refill.max_rounds=0: must be at least 1"),
+        ({"ask": "more"}, "refill.ask='more': one of batch, missing, estimate"),
+        ({"at_cap": "go"}, "refill.at_cap='go': one of fewer, repeat, stop"),
+        ({"surplus": ""}, "refill.surplus='': one of discard, train"),
+    ],
+)
+def test_a_wrong_option_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        rounds.Refill(**options)

@@ -1,0 +1,139 @@
+"""Uneven groups through the real update: equal to plain rows, one program for all splits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.models.qwen25vl import inputs
+from tests.trainer import small
+from tests.trainer.update_test import SGD, assert_close, model_logp, plain_logp, start
+from vade_jax.trainer import minibatches, objectives, update
+from vade_jax.types import Batch
+
+LARGE = np.array([2, 128, 2, 12])  # Knapsack's range
+SPLITS = ([2, 26, 2, 2], [8, 8, 8, 8], [14, 2, 2, 14], [2, 3, 5, 22])
+
+
+def split(rollouts, advantage_N, mini, micro, **layout):
+    mean = -(-len(advantage_N) // 4)
+    batches = minibatches.split(
+        small.prompts(4),
+        rollouts,
+        advantage_N,
+        prompts_per_minibatch=mini,
+        prompts_per_microbatch=micro,
+        length_multiple=32,
+        **{
+            "answers_per_row": 2,
+            "rows_per_microbatch": micro + micro * (mean - 1) // 2,
+            **layout,
+        },
+    )
+    return [b.replace(ref_logp_NT=b.old_logp_NT - 0.5) for b in batches]
+
+
+def compiled(loss):
+    step = update.make(model_logp, objectives.group_rl(loss), SGD)
+    return jax.jit(step, compiler_options=small.FAST)
+
+
+def plain_gradient(loss, rollouts, advantage_N):
+    """Loss and gradient of one row an answer, without micro-batches."""
+    batch = inputs.batch(small.examples(4), small.SHAPE.image_token_id, length=32)
+    rows = inputs.join(batch, rollouts.token_NT, rollouts.group_N)
+    mask_NT = minibatches.answer_mask(rollouts)
+    flat = Batch(
+        prompts=None,
+        token_NT=rollouts.token_NT,
+        mask_NT=mask_NT,
+        group_R=None,
+        advantage_N=advantage_N,
+        rollout_logp_NT=rollouts.logp_NT,
+        old_logp_NT=rollouts.logp_NT,
+        ref_logp_NT=rollouts.logp_NT - 0.5,
+    )
+    objective = objectives.group_rl(loss)
+    totals = update.count(mask_NT[None])
+
+    def value(params):
+        logp_NT = plain_logp.__wrapped__(params, rows, rollouts.token_NT)
+        return objective(jnp.where(mask_NT > 0, logp_NT, 0), flat, totals)[0]
+
+    return jax.jit(jax.value_and_grad(value), compiler_options=small.FAST)(
+        small.params()
+    )
+
+
+@pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
+def test_groups_of_2_to_128_equal_plain_rows(loss):
+    """One token mean, or one sequence mean, over all 144 answers, in 2 to 4 micro-batches."""
+    rollouts, advantage_N = small.rollouts(LARGE), small.advantages(144)
+    value, gradient = plain_gradient(loss, rollouts, advantage_N)
+    (batch,) = split(rollouts, advantage_N, 4, 2)
+    assert batch.token_NT.shape[:2] == (4, 2 * (2 + 2 * 35 // 2))
+    state, metrics = compiled(loss)(start(small.params()), batch)
+    np.testing.assert_allclose(metrics["actor/loss"], value, rtol=1e-5)
+    ours = jax.tree.map(lambda a, b: (a - b) / 0.05, small.params(), state.params)
+    norm = float(metrics["actor/grad_norm"])
+    assert norm > 0.1
+    assert_close(ours, gradient, atol=1e-4 * norm)
+
+
+def test_one_program_for_all_splits_of_a_budget():
+    """32 answers in all, a prompt at a time: at most 8 micro-batches, always so many."""
+    step = compiled(small.GRPO)
+    state = start(small.params())
+    for sizes in SPLITS:
+        rollouts = small.rollouts(np.array(sizes), seed=sizes[0])
+        (batch,) = split(rollouts, small.advantages(32), 4, 1)
+        state, metrics = step(state, batch)
+        assert np.isfinite(metrics["actor/loss"])
+    assert step._cache_size() == 1
+
+
+@pytest.mark.parametrize("sizes", SPLITS)
+def test_every_answer_is_in_one_slot_beside_its_prompt(sizes):
+    """Prompts are told apart by their tokens; rows are bounded, big groups go on."""
+    rollouts = small.rollouts(np.array(sizes))
+    advantage_N = np.arange(1, 33, dtype=np.float32)
+    prompts, rows = small.prompts(4), 1 + 7 // 2
+    found = {}
+    for batch in split(rollouts, advantage_N, 2, 1):
+        assert batch.token_NT.shape[1] == 2 * rows and batch.group_R.shape[1] == rows
+        for a, n in np.argwhere(batch.advantage_N > 0):
+            answer = int(batch.advantage_N[a, n]) - 1
+            assert answer not in found
+            m = batch.group_R[a, n // 2]
+            length = batch.prompts.length_M[a, m]
+            found[answer] = batch.prompts.token_MP[a, m, :length].tolist()
+            inside = int(rollouts.length_N[answer])
+            np.testing.assert_array_equal(
+                batch.token_NT[a, n, :inside], rollouts.token_NT[answer, :inside]
+            )
+            assert batch.mask_NT[a, n].sum() == inside
+        empty = batch.advantage_N == 0
+        assert batch.mask_NT[empty].sum() == 0
+    assert sorted(found) == list(range(32))
+    for answer, m in enumerate(rollouts.group_N):
+        assert found[answer] == prompts[m].token_P.tolist()
+
+
+def test_empty_microbatches_are_not_computed():
+    """What is traced for one is a branch: an empty one returns zeros, whatever it would cost."""
+    seen = []
+
+    def logp(params, batch):
+        jax.debug.callback(lambda: seen.append(1))
+        return params["w"] * batch.token_NT
+
+    rollouts = small.rollouts(np.array([2, 26, 2, 2]))
+    (batch,) = split(rollouts, small.advantages(32), 4, 1)
+    full = int(batch.mask_NT.any((1, 2)).sum())
+    assert full < len(batch.mask_NT) == 8
+    score = jax.jit(update.make_score(logp))
+    logp_ANT = jax.block_until_ready(score({"w": jnp.float32(1)}, batch))
+    jax.effects_barrier()
+    assert len(seen) == full
+    want = np.where(batch.mask_NT.any((1, 2), keepdims=True), batch.token_NT, 0)
+    np.testing.assert_array_equal(logp_ANT, want)

@@ -1,0 +1,93 @@
+"""What a round rolls out: the selector's choice among what its step has not used, made into prompts."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import jax
+import numpy as np
+
+from vade_jax import arrays
+from vade_jax.trainer.parts import Parts
+from vade_jax.types import Item, Prompt, Proposal
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a round rolls out."""
+
+    proposal: Proposal
+    items: Sequence[Item]
+    prompts: Sequence[Prompt]
+    seconds: float  # that it took, in whatever thread
+
+
+def plan(
+    parts: Parts,
+    selector: Any,
+    key: jax.Array,
+    num_prompts: int,
+    used: AbstractSet[int] = frozenset(),
+) -> Plan:
+    """Returns what a round rolls out, chosen by the posterior before it.
+
+    Args:
+        parts: of the run.
+        selector: its state.
+        key: of the choice.
+        num_prompts: how many; fewer, or none, where the data has not as many that are unused.
+        used: items that this step has rolled out.
+    """
+    start = time.perf_counter()
+    proposal = _propose(parts, selector, key, num_prompts, used)
+    items = [parts.items[int(i)] for i in proposal.index_M]
+    if proposal.variant_M is not None:
+        items, proposal = _varied(parts, items, proposal, key)
+    prompts = [parts.build_prompt(item) for item in items]
+    return Plan(proposal, items, prompts, time.perf_counter() - start)
+
+
+def _propose(parts, selector, key, num_prompts, used):
+    """Returns the selector's choice among what is not used.
+
+    It is asked for as many as are wanted. If it names used ones, it is asked with the same key, so
+    with the same draws, for so many that enough are left, in a few sizes: little is compiled.
+    """
+    ask = lambda number: jax.device_get(
+        parts.sampler.propose(selector, key, min(number, len(parts.items)))
+    )
+    proposal = ask(num_prompts)
+    unused_M = _not_in(used, proposal.index_M)
+    if unused_M.all():
+        return proposal
+    first = _take(proposal, unused_M)
+    more = ask(arrays.bucket(len(used) + num_prompts, 1))
+    chosen = used | set(first.index_M.tolist())
+    more = _take(more, _not_in(chosen, more.index_M))
+    return jax.tree.map(lambda a, b: np.concatenate([a, b])[:num_prompts], first, more)
+
+
+def _not_in(used, index_M):
+    return np.array([int(i) not in used for i in index_M], bool)
+
+
+def _take(proposal, where_M):
+    return jax.tree.map(lambda x: x[where_M], proposal)
+
+
+def _varied(parts, items, proposal, key):
+    """Returns the variants of the items that are asked for, and how hard they are."""
+    assert parts.vary is not None, "variants were asked for, but nothing makes them"
+    made, difficulty_M = list(items), np.array(proposal.difficulty_M, np.float32)
+    for m in np.flatnonzero(proposal.variant_M):
+        original = m - proposal.variant_M[m]
+        rng = np.random.default_rng([*jax.random.key_data(key).tolist(), int(m)])
+        made[m], difficulty_M[m] = parts.vary(
+            items[m],
+            float(proposal.difficulty_M[original]),
+            float(proposal.difficulty_M[m]),
+            rng,
+        )
+    return made, proposal.replace(difficulty_M=difficulty_M)
