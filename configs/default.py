@@ -153,6 +153,9 @@ def get_config() -> ConfigDict:
     c.eval.num_samples = 4  # accuracy is the average of this many answers
     c.eval.temperature = 1.0
     c.eval.max_tokens = 2048
+    c.eval.benchmarks = ""  # too: "mathvista:FILE,chartqa:FILE", by rules alone
+    c.eval.profile = "cot"  # of their prompts and rules; or paper
+    c.eval.benchmark_items = 0  # the first of each; 0: all
 
     c.checkpoint = ConfigDict(dict(every=20, keep=2))
     c.tensorboard = False

@@ -2,13 +2,15 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import checks
+from experiments.evaluations import validation
 from vade_jax import samplers
 from vade_jax.data import tokens
 from vade_jax.evals import runner
@@ -113,9 +115,19 @@ def judge(c: ConfigDict, policy: Policy) -> scoring.Judge:
     )
 
 
-def validate(c: ConfigDict, policy: Policy, items: Sequence[Item], build_prompt):
-    """Returns the validation, average of k sampled answers."""
-    return runner.make(
+def validate(
+    c: ConfigDict,
+    policy: Policy,
+    items: Sequence[Item],
+    build_prompt,
+    benchmarks: Mapping[str, Sequence[Item]] = types.MappingProxyType({}),
+) -> runner.Validate:
+    """Returns the validation, average of k sampled answers: the run's own, and benchmarks'.
+
+    Raises:
+        ValueError: an item of a benchmark makes no prompt.
+    """
+    own = runner.make(
         "validation",
         items,
         build_prompt,
@@ -123,6 +135,8 @@ def validate(c: ConfigDict, policy: Policy, items: Sequence[Item], build_prompt)
         num_samples=c.eval.num_samples,
         sampling=Sampling(temperature=c.eval.temperature, max_tokens=c.eval.max_tokens),
     )
+    others = validation.make(c, policy.tokenizer, benchmarks)
+    return runner.together([own, *others])
 
 
 def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, loop.Learn]:

@@ -9,6 +9,7 @@ import re
 from ml_collections import ConfigDict
 
 from experiments import diva, layout
+from experiments.evaluations import validation
 from vade_jax import samplers
 from vade_jax.data.procedural import mixture
 from vade_jax.rewards import formats
@@ -67,6 +68,7 @@ RANGES = {  # field: the interval it lies in, and why
     "eval.num_samples": "[1, inf)",
     "eval.temperature": "[0, inf)",
     "eval.max_tokens": "[1, inf)",
+    "eval.benchmark_items": "[0, inf)",
     "checkpoint.every": "[1, inf)",
     "checkpoint.keep": "[1, inf)",
 }
@@ -119,6 +121,7 @@ def config(c: ConfigDict) -> None:
         c.batch.prompts_per_minibatch,
     )
     _data(c)
+    validation.paths(c)
     _noise(c.warm_start.noise)
     policy_loss(c)
     _sampler(c)

@@ -10,6 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import checks
+from experiments.evaluations import validation as benchmark_validation
 from vade_jax.data import procedural, prompts, sources, tokens
 from vade_jax.trainer import processes
 from vade_jax.types import Item
@@ -46,6 +47,7 @@ class Datasets:
     validation: Subset
     build_prompt: prompts.PromptBuilder
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    benchmarks: Mapping[str, Sequence[Item]] = dataclasses.field(default_factory=dict)
 
 
 def load(c: ConfigDict, checkpoint: str, workdir: str) -> Datasets:
@@ -56,11 +58,12 @@ def load(c: ConfigDict, checkpoint: str, workdir: str) -> Datasets:
             an item lacks a field of `sampler.arrays`.
     """
     build_prompt = prompt_builder(c, tokens.Tokenizer.load(checkpoint))
+    benchmarks = benchmark_validation.read(c)
     train = _usable(c, "train", build_prompt, workdir)
     checks.data_size(c, len(train))
     arrays = per_item(train, c.sampler.arrays)
     validation = _usable(c, "validation", build_prompt, workdir)
-    return Datasets(train, validation, build_prompt, arrays)
+    return Datasets(train, validation, build_prompt, arrays, benchmarks)
 
 
 def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:

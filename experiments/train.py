@@ -117,7 +117,9 @@ def build(
         engine=engines.make(c, policy, workdir),
         judge=assemble.judge(c, policy),
         learn=learn,
-        validate=assemble.validate(c, policy, data.validation, data.build_prompt),
+        validate=assemble.validate(
+            c, policy, data.validation, data.build_prompt, data.benchmarks
+        ),
         recorder=Recorder(workdir, saved, c.to_dict(), progress.step),
         **hooks,
     )
