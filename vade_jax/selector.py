@@ -66,6 +66,7 @@ class Selector:
                 " once: give every item an id of its own"
             )
         self._sampler = samplers.SAMPLERS[method](**options)
+        _check_arrays(self._sampler, method, arrays or {})
         self._identity = _identity(method, options, seed, self._ids)
         self._key = jax.random.key(seed)
         self._state = self._sampler.init(len(self._ids), **(arrays or {}))
@@ -186,6 +187,15 @@ class Selector:
         )
         return _counted(
             places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int)
+        )
+
+
+def _check_arrays(sampler, method, arrays):
+    needed = (*sampler.needs, *sampler.measures)
+    if missing := [name for name in needed if name not in arrays]:
+        raise ValueError(
+            f"{method} needs the {missing[0]} of every item: give"
+            f" arrays={{{missing[0]!r}: ...}}"
         )
 
 

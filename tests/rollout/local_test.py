@@ -91,7 +91,15 @@ def test_a_key_decides_every_draw():
     assert len(np.unique(run(0), axis=0)) >= 14
 
 
-@pytest.mark.parametrize("options", [{"prompts_per_call": 1}, {"answers_per_row": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prompts_per_call": 1},
+        {"answers_per_row": 3},
+        {"answers_per_row": 2, "prompts_per_call": 3, "rows_per_call": 4},
+        {"answers_per_row": 1, "prompts_per_call": 4, "rows_per_call": 5},
+    ],
+)
 def test_the_answers_do_not_depend_on_how_they_are_batched(options):
     prompts, num_rollouts_M = [question(m) for m in (0, 1, 2, 0, 1)], [3, 8, 1, 0, 5]
     logits = np.random.default_rng(0).normal(size=(3, 5, V))
@@ -100,6 +108,17 @@ def test_the_answers_do_not_depend_on_how_they_are_batched(options):
     other = scripted(logits, **options)[0].generate(prompts, num_rollouts_M, key, 0)
     jax.tree.map(np.testing.assert_array_equal, one, other)
     np.testing.assert_array_equal(one.group_N, np.repeat(np.arange(5), num_rollouts_M))
+
+
+def test_one_program_for_all_splits_of_a_budget():
+    """32 answers to 4 prompts in rows of 2: at most 4 + 4 x 7 / 2 = 18 rows, two calls of 9."""
+    layout = dict(answers_per_row=2, prompts_per_call=2, rows_per_call=9)
+    engine, _ = scripted(flat(), **layout)
+    prompts = [question(m) for m in (0, 1, 2, 0)]
+    for counts in ([8, 8, 8, 8], [14, 2, 2, 14], [4, 12, 9, 7], [16, 2, 2, 12]):
+        rollouts = engine.generate(prompts, counts, jax.random.key(0), 0)
+        np.testing.assert_array_equal(np.bincount(rollouts.group_N), counts)
+    assert engine._decode._cache_size() == 1
 
 
 @pytest.mark.parametrize(("top_p", "top_k"), [(1.0, 0), (0.7, 0), (1.0, 3), (0.8, 4)])

@@ -31,6 +31,8 @@ class LocalEngine:
         banned_ids: tokens that can never be drawn (the vision tokens).
         answers_per_row: answers decoded against one prompt; a larger group takes more rows.
         prompts_per_call: prompts decoded together; more than that are done in turns.
+        rows_per_call: rows decoded together, for groups of uneven size; a call ends before it has
+            more. 0: as many as the prompts of a call take.
         length_multiple: prompts are padded to few multiples of this.
         version: of `params`.
         mesh: where `params` are; prompts, images and rows are split over all its axes but `tensor`,
@@ -47,6 +49,7 @@ class LocalEngine:
         banned_ids: tuple[int, ...],
         answers_per_row: int,
         prompts_per_call: int,
+        rows_per_call: int = 0,
         length_multiple: int = 16,
         version: int = 0,
         mesh: Mesh | None = None,
@@ -58,6 +61,7 @@ class LocalEngine:
         self._sharding = None if mesh is None else _by_rows(mesh)
         self._ways = 1 if mesh is None else _ways(self._sharding)
         self._prompts_per_call = prompts_per_call + -prompts_per_call % self._ways
+        self._rows_per_call = rows_per_call + -rows_per_call % self._ways
         self._length_multiple = length_multiple
         run = functools.partial(
             decode.answers,
@@ -84,12 +88,11 @@ class LocalEngine:
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         first_M = np.cumsum(num_rollouts_M) - num_rollouts_M
-        size = self._prompts_per_call
         params, parts = self._whole(), []
-        for i in range(0, len(prompts), size):
-            counts = num_rollouts_M[i : i + size]
+        for i, stop in self._calls(num_rollouts_M):
+            counts = num_rollouts_M[i:stop]
             part = self._call(
-                params, prompts[i : i + size], counts, first_M[i], key, sampling
+                params, prompts[i:stop], counts, first_M[i], key, sampling
             )
             _report(on_group, i, counts, *part)
             parts.append(part)
@@ -129,11 +132,24 @@ class LocalEngine:
         leaves = jax.tree.leaves(self._params)
         return _gather(dtype, tuple(x.sharding for x in leaves))(self._params)
 
+    def _calls(self, num_rollouts_M):
+        """Yields where each call's prompts start and stop."""
+        rows_M = -(-num_rollouts_M // self._answers_per_row)
+        end_M, start = np.cumsum(rows_M), 0
+        while start < len(rows_M):
+            stop = min(start + self._prompts_per_call, len(rows_M))
+            if self._rows_per_call:
+                before = end_M[start] - rows_M[start]
+                fit = np.searchsorted(end_M, before + self._rows_per_call, "right")
+                stop = min(stop, max(int(fit), start + 1))
+            yield start, stop
+            start = stop
+
     def _call(self, params, prompts, num_rollouts_M, first, key, sampling):
         """Decodes one call's prompts in fixed shapes and returns the flat answers."""
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)
-        num_rows = arrays.bucket(int(rows_M.sum()), size)
+        num_rows = arrays.bucket(int(rows_M.sum()), self._rows_per_call or size)
         group_R, slot_N = arrays.rows(num_rollouts_M, capacity, num_rows)
         answer_N = np.full(num_rows * capacity, -1, np.int32)
         answer_N[slot_N] = first + np.arange(len(slot_N))

@@ -91,7 +91,7 @@ def make(
         draw_key, tie_key = jax.random.split(key)
         p_I = pass_rate(draw_key, state.alpha_I, state.beta_I, draw)
         score_I = jnp.where(state.unseen_I, jnp.inf, beta.info_gain(p_I, info_gain))
-        score_I = varied(score_I, state, jax.random.fold_in(key, 1), num_prompts)
+        score_I = varied(score_I, state, jax.random.fold_in(key, 2), num_prompts)
         index_M = base.top_b(score_I, tie_key, num_prompts, mesh=mesh, axis=axis)
         proposal = base.same_num_rollouts(index_M, num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
