@@ -137,10 +137,3 @@ def test_own_words_stay_as_they_are():
     own = Sample(question="Which?\nA. one\nB. two", answer="two", own_words=True)
     made = normalise.normalise(own)
     assert (made["answer"], made["choices"]) == ("B", ["one", "two"])
-
-
-def test_one_question_has_one_key():
-    asked = P3 + "Question: Find  X.\nChoices:\nA: 30\nB: 45"
-    assert normalise.question_key(asked) == "find x"
-    assert normalise.question_key("<image1>find x\n(A) 3\n(B) 4") == "find x"
-    assert normalise.question_key("Find y.") != "find x"

@@ -35,6 +35,11 @@ def test_only_the_training_split_is_read(tmp_path):
         path = tmp_path / f"{name}.parquet"
         published.write_parquet(path, published.LLAVA, *rows(2, 2 * number))
     assert shards.open_shards(tmp_path).column("id") == ["r2", "r3"]
+    stray = tmp_path / "more.parquet"
+    published.write_parquet(stray, published.LLAVA, *rows(1))
+    with pytest.raises(ValueError, match=r"more\.parquet is of no split"):
+        shards.open_shards(tmp_path)
+    stray.unlink()
     (tmp_path / "train-0.parquet").unlink()
     with pytest.raises(ValueError, match="no training split, only test-0"):
         shards.open_shards(tmp_path)

@@ -68,8 +68,10 @@ class Source(Protocol):
     def __getitem__(self, index: int) -> types.Item: ...
 
 
-def rows(path: str | pathlib.Path, *, all_columns: bool = False) -> "Rows":
-    """Opens a user's data: a .jsonl or .parquet file, or a directory of one sort of them.
+def rows(
+    path: str | pathlib.Path, *, all_columns: bool = False, split: str = ""
+) -> "Rows":
+    """Opens a user's data: a .jsonl, .parquet or .arrow file, or a directory of one sort of them.
 
     Columns: question (or problem), answer; optional images (or image: paths relative to the file,
     data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what goes into the metadata:
@@ -78,14 +80,18 @@ def rows(path: str | pathlib.Path, *, all_columns: bool = False) -> "Rows":
     Args:
       path: of the file or directory.
       all_columns: hold columns of other names as well, for `Rows.row`.
+      split: in a directory with train.arrow and validation.arrow, which one.
 
     Raises:
-      ValueError: if there is no such file, it cannot be read, or a column is missing.
+      ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
+        has both splits and none is named.
     """
     path = pathlib.Path(path)
     files = [path]
     if path.is_dir():
         files = sorted(f for f in path.iterdir() if f.suffix in _READERS)
+        if {"train.arrow", "validation.arrow"} <= {file.name for file in files}:
+            files = [_of_split(path, split)]
     if not files or not all(file.is_file() for file in files):
         raise ValueError(
             f"{path} is neither a {' or '.join(_READERS)} file nor a directory of them"
@@ -99,6 +105,14 @@ def rows(path: str | pathlib.Path, *, all_columns: bool = False) -> "Rows":
     if size == 0:
         raise ValueError(f"{path} has no rows")
     return Rows(read, size, files[0].parent, path.stem)
+
+
+def _of_split(directory: pathlib.Path, split: str) -> pathlib.Path:
+    if split not in ("train", "validation"):
+        raise ValueError(
+            f"{directory} holds train.arrow and validation.arrow: name one of them"
+        )
+    return directory / f"{split}.arrow"
 
 
 class Rows:
@@ -142,29 +156,35 @@ class Rows:
             images=tuple(self._image(uid, image) for image in _as_list(row)),
             answer=answer,
             kind=_kind(uid, question, answer, row),
-            metadata=_metadata(uid, row),
+            metadata=metadata(uid, row),
         )
 
     def _image(self, uid: str, image: Any) -> Image.Image:
         """Opens (does not decode) one image."""
         try:
-            if isinstance(image, Mapping):
-                image = image.get("bytes") or image.get("path")
-            if isinstance(image, str):
-                image = self._read_image(image)
-            return Image.open(io.BytesIO(image))
+            return Image.open(io.BytesIO(image_bytes(image, self.directory)))
         except (OSError, TypeError, ValueError, Image.DecompressionBombError) as error:
             detail = f"an image cannot be opened: {error}"
             raise RejectedItem(uid, "bad_image", detail) from error
 
-    def _read_image(self, where: str) -> bytes:
-        if not where.startswith("data:"):
-            return (self.directory / where).read_bytes()
-        return base64.b64decode(where.partition(",")[2], validate=True)
-
     def row(self, index: int) -> Mapping[str, Any]:
         """Returns a row that is an item, as the file has it."""
         return self._read(index)
+
+
+def image_bytes(image: Any, directory: pathlib.Path) -> bytes:
+    """Returns the file of an image: bytes, a path, a data URL, or {"bytes", "path"}.
+
+    Raises:
+      OSError, TypeError, ValueError: there is none.
+    """
+    if isinstance(image, Mapping):
+        image = image.get("bytes") or image.get("path")
+    if not isinstance(image, str):
+        return bytes(memoryview(image))
+    if not image.startswith("data:"):
+        return (directory / image).read_bytes()
+    return base64.b64decode(image.partition(",")[2], validate=True)
 
 
 def _as_list(row: Mapping[str, Any]) -> list[Any]:
@@ -172,8 +192,12 @@ def _as_list(row: Mapping[str, Any]) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the verifier and the variants of a question may need besides."""
+def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the verifier and the variants of a question may need besides.
+
+    Raises:
+      RejectedItem: a value of another type.
+    """
     found = {name: row[name] for name in _METADATA if name in row}
     for name, value in found.items():
         is_good, complaint = _METADATA[name]
@@ -248,6 +272,24 @@ def _read_parquet(files: list[pathlib.Path], all_columns: bool) -> _Reader:
     return len(table), lambda index: table.slice(index, 1).to_pylist()[0]
 
 
+def _read_arrow(files: list[pathlib.Path], all_columns: bool) -> _Reader:
+    """Returns the number of rows and a reader of one; the files are mapped into memory."""
+    import pyarrow as pa
+
+    from vade_jax.data import arrow
+
+    tables = [arrow.table(file) for file in files]
+    try:
+        table = pa.concat_tables(tables)
+    except pa.ArrowException as error:
+        raise ValueError(f"{files[0]} and its like differ: {error}") from error
+    _check_columns(files[0], table.column_names)
+    known = lambda name: _ALIASES.get(name, name) in _COLUMNS
+    if not all_columns:
+        table = table.select([name for name in table.column_names if known(name)])
+    return len(table), lambda index: table.slice(index, 1).to_pylist()[0]
+
+
 def _check_columns(path: pathlib.Path, names: Any) -> None:
     found = {_ALIASES.get(name, name) for name in names}
     missing = [name for name in _REQUIRED if name not in found]
@@ -257,4 +299,4 @@ def _check_columns(path: pathlib.Path, names: Any) -> None:
         )
 
 
-_READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
+_READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".arrow": _read_arrow}

@@ -1,0 +1,67 @@
+"""Rows written, mapped and read again, also from several threads."""
+
+import pyarrow as pa
+import pytest
+
+from vade_jax.data import arrow, loading, sources
+
+
+def row(number):
+    text = {
+        "uid": f"u{number:04}",
+        "question": f"How many are {number}?",
+        "kind": "int",
+    }
+    image = bytes([number % 256]) * 50_000
+    return text | {"answer": str(number), "images": [image, b"x"], "steps": ["a"]}
+
+
+def test_rows_come_back_and_batches_do_not_matter(tmp_path):
+    path, size = tmp_path / "a.arrow", 2 * arrow.BATCH + 3
+    arrow.write(path, (row(i) for i in range(size)))
+    table = arrow.table(path)
+    assert table.schema == arrow.SCHEMA and len(table) == size
+    again = table.to_pylist()
+    empty = dict.fromkeys(arrow.SCHEMA.names)
+    assert again == [empty | row(i) for i in range(size)]
+
+
+def test_a_file_is_mapped_not_read(tmp_path):
+    path = tmp_path / "a.arrow"
+    arrow.write(path, (row(i) for i in range(400)))  # 20 MB
+    before = pa.total_allocated_bytes()
+    source = sources.rows(path, all_columns=True)
+    assert source.row(399)["answer"] == "399"
+    assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_threads_read_the_rows_that_one_reads(tmp_path):
+    path = tmp_path / "a.arrow"
+    arrow.write(path, (row(i) for i in range(300)))
+    source = sources.rows(path, all_columns=True)
+    with loading.Pool(4) as pool:
+        assert pool.map(source.row, range(300)) == [source.row(i) for i in range(300)]
+
+
+def test_what_is_no_arrow_file_is_refused(tmp_path):
+    path = tmp_path / "a.arrow"
+    arrow.write(path, [row(1)])
+    (tmp_path / "cut.arrow").write_bytes(path.read_bytes()[:-50_000])
+    for name in ("cut.arrow", "none.arrow"):
+        with pytest.raises(ValueError, match=f"{name} cannot be read as Arrow"):
+            arrow.table(tmp_path / name)
+    other = pa.table({"question": ["q"]})
+    with pa.ipc.new_file(tmp_path / "b.arrow", other.schema) as writer:
+        writer.write_table(other)
+    with pytest.raises(ValueError, match="no column 'answer'"):
+        sources.rows(tmp_path / "b.arrow")
+
+
+def test_a_spool_gives_back_what_it_took(tmp_path):
+    spool = arrow.Spool(tmp_path / "spool")
+    places = [spool.put(data) for data in (b"one", b"", b"three")]
+    assert spool.get(places[0]) == b"one"
+    places.append(spool.put(b"four"))
+    assert [spool.get(p) for p in places] == [b"one", b"", b"three", b"four"]
+    spool.close()
+    assert not (tmp_path / "spool").exists()
