@@ -1,0 +1,74 @@
+"""What the plugins share: which selectors fit, how verdicts are counted, how a misfit is named."""
+
+import numpy as np
+import pytest
+
+from vade_jax import samplers
+from vade_jax.plugins import choosing
+from vade_jax.selector import Selector
+
+IDS = [f"row-{i}" for i in range(24)]
+FITTING = sorted(set(samplers.SAMPLERS) - set(choosing.UNFIT))
+ARRAYS = {"sec": {"arrays": {"category": [i % 3 for i in range(24)]}}}
+
+
+def make(method="vade", **changes):
+    given = dict(seed=0, num_prompts=6, num_rollouts=4, **changes)
+    return choosing.make_selector(IDS, method, **given)
+
+
+@pytest.mark.parametrize("method", FITTING)
+def test_every_fitting_selector_asks_for_rows_and_nothing_else(method):
+    selector = make(method, options=ARRAYS.get(method))
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        ids, num_rollouts_M = selector.propose(6)
+        assert len(set(ids)) == 6
+        assert num_rollouts_M.tolist() == [4] * 6
+        choosing.observe(selector, ids * 4, rng.integers(0, 2, 24).astype(float))
+
+
+@pytest.mark.parametrize("method", choosing.UNFIT)
+def test_the_others_are_refused(method):
+    with pytest.raises(ValueError, match=f"selector='{method}' .*choose another"):
+        make(method)
+
+
+def test_answers_without_a_verdict_are_not_counted():
+    selector, expected = make(), make()
+    nan = float("nan")
+    ids_N = [IDS[m] for m in (1, 0, 0, 0, 0, 1, 1, 2)]  # in any order, of any number
+    mixed = choosing.observe(selector, ids_N, np.array([1, 1, nan, 0, 1, 1, nan, nan]))
+    assert mixed == pytest.approx(1 / 3)
+    expected.observe(IDS[:3], correct=[2, 2, 0], trials=[3, 2, 0])
+    for name, value in expected.state_dict()["state"].items():
+        np.testing.assert_array_equal(selector.state_dict()["state"][name], value)
+
+
+def test_above_is_strict_and_keeps_what_is_missing():
+    verdict = choosing.above(np.array([0.1, 0.5, 0.9, np.nan]), 0.5)
+    np.testing.assert_array_equal(verdict, [0, 0, 1, np.nan])
+
+
+def test_options_reach_the_selector():
+    made = make(options={"seed": 5, "decay_rest": 0.9})
+    wanted = Selector(IDS, "vade", seed=5, num_rollouts=4, decay_rest=0.9)
+    assert made.select(6) == wanted.select(6)
+    made.load_state_dict(wanted.state_dict())
+    with pytest.raises(TypeError, match="decay"):
+        make(options={"decay": 0.9})
+
+
+def test_too_few_rows_are_named():
+    with pytest.raises(ValueError, match="25 different rows, the data set has 24"):
+        choosing.make_selector(IDS, "vade", seed=0, num_prompts=25, num_rollouts=4)
+
+
+def test_a_version_that_does_not_fit_is_named():
+    def hook(self, inputs): ...
+
+    choosing.check_hooks("numpy", "9.9", {"hook": (hook, "self, inputs")})
+    with pytest.raises(TypeError, match=rf"numpy {np.__version__} .*found none.* 9\.9"):
+        choosing.check_hooks("numpy", "9.9", {"hook": (None, "self, inputs")})
+    with pytest.raises(TypeError, match=r"needs hook\(self\), found hook\(self, in"):
+        choosing.check_hooks("numpy", "9.9", {"hook": (hook, "self")})

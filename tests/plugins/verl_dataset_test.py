@@ -1,0 +1,236 @@
+"""The selector in verl's data set: its own loader, DataProto and checkpoint file around it."""
+
+import importlib.util
+import json
+import types
+
+import numpy as np
+import pytest
+
+from vade_jax.selector import Selector
+
+pytestmark = [
+    pytest.mark.plugins,
+    pytest.mark.skipif(not importlib.util.find_spec("verl"), reason="needs verl"),
+]
+B, G, NUM_ROWS = 4, 3, 14
+IDS = [f"row-{5 * i % NUM_ROWS}" for i in range(NUM_ROWS)]
+PATH = "pkg://vade_jax.plugins.verl_dataset"
+
+
+def write(path, ids):
+    """A file as verl's examples have it; `index` starts anew in every file."""
+    rows = [
+        {
+            "id": name,
+            "data_source": "test",
+            "prompt": [{"role": "user", "content": f"question {name}"}],
+            "reward_model": {"style": "rule", "ground_truth": "1"},
+            "extra_info": {"index": i % 7, "key": f"{name}!"},
+        }
+        for i, name in enumerate(ids)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def config(folder, ids=IDS, selector=None, **changes):
+    from omegaconf import OmegaConf
+
+    given = dict(
+        train_files=write(folder / "train.jsonl", ids),
+        val_files=write(folder / "val.jsonl", ["v0", "v1", "v2"]),
+        train_batch_size=B,
+        dataloader_num_workers=0,
+        shuffle=True,
+        seed=1,
+        cache_dir=str(folder / "cache"),
+        filter_overlong_prompts=False,
+        custom_cls={"path": PATH, "name": "SelectingDataset"},
+        selector={"num_rollouts": G} | (selector or {}),
+    )
+    return OmegaConf.create(given | changes)
+
+
+def dataset(data, files=None):
+    from verl.trainer.ppo.utils import create_rl_dataset
+
+    return create_rl_dataset(files or data.train_files, data, None, None)
+
+
+def loader(data, rows, batch_size=B):
+    """The loader that verl's trainers make."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+    from verl.trainer.ppo.utils import create_rl_sampler
+    from verl.utils.dataset.rl_dataset import collate_fn
+
+    return StatefulDataLoader(
+        dataset=rows,
+        batch_size=batch_size,
+        num_workers=0,
+        drop_last=True,
+        collate_fn=collate_fn,
+        sampler=create_rl_sampler(data, rows),
+    )
+
+
+def answered(batch_dict, scores_N, extra=None):
+    """The batch as verl's first trainer hands it on: answers G times as many, in another order."""
+    import torch
+    from verl import DataProto
+
+    batch = DataProto.from_single_dict(dict(batch_dict)).repeat(G, interleave=True)
+    tokens = torch.zeros(len(scores_N), 5)
+    tokens[:, 3] = torch.tensor(scores_N)
+    batch.batch["token_level_scores"] = tokens
+    for name, values in (extra or {}).items():
+        batch.non_tensor_batch[name] = np.array(values, dtype=object)
+    batch.reorder(torch.randperm(len(scores_N)))
+    return batch
+
+
+def ids_of(batch_dict):
+    return [extra["selector_id"] for extra in batch_dict["extra_info"]]
+
+
+def assert_same_state(first, second):
+    first, second = first.state_dict(), second.state_dict()
+    assert first["selections"] == second["selections"]
+    for name, value in first["state"].items():
+        np.testing.assert_array_equal(second["state"][name], value)
+
+
+def test_chooses_what_the_selector_chooses_and_learns_at_the_end_of_a_batch(tmp_path):
+    data = config(tmp_path)
+    rows, selector = dataset(data), Selector(IDS, num_rollouts=G)
+    rng, steps = np.random.default_rng(0), 0
+    for _ in range(3):  # epochs of three batches; two rows are left over
+        for batch_dict in loader(data, rows):
+            ids = selector.select(B)
+            assert ids_of(batch_dict) == ids == list(batch_dict["id"])
+            prompts = [prompt[0]["content"] for prompt in batch_dict["raw_prompt"]]
+            assert prompts == [f"question {name}" for name in ids]
+            # 0.1 is for format: wrong
+            score_N = rng.choice([0, 0.1, 0.9, 1.0], B * G)
+            rows.on_batch_end(batch=answered(batch_dict, score_N))
+            right_M = (score_N > 0.5).reshape(B, G).sum(1)
+            selector.observe(ids, right_M, G)
+            steps += 1
+    assert steps == 9
+    assert_same_state(rows.selector, selector)
+
+
+def test_another_verdict_threshold_and_nested_ids(tmp_path):
+    options = {"correct": "acc", "threshold": 0.0, "id_column": "extra_info.key"}
+    options |= {"seed": 4, "method": "kalman", "options": {"noise_rest": 0.01}}
+    data = config(tmp_path, selector=options)
+    rows = dataset(data)
+    keys = [f"{name}!" for name in IDS]
+    selector = Selector(keys, "kalman", seed=4, num_rollouts=G, noise_rest=0.01)
+    batch_dict = next(iter(loader(data, rows)))
+    ids = selector.select(B)
+    assert ids_of(batch_dict) == ids
+    acc_N = [1, -1, 1, -1, -1, -1, 1, 1, 1, float("nan"), 1, -1]
+    rows.on_batch_end(batch=answered(batch_dict, [9.0] * 12, {"acc": acc_N}))
+    selector.observe(ids, [2, 0, 3, 1], [3, 3, 3, 2])
+    assert_same_state(rows.selector, selector)
+
+
+def test_row_by_row_fetches_serve_one_choice(tmp_path):
+    data = config(tmp_path)
+    rows, selector = dataset(data), Selector(IDS, num_rollouts=G)
+    single = iter(loader(data, rows, batch_size=1))
+    for _ in range(2):
+        assert [ids_of(next(single))[0] for _ in range(B)] == selector.select(B)
+
+
+@pytest.mark.parametrize("batch_size", [B, 1])
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+def test_a_resumed_run_chooses_what_the_whole_one_did(tmp_path, batch_size, stop):
+    """`data.pt` is written after `stop` batches: in and at the end of an epoch of three."""
+    import torch
+
+    def batches(rows, made):
+        while True:
+            for batch_dict in made:
+                rows.learn(ids_of(batch_dict), np.arange(batch_size) % 2)
+                yield ids_of(batch_dict)
+
+    data = config(tmp_path)
+    rows = dataset(data)
+    made = loader(data, rows, batch_size)
+    run = batches(rows, made)
+    for _ in range(stop):
+        next(run)
+    torch.save(made.state_dict(), tmp_path / "data.pt")
+    expected = [next(run) for _ in range(6)]
+
+    again = dataset(data)
+    loaded = loader(data, again, batch_size)
+    loaded.load_state_dict(torch.load(tmp_path / "data.pt", weights_only=False))
+    run = batches(again, loaded)
+    assert [next(run) for _ in range(6)] == expected
+
+
+def test_validation_is_left_alone(tmp_path):
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    data = config(tmp_path)
+    rows, validation = dataset(data), dataset(data, data.val_files)
+    plain = RLHFDataset(data.val_files, None, data)
+    assert [validation[i]["id"] for i in range(3)] == ["v0", "v1", "v2"]
+    assert [validation[i] for i in range(3)] == [plain[i] for i in range(3)]
+    assert len(rows) == NUM_ROWS and type(rows).training is rows
+    assert rows.selector.state_dict()["selections"] == 0
+    assert validation.state_dict() == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataloader_num_workers": 8}, "data.dataloader_num_workers=8: set it to 0"),
+        ({"selector": {"id_column": "uid"}}, "id_column='uid': the files have"),
+        ({"selector": {"nom": 1}}, "data.selector=.*'nom': 1"),
+        ({"selector": {"method": "diva"}}, "selector='diva' makes variants"),
+        ({"ids": ["a"] * 5}, "4 of 5 ids occur more than once"),
+        ({"ids": ["a"]}, "4 different rows, the data set has 1"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataset(config(tmp_path, **changes))
+
+
+def test_settings_and_a_validation_file_are_needed(tmp_path):
+    data = config(tmp_path)
+    del data["selector"]
+    with pytest.raises(ValueError, match="give num_rollouts"):
+        dataset(data)
+    data.val_files = data.train_files
+    with pytest.raises(ValueError, match="give validation a file of its own"):
+        dataset(data)
+
+
+def test_a_loop_that_never_answers_is_named(tmp_path):
+    rows = dataset(config(tmp_path))
+    with pytest.raises(
+        RuntimeError, match=r"no reward came back.*SelectingReplayBuffer"
+    ):
+        for _ in range(B * 64 + 1):
+            rows[0]
+
+
+def test_the_real_trainer_finds_the_hook():
+    import inspect
+
+    from verl.trainer.ppo import ray_trainer
+
+    source = inspect.getsource(ray_trainer.RayPPOTrainer.fit)
+    assert "self.train_dataset.on_batch_end(batch=batch)" in source
+    extra = np.array([{"selector_id": "a"}], dtype=object)
+    batch = types.SimpleNamespace(
+        non_tensor_batch={"extra_info": extra, "raw_prompt": extra, "id": extra},
+        pop=lambda **keys: types.SimpleNamespace(non_tensor_batch={}, **keys),
+    )
+    popped = ray_trainer.RayPPOTrainer._get_gen_batch(None, batch)
+    assert "extra_info" not in popped.non_tensor_batch_keys  # stays with the answers

@@ -1,0 +1,142 @@
+"""The selector behind verl's replay buffers: real queue, loader and buffer, made-up answers."""
+
+import importlib.util
+import types
+
+import numpy as np
+import pytest
+
+from tests.plugins import verl_dataset_test as parts
+from vade_jax.selector import Selector
+
+pytestmark = [
+    pytest.mark.plugins,
+    pytest.mark.skipif(not importlib.util.find_spec("verl"), reason="needs verl"),
+]
+B, G = parts.B, parts.G
+
+
+@pytest.fixture(scope="module")
+def queue():
+    import ray
+    import transfer_queue
+
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    transfer_queue.init()
+    yield transfer_queue
+    transfer_queue.close()
+    ray.shutdown()
+
+
+def trainer(data, mode):
+    """What verl's trainer is to the two parts: its own methods over its own loader."""
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1 import trainer_base
+
+    name = {"sync": "SelectingReplayBuffer"}.get(mode, "SelectingReplayBufferAsync")
+    sampler = dict(
+        max_off_policy_threshold=None,
+        max_off_policy_strategy="drop",
+        sampler_kwargs={},
+        custom_sampler={"path": "pkg://vade_jax.plugins.verl_replay", "name": name},
+    )
+    made = types.SimpleNamespace(
+        config=OmegaConf.create(
+            {"trainer": {"v1": {"sampler": sampler}}, "data": data}
+        ),
+        trainer_mode=mode,
+        train_dataloader=parts.loader(data, parts.dataset(data), data.gen_batch_size),
+        train_dataloader_it=None,
+        global_steps=1,
+        _add_prompts_to_generate=None,
+    )
+    methods = trainer_base.PPOTrainer
+    made._fetch_one_gen_batch = lambda: methods._fetch_one_gen_batch(made)
+    made.next_batch = lambda: methods._next_train_batch(made)
+    made.replay_buffer = methods._build_replay_buffer(made)
+    return made
+
+
+def plain(value):
+    return getattr(value, "data", value)
+
+
+def answer(queue, batch, score, acc, partition="train"):
+    """Writes what verl's agent loops write: of each answer two outputs, then the prompt's status."""
+    import torch
+    from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+    keys, fields = [], []
+    uids, extras = list(map(plain, batch["uid"])), list(map(plain, batch["extra_info"]))
+    for m, (uid, extra) in enumerate(zip(uids, extras, strict=True)):
+        for n in range(G):
+            for output in range(2):
+                keys.append(f"{uid}_{n}_{output}")
+                scores_T = torch.zeros(4 + n)
+                scores_T[-1] = score[m][n]
+                info = {"reward_extra_info": {"acc": acc[m][n]}}
+                fields.append(
+                    {"rm_scores": scores_T, "extra_info": extra, "extra_fields": info}
+                )
+    queue.kv_batch_put(
+        keys=keys,
+        partition_id=partition,
+        fields=list_of_dict_to_tensordict(fields),
+        tags=[{"status": "success"}] * len(keys),
+    )
+    done = {"is_prompt": True, "status": "finished", "global_steps": 1}
+    queue.kv_batch_put(keys=uids, partition_id=partition, tags=[done] * len(uids))
+
+
+@pytest.mark.parametrize(
+    ("mode", "gen_batch_size", "correct"),
+    [("sync", B, "score"), ("sync", B, "acc"), ("colocate_async", 1, "score")],
+)
+def test_a_sample_teaches_the_selector(queue, tmp_path, mode, gen_batch_size, correct):
+    data = parts.config(
+        tmp_path, gen_batch_size=gen_batch_size, selector={"correct": correct}
+    )
+    run, rng = trainer(data, mode), np.random.default_rng(0)
+    selector = Selector(parts.IDS, num_rollouts=G)
+    for step in range(1, 5):
+        batch, ids = run.next_batch(), selector.select(B)
+        assert [plain(x)["selector_id"] for x in batch["extra_info"]] == ids
+        right = rng.integers(0, 2, (B, G)).astype(float)
+        scores = {"score": right, "acc": right}
+        scores["acc" if correct == "score" else "score"] = 1 - right
+        answer(queue, batch, **scores)
+        sampled, metrics = run.replay_buffer.sample(
+            global_steps=step, partition_id="train", batch_size=B
+        )
+        assert len(sampled.keys) == B * G * 2
+        mixed = (right.sum(1) > 0) & (right.sum(1) < G)
+        assert metrics["vade/effective_ratio_correct"] == mixed.mean()
+        selector.observe(ids, right.sum(1), G)
+        parts.assert_same_state(run.train_dataloader.dataset.selector, selector)
+        queue.kv_clear(partition_id="train", keys=sampled.keys)
+
+
+def test_validation_teaches_nothing(queue, tmp_path):
+    run = trainer(parts.config(tmp_path, gen_batch_size=B), "sync")
+    batch = run.next_batch()
+    before = run.train_dataloader.dataset.selector.state_dict()["state"]
+    ones = np.ones((B, G))
+    answer(queue, batch, ones, ones, partition="val")
+    sampled, metrics = run.replay_buffer.sample(
+        global_steps=1, partition_id="val", batch_size=B
+    )
+    queue.kv_clear(partition_id="val", keys=sampled.keys)
+    assert len(sampled.keys) == B * G * 2 and metrics == {}
+    after = run.train_dataloader.dataset.selector.state_dict()["state"]
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value)
+
+
+def test_a_buffer_without_the_hook_is_refused_when_the_class_is_made():
+    from vade_jax.plugins import verl_replay
+
+    class Old:
+        def sample(self, batch_size): ...
+
+    with pytest.raises(TypeError, match=r"verl 0\.9\.1 does not fit .*sample\(self, b"):
+        type("Mine", (verl_replay.Selecting, Old), {})

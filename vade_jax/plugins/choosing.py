@@ -1,0 +1,96 @@
+"""What the plugins share: making a selector for rows of another trainer, and counting for it."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from vade_jax.selector import Selector
+
+# Their proposals say more than which rows; a trainer that is not ours would not hear it.
+UNFIT = {
+    "diva": "makes variants of a row, which are other rows",
+    "knapsack": "asks for more answers to one row than to another",
+}
+
+
+def make_selector(
+    ids: Sequence[Any],
+    method: str,
+    *,
+    seed: int,
+    num_prompts: int,
+    num_rollouts: int,
+    options: Mapping[str, Any] | None = None,
+) -> Selector:
+    """Returns the selector of a trainer that rolls out `num_prompts` x `num_rollouts` answers.
+
+    Args:
+        ids: the stable id of every row.
+        method: a key of `samplers.SAMPLERS`.
+        seed: of the draws, unless `options` has one.
+        num_prompts: different rows of a step.
+        num_rollouts: answers to each.
+        options: what `Selector` takes beside, such as `decay_rest` or `arrays`.
+
+    Raises:
+        ValueError: an unfit or unknown method, an unknown option, ids that are not unique, or fewer
+            rows than a step needs.
+    """
+    if method in UNFIT:
+        raise ValueError(
+            f"selector={method!r} {UNFIT[method]}: choose another one here"
+        )
+    if num_prompts > len(ids):
+        raise ValueError(
+            f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}:"
+            " use a smaller batch"
+        )
+    given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
+    return Selector(ids, method, **given)
+
+
+def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> float:
+    """Tells the selector which answers were right, and returns the share of mixed groups.
+
+    Args:
+        selector: whose choice is answered.
+        ids_N: whose answer each is.
+        right_N: 1 right, 0 wrong, NaN no verdict: such an answer counts as not given.
+    """
+    ids = list(dict.fromkeys(ids_N))
+    place = {name: m for m, name in enumerate(ids)}
+    group_N = np.array([place[name] for name in ids_N])
+    judged_N = ~np.isnan(right_N)
+    trials_M = np.bincount(group_N, judged_N, len(ids)).astype(int)
+    right_M = np.bincount(group_N, np.where(judged_N, right_N, 0), len(ids))
+    selector.observe(ids, right_M, trials_M)
+    return float(np.mean((right_M > 0) & (right_M < trials_M)))
+
+
+def above(score: np.ndarray, threshold: float) -> np.ndarray:
+    """Returns 1 where the score is above, 0 where it is not, and NaN where it is NaN."""
+    return np.where(np.isnan(score), np.nan, score > threshold)
+
+
+def check_hooks(
+    package: str, tested: str, hooks: Mapping[str, tuple[Callable | None, str]]
+) -> None:
+    """Raises TypeError unless every hook exists with the parameters the plugin was written for.
+
+    Args:
+        package: the framework's distribution.
+        tested: the versions that work.
+        hooks: of each hook's name, the function found and its parameters in words: "self, inputs".
+    """
+    for name, (function, wanted) in hooks.items():
+        found = "none"
+        if function is not None:
+            found = f"{name}({', '.join(inspect.signature(function).parameters)})"
+        if found != f"{name}({wanted})":
+            raise TypeError(
+                f"{package} {metadata.version(package)} does not fit the selector: it needs"
+                f" {name}({wanted}), found {found}. Use {package} {tested}"
+            )

@@ -1,0 +1,183 @@
+"""The selector in TRL: a GRPOTrainer that rolls out the prompts the selector chooses.
+
+trainer = SelectingGRPOTrainer(
+    model="Qwen/Qwen2.5-VL-3B-Instruct", args=args, train_dataset=rows,
+    reward_funcs=[accuracy, format], correct="accuracy", id_column="id",
+)
+
+TRL's loader reads batches ahead, before the rewards are known that should decide them. Here it
+counts steps over placeholders, and the rows are chosen and read when a generation starts: every
+choice knows all rewards before it, whatever the number of iterations or accumulation steps.
+"""
+
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import datasets
+import numpy as np
+from accelerate.utils import broadcast_object_list
+from trl import GRPOTrainer
+
+from vade_jax.plugins import choosing
+
+TESTED = "1.16.0"
+FILE = "selector.npz"  # in every checkpoint
+HOOKS = {
+    "get_train_dataloader": "self",
+    "_generate_and_score_completions": "self, inputs",
+    "_calculate_rewards": "self, inputs, prompts, completions, completion_ids_list",
+    "_save_checkpoint": "self, model, trial",
+    "_load_optimizer_and_scheduler": "self, checkpoint",
+}
+
+
+class Selecting:
+    """Goes before a GRPOTrainer: `class Mine(Selecting, MyGRPOTrainer): pass`.
+
+    All processes roll out what the first one's selector chooses; only that one learns and is saved,
+    in each checkpoint. A resumed run chooses what the uninterrupted one would have chosen next.
+    Evaluation is TRL's. Groups that a method would drop (`keep`) are trained on.
+
+    Args:
+        *args: the trainer's.
+        selector: a key of `samplers.SAMPLERS`.
+        selector_options: its hyperparameters, `seed` (else the trainer's) and `arrays`.
+        id_column: the column of `train_dataset` with an id of each row, unique and the same in every
+            run.
+        correct: says which answers are right: the name of a reward function, or a function of the
+            rewards [N, functions] that returns 1, 0 or NaN (no verdict) of each answer. Needed where
+            there are several reward functions: their sum also pays for format.
+        threshold: with a name, an answer is right when its reward is above.
+        **kwargs: the trainer's.
+
+    Raises:
+        TypeError: when the class is made, the trainer lacks what this builds on.
+        ValueError: the data has no such ids, `correct` names no reward function, or the selector
+            does not fit.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        parent = super()
+        found = {name: (getattr(parent, name, None), HOOKS[name]) for name in HOOKS}
+        choosing.check_hooks("trl", TESTED, found)
+
+    def __init__(
+        self,
+        *args: Any,
+        selector: str = "vade",
+        selector_options: Mapping[str, Any] | None = None,
+        id_column: str = "id",
+        correct: str | Callable[[np.ndarray], np.ndarray] | None = None,
+        threshold: float = 0.5,
+        **kwargs: Any,
+    ):
+        super().__init__(*args, **kwargs)
+        ids = _ids(self.train_dataset, id_column)
+        self.selector = choosing.make_selector(
+            ids,
+            selector,
+            seed=self.args.seed,
+            num_prompts=self.args.generation_batch_size // self.num_generations,
+            num_rollouts=self.num_generations,
+            options=selector_options,
+        )
+        self._right = _verdict(correct, threshold, self.reward_func_names)
+        self._place = {name: i for i, name in enumerate(ids)}
+        self._chosen = []
+
+    def get_train_dataloader(self):
+        """Returns TRL's loader over as many placeholders as there are rows."""
+        rows = self.train_dataset
+        self.train_dataset = datasets.Dataset.from_dict({"prompt": [""] * len(rows)})
+        try:
+            return super().get_train_dataloader()
+        finally:
+            self.train_dataset = rows
+
+    def _generate_and_score_completions(self, inputs):
+        if self.model.training:
+            inputs = self._choose(len(inputs))
+        return super()._generate_and_score_completions(inputs)
+
+    def _choose(self, num_rows: int) -> list[dict[str, Any]]:
+        """Returns this process's `num_rows` rows: its part of G copies of each chosen one."""
+        processes, rank = self.accelerator.num_processes, self.accelerator.process_index
+        chosen = [None]
+        if rank == 0:
+            num_prompts = num_rows * processes // self.num_generations
+            chosen = [self.selector.select(num_prompts)]
+        self._chosen = broadcast_object_list(chosen)[0]
+        places = np.repeat([self._place[i] for i in self._chosen], self.num_generations)
+        rows = self.train_dataset
+        if self.args.remove_unused_columns:
+            rows = self._remove_unused_columns(rows, "training")
+        return rows.__getitems__(places[rank * num_rows :][:num_rows].tolist())
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        rewards = super()._calculate_rewards(
+            inputs, prompts, completions, completion_ids_list
+        )
+        if self.model.training and self.accelerator.process_index == 0:
+            right_N = self._right(rewards.float().cpu().numpy())
+            ids_N = [name for name in self._chosen for _ in range(self.num_generations)]
+            mixed = choosing.observe(self.selector, ids_N, right_N)
+            metrics = self._metrics["train"]
+            metrics["vade/effective_ratio_correct"].append(mixed)
+            metrics["vade/unscored_ratio"].append(float(np.isnan(right_N).mean()))
+        return rewards
+
+    def _save_checkpoint(self, model, trial):
+        # Before the rest: TRL uploads the folder once it has written its own files.
+        if self.is_world_process_zero():
+            folder = pathlib.Path(self._get_output_dir(trial=trial))
+            folder /= f"checkpoint-{self.state.global_step}"
+            folder.mkdir(parents=True, exist_ok=True)
+            self.selector.save(folder / FILE)
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None or not self.is_world_process_zero():
+            return
+        path = pathlib.Path(checkpoint) / FILE
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{path} is missing: that run had no selector, so there is nothing to"
+                " resume; start a new run from the checkpoint's model"
+            )
+        self.selector.load(path)
+
+
+class SelectingGRPOTrainer(Selecting, GRPOTrainer):
+    """TRL's GRPOTrainer on the prompts that the selector chooses: see `Selecting`."""
+
+
+def _ids(rows: Any, column: str) -> list:
+    if not isinstance(rows, datasets.Dataset):
+        raise ValueError(
+            f"train_dataset is a {type(rows).__name__}: rows can be chosen of a"
+            " datasets.Dataset only"
+        )
+    if column not in rows.column_names:
+        raise ValueError(
+            f"id_column={column!r}: the data set has {rows.column_names};"
+            " name a column of ids that no other row has and that no run changes"
+        )
+    return list(rows[column])
+
+
+def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable:
+    """Returns the function from the rewards [N, functions] to 1, 0 or NaN an answer."""
+    if callable(correct):
+        return lambda reward_NF: np.asarray(correct(reward_NF), np.float32)
+    if correct is None and len(names) == 1:
+        correct = names[0]
+    if names.count(correct) != 1:
+        raise ValueError(
+            f"correct={correct!r}: name the one reward function that says whether an"
+            f" answer is right, of {names}, or give a function of all rewards"
+        )
+    column = names.index(correct)
+    return lambda reward_NF: choosing.above(reward_NF[:, column], threshold)

@@ -1,0 +1,177 @@
+"""The selector in verl: a data set whose rows are the ones the selector chooses.
+
+data.custom_cls.path=pkg://vade_jax.plugins.verl_dataset data.custom_cls.name=SelectingDataset
+data.dataloader_num_workers=0
++data.selector.num_rollouts='${actor_rollout_ref.rollout.n}' +data.selector.id_column=id
+trainer.v1.sampler.custom_sampler.path=pkg://vade_jax.plugins.verl_replay
+trainer.v1.sampler.custom_sampler.name=SelectingReplayBuffer
+
+The last two lines bring the rewards back in verl's default trainer; its deprecated one
+(`trainer.use_v1=False`) calls `on_batch_end` instead.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
+from vade_jax.plugins import choosing
+
+TESTED = "0.9.1"
+ID = "selector_id"  # in a row's extra_info
+PATIENCE = 64  # batches without an answer until the selector is taken to be deaf
+
+choosing.check_hooks(
+    "verl",
+    TESTED,
+    {
+        "RLHFDataset": (
+            RLHFDataset,
+            "data_files, tokenizer, config, processor, max_samples",
+        ),
+        "__getitem__": (RLHFDataset.__getitem__, "self, item"),
+    },
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """`data.selector` of verl's config.
+
+    num_rollouts: answers to a row, `actor_rollout_ref.rollout.n`
+    method, options, seed: the selector, a key of `samplers.SAMPLERS`, and what it takes
+    id_column: the column of ids, unique and the same in every run; a dot goes into a struct
+    correct: what says that an answer is right: "score", or a key of `reward_extra_info`
+    threshold: an answer is right above it. verl's own mixed rewards are above 0.5 only when right
+    """
+
+    num_rollouts: int
+    method: str = "vade"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int = 0
+    id_column: str = "id"
+    correct: str = "score"
+    threshold: float = 0.5
+
+
+class SelectingDataset(RLHFDataset):
+    """verl's data set, of which each training batch is what the selector chooses.
+
+    The validation files are served as ever. A row's id, as text, is `extra_info["selector_id"]`.
+    `state_dict` goes into verl's `data.pt`. Arguments are `RLHFDataset`'s.
+
+    Raises:
+        ValueError: `data.selector` or the ids do not fit, or the loader would read ahead.
+    """
+
+    training: "SelectingDataset | None" = None  # this process's, for the replay buffer
+
+    def __init__(self, data_files, tokenizer, config, processor=None, max_samples=-1):
+        self.selector, self._queue, self._unanswered = None, [], 0
+        chooses = data_files == config.train_files
+        self.settings = _settings(config) if chooses else None
+        super().__init__(data_files, tokenizer, config, processor, max_samples)
+        if not chooses:
+            return
+        ids = _ids(self.dataframe, self.settings.id_column)
+        self.selector = choosing.make_selector(
+            ids,
+            self.settings.method,
+            seed=self.settings.seed,
+            num_prompts=config.train_batch_size,
+            num_rollouts=self.settings.num_rollouts,
+            options=self.settings.options,
+        )
+        self._place = {name: i for i, name in enumerate(ids)}
+        SelectingDataset.training = self
+
+    def __getitem__(self, item):
+        """Returns the next chosen row, whatever `item` is: verl may fetch a batch row by row."""
+        if self.selector is None:
+            return super().__getitem__(item)
+        if not self._queue:
+            self._queue = self._choose()
+        name = self._queue.pop(0)
+        row = super().__getitem__(self._place[name])
+        row["extra_info"][ID] = name
+        return row
+
+    def learn(self, ids_N: Sequence[str], score_N: Sequence[float]) -> float:
+        """Counts an answer as right when its score is above the threshold, as not given when NaN.
+
+        Returns:
+            The share of rows that got both right and wrong answers.
+        """
+        right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
+        self._unanswered = 0
+        return choosing.observe(self.selector, ids_N, right_N)
+
+    def on_batch_end(self, batch):
+        """Learns from a batch of verl's deprecated trainer, which calls this after every step.
+
+        That trainer saves before it calls: a resumed run lacks the answers of the last step. Where
+        the last step ended an epoch it restores nothing, and the selector starts anew.
+        """
+        ids_N = [extra[ID] for extra in batch.non_tensor_batch["extra_info"]]
+        if self.settings.correct == "score":
+            score_N = batch.batch["token_level_scores"].sum(-1).float().cpu().numpy()
+        else:
+            score_N = batch.non_tensor_batch[self.settings.correct].astype(float)
+        self.learn(ids_N, score_N)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what the selector knows, and the rows chosen that are not yet fetched."""
+        if self.selector is None:
+            return {}
+        return {"selector": self.selector.state_dict(), "queue": list(self._queue)}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Continues from what `state_dict` returned."""
+        if self.selector is not None:
+            self.selector.load_state_dict(saved["selector"])
+            self._queue = list(saved["queue"])
+
+    def _choose(self) -> list[str]:
+        if self._unanswered == PATIENCE:
+            raise RuntimeError(
+                f"{PATIENCE} batches were chosen and no reward came back: set"
+                " trainer.v1.sampler.custom_sampler to SelectingReplayBuffer"
+            )
+        self._unanswered += 1
+        return self.selector.select(self.config.train_batch_size)
+
+
+def _settings(config: Any) -> Settings:
+    if config.dataloader_num_workers != 0:
+        raise ValueError(
+            f"data.dataloader_num_workers={config.dataloader_num_workers}: set it to 0,"
+            " or batches are fetched before the rewards that should choose them"
+        )
+    if config.train_files == config.val_files:
+        raise ValueError(
+            f"data.val_files is data.train_files ({config.val_files}): give validation a"
+            " file of its own, so that it is not chosen from"
+        )
+    given = OmegaConf.to_container(config.get("selector") or OmegaConf.create())
+    names = [field.name for field in dataclasses.fields(Settings)]
+    if "num_rollouts" not in given or set(given) - set(names):
+        raise ValueError(
+            f"data.selector={given}: give num_rollouts, and of {names} what else is to"
+            " differ from its default"
+        )
+    return Settings(**given)
+
+
+def _ids(rows: Any, column: str) -> list[str]:
+    name, *path = column.split(".")
+    if name not in rows.column_names:
+        raise ValueError(
+            f"data.selector.id_column={column!r}: the files have {rows.column_names};"
+            " name a column of ids that no other row has and that no run changes"
+        )
+    values = rows.select_columns([name])[name]
+    return [str(functools.reduce(lambda x, key: x[key], path, x)) for x in values]
