@@ -144,18 +144,17 @@ KNOWN = {
     ("drift", "uniform"),  # epochs, not independent batches
     ("drift", "vade_greedy_free"),  # exact ties only
 }
+# The last two worlds were not written down in full; of drift, the last 20 steps are noisy.
+BOUND = {"drift": 0.02, "skills_slow": 0.03, "skills_hard": 0.03}
 
 
 @pytest.mark.slow
 def test_the_reference_is_reproduced(tmp_path):
-    """Two simulations of the same worlds, made apart: all rows within 0.02, most within 0.01."""
+    """Two simulations of the same worlds, made apart: their own spread over seeds is 0.004."""
     simulate.main(config.get_config("reference"), str(tmp_path))
     found = json.loads((tmp_path / "results.json").read_text())
-    gaps = {
-        key: abs(gap)
-        for key, gap in reference.differences(found).items()
-        if key[:2] not in KNOWN
-    }
-    assert len(gaps) > 100
-    assert max(gaps.values()) < 0.02, max(gaps, key=gaps.get)
-    assert sum(gap < 0.01 for gap in gaps.values()) > 0.9 * len(gaps)
+    gaps = reference.differences(found)
+    assert len(gaps) > 150
+    for key, gap in gaps.items():
+        if key[:2] not in KNOWN:
+            assert abs(gap) < BOUND.get(key[0], 0.01), (key, gap)

@@ -1,0 +1,153 @@
+"""Selectors against each other without a model: worlds with known pass rates.
+
+    python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
+
+Arguments: `reference` (the set-ups of two earlier simulations, ours beside their numbers); `smoke`
+(seconds, for tests); `seed=3`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import arguments
+
+DEFAULT = (
+    "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,kalman,kalman_p1p,vade,vade_measured,"
+    "vade_no_warmup,vade_p1p,vade_mean,vade_mean_p1p,vade_greedy,vade_last_update,"
+    "vade_slow_decay,vade_one_visit,vade_dapo,oracle,oracle_p1p"
+)
+FREE = ",".join(
+    f"{name}_free"
+    for name in (
+        *("vade", "vade_p1p", "vade_mean", "vade_mean_p1p", "vade_greedy"),
+        *("vade_no_forgetting", "vade_last_update", "vade_rest_99", "vade_rest_97"),
+    )
+)
+
+
+def get_config(arg=None):
+    """Returns the worlds, who plays in them, and for how many rollouts."""
+    args = arguments.parse(arg, reference=False, smoke=False, seed=0)
+    c = ConfigDict()
+    c.seed = args.seed
+    c.num_seeds = 8
+    c.num_items = 4000  # of a world that does not say otherwise
+    c.num_prompts = 128  # B
+    c.num_rollouts = 8  # G
+    c.rollouts = 300 * 128 * 8  # the budget of every selector
+    c.worlds = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
+    c.selectors = DEFAULT  # of `contender` below, or of vade_jax.samplers.SAMPLERS
+    c.highlight = "uniform,dapo,vade,vade_mean_p1p,kalman_p1p,oracle"  # in the figure
+    c.reference = args.reference
+    c.world = worlds()
+    c.contender = contenders()
+    if args.reference:
+        reference(c)
+    if args.smoke:
+        c.num_seeds, c.num_items, c.num_prompts, c.rollouts = 2, 200, 10, 20 * 80
+        c.worlds, c.selectors = "drift,skills", "uniform,dapo,vade,oracle"
+    return c
+
+
+def worlds() -> ConfigDict:
+    """Returns the worlds: a kind and its constants, see experiments/simulation/worlds.py."""
+    drift = dict(kind="drift", shape=0.35, gain=0.5, drift=0.003)
+    skills = dict(kind="skills", hopeless=0.08, rate=0.35, transfer=0.03)
+    skills |= dict(forget=0.002, hard=0.0)
+    slow = {**skills, "rate": 0.167}
+    return ConfigDict(
+        dict(
+            stationary={**drift, "gain": 0.0, "drift": 0.0},
+            drift=drift,
+            skills=skills,  # 8 % mislabelled
+            skills_clean={**skills, "hopeless": 0.0},
+            skills_noisy={**skills, "hopeless": 0.2},
+            # twice the answers to a prompt teach 1.4 times as much
+            skills_concave={**skills, "answers": 0.5},
+            skills_slow=slow,
+            skills_hard={**slow, "hard": 1.0},  # prompts failed mostly teach more
+        )
+    )
+
+
+def contenders() -> ConfigDict:
+    """Returns selectors with options, and what the arena does around them.
+
+    `max_rounds`: rounds of rollouts until a batch of groups is kept. `measure_first`: all items are
+    rolled out before step 1, "paid" or "free", without training; `measure_every`: again after so
+    many rounds. See experiments/simulation/contenders.py.
+    """
+    refill = {"max_rounds": 3}
+    return ConfigDict(
+        dict(
+            dapo=refill,
+            greso=refill,
+            vcrl=dict(options={"replay": "next_step"}),  # a round has B prompts
+            # no answers' texts here, so none is more diverse
+            mmr1=dict(
+                options=dict(diversity_weight=0.0),
+                measure_first="paid",
+                measure_every=35,
+            ),
+            kalman_p1p=dict(name="kalman", options={"info_gain": "p(1-p)"}),
+            kalman_fixed=dict(name="kalman", options={"noise": "fixed"}),
+            kalman_fixed_p1p=dict(
+                name="kalman", options={"noise": "fixed", "info_gain": "p(1-p)"}
+            ),
+            vade_measured=vade(measure_first="paid", warmup="none"),  # as the paper
+            vade_no_warmup=vade(warmup="none"),
+            vade_p1p=vade(info_gain="p(1-p)"),
+            vade_mean=vade(draw="mean"),
+            vade_mean_p1p=vade(draw="mean", info_gain="p(1-p)"),
+            vade_greedy=vade(draw="greedy"),
+            vade_last_update=vade(history="last_update"),
+            vade_slow_decay=vade(decay_selected=0.5),
+            vade_one_visit=vade(max_consecutive=1),
+            vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},
+            knapsack_vade=dict(name="knapsack", options={"posterior": "vade"}),
+            oracle_p1p=dict(name="oracle", options={"info_gain": "p(1-p)"}),
+        )
+    )
+
+
+def vade(measure_first: str = "", **options) -> dict:
+    """Returns an entry of `contenders`."""
+    entry = {"name": "vade", "options": options}
+    return {**entry, "measure_first": measure_first} if measure_first else entry
+
+
+def reference(c: ConfigDict) -> None:
+    """Sets what experiments/simulation/reference.py has numbers for.
+
+    The selectors were not warmed up by steps that train: all items were measured first, for free in
+    the worlds without skills.
+    """
+    c.num_seeds = 4
+    c.worlds = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
+    c.highlight = "uniform,vade_free,vade_measured,vade_mean_p1p_free,oracle"
+    sizes = dict(num_items=8524, num_prompts=512, rollouts=240 * 512 * 8)
+    for name in ("stationary", "drift"):
+        c.world[name].update(
+            sizes, selectors=f"uniform,{FREE},vade_no_warmup,oracle,oracle_p1p"
+        )
+    c.selectors = (
+        "uniform,dapo,vade_measured,vade_no_warmup,vade_slow_decay_none,vade_p1p_none,"
+        "vade_mean_p1p_none,vade_mean_none,kalman_fixed,kalman_fixed_p1p"
+    )
+    p1p = {"info_gain": "p(1-p)"}
+    variants = dict(
+        vade={},
+        vade_p1p=p1p,
+        vade_mean=dict(draw="mean"),
+        vade_mean_p1p=dict(draw="mean", **p1p),
+        vade_greedy=dict(draw="greedy"),
+        vade_slow_decay=dict(decay_selected=0.5),
+        vade_no_forgetting=dict(decay_selected=1.0, decay_rest=1.0),
+        vade_last_update=dict(history="last_update"),
+        vade_rest_99=dict(decay_rest=0.99),
+        vade_rest_97=dict(decay_rest=0.97),
+    )
+    for label, options in variants.items():
+        c.contender[f"{label}_none"] = vade(warmup="none", **options)
+        c.contender[f"{label}_free"] = vade(
+            measure_first="free", warmup="none", **options
+        )

@@ -1,0 +1,144 @@
+"""What a play comes down to: numbers of every seed, their mean and interval, a table a world."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.simulation.arena import Result
+from experiments.simulation.budget import Shape
+from vade_jax.store import intervals
+
+LAST = 0.25  # the share of the rounds that counts as the last part
+HEADER = (
+    *("selector", "progress", "effective ratio", "last quarter", "of paid", "regret"),
+    *("forecast off by", "bias", "visited", "most visits", "hopeless", "steps", "s"),
+)
+NOTE = """Mean ± half the 95 % interval over {seeds} seeds, {rollouts:,} rollouts each. \
+progress: pass rate at the end, of held-out prompts where the world has skills, else of all items \
+({start:.3f} at the start). effective ratio: mixed groups in a training batch of B; of paid: among \
+all groups rolled out, measured ones included. regret: how many more of a round's groups would be \
+expected to be mixed, had the B best at that moment been chosen. forecast: of a round's mixed groups, \
+by the posterior; bias is observed minus forecast. hopeless: rollouts of mislabelled items. s: seconds \
+for all seeds, without compilation."""
+
+
+def summary(result: Result, shape: Shape) -> dict[str, Any]:
+    """Returns `values` by name, each with mean, half interval and seeds, and `curves`.
+
+    regret is, at a round, mean P(mixed) of the B items with the largest P(mixed) minus that of the B
+    chosen, with the true pass rates of that moment and G answers (those asked for, of the chosen):
+    the effective groups lost by the choice, along the selector's own path. It leaves out what
+    `keep` drops and a measurement costs; `useful` counts those.
+    """
+    rounds, paid_U = result.rounds, result.schedule.paid_U
+    used_SU, trains_SU = rounds["used"], rounds["trains"]
+    total = lambda x_SU, part: np.sum(x_SU[:, -max(1, round(part * len(paid_U))) :], 1)
+    ratio = lambda x_SU, part: total(x_SU, part) / np.maximum(total(trains_SU, part), 1)
+    off_SU = rounds["mixed"] - rounds["predicted"]
+    values = {
+        "progress": rounds["progress"][:, -1],
+        "start": rounds["start"][:, 0],
+        "effective": ratio(used_SU, 1),
+        "effective_last": ratio(used_SU, LAST),
+        "last_20": ratio(used_SU, min(1, 20 / len(paid_U))),
+        "useful": total(used_SU, 1) * shape.of_round / paid_U[-1],
+        "regret": np.mean(rounds["regret"], axis=1),
+        "forecast_gap": np.mean(np.abs(off_SU), axis=1),
+        "forecast_bias": np.mean(off_SU, axis=1),
+        "hopeless_trained": ratio(rounds["hopeless_trained"], 1),
+        **result.ends,
+    }
+    return {
+        "values": {name: interval(x_S) for name, x_S in values.items()},
+        "curves": {
+            "rollouts": paid_U.tolist(),
+            "effective": curve(held(used_SU, trains_SU)),
+            "progress": curve(rounds["progress"]),
+        },
+        "seconds": result.seconds,
+        "compile_seconds": result.compile_seconds,
+    }
+
+
+def interval(x_S: np.ndarray) -> dict[str, Any]:
+    """Returns mean, half of the 95 % t interval (None for fewer than two) and the seeds' values."""
+    found = intervals.mean(np.asarray(x_S, np.float64))
+    number = lambda x: float(x) if np.isfinite(x) else None
+    seeds = [number(x) for x in np.asarray(x_S, np.float64)]
+    return {"mean": number(found.mean), "half": number(found.half), "seeds": seeds}
+
+
+def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
+    """Returns the value of the latest training step at every round, NaN before the first."""
+    number_U = np.arange(value_SU.shape[1])
+    latest_SU = np.maximum.accumulate(np.where(trains_SU, number_U, -1), axis=1)
+    found_SU = np.take_along_axis(value_SU, np.maximum(latest_SU, 0), axis=1)
+    return np.where(latest_SU < 0, np.nan, found_SU)
+
+
+def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
+    """Returns mean and half interval at every round; None where a seed has no value."""
+    points = [interval(x) for x in np.asarray(value_SU).T]
+    number = lambda x: None if x is None else round(x, 5)
+    return {name: [number(x[name]) for x in points] for name in ("mean", "half")}
+
+
+# ------------------------------------------------------------------------------ tables
+def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
+    """Returns the world's table, the largest progress first (of paid where none is made)."""
+    values = {label: cell["values"] for label, cell in played.items()}
+    by = "progress" if learns(values) else "useful"
+    order = sorted(values, key=lambda label: -values[label][by]["mean"])
+    rows = [row(label, values[label], played[label]["seconds"]) for label in order]
+    first = values[order[0]]["start"]
+    note = NOTE.format(
+        seeds=len(first["seeds"]), rollouts=shape.rollouts, start=first["mean"]
+    )
+    title = (
+        f"## {world}: {shape.num_items:,} items, {shape.num_prompts} prompts a step,"
+        f" {shape.num_rollouts} answers each"
+    )
+    return f"{title}\n\n{markdown(HEADER, rows)}\n\n{note}\n"
+
+
+def learns(values: Mapping[str, Any]) -> bool:
+    """Tells whether anyone's progress moved: in a stationary world it does not."""
+    return any(v["progress"]["seeds"] != v["start"]["seeds"] for v in values.values())
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns an aligned table, the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    sides = ["<", *[">"] * (len(header) - 1)]
+    line = lambda cells: " | ".join(
+        f"{cell:{side}{width}}"
+        for cell, side, width in zip(cells, sides, widths, strict=True)
+    )
+    rule = ["-" * (w - 1) + (":" if i else "-") for i, w in enumerate(widths)]
+    return "\n".join(f"| {line(cells)} |" for cells in (header, rule, *rows))
+
+
+def row(label: str, values: Mapping[str, Any], seconds: float) -> list[str]:
+    """Returns the cells of one contender."""
+    spread = lambda name: number(values[name], 3, spread=True)
+    return [
+        label,
+        *map(spread, ("progress", "effective", "effective_last", "useful", "regret")),
+        *(number(values[name], 3) for name in ("forecast_gap", "forecast_bias")),
+        number(values["visited"], 2),
+        number(values["max_visits"], 0),
+        number(values["hopeless"], 3),
+        number(values["steps"], 0),
+        f"{seconds:.1f}",
+    ]
+
+
+def number(value: Mapping[str, Any], digits: int, *, spread: bool = False) -> str:
+    """Returns a mean, with its half interval if asked for and known; "-" for none."""
+    mean, half = value["mean"], value["half"]
+    if mean is None:
+        return "-"
+    return f"{mean:.{digits}f}" + (
+        f" ± {half:.{digits}f}" if spread and half is not None else ""
+    )
