@@ -166,7 +166,7 @@ def test_an_error_ends_the_rest_at_once(server, make):
 
     def work(n):
         if n == 0:
-            while not server.in_flight:
+            while not server.bodies:
                 time.sleep(0.01)
             raise KeyError("broken")
         return ask(chat, str(n))

@@ -92,12 +92,10 @@ class ScriptedChat:
             fault = self.always or (self.faults.pop(0) if self.faults else None)
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            time.sleep(self.seconds)
-            return self._fail(handler, fault) if fault else self._answer(handler, body)
-        finally:
-            with self._lock:
-                self.in_flight -= 1
+        time.sleep(self.seconds)
+        with self._lock:  # before the reply: whoever has it may ask again
+            self.in_flight -= 1
+        return self._fail(handler, fault) if fault else self._answer(handler, body)
 
     def _answer(self, handler, body):
         return self._say(handler, self.answer(body))

@@ -9,7 +9,10 @@ from vade_jax.selector import Selector
 
 IDS = [f"row-{i}" for i in range(24)]
 FITTING = sorted(set(samplers.SAMPLERS) - set(choosing.UNFIT))
-ARRAYS = {"sec": {"arrays": {"category": [i % 3 for i in range(24)]}}}
+OPTIONS = {
+    "sec": {"arrays": {"category": [i % 3 for i in range(24)]}},
+    "mmr1": {"refresh": "visits", "diversity_weight": 0.0},  # without passes
+}
 
 
 def make(method="vade", **changes):
@@ -19,7 +22,7 @@ def make(method="vade", **changes):
 
 @pytest.mark.parametrize("method", FITTING)
 def test_every_fitting_selector_asks_for_rows_and_nothing_else(method):
-    selector = make(method, options=ARRAYS.get(method))
+    selector = make(method, options=OPTIONS.get(method))
     rng = np.random.default_rng(0)
     for _ in range(8):
         ids, num_rollouts_M = selector.propose(6)
