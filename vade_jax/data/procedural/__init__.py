@@ -11,6 +11,7 @@ import numpy as np
 
 from vade_jax import types
 from vade_jax.data.procedural import mixture as mixtures
+from vade_jax.data.procedural import streams
 from vade_jax.data.procedural.mislabelled import Mislabelled
 from vade_jax.data.procedural.teacher import Teacher, target_text
 
@@ -25,8 +26,7 @@ def stream(seed: int, split: str, index: int) -> np.random.Generator:
 
     The three never collide, so no item of one split is drawn again for another.
     """
-    key = np.array([seed, SPLITS.index(split) * _MAX_SIZE + index], np.uint64)
-    return np.random.Generator(np.random.Philox(key=key))
+    return streams.philox(seed, SPLITS.index(split) * _MAX_SIZE + index)
 
 
 class Procedural:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vade_jax.data.procedural import mixture
+from vade_jax.data.procedural import mixture, streams
 from vade_jax.data.procedural.teacher import target_text
 from vade_jax.rewards import verify
 from vade_jax.types import Item
@@ -55,8 +55,7 @@ class Mislabelled(Sequence):
         )
 
     def _stream(self, index: int) -> np.random.Generator:
-        key = np.array([self._seed, _STREAM + int(index)], np.uint64)
-        return np.random.Generator(np.random.Philox(key=key))
+        return streams.philox(self._seed, _STREAM + int(index))
 
 
 def _wrong(item: Item, rng: np.random.Generator) -> str:

@@ -3,8 +3,7 @@
 import collections
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
+from vade_jax.data.procedural import streams
 from vade_jax.types import Item
 
 
@@ -35,8 +34,7 @@ class Teacher:
 
     def __call__(self, item: Item, index: int) -> str:
         """Returns what the teacher writes under item number `index`."""
-        key = np.array([self._seed, index], np.uint64)
-        rng = np.random.Generator(np.random.Philox(key=key))
+        rng = streams.philox(self._seed, index)
         if rng.random() < self._noise.get(_family_level(item), 0.0):
             stand_ins = self._stand_ins[_family_level(item)]
             item = stand_ins[rng.integers(len(stand_ins))]
