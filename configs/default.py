@@ -53,8 +53,8 @@ def get_config() -> ConfigDict:
     c.warm_start.directory = ""  # where it lies or goes; empty: in the run directory
 
     c.data = ConfigDict()
-    c.data.train = ""  # "procedural", or a .jsonl/.parquet file or a directory
-    c.data.validation = ""
+    c.data.train = ""  # "procedural", a .jsonl/.parquet/.arrow file or a directory
+    c.data.validation = ""  # a directory of build_data holds both
     c.data.num_train = 0  # procedural: items; files: 0 takes all
     c.data.num_validation = 0
     c.data.wrong_golds = 0.0  # share of the procedural training items, on purpose
@@ -69,6 +69,7 @@ def get_config() -> ConfigDict:
         True  # longer prompts are left out, counted and listed; or an error
     )
     c.data.length_multiple = 128  # prompts are padded to few multiples of this
+    c.data.num_threads = 4  # that decode images while the policy learns; 0: none
 
     c.engine = ConfigDict()
     c.engine.name = "local"  # or vllm_server, vllm_inprocess

@@ -1,4 +1,4 @@
-"""Measures the selector, the update and decoding, each beside its alternative and its floor.
+"""Measures the selector, the update, decoding and the data, each beside its alternative and its floor.
 
     python -m experiments.bench --suite=all
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --devices=4
@@ -20,6 +20,7 @@ from absl import app, flags
 
 from experiments import cli, errors
 from experiments.benchmarks import (
+    data,
     decode,
     plan,
     sampler,
@@ -34,6 +35,7 @@ SUITES = {
     "sampler": sampler.run,
     "update": update.run,
     "decode": decode.run,
+    "data": data.run,
 }
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")

@@ -36,6 +36,7 @@ RANGES = {  # field: the interval it lies in, and why
     "data.min_pixels": "[1568, inf), as an image has at least two cells of 28 x 28",
     "data.max_prompt_length": "[1, inf)",
     "data.length_multiple": "[1, inf)",
+    "data.num_threads": "[0, inf)",
     "engine.prompts_per_call": "[1, inf)",
     "engine.num_servers": "[1, inf)",
     "engine.tensor_parallel": "[1, inf)",

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from experiments import checks
 from experiments.evaluations import validation as benchmark_validation
-from vade_jax.data import procedural, prompts, sources, tokens
+from vade_jax.data import loading, procedural, prompts, sources, tokens
 from vade_jax.trainer import processes
 from vade_jax.types import Item
 
@@ -50,8 +50,12 @@ class Datasets:
     benchmarks: Mapping[str, Sequence[Item]] = dataclasses.field(default_factory=dict)
 
 
-def load(c: ConfigDict, checkpoint: str, workdir: str) -> Datasets:
+def load(
+    c: ConfigDict, checkpoint: str, workdir: str, over: loading.Map = loading.in_turn
+) -> Datasets:
     """Returns the usable items of both splits, looked through once with the checkpoint's tokenizer.
+
+    `over` maps over the items, such as in threads.
 
     Raises:
         ValueError: a file cannot be read, nothing in it is usable, a batch is larger than it, or
@@ -59,10 +63,10 @@ def load(c: ConfigDict, checkpoint: str, workdir: str) -> Datasets:
     """
     build_prompt = prompt_builder(c, tokens.Tokenizer.load(checkpoint))
     benchmarks = benchmark_validation.read(c)
-    train = _usable(c, "train", build_prompt, workdir)
+    train = _usable(c, "train", build_prompt, workdir, over)
     checks.data_size(c, len(train))
     arrays = per_item(train, c.sampler.arrays)
-    validation = _usable(c, "validation", build_prompt, workdir)
+    validation = _usable(c, "validation", build_prompt, workdir, over)
     return Datasets(train, validation, build_prompt, arrays, benchmarks)
 
 
@@ -118,14 +122,15 @@ def prompt_builder(c: ConfigDict, tokenizer: tokens.Tokenizer) -> prompts.Prompt
     )
 
 
-def _usable(c, split, build_prompt, workdir) -> Subset:
+def _usable(c, split, build_prompt, workdir, over) -> Subset:
     path, size = c.data[split], c.data[f"num_{split}"]
     built_in = path == "procedural"
     if built_in:
         source = _built_in(c, split, size)
     else:
-        source = sources.rows(path, all_columns=bool(c.sampler.arrays))
-    kept, report = prompts.audit(source, build_prompt)
+        every = bool(c.sampler.arrays)
+        source = sources.rows(path, all_columns=every, split=split)
+    kept, report = prompts.audit(source, build_prompt, over)
     processes.agree(f"data.{split}={path!r}, its usable rows", kept)
     if processes.is_leader():
         _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)

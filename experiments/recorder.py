@@ -116,6 +116,7 @@ def _table(data):
         "prompt": by_answer([prompt.text for prompt in data.prompts]),
         "answer": data.scores.text_N,
         "extracted": data.scores.extracted_N,
+        "reason": data.scores.reason_N,
         "gold": by_answer([item.answer for item in data.items]),
         "kind": by_answer([item.kind for item in data.items]),
         "correct": data.scores.correct_N,

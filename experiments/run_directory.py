@@ -16,7 +16,7 @@ from vade_jax.trainer import loop, processes
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 MAY_CHANGE = (
     *("num_steps", "eval", "checkpoint", "tensorboard", "wandb"),
-    *("engine", "layout", "refill"),
+    *("engine", "layout", "refill", "data.num_threads"),
 )
 
 
@@ -59,7 +59,7 @@ def claim(path: str | os.PathLike, wanted: dict, may_change: tuple = ()) -> None
         differing = [
             f"{name}: {old!r} there, {new!r} now"
             for name, old, new in _differences(found, wanted)
-            if name.split(".")[0] not in may_change
+            if not {name, name.split(".")[0]} & set(may_change)
         ]
         if differing:
             raise ValueError(

@@ -29,7 +29,7 @@ from experiments import (
 )
 from experiments.recorder import Recorder
 from experiments.stop_signal import StopSignal
-from vade_jax.data import contact_sheet
+from vade_jax.data import contact_sheet, loading
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.store import figures, metrics, summary
 from vade_jax.trainer import loop, processes
@@ -57,19 +57,20 @@ def main(c: ConfigDict, workdir: str) -> None:
 
 def train(c: ConfigDict, workdir: str) -> None:
     """Builds the parts, restores what is there, runs the loop and exports the policy."""
-    stop = StopSignal()
+    stop, threads = StopSignal(), loading.Pool(c.data.num_threads)
     with errors.user_errors():  # data first: the warm start takes minutes
         base = supervise.untrained(c, workdir)
-        data = datasets.load(c, base, workdir)
+        data = datasets.load(c, base, workdir, threads.map)
         diva.check_texts(c, data.train)
     start = supervise.warm_started(c, base, workdir, stop)
     with errors.user_errors():
         policy = assemble.policy(c, start)
-        parts, progress = build(c, policy, data, workdir)
+        parts, progress = build(c, policy, data, workdir, threads.map)
     policy = dataclasses.replace(policy, params=None)  # the state's are the only ones
     run_directory.drop_policy(workdir)
     # Closed also when the run fails: what was being saved is written whole.
-    with contextlib.closing(parts.recorder), contextlib.closing(parts.engine):
+    closing = contextlib.closing
+    with closing(parts.recorder), closing(parts.engine), threads:
         progress = loop.run(
             parts,
             progress,
@@ -93,7 +94,11 @@ def train(c: ConfigDict, workdir: str) -> None:
 
 
 def build(
-    c: ConfigDict, policy: assemble.Policy, data: datasets.Datasets, workdir: str
+    c: ConfigDict,
+    policy: assemble.Policy,
+    data: datasets.Datasets,
+    workdir: str,
+    over: loading.Map = loading.in_turn,
 ) -> tuple[loop.Parts, loop.Progress]:
     """Returns the parts of the run and where it starts: after the latest checkpoint, or anew."""
     if processes.is_leader():
@@ -121,6 +126,7 @@ def build(
             c, policy, data.validation, data.build_prompt, data.benchmarks
         ),
         recorder=Recorder(workdir, saved, c.to_dict(), progress.step),
+        map=over,
         **hooks,
     )
     return parts, progress

@@ -77,6 +77,10 @@ class Item:
     kind: str  # "choice" | "yesno" | "int" | "float" | "text" | "list" | "expr"
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def without_images(self) -> "Item":
+        """What is kept of an item once its prompt is built: a decoded image takes megabytes."""
+        return dataclasses.replace(self, images=())
+
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:

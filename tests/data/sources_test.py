@@ -65,6 +65,7 @@ def test_an_image_as_a_data_url(tmp_path):
 def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
     known = {"choices": ["x", "y"], "tolerance": 0.05, "ordered": True}
     known |= {"paraphrases": ["p", "r"], "steps": []}
+    known |= {"subset": "geo3k", "domain": "mathematics", "level": 3}
     row = {"question": "q", "answer": "1", "other": "kept in the file"} | known
     path = tmp_path / f"a.{suffix}"
     if suffix == "jsonl":

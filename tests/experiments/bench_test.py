@@ -8,6 +8,7 @@ import pytest
 from configs import tiny_gspo
 from experiments import bench
 from experiments.benchmarks import (
+    data,
     decode,
     flops,
     plan,
@@ -71,6 +72,13 @@ def test_decode():
     facts = found[0].rows[0].facts
     assert facts["same_tokens"] == 1
     assert facts["tokens_per_second"] > 0
+
+
+def test_data():
+    speed, steps = data.run(quick=True)
+    assert len(speed.rows) == 4 and "images/s" in speed.rows[0].note
+    assert steps.rows[0].name == "20 steps of 4"
+    assert steps.rows[0].facts["early_bytes"] > 2**20
 
 
 def test_flops_by_hand():

@@ -9,12 +9,13 @@ import sys
 
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
-from configs import vade_9k
-from experiments import build_data, data_audit
+from configs import default, vade_9k
+from experiments import build_data, data_audit, datasets
 from tests.data import published
 from tests.evals.benchmarks import files
-from vade_jax.data import prompts, shards, sources, tokens
+from vade_jax.data import loading, prompts, shards, sources, tokens
 from vade_jax.evals import benchmarks
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -167,18 +168,22 @@ def test_items_are_as_training_reads_them(built):
     first = items["geo3k:g3:0"]
     assert first.question == "Find x of 3.\nChoices:\n(A) 30\n(B) 45"
     assert (first.answer, first.kind) == ("B", "choice")
-    assert first.metadata == {"choices": ["30", "45"]}
+    label = lambda name, domain: {"subset": name, "domain": domain}
+    geo3k = label("geo3k", "mathematics")
+    assert first.metadata == {"choices": ["30", "45"], **geo3k}
     assert {u.rsplit("@")[0] for u in items if "same" in u} == {"geo3k:same"}
     assert items["geo3k:cmyk:0"].images[0].mode == "CMYK"
     assert items["tabmwp:t2:0"].answer == "2.50"
-    assert items["chartqa:0"].metadata == {"tolerance": 0.05}
-    assert (items["chartqa:1"].kind, items["chartqa:1"].metadata) == ("int", {})
+    charts = label("chartqa", "charts")
+    assert items["chartqa:0"].metadata == {"tolerance": 0.05, **charts}
+    assert (items["chartqa:1"].kind, items["chartqa:1"].metadata) == ("int", charts)
     school = items["scienceqa:0"]
     assert school.question == "Context: Look.\nWhich?\nChoices:\n(A) fox\n(B) hen"
     assert (school.answer, items["scienceqa:1"].answer) == ("B", "C")
     assert (items["rl:0"].question, items["rl:0"].answer) == ("Find y.", "12")
     assert (items["easy:0"].question, items["easy:0"].kind) == ("<image>Area?", "expr")
-    assert items["mine:m1"].metadata == {"choices": ["no", "yes"], "steps": ["Count."]}
+    given = {"choices": ["no", "yes"], "steps": ["Count."]}
+    assert items["mine:m1"].metadata == {**given, **label("mine", "own")}
     assert sum(uid.startswith("figureqa") for uid in items) == 6
 
 
@@ -337,6 +342,28 @@ def test_the_paper_counts_add_up():
         by_domain[domain] += take
         assert c.subsets[name].domain == domain
     assert sorted(by_domain.values()) == [1325, 2476, 5670] and c.seed == 4
+
+
+def test_a_run_takes_both_splits_of_the_directory(built, checkpoint, tmp_path):
+    _, target = built
+    c = default.get_config()
+    c.data.train = c.data.validation = str(target)
+    c.data.instruction, c.num_prompts = "", 4
+    c.sampler.arrays = ConfigDict({"category": "subset"})
+    with loading.Pool(2) as pool:
+        data = datasets.load(c, str(checkpoint), str(tmp_path), pool.map)
+    index = json.loads((target / "index.json").read_text())
+    for split in ("train", "validation"):
+        found = getattr(data, split)
+        assert [found[i].uid for i in range(len(found))] == [
+            row["uid"] for row in index[split]
+        ]
+    first = data.train[0]
+    assert first.metadata["subset"] == first.uid.split(":")[0]
+    subsets = [data.train[i].metadata["subset"] for i in range(len(data.train))]
+    assert data.arrays["category"].tolist() == [
+        sorted(set(subsets)).index(name) for name in subsets
+    ]
 
 
 def test_the_command(built, checkpoint, tmp_path):

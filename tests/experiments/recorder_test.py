@@ -35,6 +35,7 @@ def step_data(name="vade", p_M=None, num_rounds=1):
         extracted_N=["5", None, "2"],
         reward_N=np.array([1, 0, 1], np.float32),
         correct_N=np.array([1, 0, 1], np.float32),
+        reason_N=["ok", "timeout", "ok"],
     )
     one = parts.Round(
         items,

@@ -41,6 +41,7 @@ def test_item_m_judges_the_answers_of_group_m():
     assert scores.text_N == list(TEXTS)
     assert scores.extracted_N == ["7", None, "7", "8", "B", "(b)"]
     np.testing.assert_array_equal(scores.correct_N, [1, 0, 1, 0, 1, 1])
+    assert scores.reason_N == ["ok", "no_box", "ok", "different", "ok", "ok"]
     np.testing.assert_allclose(scores.reward_N, [1, 0, 1, 0.1, 1, 1], rtol=1e-6)
     assert scores.reward_N.dtype == scores.correct_N.dtype == np.float32
 
@@ -51,6 +52,15 @@ def test_the_form_has_its_weight():
     )
     # Right, without the thinking that the form asks for; wrong for the second item.
     np.testing.assert_allclose(scores_of(make(0.25), [[0], [0]]).reward_N, [0.75, 0])
+
+
+def test_answers_that_were_not_compared_to_the_end_are_counted():
+    reasons = iter(["timeout", "ok", "crash", "timeout", "different"])
+    judge = lambda item, answers: [
+        scoring.Judged("", None, 0.0, 0.0, reason=next(reasons)) for _ in answers
+    ]
+    found = scores_of(judge, [[0, 0, 0], [0, 0]]).metrics()
+    assert found == {"reward/timeouts": 2, "reward/crashes": 1}
 
 
 def test_length_moves_the_reward_and_not_what_is_correct():

@@ -12,6 +12,7 @@ from concurrent import futures
 from typing import Any, TypeVar
 
 T, R = TypeVar("T"), TypeVar("R")
+Map = Callable[[Callable[[T], R], Iterable[T]], list[R]]
 _AHEAD = 2  # items a thread that are begun or wait, at most
 
 
@@ -68,6 +69,9 @@ class Pool:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+in_turn: Map = Pool(0).map  # one after the other, in the thread that asks
 
 
 def _call(function: Callable[[T], R], item: T) -> R:

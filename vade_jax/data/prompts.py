@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vade_jax import types
-from vade_jax.data import images, sources, tokens
+from vade_jax.data import images, loading, sources, tokens
 from vade_jax.rewards import verify
 
 RejectedItem = sources.RejectedItem
@@ -149,22 +149,30 @@ class Report:
     rejects: list[dict[str, Any]]
 
 
-def audit(source: sources.Source, builder: PromptBuilder) -> tuple[np.ndarray, Report]:
+def audit(
+    source: sources.Source,
+    builder: PromptBuilder,
+    over: loading.Map = loading.in_turn,
+) -> tuple[np.ndarray, Report]:
     """Returns the rows that can be trained on, int32 [kept], and a report of all others.
 
-    A row is kept if it can be read, its prompt can be built and its own answer verifies.
+    A row is kept if it can be read, its prompt can be built and its own answer verifies. `over` maps
+    over the rows, such as in threads.
     """
-    kept, rejects = [], []
-    for index in range(len(source)):
+
+    def reject(index: int) -> dict[str, Any] | None:
         try:
             item = source[index]
             builder(item)
             _check_answer(item)
-            kept.append(index)
         except RejectedItem as error:
             row = {"uid": error.uid, "reason": error.reason, "detail": error.detail}
-            rejects.append({"index": index, **row})
-    counts = dict(collections.Counter(reject["reason"] for reject in rejects))
+            return {"index": index, **row}
+
+    found = over(reject, range(len(source)))
+    kept = [index for index, why in enumerate(found) if why is None]
+    rejects = [why for why in found if why is not None]
+    counts = dict(collections.Counter(why["reason"] for why in rejects))
     return np.asarray(kept, np.int32), Report(len(source), counts, rejects)
 
 

@@ -32,6 +32,10 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
 # Kept in an item's metadata, and what they have to be.
 _METADATA = {
     "choices": (_are_texts, "is no list of texts"),
@@ -39,6 +43,10 @@ _METADATA = {
     "ordered": (_is_bool, "is neither true nor false"),
     "paraphrases": (_are_texts, "is no list of texts"),
     "steps": (_are_texts, "is no list of texts"),
+    **{
+        name: (_is_label, "is no text or number")
+        for name in ("subset", "domain", "level")
+    },
 }
 _COLUMNS = (*_REQUIRED, "images", "kind", "id", *_METADATA)
 
@@ -75,7 +83,8 @@ def rows(
 
     Columns: question (or problem), answer; optional images (or image: paths relative to the file,
     data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what goes into the metadata:
-    choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order).
+    choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order);
+    subset, domain and level, by which a run's report sorts the questions.
 
     Args:
       path: of the file or directory.

@@ -1,7 +1,8 @@
 """Validation: the mean accuracy of k sampled answers, on items of training's kind or a benchmark's."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,11 +27,16 @@ def make(
 ) -> Validate:
     """Returns `validate(engine, key, version)`: `val/<name>/acc/mean@k`, and `val-aux/` a family.
 
-    Items and prompts are made once. Metadata "family", where there is one, splits the score.
+    Items and prompts are made once. Metadata "family" or "subset", where there is one, splits the
+    score.
     """
-    items = [items[i] for i in range(len(items))]
-    prompts = [build_prompt(item) for item in items]
-    family_M = np.array([item.metadata.get("family", "") for item in items])
+    prompts, kept = [], []
+    for i in range(len(items)):
+        item = items[i]
+        prompts.append(build_prompt(item))
+        kept.append(item.without_images())
+    items = kept
+    family_M = np.array([_family(item.metadata) for item in items])
 
     def validate(engine: Engine, key: jax.Array, version: int) -> Metrics:
         num_rollouts_M = np.full(len(items), num_samples)
@@ -48,6 +54,10 @@ def make(
         return metrics
 
     return validate
+
+
+def _family(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("family") or metadata.get("subset", ""))
 
 
 def of_benchmark(

@@ -16,6 +16,7 @@ COLUMNS = {
     "prompt": "string",
     "answer": "string",  # what the model wrote
     "extracted": "string",  # what the reward read out of it; null when nothing
+    "reason": "string",  # of the verdict: ok, no_box, different, timeout, ...
     "gold": "string",
     "kind": "string",
     "correct": "float32",
@@ -63,6 +64,12 @@ def read(path: PathLike) -> dict[str, list[Any]]:
         return pyarrow.parquet.ParquetFile(path).read().to_pydict()
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} is not a readable parquet file: {error}") from error
+
+
+def subset(metadata: Mapping[str, Any]) -> str:
+    """Returns what tables call an item: its family or subset, and its level; "" for none."""
+    name = metadata.get("family") or metadata.get("subset", "")
+    return f"{name} {metadata.get('level', '')}".strip()
 
 
 def _column(name: str, values: Sequence[Any]) -> Any:

@@ -68,9 +68,7 @@ def _groups(workdir: PathLike, last: float) -> Iterator[tuple[str, list[float]]]
             groups[group].append(correct)
         metadata = dict(zip(rows["group"], rows["metadata"], strict=True))
         for group, answers in groups.items():
-            fields = json.loads(metadata[group])
-            family, level = fields.get("family", "all"), fields.get("level", "")
-            yield f"{family} {level}".strip(), answers
+            yield rollout_log.subset(json.loads(metadata[group])) or "all", answers
 
 
 def _count(groups) -> dict[str, list[int]]:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from vade_jax.samplers import diversity
-from vade_jax.trainer import groups, rounds
+from vade_jax.trainer import groups, plans, rounds
 from vade_jax.trainer.parts import Parts, Progress
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Proposal
@@ -106,13 +106,12 @@ def whole(
 
 def _plan(parts, batch, num_rollouts):
     start = time.perf_counter()
-    items = [parts.items[i] for i in batch]
     proposal = Proposal(
         index_M=np.array(batch, np.int32),
         num_rollouts_M=np.full(len(batch), num_rollouts, np.int32),
     )
-    prompts = [parts.build_prompt(item) for item in items]
-    return rounds.Plan(proposal, items, prompts, time.perf_counter() - start)
+    items, prompts = plans.build(parts, parts.items.__getitem__, batch)
+    return plans.Plan(proposal, items, prompts, time.perf_counter() - start)
 
 
 def _measured(one, measures):

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from vade_jax import samplers
+from vade_jax.data import loading
 from vade_jax.rollout.engine import Engine
 from vade_jax.trainer import feedback as feedbacks
 from vade_jax.trainer.scoring import Judge, Scores
@@ -94,7 +95,8 @@ class Recorder(Protocol):
 class Parts:
     """The parts of a run.
 
-    `vary` makes the variants that a selector asks for; None: there are none.
+    `vary` makes the variants that a selector asks for; None: there are none. `map` reads items and
+    builds their prompts, such as in threads.
     """
 
     items: Sequence[Item]
@@ -107,3 +109,4 @@ class Parts:
     recorder: Recorder
     advantage: feedbacks.Advantage = feedbacks.group_normalized
     vary: Vary | None = None
+    map: loading.Map = loading.in_turn

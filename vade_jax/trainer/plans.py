@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -19,7 +19,7 @@ class Plan:
     """What a round rolls out."""
 
     proposal: Proposal
-    items: Sequence[Item]
+    items: Sequence[Item]  # without their images, which the prompts have
     prompts: Sequence[Prompt]
     seconds: float  # that it took, in whatever thread
 
@@ -42,11 +42,26 @@ def plan(
     """
     start = time.perf_counter()
     proposal = _propose(parts, selector, key, num_prompts, used)
-    items = [parts.items[int(i)] for i in proposal.index_M]
+    read = lambda m: parts.items[int(proposal.index_M[m])]
     if proposal.variant_M is not None:
-        items, proposal = _varied(parts, items, proposal, key)
-    prompts = [parts.build_prompt(item) for item in items]
+        items = parts.map(read, range(len(proposal.index_M)))
+        varied, proposal = _varied(parts, items, proposal, key)
+        read = varied.__getitem__
+    items, prompts = build(parts, read, range(len(proposal.index_M)))
     return Plan(proposal, items, prompts, time.perf_counter() - start)
+
+
+def build(
+    parts: Parts, read: Callable[[int], Item], numbers: Sequence[int]
+) -> tuple[list[Item], list[Prompt]]:
+    """Returns the items that `read` gives of `numbers`, without their images, and their prompts."""
+
+    def one(number):
+        item = read(number)
+        return item.without_images(), parts.build_prompt(item)
+
+    made = parts.map(one, numbers)
+    return [item for item, _ in made], [prompt for _, prompt in made]
 
 
 def _propose(parts, selector, key, num_prompts, used):

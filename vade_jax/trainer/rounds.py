@@ -189,12 +189,17 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
     return {
         **_beliefs(data.rounds),
         **feedbacks.metrics(data.feedback, data.rollouts),
+        **_summed([one.scores.metrics() for one in data.rounds]),
         "vade/rounds": len(data.rounds),
         "vade/generated_groups": len(data.keep_M),
         "vade/kept_groups": num_kept,
         "vade/surplus_groups": max(num_kept - num_prompts, 0),
         "vade/trained_effective_ratio": float(trained / num_prompts),
     }
+
+
+def _summed(metrics):
+    return jax.tree.map(lambda *x: sum(x), *metrics)
 
 
 def _beliefs(rounds):

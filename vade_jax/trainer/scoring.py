@@ -8,17 +8,21 @@ from concurrent import futures
 import numpy as np
 
 from vade_jax.rewards import mix, verify
-from vade_jax.types import Item, Rollouts
+from vade_jax.types import Item, Metrics, Rollouts
 
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """What one answer was worth. `correct` is 0 or 1; `reward` mixes in format and length."""
+    """What one answer was worth.
+
+    `correct` is 0 or 1; `reward` mixes in format and length; `reason` is of `verify.Verdict`.
+    """
 
     text: str
     extracted: str | None
     reward: float
     correct: float
+    reason: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +33,14 @@ class Scores:
     extracted_N: list[str | None]
     reward_N: np.ndarray
     correct_N: np.ndarray
+    reason_N: list[str]
+
+    def metrics(self) -> Metrics:
+        """Returns how many answers were not compared to the end; they count as wrong."""
+        return {
+            "reward/timeouts": self.reason_N.count("timeout"),
+            "reward/crashes": self.reason_N.count("crash"),
+        }
 
 
 # Judges all answers (tokens, the end included) to one question.
@@ -61,6 +73,7 @@ def make(
                 extracted=verdict.extracted,
                 reward=mix.reward(verdict, format_weight) + by_length(len(tokens)),
                 correct=float(verdict.correct),
+                reason=verdict.reason,
             )
             for tokens, text, verdict in zip(answers, texts, verdicts, strict=True)
         ]
@@ -96,6 +109,7 @@ class Ahead:
             extracted_N=[answer.extracted for answer in judged],
             reward_N=np.array([answer.reward for answer in judged], np.float32),
             correct_N=np.array([answer.correct for answer in judged], np.float32),
+            reason_N=[answer.reason for answer in judged],
         )
 
     def _timed(self, item, answers):

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vade_jax.store import rollout_log
+
 PathLike = str | os.PathLike[str]
 
 REQUIRED = ("uid", "correct")
@@ -62,9 +64,8 @@ class Prompt:
 
     @property
     def subset(self) -> str:
-        """Family and level of the built-in data, else the kind of answer."""
-        family, level = self.fields.get("family"), self.fields.get("level", "")
-        return f"{family} {level}".strip() if family else self.kind or "all"
+        """Family or subset and level, else the kind of answer."""
+        return rollout_log.subset(self.fields) or self.kind or "all"
 
 
 @dataclasses.dataclass(frozen=True)
