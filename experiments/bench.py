@@ -1,4 +1,4 @@
-"""Measures the selector, the update, decoding and the data, each beside its alternative and its floor.
+"""Measures the selector, the update, decoding, data and rewards, each beside its alternative and its floor.
 
     python -m experiments.bench --suite=all
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --devices=4
@@ -28,6 +28,7 @@ from experiments.benchmarks import (
     tables,
     timing,
     update,
+    verify,
 )
 
 SUITES = {
@@ -36,6 +37,7 @@ SUITES = {
     "update": update.run,
     "decode": decode.run,
     "data": data.run,
+    "verify": verify.run,
 }
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")

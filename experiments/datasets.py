@@ -139,7 +139,8 @@ def _usable(c, split, build_prompt, workdir, over) -> Subset:
         kept = kept[:size]
     if not len(kept):
         raise ValueError(
-            f"data.{split}={path!r}: none of its {report.num_items} rows is usable"
+            f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
+            f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
     return Subset(source, kept)
 

@@ -18,6 +18,7 @@ from experiments.benchmarks import (
     selector,
     tables,
     update,
+    verify,
     workload,
 )
 from vade_jax.models.qwen25vl import config, model
@@ -79,6 +80,21 @@ def test_data():
     assert len(speed.rows) == 4 and "images/s" in speed.rows[0].note
     assert steps.rows[0].name == "20 steps of 4"
     assert steps.rows[0].facts["early_bytes"] > 2**20
+
+
+def test_verify():
+    """What the suite calls right in other words is right."""
+    (table,) = verify.run(quick=True)
+    assert [row.name for row in table.rows] == [
+        "64 answers, no formulas",
+        "4 formulas, a worker",
+    ]
+    cases = {**verify.ANSWERS, "expr": verify.FORMULAS}
+    for kind, (answer, said) in cases.items():
+        judge = lambda text, answer=answer, kind=kind: verify.verify.verify(
+            rf"\boxed{{{text}}}", answer, kind
+        )
+        assert [judge(text).correct for text in said] == [True, True, False], kind
 
 
 def test_flops_by_hand():

@@ -366,6 +366,15 @@ def test_a_run_takes_both_splits_of_the_directory(built, checkpoint, tmp_path):
     ]
 
 
+def test_a_run_that_can_use_no_row_says_why(built, checkpoint, tmp_path):
+    _, target = built
+    c = default.get_config()
+    c.data.train = c.data.validation = str(target)
+    c.data.min_pixels = c.data.max_pixels = 12544
+    with pytest.raises(ValueError, match="none of its .*{'bad_image': .*at least 4 x"):
+        datasets.load(c, str(checkpoint), str(tmp_path))
+
+
 def test_the_command(built, checkpoint, tmp_path):
     root, _ = built
     command = [sys.executable, "-m", "experiments.build_data"]
