@@ -97,6 +97,9 @@ def test_filters_work(chromium, run):
     chromium.until(f"{found} === '41 answers to 18 groups'")
     choose(chromium, "text", "WRONG3")
     chromium.until(f"{answers} === 3")
+    facts = "document.querySelector('#list .answer .facts-line').textContent"
+    assert "read as wrong3" in chromium.run(facts)
+    assert "comparison timed out" in chromium.run(facts)
     assert chromium.errors == []
 
 

@@ -63,6 +63,7 @@ def table(step, answer="it is {}"):
                     "prompt": f"<|im_start|>user\n<|image_pad|>Which {family}?<|im_end|>",
                     "answer": answer.format(said),
                     "extracted": said,
+                    "reason": "ok" if is_right else ("different", "timeout")[i == 3],
                     "gold": gold,
                     "kind": "text",
                     "correct": float(is_right),

@@ -79,7 +79,7 @@ HOSTILE = (
 def test_what_a_model_wrote_is_text(tmp_path):
     make(tmp_path)
     rows = report_run.table(1)
-    names = ("answer", "extracted", "gold", "prompt", "uid", "kind")
+    names = ("answer", "extracted", "reason", "gold", "prompt", "uid", "kind")
     rows |= {name: [HOSTILE] * len(rows["uid"]) for name in names}
     rows["metadata"] = [{"family": HOSTILE, "level": 0, "right_answer": HOSTILE}] * 12
     for step in range(1, 4):

@@ -94,6 +94,7 @@ def _answer(rows: dict[str, list[Any]], i: int, right: bool) -> dict[str, Any]:
         "text": f"{text[:half]} […] {text[-half:]}" if cut else text,
         "cut": cut,
         "extracted": _short(rows["extracted"][i]),
+        "reason": rows["reason"][i],
         "right": right,
         "reward": _rounded(rows["reward"][i]),
         "length": rows["length"][i],

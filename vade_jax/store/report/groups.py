@@ -22,7 +22,10 @@ PathLike = str | os.PathLike[str]
 REQUIRED = ("uid", "correct")
 SMALL = (*REQUIRED, "group", "gold", "kind", "extracted", "metadata")
 BELIEF = ("alpha", "beta", "p_drawn")
-TEXT = ("prompt", "answer", "reward", "length", "finished", "trained")
+TEXT = (
+    *("prompt", "answer", "reason", "reward"),
+    *("length", "finished", "trained"),
+)
 _LONGEST_WRONG = 60  # characters of a wrong answer that is counted
 _SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 _LAST_USER_TURN = re.compile(

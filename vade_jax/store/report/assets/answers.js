@@ -10,11 +10,21 @@ function picture(prompts, run, uid) {
   return html("div", {}, image, more);
 }
 
+// Reasons of a verdict that "right", "wrong" and "read as" do not say.
+const REASONS = {
+  timeout: "comparison timed out",
+  crash: "comparison failed",
+  unreadable: "could not be read",
+  too_long: "too long to be an answer",
+  bad_key: "the gold could not be read",
+};
+
 function answerNode(answer) {
   const cut = answer.finished === false, fact = (text) => html("span", {}, text);
   const line = [
     html("span", { class: "verdict" }, answer.right ? "✓ right" : "✗ wrong"),
     fact(answer.extracted === null ? "no answer found" : `read as ${answer.extracted}`),
+    Object.hasOwn(REASONS, answer.reason) ? fact(REASONS[answer.reason]) : null,
     answer.reward === null ? null : fact(`reward ${short(answer.reward)}`),
     answer.length === null ? null : fact(`${answer.length} tokens`),
     cut ? fact("cut off at the limit") : null,
