@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import samplers, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, checks
 from vade_jax.types import Array
 
 MEASURES = ("", "paid", "free")
@@ -28,8 +28,8 @@ class OracleState:
 
 def oracle(*, num_rollouts: int = 8, info_gain: str = "p(1-p)^2") -> base.Sampler:
     """Makes the selector that knows every pass rate and takes the best by `info_gain`."""
-    base.check_num_rollouts(num_rollouts)
-    base.check_option("info_gain", info_gain, beta.INFO_GAINS)
+    checks.num_rollouts(num_rollouts)
+    checks.option("info_gain", info_gain, beta.INFO_GAINS)
 
     def init(num_items: int) -> OracleState:
         return OracleState(pass_rate_I=jnp.zeros(num_items, jnp.float32))
@@ -76,9 +76,9 @@ class Contender:
         options = dict(settings.pop("options", {}))
         frozen = tuple((k, _frozen(v)) for k, v in sorted(options.items()))
         found = cls(label=label, options=frozen, **settings)
-        base.check_at_least(f"contender {label}: max_rounds", found.max_rounds, 1)
-        base.check_at_least(f"contender {label}: measure_every", found.measure_every, 0)
-        base.check_option(
+        checks.at_least(f"contender {label}: max_rounds", found.max_rounds, 1)
+        checks.at_least(f"contender {label}: measure_every", found.measure_every, 0)
+        checks.option(
             f"contender {label}: measure_first", found.measure_first, MEASURES
         )
         return found

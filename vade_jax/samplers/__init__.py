@@ -13,7 +13,8 @@ from vade_jax.samplers import (
     vade,
     vcrl,
 )
-from vade_jax.samplers.base import Sampler, beliefs, diagnostics
+from vade_jax.samplers.base import Sampler
+from vade_jax.samplers.forecast import beliefs, diagnostics
 
 SAMPLERS = {
     "dapo": dapo.make,

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import beta, gaussian
+from vade_jax.samplers import checks
 from vade_jax.types import Array
 
 State = Any  # a frozen dataclass of arrays
@@ -57,7 +56,7 @@ def top_b(
     """
     chex.assert_rank(score_I, 1)
     num_items = len(score_I)
-    check_num_prompts(num_prompts, num_items)
+    checks.num_prompts(num_prompts, num_items)
     score_I = jnp.where(jnp.isnan(score_I), -jnp.inf, score_I)
     tie_key, order_key = jax.random.split(key)
     random_I = jax.random.uniform(tie_key, (num_items,))
@@ -188,125 +187,3 @@ def _place(state, mesh, axis):
             for name, value in state.items()
         }
     )
-
-
-# ------------------------------------------------------------------------------ looking
-@jax.jit
-def beliefs(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
-    """Returns what the selector believes of the chosen prompts, one value a prompt.
-
-    Empty for a state without Beta posteriors.
-    """
-    if not (hasattr(state, "alpha_I") and hasattr(state, "beta_I")):
-        return {}
-    alpha_M, beta_M = state.alpha_I[proposal.index_M], state.beta_I[proposal.index_M]
-    return {
-        "alpha": alpha_M,
-        "beta": beta_M,
-        "posterior_mean": beta.posterior_mean(alpha_M, beta_M),
-        "prob_mixed": beta.prob_mixed(alpha_M, beta_M, proposal.num_rollouts_M),
-    }
-
-
-def diagnostics(state: State, proposal: types.Proposal) -> types.Metrics:
-    """Returns the metrics of `beliefs`: call it with the state that made the proposal.
-
-    `vade/predicted_effective_ratio` is then a forecast, made before the rollouts. Difficulties are
-    those of a plan: of the problems, and of the variants that were made of them.
-    """
-    if proposal.difficulty_M is not None:
-        return _difficulties(proposal)
-    if hasattr(state, "mean_I") and hasattr(state, "var_I"):
-        belief = _logit_beliefs(state, proposal)
-    else:
-        belief = beliefs(state, proposal)
-    names = {
-        "vade/posterior_mean": "posterior_mean",
-        "vade/predicted_effective_ratio": "prob_mixed",
-    }
-    return {k: jnp.mean(belief[name]) for k, name in names.items() if belief}
-
-
-def _difficulties(proposal):
-    variant_M = np.asarray(proposal.variant_M)
-    difficulty_M = np.asarray(proposal.difficulty_M)
-    names = {"problems": variant_M == 0, "variants": variant_M > 0}
-    return {
-        f"diva/difficulty_{name}": float(difficulty_M[is_one].mean())
-        for name, is_one in names.items()
-        if is_one.any()
-    }
-
-
-@jax.jit
-def _logit_beliefs(state, proposal):
-    mean_M, var_M = state.mean_I[proposal.index_M], state.var_I[proposal.index_M]
-    num_M = proposal.num_rollouts_M
-    return {
-        "posterior_mean": gaussian.posterior_mean(mean_M, var_M),
-        "prob_mixed": gaussian.prob_mixed(mean_M, var_M, num_M),
-    }
-
-
-# ------------------------------------------------------------------------------ hyperparameters
-def check_num_rollouts(num_rollouts: int) -> None:
-    """Raises ValueError unless a group has at least two answers."""
-    if num_rollouts < 2:
-        raise ValueError(
-            f"num_rollouts={num_rollouts}: one answer cannot be compared with its group;"
-            " set num_rollouts to at least 2"
-        )
-
-
-def check_num_prompts(num_prompts: int, num_items: int) -> None:
-    """Raises ValueError unless so many different items exist."""
-    if not 1 <= num_prompts <= num_items:
-        raise ValueError(
-            f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
-            f" set the prompts per step (B) to a value from 1 to {num_items}"
-        )
-
-
-def check_per_item(
-    method: str, name: str, values: Any, num_items: int, hint: str = ""
-) -> None:
-    """Raises ValueError unless `values` has one entry for each of `num_items` items."""
-    if values is None:
-        raise ValueError(
-            f"{method} needs the {name} of every item:"
-            f" call init({num_items}, {name}=...) with {num_items} values{hint}"
-        )
-    if np.shape(values) != (num_items,):
-        raise ValueError(
-            f"{name} has shape {np.shape(values)}: give one value for each of the"
-            f" {num_items} items"
-        )
-
-
-def check_option(name: str, value: Any, options: Any) -> None:
-    """Raises ValueError unless `value` is one of `options`."""
-    if value not in options:
-        raise ValueError(f"{name}={value!r}: choose one of {sorted(options)}")
-
-
-def check_fraction(name: str, value: float) -> None:
-    """Raises ValueError unless `value` lies in [0, 1]."""
-    check_range(name, value, 0, 1)
-
-
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Raises ValueError unless `value` lies in [low, high]."""
-    if not low <= value <= high:
-        raise ValueError(f"{name}={value}: set it to a value from {low} to {high}")
-
-
-def check_at_least(name: str, value: float, low: float) -> None:
-    """Raises ValueError unless `value` is finite and at least `low`."""
-    if not low <= value < float("inf"):
-        raise ValueError(f"{name}={value}: set it to at least {low}")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raises ValueError unless `value` is finite and above 0."""
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name}={value}: set it to a value above 0")

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from vade_jax.samplers import base as contract
-from vade_jax.samplers import uniform, vade
+from vade_jax.samplers import checks, uniform, vade
 
 BASES = {"uniform": uniform.make, "vade": vade.make}
 
@@ -36,8 +36,8 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    contract.check_option("base", base, BASES)
-    contract.check_option("keep", keep, contract.KEEPS)
+    checks.option("base", base, BASES)
+    checks.option("keep", keep, contract.KEEPS)
     make_base, options = BASES[base], dict(base_options or {})
     known = set(inspect.signature(make_base).parameters) - {
         "num_rollouts",
@@ -45,6 +45,6 @@ def make(
         "axis",
     }
     for name in options:
-        contract.check_option(f"{base} has no such option; base_options", name, known)
+        checks.option(f"{base} has no such option; base_options", name, known)
     sampler = make_base(num_rollouts=num_rollouts, mesh=mesh, axis=axis, **options)
     return sampler._replace(keep=jax.jit(contract.KEEPS[keep]))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base, difficulty
+from vade_jax.samplers import base, checks, difficulty
 from vade_jax.types import Array
 
 RULES, SCORES = ("linear", "table"), ("accuracy", "reward")
@@ -61,13 +61,13 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_at_least("num_variants", num_variants, 0)
-    base.check_option("rule", rule, RULES)
-    base.check_at_least("eta", eta, 0)
-    base.check_option("score", score, SCORES)
-    base.check_option("when", when, WHENS)
-    base.check_option("estimate", estimate, ESTIMATES)
+    checks.num_rollouts(num_rollouts)
+    checks.at_least("num_variants", num_variants, 0)
+    checks.option("rule", rule, RULES)
+    checks.at_least("eta", eta, 0)
+    checks.option("score", score, SCORES)
+    checks.option("when", when, WHENS)
+    checks.option("estimate", estimate, ESTIMATES)
     _check_table(table)
     slots = 1 + num_variants
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, checks
 from vade_jax.types import Array
 
 OWN = 2**20  # folded into the key of `seed`: a run of the same seed folds in its steps
@@ -67,16 +67,16 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_fraction("p_min", p_min)
-    base.check_range("p_max", p_max, p_min, 1)
-    base.check_range("p_easy", p_easy, p_min, p_max)
-    base.check_range("p_hard", p_hard, p_min, p_max)
-    base.check_fraction("adjustment", adjustment)
-    base.check_fraction("target", target)
-    base.check_fraction("easy_share", easy_share)
-    base.check_range("keep_min", keep_min, 1e-6, 1)
-    base.check_option("keep", keep, base.KEEPS)
+    checks.num_rollouts(num_rollouts)
+    checks.fraction("p_min", p_min)
+    checks.within("p_max", p_max, p_min, 1)
+    checks.within("p_easy", p_easy, p_min, p_max)
+    checks.within("p_hard", p_hard, p_min, p_max)
+    checks.fraction("adjustment", adjustment)
+    checks.fraction("target", target)
+    checks.fraction("easy_share", easy_share)
+    checks.within("keep_min", keep_min, 1e-6, 1)
+    checks.option("keep", keep, base.KEEPS)
 
     def init(num_items: int) -> State:
         return State(

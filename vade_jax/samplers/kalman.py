@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import base, beta, gaussian
+from vade_jax.samplers import base, beta, checks, gaussian
 from vade_jax.types import Array
 
 NOISES = ("learned", "fixed")
@@ -62,14 +62,14 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_positive("prior_var", prior_var)
-    base.check_at_least("noise_selected", noise_selected, 0)
-    base.check_at_least("noise_rest", noise_rest, 0)
-    base.check_option("noise", noise, NOISES)
-    base.check_fraction("memory", memory)
-    base.check_at_least("temper", temper, 0)
-    base.check_option("info_gain", info_gain, beta.INFO_GAINS)
+    checks.num_rollouts(num_rollouts)
+    checks.positive("prior_var", prior_var)
+    checks.at_least("noise_selected", noise_selected, 0)
+    checks.at_least("noise_rest", noise_rest, 0)
+    checks.option("noise", noise, NOISES)
+    checks.fraction("memory", memory)
+    checks.at_least("temper", temper, 0)
+    checks.option("info_gain", info_gain, beta.INFO_GAINS)
 
     def init(num_items: int) -> State:
         return State(

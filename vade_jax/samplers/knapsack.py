@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import allocation, base, uniform, vade
+from vade_jax.samplers import allocation, base, checks, uniform, vade
 from vade_jax.types import Array
 
 POSTERIORS = ("newest", "vade")
@@ -65,15 +65,15 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_range("min_rollouts", min_rollouts, 2, num_rollouts)
-    base.check_at_least("max_rollouts", max_rollouts, num_rollouts)
-    base.check_range("negative_rollouts", negative_rollouts, 2, num_rollouts)
-    base.check_range("positive_rollouts", positive_rollouts, 2, num_rollouts)
-    base.check_range("confidence", confidence, 0, 1 - 1e-6)
-    base.check_at_least("buffer", buffer, 1)
-    base.check_at_least("min_count", min_count, 1)
-    base.check_option("posterior", posterior, POSTERIORS)
+    checks.num_rollouts(num_rollouts)
+    checks.within("min_rollouts", min_rollouts, 2, num_rollouts)
+    checks.at_least("max_rollouts", max_rollouts, num_rollouts)
+    checks.within("negative_rollouts", negative_rollouts, 2, num_rollouts)
+    checks.within("positive_rollouts", positive_rollouts, 2, num_rollouts)
+    checks.within("confidence", confidence, 0, 1 - 1e-6)
+    checks.at_least("buffer", buffer, 1)
+    checks.at_least("min_count", min_count, 1)
+    checks.option("posterior", posterior, POSTERIORS)
     place = {"mesh": mesh, "axis": axis}
     even = uniform.make(num_rollouts=num_rollouts, **place)
     bayes = vade.make(

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, checks
 from vade_jax.types import Array
 
 VARIANTS = ("paper", "code")
@@ -63,15 +63,15 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_fraction("mixture", mixture)
-    base.check_at_least("outcome_weight", outcome_weight, 0)
-    base.check_at_least("diversity_weight", diversity_weight, 0)
-    base.check_positive("the sum of both weights", outcome_weight + diversity_weight)
-    base.check_option("refresh", refresh, REFRESHES)
-    base.check_at_least("update_every", update_every, 1)
-    base.check_fraction("momentum", momentum)
-    base.check_option("variant", variant, VARIANTS)
+    checks.num_rollouts(num_rollouts)
+    checks.fraction("mixture", mixture)
+    checks.at_least("outcome_weight", outcome_weight, 0)
+    checks.at_least("diversity_weight", diversity_weight, 0)
+    checks.positive("the sum of both weights", outcome_weight + diversity_weight)
+    checks.option("refresh", refresh, REFRESHES)
+    checks.at_least("update_every", update_every, 1)
+    checks.fraction("momentum", momentum)
+    checks.option("variant", variant, VARIANTS)
 
     def weights(state: State) -> jax.Array:
         bleu_I = state.self_bleu_I
@@ -147,8 +147,8 @@ def make(
         has_rate = pass_rate is not None
         pass_rate = pass_rate if has_rate else np.full(num_items, 0.5)
         bleu = self_bleu if self_bleu is not None else np.ones(num_items)
-        base.check_per_item("mmr1", "pass_rate", pass_rate, num_items)
-        base.check_per_item("mmr1", "self_bleu", bleu, num_items)
+        checks.per_item("mmr1", "pass_rate", pass_rate, num_items)
+        checks.per_item("mmr1", "self_bleu", bleu, num_items)
         float32 = lambda x: np.asarray(x, np.float32)
         measured_I = np.full(num_items, has_rate)
         return sampler.init(num_items, float32(pass_rate), measured_I, float32(bleu))

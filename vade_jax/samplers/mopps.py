@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, checks
 from vade_jax.types import Array
 
 SELECTIONS = ("topk", "threshold")
@@ -58,13 +58,13 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_fraction("decay", decay)
-    base.check_at_least("prior_alpha", prior_alpha, 1)
-    base.check_at_least("prior_beta", prior_beta, 1)
-    base.check_at_least("candidates", candidates, 1)
-    base.check_option("selection", selection, SELECTIONS)
-    base.check_fraction("target", target)
+    checks.num_rollouts(num_rollouts)
+    checks.fraction("decay", decay)
+    checks.at_least("prior_alpha", prior_alpha, 1)
+    checks.at_least("prior_beta", prior_beta, 1)
+    checks.at_least("candidates", candidates, 1)
+    checks.option("selection", selection, SELECTIONS)
+    checks.fraction("target", target)
     low, high = (target, target) if selection == "topk" else band
     if not 0 <= low <= high <= 1:
         raise ValueError(f"band={band}: give two ascending pass rates from 0 to 1")

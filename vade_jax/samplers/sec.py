@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, checks
 from vade_jax.types import Array
 
 VARIANTS = ("paper", "code")
@@ -49,13 +49,13 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_positive("temperature", temperature)
-    base.check_fraction("learning_rate", learning_rate)
-    base.check_option("variant", variant, VARIANTS)
+    checks.num_rollouts(num_rollouts)
+    checks.positive("temperature", temperature)
+    checks.fraction("learning_rate", learning_rate)
+    checks.option("variant", variant, VARIANTS)
 
     def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
-        base.check_num_prompts(num_prompts, len(state.visits_I))
+        checks.num_prompts(num_prompts, len(state.visits_I))
         arm_key, luck_key, tie_key = jax.random.split(key, 3)
         size_A = jnp.bincount(state.category_I, length=len(state.value_A))
         logit_A = state.value_A / temperature
@@ -92,7 +92,7 @@ def make(
 
     def init(num_items: int, *, category: Array | None = None) -> State:
         """Raises ValueError unless every item has a category."""
-        base.check_per_item("sec", "category", category, num_items)
+        checks.per_item("sec", "category", category, num_items)
         names, category_I = np.unique(np.asarray(category), return_inverse=True)
         value_A = np.zeros(len(names), np.float32)
         return sampler.init(num_items, category_I.astype(np.int32), value_A)

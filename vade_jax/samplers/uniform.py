@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, checks
 from vade_jax.types import Array
 
 
@@ -29,7 +29,7 @@ def make(
     are due and fills up with others, which then are not due in the next. No permutation has to be
     kept: what is due follows from `visits_I`, the order from the keys given to `propose`.
     """
-    base.check_num_rollouts(num_rollouts)
+    checks.num_rollouts(num_rollouts)
 
     def init(num_items: int) -> State:
         return State(visits_I=jnp.zeros(num_items, jnp.int32))

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, checks
 from vade_jax.types import Array
 
 DRAWS = ("thompson", "greedy", "mean")
@@ -61,16 +61,16 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_fraction("decay_selected", decay_selected)
-    base.check_fraction("decay_rest", decay_rest)
-    base.check_option("info_gain", info_gain, beta.INFO_GAINS)
-    base.check_option("draw", draw, DRAWS)
-    base.check_option("history", history, HISTORIES)
-    base.check_option("warmup", warmup, WARMUPS)
-    base.check_at_least("half_life_epochs", half_life_epochs, 0)
-    base.check_at_least("max_consecutive", max_consecutive, 0)
-    base.check_fraction("uniform_share", uniform_share)
+    checks.num_rollouts(num_rollouts)
+    checks.fraction("decay_selected", decay_selected)
+    checks.fraction("decay_rest", decay_rest)
+    checks.option("info_gain", info_gain, beta.INFO_GAINS)
+    checks.option("draw", draw, DRAWS)
+    checks.option("history", history, HISTORIES)
+    checks.option("warmup", warmup, WARMUPS)
+    checks.at_least("half_life_epochs", half_life_epochs, 0)
+    checks.at_least("max_consecutive", max_consecutive, 0)
+    checks.fraction("uniform_share", uniform_share)
     if half_life_epochs and history == "last_update":
         raise ValueError(
             f"half_life_epochs={half_life_epochs}: history='last_update' never forgets"

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, checks
 from vade_jax.types import Array
 
 REPLAYS = ("same_step", "next_step", "none")
@@ -59,13 +59,13 @@ def make(
         mesh: where the state is sharded over items; None replicates it.
         axis: the axis of `mesh` that items are sharded over.
     """
-    base.check_num_rollouts(num_rollouts)
-    base.check_fraction("threshold_first", threshold_first)
-    base.check_fraction("threshold", threshold)
-    base.check_at_least("first_steps", first_steps, 0)
-    base.check_fraction("momentum", momentum)
-    base.check_at_least("max_replays", max_replays, 0)
-    base.check_option("replay", replay, REPLAYS)
+    checks.num_rollouts(num_rollouts)
+    checks.fraction("threshold_first", threshold_first)
+    checks.fraction("threshold", threshold)
+    checks.at_least("first_steps", first_steps, 0)
+    checks.fraction("momentum", momentum)
+    checks.at_least("max_replays", max_replays, 0)
+    checks.option("replay", replay, REPLAYS)
 
     def init(num_items: int) -> State:
         zero_I = jnp.zeros(num_items, jnp.int32)
