@@ -2,16 +2,16 @@
 
 import base64
 import io
-import json
 import operator
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from PIL import Image
 
 from vade_jax import types
+from vade_jax.data import tables
 from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
@@ -98,22 +98,34 @@ def rows(
     path = pathlib.Path(path)
     files = [path]
     if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.suffix in _READERS)
+        files = sorted(f for f in path.iterdir() if f.suffix in tables.OPEN)
         if {"train.arrow", "validation.arrow"} <= {file.name for file in files}:
             files = [_of_split(path, split)]
     if not files or not all(file.is_file() for file in files):
         raise ValueError(
-            f"{path} is neither a {' or '.join(_READERS)} file nor a directory of them"
+            f"{path} is neither a {' or '.join(tables.OPEN)} file nor a directory of them"
         )
     suffixes = {file.suffix for file in files}
-    if len(suffixes) > 1 or not suffixes <= set(_READERS):
+    if len(suffixes) > 1 or not suffixes <= set(tables.OPEN):
         raise ValueError(
-            f"{path} has {sorted(suffixes)} files; give one of {list(_READERS)}"
+            f"{path} has {sorted(suffixes)} files; give one of {list(tables.OPEN)}"
         )
-    size, read = _READERS[suffixes.pop()](files, all_columns)
-    if size == 0:
+    wanted = lambda name: all_columns or _ALIASES.get(name, name) in _COLUMNS
+    table = tables.OPEN[suffixes.pop()](files, wanted)
+    if table.columns is not None:
+        _check_columns(files[0], table.columns)
+    if table.size == 0:
         raise ValueError(f"{path} has no rows")
-    return Rows(read, size, files[0].parent, path.stem)
+    return Rows(table.read, table.size, files[0].parent, path.stem)
+
+
+def _check_columns(path: pathlib.Path, columns: Sequence[str]) -> None:
+    found = {_ALIASES.get(name, name) for name in columns}
+    missing = [name for name in _REQUIRED if name not in found]
+    if missing:
+        raise ValueError(
+            f"{path} has no column {missing[0]!r} among {list(columns)}; rename or add it"
+        )
 
 
 def _of_split(directory: pathlib.Path, split: str) -> pathlib.Path:
@@ -245,67 +257,3 @@ def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
         return "int" if whole else "float"
     is_formula = re.search(r"[\\^=\[\]{}]", answer)
     return "text" if len(answer) <= _LONGEST_TEXT and not is_formula else None
-
-
-_Reader = tuple[int, Callable[[int], Mapping[str, Any]]]
-
-
-def _read_jsonl(files: list[pathlib.Path], _: bool) -> _Reader:
-    """Returns the number of lines and a reader that parses one when asked for it."""
-    text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)
-    lines = [line for line in text.split("\n") if line.strip()]
-    try:
-        first = json.loads(lines[0]) if lines else None
-    except json.JSONDecodeError:
-        first = None  # a broken row, rejected when it is read
-    if isinstance(first, dict):
-        _check_columns(files[0], first)
-    return len(lines), lambda index: json.loads(lines[index])
-
-
-def _read_parquet(files: list[pathlib.Path], all_columns: bool) -> _Reader:
-    """Returns the number of rows and a reader of one; the wanted columns are held in memory."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        names = parquet.read_schema(files[0]).names
-        _check_columns(files[0], names)
-        known = lambda name: _ALIASES.get(name, name) in _COLUMNS
-        wanted = [name for name in names if all_columns or known(name)]
-        table = pa.concat_tables(
-            [parquet.read_table(file, columns=wanted) for file in files]
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
-    return len(table), lambda index: table.slice(index, 1).to_pylist()[0]
-
-
-def _read_arrow(files: list[pathlib.Path], all_columns: bool) -> _Reader:
-    """Returns the number of rows and a reader of one; the files are mapped into memory."""
-    import pyarrow as pa
-
-    from vade_jax.data import arrow
-
-    tables = [arrow.table(file) for file in files]
-    try:
-        table = pa.concat_tables(tables)
-    except pa.ArrowException as error:
-        raise ValueError(f"{files[0]} and its like differ: {error}") from error
-    _check_columns(files[0], table.column_names)
-    known = lambda name: _ALIASES.get(name, name) in _COLUMNS
-    if not all_columns:
-        table = table.select([name for name in table.column_names if known(name)])
-    return len(table), lambda index: table.slice(index, 1).to_pylist()[0]
-
-
-def _check_columns(path: pathlib.Path, names: Any) -> None:
-    found = {_ALIASES.get(name, name) for name in names}
-    missing = [name for name in _REQUIRED if name not in found]
-    if missing:
-        raise ValueError(
-            f"{path} has no column {missing[0]!r} among {list(names)}; rename or add it"
-        )
-
-
-_READERS = {".jsonl": _read_jsonl, ".parquet": _read_parquet, ".arrow": _read_arrow}
