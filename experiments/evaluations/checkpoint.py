@@ -41,7 +41,8 @@ class Checkpoint:
                 "an evaluation is one process: use vLLM servers, engine.name='vllm_server'"
             )
         self.directory = directory_of(c.model.checkpoint)
-        self._run, self._chunk = run_config(c, plans), c.chunk
+        longest = max(plan.sampling.max_tokens for plan in plans)
+        self._run, self._chunk = run_config(c, longest), c.chunk
         self._seed, self._workdir = c.seed, workdir
         checks.config(self._run)
         layout.apply(self._run)
@@ -130,8 +131,7 @@ class Checkpoint:
     def _load(self, weights: bool) -> assemble.Policy:
         """Returns the policy; vLLM reads the weights itself."""
         if weights:
-            self._run.batch.prompts_per_microbatch = jax.device_count()  # of no update
-            return assemble.policy(self._run, self.directory)
+            return load(self._run, self.directory)
         unused = {"graphdef": None, "params": None, "shardings": None, "mesh": None}
         return assemble.Policy(
             directory=self.directory,
@@ -153,18 +153,28 @@ def directory_of(path: str) -> str:
     return path
 
 
-def run_config(c: ConfigDict, plans: Sequence[Plan]) -> ConfigDict:
-    """Returns an evaluation's config in the form of a training run's, which engines take."""
+def run_config(c: ConfigDict, longest: int) -> ConfigDict:
+    """Returns an evaluation's config in the form of a training run's, which engines take.
+
+    Args:
+      c: has `SECTIONS`, and `sampling` with temperature, top_p and top_k.
+      longest: tokens of the longest answer.
+    """
     run = default.get_config()
     for name in SECTIONS:
         run[name].update(c[name])
     run.data.train = run.data.validation = "procedural"  # neither is read
     run.data.num_train = run.data.num_validation = run.num_prompts
-    longest = max(plan.sampling.max_tokens for plan in plans)
     run.sampling.max_tokens = run.eval.max_tokens = longest
     run.sampling.top_p, run.sampling.top_k = c.sampling.top_p, c.sampling.top_k
     run.eval.temperature = c.sampling.temperature
     return run
+
+
+def load(run: ConfigDict, directory: str) -> assemble.Policy:
+    """Returns the policy with its weights on the devices, for answers alone."""
+    run.batch.prompts_per_microbatch = jax.device_count()  # of no update
+    return assemble.policy(run, directory)
 
 
 def _with_groups(run: ConfigDict, num_samples: int) -> ConfigDict:
