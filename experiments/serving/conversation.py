@@ -20,7 +20,6 @@ from vade_jax.types import Prompt
 
 ROLES = ("system", "user", "assistant")
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-IMAGE_PAD = tokens.VISION[3]
 _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
 
 
@@ -43,9 +42,11 @@ class Conversation:
         max_length: int,
         image_pixels: float,
     ):
-        self._tokenizer = tokenizer
         self._limits = {"min_pixels": min_pixels, "max_pixels": max_pixels}
-        self._max_length, self._image_pixels = max_length, image_pixels
+        self._build = prompts.PromptBuilder(
+            tokenizer, instruction="", max_length=max_length, **self._limits
+        )
+        self._tokenizer, self._image_pixels = tokenizer, image_pixels
 
     def __call__(self, messages: Sequence[Any]) -> Prompt:
         """Returns the prompt.
@@ -58,41 +59,14 @@ class Conversation:
             self._turn(f"messages[{i}]", message, pictures)
             for i, message in enumerate(messages)
         ]
-        text = self._render(turns)
-        grids = [images.grid(picture) for picture in pictures]
-        token_P = self._tokenize(text, grids)
-        return Prompt(
-            uid="",
-            text=text,
-            token_P=token_P,
-            position_PX=prompts.positions(token_P, grids, self._tokenizer.image_pad),
-            images=tuple(pictures),
-        )
-
-    def _render(self, turns):
         try:
-            return self._tokenizer.render(turns)
+            return self._build.of_chat("", turns, pictures)
         except jinja2.TemplateError as error:
             message = f"messages: the checkpoint's chat template refuses them: {error}"
             raise bad("messages", message) from error
-
-    def _tokenize(self, text, grids):
-        """Returns the ids, with each picture's pad once per merged cell."""
-        first, *rest = text.split(IMAGE_PAD)
-        if len(rest) != len(grids):
-            raise ValueError(
-                f"the chat template made {len(rest)} image pads of {len(grids)} pictures"
-            )
-        for (rows, columns), part in zip(grids, rest, strict=True):
-            first += IMAGE_PAD * (rows * columns) + part
-        token_P = np.asarray(self._tokenizer.encode(first), np.int32)
-        if len(token_P) > self._max_length:
-            message = (
-                f"the prompt has {len(token_P)} tokens, pictures included, the limit is "
-                f"{self._max_length}: shorten it, or send fewer or smaller pictures"
-            )
-            raise bad("messages", message, "context_length_exceeded")
-        return token_P
+        except prompts.RejectedItem as error:
+            message = f"messages: {error.detail}: shorten them, or send fewer pictures"
+            raise bad("messages", message, "context_length_exceeded") from error
 
     # ------------------------------------------------------------------------- messages
     def _turn(self, where, message, pictures):

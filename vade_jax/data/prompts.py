@@ -78,16 +78,29 @@ class PromptBuilder:
 
     def __call__(self, item: types.Item) -> types.Prompt:
         """Returns the prompt of `item`, or raises `RejectedItem`."""
-        text = self.tokenizer.render([self._message(item)])
+        message = self._message(item)
         pictures = tuple(self._load(item, image) for image in item.images)
+        return self.of_chat(item.uid, [message], pictures)
+
+    def of_chat(
+        self, uid: str, turns: Sequence[dict], pictures: Sequence[np.ndarray]
+    ) -> types.Prompt:
+        """Returns the prompt of turns as chat templates take them, or raises `RejectedItem`.
+
+        Args:
+          uid: names it in errors.
+          turns: with control tokens cleaned out of their texts.
+          pictures: of all turns in order, as `images.load` returns them.
+        """
+        text = self.tokenizer.render(turns)
         grids = [images.grid(picture) for picture in pictures]
-        token_P = self._tokenize(item, text, grids)
+        token_P = self._tokenize(uid, text, grids)
         return types.Prompt(
-            uid=item.uid,
+            uid=uid,
             text=text,
             token_P=token_P,
             position_PX=positions(token_P, grids, self.tokenizer.image_pad),
-            images=pictures,
+            images=tuple(pictures),
         )
 
     def _message(self, item: types.Item) -> dict[str, Any]:
@@ -116,7 +129,7 @@ class PromptBuilder:
             raise RejectedItem(item.uid, "bad_image", str(error)) from error
 
     def _tokenize(
-        self, item: types.Item, text: str, grids: Sequence[tuple[int, int]]
+        self, uid: str, text: str, grids: Sequence[tuple[int, int]]
     ) -> np.ndarray:
         """Returns ids with each image pad repeated once per merged cell of its image."""
         short = np.asarray(self.tokenizer.encode(text), np.int32)
@@ -130,7 +143,7 @@ class PromptBuilder:
         repeat[is_pad] = [rows * cols for rows, cols in grids]
         if (length := int(repeat.sum())) > self.max_length:
             detail = f"{length} tokens, the limit is max_length={self.max_length}"
-            raise RejectedItem(item.uid, "too_long", detail)
+            raise RejectedItem(uid, "too_long", detail)
         return np.repeat(short, repeat)
 
 
