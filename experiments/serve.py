@@ -6,7 +6,7 @@ GET /v1/models, POST /v1/chat/completions (texts and pictures as data URLs) and 
 by the built-in engine. Requests in flight together are decoded together when they draw tokens the
 same way; each way (temperature, top_p, top_k, and max_tokens up to a power of two) and each size of
 the input compiles at its first request. With temperature 0, or with a seed, the answer is the same
-whatever else is in flight, up to the rounding of batches; a seed costs a call of its own.
+whatever else is in flight, up to the rounding of batches.
 Ctrl-C or SIGTERM: what was asked is answered, then it ends.
 """
 
@@ -30,7 +30,8 @@ from experiments.serving.conversation import Conversation
 from experiments.serving.http_server import Server
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import files
-from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.rollout.engine import Sampling
+from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import processes
 
 CONFIG = "configs/serve.py"
@@ -100,7 +101,7 @@ def make_decoder(
 ) -> decoding.Decoder:
     """Returns what decodes a batch; its engines share the weights."""
 
-    def make(size: int, sampling: Sampling) -> Engine:
+    def make(size: int, sampling: Sampling) -> LocalEngine:
         own = run.copy_and_resolve_references()
         own.num_rollouts = 1  # answers of a row
         own.engine.prompts_per_call = size

@@ -44,11 +44,6 @@ class Job:
             return Sampling(temperature=0.0, max_tokens=longest)
         return dataclasses.replace(asked, max_tokens=longest)
 
-    @property
-    def alone(self) -> bool:
-        """Whether it is decoded by itself: what else is in flight must not change its draws."""
-        return self.seed is not None and self.program.temperature > 0
-
 
 class Batcher:
     """Gathers jobs of one program, oldest first, and decodes them together.
@@ -115,12 +110,9 @@ class Batcher:
 
     def _first(self):
         """Returns the oldest job and those that go with it, as many as fit."""
-        first = self._waiting[0]
-        if first[0].alone:
-            return [first]
-        batch, room = [], self._size
+        program, batch, room = self._waiting[0][0].program, [], self._size
         for job, future in self._waiting:
-            if job.alone or job.program != first[0].program:
+            if job.program != program:
                 continue
             room -= job.num_answers
             if room < 0:
@@ -129,4 +121,4 @@ class Batcher:
         return batch
 
     def _is_full(self, batch):
-        return batch[0][0].alone or sum(j.num_answers for j, _ in batch) >= self._size
+        return sum(job.num_answers for job, _ in batch) >= self._size

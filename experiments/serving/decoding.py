@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 
@@ -9,7 +10,8 @@ import jax
 import numpy as np
 
 from experiments.serving.batcher import Job
-from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.rollout.engine import Sampling
+from vade_jax.rollout.local import LocalEngine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +36,22 @@ class Decoder:
     """
 
     def __init__(
-        self, make: Callable[[int, Sampling], Engine], *, size: int, programs: int
+        self, make: Callable[[int, Sampling], LocalEngine], *, size: int, programs: int
     ):
         self._engine = functools.lru_cache(programs)(make)
         self._sizes = sizes(size)
 
     def __call__(self, jobs: Sequence[Job]) -> list[list[Answer]]:
-        """Returns the answers of each job; all have one program, and one that is alone is."""
+        """Returns the answers of each job; all have one program."""
         size = next(size for size in self._sizes if size >= len(jobs))
         engine = self._engine(size, jobs[0].program)
         counts_M = np.array([job.num_answers for job in jobs])
         rollouts = engine.generate(
-            [job.prompt for job in jobs], counts_M, key(jobs[0]), 0
+            [job.prompt for job in jobs],
+            counts_M,
+            jax.random.key(0),
+            0,
+            draw_N=np.concatenate([draws(job) for job in jobs]),
         )
         first_M = np.cumsum(counts_M) - counts_M
         return [
@@ -60,11 +66,15 @@ def sizes(size: int) -> list[int]:
     return [*smaller, size]
 
 
-def key(job: Job) -> jax.Array:
-    """Returns a key: the seed's for a job that is alone, else one that nobody can foretell."""
-    seed = job.seed if job.alone else secrets.randbits(64)
-    low, high = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
-    return jax.random.fold_in(jax.random.key(np.uint32(low)), np.uint32(high))
+def draws(job: Job) -> np.ndarray:
+    """Returns what each answer draws from, int32: the seed and its number decide, or nothing does."""
+    if job.seed is None:
+        return np.array(
+            [secrets.randbits(31) for _ in range(job.num_answers)], np.int32
+        )
+    texts = [f"{job.seed} {n}" for n in range(job.num_answers)]
+    hashes = [hashlib.sha256(text.encode()).digest()[:4] for text in texts]
+    return np.array([int.from_bytes(x) >> 1 for x in hashes], np.int32)
 
 
 def _answer(rollouts, n, job):

@@ -83,17 +83,18 @@ class LocalEngine:
         params_version: int,
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
+        draw_N: np.ndarray | None = None,
     ) -> Rollouts:
-        """See `Engine.generate`. Answer n of the call draws from fold_in(key, n)."""
+        """See `Engine.generate`. Answer n draws from fold_in(key, draw_N[n]), by default (key, n)."""
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
-        first_M = np.cumsum(num_rollouts_M) - num_rollouts_M
+        end_M = np.cumsum(num_rollouts_M)
+        draw_N = np.arange(end_M[-1]) if draw_N is None else draw_N
         params, parts = self._whole(), []
         for i, stop in self._calls(num_rollouts_M):
             counts = num_rollouts_M[i:stop]
-            part = self._call(
-                params, prompts[i:stop], counts, first_M[i], key, sampling
-            )
+            draws = draw_N[end_M[i] - counts[0] : end_M[stop - 1]]
+            part = self._call(params, prompts[i:stop], counts, draws, key, sampling)
             _report(on_group, i, counts, *part)
             parts.append(part)
         token_NT, logp_NT, length_N, finished_N = (
@@ -145,14 +146,14 @@ class LocalEngine:
             yield start, stop
             start = stop
 
-    def _call(self, params, prompts, num_rollouts_M, first, key, sampling):
+    def _call(self, params, prompts, num_rollouts_M, draw_N, key, sampling):
         """Decodes one call's prompts in fixed shapes and returns the flat answers."""
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)
         num_rows = arrays.bucket(int(rows_M.sum()), self._rows_per_call or size)
         group_R, slot_N = arrays.rows(num_rollouts_M, capacity, num_rows)
         answer_N = np.full(num_rows * capacity, -1, np.int32)
-        answer_N[slot_N] = first + np.arange(len(slot_N))
+        answer_N[slot_N] = draw_N
         filled = [*prompts, *[prompts[-1]] * (size - len(prompts))]
         one_row_each = bool(np.all(rows_M == 1))
         placed = self._place(

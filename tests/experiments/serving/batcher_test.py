@@ -57,10 +57,9 @@ def test_one_batch_has_one_way_to_draw():
     assert decoded(jobs) == [["a", "c"], ["b", "e"], ["d"]]
 
 
-def test_a_seed_is_decoded_alone_unless_nothing_is_drawn():
-    jobs = [job("a", HOT), job("b", HOT, seed=1), job("c", HOT), job("d", HOT, 2, 1)]
-    assert decoded(jobs) == [["a", "c"], ["b"], ["d"]]
-    assert decoded([job("a"), job("b", seed=1)]) == [["a", "b"]]
+def test_seeds_are_decoded_together():
+    jobs = [job("a", HOT), job("b", HOT, seed=1), job("c", seed=1), job("d", HOT, 1, 2)]
+    assert decoded(jobs) == [["a", "b", "d"], ["c"]]
 
 
 def test_lengths_of_one_power_of_two_are_one_program():

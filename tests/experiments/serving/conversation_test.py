@@ -126,7 +126,10 @@ POSTSCRIPT = file(picture(60, 60), "EPS")
         (user(shown(url(TRUNCATED))), "cannot be decoded"),
         (user(shown(url(file(picture(1, 9))))), "1 x 9 pixels shows nothing"),
         (user(shown(url(file(picture(201, 200))))), "the limit is 40000"),
-        (user(text("dots " * 99)), "109 tokens, the limit is max_length=60: shorten them"),
+        (
+            user(text("dots " * 99)),
+            "109 tokens, the limit is max_length=60: shorten them",
+        ),
     ],
 )
 def test_refusals_name_the_message(converse, message, words):

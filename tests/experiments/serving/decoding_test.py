@@ -18,8 +18,9 @@ class Engine:
         made.append((size, sampling))
         self.calls = []
 
-    def generate(self, prompts, num_rollouts_M, key, version):
-        self.calls.append((prompts, list(num_rollouts_M), key))
+    def generate(self, prompts, num_rollouts_M, key, version, *, draw_N):
+        assert key == jax.random.key(0)
+        self.calls.append((prompts, list(num_rollouts_M), draw_N))
         rollouts = small.rollouts(num_rollouts_M, T=6)
         length_N = 2 + np.arange(len(rollouts.length_N)) % 5
         return rollouts.replace(length_N=length_N, finished_N=length_N != 2)
@@ -65,10 +66,22 @@ def test_each_job_gets_its_answers_cut_to_its_length():
     assert [a.finished for a in long] == [False, True, False]
 
 
-def test_the_seed_alone_decides_the_key():
-    data = lambda job: tuple(np.asarray(jax.random.key_data(decoding.key(job))))
-    of = lambda seed: data(jobs(1, seed=seed)[0])
+def test_the_seed_and_the_number_of_an_answer_decide_its_draws():
+    of = lambda seed, n=1: decoding.draws(Job("a", n, HOT, seed)).tolist()
     seeds = (0, 1, -1, 2**32, 2**32 + 1, 2**63 - 1)
-    assert len({of(seed) for seed in seeds}) == len(seeds)
-    assert of(2**32) == of(2**32)
-    assert of(None) != of(None)
+    assert len({of(seed)[0] for seed in seeds}) == len(seeds)
+    assert of(2**32) == of(2**32) and of(None) != of(None)
+    assert of(7, 3)[:2] == of(7, 2) and len(set(of(7, 3))) == 3
+    assert min(of(7, 500)) >= 0  # below it, a slot has no answer
+
+
+def test_a_batch_hands_each_answer_its_draws():
+    engine = Engine(4, HOT, [])
+    decode = decoding.Decoder(lambda *_: engine, size=4, programs=1)
+    given = [Job("a", 2, HOT, 7), Job("b", 1, HOT, 8)]
+    decode(given)
+    (_, numbers, draw_N) = engine.calls[0]
+    assert numbers == [2, 1]
+    np.testing.assert_array_equal(
+        draw_N, np.concatenate([decoding.draws(job) for job in given])
+    )
