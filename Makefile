@@ -22,7 +22,7 @@ train: $(VENV)/train.ok
 	$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR)
 
 test: $(VENV)/test.ok
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-vllm: $(VLLM)/test.ok
 	$(VLLM)/bin/python -m pytest -m vllm

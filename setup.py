@@ -45,6 +45,7 @@ setuptools.setup(
             "hypothesis>=6.170",
             "ml_dtypes>=0.5",
             "pytest>=8.3",
+            "pytest-xdist>=3.8",
             "ruff==0.17.5",
             "tensorboardX>=2.6",
             "transformers>=5.19",

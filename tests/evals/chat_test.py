@@ -175,7 +175,7 @@ def test_an_error_ends_the_rest_at_once(server, make):
     start = time.monotonic()
     with pytest.raises(KeyError, match="broken"):
         list(chat.map(work, range(50)))
-    assert time.monotonic() - start < 5 and len(server.bodies) < 10
+    assert time.monotonic() - start < 30 and len(server.bodies) < 10
     with pytest.raises(ServerLost, match="was ended"):
         ask(chat, "z")
 

@@ -1,10 +1,11 @@
 """A stand-in for an OpenAI-compatible server: it says what a function says, and fails on demand."""
 
 import contextlib
-import http.server
 import json
 import threading
 import time
+
+from tests import http_server
 
 KEY = "secret-key"
 
@@ -34,35 +35,8 @@ class ScriptedChat:
         self.bodies, self.times = [], []
         self.in_flight = self.most_in_flight = 0
         self._lock, self._killed = threading.Lock(), threading.Event()
-        server = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                if self.path != "/v1/models":
-                    return server._error(self, 404, "Not Found")
-                return server._send(self, 200, {"data": [{"id": server.model}]})
-
-            def do_POST(self):
-                size = int(self.headers["Content-Length"])
-                server._handle(self, json.loads(self.rfile.read(size)))
-
-            def log_message(self, *_):
-                pass
-
-        class Http(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            block_on_close = False
-            request_queue_size = 128
-
-            def handle_error(self, *_):
-                pass  # the other side has hung up
-
-        self._http = Http(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
-        poll = {"poll_interval": 0.01}
-        threading.Thread(
-            target=self._http.serve_forever, kwargs=poll, daemon=True
-        ).start()
+        self._http = http_server.Server(self._handle)
+        self.url = self._http.url
 
     def __enter__(self):
         return self
@@ -74,10 +48,11 @@ class ScriptedChat:
         """Ends: new connections are refused."""
         if not self._killed.is_set():
             self._killed.set()
-            self._http.shutdown()
-            self._http.server_close()
+            self._http.end()
 
-    def _handle(self, handler, body):
+    def _handle(self, handler, method, body):
+        if method == "GET" and handler.path == "/v1/models":
+            return self._send(handler, 200, {"data": [{"id": self.model}]})
         if self.needs_key and handler.headers["Authorization"] != f"Bearer {KEY}":
             return self._error(handler, 401, "Incorrect API key provided")
         if handler.path != "/v1/chat/completions":
@@ -128,13 +103,11 @@ class ScriptedChat:
 
     def _send(self, handler, status, content, data=None):
         data = json.dumps(content).encode() if data is None else data
+        waits = self.retry_after is not None and status == 429
         with contextlib.suppress(OSError):  # the other side has hung up
-            handler.send_response(status)
-            if self.retry_after is not None and status == 429:
-                handler.send_header("Retry-After", self.retry_after)
-            handler.send_header("Content-Length", str(len(data)))
-            handler.end_headers()
-            handler.wfile.write(data)
+            handler.reply(
+                status, data, {"Retry-After": self.retry_after} if waits else {}
+            )
 
 
 def said(body):

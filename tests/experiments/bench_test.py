@@ -12,21 +12,32 @@ from experiments.benchmarks import (
     decode,
     flops,
     plan,
+    plan_memory,
     plan_shapes,
     plan_time,
     sampler,
     selector,
     tables,
+    timing,
     update,
     verify,
     workload,
 )
+from tests.trainer import small
 from vade_jax.models.qwen25vl import config, model
 from vade_jax.trainer import mesh
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_matmul():
+    """The speed of the machine is no matter here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "MATMUL_SIZE", 64)
+        yield
+
+
 @pytest.fixture(scope="module")
-def updates():
+def updates(small_matmul):
     return list(update.run(quick=True))
 
 
@@ -67,7 +78,8 @@ def test_grouped_and_plain_take_the_same_step(updates):
     assert grouped["gradient"] == pytest.approx(plain["gradient"], rel=1e-5)
 
 
-def test_decode():
+def test_decode(monkeypatch):
+    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
     found = list(decode.run(quick=True))
     check(found)
     facts = found[0].rows[0].facts
@@ -148,7 +160,10 @@ def test_the_parts_of_a_plan_are_what_the_devices_hold():
     assert report.fits and "fits:" in report.text and "does not" not in report.text
 
 
-def test_a_small_device_does_not_fit_and_says_what_to_change():
+def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
+    needed = plan_memory.Program(inputs=10**6, outputs=10**6, temporary=10**8)
+    programs = {plan_memory.UPDATE: needed}
+    monkeypatch.setattr(plan, "compiled", lambda *_: programs)
     machine = plan_time.Machine(memory_gb=0.01, vllm_fraction=0.001)
     report = plan.run(tiny(), 1, machine)
     assert not report.fits and report.text.count("does not fit") == 2

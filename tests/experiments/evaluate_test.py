@@ -47,28 +47,19 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(compile_cache, tmp_path_factory):
     """The smallest checkpoint, on one device; what is compiled is kept on disk."""
     base = tmp_path_factory.mktemp("tiny")
     make, few = mesh.make, procedural.Procedural
     fast = functools.partial(jax.jit, compiler_options=small.FAST)
     one = functools.partial(make, devices=jax.devices()[:1])
-    cache = {
-        "jax_compilation_cache_dir": str(base / "cache"),
-        "jax_persistent_cache_min_compile_time_secs": 0.3,
-    }
-    before = {name: getattr(jax.config, name) for name in cache}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(config.PRESETS, "tiny", small.SHAPE)
         patch.setattr(procedural, "Procedural", lambda s, _, split: few(s, 100, split))
         patch.setattr(mesh, "make", lambda **axes: one(**axes))
         patch.setattr(jax, "jit", fast)
         make_tiny.make(base / "model", 0)
-        for name, value in cache.items():
-            jax.config.update(name, value)
         yield str(base / "model")
-        for name, value in before.items():
-            jax.config.update(name, value)
 
 
 def wanted(data, *names, **changes):

@@ -257,8 +257,9 @@ def test_a_server_that_is_gone_ends_the_work_and_nothing_is_written(
     assert not (tmp_path / "out.jsonl").exists()
     server.faults = []
     report, counts = make(source)
-    assert report.num_rows == 30 and counts["remembered"] == 20
-    assert counts["asked"] == 30 * 8 - 20
+    known = counts["remembered"]  # three others were being asked as it ended
+    assert report.num_rows == 30 and 17 <= known <= 20
+    assert counts["asked"] == 30 * 8 - known
 
 
 def test_no_file_without_any_variant(make, server, tmp_path):

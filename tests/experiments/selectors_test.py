@@ -99,24 +99,8 @@ def test_three_steps_of_the_smoke_config(name, options):
 
 
 # ------------------------------------------------------------------------------ the real parts
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """What one run compiled, the next finds on disk."""
-    directory = str(tmp_path_factory.mktemp("cache"))
-    wanted = {
-        "jax_compilation_cache_dir": directory,
-        "jax_persistent_cache_min_compile_time_secs": 0.3,
-    }
-    before = {name: getattr(jax.config, name) for name in wanted}
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
 @pytest.fixture
-def small_model(cache, monkeypatch):
+def small_model(compile_cache, monkeypatch):
     """One device and two layers, compiled in a hurry."""
     one_device = functools.partial(mesh.make, devices=jax.devices()[:1])
     monkeypatch.setattr(mesh, "make", lambda **axes: one_device(**axes))

@@ -17,7 +17,7 @@ from vade_jax.trainer import loop, mesh
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tiny():
+def tiny(compile_cache):
     one_device = mesh.make
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

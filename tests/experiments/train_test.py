@@ -40,7 +40,7 @@ def smoke(num_steps, warm_start):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(compile_cache, tmp_path_factory):
     """Directories of 2, of 2 + 2 and of 4 steps, what was printed, and the shared warm start.
 
     Programs are compiled once: the later runs find them in a cache on disk.
@@ -57,13 +57,6 @@ def runs(tmp_path_factory):
             jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST)
         )
         patch.setitem(config.PRESETS, "tiny", small.SHAPE)
-        cache = {
-            "jax_compilation_cache_dir": str(base / "cache"),
-            "jax_persistent_cache_min_compile_time_secs": 0.3,
-        }
-        before = {name: getattr(jax.config, name) for name in cache}
-        for name, value in cache.items():
-            jax.config.update(name, value)
 
         def run(name, num_steps):
             out = io.StringIO()
@@ -80,8 +73,6 @@ def runs(tmp_path_factory):
         run("resumed", 4)
         run("whole", 4)
         yield base, said, run
-        for name, value in before.items():
-            jax.config.update(name, value)
     assert signal.signal is install
 
 

@@ -3,13 +3,12 @@
 import decimal
 import json
 import pathlib
-import time
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from vade_jax.rewards import formats, golds, verify
+from vade_jax.rewards import formats, golds, pool, verify
 
 TABLE = json.loads(pathlib.Path(__file__).with_name("hostile_answers.json").read_text())
 GOLDS = {name: dict(gold) for name, gold in TABLE["golds"].items()}
@@ -169,12 +168,9 @@ def test_letters_and_words_are_compared_both_ways(pair, kind):
     assert _correct(x, y, kind) == _correct(y, x, kind)
 
 
-def test_thousands_of_answers_take_less_than_a_second():
-    cases = [(_text(p), GOLDS[g]) for g, p, _ in TABLE["answers"] if g in FAST]
-    cases = [(text, gold) for text, gold in cases if len(text) < 1000]
-    thinking = "The bar of 2007 is as high as that of 2008, so {x} = 7. " * 20
-    start = time.process_time()
-    for i in range(4096):
-        text, gold = cases[i % len(cases)]
-        verify.verify(thinking + text, **gold)
-    assert time.process_time() - start < 1
+def test_only_formulas_reach_a_worker(monkeypatch):
+    """A round trip to another process is a thousand comparisons."""
+    monkeypatch.setattr(pool, "SHARED", None)
+    for name, parts, _ in TABLE["answers"]:
+        if name in FAST:
+            verify.verify(_text(parts), **GOLDS[name])

@@ -1,9 +1,8 @@
 """One table a kind: what is right, what is wrong, and why."""
 
-import time
-
 import pytest
 
+from tests.cpu_limit import cpu_limit
 from vade_jax import types
 from vade_jax.rewards import verify
 
@@ -156,19 +155,10 @@ def test_unknown_names_list_the_known_ones():
 
 
 @pytest.mark.parametrize("kind", sorted(verify.KINDS.keys() - {"expr"}))
-def test_nasty_answers_are_judged_fast(kind):
-    start = time.perf_counter()
-    for part in (
-        "A. ",
-        "1,",
-        "((((",
-        "\\text{",
-        "yes ",
-        "-",
-        " ",
-        "9e99",
-        "\\frac{1}{",
-    ):
-        given = (part * 200)[:190]
+@pytest.mark.parametrize(
+    "part", ["A. ", "1,", "((((", "\\text{", "yes ", "-", " ", "9e99", "\\frac{1}{"]
+)
+def test_nasty_answers_are_wrong_and_read_at_once(kind, part):
+    given = (part * 200)[:190]
+    with cpu_limit(10):
         assert not verify.verify(f"\\boxed{{{given}}} " * 3, "41", kind).correct
-    assert time.perf_counter() - start < 0.5

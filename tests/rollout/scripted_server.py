@@ -1,7 +1,7 @@
 """A stand-in for a vLLM server: it answers at once, numbers every answer, and fails on demand."""
 
 import contextlib
-import http.server
+import functools
 import itertools
 import json
 import pathlib
@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 
+from tests import http_server
 from vade_jax.types import Prompt
 
 STOP = 7
@@ -72,32 +73,10 @@ class ScriptedServer:
         """Listens, with the first weights and no memory of others."""
         self.tag, self.weights, self.dirty = "default", BASE, set()
         self.asleep, self.deaf = False, False
-        server, killed = self, threading.Event()
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                server._handle(self, "GET", killed)
-
-            def do_POST(self):
-                server._handle(self, "POST", killed)
-
-            def log_message(self, *_):
-                pass
-
-        class Http(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            block_on_close = False
-            request_queue_size = 128
-
-            def handle_error(self, *_):
-                pass  # the other side has hung up
-
-        self._http, self._killed = Http(("127.0.0.1", self._port), Handler), killed
-        self._port = self._http.server_address[1]
-        poll = {"poll_interval": 0.01}
-        threading.Thread(
-            target=self._http.serve_forever, kwargs=poll, daemon=True
-        ).start()
+        self._killed = threading.Event()
+        answer = functools.partial(self._handle, killed=self._killed)
+        self._http = http_server.Server(answer, self._port)
+        self._port = self._http.port
         self.running = True
 
     def kill(self):
@@ -106,8 +85,7 @@ class ScriptedServer:
             if not self.running:
                 return
             self._killed.set()
-            self._http.shutdown()
-            self._http.server_close()
+            self._http.end()
             self.running = False
         with self._lock:
             for sock in self._sockets:
@@ -129,13 +107,9 @@ class ScriptedServer:
         ]
 
     # ------------------------------------------------------------------------- requests
-    def _handle(self, handler, method, killed):
+    def _handle(self, handler, method, body, killed):
         with self._lock:
             self._sockets.add(handler.connection)
-        size = int(handler.headers.get("Content-Length") or 0)
-        data = handler.rfile.read(size)
-        body = json.loads(data) if data else None
-        with self._lock:
             self.log.append((method, handler.path, body))
         if self.deaf:
             killed.wait(60)
@@ -144,11 +118,7 @@ class ScriptedServer:
         if killed.is_set() or status is None:
             handler.close_connection = True
             return
-        data = b"" if content is None else json.dumps(content).encode()
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
+        handler.reply(status, b"" if content is None else json.dumps(content).encode())
 
     def _reply(self, method, path, body, killed):
         if path == "/health":

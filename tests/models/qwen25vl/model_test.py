@@ -221,10 +221,16 @@ def test_rows_default_to_prompts(plain):
     qwen = model.merge(model.graph(TINY), params)
     first = np.array([0, 2, 6])  # rows 0, 1, 3 are the first of their prompts
     token = token_NT[first]
-    hidden = jax.jit(lambda: qwen.answer_hidden(prompts, token, remat=False))()
-    logp = answer_logps(qwen, hidden, token)
+
+    @jax.jit
+    def answer(params, prompts, token_NT):
+        qwen = model.merge(model.graph(TINY), params)
+        hidden_NTD = qwen.answer_hidden(prompts, token_NT, remat=False)
+        return answer_logps(qwen, hidden_NTD, token_NT), hidden_NTD
+
+    logp, hidden = answer(params, prompts, token)
     np.testing.assert_allclose(logp, np.asarray(expected_NT)[first], atol=1e-5)
-    single = qwen.answer_hidden(prompts, token[:, :1], remat=False)
+    _, single = answer(params, prompts, token[:, :1])
     np.testing.assert_allclose(single, hidden[:, :1], atol=1e-5)
     with pytest.raises(ValueError, match="10 answers do not make 3 equal rows"):
         qwen.answer_hidden(prompts, token_NT)

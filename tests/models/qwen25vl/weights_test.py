@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 
 import jax
 import ml_dtypes
@@ -113,6 +114,7 @@ def test_misshapen_parameters_are_not_exported():
         list(weights.from_params(TINY, params))
 
 
+TYPES = np.float32, ml_dtypes.bfloat16
 MESHES = [dict(fsdp=8), dict(data=2, fsdp=2, tensor=2), dict(fsdp=2, tensor=4)]
 
 
@@ -125,9 +127,15 @@ def assert_same_bits(x, y):
     np.testing.assert_array_equal(np.asarray(x).view("u1"), np.asarray(y).view("u1"))
 
 
-@pytest.mark.parametrize("axes", MESHES, ids=str)
-@pytest.mark.parametrize("stored", [np.float32, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("wanted", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    ("axes", "stored", "wanted"),
+    [
+        *((MESHES[1], *types) for types in itertools.product(TYPES, TYPES)),
+        (MESHES[0], *TYPES),
+        (MESHES[2], *TYPES[::-1]),
+    ],
+    ids=lambda x: getattr(x, "__name__", str(x)),
+)
 def test_onto_a_mesh_and_back_bit_for_bit(axes, stored, wanted):
     tensors = {
         name: x.astype(stored) for name, x in oracle.random_tensors(UNTIED, 0).items()
