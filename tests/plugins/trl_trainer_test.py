@@ -1,4 +1,4 @@
-"""The selector in TRL's own GRPOTrainer: a tiny random Qwen2 trains on the rows VADE chooses."""
+"""The selector in TRL's own GRPOTrainer: a tiny random Llama trains on the rows VADE chooses."""
 
 import importlib.util
 import json
@@ -35,11 +35,12 @@ def rows(ids=IDS):
 
 
 def policy():
-    """A tiny random Qwen2 and its tokenizer of words w0 ... w59."""
+    """A tiny random Llama and its tokenizer of words w0 ... w59."""
     import tokenizers
     import torch
     import transformers
 
+    torch.set_num_threads(1)  # more of them only wait for each other at this size
     words = {"<pad>": 0, "<eos>": 1, "<unk>": 2} | {f"w{i}": i + 3 for i in range(60)}
     core = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "<unk>"))
     core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -47,7 +48,7 @@ def policy():
         tokenizer_object=core, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
     )
     torch.manual_seed(0)
-    shape = transformers.Qwen2Config(
+    shape = transformers.LlamaConfig(
         vocab_size=64,
         hidden_size=32,
         intermediate_size=64,
@@ -58,7 +59,7 @@ def policy():
         eos_token_id=1,
         bos_token_id=None,
     )
-    return transformers.Qwen2ForCausalLM(shape), tokenizer
+    return transformers.LlamaForCausalLM(shape), tokenizer
 
 
 class Right:
@@ -270,6 +271,71 @@ def test_a_trainer_without_the_hooks_is_refused_when_the_class_is_made():
         match=r"trl 1\.\d+\.\d+ does not .*_calculate_rewards\(self, inputs, c",
     ):
         type("Mine", (load().Selecting, Old), {})
+
+
+def test_the_script_of_the_readme(tmp_path):
+    """The README's script with a tiny model: chats, two reward functions, checkpoints, resuming."""
+    from datasets import load_dataset
+    from trl import GRPOConfig
+
+    from vade_jax.plugins.trl_trainer import SelectingGRPOTrainer
+
+    model, tokenizer = policy()
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    lines = [
+        {"id": name, "prompt": [{"role": "user", "content": f"w{i}"}], "answer": "w7"}
+        for i, name in enumerate(IDS)
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    seen = []
+
+    def accuracy(completions, answer, id, **kwargs):
+        texts = [completion[0]["content"] for completion in completions]
+        scores = [float(gold in text) for text, gold in zip(texts, answer, strict=True)]
+        seen.append((id, scores))
+        return scores
+
+    def brevity(completions, **kwargs):
+        texts = [completion[0]["content"] for completion in completions]
+        return [0.1 * (len(text) < 8) for text in texts]
+
+    def run(**resume):
+        data = str(tmp_path / "train.jsonl")
+        args = GRPOConfig(
+            output_dir=str(tmp_path / "run"),
+            per_device_train_batch_size=12,
+            num_generations=G,
+            max_completion_length=4,
+            max_steps=4,
+            save_steps=2,
+            seed=SEED,
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+        )
+        trainer = SelectingGRPOTrainer(
+            model=str(tmp_path / "model"),
+            args=args,
+            train_dataset=load_dataset("json", data_files=data, split="train"),
+            reward_funcs=[accuracy, brevity],
+            selector="vade",
+            id_column="id",
+            correct="accuracy",
+        )
+        trainer.train(**resume)
+
+    run()
+    selector = Selector(IDS, seed=SEED, num_rollouts=G)
+    for ids, right_M in groups(seen):
+        assert ids == selector.select(3)
+        selector.observe(ids, right_M, G)
+    whole = seen.copy()
+    assert len(whole) == 4
+    seen.clear()
+    run(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    assert seen == whole[2:]
 
 
 def test_two_processes_roll_out_the_same_choice(tmp_path):

@@ -16,18 +16,6 @@ pytestmark = [
 B, G = parts.B, parts.G
 
 
-@pytest.fixture(scope="module")
-def queue():
-    import ray
-    import transfer_queue
-
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
-    transfer_queue.init()
-    yield transfer_queue
-    transfer_queue.close()
-    ray.shutdown()
-
-
 def trainer(data, mode):
     """What verl's trainer is to the two parts: its own methods over its own loader."""
     from omegaconf import OmegaConf
@@ -70,14 +58,13 @@ def answer(queue, batch, score, acc, partition="train"):
     uids, extras = list(map(plain, batch["uid"])), list(map(plain, batch["extra_info"]))
     for m, (uid, extra) in enumerate(zip(uids, extras, strict=True)):
         for n in range(G):
-            for output in range(2):
-                keys.append(f"{uid}_{n}_{output}")
-                scores_T = torch.zeros(4 + n)
-                scores_T[-1] = score[m][n]
-                info = {"reward_extra_info": {"acc": acc[m][n]}}
-                fields.append(
-                    {"rm_scores": scores_T, "extra_info": extra, "extra_fields": info}
-                )
+            info = {"reward_extra_info": {"acc": acc[m][n]}}
+            field = {"extra_info": extra, "extra_fields": info}
+            if score is not None:
+                field["rm_scores"] = torch.zeros(4 + n)
+                field["rm_scores"][-1] = score[m][n]
+            keys += [f"{uid}_{n}_{output}" for output in range(2)]
+            fields += [field] * 2
     queue.kv_batch_put(
         keys=keys,
         partition_id=partition,
@@ -130,6 +117,39 @@ def test_validation_teaches_nothing(queue, tmp_path):
     after = run.train_dataloader.dataset.selector.state_dict()["state"]
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
+
+
+@pytest.mark.parametrize(
+    ("correct", "score", "message"),
+    [
+        ("right", [[1.0] * G] * B, r"correct='right': the reward function .*\['acc'\]"),
+        ("score", None, r"no rm_scores yet .*enable_resource_pool=True"),
+    ],
+)
+def test_answers_without_the_verdict_are_named(
+    queue, tmp_path, correct, score, message
+):
+    data = parts.config(tmp_path, gen_batch_size=B, selector={"correct": correct})
+    run = trainer(data, "sync")
+    answer(queue, run.next_batch(), score, [[1.0] * G] * B)
+    with pytest.raises(ValueError, match=message):
+        run.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=B)
+    left = queue.kv_list(partition_id="train")["train"]
+    queue.kv_clear(partition_id="train", keys=list(left))
+
+
+@pytest.mark.parametrize(
+    ("mode", "made", "wanted"),
+    [
+        ("sync", "SelectingReplayBufferAsync", "SelectingReplayBuffer"),
+        ("separate_async", "SelectingReplayBuffer", "SelectingReplayBufferAsync"),
+    ],
+)
+def test_a_buffer_of_another_mode_is_named(mode, made, wanted):
+    from vade_jax.plugins import verl_replay
+
+    with pytest.raises(ValueError, match=f"trainer_mode='{mode}' .* to {wanted}$"):
+        getattr(verl_replay, made)(trainer_mode=mode)
 
 
 def test_a_buffer_without_the_hook_is_refused_when_the_class_is_made():

@@ -75,14 +75,28 @@ def above(score: np.ndarray, threshold: float) -> np.ndarray:
     return np.where(np.isnan(score), np.nan, score > threshold)
 
 
-def check_hooks(
-    package: str, tested: str, hooks: Mapping[str, tuple[Callable | None, str]]
-) -> None:
-    """Raises TypeError unless every hook exists with the parameters the plugin was written for.
+def misfit(package: str, tested: str, problem: str) -> TypeError:
+    """Returns the error of a version that does not fit: which it is, why, and which work.
 
     Args:
         package: the framework's distribution.
         tested: the versions that work.
+        problem: what the plugin needs that is not there.
+    """
+    return TypeError(
+        f"{package} {metadata.version(package)} does not fit the selector: {problem}."
+        f" Use {package} {tested}"
+    )
+
+
+def check_hooks(
+    package: str, tested: str, hooks: Mapping[str, tuple[Callable | None, str]]
+) -> None:
+    """Raises `misfit` unless every hook exists with the parameters the plugin was written for.
+
+    Args:
+        package: as in `misfit`.
+        tested: as in `misfit`.
         hooks: of each hook's name, the function found and its parameters in words: "self, inputs".
     """
     for name, (function, wanted) in hooks.items():
@@ -90,7 +104,4 @@ def check_hooks(
         if function is not None:
             found = f"{name}({', '.join(inspect.signature(function).parameters)})"
         if found != f"{name}({wanted})":
-            raise TypeError(
-                f"{package} {metadata.version(package)} does not fit the selector: it needs"
-                f" {name}({wanted}), found {found}. Use {package} {tested}"
-            )
+            raise misfit(package, tested, f"it needs {name}({wanted}), found {found}")

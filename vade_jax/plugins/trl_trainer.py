@@ -7,7 +7,8 @@ trainer = SelectingGRPOTrainer(
 
 TRL's loader reads batches ahead, before the rewards are known that should decide them. Here it
 counts steps over placeholders, and the rows are chosen and read when a generation starts: every
-choice knows all rewards before it, whatever the number of iterations or accumulation steps.
+choice knows all rewards before it, whatever the number of iterations or accumulation steps. The
+hooks are `GRPOTrainer`'s, of trl/trainer/grpo_trainer.py.
 """
 
 import pathlib
@@ -17,7 +18,6 @@ from typing import Any
 import datasets
 import numpy as np
 from accelerate.utils import broadcast_object_list
-from trl import GRPOTrainer
 
 from vade_jax.plugins import choosing
 
@@ -30,6 +30,11 @@ HOOKS = {
     "_save_checkpoint": "self, model, trial",
     "_load_optimizer_and_scheduler": "self, checkpoint",
 }
+
+try:
+    from trl import GRPOTrainer
+except ImportError as error:
+    raise choosing.misfit("trl", TESTED, str(error)) from error
 
 
 class Selecting:

@@ -6,8 +6,9 @@ data.dataloader_num_workers=0
 trainer.v1.sampler.custom_sampler.path=pkg://vade_jax.plugins.verl_replay
 trainer.v1.sampler.custom_sampler.name=SelectingReplayBuffer
 
-The last two lines bring the rewards back in verl's default trainer; its deprecated one
-(`trainer.use_v1=False`) calls `on_batch_end` instead.
+The last two lines bring the rewards back in verl's default trainer (`PPOTrainer` of
+verl/trainer/ppo/v1/trainer_base.py); its deprecated one (`trainer.use_v1=False`, `RayPPOTrainer` of
+verl/trainer/ppo/ray_trainer.py) calls `on_batch_end` instead.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
+from verl import DataProto
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from vade_jax.plugins import choosing
@@ -62,7 +64,8 @@ class SelectingDataset(RLHFDataset):
     """verl's data set, of which each training batch is what the selector chooses.
 
     The validation files are served as ever. A row's id, as text, is `extra_info["selector_id"]`.
-    `state_dict` goes into verl's `data.pt`. Arguments are `RLHFDataset`'s.
+    `state_dict` goes into verl's `data.pt`. Groups that a method would drop (`keep`) are trained on.
+    Arguments are `RLHFDataset`'s.
 
     Raises:
         ValueError: `data.selector` or the ids do not fit, or the loader would read ahead.
@@ -110,7 +113,7 @@ class SelectingDataset(RLHFDataset):
         self._unanswered = 0
         return choosing.observe(self.selector, ids_N, right_N)
 
-    def on_batch_end(self, batch):
+    def on_batch_end(self, batch: DataProto) -> None:
         """Learns from a batch of verl's deprecated trainer, which calls this after every step.
 
         That trainer saves before it calls: a resumed run lacks the answers of the last step. Where
@@ -120,7 +123,7 @@ class SelectingDataset(RLHFDataset):
         if self.settings.correct == "score":
             score_N = batch.batch["token_level_scores"].sum(-1).float().cpu().numpy()
         else:
-            score_N = batch.non_tensor_batch[self.settings.correct].astype(float)
+            score_N = verdict(batch.non_tensor_batch, self.settings.correct)
         self.learn(ids_N, score_N)
 
     def state_dict(self) -> dict[str, Any]:
@@ -143,6 +146,20 @@ class SelectingDataset(RLHFDataset):
             )
         self._unanswered += 1
         return self.selector.select(self.config.train_batch_size)
+
+
+def verdict(extra: Mapping[str, Any], correct: str) -> Any:
+    """Returns what the reward function gave under the name `correct`.
+
+    Raises:
+        ValueError: it gave no such thing.
+    """
+    if correct not in extra:
+        raise ValueError(
+            f"data.selector.correct={correct!r}: the reward function returned {list(extra)};"
+            " name one of them, or score"
+        )
+    return extra[correct]
 
 
 def _settings(config: Any) -> Settings:

@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import transfer_queue as tq
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from vade_jax.plugins import choosing, verl_dataset
+
+try:
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+except ImportError as error:
+    raise choosing.misfit("verl", verl_dataset.TESTED, str(error)) from error
 
 
 class Selecting:
@@ -19,6 +23,7 @@ class Selecting:
 
     Raises:
         TypeError: when the class is made, the buffer lacks what this builds on.
+        ValueError: the buffer is not of the trainer's mode, or the answers lack the verdict.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -26,6 +31,15 @@ class Selecting:
         wanted = "self, global_steps, partition_id, batch_size"
         found = getattr(super(), "sample", None)
         choosing.check_hooks("verl", verl_dataset.TESTED, {"sample": (found, wanted)})
+
+    def __init__(self, trainer_mode: str, **kwargs):
+        wanted = ReplayBuffer if trainer_mode == "sync" else ReplayBufferAsync
+        if isinstance(self, ReplayBufferAsync) != (wanted is ReplayBufferAsync):
+            raise ValueError(
+                f"trainer.v1.trainer_mode={trainer_mode!r} wants a {wanted.__name__}: set"
+                f" trainer.v1.sampler.custom_sampler.name to Selecting{wanted.__name__}"
+            )
+        super().__init__(trainer_mode=trainer_mode, **kwargs)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int):
         """Returns verl's sample and metrics; of a training batch, the selector has then learned."""
@@ -45,7 +59,8 @@ class SelectingReplayBufferAsync(Selecting, ReplayBufferAsync):
     """verl's asynchronous replay buffer, heard by the selector; it chooses batches ahead."""
 
 
-def _learn(batch: Any) -> float:
+def _learn(batch: tq.KVBatchMeta) -> float:
+    """Tells this process's selector how the batch was scored; returns the share of mixed groups."""
     dataset = verl_dataset.SelectingDataset.training
     if dataset is None:
         raise RuntimeError("data.custom_cls is no SelectingDataset: see verl_dataset")
@@ -56,12 +71,21 @@ def _learn(batch: Any) -> float:
         partition_id=batch.partition_id,
         select_fields=["extra_info", field],
     )
+    if field not in data:
+        raise ValueError(
+            "the answers have no rm_scores yet when the batch is sampled: a reward model on the"
+            " trainer's own GPUs scores later; set reward.reward_model.enable_resource_pool=True"
+        )
     ids_N = [_plain(extra)[verl_dataset.ID] for extra in data["extra_info"]]
-    if correct == "score":
-        score_N = [float(score_T.sum()) for score_T in data[field]]
-    else:
-        score_N = [_plain(x)["reward_extra_info"][correct] for x in data[field]]
+    score_N = [_score(_plain(value), correct) for value in data[field]]
     return dataset.learn(ids_N, np.asarray(score_N, float))
+
+
+def _score(value: Any, correct: str) -> float:
+    """Returns the score of one answer, from its `rm_scores` or its `extra_fields`."""
+    if correct == "score":
+        return float(value.sum())
+    return verl_dataset.verdict(value.get("reward_extra_info", {}), correct)
 
 
 def _last_outputs(keys: list[str]) -> list[str]:
