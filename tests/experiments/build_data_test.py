@@ -371,7 +371,7 @@ def test_a_run_that_can_use_no_row_says_why(built, checkpoint, tmp_path):
     c = default.get_config()
     c.data.train = c.data.validation = str(target)
     c.data.min_pixels = c.data.max_pixels = 12544
-    with pytest.raises(ValueError, match="none of its .*{'bad_image': .*at least 4 x"):
+    with pytest.raises(ValueError, match=r"none of its .*{'bad_image': .*at least 4 x"):
         datasets.load(c, str(checkpoint), str(tmp_path))
 
 
