@@ -36,7 +36,11 @@ def collect(valid_N=VALID, **options):
     )
     none = [None] * 9
     scores = scoring.Scores(
-        text_N=none, extracted_N=none, reward_N=REWARD, correct_N=CORRECT, reason_N=[""] * 9
+        text_N=none,
+        extracted_N=none,
+        reward_N=REWARD,
+        correct_N=CORRECT,
+        reason_N=[""] * 9,
     )
     return feedback.collect(proposal, rollouts(valid_N), scores, **options)
 
