@@ -43,16 +43,15 @@ def build(c: ConfigDict, target: str | os.PathLike) -> None:
 
     Raises:
       ValueError: a subset's files are missing, cannot be read, have no known form, or do not hold as
-        many usable questions as are to be taken; or there is a `target`.
+        many usable questions as are to be taken; a field is out of its range; or there is a `target`.
     """
     target = pathlib.Path(target)
     if target.exists():
         raise ValueError(f"--target={target} exists: remove it or name another")
+    check(c)
     sources = open_sources(c)
     builder = datasets.prompt_builder(c, tokens.Tokenizer.load(c.checkpoint))
-    building = target.with_name(f"{target.name}.tmp")
-    shutil.rmtree(building, ignore_errors=True)
-    (building / "report").mkdir(parents=True)
+    building = _start(target)
     spool = arrow.Spool(building / "images.tmp")
     with loading.Pool(c.num_threads) as pool:
         drawer = recipe.Drawer(
@@ -62,11 +61,34 @@ def build(c: ConfigDict, target: str | os.PathLike) -> None:
     parts = split(c, drawn)
     data_report.write(building / "report", drawn, parts)
     _check_enough(c, drawn, building)
+    _check_parts(c, parts)
     for name, rows in parts.items():
         arrow.write(building / f"{name}.arrow", _with_images(rows, spool))
     spool.close()
     _write_index(building / "index.json", c, parts)
     os.rename(building, target)
+
+
+def check(c: ConfigDict) -> None:
+    """Raises ValueError if a field is out of its range."""
+    if not 0 <= c.seed < 2**63:
+        raise ValueError(f"seed={c.seed}: must be in 0 .. 2**63 - 1")
+    if c.per_row < 1:
+        raise ValueError(f"per_row={c.per_row}: must be at least 1")
+    if not 0 < c.validation < 1:
+        raise ValueError(f"validation={c.validation}: is a share between 0 and 1")
+
+
+def _start(target: pathlib.Path) -> pathlib.Path:
+    """Returns an empty directory to build in, without what a stopped build left."""
+    building = target.with_name(f"{target.name}.tmp")
+    try:
+        if building.exists():
+            shutil.rmtree(building)
+        (building / "report").mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"--target={target} cannot be written: {error}") from error
+    return building
 
 
 def open_sources(c: ConfigDict) -> list[Source]:
@@ -136,23 +158,19 @@ def _check_enough(c, drawn, building):
 
 
 def split(c: ConfigDict, drawn: Sequence[recipe.Drawn]) -> dict[str, list[dict]]:
-    """Returns the rows of train and of validation.
-
-    Raises:
-      ValueError: `validation` is no share, or leaves one of them empty.
-    """
-    if not 0 < c.validation < 1:
-        raise ValueError(f"validation={c.validation}: is a share between 0 and 1")
+    """Returns the rows of train and of validation."""
     rows = [row for one in drawn for row in one.kept]
     parts = splits.split(rows, share=c.validation, seed=c.seed)
-    parts = dict(zip(("train", "validation"), parts, strict=True))
+    return dict(zip(("train", "validation"), parts, strict=True))
+
+
+def _check_parts(c, parts):
     for name, found in parts.items():
-        if rows and not found:
+        if not found:
             raise ValueError(
-                f"validation={c.validation} of {len(rows)} questions leaves none for {name} "
-                "(those about one picture stay together): take more questions"
+                f"validation={c.validation} of {sum(map(len, parts.values()))} questions leaves "
+                f"none for {name} (those about one picture stay together): take more questions"
             )
-    return parts
 
 
 def _with_images(rows, spool):

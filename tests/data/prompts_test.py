@@ -99,6 +99,7 @@ def test_positions_of_one_small_image_by_hand():
         (_item("<image> a <image>"), "image_count"),
         (_item(sizes=((1, 300),)), "bad_image"),
         (_item("a " * 300), "too_long"),
+        (_item("half a pair: \ud83d"), "bad_text"),
     ],
 )
 def test_rejects_carry_their_reason(tokenizer, item, reason):

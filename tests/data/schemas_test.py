@@ -69,6 +69,7 @@ def test_verl_leaves_the_system_turn_out():
         (published.verl("q", "1") | {"reward_model": None}, "missing_field"),
         (published.verl("q", "1") | {"prompt": []}, "bad_turns"),
         ({"question": "q", "answer": None}, "missing_field"),
+        ({"question": "q", "answer": float("nan")}, "missing_field"),
         ({"question": " ", "answer": "1"}, "missing_field"),
         ({"question": "q", "answer": "1", "tolerance": "5%"}, "bad_tolerance"),
         ({"question": "q", "answer": "1", "steps": "one"}, "bad_steps"),

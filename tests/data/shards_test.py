@@ -69,6 +69,10 @@ def test_bad_files_are_one_clear_error(tmp_path):
         shards.open_shards(tmp_path)
     with pytest.raises(ValueError, match=r"c\.jsonl cannot be read"):
         shards.open_shards(tmp_path / "c.jsonl")
+    for broken in ("{broken", r'{"question": "half a pair: \ud83d"}'):
+        (tmp_path / "c.jsonl").write_text('{"question": "q"}\n\n' + broken)
+        with pytest.raises(ValueError, match=r"c\.jsonl cannot be read: line 3: "):
+            shards.open_shards(tmp_path / "c.jsonl")
     (tmp_path / "d.arrow").write_bytes(b"ARROW1")
     with pytest.raises(ValueError, match=r"d\.arrow cannot be read as Arrow"):
         shards.open_shards(tmp_path / "d.arrow")

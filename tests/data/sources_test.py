@@ -106,6 +106,7 @@ def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind
         ({"question": "q"}, "missing_field"),
         ({"question": "q", "answer": ""}, "bad_answer"),
         ({"question": "q", "answer": [1]}, "bad_answer"),
+        ({"question": "q", "answer": float("nan")}, "bad_answer"),
         ({"question": "q", "answer": "\\frac{x}{2}"}, "bad_kind"),
         ({"question": "q", "answer": "word " * 20}, "bad_kind"),
         ({"question": "q", "answer": "1", "kind": "sum"}, "bad_kind"),

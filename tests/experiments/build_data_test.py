@@ -275,6 +275,8 @@ def test_pictures_are_in_one_split_alone(tmp_path, checkpoint):
         (lambda c, _: c.update(checkpoint="none"), "tokenizer.json does not exist"),
         (lambda c, _: c.update(validation=1.0), "is a share between 0 and 1"),
         (lambda c, _: c.update(validation=0.01), "leaves none for validation"),
+        (lambda c, _: c.update(per_row=0), "per_row=0: must be at least 1"),
+        (lambda c, _: c.update(seed=-1), "seed=-1: must be in 0"),
         (lambda c, _: c.update(own=("mine", "mine")), "is called 'mine' already"),
         (lambda c, root: c.update(own=(str(root / "odd.jsonl"),)), "no known form has"),
     ],
@@ -288,6 +290,20 @@ def test_a_mistake_is_one_clear_error(built, checkpoint, tmp_path, change, messa
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         build_data.build(c, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_rejects_are_listed_where_no_split_can_be_made(built, checkpoint, tmp_path):
+    c = config(built[0], checkpoint, own=(), validation=0.01)
+    with pytest.raises(ValueError, match="leaves none for validation"):
+        build_data.build(c, tmp_path / "out")
+    rejects = (tmp_path / "out.tmp" / "report" / "rejects.jsonl").read_text()
+    assert len(rejects.splitlines()) >= sum(REASONS.values())
+
+
+def test_a_target_that_cannot_be_made_is_one_clear_error(built, checkpoint, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"file/out cannot be written: .*Not a dir"):
+        build_data.build(config(built[0], checkpoint), tmp_path / "file" / "out")
 
 
 def test_fewer_are_taken_where_that_is_allowed(built, checkpoint, tmp_path):

@@ -93,6 +93,7 @@ class PromptBuilder:
           pictures: of all turns in order, as `images.load` returns them.
         """
         text = self.tokenizer.render(turns)
+        _check_unicode(uid, text)
         grids = [images.grid(picture) for picture in pictures]
         token_P = self._tokenize(uid, text, grids)
         return types.Prompt(
@@ -145,6 +146,14 @@ class PromptBuilder:
             detail = f"{length} tokens, the limit is max_length={self.max_length}"
             raise RejectedItem(uid, "too_long", detail)
         return np.repeat(short, repeat)
+
+
+def _check_unicode(uid: str, text: str) -> None:
+    """Rejects half of a surrogate pair, which JSON can write and no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RejectedItem(uid, "bad_text", f"the text is no Unicode: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,7 +56,7 @@ def _text(row: Row, name: str) -> str:
     value = row.get(name)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if not isinstance(value, str | int | float) or not str(value).strip():
+    if not sources.is_label(value) or not str(value).strip():
         raise Refused("missing_field", f"{name} is {value!r:.60}, no text")
     return str(value).strip()
 

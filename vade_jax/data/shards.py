@@ -191,7 +191,17 @@ def _json_rows(path: pathlib.Path) -> list[Any]:
     if path.suffix == ".json":
         rows = json.loads(text)
         return rows if isinstance(rows, list) else [rows]
-    return [json.loads(line) for line in text.split("\n") if line.strip()]
+    lines = enumerate(text.split("\n"), 1)
+    return [_json_row(number, line) for number, line in lines if line.strip()]
+
+
+def _json_row(number: int, line: str) -> Any:
+    try:
+        row = json.loads(line)
+        json.dumps(row, ensure_ascii=False).encode()  # half of a pair, like \ud83d
+        return row
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
 
 
 def _read(path: pathlib.Path, read: Callable[[], Any]) -> Any:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 import operator
 import pathlib
 import re
@@ -32,8 +33,11 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _is_label(value: Any) -> bool:
-    return isinstance(value, str | int | float)
+def is_label(value: Any) -> bool:
+    """Whether a value is a text or a number; NaN is neither, tables have it for no value."""
+    return isinstance(value, str | int) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 # Kept in an item's metadata, and what they have to be.
@@ -44,7 +48,7 @@ _METADATA = {
     "paraphrases": (_are_texts, "is no list of texts"),
     "steps": (_are_texts, "is no list of texts"),
     **{
-        name: (_is_label, "is no text or number")
+        name: (is_label, "is no text or number")
         for name in ("subset", "domain", "level")
     },
 }
@@ -231,7 +235,7 @@ def _answer(uid: str, answer: Any) -> str:
     """Returns the answer as text."""
     if isinstance(answer, bool):
         return "yes" if answer else "no"
-    if not isinstance(answer, str | int | float) or not str(answer).strip():
+    if not is_label(answer) or not str(answer).strip():
         raise RejectedItem(uid, "bad_answer", f"{answer!r} is no text or number")
     return str(answer).strip()
 
