@@ -45,6 +45,20 @@ def make(c: ConfigDict, policy: assemble.Policy, workdir: str) -> Engine:
     return processes.LeaderEngine(started[0] if started else None, tensors)
 
 
+def of_files(c: ConfigDict, policy: assemble.Policy, workdir: str) -> Engine:
+    """Returns `make`'s engine with the weights of `policy.directory` as version 0.
+
+    vLLM reads them itself: `policy` needs no parameters then.
+    """
+    with contextlib.ExitStack() as on_error:
+        engine = make(c, policy, workdir)
+        on_error.callback(engine.close)
+        if c.engine.name == "vllm_server":
+            engine.read(os.path.abspath(policy.directory), 0)
+        on_error.pop_all()
+    return engine
+
+
 def _local(c, policy) -> LocalEngine:
     return LocalEngine(
         policy.merge,

@@ -123,7 +123,7 @@ class Checkpoint:
             if self._policy is None:
                 self._policy = self._load(weights=local)
             run = _with_groups(self._run, num_samples)
-            engine = engines.make(run, self._policy, self._workdir)
+            engine = engines.of_files(run, self._policy, self._workdir)
             self._on_close.callback(engine.close)
             self._engines[name] = engine
         return self._engines[name]

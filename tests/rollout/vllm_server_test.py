@@ -1,5 +1,6 @@
 """The engine against scripted servers that fail in every way; sleeping is only tested here."""
 
+import os
 import threading
 import time
 
@@ -170,6 +171,20 @@ def test_new_weights_go_to_every_server_and_caches_are_dropped(start, connect):
     metrics = engine.metrics()
     assert metrics["timing_s/sync_write"] > 0 < metrics["timing_s/sync_load"]
     assert "timing_s/sync_write" not in engine.metrics()
+
+
+def test_a_checkpoint_that_is_there_is_read_by_every_server(start, connect, tmp_path):
+    """Nothing is written, and nothing of what was read is removed at the end."""
+    checkpoint = WeightDirectory(tmp_path / "published", np.float32)
+    path = checkpoint.write([("weight", np.ones(2, np.float32))], 7)
+    servers = [start(), start()]
+    engine = connect(*servers, synced=False)
+    engine.read(path, 0)
+    assert [server.paths() for server in servers] == [RELOAD, RELOAD]
+    assert not list((tmp_path / "weights").iterdir())
+    check(engine.generate(PROMPTS, COUNTS, KEY, 0), weights=7)
+    engine.close()
+    assert os.path.isdir(path)
 
 
 class Sent:

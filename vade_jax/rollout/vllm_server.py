@@ -152,12 +152,20 @@ class VllmServerEngine:
         """
         start = time.perf_counter()
         give = self._prepare(params, version)
-        written = time.perf_counter()
+        self._add_seconds("timing_s/sync_write", time.perf_counter() - start)
+        self._load(give, version)
+
+    def read(self, directory: str, version: int) -> None:
+        """Has every server read a checkpoint that is there already; as `sync` else."""
+        give = lambda server, tag: server.load(directory, tag, self._timeout_s)
+        self._load(give, version)
+
+    def _load(self, give, version):
+        start = time.perf_counter()
         self._version, self._num_syncs = None, self._num_syncs + 1
         self._pool.load(give, f"{self._run}-{self._num_syncs}-of-step-{version}")
         self._version = version
-        self._add_seconds("timing_s/sync_write", written - start)
-        self._add_seconds("timing_s/sync_load", time.perf_counter() - written)
+        self._add_seconds("timing_s/sync_load", time.perf_counter() - start)
 
     def _prepare(self, params, version):
         """Returns what gives these weights to a server: files, written now, or a transfer."""
