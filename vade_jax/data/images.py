@@ -144,14 +144,16 @@ def cells(image: np.ndarray) -> np.ndarray:
     return (window * CELLS + cell).astype(np.int32)
 
 
-def _windows(image: np.ndarray) -> np.ndarray:
-    """Returns uint8 [windows, 64, 588]: the image, padded with zeros, cut to windows."""
+def _cut(image: np.ndarray, patch_WSE: np.ndarray) -> None:
+    """Writes the image, padded with zeros and cut to windows, to the first ones of `patch_WSE`."""
     rows, cols = (-(-side // WINDOW) for side in grid(image))
     side = WINDOW * CELL
     canvas = np.zeros((rows * side, cols * side, 3), np.uint8)
     canvas[: image.shape[0], : image.shape[1]] = image
     split = canvas.reshape(rows, WINDOW, 2, PATCH, cols, WINDOW, 2, PATCH, 3)
-    return split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7).reshape(-1, SLOTS, WIDTH)
+    windows = patch_WSE[: rows * cols]
+    windows = windows.reshape(rows, cols, WINDOW, WINDOW, 2, 2, 3, PATCH, PATCH)
+    windows[...] = split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7)
 
 
 def _coordinates(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,24 +180,23 @@ def layout(
     Raises:
       ValueError: if the images do not fit the given sizes.
     """
-    cut = [_windows(image) for image in images]
-    num_images = max(1, len(cut)) if num_images is None else num_images
-    most = max([1, *map(len, cut)])
+    places = [_coordinates(image) for image in images]
+    most = max([1, *(len(row) for row, _ in places)])
+    num_images = max(1, len(images)) if num_images is None else num_images
     num_windows = most if num_windows is None else num_windows
-    if len(cut) > num_images or most > num_windows:
+    if len(images) > num_images or most > num_windows:
         raise ValueError(
-            f"{len(cut)} images of up to {most} windows do not fit in "
+            f"{len(images)} images of up to {most} windows do not fit in "
             f"{num_images} images of {num_windows} windows"
         )
     shape = (num_images, num_windows, SLOTS)
     patch_BWSE = np.zeros((*shape, WIDTH), np.uint8)
     row_BWS, col_BWS = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     valid_BWS = np.zeros(shape, bool)
-    for b, (image, window_WSE) in enumerate(zip(images, cut, strict=True)):
-        row, col = _coordinates(image)
+    for b, (image, (row, col)) in enumerate(zip(images, places, strict=True)):
         rows, cols = grid(image)
         valid = (row < 2 * rows) & (col < 2 * cols)
-        patch_BWSE[b, : len(row)] = window_WSE
+        _cut(image, patch_BWSE[b])
         row_BWS[b, : len(row)], col_BWS[b, : len(row)] = row * valid, col * valid
         valid_BWS[b, : len(row)] = valid
     return types.Images(
