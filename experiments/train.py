@@ -82,15 +82,17 @@ def train(c: ConfigDict, workdir: str) -> None:
             measure=assemble.measure(c),
             stop=stop,
         )
+    is_done = progress.step >= c.num_steps
+    if is_done:
+        run_directory.export(policy, progress, workdir)
     if processes.is_leader():
         figures.draw(workdir)
         report.at_end(workdir, data.train.source)
         if counts := getattr(parts.vary, "counts", None):
             print(f"variants: {dict(counts)}")
-    if progress.step < c.num_steps:
+    if not is_done:
         print(f"stopped after step {progress.step}; run again to resume")
         sys.exit(0)
-    run_directory.export(policy, progress, workdir)
 
 
 def build(

@@ -70,6 +70,36 @@ def test_continues_from_a_file(tmp_path, method):
         observe_all(second, ids)
 
 
+def test_a_seed_decides_the_draws_that_a_method_has_of_its_own():
+    """MoPPS passes over the data in an order of its own before it knows anything."""
+    first, again, other = (Selector(IDS, "mopps", seed=s) for s in (1, 1, 2))
+    chosen = first.select(8)
+    assert chosen == again.select(8)
+    plain = samplers.SAMPLERS["mopps"](seed=1)
+    key = jax.random.split(jax.random.fold_in(jax.random.key(1), 1), 3)[0]
+    index_M = plain.propose(plain.init(50), key, 8).index_M
+    assert chosen == [IDS[i] for i in index_M] != other.select(8)
+
+
+def test_arrays_are_ids_and_counts_too(tmp_path):
+    listed = Selector([3, 5, 7], seed=1, decay_rest=0.5)
+    given = Selector(np.array([3, 5, 7]), seed=np.int64(1), decay_rest=np.float64(0.5))
+    given.observe(jax.numpy.array([5, 3]), np.array([1, 2]), np.array([4, 2]))
+    given.save(tmp_path / "selector.npz")
+    listed.load(tmp_path / "selector.npz")
+    chosen = given.select(2)
+    assert chosen == listed.select(2) and all(type(name) is int for name in chosen)
+    assert len(Selector(np.int64(9)).select(9)) == 9
+
+
+def test_threads_save_one_after_another(tmp_path):
+    selector = Selector(IDS)
+    with futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: selector.save(tmp_path / "selector.npz"), range(40)))
+    Selector(IDS).load(tmp_path / "selector.npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["selector.npz"]
+
+
 def test_continues_from_a_dict_that_was_copied():
     first, second = Selector(IDS, seed=1), Selector(IDS, seed=1)
     observe_all(first, first.select(4))
@@ -119,7 +149,9 @@ def test_threads_never_choose_alike_and_lose_nothing():
         (["item-1"], [9], 8, "'item-1': 9 right of 8 answers"),
         (["item-1"], [-1], 8, "right of 8"),
         (["item-1"], [float("nan")], 8, "right of 8"),
+        (["item-1"], [1], 2.5, "1 right of 2.5 answers"),
         (["item-1", "item-2"], [1], 8, "one of 2 ids"),
+        (["item-1", "item-2"], [1, 1], [8, 8, 8], r"trials \(3,\): give one of 2 ids"),
     ],
 )
 def test_refuses_impossible_counts(ids, correct, trials, message):
@@ -153,13 +185,26 @@ def test_refuses_a_broken_file(tmp_path):
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="not a saved selector"):
         Selector(IDS).load(path)
+    np.save(tmp_path / "other.npy", np.arange(3))
+    with pytest.raises(ValueError, match=r"other\.npy is not a saved selector"):
+        Selector(IDS).load(tmp_path / "other.npy")
     with pytest.raises(FileNotFoundError):
         Selector(IDS).load(tmp_path / "none.npz")
 
 
 def test_refuses_unknown_methods_and_doubled_ids():
-    with pytest.raises(ValueError, match="method='vado': choose one of"):
-        Selector(4, "vado")
+    for method in ("vado", "diva"):
+        with pytest.raises(ValueError, match=f"method='{method}': choose one of"):
+            Selector(4, method)
+    with pytest.raises(ValueError, match=r"vade has no option 'decay': it takes .*dec"):
+        Selector(4, decay=0.9)
+    with pytest.raises(ValueError, match="sec has no array 'level': it takes category"):
+        Selector(4, "sec", arrays={"level": [1] * 4})
+    for nothing in (0, -2, []):
+        with pytest.raises(ValueError, match="there is nothing to select"):
+            Selector(nothing)
+    with pytest.raises(ValueError, match="a set, which has no order"):
+        Selector({"a", "b"})
     with pytest.raises(ValueError, match="1 of 3 ids occur more than once"):
         Selector(["a", "b", "a"])
     with pytest.raises(ValueError, match="cannot choose 5 prompts of a data set of 4"):

@@ -9,7 +9,10 @@ for step in range(num_steps):
 """
 
 import hashlib
+import inspect
 import json
+import numbers
+import operator
 import os
 import pathlib
 import threading
@@ -36,13 +39,14 @@ class Selector:
     Args:
         items: how many there are; or their ids, unique, which then stand for them everywhere. A
             saved state fits only the same ids in the same order.
-        method: a key of `samplers.SAMPLERS`.
+        method: a key of `samplers.SAMPLERS`; not diva, whose variants are no items.
         seed: of all draws.
         arrays: what the method's `init` needs of every item, such as SEC's category.
         **options: the method's hyperparameters.
 
     Raises:
-        ValueError: an unknown method or option, or ids that are not unique.
+        ValueError: an unknown method, option or array, no items, or ids that are not unique or have
+            no order.
     """
 
     def __init__(
@@ -54,19 +58,11 @@ class Selector:
         arrays: Mapping[str, Any] | None = None,
         **options: Any,
     ):
-        if method not in samplers.SAMPLERS:
-            raise ValueError(
-                f"method={method!r}: choose one of {list(samplers.SAMPLERS)}"
-            )
-        self._ids = range(items) if isinstance(items, int) else list(items)
-        self._place = {name: i for i, name in enumerate(self._ids)}
-        if len(self._place) != len(self._ids):
-            raise ValueError(
-                f"{len(self._ids) - len(self._place)} of {len(self._ids)} ids occur more than"
-                " once: give every item an id of its own"
-            )
-        self._sampler = samplers.SAMPLERS[method](**options)
+        seed = operator.index(seed)
+        self._sampler = _sampler(method, options, seed)
         _check_arrays(self._sampler, method, arrays or {})
+        self._ids = _unique(items)
+        self._place = {name: i for i, name in enumerate(self._ids)}
         self._identity = _identity(method, options, seed, self._ids)
         self._key = jax.random.key(seed)
         self._state = self._sampler.init(len(self._ids), **(arrays or {}))
@@ -145,7 +141,7 @@ class Selector:
         saved = self.state_dict()
         arrays = saved.pop("state")
         path = pathlib.Path(path)
-        temporary = path.with_name(path.name + ".tmp")
+        temporary = path.with_name(f"{path.name}.{threading.get_ident()}.tmp")
         with temporary.open("wb") as file:
             np.savez(file, **arrays, selector=json.dumps(saved))
         os.replace(temporary, path)
@@ -160,22 +156,26 @@ class Selector:
             with np.load(path) as file:
                 arrays = dict(file)
             saved = json.loads(str(arrays.pop("selector")))
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path} is not a saved selector: {error}") from error
         self.load_state_dict({**saved, "state": arrays})
 
     def _feedback(self, ids, correct, trials) -> Feedback:
+        ids = _plain(ids)
         if unknown := [name for name in ids if name not in self._place]:
             raise ValueError(
                 f"ids: {unknown[0]!r} is none of the {len(self._ids)} items"
             )
         correct = np.asarray(correct, np.float32)
-        trials = np.broadcast_to(np.asarray(trials), (len(ids),))
-        if correct.shape != (len(ids),):
+        trials = np.asarray(trials)
+        if correct.shape != (len(ids),) or trials.shape not in ((), correct.shape):
             raise ValueError(
-                f"correct has shape {correct.shape}: give one of {len(ids)} ids"
+                f"correct has shape {correct.shape}, trials {trials.shape}: give one of"
+                f" {len(ids)} ids"
             )
-        bad = np.flatnonzero(~((correct >= 0) & (correct <= trials)))
+        trials = np.broadcast_to(trials, correct.shape)
+        counts = (correct >= 0) & (correct <= trials) & (trials == np.trunc(trials))
+        bad = np.flatnonzero(~counts)
         if bad.size:
             m = int(bad[0])
             raise ValueError(
@@ -190,7 +190,44 @@ class Selector:
         )
 
 
+def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
+    """Returns the method's four functions; those with draws of their own get the seed too."""
+    known = [name for name in samplers.SAMPLERS if name != "diva"]
+    if method not in known:
+        raise ValueError(f"method={method!r}: choose one of {known}")
+    make = samplers.SAMPLERS[method]
+    takes = inspect.signature(make).parameters
+    if unknown := [name for name in options if name not in takes]:
+        raise ValueError(
+            f"{method} has no option {unknown[0]!r}: it takes {', '.join(takes)}"
+        )
+    return make(**({"seed": seed} if "seed" in takes else {}), **options)
+
+
+def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
+    if isinstance(items, set | frozenset):
+        raise ValueError("items is a set, which has no order of its own: give a list")
+    ids = range(items) if isinstance(items, numbers.Integral) else _plain(items)
+    if not len(ids):
+        raise ValueError(f"items={items!r}: there is nothing to select")
+    if more := len(ids) - len(set(ids)):
+        raise ValueError(
+            f"{more} of {len(ids)} ids occur more than once: give every item an id of its own"
+        )
+    return ids
+
+
+def _plain(ids: Sequence[Hashable]) -> list:
+    """Returns ids as Python's own values, whatever array they come in."""
+    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+
+
 def _check_arrays(sampler, method, arrays):
+    known = [x for x in inspect.signature(sampler.init).parameters if x != "num_items"]
+    if unknown := [name for name in arrays if name not in known]:
+        raise ValueError(
+            f"{method} has no array {unknown[0]!r}: it takes {', '.join(known) or 'none'}"
+        )
     needed = (*sampler.needs, *sampler.measures)
     if missing := [name for name in needed if name not in arrays]:
         raise ValueError(
@@ -226,7 +263,7 @@ def _identity(method, options, seed, ids) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "method": method,
-        "options": json.loads(json.dumps(options)),
+        "options": json.loads(json.dumps(options, default=_plain)),
         "seed": seed,
         "items": len(ids),
         "ids": digest,

@@ -58,7 +58,7 @@ def test_options_reach_the_selector():
     wanted = Selector(IDS, "vade", seed=5, num_rollouts=4, decay_rest=0.9)
     assert made.select(6) == wanted.select(6)
     made.load_state_dict(wanted.state_dict())
-    with pytest.raises(TypeError, match="decay"):
+    with pytest.raises(ValueError, match="vade has no option 'decay'"):
         make(options={"decay": 0.9})
 
 

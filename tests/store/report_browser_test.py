@@ -1,11 +1,14 @@
 """The page in a real browser: it draws, filters, fits a phone, and nothing in it complains."""
 
+import dataclasses
+
 import pytest
+from PIL import Image
 
 from tests import browser
 from tests.store import report_run
 from tests.store.report_run import make
-from vade_jax.store import report
+from vade_jax.store import report, rollout_log
 
 pytestmark = [
     pytest.mark.browser,
@@ -130,6 +133,69 @@ def test_what_a_model_wrote_does_not_run(chromium, tmp_path):
     assert chromium.errors == []
     shown = chromium.run("document.querySelector('#list pre').textContent")
     assert shown.startswith("</script><script>document.title")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_words_and_thin_pictures_fit(chromium, tmp_path, width):
+    def find(uid):
+        item = report_run.item(uid)
+        return dataclasses.replace(item, images=(Image.new("RGB", (4, 2000)),))
+
+    make(tmp_path)
+    for step in range(1, 7):
+        rows = report_run.table(step, "w" * 4000 + "{}")
+        rows |= {name: ["w" * 500] * 12 for name in ("extracted", "reason")}
+        rows["metadata"] = [{"family": "w" * 500}] * 12
+        rollout_log.write(rollout_log.path(tmp_path, step), rows)
+    chromium.open(report.write(tmp_path, find=lambda _: find), width=width)
+    assert chromium.errors == []
+    assert chromium.run("document.documentElement.scrollWidth") == width
+    heights = "[...document.images].map(i => i.getBoundingClientRect().height)"
+    assert 0 < max(chromium.run(heights)) < 300
+
+
+def test_a_variant_is_shown_as_one(chromium, tmp_path):
+    make(tmp_path, rollouts=False)
+    rows = report_run.table(1)
+    rows["uid"] = [f"{uid} picture turned 90" for uid in rows["uid"]]
+    rows["metadata"] = [{"variant": "picture turned 90"}] * 12
+    rollout_log.write(rollout_log.path(tmp_path, 1), rows)
+    chromium.open(report.write(tmp_path, find=FIND), width=1280)
+    card = "document.querySelector('#list .card')"
+    chromium.until(f"{card}.querySelector('img').naturalWidth === 40")
+    said = chromium.run(f"{card}.querySelector('.picture').textContent")
+    assert said == "the original; the model saw it changed: turned 90"
+    assert chromium.run(f"{card}.querySelector('.warn').textContent") == (
+        "variant: picture turned 90"
+    )
+
+
+def test_filters_work_with_the_keyboard(chromium, run):
+    def press(key):
+        for kind in ("keyDown", "keyUp"):
+            chromium.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    chromium.open(run, width=1280)
+    found = "document.getElementById('found').textContent"
+    chromium.run("document.querySelector('#filters [name=text]').focus()")
+    chromium.send("Input.insertText", text="wrong3")
+    chromium.until(f"{found}.startsWith('3 answers')")
+    press("Enter")  # sends nothing anywhere
+    press("Tab")
+    assert chromium.run("document.activeElement.type") == "reset"
+    chromium.send(
+        "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", text="\r"
+    )
+    chromium.until(f"{found}.startsWith('41 answers')")
+    assert chromium.errors == []
+
+
+def test_paper_is_white(chromium, run):
+    chromium.open(run, width=1280, dark=True)
+    chromium.send("Emulation.setEmulatedMedia", media="print")
+    page = chromium.run("getComputedStyle(document.body).backgroundColor")
+    chromium.send("Emulation.setEmulatedMedia", media="")
+    assert page == "rgb(251, 250, 248)"
 
 
 def test_a_comparison_is_drawn(chromium, tmp_path):

@@ -29,7 +29,9 @@ def log(tmp_path):
 @pytest.mark.parametrize(("alpha", "beta"), [(0, 0), (1.7, 8.2), (40, 3), (0, 12)])
 def test_the_mass_is_that_of_the_beta_posterior(alpha, beta):
     cdf = stats.beta(alpha + 1, beta + 1).cdf(np.linspace(0, 1, maps.RATES + 1))
-    np.testing.assert_allclose(maps.beta_mass(alpha, beta), np.diff(cdf), atol=2e-3)
+    np.testing.assert_allclose(
+        maps.beta_mass([alpha], [beta])[0], np.diff(cdf), atol=2e-3
+    )
 
 
 def test_maps_count_groups(log):
@@ -43,8 +45,16 @@ def test_maps_count_groups(log):
     assert np.sum(subsets["values"], 1) == pytest.approx(np.ones(6), abs=2e-3)
     posterior = maps.posterior(log)
     np.testing.assert_allclose(
-        posterior["values"][0], maps.beta_mass(1.0, 2.0), atol=1e-3
+        posterior["values"][0], maps.beta_mass([1.0], [2.0])[0], atol=1e-3
     )
+
+
+def test_groups_of_different_sizes_share_rows():
+    sizes = [(0, 4), (1, 8), (1, 4), (3, 6), (7, 8), (4, 4)]
+    found = [groups.Group(1, "a", *size, math.nan, 0, 0) for size in sizes]
+    observed = maps.observed(groups.Log(found, {}, {}, []))
+    assert observed["rows"][0] == "none" and observed["rows"][-1] == "all"
+    assert observed["values"] == [pytest.approx([1 / 6] * 6, abs=1e-3)]
 
 
 def test_many_steps_share_columns():

@@ -2,14 +2,18 @@
 
 import html.parser
 import json
+import math
 import re
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from tests.store import report_run
 from tests.store.report_run import PROMPTS, make
 from vade_jax.store import report, rollout_log
+from vade_jax.store.report import pictures
 
 
 class Page(html.parser.HTMLParser):
@@ -114,6 +118,39 @@ def other_schema(workdir):
     rollout_log.write(rollout_log.path(workdir, 2), rows)
 
 
+def other_values(workdir):
+    """A log whose numbers are texts and NaN, as another writer may have left them."""
+    rows = report_run.table(2)
+    rows |= {"reward": ["high"] * 12, "length": [math.nan] * 12, "reason": [7] * 12}
+    path = rollout_log.path(workdir, 2)
+    pyarrow.parquet.write_table(
+        pyarrow.table(rows | {"metadata": ["{}"] * 12, "finished": ["no"] * 12}), path
+    )
+
+
+def scrambled_answers(workdir):
+    """The column of answers cannot be read, the others can."""
+    path = rollout_log.path(workdir, 2)
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(path), path)
+    chunks = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
+    at = next(
+        column.dictionary_page_offset
+        for column in map(chunks.column, range(chunks.num_columns))
+        if column.path_in_schema == "answer"
+    )
+    data = bytearray(path.read_bytes())
+    data[at : at + 30] = b"\xff" * 30
+    path.write_bytes(data)
+
+
+def scrambled_pictures(workdir):
+    pictures.keep(workdir, {"a": pictures.Picture(b"x" * 200, "image/png", 1)})
+    path = workdir / "pictures.parquet"
+    data = bytearray(path.read_bytes())
+    data[4:40] = b"\xff" * 36
+    path.write_bytes(data)
+
+
 SPOILS = {
     "cut_line": (
         spoil_metrics(lambda x: x[:-20]),
@@ -126,6 +163,18 @@ SPOILS = {
     "other_values": (
         spoil_metrics(lambda x: x + b'{"step": 7, "actor/grad_norm": "large"}\n'),
         "",
+    ),
+    "numbers_too_large": (
+        spoil_metrics(
+            lambda x: (
+                x + b'{"step": 1%s}\n{"step": 7, "a": 1%s}\n' % (b"0" * 99, b"0" * 999)
+            )
+        ),
+        "2 lines are no record",
+    ),
+    "nested": (
+        spoil_metrics(lambda x: b"[" * 99999 + b"\n" + x),
+        "1 line is no record",
     ),
     "no_metrics": (
         lambda w: (w / "metrics.jsonl").unlink(),
@@ -152,6 +201,12 @@ SPOILS = {
         "rollouts not readable: step_x.parquet",
     ),
     "few_columns": (other_schema, ""),
+    "other_types": (other_values, ""),
+    "scrambled_answers": (
+        scrambled_answers,
+        "texts not readable: step_00002.parquet (no parquet file",
+    ),
+    "scrambled_pictures": (scrambled_pictures, "pictures.parquet cannot be read"),
     "bad_pictures": (
         lambda w: (w / "pictures.parquet").write_bytes(b"no"),
         "pictures.parquet cannot be read",
@@ -174,6 +229,9 @@ def test_what_is_broken_is_said_and_the_rest_is_shown(name, tmp_path):
     assert note in found.text
     assert ("What is missing" in found.text) == bool(note)
     assert found.data["charts"] and "Settings and versions" in found.text
+    assert not re.search(
+        "NaN|Infinity", json.dumps(found.data)
+    )  # a browser reads neither
 
 
 def test_metrics_alone_or_rollouts_alone_make_a_page(tmp_path):
@@ -191,6 +249,67 @@ def test_nothing_at_all_is_one_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_page_that_cannot_be_written_is_one_error(tmp_path):
+    (make(tmp_path) / "report.html").mkdir()
+    with pytest.raises(ValueError, match=r"report.html cannot be written \(Is a dir"):
+        report.write(tmp_path)
+
+
+def test_letters_that_turn_or_hide_text_are_named(tmp_path):
+    make(tmp_path, answer="\x00\u202e{}\tשלום\n")
+    said = page(tmp_path).data["answers"][0]["answers"][0]["text"]
+    assert said.startswith("␀[U+202E]") and said.endswith("\tשלום\n")
+
+
+def test_many_subsets_share_a_row_that_does_not_set_the_scale(tmp_path):
+    rows = {
+        "uid": [f"u{i}" for i in range(50)],
+        "correct": [0.0] * 50,
+        "metadata": [{"family": f"f{i}"} for i in range(50)],
+    }
+    rollout_log.write(rollout_log.path(tmp_path, 1), rows)
+    found = page(tmp_path)
+    chart = found.data["charts"]["subsets-0"]
+    assert chart["rows"][15] == "35 others" and chart["values"][0][15] == 0.7
+    assert chart["most"] == 0.02
+    assert "10 smaller subsets are not listed" in found.text
+
+
+# ------------------------------------------------------------------------------ selectors
+def test_a_variant_is_not_taken_for_the_item(tmp_path):
+    make(tmp_path, rollouts=False)
+    words = "Which {}?\nThe picture is turned."
+    for step in (1, 2):
+        rows = report_run.table(step)
+        rows["uid"] = [f"{uid} picture turned 90" for uid in rows["uid"]]
+        rows["prompt"] = [words.format(step)] * 12
+        rows["metadata"] = [{"level": 1, "variant": "picture turned 90"}] * 12
+        rollout_log.write(rollout_log.path(tmp_path, step), rows)
+    rollout_log.write(rollout_log.path(tmp_path, 3), report_run.table(3))
+    found = page(tmp_path, find=lambda _: find)
+    assert "What is missing" not in found.text  # the originals' pictures
+    assert "and 3 variants of them" in found.text
+    assert "variant: picture turned 90" in found.text
+    asked = found.data["prompts"][0]
+    assert asked["train-0-2 picture turned 90"]["variant"] == "picture turned 90"
+    assert asked["train-0-2"]["variant"] == ""
+    questions = {group["step"]: group["question"] for group in found.data["answers"]}
+    assert questions == {1: words.format(1), 2: words.format(2), 3: None}
+
+
+def test_rounds_and_passes_over_all_prompts_are_told(tmp_path):
+    make(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 7, "vade/measured_rollouts": 64}\n')
+    rows = report_run.table(1) | {"round": [2] * 12, "trained": [False] * 12}
+    rollout_log.write(rollout_log.path(tmp_path, 1), rows)
+    found = page(tmp_path)
+    assert "64 in passes over all prompts, in no log" in found.text
+    first, *_, last = found.data["answers"]
+    assert first["round"] == 2 and last["round"] is None
+    assert not first["answers"][0]["trained"] and last["answers"][0]["trained"]
+
+
 # ------------------------------------------------------------------------------ comparison
 def test_runs_are_drawn_over_each_other(tmp_path):
     a, b = make(tmp_path / "a/seed0"), make(tmp_path / "b/seed0", belief=False)
@@ -205,6 +324,20 @@ def test_runs_are_drawn_over_each_other(tmp_path):
     assert {g["run"] for g in found.data["answers"]} == {0, 1}
     assert f"no run in {tmp_path / 'none'}: left out" in found.text
     assert "extra.x" in found.text and "What differs" in found.text
+
+
+def test_a_run_given_twice_is_shown_once(tmp_path):
+    make(tmp_path)
+    found = page(tmp_path, tmp_path, f"{tmp_path}/../{tmp_path.name}")
+    assert found.data["runs"] == [tmp_path.name]
+    assert found.text.count("was given more than once") == 2
+
+
+def test_validations_that_differ_are_said(tmp_path):
+    a, b = make(tmp_path / "a"), make(tmp_path / "b")
+    assert "do not compare" not in page(a, b).text
+    spoil_metrics(lambda x: x.replace(b"val/tiny", b"val/other"))(b)
+    assert "(a: val/tiny/acc/mean@4; b: val/other/acc/mean@4)" in page(a, b).text
 
 
 # ------------------------------------------------------------------------------ size
@@ -229,9 +362,9 @@ def test_the_page_stays_under_5_mb_and_says_what_is_left_out(tmp_path):
     path = report.write(tmp_path, find=lambda _: large)
     assert 1_000_000 < path.stat().st_size <= 5_000_000
     found = Page(path)
-    pictures = [p["picture"] for p in found.data["prompts"][0].values()]
-    assert any(pictures) and not all(pictures)
-    assert f"without their picture: {pictures.count(None)}" in found.text
+    shown = [p["picture"] for p in found.data["prompts"][0].values()]
+    assert any(shown) and not all(shown)
+    assert f"without their picture: {shown.count(None)}" in found.text
     assert "did not fit" in found.text and "of 3,600 answers" in found.text
     cut = [a["cut"] for g in found.data["answers"] for a in g["answers"]]
     assert min(cut) == 0 and max(cut) > 1000

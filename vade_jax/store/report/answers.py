@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 from jinja2 import utils
 
-from vade_jax.store.report import groups
-from vade_jax.store.report.groups import BELIEF, SMALL, TEXT, Log
+from vade_jax.store.report import groups, run
+from vade_jax.store.report.groups import BELIEF, SMALL, TEXT, Log, Prompt
 
 STEPS = 24  # that are looked into
 GROUPS = 600  # at most
 EACH = 2  # answers of a group, right and wrong each
 LONGEST = 3000  # characters of an answer
+SHORT = 200  # characters of what was read out of it, and of the gold
+# What would not be seen, or would turn the text around it, is shown by its name.
+NAMED = {c: f"[U+{c:04X}]" for c in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+NAMED |= {c: chr(0x2400 + c) for c in range(32) if chr(c) not in "\t\n\r"}
 COLUMNS = (*SMALL, *BELIEF, *TEXT)
 
 
@@ -47,19 +51,24 @@ def _rounds(log: Log) -> Iterable[dict[str, Any]]:
 
 def _step(log: Log, step: int) -> list[dict[str, Any]]:
     """Returns the groups of a step, each subset's first before anyone's second."""
-    rows = groups.columns(log.paths[step], COLUMNS)
+    rows = log.texts(log.paths[step], COLUMNS)
     members = list(groups.rows_of_groups(rows).values())
     random.Random(step).shuffle(members)
     waiting, seen = [], collections.Counter()
     for number, group in enumerate(members):
-        subset = log.prompts[str(rows["uid"][group[0]])].subset
-        waiting.append((seen[subset], number, group))
-        seen[subset] += 1
-    return [_group(step, number, rows, group) for _, number, group in sorted(waiting)]
+        prompt = log.prompts[str(rows["uid"][group[0]])]
+        waiting.append((seen[prompt.subset], number, group, prompt))
+        seen[prompt.subset] += 1
+    waiting.sort(key=lambda one: one[:2])
+    return [_group(step, number, rows, *one) for _, number, *one in waiting]
 
 
 def _group(
-    step: int, number: int, rows: dict[str, list[Any]], members: Sequence[int]
+    step: int,
+    number: int,
+    rows: dict[str, list[Any]],
+    members: Sequence[int],
+    prompt: Prompt,
 ) -> dict[str, Any]:
     first = members[0]
     is_right = lambda i: bool(rows["correct"][i] and rows["correct"][i] > 0.5)
@@ -69,10 +78,15 @@ def _group(
     return {
         "step": step,
         "number": number,
-        "uid": str(rows["uid"][first]),
+        "round": _number(rows["round"][first]),
+        "uid": prompt.uid,
+        # A variant of the same name may have other words each time.
+        "question": groups.question(rows["prompt"][first])[:LONGEST]
+        if prompt.variant
+        else None,
         "right": len(right),
         "count": len(members),
-        "belief": [_rounded(rows[name][first]) for name in BELIEF],
+        "belief": [_number(rows[name][first]) for name in BELIEF],
         "answers": [_answer(rows, i, is_right(i)) for i in shown],
     }
 
@@ -91,21 +105,31 @@ def _answer(rows: dict[str, list[Any]], i: int, right: bool) -> dict[str, Any]:
     cut = max(0, len(text) - LONGEST)
     half = LONGEST // 2
     return {
-        "text": f"{text[:half]} […] {text[-half:]}" if cut else text,
+        "text": visible(f"{text[:half]} […] {text[-half:]}" if cut else text),
         "cut": cut,
-        "extracted": _short(rows["extracted"][i]),
-        "reason": rows["reason"][i],
+        "extracted": _text(rows["extracted"][i]),
+        "reason": _text(rows["reason"][i]),
         "right": right,
-        "reward": _rounded(rows["reward"][i]),
-        "length": rows["length"][i],
-        "finished": rows["finished"][i],
-        "trained": rows["trained"][i],
+        "reward": _number(rows["reward"][i]),
+        "length": _number(rows["length"][i]),
+        "finished": rows["finished"][i] is not False,
+        "trained": rows["trained"][i] is not False,
     }
 
 
-def _short(text: Any) -> str | None:
-    return None if text is None else str(text)[:200]
+def shortened(text: str) -> str:
+    """Returns a text of a line or two: what is longer ends in an ellipsis."""
+    return visible(text if len(text) <= SHORT else f"{text[:SHORT]}…")
 
 
-def _rounded(x: Any) -> float | None:
-    return round(float(x), 3) if x is not None and np.isfinite(x) else None
+def visible(text: str) -> str:
+    """Returns a text with `NAMED` characters named."""
+    return text.translate(NAMED)
+
+
+def _text(x: Any) -> str | None:
+    return None if x is None else shortened(str(x))
+
+
+def _number(x: Any) -> float | None:
+    return round(x, 3) if run.is_number(x) else None

@@ -109,8 +109,12 @@ def _spent(run: Run) -> list[Fact]:
     rollouts = curves.rollouts(run.records).values
     if rollouts.size:
         tokens = curves.named(run.records, "vade/tokens_total").values
-        detail = f"{compact(tokens[-1])} tokens" if tokens.size else ""
-        found.append(Fact("Rollouts", compact(rollouts[-1]), detail))
+        detail = [f"{compact(tokens[-1])} tokens"] if tokens.size else []
+        measured = curves.named(run.records, "vade/measured_rollouts").values
+        if measured.size and measured[-1]:
+            passes = f"{compact(measured[-1])} in passes over all prompts, in no log"
+            detail.append(passes)
+        found.append(Fact("Rollouts", compact(rollouts[-1]), "; ".join(detail)))
     seconds = curves.named(run.records, "timing_s/step").values
     if seconds.size:
         detail = f"{len(seconds):,} steps, {duration(np.median(seconds))} each (median)"
@@ -122,15 +126,18 @@ def _logged(run: Run) -> list[Fact]:
     if not run.log.groups:
         return []
     size = _within(run.config, "data").get("num_train")
-    of = f"of {size:,} in the data" if isinstance(size, int) and size else ""
+    detail = [f"of {size:,} in the data"] if isinstance(size, int) and size else []
+    asked = list(run.log.prompts.values())
+    variants = sum(bool(prompt.variant) for prompt in asked)
+    detail += [f"and {variants:,} variants of them"] if variants else []
     lists = {chosen.name: chosen for chosen in prompts.lists(run.log, 0)}
     hopeless = lists["hopeless"]
     return [
-        Fact("Prompts asked", f"{len(run.log.prompts):,}", of),
+        Fact("Prompts asked", f"{len({p.source for p in asked}):,}", ", ".join(detail)),
         Fact(
             "Spent on prompts never right",
             f"{100 * hopeless.share:.0f} %",
-            f"of the rollouts, on {hopeless.num_all:,} of them",
+            f"of the logged rollouts, on {hopeless.num_all:,} asked {prompts.REVISITED} times or more",
         ),
     ]
 

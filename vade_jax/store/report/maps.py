@@ -27,7 +27,9 @@ def posterior(log: Log) -> Map | None:
     if not known:
         return None
     columns, edges = _columns(known)
-    mass = [np.mean([beta_mass(g.alpha, g.beta) for g in c], 0) for c in columns]
+    mass = [
+        beta_mass([g.alpha for g in c], [g.beta for g in c]).mean(0) for c in columns
+    ]
     rows = [f"{i / RATES:.2f}–{(i + 1) / RATES:.2f}" for i in range(RATES)]
     return _map("posterior", edges, rows, mass, "of the mass")
 
@@ -44,13 +46,20 @@ def observed(log: Log) -> Map | None:
         place = lambda group: group.right
         rows = [f"{i} of {size}" for i in range(size + 1)]
     else:
-        place = lambda group: min(int(10 * group.right / group.count), 9)
-        rows = [f"{i / 10:.1f}–{(i + 1) / 10:.1f}" for i in range(10)]
+        place = _quarter
+        rows = ["none", "under 0.25", "0.25–0.5", "0.5–0.75", "0.75 or more", "all"]
     share = [
         np.bincount([place(g) for g in c], minlength=len(rows)) / len(c)
         for c in columns
     ]
     return _map("observed", edges, rows, share, "of the groups")
+
+
+def _quarter(group: Group) -> int:
+    """Returns the row of a group among others of another size."""
+    if group.right in (0, group.count):
+        return 5 if group.right else 0
+    return 1 + 4 * group.right // group.count
 
 
 def subsets(log: Log) -> Map | None:
@@ -63,22 +72,23 @@ def subsets(log: Log) -> Map | None:
         name for name, _ in collections.Counter(map(of, log.groups)).most_common()
     ]
     place = {name: min(i, SUBSETS - 1) for i, name in enumerate(ranked)}
-    rows = ranked[:SUBSETS]
+    rows, named = ranked[:SUBSETS], SUBSETS
     if len(ranked) > SUBSETS:
-        rows[-1] = f"{len(ranked) - SUBSETS + 1} others"
+        rows[-1], named = f"{len(ranked) - SUBSETS + 1} others", SUBSETS - 1
     share = [
         np.bincount([place[of(g)] for g in c], minlength=len(rows)) / len(c)
         for c in columns
     ]
-    return _map("subsets", edges, rows, share, "of the groups")
+    return {**_map("subsets", edges, rows, share, "of the groups"), "named": named}
 
 
-def beta_mass(alpha: float, beta: float) -> np.ndarray:
-    """Returns the mass of Beta(alpha + 1, beta + 1) in `RATES` equal bins of the pass rate."""
+def beta_mass(alpha_M: Sequence[float], beta_M: Sequence[float]) -> np.ndarray:
+    """Returns [M, RATES], the mass of Beta(alpha + 1, beta + 1) in equal bins of the pass rate."""
     x = (np.arange(RATES * FINE) + 0.5) / (RATES * FINE)
-    log_density = alpha * np.log(x) + beta * np.log1p(-x)
-    density = np.exp(log_density - log_density.max())
-    return density.reshape(RATES, FINE).sum(1) / density.sum()
+    log_density = np.outer(alpha_M, np.log(x)) + np.outer(beta_M, np.log1p(-x))
+    density = np.exp(log_density - log_density.max(1, keepdims=True))
+    bins = density.reshape(-1, RATES, FINE).sum(2)
+    return bins / bins.sum(1, keepdims=True)
 
 
 def _columns(groups: Sequence[Group]) -> tuple[list[list[Group]], list[list[int]]]:
@@ -102,6 +112,7 @@ def _map(
         "rows": rows,
         "values": [numbers(np.round(column, 4), 3) for column in columns],
         "unit": unit,
+        "named": len(rows),  # rows that set the scale
         "up": name != "subsets",
         "rates": name == "posterior",
     }

@@ -44,7 +44,8 @@ def write(
 
     Args:
         workdir: of the run.
-        compare: other runs that are drawn over it; one that is none is left out with a note.
+        compare: other runs that are drawn over it; one that is none, or is there already, is left
+            out with a note.
         find: run -> (uid -> item or None), or None: the data that pictures come from which the run
             directory does not hold.
         keep_pictures: write the pictures of the page into the run directory, so that it can be made
@@ -52,8 +53,9 @@ def write(
 
     Raises:
         FileNotFoundError: `workdir` holds nothing of a run.
+        ValueError: the page cannot be written there.
     """
-    workdirs = [workdir, *compare]
+    workdirs, notes = run.once([workdir, *compare])
     runs = [run.read(w, x) for w, x in zip(workdirs, run.labels(workdirs), strict=True)]
     if runs[0].is_empty:
         raise FileNotFoundError(
@@ -63,10 +65,13 @@ def write(
     empty = [str(r.workdir) for r in runs if r.is_empty]
     runs = [r for r in runs if not r.is_empty]
     finds = [find(r) for r in runs]
-    notes = [f"no run in {w}: left out" for w in empty]
+    notes += [f"no run in {w}: left out" for w in empty]
+    notes += run.other_sets(runs)
+    whole = [_section(i, r) for i, r in enumerate(runs)]
     for share in (1, 2, 4, 8, 16, 32):
         each = share * len(runs)
-        sections = [_section(i, r, each, finds[i]) for i, r in enumerate(runs)]
+        parts = [_sample(r, each, f) for r, f in zip(runs, finds, strict=True)]
+        sections = [{**s, **p} for s, p in zip(whole, parts, strict=True)]
         text = _render(runs, sections, notes)
         if len(text.encode("utf-8", "replace")) <= LIMIT:
             break
@@ -140,26 +145,14 @@ def _on_one_scale(
     found = []
     for kind, one in maps_of_run.items():
         others = [s["maps"][kind] for s in sections if s["maps"][kind]]
-        most = max((x for m in others for c in m["values"] for x in c), default=0.0)
+        cells = (x for m in others for c in m["values"] for x in c[: m["named"]])
+        most = max(cells, default=0.0)
         found += [{**one, "most": most}] if one else []
     return found
 
 
-def _section(
-    place: int, one: Run, share: int, find: pictures.Find | None
-) -> dict[str, Any]:
-    """Returns what the page says of one run, in 1 / `share` of what one alone may take."""
-    sample, num_answers = answers.sample(one.log, ANSWERS // share)
-    lists = prompts.lists(one.log, max(3, LISTED // share))
-    wanted = {p.uid: p for chosen in lists for p in chosen.prompts}
-    wanted |= {group["uid"]: one.log.prompts[group["uid"]] for group in sample}
-    texts = logs.texts(wanted.values())
-    kept, notes = pictures.read(one.workdir)
-    album = pictures.Album(kept, find, PICTURES // share)
-    for uid, prompt in wanted.items():
-        album.take(prompt, texts[uid])
-    if note := album.note():
-        notes.append(note)
+def _section(place: int, one: Run) -> dict[str, Any]:
+    """Returns what the page says of a whole run."""
     inside, beside = headline.phases(one)
     found = {
         "posterior": maps.posterior(one.log),
@@ -173,14 +166,32 @@ def _section(
         "facts": (facts := headline.facts(one)),
         "by_name": {fact.name: fact.value for fact in facts},
         "maps": {k: m and {**m, "id": f"{k}-{place}"} for k, m in found.items()},
-        "table": prompts.table(one.log),
+        "table": (table := prompts.table(one.log)),
+        "more": len({p.subset for p in one.log.prompts.values()}) - len(table),
+        "inside": inside,
+        "beside": beside,
+    }
+
+
+def _sample(one: Run, share: int, find: pictures.Find | None) -> dict[str, Any]:
+    """Returns single prompts and answers, in 1 / `share` of what one run alone may take."""
+    sample, num_answers = answers.sample(one.log, ANSWERS // share)
+    lists = prompts.lists(one.log, max(3, LISTED // share))
+    wanted = {p.uid: p for chosen in lists for p in chosen.prompts}
+    wanted |= {group["uid"]: one.log.prompts[group["uid"]] for group in sample}
+    texts = logs.questions(one.log, wanted.values())
+    kept, notes = pictures.read(one.workdir)
+    album = pictures.Album(kept, find, PICTURES // share)
+    for uid, prompt in wanted.items():
+        album.take(prompt, texts[uid])
+    if note := album.note():
+        notes.append(note)
+    return {
         "lists": [_listed(chosen, texts) for chosen in lists],
         "asked": {uid: _asked(p, texts[uid], album) for uid, p in wanted.items()},
         "sample": sample,
         "num_shown": sum(len(group["answers"]) for group in sample),
         "num_answers": num_answers,
-        "inside": inside,
-        "beside": beside,
         "album": album,
         "notes": notes,
     }
@@ -193,12 +204,13 @@ def _listed(chosen: prompts.Chosen, texts: dict[str, str]) -> dict[str, Any]:
             "question": texts[prompt.uid],
             "gold": prompt.gold,
             "subset": prompt.subset,
+            "variant": prompt.variant,
             "stratum": str(prompt.fields.get("stratum", "")),
             "right_answer": prompt.fields.get("right_answer"),
             "visits": len(prompt.visits),
             "rollouts": prompt.rollouts,
             "right": sum(group.right for group in prompt.visits),
-            "wrong": prompts.wrong(prompt),
+            "wrong": answers.visible(prompts.wrong(prompt)),
             "strip": prompts.strip(prompt),
         }
         for prompt in chosen.prompts
@@ -210,8 +222,9 @@ def _asked(prompt: logs.Prompt, text: str, album: pictures.Album) -> dict[str, A
     picture = album.shown.get(prompt.uid)
     return {
         "question": text[: answers.LONGEST],
-        "gold": prompt.gold,
-        "subset": prompt.subset,
+        "gold": answers.shortened(prompt.gold),
+        "subset": answers.shortened(prompt.subset),
+        "variant": prompt.variant,
         "picture": picture.uri if picture else None,
         "images": picture.num_images if picture else 0,
     }
@@ -220,5 +233,11 @@ def _asked(prompt: logs.Prompt, text: str, album: pictures.Album) -> dict[str, A
 def _replace(path: pathlib.Path, text: str) -> None:
     """Writes a file at once: a crash leaves the old one."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, "utf-8", errors="replace")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text, "utf-8", errors="replace")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be written ({error.strerror}): copy the run to where you may write,"
+            " and give that --workdir"
+        ) from error

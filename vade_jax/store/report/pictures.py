@@ -75,11 +75,10 @@ class Album:
         return f"prompts on this page without their picture: {counted.total()} ({why})"
 
     def _make(self, prompt: groups.Prompt, question: str) -> Picture | str:
-        item = self.find(prompt.uid) if self.find else None
+        item = self.find(prompt.source) if self.find else None
         if item is None:
             return "not_found"
-        asked = " ".join(item.question.replace("<image>", " ").split())
-        if item.answer != prompt.gold or asked not in " ".join(question.split()):
+        if item.answer != prompt.gold or not _asks(question, item, prompt.variant):
             return "differs"
         if not item.images:
             return "no_picture"
@@ -87,6 +86,12 @@ class Album:
             return thumbnail(item.images[0], len(item.images))
         except (OSError, ValueError, Image.DecompressionBombError):
             return "unreadable"
+
+
+def _asks(question: str, item: Item, variant: str) -> bool:
+    """Returns whether it is the item's question; a variant may ask in other words."""
+    asked = " ".join(item.question.replace("<image>", " ").split())
+    return bool(variant) or asked in " ".join(question.split())
 
 
 def thumbnail(image: Any, num_images: int = 1) -> Picture:
@@ -123,7 +128,7 @@ def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
     try:
         rows = pyarrow.parquet.ParquetFile(path).read().to_pylist()
         kept = {row.pop("uid"): Picture(**row) for row in rows}
-    except (pyarrow.ArrowException, TypeError, KeyError) as error:
+    except (pyarrow.ArrowException, OSError, TypeError, KeyError) as error:
         return {}, [f"{FILE} cannot be read: {str(error).splitlines()[0]}"]
     return {uid: picture for uid, picture in kept.items() if _is_safe(picture)}, []
 

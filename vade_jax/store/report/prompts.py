@@ -76,7 +76,7 @@ def strip(prompt: Prompt) -> list[dict[str, Any]]:
 def wrong(prompt: Prompt, count: int = 3) -> str:
     """Returns the wrong answers that were given most."""
     shown = [
-        f"{'no answer' if text == 'None' else text} ({num}×)"
+        f"{'no answer' if text == 'None' else text.strip() or 'blank'} ({num}×)"
         for text, num in prompt.wrong.most_common(count)
     ]
     more = len(prompt.wrong) - len(shown)
@@ -129,7 +129,7 @@ def table(log: Log) -> list[dict[str, Any]]:
     return [
         {
             "subset": name,
-            "prompts": len({group.uid for group in members}),
+            "prompts": len({log.prompts[group.uid].source for group in members}),
             "groups": len(members),
             "share": len(members) / len(log.groups),
             "mixed": float(np.mean([group.is_mixed for group in members])),

@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from vade_jax.store import metrics
 from vade_jax.store.report import groups
 
@@ -26,7 +28,7 @@ class Run:
     log: groups.Log
     config: Mapping[str, Any]
     versions: Mapping[str, str]
-    notes: Sequence[str]  # what is missing or could not be read
+    notes: Sequence[str]  # what is missing or could not be read, the log's too
 
     @property
     def is_empty(self) -> bool:
@@ -37,15 +39,14 @@ def read(workdir: PathLike, label: str | None = None) -> Run:
     """Returns what a run directory holds; an empty run if it holds nothing."""
     workdir = pathlib.Path(workdir)
     notes: list[str] = []
-    log = groups.read(workdir)
     return Run(
         label=label or workdir.absolute().name,
         workdir=workdir,
         records=_records(workdir / metrics.FILE, notes),
-        log=log,
         config=_mapping(workdir / CONFIG, notes),
         versions=_mapping(workdir / VERSIONS, notes),
-        notes=[*notes, *log.notes],
+        log=groups.read(workdir, notes),
+        notes=notes,
     )
 
 
@@ -57,6 +58,27 @@ def labels(workdirs: Sequence[PathLike]) -> list[str]:
         if len(set(found)) == len(set(parts)):
             break
     return found
+
+
+def once(workdirs: Sequence[PathLike]) -> tuple[list[PathLike], list[str]]:
+    """Returns the directories that differ, and a note on each that came again."""
+    found: dict[pathlib.Path, PathLike] = {}
+    notes = []
+    for workdir in workdirs:
+        path = pathlib.Path(workdir).resolve()
+        if path in found:
+            notes.append(f"{workdir} was given more than once: shown once")
+        found.setdefault(path, workdir)
+    return list(found.values()), notes
+
+
+def other_sets(runs: Sequence[Run]) -> list[str]:
+    """Returns a note where accuracies of different validations are over each other."""
+    names = {r.label: ", ".join(metrics.validation_names(r.records)) for r in runs}
+    if len({sets for sets in names.values() if sets}) < 2:
+        return []
+    each = "; ".join(f"{label}: {sets}" for label, sets in names.items() if sets)
+    return [f"a validation that all share: the accuracies do not compare ({each})"]
 
 
 def _records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
@@ -83,10 +105,10 @@ def _record(line: bytes) -> metrics.Record | None:
     """Returns the finite numbers of a line with its step, None if it has none."""
     try:
         found = json.loads(line)
-        step = int(found["step"])
-    except (ValueError, KeyError, TypeError, OverflowError):
+        step = int(np.int64(found["step"]))
+        return {k: x for k, x in found.items() if is_number(x)} | {"step": step}
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    return {k: x for k, x in found.items() if is_number(x)} | {"step": step}
 
 
 def is_number(x: Any) -> bool:

@@ -6,8 +6,10 @@ function picture(prompts, run, uid) {
   const prompt = prompts[run][uid];
   if (!prompt || !prompt.picture) return html("div", { class: "no" }, "no picture");
   const image = html("img", { src: prompt.picture, alt: `Picture of: ${prompt.question.slice(0, 120)}`, decoding: "async" });
-  const more = prompt.images > 1 ? html("div", { class: "num" }, `1 of ${prompt.images} images`) : null;
-  return html("div", {}, image, more);
+  const line = (text) => html("div", { class: "num" }, text);
+  const more = prompt.images > 1 ? line(`1 of ${prompt.images} images`) : null;
+  const changed = prompt.variant.startsWith("picture ") ? line(`the original; the model saw it changed: ${prompt.variant.slice(8)}`) : null;
+  return html("div", {}, image, more, changed);
 }
 
 // Reasons of a verdict that "right", "wrong" and "read as" do not say.
@@ -39,11 +41,12 @@ function groupNode(data, group, answers) {
   const belief = alpha === null ? null : html("span", { class: "faint" }, `posterior Beta(${short(alpha + 1)}, ${short(beta + 1)}), mean ${short((alpha + 1) / (alpha + beta + 2))}${drawn === null ? "" : `, drew ${short(drawn)}`}`);
   const tags = html("p", { class: "tags" },
     data.runs.length > 1 ? html("span", { class: "tag" }, data.runs[group.run]) : null,
-    html("span", { class: "tag" }, `step ${group.step}`), html("span", { class: "tag" }, prompt.subset),
+    html("span", { class: "tag" }, `step ${group.step}${group.round > 1 ? `, round ${group.round}` : ""}`), html("span", { class: "tag" }, prompt.subset),
+    prompt.variant ? html("span", { class: "tag warn" }, `variant: ${prompt.variant}`) : null,
     html("span", { class: "faint" }, `${group.right} of ${group.count} right`), belief);
   return html("article", { class: "card" },
     html("div", { class: "picture" }, picture(data.prompts, group.run, group.uid)),
-    html("div", { class: "body" }, html("p", { class: "question" }, prompt.question),
+    html("div", { class: "body" }, html("p", { class: "question" }, group.question ?? prompt.question),
       html("p", {}, "gold ", html("b", { class: "gold" }, prompt.gold)), tags, ...answers.map(answerNode)));
 }
 
@@ -73,7 +76,7 @@ function startAnswers(data) {
     for (const group of data.answers) {
       const prompt = of(group);
       if ((run && group.run !== Number(run)) || (step && group.step !== Number(step)) || (subset && prompt.subset !== subset)) continue;
-      const all = !words || has(prompt.question, prompt.gold);
+      const all = !words || has(group.question ?? prompt.question, prompt.gold);
       const answers = group.answers.filter((a) => VERDICTS[verdict](a) && (all || has(a.text, a.extracted)));
       if (answers.length) matches.push([group, answers]);
     }

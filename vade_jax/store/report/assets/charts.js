@@ -158,7 +158,7 @@ function drawLines(host, chart, runs, axis) {
   show(null);
   const last = series.map((s) => `${name(s)} from ${short(s.y[0])} to ${short(s.y[s.y.length - 1])}`).join(", ");
   plot.svg.setAttribute("aria-label", `${chart.title} against ${key}: ${last}. Arrow keys read it out.`);
-  const thinned = series.some((s) => s.thinned) ? [html("p", { class: "faint" }, "Of many points, evenly chosen ones are drawn.")] : [];
+  const thinned = series.some((s) => s.thinned) ? [html("p", { class: "lead" }, "Of many points, evenly chosen ones are drawn.")] : [];
   return [key_.node, plot.svg, ...thinned];
 }
 
@@ -197,7 +197,7 @@ function drawMap(host, chart, runs, axis, run) {
   const top = (row) => (chart.up ? numRows - 1 - row : row) * cell;
   const most = Math.max(chart.most, 1e-9);
   chart.values.forEach((column, j) => column.forEach((v, i) => v && node.append(svg("rect", {
-    x: (left + j * wide).toFixed(2), y: top(i), width: (wide + 0.4).toFixed(2), height: cell - (chart.rates ? 0 : 1), style: `fill: ${color(run)}`, "fill-opacity": (v / most) ** 0.7 }))));
+    x: (left + j * wide).toFixed(2), y: top(i), width: (wide + 0.4).toFixed(2), height: cell - (chart.rates ? 0 : 1), style: `fill: ${color(run)}`, "fill-opacity": Math.min(1, v / most) ** 0.7 }))));
   if (chart.rates) for (const v of [0, 0.25, 0.5, 0.75, 1]) node.append(svg("text", { x: left - 7, y: (1 - v) * numRows * cell + 4, "text-anchor": "end" }, `${v}`));
   else chart.rows.forEach((row, i) => node.append(svg("text", { x: left - 7, y: top(i) + cell / 2 + 4, "text-anchor": "end" }, longest * 6.6 + 14 > left ? row.slice(0, Math.floor(left / 6.6) - 2) : row)));
   const every = Math.max(1, Math.round(numColumns / (width < 420 ? 4 : 8)));
@@ -211,7 +211,7 @@ function drawMap(host, chart, runs, axis, run) {
   const up = chart.up ? 1 : -1;
   const steps = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, up], ArrowDown: [0, -up] };
   const move = (place, key) => steps[key] && (place ? [clamp(place[0] + steps[key][0], numColumns), clamp(place[1] + steps[key][1], numRows)] : [0, 0]);
-  const idle = `full color: ${short(100 * most)} % ${chart.unit}`;
+  const idle = `full color: ${short(100 * most)} % ${chart.unit}${chart.named < numRows ? " or more" : ""}`;
   const where = html("b"), rest = html("span", {}, idle);
   explore(node, near, move, (place) => {
     frameCell.setAttribute("visibility", place ? "visible" : "hidden");
