@@ -11,13 +11,15 @@ trains on it. The same files and seed give the same bytes. TARGET appears when a
 written; a build that was stopped leaves TARGET.tmp, which the next one replaces.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -198,10 +200,20 @@ def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------ the command
+@contextlib.contextmanager
+def _stops(target: pathlib.Path) -> Iterator[None]:
+    """Ends with one line when Ctrl-C came."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        there = "is whole" if target.exists() else "was not made"
+        sys.exit(f"error: stopped, {target} {there}")
+
+
 def main(c: ConfigDict, _: str) -> None:
     """Builds, and audits if it is asked to; an existing TARGET is audited alone."""
     target = pathlib.Path(TARGET.value)
-    with errors.user_errors():
+    with errors.user_errors(), _stops(target):
         for name, flag in (("source", SOURCE), ("checkpoint", CHECKPOINT)):
             c[name] = flag.value or c[name]
         if AUDIT.value:

@@ -65,12 +65,11 @@ def main(c: ConfigDict, workdir: str) -> None:
     """Evaluates, or goes on where an evaluation in `workdir` was cut off."""
     with errors.user_errors():
         job = prepare(c, workdir)
-    with _stops(job):
-        if job.policy is not None:
+    if job.policy is not None:
+        with _stops(job):
             answer(job)
-    with errors.user_errors():
-        for each in job.plans:
-            answers.check_whole(each, job.stores[each.name].answers, c.allow_missing)
+        with errors.user_errors():
+            _check_whole(c, plans=job.plans, stores=job.stores)
     with _stops(job):
         found = {each.name: score(c, job, each, workdir) for each in job.plans}
     shown = summary.write(
@@ -101,6 +100,8 @@ def prepare(c: ConfigDict, workdir: str) -> Job:
     of_policy = settings.policy(c, getattr(policy, "template", ""))
     records = {each.name: settings.record(c, each, of_policy) for each in plans}
     stores = _stores(c, plans, workdir)
+    if c.answers:
+        _check_whole(c, plans, stores)
     for name, wanted in records.items():
         path = pathlib.Path(workdir, name, "settings.json")
         if c.answers or not stores[name].answers:
@@ -149,13 +150,20 @@ def _policy(c: ConfigDict, plans: Sequence[plan.Plan], workdir: str):
 
 
 def _stores(c: ConfigDict, plans: Sequence[plan.Plan], workdir: str):
-    if c.answers:
-        return saved.read(c.answers, plans)
-    paths = {each.name: os.path.join(workdir, each.name) for each in plans}
-    return {
-        name: answers.Store(os.path.join(path, answers.NAME))
-        for name, path in paths.items()
-    }
+    paths = {p.name: os.path.join(workdir, p.name, answers.NAME) for p in plans}
+    if not c.answers:
+        return {name: answers.Store(path) for name, path in paths.items()}
+    for path in filter(os.path.exists, paths.values()):
+        raise ValueError(
+            f"{path} has the answers of another evaluation, whose results would be replaced: give "
+            "another --workdir"
+        )
+    return saved.read(c.answers, plans)
+
+
+def _check_whole(c: ConfigDict, plans: Sequence[plan.Plan], stores: Mapping) -> None:
+    for each in plans:
+        answers.check_whole(each, stores[each.name].answers, c.allow_missing)
 
 
 @contextlib.contextmanager

@@ -66,10 +66,10 @@ class Server:
         for sample in _open(plan, store, item):
             seed = _seed(self._seed, item.uid, sample)
             try:
-                said = self._chat.ask([message], **_fields(plan, seed))
+                reply = self._chat.reply([message], **_fields(plan, seed))
             except chats.Unanswered:
                 continue
-            found.append(Answer(uid=item.uid, sample=sample, text=said))
+            found.append(_answer(item.uid, sample, reply))
         return found
 
     def _message(self, item: Item, text: str) -> dict[str, Any]:
@@ -82,6 +82,16 @@ class Server:
         urls = [vllm_requests.data_url(image) for image in pixels]
         text = "\n".join(filter(None, (text, self._instruction)))
         return wordings.message(text, urls)
+
+
+def _answer(uid: str, sample: int, reply: Any) -> Answer:
+    return Answer(
+        uid=uid,
+        sample=sample,
+        text=endpoint.text(reply),
+        num_tokens=endpoint.num_tokens(reply),
+        finished=endpoint.finished(reply),
+    )
 
 
 def _open(plan: Plan, store: Store, item: Item) -> list[int]:

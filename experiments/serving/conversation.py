@@ -119,7 +119,8 @@ class Conversation:
         try:
             image = Image.open(io.BytesIO(_bytes(where, url)), formats=FORMATS)
         except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            message = f"{where} cannot be read as {', '.join(FORMATS)}: {error}"
+            message = f"{where} cannot be read as {', '.join(FORMATS)}"
+            message = f"{message}: {images.why_not(error)}"
             raise bad(where, message, "invalid_image") from error
         if image.width * image.height > self._image_pixels:
             raise ValueError(

@@ -97,6 +97,14 @@ def test_bad_images_are_one_clear_error():
         images.load(_noise(60, 60), min_pixels=5000, max_pixels=5001)
 
 
+def test_why_a_file_cannot_be_opened_is_the_same_in_every_run():
+    for data in (b"no picture", b""):
+        with pytest.raises(OSError) as caught:
+            Image.open(io.BytesIO(data))
+        assert images.why_not(caught.value) == "it is in no known format"
+    assert images.why_not(OSError("broken")) == "broken"
+
+
 @pytest.mark.parametrize("size", [(112, 112), (28, 56), (140, 252), (224, 336)])
 def test_windows_hold_the_patches_in_the_published_order(size):
     torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.evals.scripted_chat import KEY, ScriptedChat
-from vade_jax.evals.endpoint import Busy, Endpoint, text
+from vade_jax.evals.endpoint import Busy, Endpoint, finished, num_tokens, text
 from vade_jax.rollout.vllm_client import Refused
 from vade_jax.rollout.vllm_requests import Fault
 
@@ -82,6 +82,24 @@ def test_a_reply_without_text_is_empty(server):
     assert text(Endpoint(server.url, "m").complete(BODY)) == ""
     with pytest.raises(Fault, match="content is no text"):
         text({"choices": [{"message": {"content": 5}}]})
+
+
+@pytest.mark.parametrize(
+    ("reason", "usage", "expected"),
+    [
+        ("stop", {"completion_tokens": 7}, (True, 7)),
+        ("length", {"completion_tokens": "7"}, (False, None)),
+        ("content_filter", {}, (None, None)),
+        (None, None, (None, None)),
+        (["stop"], 7, (None, None)),
+    ],
+)
+def test_how_a_reply_ended(reason, usage, expected):
+    choice = {"message": {"content": "a"}, "finish_reason": reason}
+    reply = {"choices": [choice], "usage": usage}
+    assert (finished(reply), num_tokens(reply)) == expected
+    bare = {"choices": [{"message": {"content": "a"}}]}
+    assert finished(bare) is num_tokens(bare) is None
 
 
 def test_an_end_from_another_thread(server):

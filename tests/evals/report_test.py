@@ -1,5 +1,7 @@
 """The table's cells by hand, and its refusals."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -62,7 +64,21 @@ def test_other_refusals():
 
 def test_failures_of_the_judge_are_told():
     found = result(counts={"judge_failed": 3, "other": 0})
-    assert "mine, chartqa: {'judge_failed': 3}." in report.table([found])
+    text = report.table(
+        [dataclasses.replace(found, counts={"judge_failed": 3, "missing": 1})]
+    )
+    assert (
+        f"mine, chartqa: judge_failed 3, missing 1 of {CORRECT.size} answers." in text
+    )
+    assert "other" not in report.table([found])
+
+
+def test_one_cluster_has_no_error_and_the_file_is_json(tmp_path):
+    found = result(clusters=["a"] * len(CORRECT))
+    assert cells(report.table([found]), "mine")[5] == f"{100 * CORRECT.mean():.2f}"
+    results.save(tmp_path / "result.json", found)
+    assert "NaN" not in (tmp_path / "result.json").read_text()
+    assert results.summary(found)["standard_error"] is None
 
 
 def test_versions_of_a_problem_are_one_cluster():

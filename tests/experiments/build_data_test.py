@@ -391,6 +391,13 @@ def test_a_run_that_can_use_no_row_says_why(built, checkpoint, tmp_path):
         datasets.load(c, str(checkpoint), str(tmp_path))
 
 
+def test_a_stop_by_hand_is_one_line(tmp_path):
+    for target, said in ((tmp_path / "out", "was not made"), (tmp_path, "is whole")):
+        stopped = pytest.raises(SystemExit, match=rf"stopped, {target} {said}$")
+        with stopped, build_data._stops(target):
+            raise KeyboardInterrupt
+
+
 def test_the_command(built, checkpoint, tmp_path):
     root, _ = built
     command = [sys.executable, "-m", "experiments.build_data"]

@@ -173,6 +173,24 @@ def test_every_request_and_verdict_is_on_record(data, tmp_path):
     assert items[0]["text"].startswith("Both sides")
 
 
+class Brief(ScriptedChat):
+    """Cuts every answer off."""
+
+    def _say(self, handler, text):
+        choice = {"message": {"content": text}, "finish_reason": "length"}
+        self._send(
+            handler, 200, {"choices": [choice], "usage": {"completion_tokens": 3}}
+        )
+
+
+def test_answers_that_a_server_cut_off_are_counted(data, tmp_path):
+    with Brief(policy) as server:
+        code, printed = run(served(wanted(data, "chartqa"), server), tmp_path)
+    assert code == 0 and "chartqa: cut_off 2 of 2 answers" in printed
+    items = lines(tmp_path / "chartqa" / "items.jsonl")
+    assert [(i["finished"], i["num_tokens"]) for i in items] == [(False, 3)] * 2
+
+
 def test_a_judge_that_talks_nonsense_or_fails_is_counted(data, tmp_path):
     with ScriptedChat(policy) as server, ScriptedChat(lambda body: "") as judge:
         c = served(wanted(data, "mathvista"), server, judge)
@@ -183,7 +201,7 @@ def test_a_judge_that_talks_nonsense_or_fails_is_counted(data, tmp_path):
     counts = results.load(tmp_path / "mathvista" / "result.json").counts
     assert counts["judge_failed"] + counts["judge_unanswered"] == 2
     assert counts["judge_unanswered"] == 1
-    assert "'judge_failed': 1" in printed and "'judge_unanswered': 1" in printed
+    assert "judge_failed 1, judge_unanswered 1 of 2 answers" in printed
 
 
 def test_a_judge_that_dies_loses_nothing(data, tmp_path):
@@ -212,7 +230,7 @@ def test_missing_answers_of_a_server_stop_or_count_as_wrong(data, tmp_path):
         server.faults, c.allow_missing = [400], True
         code, printed = run(c, tmp_path)
         assert code == 0 and "they count as wrong" in printed
-        assert "'missing': 1" in printed
+        assert "scienceqa: missing 1 of 2 answers" in printed
         c.allow_missing = False
         assert run(c, tmp_path)[0] == 0
     assert results.load(tmp_path / "scienceqa" / "result.json").counts["missing"] == 0
@@ -261,6 +279,9 @@ def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(
     made = []
 
     class Engine(fake.FakeEngine):
+        def read(self, directory, version):
+            made.append((directory, version))
+
         def generate(self, prompts, num_rollouts_M, key, version, sampling):
             made.append((list(num_rollouts_M), sampling.temperature))
             rollouts = super().generate(prompts, num_rollouts_M, key, version)
@@ -278,16 +299,13 @@ def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(
     c.model.checkpoint = tiny
     c.engine.name, c.engine.urls = "vllm_server", ("http://localhost:1",)
     code, printed = run(c, tmp_path)
-    assert made == [
-        ("vllm_server", tiny, None),
-        ([2, 2], 1.0),
-        ([1, 1], 0.0),
-    ]
+    started = [("vllm_server", tiny, None), (tiny, 0)]
+    assert made == [*started, ([2, 2], 1.0), ([1, 1], 0.0)]
     assert code == 2 and "mathvision: 1 of 4 answers are missing" in printed
     lost = -1
     made.clear()
     assert run(c, tmp_path)[0] == 0
-    assert made == [("vllm_server", tiny, None), ([2, 2], 1.0), ([1, 1], 0.0)]
+    assert made == [*started, ([2, 2], 1.0), ([1, 1], 0.0)]
 
 
 def uids(data, name):
@@ -334,6 +352,23 @@ def test_wrong_saved_answers(data, tmp_path, rows, message):
     code, printed = run(c, tmp_path / "out")
     assert code == 2
     assert re.search(message, printed), printed
+
+
+def test_saved_answers_replace_nothing_before_all_is_well(data, tmp_path):
+    whole = answers_file(tmp_path / "a.jsonl", *RIGHT)
+    assert run(wanted(data, "chartqa", answers=whole), tmp_path / "out")[0] == 0
+    kept = (tmp_path / "out" / "chartqa" / "settings.json").read_text()
+    part = answers_file(tmp_path / "b.jsonl", *RIGHT[:1])
+    assert run(wanted(data, "chartqa", answers=part), tmp_path / "out")[0] == 2
+    assert (tmp_path / "out" / "chartqa" / "settings.json").read_text() == kept
+
+
+def test_saved_answers_go_nowhere_that_has_answers(data, tmp_path):
+    with ScriptedChat(policy) as server:
+        assert run(served(wanted(data, "chartqa"), server), tmp_path / "out")[0] == 0
+    path = answers_file(tmp_path / "a.jsonl", *RIGHT)
+    code, printed = run(wanted(data, "chartqa", answers=path), tmp_path / "out")
+    assert code == 2 and "has the answers of another evaluation" in printed
 
 
 def test_missing_saved_answers_may_count_as_wrong(data, tmp_path):

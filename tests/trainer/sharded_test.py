@@ -118,7 +118,10 @@ def gathered(text):
     return sorted(shapes, key=math.prod, reverse=True)
 
 
-@pytest.mark.parametrize("axes", [(1, 8, 1), (2, 4, 1), (2, 2, 2)])
+@pytest.mark.parametrize(
+    "axes",
+    [pytest.param((1, 8, 1), marks=pytest.mark.slow), (2, 4, 1), (2, 2, 2)],
+)
 @pytest.mark.parametrize("sizes", [SIZES, np.full(8, 4)], ids=["uneven", "even"])
 def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, capfd):
     """Weights are gathered, a layer at a time; prompts, answers and images stay where they are.

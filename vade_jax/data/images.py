@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vade_jax import types
 
@@ -64,6 +64,13 @@ def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
         f"no size in multiples of {CELL} fits {limits}; let max_pixels be at least "
         "4 x min_pixels"
     )
+
+
+def why_not(error: Exception) -> str:
+    """Returns what keeps Pillow from opening a file, in words that are the same in every run."""
+    if isinstance(error, UnidentifiedImageError):  # names an address in memory
+        return "it is in no known format"
+    return str(error)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -153,7 +153,9 @@ def _check_unicode(uid: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise RejectedItem(uid, "bad_text", f"the text is no Unicode: {error}") from error
+        raise RejectedItem(
+            uid, "bad_text", f"the text is no Unicode: {error}"
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -229,11 +229,8 @@ def _file(uid: str, image: Any, directory: pathlib.Path) -> bytes:
 def _item(uid: str, made: Mapping[str, Any], files: Sequence[bytes]) -> types.Item:
     try:
         opened = tuple(Image.open(io.BytesIO(file)) for file in files)
-    except Image.UnidentifiedImageError as error:  # its words differ from run to run
-        detail = "an image is in no known format"
-        raise sources.RejectedItem(uid, "bad_image", detail) from error
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        detail = f"an image cannot be opened: {error}"
+        detail = f"an image cannot be opened: {images.why_not(error)}"
         raise sources.RejectedItem(uid, "bad_image", detail) from error
     return types.Item(uid, made["question"], opened, made["answer"], made["kind"])
 

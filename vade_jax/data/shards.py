@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vade_jax.data import arrow
+from vade_jax.data import arrow, tables
 
 _SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
 _INSIDE = ("", "train", "data")  # where publishers put the files of a split
@@ -187,21 +187,10 @@ class _Json(_File):
 
 
 def _json_rows(path: pathlib.Path) -> list[Any]:
-    text = path.read_text("utf-8")
-    if path.suffix == ".json":
-        rows = json.loads(text)
-        return rows if isinstance(rows, list) else [rows]
-    lines = enumerate(text.split("\n"), 1)
-    return [_json_row(number, line) for number, line in lines if line.strip()]
-
-
-def _json_row(number: int, line: str) -> Any:
-    try:
-        row = json.loads(line)
-        json.dumps(row, ensure_ascii=False).encode()  # half of a pair, like \ud83d
-        return row
-    except ValueError as error:
-        raise ValueError(f"line {number}: {error}") from error
+    if path.suffix == ".jsonl":
+        return tables.json_lines(path)
+    rows = json.loads(path.read_text("utf-8"))
+    return rows if isinstance(rows, list) else [rows]
 
 
 def _read(path: pathlib.Path, read: Callable[[], Any]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import tables
+from vade_jax.data import images, tables
 from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
@@ -189,7 +189,7 @@ class Rows:
         try:
             return Image.open(io.BytesIO(image_bytes(image, self.directory)))
         except (OSError, TypeError, ValueError, Image.DecompressionBombError) as error:
-            detail = f"an image cannot be opened: {error}"
+            detail = f"an image cannot be opened: {images.why_not(error)}"
             raise RejectedItem(uid, "bad_image", detail) from error
 
     def row(self, index: int) -> Mapping[str, Any]:

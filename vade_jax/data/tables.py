@@ -22,6 +22,25 @@ class Table(NamedTuple):
     read: Callable[[int], Mapping[str, Any]]
 
 
+def json_lines(path: pathlib.Path) -> list[Any]:
+    """Returns the value of every line that is not blank.
+
+    Raises:
+      ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text.
+    """
+    lines = enumerate(path.read_text("utf-8").split("\n"), 1)
+    return [_json_line(number, line) for number, line in lines if line.strip()]
+
+
+def _json_line(number: int, line: str) -> Any:
+    try:
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()  # such as \ud83d alone
+        return value
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error
+
+
 def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     """Holds the lines; one is parsed when it is asked for, with all that it has."""
     text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)

@@ -82,7 +82,11 @@ class Chat:
 
     # ------------------------------------------------------------------------- asking
     def ask(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> str:
-        """Returns the text of the reply, "" if it has none.
+        """Returns the text of what `reply` returns, "" if it has none."""
+        return endpoints.text(self.reply(messages, **fields))
+
+    def reply(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Any:
+        """Returns the raw reply, a chat completion.
 
         Args:
             messages: of the conversation, as the API has them.
@@ -107,7 +111,7 @@ class Chat:
                 self._memory.put(key, body, reply)
             else:
                 self._count("remembered")
-        return endpoints.text(reply)
+        return reply
 
     def map(self, function: Callable[[S], T], inputs: Iterable[S]) -> Iterator[T]:
         """Yields `function(x)` in order, made in as many threads as requests may be in flight.

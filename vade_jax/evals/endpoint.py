@@ -159,6 +159,19 @@ def text(reply: Any) -> str:
     return said or ""
 
 
+def finished(reply: Any) -> bool | None:
+    """Returns whether what a reply says came to its end; None where it does not say."""
+    reason = reply["choices"][0].get("finish_reason")
+    return reason == "stop" if reason in ("stop", "length") else None
+
+
+def num_tokens(reply: Any) -> int | None:
+    """Returns how many tokens a reply says; None where it does not say."""
+    usage = reply.get("usage")
+    number = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return number if isinstance(number, int) else None
+
+
 def _read(reply, end):
     """Returns all of a reply; one that trickles in for ever counts as a stall."""
     parts = []
@@ -177,7 +190,7 @@ def _content(reply, data):
         raise Refused(reply.status, _message(data))
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         shown = data[:_SHOWN].decode(errors="replace")
         raise Fault(f"a reply that is no JSON: {shown!r}") from error
 

@@ -3,6 +3,7 @@
 The paper's numbers stand beside ours only under the profile that they were made with.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -121,7 +122,8 @@ def _row(
 
 def _cell(result: Result) -> str:
     error = 100 * stats.standard_error(result.correct_MG, result.clusters)
-    return f"{100 * stats.average(result.correct_MG):.2f} ± {error:.2f}"
+    known = "" if math.isnan(error) else f" ± {error:.2f}"
+    return f"{100 * stats.average(result.correct_MG):.2f}{known}"
 
 
 def _notes(profile: str, results: Sequence[Result], size: str | None) -> str:
@@ -130,8 +132,11 @@ def _notes(profile: str, results: Sequence[Result], size: str | None) -> str:
     counted = ", ".join(f"{name} {num}" for name, num in sorted(samples))
     lines = [f"Profile {profile}. Answers an item: {counted}. ± is one standard error."]
     for result in results:
-        if failed := {k: v for k, v in result.counts.items() if v}:
-            lines.append(f"{result.label}, {result.benchmark}: {dict(failed)}.")
+        if failed := [f"{name} {num}" for name, num in result.counts.items() if num]:
+            of = f"of {np.size(result.correct_MG)} answers"
+            lines.append(
+                f"{result.label}, {result.benchmark}: {', '.join(failed)} {of}."
+            )
     if size is not None:
         lines.append(f"Paper: {_SOURCE}." if profile == "paper" else _NO_PAPER)
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,13 +75,17 @@ def collect(
 
 
 def summary(result: Result) -> dict[str, Any]:
-    """Returns accuracy, its standard error, pass@G, majority@G and the breakdowns."""
+    """Returns accuracy, its standard error, pass@G, majority@G and the breakdowns.
+
+    The error is None where all items hang together: JSON has no NaN.
+    """
     num_items, num_samples = np.shape(result.correct_MG)
+    error = stats.standard_error(result.correct_MG, result.clusters)
     return {
         "num_items": num_items,
         "num_samples": num_samples,
         "accuracy": stats.average(result.correct_MG),
-        "standard_error": stats.standard_error(result.correct_MG, result.clusters),
+        "standard_error": None if math.isnan(error) else error,
         "pass": stats.pass_at_k(result.correct_MG, num_samples),
         "majority": stats.majority(result.extracted, result.correct_MG),
         "breakdown": stats.by_group(result.correct_MG, result.groups),

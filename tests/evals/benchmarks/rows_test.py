@@ -161,6 +161,9 @@ def test_files_that_are_no_benchmark(tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=rf"{name} (is no|cannot be read)"):
             read("chartqa", tmp_path / name)
+    (tmp_path / "a.jsonl").write_text("\n[1]\n{")
+    with pytest.raises(ValueError, match=r"a\.jsonl cannot be read: line 3: "):
+        read("chartqa", tmp_path / "a.jsonl")
     with pytest.raises(ValueError, match="is no"):
         read("chartqa", tmp_path / "absent.json")
     (tmp_path / "b.json").write_text("[]")

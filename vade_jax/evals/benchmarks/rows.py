@@ -15,6 +15,7 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import types
+from vade_jax.data import images, tables
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}.*")
 _MOST_SHOWN = 5
@@ -83,7 +84,8 @@ class Row:
         except (
             Exception
         ) as error:  # decoders raise OSError, SyntaxError, struct.error, ...
-            raise self.bad(column, f"the image cannot be decoded: {error}") from error
+            why = images.why_not(error)
+            raise self.bad(column, f"the image cannot be decoded: {why}") from error
         return Image.open(io.BytesIO(value))
 
 
@@ -175,8 +177,8 @@ def _read_json(file: pathlib.Path) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value
 
 
-def _read_jsonl(file: pathlib.Path) -> list[Any]:
-    return [json.loads(line) for line in file.read_text("utf-8").split("\n") if line]
-
-
-_READERS = {".parquet": _read_parquet, ".json": _read_json, ".jsonl": _read_jsonl}
+_READERS = {
+    ".parquet": _read_parquet,
+    ".json": _read_json,
+    ".jsonl": tables.json_lines,
+}
