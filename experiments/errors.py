@@ -13,6 +13,6 @@ def user_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
