@@ -70,6 +70,7 @@ setuptools.setup(
             "ruff==0.17.5",
             "tensorboardX>=2.6",
             "transformers>=5.19",
+            "wandb>=0.20",
         ],
     },
 )

@@ -153,9 +153,9 @@ def _stores(c: ConfigDict, plans: Sequence[plan.Plan], workdir: str):
     paths = {p.name: os.path.join(workdir, p.name, answers.NAME) for p in plans}
     if not c.answers:
         return {name: answers.Store(path) for name, path in paths.items()}
-    for path in filter(os.path.exists, paths.values()):
+    if taken := [path for path in paths.values() if os.path.exists(path)]:
         raise ValueError(
-            f"{path} has the answers of another evaluation, whose results would be replaced: give "
+            f"{taken[0]} has the answers of another evaluation, whose results would be replaced: give "
             "another --workdir"
         )
     return saved.read(c.answers, plans)
