@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from experiments import checks
 from experiments.evaluations import validation
 from vade_jax import samplers
-from vade_jax.data import tokens
+from vade_jax.data import loading, tokens
 from vade_jax.evals import runner
 from vade_jax.models.qwen25vl import files, model
 from vade_jax.models.qwen25vl.config import PRESETS
@@ -139,8 +139,10 @@ def validate(
     return runner.together([own, *others])
 
 
-def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, loop.Learn]:
-    """Returns the first state, and what improves it."""
+def learn(
+    c: ConfigDict, policy: Policy, over: loading.Map = loading.in_turn
+) -> tuple[TrainState, loop.Learn]:
+    """Returns the first state, and what improves it; `over` maps over micro-batches."""
     transform = optimizer.make(**c.optimizer)
     reference = reference_params(policy) if c.loss.kl_coef else None
     state, state_shardings = train_state(
@@ -156,6 +158,7 @@ def learn(c: ConfigDict, policy: Policy) -> tuple[TrainState, loop.Learn]:
             **rows(c, "rows_per_microbatch", c.batch.prompts_per_microbatch),
             length_multiple=c.data.length_multiple,
             ways=mesh.batch_size(policy.mesh),
+            over=over,
         ),
         reference=reference,
         old_logp=c.loss.old_logp,

@@ -106,7 +106,7 @@ def build(
     if processes.is_leader():
         contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
     sampler = assemble.sampler(c)
-    state, learn = assemble.learn(c, policy)
+    state, learn = assemble.learn(c, policy, over)
     saved = run_directory.checkpointer(c, workdir)
     progress = run_directory.restore(
         saved,

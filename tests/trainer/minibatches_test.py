@@ -1,7 +1,9 @@
+import jax
 import numpy as np
 import pytest
 
 from tests.trainer import small
+from vade_jax.data import loading
 from vade_jax.trainer import minibatches
 
 LAYOUT = dict(answers_per_row=4, length_multiple=32)
@@ -58,6 +60,23 @@ def test_all_minibatches_share_one_set_of_shapes():
         first.prompts.images.patch_BWSE.shape == second.prompts.images.patch_BWSE.shape
     )
     assert first.token_NT.shape == second.token_NT.shape == (2, 8, 5)
+
+
+def test_threads_change_nothing():
+    sizes = np.array([1, 8, 2, 2])
+    make = lambda **more: minibatches.split(
+        small.prompts(4),
+        small.rollouts(sizes),
+        np.arange(13),
+        prompts_per_minibatch=4,
+        prompts_per_microbatch=1,
+        **LAYOUT,
+        **more,
+    )
+    with loading.Pool(3) as pool:
+        (batch,) = make(over=pool.map)
+    jax.tree.map(np.testing.assert_array_equal, batch, make()[0])
+    assert batch.prompts.images.patch_BWSE.any()
 
 
 def test_rows_and_images_are_padded_to_what_the_mesh_splits():

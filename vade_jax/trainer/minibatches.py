@@ -1,12 +1,13 @@
 """Prompts and flat rollouts, laid out as the fixed shapes that the update compiles for."""
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from vade_jax import arrays
-from vade_jax.data import batching
+from vade_jax.data import batching, loading
 from vade_jax.trainer import groups, lengths
 from vade_jax.types import Batch, Metrics, Prompt, Rollouts
 
@@ -22,6 +23,7 @@ def split(
     length_multiple: int,
     rows_per_microbatch: int = 0,
     ways: int = 1,
+    over: loading.Map = loading.in_turn,
 ) -> list[Batch]:
     """Returns one Batch an optimizer update, leaves with a leading micro-batch axis.
 
@@ -31,7 +33,8 @@ def split(
     (`lengths` cuts the answers inside of them); rows and images come in multiples of `ways`, what
     the mesh splits a batch into. `rows_per_microbatch` bounds the rows of uneven groups in memory at
     once: always so many, in as many micro-batches as it takes, of which empty ones cost nothing
-    (`update` skips them). Where the prompts end within a mini-batch, masked ones fill it.
+    (`update` skips them). Where the prompts end within a mini-batch, masked ones fill it. `over` maps
+    over the micro-batches, whose images are cut to patches, such as in threads.
     """
     prompts, rollouts, advantage_N = _whole(
         prompts, rollouts, np.asarray(advantage_N), prompts_per_minibatch
@@ -90,7 +93,7 @@ def split(
         )
 
     return [
-        batching.stack_micro([micro(first, *rows, cut) for cut in of])
+        batching.stack_micro(over(functools.partial(micro, first, *rows), of))
         for first, rows, of in zip(firsts, laid_out, cuts, strict=True)
     ]
 
