@@ -66,10 +66,12 @@ def test_sampler():
     assert names == {f"{x} {y}" for x in few for y in ("propose", "update")}
 
 
+@pytest.mark.slow  # as the next one; tests/trainer has the same equality
 def test_update(updates):
     check(updates)
 
 
+@pytest.mark.slow
 def test_grouped_and_plain_take_the_same_step(updates):
     facts = {row.name: row.facts for row in updates[0].rows}
     grouped, plain = facts[update.GROUPED], facts[update.PLAIN]
@@ -121,13 +123,14 @@ def test_flops_by_hand():
     assert found == layers + attention + head
 
 
-def test_json_holds_every_row(tmp_path, updates):
+def test_json_holds_every_row(tmp_path):
+    found = list(verify.run(quick=True))
     path = tmp_path / "bench.json"
-    bench.write(str(path), "a machine", {"update": updates})
+    bench.write(str(path), "a machine", {"verify": found})
     content = json.loads(path.read_text())
     assert content["machine"] == "a machine"
-    names = [row["name"] for t in content["suites"]["update"] for row in t["rows"]]
-    assert names == [row.name for row in rows(updates)]
+    names = [row["name"] for t in content["suites"]["verify"] for row in t["rows"]]
+    assert names == [row.name for row in rows(found)]
 
 
 # ------------------------------------------------------------------------------ plan

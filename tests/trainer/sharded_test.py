@@ -144,6 +144,7 @@ def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, capfd):
     assert " all-to-all(" in text  # the embeddings' and features' way to their rows
 
 
+@pytest.mark.slow  # the counterpart: it says that the tests above can fail
 def test_without_a_place_the_batch_is_gathered():
     """What the test above looks for is really there without the constraints."""
     devices = mesh.make(1, 8, 1)
