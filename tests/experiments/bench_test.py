@@ -142,6 +142,7 @@ def tiny():
     return c
 
 
+@pytest.mark.slow  # compiles for eight devices
 def test_the_parts_of_a_plan_are_what_the_devices_hold():
     """The tiny model over 8 devices: matrices are split, norms and small biases are not."""
     report = plan.run(tiny(), 8, plan_time.Machine())
