@@ -9,6 +9,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 LEVEL = {
     "types": 0,
     "arrays": 0,
+    "settings": 0,
+    "rng": 0,
+    "run": 5,
     "samplers": 1,
     "losses": 1,
     "rewards": 1,

@@ -1,0 +1,516 @@
+"""Every setting of a run: its default, meaning, unit and range, written once.
+
+`Run` is a tree of frozen dataclasses. Each checks its own ranges when it is made, so a typo or an
+impossible value is one clear error before anything is built. Where the paper (arXiv 2511.18902) names
+no value, the default is that of verl's Qwen2.5-VL recipe. What needs more than the numbers to be
+checked (a selector's options, files, GPUs, packages) is in `run/checks.py`.
+
+    run = settings.Run.from_dict({"num_steps": 200, "model": {"preset": "tiny"}})
+
+Throughout, 0 and "" mean "none" where None would be natural: a command line can type them.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+INF = math.inf
+
+
+# ------------------------------------------------------------------------------ fields
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The numbers that a field may have; `why` completes the error message."""
+
+    low: float
+    high: float
+    has_low: bool
+    has_high: bool
+    why: str
+
+    def __contains__(self, value: float) -> bool:
+        above = self.low <= value if self.has_low else self.low < value
+        below = value <= self.high if self.has_high else value < self.high
+        return above and below  # NaN is in no interval
+
+    def __str__(self) -> str:
+        opening, closing = "[" if self.has_low else "(", "]" if self.has_high else ")"
+        ends = f"{opening}{self.low:g}, {self.high:g}{closing}"
+        return f"{ends}, {self.why}" if self.why else ends
+
+
+def number(
+    default: float,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float = INF,
+    why: str = "",
+) -> Any:
+    """Returns a field for a number in an interval with one lower and one upper end."""
+    assert (at_least is None) != (above is None), "give one lower end"
+    interval = Interval(
+        low=above if at_least is None else at_least,
+        high=below if at_most is None else at_most,
+        has_low=at_least is not None,
+        has_high=at_most is not None,
+        why=why,
+    )
+    return dataclasses.field(default=default, metadata={"interval": interval})
+
+
+def choice(default: str, *others: str) -> Any:
+    """Returns a field for one of a few words, the default among them."""
+    return dataclasses.field(default=default, metadata={"words": (default, *others)})
+
+
+def mapping(**default: Any) -> Any:
+    """Returns a field for a mapping, whose keys are not known here."""
+    return dataclasses.field(default_factory=lambda: types.MappingProxyType(default))
+
+
+class Section:
+    """A part of the settings. `path` is its name in `Run`, with a dot behind it, for messages."""
+
+    path: ClassVar[str] = ""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            name, value = self.path + field.name, getattr(self, field.name)
+            _check_type(name, value, field.type)
+            interval = field.metadata.get("interval")
+            if interval is not None and value not in interval:
+                raise ValueError(f"{name}={value}: must be in {interval}")
+            words = field.metadata.get("words")
+            if words is not None and value not in words:
+                raise ValueError(f"{name}={value!r}: one of {', '.join(words)}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the section with `values`, nested as the fields are; the others are defaults.
+
+        Raises:
+            ValueError: a field is unknown, or a value has the wrong type or is out of its range.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        made = {}
+        for name, value in values.items():
+            if name not in fields:
+                close = difflib.get_close_matches(name, fields, 1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
+                raise ValueError(
+                    f"there is no setting {cls.path + name!r}: {hint}"
+                    f"known are {', '.join(sorted(fields))}"
+                )
+            kind = fields[name].type
+            if isinstance(kind, type) and issubclass(kind, Section):
+                value = value if isinstance(value, kind) else kind.from_dict(value)
+            elif typing.get_origin(kind) is tuple and isinstance(value, list):
+                value = tuple(value)  # as JSON has it
+            made[name] = value
+        return cls(**made)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns nested plain dicts of all fields: `from_dict` gives the section back."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Returns sections and mappings, at any depth, as dicts."""
+    if isinstance(value, Section):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(x) for name, x in value.items()}
+    return value
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    kind = typing.get_origin(kind) or kind
+    accepted = (int, float) if kind is float else kind
+    # bool is an int in Python, but `num_steps=True` is a mistake.
+    if not isinstance(value, accepted) or (
+        isinstance(value, bool) and kind in (int, float)
+    ):
+        raise ValueError(
+            f"{name}={value!r}: must be of type {kind.__name__.lower()}, "
+            f"not {type(value).__name__}"
+        )
+
+
+# ------------------------------------------------------------------------------ selection
+@dataclasses.dataclass(frozen=True)
+class Sampler(Section):
+    """Which prompts are rolled out."""
+
+    path: ClassVar[str] = "sampler."
+
+    name: str = "vade"  # a key of vade_jax.samplers.SAMPLERS
+    options: Mapping[str, Any] = (
+        mapping()
+    )  # hyperparameters that differ from the defaults
+    # What the selector needs of every item: array=metadata fields, such as "family,level"
+    arrays: Mapping[str, Any] = mapping()
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure(Section):
+    """Passes over all items, whose answers only the selector learns from."""
+
+    path: ClassVar[str] = "measure."
+
+    every: int = number(0, at_least=0)  # steps; the first is before step 1; 0: never
+    num_rollouts: int = number(0, at_least=0)  # answers to each item; 0: num_rollouts
+
+
+@dataclasses.dataclass(frozen=True)
+class Refill(Section):
+    """What a step does about the groups that the selector drops."""
+
+    path: ClassVar[str] = "refill."
+
+    max_rounds: int = number(1, at_least=1)  # of rollouts in a step; 1 never asks again
+    # How many prompts a later round rolls out: a whole batch (DAPO), what is missing (VCRL), or as
+    # many as this step's share of dropped groups makes likely to be needed (estimate, GRESO).
+    ask: str = choice("batch", "missing", "estimate")
+    # With fewer groups than a batch: train on fewer, repeat those that are there, or stop the run.
+    at_cap: str = choice("fewer", "repeat", "stop")
+    surplus: str = choice("discard", "train")  # what becomes of groups beyond a batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Diva(Section):
+    """What a selector that asks for variants (diva, arXiv 2603.01106) adds to a run."""
+
+    path: ClassVar[str] = "diva."
+
+    changes: tuple[str, ...] = (  # of pictures, in harder variants
+        *("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur"),
+    )
+    norm: str = choice("sequence", "code", "off")  # of advantages over the batch
+    weight: float = number(0.1, at_least=0)  # k, of a variant's difficulty
+    weighted: str = choice("global", "both")  # which advantages are weighted by it
+    balance: str = choice("range", "low_reward", "off")  # low_reward: the authors' code
+    local_share: float = number(1.0, at_least=0)
+    global_share: float = number(1.0, at_least=0)
+
+
+# ------------------------------------------------------------------------------ model and data
+@dataclasses.dataclass(frozen=True)
+class Model(Section):
+    """The policy that training starts from."""
+
+    path: ClassVar[str] = "model."
+
+    checkpoint: str = ""  # a Hugging Face directory; empty: made from the preset
+    preset: str = ""  # "tiny": random weights and a tokenizer of its own
+    size: str = ""  # 3b or 7b: the checkpoint must have this shape; empty: any
+    dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStart(Section):
+    """Supervised steps on the built-in data before RL."""
+
+    path: ClassVar[str] = "warm_start."
+
+    num_steps: int = number(0, at_least=0)  # 0: none
+    batch_size: int = number(64, at_least=1)
+    learning_rate: float = number(1e-3, above=0)
+    b2: float = number(0.95, at_least=0, below=1)  # short runs want a short memory
+    noise: Mapping[str, Any] = mapping()  # family_level: how often the teacher is wrong
+    directory: str = ""  # where it lies or goes; empty: in the run directory
+
+
+@dataclasses.dataclass(frozen=True)
+class Data(Section):
+    """Questions, and how they become prompts."""
+
+    path: ClassVar[str] = "data."
+
+    train: str = ""  # "procedural", a .jsonl/.parquet/.arrow file, or a directory
+    validation: str = ""  # a directory made by build_data holds both
+    num_train: int = number(0, at_least=0)  # items; of files, 0 takes all
+    num_validation: int = number(0, at_least=0)
+    wrong_golds: float = number(0.0, at_least=0, at_most=1)  # share, on purpose
+    instruction: str = (
+        "Think step by step inside <think> </think>, "
+        "then give the final answer inside \\boxed{}."
+    )
+    min_pixels: int = number(
+        3136, at_least=1568, why="as an image has at least two cells of 28 x 28"
+    )
+    max_pixels: int = 1003520
+    max_prompt_length: int = number(8192, at_least=1)  # tokens
+    drop_too_long: bool = True  # leave longer prompts out, counted and listed; or fail
+    length_multiple: int = number(128, at_least=1)  # prompts are padded to few of these
+    num_threads: int = number(4, at_least=0)  # that decode images; 0: none
+
+
+# ------------------------------------------------------------------------------ rollouts
+@dataclasses.dataclass(frozen=True)
+class Engine(Section):
+    """Who makes the rollouts."""
+
+    path: ClassVar[str] = "engine."
+
+    name: str = choice("local", "vllm_server")
+    prompts_per_call: int = number(64, at_least=1)  # local: decoded together
+    urls: tuple[
+        str, ...
+    ] = ()  # servers that run already; empty: the run starts its own
+    model: str = ""  # the name they serve it under; empty: the checkpoint's path
+    num_servers: int = number(1, at_least=1)  # that the run starts
+    tensor_parallel: int = number(1, at_least=1)  # GPUs of each
+    max_in_flight: int = number(256, at_least=1)  # requests at once, over all servers
+    timeout_s: float = number(1800.0, above=0)  # of a request; then the server hangs
+    wait_s: float = number(300.0, at_least=0)  # for a server of `urls` that is down
+    retries: int = number(3, at_least=0)  # of a request, before the run saves and stops
+    sync_directory: str = ""  # shared with the servers; empty: <workdir>/weights
+    options: Mapping[str, Any] = mapping()  # more of vLLM's own, such as max_num_seqs
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout(Section):
+    """Which GPU trains and which serves: the top of configs/qwen.py explains it."""
+
+    path: ClassVar[str] = "layout."
+
+    train: str = ""  # "0,1": the GPUs that train; empty: all
+    serve: str = ""  # "2,3": the GPUs of the vLLM servers; empty: all
+    train_memory: float = number(
+        0.0, at_least=0, below=1
+    )  # JAX's share; 0: its default
+    serve_memory: float = number(0.9, above=0, below=1)  # vLLM's share of a GPU
+    sleep: bool = False  # vLLM gives its memory back while the policy learns
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling(Section):
+    """How answers are drawn in training."""
+
+    path: ClassVar[str] = "sampling."
+
+    temperature: float = number(
+        1.0, above=0, why="as rollouts need to differ (eval's may be 0)"
+    )
+    top_p: float = number(1.0, above=0, at_most=1)
+    top_k: int = number(0, at_least=0)  # 0: all tokens
+    max_tokens: int = number(2048, at_least=1)  # of an answer, the end included
+
+
+@dataclasses.dataclass(frozen=True)
+class Reward(Section):
+    """reward = (1 - format_weight) correct + format_weight well formed - what length costs."""
+
+    path: ClassVar[str] = "reward."
+
+    format: str = "think_boxed"  # a key of vade_jax.rewards.formats.FORMATS
+    format_weight: float = number(0.1, at_least=0, below=1)
+    overlong_buffer: int = number(0, at_least=0)  # last tokens of max_tokens that cost
+    overlong_factor: float = number(1.0, at_least=0)  # what an answer cut off costs
+
+
+# ------------------------------------------------------------------------------ learning
+@dataclasses.dataclass(frozen=True)
+class Loss(Section):
+    """The objective: GRPO (arXiv 2402.03300) by default, GSPO (arXiv 2507.18071) with `GSPO`."""
+
+    path: ClassVar[str] = "loss."
+
+    ratio: str = choice("token", "sequence")
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float = 3.0  # 0: none
+    aggregate: str = choice(
+        "token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+    )
+    mask_cut_off: bool = False  # True: answers that were cut off are not trained on
+    kl: str = choice("k3", "k1", "k2")  # estimator of the KL to the reference policy
+    kl_coef: float = 0.01  # 0: no reference policy is kept
+    # "behaviour" takes the engine's log-probs for the old policy's; "trainer" computes them again.
+    old_logp: str = choice("trainer", "behaviour")
+    # "token" or "sequence": truncated trainer/engine importance weights; empty: none
+    importance: str = choice("", "token", "sequence")
+    importance_cap: float = 2.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (0 <= self.clip_low < 1 and self.clip_high >= 0 and self.kl_coef >= 0):
+            raise ValueError(
+                f"loss: clip_low={self.clip_low} must be in [0, 1), "
+                f"clip_high={self.clip_high} and kl_coef={self.kl_coef} at least 0"
+            )
+        if not self.importance_cap > 0:
+            raise ValueError(
+                f"loss.importance_cap={self.importance_cap}: must be above 0"
+            )
+
+
+# The fields of `Loss` that tell the algorithms apart.
+GRPO = types.MappingProxyType(
+    dict(
+        ratio="token",
+        clip_low=0.2,
+        clip_high=0.2,
+        dual_clip=3.0,
+        aggregate="token-mean",
+    )
+)
+GSPO = types.MappingProxyType(  # its authors' narrow clip
+    dict(
+        ratio="sequence",
+        clip_low=3e-4,
+        clip_high=4e-4,
+        dual_clip=0.0,
+        aggregate="seq-mean-token-mean",
+    )
+)
+DAPO = types.MappingProxyType(  # arXiv 2503.14476: clip-higher, no KL
+    GRPO | dict(clip_high=0.28, dual_clip=10.0, kl_coef=0.0)
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer(Section):
+    """AdamW behind a clip of the global gradient norm."""
+
+    path: ClassVar[str] = "optimizer."
+
+    learning_rate: float = number(1e-6, at_least=0)  # the peak
+    warmup_steps: int = number(0, at_least=0)  # optimizer updates from 0 to the peak
+    decay_steps: int = number(0, at_least=0)  # cosine to a tenth; 0: constant
+    b1: float = number(0.9, at_least=0, below=1)
+    b2: float = number(0.999, at_least=0, below=1)
+    weight_decay: float = number(0.01, at_least=0)
+    clip_norm: float = number(1.0, above=0, at_most=INF)
+    frozen: tuple[str, ...] = ()  # parameter path prefixes, such as ("vision",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch(Section):
+    """How a step's rollouts are cut into optimizer updates and into what memory holds."""
+
+    path: ClassVar[str] = "batch."
+
+    prompts_per_minibatch: int = 128  # prompts of an optimizer update
+    prompts_per_microbatch: int = 16  # prompts in memory at once
+    answers_per_row: int = number(0, at_least=0)  # share a prompt; 0: num_rollouts
+    vocab_chunk: int = number(1024, at_least=1)  # tokens whose logits exist at once
+    remat: bool = True  # compute activations again in the backward pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh(Section):
+    """Axes of the device mesh; one may be -1, which takes the remaining devices."""
+
+    path: ClassVar[str] = "mesh."
+
+    data: int = 1
+    fsdp: int = -1
+    tensor: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval(Section):
+    """Validation while training."""
+
+    path: ClassVar[str] = "eval."
+
+    every: int = number(5, at_least=1)  # steps; the first is before step 1
+    num_samples: int = number(4, at_least=1)  # accuracy is the mean of so many answers
+    temperature: float = number(1.0, at_least=0)
+    max_tokens: int = number(2048, at_least=1)
+    benchmarks: str = ""  # "mathvista:FILE,chartqa:FILE", scored by rules alone
+    profile: str = "cot"  # of their prompts and rules; or paper
+    benchmark_items: int = number(0, at_least=0)  # the first of each; 0: all
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint(Section):
+    """When the run is saved."""
+
+    path: ClassVar[str] = "checkpoint."
+
+    every: int = number(20, at_least=1)  # steps
+    keep: int = number(2, at_least=1)  # the newest
+
+
+# ------------------------------------------------------------------------------ the run
+@dataclasses.dataclass(frozen=True)
+class Run(Section):
+    """A training run, whole."""
+
+    seed: int = number(0, at_least=0)  # of data, selection, rollouts and the tiny model
+    num_steps: int = number(240, at_least=1)  # RL steps
+    num_prompts: int = number(512, at_least=1)  # B, prompts a step
+    # G, answers to a prompt
+    num_rollouts: int = number(8, at_least=2, why="as a group of one has no advantage")
+    scale_by_std: bool = True  # GRPO's advantage; False is Dr. GRPO's
+    sampler: Sampler = Sampler()
+    measure: Measure = Measure()
+    refill: Refill = Refill()
+    model: Model = Model()
+    warm_start: WarmStart = WarmStart()
+    data: Data = Data()
+    engine: Engine = Engine()
+    layout: Layout = Layout()
+    sampling: Sampling = Sampling()
+    diva: Diva = Diva()
+    reward: Reward = Reward()
+    loss: Loss = Loss()
+    optimizer: Optimizer = Optimizer()
+    batch: Batch = Batch()
+    mesh: Mesh = Mesh()
+    eval: Eval = Eval()
+    checkpoint: Checkpoint = Checkpoint()
+    tensorboard: bool = False
+    wandb: str = ""  # Weights & Biases project that gets the numbers too; empty: none
+
+    def __post_init__(self):
+        super().__post_init__()
+        sampling, loss, reward, batch = (
+            *(self.sampling, self.loss, self.reward, self.batch),
+        )
+        if loss.old_logp == "behaviour" and (sampling.top_p < 1 or sampling.top_k):
+            raise ValueError(
+                "loss.old_logp='behaviour' is of the truncated distribution, the update's "
+                "log-probs are not: set sampling.top_p=1 and sampling.top_k=0, or "
+                "loss.old_logp='trainer'"
+            )
+        if loss.importance and loss.old_logp == "behaviour":
+            raise ValueError(
+                f"loss.importance={loss.importance!r} weighs the trainer's log-probs against "
+                "the engine's: set loss.old_logp='trainer'"
+            )
+        if reward.overlong_buffer >= sampling.max_tokens:
+            raise ValueError(
+                f"reward.overlong_buffer={reward.overlong_buffer} leaves no answer of "
+                f"sampling.max_tokens={sampling.max_tokens} unpunished: lower the buffer or "
+                "raise max_tokens"
+            )
+        if self.data.min_pixels > self.data.max_pixels:
+            raise ValueError(
+                f"data.min_pixels={self.data.min_pixels} is larger than "
+                f"data.max_pixels={self.data.max_pixels}"
+            )
+        mini, micro = batch.prompts_per_minibatch, batch.prompts_per_microbatch
+        _check_divides(
+            "batch.prompts_per_minibatch", mini, "num_prompts", self.num_prompts
+        )
+        _check_divides(
+            "batch.prompts_per_microbatch", micro, "batch.prompts_per_minibatch", mini
+        )
+
+
+def _check_divides(small_name: str, small: int, large_name: str, large: int) -> None:
+    if small < 1 or large % small:
+        raise ValueError(
+            f"{small_name}={small} does not divide {large_name}={large}: "
+            "choose a divisor"
+        )
