@@ -1,0 +1,45 @@
+"""The named random streams of a run.
+
+All randomness of a run comes from `jax.random.key(seed)`. A step's keys depend on that key and on the
+number of the step alone, so a resumed run draws what an uninterrupted one would have drawn, and two
+processes draw the same. Each stream has its function here; nobody else folds numbers into keys.
+"""
+
+from typing import NamedTuple
+
+import jax
+
+# Folded into a step's key, far above the few numbers that the streams of a step use.
+_PASSES = 2**20
+
+
+class StepKeys(NamedTuple):
+    """The three streams of one step."""
+
+    select: jax.Array  # the selector's draws
+    rollouts: jax.Array  # the answers
+    validation: jax.Array  # the answers to validation questions
+
+
+def step_keys(key: jax.Array, step: int) -> StepKeys:
+    """Returns the keys of `step`, counted from 1, of the run with `key`."""
+    return StepKeys(*jax.random.split(jax.random.fold_in(key, step), 3))
+
+
+def untrained_validation_key(key: jax.Array) -> jax.Array:
+    """Returns the key of the validation before the first step."""
+    return jax.random.fold_in(key, 0)
+
+
+def round_key(key: jax.Array, number: int) -> jax.Array:
+    """Returns the key of round `number` of a step, from 0, of the step's stream `key`.
+
+    The first round has the stream's own key: a step of one round draws what the first of several
+    rounds draws.
+    """
+    return jax.random.fold_in(key, number) if number else key
+
+
+def pass_key(key: jax.Array, step: int, batch: int) -> jax.Array:
+    """Returns the key of the answers to one batch of the pass over all items before `step`."""
+    return jax.random.fold_in(jax.random.fold_in(key, step), _PASSES + batch)
