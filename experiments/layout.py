@@ -44,23 +44,6 @@ def check(c: ConfigDict) -> None:
         )
 
 
-def transfer_backend(c: ConfigDict) -> str:
-    """Returns how weights go from GPU to GPU: inside one, or from those that train to others.
-
-    Raises:
-        ValueError: trainer and servers share several GPUs: NCCL takes each one once.
-    """
-    train, serve = devices(c.layout.train), devices(c.layout.serve)
-    if c.engine.urls or (train and serve and not set(train) & set(serve)):
-        return "nccl"
-    if c.engine.num_servers * c.engine.tensor_parallel == 1 and train == serve:
-        return "ipc"
-    raise ValueError(
-        "engine.sync='transfer' needs one GPU for all, or other GPUs in layout.serve than in "
-        "layout.train: use engine.sync='directory', with engine.sync_directory in /dev/shm"
-    )
-
-
 def devices(text: str) -> list[str]:
     """Returns the GPUs of "0,1"; an empty text names none."""
     return [name.strip() for name in text.split(",") if name.strip()]

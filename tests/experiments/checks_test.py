@@ -16,7 +16,6 @@ from vade_jax.models.qwen25vl import files
 WRONG = {
     "sampler.name": ("vaed", r"sampler.name='vaed': one of .*vade"),
     "engine.name": ("vlm", r"engine.name='vlm': one of local"),
-    "engine.sync": ("nccl", r"engine.sync='nccl': one of directory, transfer"),
     "engine.num_servers": (0, r"engine.num_servers=0: must be in \[1, inf\)"),
     "engine.tensor_parallel": (0, r"engine.tensor_parallel=0: must be in \[1, inf\)"),
     "engine.max_in_flight": (0, r"engine.max_in_flight=0: must be in \[1, inf\)"),

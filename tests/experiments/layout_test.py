@@ -76,27 +76,6 @@ def test_what_fits_passes(fields):
     layout.check(config(**fields))
 
 
-@pytest.mark.parametrize(
-    ("fields", "backend"),
-    [
-        (dict(layout__train="0,1", layout__serve="2,3"), "nccl"),
-        (dict(engine__urls=("http://there:8000",)), "nccl"),
-        (dict(), "ipc"),
-    ],
-)
-def test_how_weights_go_from_gpu_to_gpu(fields, backend):
-    assert layout.transfer_backend(config(**fields)) == backend
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [dict(engine__num_servers=2), dict(layout__train="0", layout__serve="0,1")],
-)
-def test_nccl_takes_each_gpu_once(fields):
-    with pytest.raises(ValueError, match="needs one GPU for all, or other GPUs"):
-        layout.transfer_backend(config(**fields))
-
-
 @pytest.fixture
 def told(monkeypatch):
     """What JAX was told, in place of telling it."""

@@ -102,10 +102,3 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(run, tmp_path):
         assert row["training/rollout_logprobs_diff_mean"] <= 1e-4
         assert row["rollout/retries"] == 0
         assert {"timing_s/prepare", "timing_s/judge", "timing_s/sync_load"} <= set(row)
-
-
-def test_vllm_in_this_process_trains_too(run):
-    c, workdir = run("vllm_inprocess")
-    rows = metrics.read(str(workdir))
-    assert rows[-1]["vade/rollouts_total"] == STEPS * c.num_prompts * c.num_rollouts
-    assert rows[-1]["training/rollout_logprobs_diff_mean"] <= 1e-4

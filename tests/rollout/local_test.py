@@ -110,16 +110,6 @@ def test_the_answers_do_not_depend_on_how_they_are_batched(options):
     np.testing.assert_array_equal(one.group_N, np.repeat(np.arange(5), num_rollouts_M))
 
 
-def test_draws_may_be_named():
-    """Answers move with their draws, to other prompts' calls too; all prompts are alike here."""
-    engine, _ = scripted(flat(), prompts_per_call=2)
-    prompts, key = [question(0)] * 3, jax.random.key(5)
-    plain = engine.generate(prompts, [2, 1, 2], key, 0).token_NT
-    draw_N = np.array([4, 0, 2, 1, 3], np.int32)
-    named = engine.generate(prompts, [2, 1, 2], key, 0, draw_N=draw_N).token_NT
-    np.testing.assert_array_equal(named, plain[draw_N])
-
-
 def test_one_program_for_all_splits_of_a_budget():
     """32 answers to 4 prompts in rows of 2: at most 4 + 4 x 7 / 2 = 18 rows, two calls of 9."""
     layout = dict(answers_per_row=2, prompts_per_call=2, rows_per_call=9)

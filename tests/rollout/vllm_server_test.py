@@ -17,7 +17,6 @@ from tests.rollout.scripted_server import (
 )
 from vade_jax.rollout.engine import EngineFailure, Sampling
 from vade_jax.rollout.sync import WeightDirectory
-from vade_jax.rollout.vllm_requests import Fault
 from vade_jax.rollout.vllm_server import VllmServerEngine
 
 PROMPTS = [question("p" * (m + 1)) for m in range(8)]
@@ -185,40 +184,6 @@ def test_a_checkpoint_that_is_there_is_read_by_every_server(start, connect, tmp_
     check(engine.generate(PROMPTS, COUNTS, KEY, 0), weights=7)
     engine.close()
     assert os.path.isdir(path)
-
-
-class Sent:
-    """In a transfer's place: names the weights, and fails once if told so."""
-
-    def __init__(self, server, fails):
-        self.server, self.fails, self.sent = server, fails, []
-
-    def send(self, params, tag):
-        self.sent.append(params.tolist())
-        if self.fails:
-            self.fails = False
-            raise Fault("the other GPU is gone")
-        self.server.ask("POST", "/update_weight_version", {"new_version": tag})
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_weights_may_go_from_gpu_to_gpu(start, connect, tmp_path, fails):
-    """To each server, again after a failure or a restart; no file is written."""
-    servers, made = [start(), start()], []
-
-    def transfer(server):
-        made.append(Sent(server, fails))
-        return made[-1]
-
-    engine = connect(*servers, transfer=transfer)
-    expected = [[1, 1]] * (1 + fails)
-    assert [one.sent for one in made] == [expected, expected]
-    assert not list((tmp_path / "weights").iterdir())
-    assert counted(engine) == ({"rollout/retries": 2} if fails else {})
-    servers[0].kill()
-    servers[0].start()
-    engine.generate(PROMPTS[:1], np.array([2]), KEY, 1)
-    assert made[0].sent == [*expected, [1, 1]] and made[1].sent == expected
 
 
 def test_the_same_version_again_is_loaded_again(start, connect):

@@ -83,17 +83,15 @@ class LocalEngine:
         params_version: int,
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
-        draw_N: np.ndarray | None = None,
     ) -> Rollouts:
-        """See `Engine.generate`. Answer n draws from fold_in(key, draw_N[n]), by default (key, n)."""
+        """See `Engine.generate`. Answer n draws from fold_in(key, n)."""
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
-        draw_N = np.arange(end_M[-1]) if draw_N is None else draw_N
         params, parts = self._whole(), []
         for i, stop in self._calls(num_rollouts_M):
             counts = num_rollouts_M[i:stop]
-            draws = draw_N[end_M[i] - counts[0] : end_M[stop - 1]]
+            draws = np.arange(end_M[i] - counts[0], end_M[stop - 1])
             part = self._call(params, prompts[i:stop], counts, draws, key, sampling)
             _report(on_group, i, counts, *part)
             parts.append(part)

@@ -28,7 +28,6 @@ import numpy as np
 from vade_jax.rollout import vllm_requests as requests
 from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
 from vade_jax.rollout.sync import WeightDirectory
-from vade_jax.rollout.transfer import Transfer
 from vade_jax.rollout.vllm_client import Launched, Server
 from vade_jax.rollout.vllm_pool import Pool
 from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
@@ -51,7 +50,6 @@ class VllmServerEngine:
         banned_ids: tokens that can never be drawn (the vision tokens).
         tensors: params -> (published name, tensor) pairs.
         weights: where new weights are written; every server can read it.
-        transfer: makes what sends a server its weights from GPU to GPU instead.
         longest_prompt: tokens, image tokens included.
         max_in_flight: requests at a time, over all servers.
         timeout_s: the longest wait for a request's answers, in the server's queue included, and
@@ -78,7 +76,6 @@ class VllmServerEngine:
         banned_ids: tuple[int, ...],
         tensors: Callable[[Params], NamedTensors],
         weights: WeightDirectory,
-        transfer: Callable[[Server], Transfer] | None = None,
         longest_prompt: int,
         max_in_flight: int = 64,
         timeout_s: float = 1800.0,
@@ -110,7 +107,6 @@ class VllmServerEngine:
         self._model, self._sampling = model, sampling
         self._stop_ids, self._banned_ids = stop_ids, banned_ids
         self._tensors, self._weights = tensors, weights
-        self._transfers = {s: transfer(s) for s in wrapped} if transfer else {}
         self._max_in_flight, self._timeout_s = max_in_flight, timeout_s
         self._sleep = sleep
         self._run, self._num_syncs = uuid.uuid4().hex[:8], 0
@@ -151,28 +147,18 @@ class VllmServerEngine:
                 sync, and counted in `rollout/servers_lost`.
         """
         start = time.perf_counter()
-        give = self._prepare(params, version)
+        directory = self._weights.write(self._tensors(params), version)
         self._add_seconds("timing_s/sync_write", time.perf_counter() - start)
-        self._load(give, version)
+        self.read(directory, version)
 
     def read(self, directory: str, version: int) -> None:
         """Has every server read a checkpoint that is there already; as `sync` else."""
-        give = lambda server, tag: server.load(directory, tag, self._timeout_s)
-        self._load(give, version)
-
-    def _load(self, give, version):
         start = time.perf_counter()
+        give = lambda server, tag: server.load(directory, tag, self._timeout_s)
         self._version, self._num_syncs = None, self._num_syncs + 1
         self._pool.load(give, f"{self._run}-{self._num_syncs}-of-step-{version}")
         self._version = version
         self._add_seconds("timing_s/sync_load", time.perf_counter() - start)
-
-    def _prepare(self, params, version):
-        """Returns what gives these weights to a server: files, written now, or a transfer."""
-        if self._transfers:
-            return lambda server, tag: self._transfers[server].send(params, tag)
-        directory = self._weights.write(self._tensors(params), version)
-        return lambda server, tag: server.load(directory, tag, self._timeout_s)
 
     def metrics(self) -> Metrics:
         """Returns `vllm_pool.COUNTS`, lost servers and the seconds of syncs since the last call."""
