@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vade_jax import atomic
 from vade_jax.data import arrow, images, overlap, questions
 from vade_jax.evals.benchmarks import Benchmark
 from vade_jax.types import Item
@@ -47,8 +48,9 @@ def audit(
     if absent := [name for name, path in paths.items() if not path]:
         table += f"\n\nNot compared, for want of a file: {', '.join(absent)}."
     report = {name: dataclasses.asdict(one) for name, one in found.items()}
-    _write(target / "report" / "audit.json", json.dumps(report, indent=1))
-    _write(target / "report" / "audit.md", table)
+    directory = target / "report"
+    atomic.write_text(directory / "audit.json", json.dumps(report, indent=1) + "\n")
+    atomic.write_text(directory / "audit.md", table + "\n")
     return table
 
 
@@ -78,9 +80,3 @@ def _entry(item: Item, limits: Mapping[str, int]) -> overlap.Entry:
         image.close()  # a benchmark's pictures are held, their pixels need not be
     hashes = tuple(map(overlap.dhash, pixels))
     return overlap.Entry(item.uid, questions.key(item.question), hashes)
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-    building = path.with_suffix(path.suffix + ".tmp")
-    building.write_text(text + "\n")
-    os.replace(building, path)

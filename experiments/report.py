@@ -10,13 +10,13 @@ cut short or lost some of its files is shown as far as it goes; the page says wh
 import argparse
 import importlib.metadata
 import json
-import os
 import pathlib
 import platform
 import sys
 from collections.abc import Sequence
 
 from experiments import errors, pictures
+from vade_jax import atomic
 from vade_jax.store import report
 from vade_jax.types import Item
 
@@ -46,7 +46,8 @@ def at_end(workdir: str, items: Sequence[Item]) -> pathlib.Path:
         workdir: of the run.
         items: the source of its training data, by row.
     """
-    _write_versions(pathlib.Path(workdir) / "versions.json")
+    text = json.dumps(versions(), indent=2) + "\n"
+    atomic.write_text(pathlib.Path(workdir) / "versions.json", text)
     find = pictures.finder(items)
     return report.write(workdir, find=lambda _: find, keep_pictures=True)
 
@@ -60,12 +61,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _write_versions(path: pathlib.Path) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(versions(), indent=2) + "\n")
-    os.replace(temporary, path)
 
 
 if __name__ == "__main__":

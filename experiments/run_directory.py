@@ -9,6 +9,7 @@ import shutil
 from ml_collections import ConfigDict
 
 from experiments import assemble, distributed, make_tiny
+from vade_jax import atomic
 from vade_jax.models.qwen25vl import files
 from vade_jax.store import checkpoints
 from vade_jax.trainer import loop, processes
@@ -66,10 +67,7 @@ def claim(path: str | os.PathLike, wanted: dict, may_change: tuple = ()) -> None
                 f"{path} is of another config ({'; '.join(differing)}): give another "
                 "--workdir or the old values"
             )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(wanted, indent=2) + "\n")
-    os.replace(temporary, path)
+    atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
 
 def is_done(c: ConfigDict, workdir: str) -> bool:

@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import inspect
 import json
-import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -29,6 +28,7 @@ from experiments import cli, errors
 from experiments.simulation import arena, budget, figures, reference, report
 from experiments.simulation.contenders import SELECTORS, Contender, check_known
 from experiments.simulation.worlds import KINDS
+from vade_jax import atomic
 
 SIZES = [field.name for field in dataclasses.fields(budget.Shape)]
 
@@ -68,8 +68,9 @@ def main(c: ConfigDict, workdir: str) -> None:
             for label, cell in played.items()
         }
         print("\n" + "\n".join(text[-1 - c.reference :]), flush=True)
-        write(directory / "report.md", "\n".join(text))
-        write(directory / "results.json", json.dumps(results, indent=1) + "\n")
+        atomic.write_text(directory / "report.md", "\n".join(text))
+        as_json = json.dumps(results, indent=1) + "\n"
+        atomic.write_text(directory / "results.json", as_json)
 
 
 # ------------------------------------------------------------------------------ the plan
@@ -151,7 +152,7 @@ def outcome(cell: Cell, directory: pathlib.Path) -> Mapping[str, Any]:
         num_seeds=cell.num_seeds,
     )
     summary = report.summary(result, cell.shape)
-    write(path, json.dumps({"settings": cell.settings, "summary": summary}))
+    atomic.write_text(path, json.dumps({"settings": cell.settings, "summary": summary}))
     spent = f"{result.seconds:.1f} s, {result.compile_seconds:.1f} s to compile"
     print(
         _line(cell, summary, f"settings changed: {spent}" if found else spent),
@@ -166,14 +167,6 @@ def _line(cell, summary, how):
     effective = report.number(values["effective"], 3, spread=True)
     name = f"{cell.world:<13} {cell.contender.label:<24}"
     return f"{name} progress {progress}  effective ratio {effective}  ({how})"
-
-
-def write(path: pathlib.Path, text: str) -> None:
-    """Writes a file at once: an interrupted run leaves no half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    os.replace(part, path)
 
 
 if __name__ == "__main__":

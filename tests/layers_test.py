@@ -8,6 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 LEVEL = {
     "types": 0,
+    "atomic": 0,
     "arrays": 0,
     "settings": 0,
     "rng": 0,
@@ -24,7 +25,7 @@ LEVEL = {
     "store": 5,  # leaves: see below
     "plugins": 5,
 }
-LEAVES = {"store": {"types", "arrays"}}
+LEAVES = {"store": {"types", "arrays", "atomic"}}
 # Heavy or optional packages, and the only files that may import them.
 ONLY_IN = {
     "math_verify": {"vade_jax/rewards/expression_worker.py"},

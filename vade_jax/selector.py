@@ -14,7 +14,6 @@ import json
 import numbers
 import operator
 import os
-import pathlib
 import threading
 import zipfile
 from collections.abc import Hashable, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from vade_jax import samplers
+from vade_jax import atomic, samplers
 from vade_jax.losses import advantages
 from vade_jax.types import Feedback
 
@@ -140,11 +139,8 @@ class Selector:
         """Writes `state_dict` as one .npz file, whole or not at all."""
         saved = self.state_dict()
         arrays = saved.pop("state")
-        path = pathlib.Path(path)
-        temporary = path.with_name(f"{path.name}.{threading.get_ident()}.tmp")
-        with temporary.open("wb") as file:
+        with atomic.replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays, selector=json.dumps(saved))
-        os.replace(temporary, path)
 
     def load(self, path: str | os.PathLike) -> None:
         """Continues from what `save` wrote.

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from experiments.evaluations import server
 from experiments.evaluations.answers import Answer, Key
 from experiments.evaluations.plan import Plan
+from vade_jax import atomic
 from vade_jax.evals import judge, results, rules
 from vade_jax.evals.chat import Chat
 
@@ -107,8 +108,7 @@ def _counts(plan, answers, verdicts) -> dict[str, int]:
 
 
 def _write_items(path, plan, answers, asked, verdicts) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
+    with atomic.replacing(path) as temporary, temporary.open("w") as file:
         for key, item, verdict in zip(plan.keys, asked, verdicts, strict=True):
             answer = answers.get(key)
             row = {
@@ -124,4 +124,3 @@ def _write_items(path, plan, answers, asked, verdicts) -> None:
                 "finished": answer and answer.finished,
             }
             file.write(json.dumps(row) + "\n")
-    os.replace(temporary, path)

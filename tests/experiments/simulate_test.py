@@ -49,7 +49,7 @@ def test_what_a_run_leaves(workdir):
     )
     for world in found:
         assert (workdir / "figures" / f"{world}.png").read_bytes()[:4] == b"\x89PNG"
-    assert not list(workdir.rglob("*.part"))
+    assert not list(workdir.rglob("*.tmp"))
 
 
 def test_what_is_there_is_not_played_again(workdir, monkeypatch, capsys):

@@ -40,7 +40,7 @@ def test_a_resumed_run_has_each_step_once(tmp_path):
     write_steps(tmp_path, [1, 2, 3, 4])
     writer = metrics.Writer(tmp_path)
     assert writer.truncate_after(2) == 2
-    assert not os.path.exists(tmp_path / "metrics.jsonl.tmp")
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
     write_steps(tmp_path, [3, 4, 5], offset=0.5)
     steps, values = metrics.column(metrics.read(tmp_path), "actor/grad_norm")
     assert steps.tolist() == [1, 2, 3, 4, 5]
@@ -55,7 +55,7 @@ def test_truncation_is_all_or_nothing(tmp_path, monkeypatch):
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(metrics.os, "replace", crash)
+    monkeypatch.setattr(os, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
         writer.truncate_after(1)
     assert writer.path.read_bytes() == before

@@ -57,7 +57,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rollout_log.os, "replace", crash)
+    monkeypatch.setattr(os, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
         rollout_log.write(path, {"uid": ["b"]})
     assert path.read_bytes() == before

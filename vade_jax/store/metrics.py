@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax import atomic
 from vade_jax.store import boards
 
 Record = dict[str, Any]
@@ -75,7 +76,8 @@ class Writer:
         kept = [record for record in records if record["step"] <= step]
         num_dropped = len(records) - len(kept) + num_cut
         if num_dropped:
-            _replace(self.path, "".join(json.dumps(record) + "\n" for record in kept))
+            text = "".join(json.dumps(record) + "\n" for record in kept)
+            atomic.write_text(self.path, text, fsync=True)
             logging.info("dropped %d lines of %s", num_dropped, self.path)
         return num_dropped
 
@@ -163,12 +165,3 @@ def _record(line: bytes, where: str) -> Record:
             f"{where} is no metrics line ({line[:40]!r}...); delete that line"
         ) from error
     return record
-
-
-def _replace(path: pathlib.Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

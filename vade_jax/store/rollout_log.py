@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax import atomic
+
 PathLike = str | os.PathLike[str]
 
 # One type per column whatever a step holds, so that many files read as one table.
@@ -45,12 +47,10 @@ def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"columns of different lengths: {lengths}")
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
     columns = {name: _column(name, values) for name, values in table.items()}
-    pyarrow.parquet.write_table(pyarrow.table(columns), temporary, compression="zstd")
-    os.replace(temporary, path)
+    with atomic.replacing(path) as temporary:
+        table = pyarrow.table(columns)
+        pyarrow.parquet.write_table(table, temporary, compression="zstd")
 
 
 def read(path: PathLike) -> dict[str, list[Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 
+from vade_jax import atomic
 from vade_jax.store.report import (
     answers,
     charts,
@@ -232,10 +233,8 @@ def _asked(prompt: logs.Prompt, text: str, album: pictures.Album) -> dict[str, A
 
 def _replace(path: pathlib.Path, text: str) -> None:
     """Writes a file at once: a crash leaves the old one."""
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_text(text, "utf-8", errors="replace")
-        os.replace(temporary, path)
+        atomic.write_text(path, text)
     except OSError as error:
         raise ValueError(
             f"{path} cannot be written ({error.strerror}): copy the run to where you may write,"

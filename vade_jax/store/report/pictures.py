@@ -11,6 +11,7 @@ from typing import Any
 
 from PIL import Image
 
+from vade_jax import atomic
 from vade_jax.store.report import groups
 from vade_jax.types import Item
 
@@ -137,12 +138,10 @@ def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
     """Writes pictures into a run directory, so that the page can be made without the data."""
     import pyarrow.parquet
 
-    path = pathlib.Path(workdir) / FILE
-    temporary = path.with_name(path.name + ".tmp")
     rows = [{"uid": uid, **dataclasses.asdict(p)} for uid, p in pictures.items()]
     if rows:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
-        os.replace(temporary, path)
+        with atomic.replacing(pathlib.Path(workdir) / FILE) as temporary:
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
 
 
 def _is_safe(picture: Picture) -> bool:

@@ -1,0 +1,31 @@
+"""A file is the old one or the new one, whatever stops the writing."""
+
+import os
+
+import pytest
+
+from vade_jax import atomic
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+def test_a_file_is_replaced_at_once(tmp_path, fsync):
+    path = tmp_path / "new" / "a.txt"
+    atomic.write_text(path, "one", fsync=fsync)
+    with atomic.replacing(path, fsync=fsync) as temporary:
+        temporary.write_text("two \n")
+        assert path.read_text() == "one"
+    assert path.read_text() == "two \n"
+    atomic.write_text(path, "broken \ud800 é")
+    assert path.read_text("utf-8") == "broken ? é"
+    assert os.listdir(path.parent) == ["a.txt"]
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), atomic.replacing(path) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    with pytest.raises(FileNotFoundError), atomic.replacing(path):
+        pass  # nothing was written
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
