@@ -63,7 +63,9 @@ class _NoVerdict(Exception):  # noqa: N818 (says what happened)
 class _Asked:
     """Asks about one answer and keeps what was said."""
 
-    def __init__(self, chat: Chat, temperatures: Sequence[float], judge: base.Judge):
+    def __init__(
+        self, chat: Chat, temperatures: Sequence[float], judge: base.JudgePrompts
+    ):
         self._chat, self._temperatures, self._judge = chat, temperatures, judge
         self.replies: list[str] = []
 

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 
-from vade_jax.evals.benchmarks import base, mathvision_judge
+from vade_jax.evals.benchmarks import base, mathvision
 from vade_jax.rewards import answers, scalars, verify
 from vade_jax.types import Item
 
@@ -104,6 +104,6 @@ def _short(text: str) -> str | None:
 
 def _same(extracted: str, item: Item) -> bool:
     """Returns whether the verifier, or the value of both, says that they are the same."""
-    if mathvision_judge.close(item.answer, extracted):
+    if mathvision.close(item.answer, extracted):
         return True
     return verify.verify_item(f"\\boxed{{{extracted}}}", item).correct

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.evals.benchmarks import files
-from vade_jax.evals.benchmarks import BENCHMARKS, mathverse, mathverse_judge
+from vade_jax.evals.benchmarks import BENCHMARKS, mathverse
 
 JUDGE = mathverse.BENCHMARK.judge
 
@@ -63,7 +63,7 @@ def test_extraction_sees_the_last_words(tmp_path):
         f"'{' '.join(map(str, range(70, 100)))}'\nExtracted Answer: "
     )
     assert prompt.count("Extracted Answer:") == 7 and item.question not in prompt
-    assert f"'{text}'" in mathverse_judge.extraction_prompt(text, item, last_words=0)
+    assert f"'{text}'" in mathverse.extraction_prompt(text, item, last_words=0)
     replies = ["Extracted Answer: B ", "null", "  "]
     assert [JUDGE.read_extraction(r) for r in replies] == ["B", "null", None]
 

@@ -1,4 +1,4 @@
-"""The paper's five benchmarks by their official rules, and scorers beside them.
+"""The paper's five benchmarks by their official rules, and other scorers of the same files.
 
 `BENCHMARKS[name]` is a `base.Benchmark`; the first five are the paper's.
 """

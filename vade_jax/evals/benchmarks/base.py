@@ -1,28 +1,38 @@
-r"""What a benchmark is: how its files are read, its questions asked, its answers read and scored.
+r"""What a benchmark is: how its files are read, its questions asked, its answers scored.
 
-Two profiles, never mixed in one table. "paper" is the protocol behind the published numbers: each
-benchmark's own prompt and rules. "cot" lets a policy think and box its answer, takes the box, and
-compares it as the benchmark does.
+There are two profiles, and a table holds only one of them. "paper" is the protocol behind the
+published numbers: each benchmark's own prompt and rules. "cot" lets the policy think and box its
+answer, takes what is in the box, and compares it as the benchmark does.
+
+A score over fewer items is another score. So the reader never drops a row: it gathers the bad ones,
+and reports them in one error with file, row and column.
 """
 
 import dataclasses
+import io
+import json
 import operator
-from collections.abc import Callable, Mapping, Sequence
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from PIL import Image
+
 from vade_jax import types
+from vade_jax.data import images, tables
 from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
-# Temperatures of a judge's attempts. The first is greedy; when no reply can be read after the last
-# one, the answer is wrong and counted as such (the original scripts ask for ever).
+# Temperatures of the attempts to get a readable reply from a judge model. The first is greedy. When
+# the last reply cannot be read either, the answer counts as wrong (the original scripts ask for ever).
 TEMPERATURES = (0.0, 0.5, 0.5, 1.0, 1.0)
 BOXED = r"Think step by step, then put the final answer in \boxed{}."
 BOXED_LETTER = (
     r"Think step by step, then put the letter of the right option in \boxed{}."
 )
 
-Groups = Mapping[str, tuple[str, ...]]
+Groups = Mapping[str, tuple[str, ...]]  # breakdown -> the values that an item has in it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +49,15 @@ DIRECT = Protocol(num_samples=1, greedy=True, max_tokens=16)
 
 
 @dataclasses.dataclass(frozen=True)
-class Judge:
-    """What a language model is asked about one answer, and how its replies are read.
+class JudgePrompts:
+    """What a judge model is asked about one answer, and how its replies are read.
 
     Attributes:
-      extraction_prompt: (text, item) -> prompt, for a text that the rules cannot read.
-      read_extraction: reply -> what was extracted, None to ask again.
-      judge_prompt: (extracted, item) -> prompt, for an answer that the rules cannot score.
-      read_judgement: reply -> right or wrong, None to ask again.
-      max_tokens: of a reply.
+        extraction_prompt: (text, item) -> prompt, for a text that the rules cannot read.
+        read_extraction: reply -> what was extracted, None to ask again.
+        judge_prompt: (extracted, item) -> prompt, for an answer that the rules cannot score.
+        read_judgement: reply -> right or wrong, None to ask again.
+        max_tokens: the longest reply.
     """
 
     extraction_prompt: Callable[[str, types.Item], str] | None = None
@@ -62,17 +72,17 @@ class Benchmark:
     """One benchmark under one scorer.
 
     Attributes:
-      name: in the registry, in files and on the command line.
-      title: in tables.
-      num_items: of the split that the paper reports.
-      read: path -> items; metadata hold what prompt, score and groups need.
-      prompt: (item, profile) -> the text of the question; images are the item's.
-      extract: (text, item, profile="paper") -> the answer in it, None: ask the judge.
-      score: (extracted, item, profile="paper") -> right or wrong, None: ask the judge.
-      groups: item -> the values it has in each published breakdown, several for skills.
-      protocols: how answers are sampled in each profile.
-      judge: None when rules decide everything.
-      cluster: item -> what it has in common with items that are right or wrong together.
+        name: the key in `BENCHMARKS`, in files and on the command line.
+        title: the name in tables.
+        num_items: the size of the split that the paper reports.
+        read: path -> items; their metadata hold what prompt, score and groups need.
+        prompt: (item, profile) -> the text of the question; images are the item's.
+        extract: (text, item, profile="paper") -> the answer in it, None: ask the judge.
+        score: (extracted, item, profile="paper") -> right or wrong, None: ask the judge.
+        groups: item -> its values in each published breakdown, several where it has several skills.
+        protocols: how answers are sampled in each profile.
+        judge: prompts for a judge model; None when rules decide everything.
+        cluster: item -> a label that it shares with items that are right or wrong together.
     """
 
     name: str
@@ -84,17 +94,18 @@ class Benchmark:
     score: Callable[..., bool | None]
     groups: Callable[[types.Item], Groups]
     protocols: Mapping[str, Protocol]
-    judge: Judge | None = None
+    judge: JudgePrompts | None = None
     cluster: Callable[[types.Item], str] = operator.attrgetter("uid")
 
     @property
     def needs_judge(self) -> bool:
-        """Whether some answers can only be read or scored by a language model."""
+        """Whether some answers can only be read or scored by a judge model."""
         return self.judge is not None
 
 
+# ------------------------------------------------------------------------------ texts
 def check_profile(profile: str) -> str:
-    """Returns `profile`, or raises ValueError if there is no such one."""
+    """Returns `profile`, or raises ValueError if it is unknown."""
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r} is unknown; use one of {PROFILES}")
     return profile
@@ -107,7 +118,7 @@ def boxed(text: str) -> str | None:
 
 
 def spelled(content: str | None, choices: Sequence[str]) -> str | None:
-    """Returns the choice whose plain text is `content`, None if not exactly one is."""
+    """Returns the choice whose plain text is `content`, None unless exactly one matches."""
     same = [choice for choice in choices if answers.plain(choice) == content]
     return same[0] if len(same) == 1 else None
 
@@ -118,6 +129,169 @@ def letters(choices: Sequence[Any]) -> list[str]:
 
 
 def lines(choices: Sequence[str], form: str) -> str:
-    """Returns one line a choice, each preceded by a newline, such as form="{}. {}"."""
+    """Returns a line for each choice, with a newline in front, such as form="{}. {}"."""
     pairs = zip(letters(choices), choices, strict=True)
     return "".join("\n" + form.format(letter, text) for letter, text in pairs)
+
+
+# ------------------------------------------------------------------------------ files
+class BadRow(ValueError):  # noqa: N818 (a verdict on data more than an error)
+    """A row that does not have the published form."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row, numbered over all shards: `row[column]` is its value, None if null or absent.
+
+    Its methods return the value of a column as one type, or raise `BadRow`.
+    """
+
+    file: pathlib.Path
+    index: int
+    values: Mapping[str, Any]
+
+    def __getitem__(self, column: str) -> Any:
+        return self.values.get(column)
+
+    def bad(self, column: str, problem: str) -> BadRow:
+        return BadRow(f"{self.file.name}, row {self.index}, column {column}: {problem}")
+
+    def text(self, column: str, *, may_be_empty: bool = False) -> str:
+        """Returns a text (a number is written out), by default one with content."""
+        value = "" if may_be_empty and self[column] is None else self[column]
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self.bad(column, f"{value!r} is no text")
+        if not may_be_empty and not str(value).strip():
+            raise self.bad(
+                column, "is empty; splits with hidden answers cannot be scored"
+            )
+        return str(value)
+
+    def texts(self, column: str) -> tuple[str, ...]:
+        """Returns a list of texts, () for null."""
+        value = [] if self[column] is None else self[column]
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise self.bad(column, f"{value!r} is no list of texts")
+        return tuple(value)
+
+    def one_of(self, column: str, known: Sequence[Any]) -> Any:
+        if self[column] not in known:
+            raise self.bad(column, f"{self[column]!r} is none of {list(known)}")
+        return self[column]
+
+    def fields(self, column: str, names: Iterable[str]) -> dict[str, Any]:
+        """Returns the named fields of a struct."""
+        value = self[column]
+        if not isinstance(value, Mapping):
+            raise self.bad(column, f"{value!r} is no struct")
+        if missing := [name for name in names if value.get(name) is None]:
+            raise self.bad(column, f"has no field {missing[0]!r}")
+        return {name: value[name] for name in names}
+
+    def image(self, *columns: str) -> Image.Image:
+        """Returns the image of the first column that has one, after decoding it once as a check."""
+        column = next((c for c in columns if self[c] is not None), None)
+        if column is None:
+            raise self.bad(columns[0], "no image")
+        value = self[column]
+        try:
+            if isinstance(value, Mapping):
+                value = value.get("bytes") or value.get("path")
+            if isinstance(value, str):
+                value = (self.file.parent / value).read_bytes()
+            Image.open(io.BytesIO(value)).load()
+        # Decoders raise OSError, SyntaxError, struct.error and more.
+        except Exception as error:
+            why = images.why_not(error)
+            raise self.bad(column, f"the image cannot be decoded: {why}") from error
+        # Opened again: the decoded pixels of thousands of images would not fit into memory.
+        return Image.open(io.BytesIO(value))
+
+
+def read_items(
+    path: str | pathlib.Path,
+    forms: Sequence[Sequence[str]],
+    build: Callable[[Row], types.Item],
+) -> list[types.Item]:
+    """Returns the item of every row of a .parquet, .json or .jsonl file or a directory of shards.
+
+    Args:
+        path: of the file or directory; image paths are relative to the file.
+        forms: the columns of each published form; one form must be there whole.
+        build: row -> item; raises `BadRow`.
+
+    Raises:
+        ValueError: a file cannot be read, a column is missing, rows are bad (all of them are
+            counted, some are shown), or two rows have one uid.
+    """
+    built, problems, size = {}, [], 0
+    for row in _rows(pathlib.Path(path)):
+        size += 1
+        missing = [[c for c in form if c not in row.values] for form in forms]
+        if nearest := min(missing, key=len):
+            raise ValueError(
+                f"{row.file}: row {row.index} has no column {nearest[0]!r} among "
+                f"{sorted(row.values)}; it is not in the published form"
+            )
+        try:
+            item = build(row)
+        except BadRow as error:
+            problems.append(str(error))
+            continue
+        if item.uid in built:
+            raise ValueError(
+                f"{path}: row {row.index} of {row.file.name} has the id of an earlier row: "
+                f"{item.uid}; remove one"
+            )
+        built[item.uid] = item
+    if problems:
+        shown = "; ".join(problems[:5]) + (" ..." if len(problems) > 5 else "")
+        raise ValueError(f"{path}: {len(problems)} of {size} rows are bad: {shown}")
+    if not built:
+        raise ValueError(f"{path} has no rows")
+    return list(built.values())
+
+
+def _rows(path: pathlib.Path) -> Iterator[Row]:
+    """Yields the rows of a file, or of all shards of the one split in a directory."""
+    files = [path]
+    if path.is_dir():
+        files = sorted(f for f in path.iterdir() if f.suffix in _READERS)
+        splits = {re.sub(r"-\d{5}-of-\d{5}.*", "", f.stem) for f in files}
+        if len(splits) > 1:
+            raise ValueError(f"{path} holds several splits, {sorted(splits)}; name one")
+    if not files or not all(f.is_file() and f.suffix in _READERS for f in files):
+        raise ValueError(
+            f"{path} is no {', '.join(_READERS)} file or directory of them"
+        )
+    index = 0
+    for file in files:
+        try:
+            table = _READERS[file.suffix](file)
+        except (ValueError, OSError) as error:  # pyarrow's errors are of these
+            raise ValueError(f"{file} cannot be read: {error}") from error
+        for values in table:
+            if not isinstance(values, Mapping):
+                raise ValueError(f"{file}: row {index} is no object: {values!r:.60}")
+            yield Row(file, index, values)
+            index += 1
+
+
+def _read_parquet(file: pathlib.Path) -> Iterator[Mapping[str, Any]]:
+    from pyarrow import parquet
+
+    table = parquet.read_table(file)
+    return (table.slice(i, 1).to_pylist()[0] for i in range(len(table)))
+
+
+def _read_json(file: pathlib.Path) -> list[Any]:
+    """Reads a list of rows, or rows by id as some benchmarks publish them."""
+    value = json.loads(file.read_text("utf-8"))
+    return list(value.values()) if isinstance(value, dict) else value
+
+
+_READERS = {
+    ".parquet": _read_parquet,
+    ".json": _read_json,
+    ".jsonl": tables.json_lines,
+}

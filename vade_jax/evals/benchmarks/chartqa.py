@@ -1,14 +1,14 @@
 """ChartQA: a word or number about a chart, right within 5 % (relaxed accuracy).
 
-The rules of the public harness that the paper's scores fit: greedy, 16 tokens, one word asked for.
-Nothing is cut off an answer, so "the answer is 10", "$10" and "1,000" for 1000 are wrong, and 2019
-for 2010 is right. Under these rules a boxed answer scores zero: hence the profile "cot".
+The rules are those of the public harness that the paper's scores fit: greedy, 16 tokens, one word
+asked for. Nothing is cut off an answer, so "the answer is 10", "$10" and "1,000" for 1000 are wrong,
+and 2019 for 2010 is right. Under these rules a boxed answer scores zero: hence the profile "cot".
 """
 
 import pathlib
 
 from vade_jax import types
-from vade_jax.evals.benchmarks import base, rows
+from vade_jax.evals.benchmarks import base
 
 INSTRUCTION = "Answer the question with a single word."
 TOLERANCE = 0.05
@@ -17,7 +17,6 @@ FORMS = (
     ("query", "label", "image", "human_or_machine"),
     ("query", "label", "imgname"),
 )
-_PARTS = ("test_human.json", "test_augmented.json")
 _TYPES = {"human_test": "human", "augmented_test": "augmented"}
 _MACHINE = {0: "human", 1: "augmented"}
 
@@ -26,15 +25,17 @@ def read(path: str | pathlib.Path) -> list[types.Item]:
     """Returns the items of the test split in any of its three published forms.
 
     The form with `imgname` is a directory of test_human.json, test_augmented.json (the names say
-    which questions are which; one file alone will do) and pictures in `png/`.
+    which questions are which; one file alone is accepted) and pictures in `png/`.
     """
-    parts = [pathlib.Path(path) / name for name in _PARTS]
-    if all(part.is_file() for part in parts):
-        return [item for part in parts for item in rows.items(part, FORMS, _item)]
-    return rows.items(path, FORMS, _item)
+    halves = [
+        pathlib.Path(path) / name for name in ("test_human.json", "test_augmented.json")
+    ]
+    if not all(half.is_file() for half in halves):
+        halves = [path]
+    return [item for half in halves for item in base.read_items(half, FORMS, _item)]
 
 
-def _item(row: rows.Row) -> types.Item:
+def _item(row: base.Row) -> types.Item:
     old = "query" in row.values
     question, answer = ("query", "label") if old else ("question", "answer")
     if isinstance(row[answer], list):
@@ -43,24 +44,23 @@ def _item(row: rows.Row) -> types.Item:
         gold = str(row[answer][0])
     else:
         gold = row.text(answer)
+    if "imgname" in row.values:
+        path = {"imgname": f"png/{row.text('imgname')}"}
+        image = base.Row(row.file, row.index, path).image("imgname")
+    else:
+        image = row.image("image")
     return types.Item(
         uid=f"chartqa:{row.file.stem}:{row.index}",
         question=row.text(question),
-        images=(_image(row),),
+        images=(image,),
         answer=gold,
         kind="text",
         metadata={"type": _type(row)},
     )
 
 
-def _image(row: rows.Row):
-    if "imgname" not in row.values:
-        return row.image("image")
-    name = f"png/{row.text('imgname')}"
-    return rows.Row(row.file, row.index, {"imgname": name}).image("imgname")
-
-
-def _type(row: rows.Row) -> str:
+def _type(row: base.Row) -> str:
+    """Returns "human" or "augmented", from a column or the name of the file."""
     if "type" in row.values:
         return _TYPES[row.one_of("type", list(_TYPES))]
     if "human_or_machine" in row.values:
@@ -85,7 +85,7 @@ def extract(text: str, item: types.Item, profile: str = "paper") -> str:
 def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     """Returns whether the answer is within 5 % of a number, or else the same text."""
     gold, given = _number(item.answer), _number(extracted)
-    if given is not None and gold:
+    if given is not None and gold:  # a gold of zero has no 5 %: texts are compared
         return abs(given - gold) / abs(gold) <= TOLERANCE
     return extracted.lower() == item.answer.lower()
 
@@ -99,6 +99,7 @@ def _number(text: str) -> float | None:
 
 
 def groups(item: types.Item) -> base.Groups:
+    """Returns whether the question is human-written or augmented."""
     return {"type": (item.metadata["type"],)}
 
 

@@ -1,16 +1,18 @@
 r"""The numeric value of a LaTeX expression, without `eval`: bounded in time whatever the text.
 
 It follows what MathVision's official scorer gets from latex2sympy and Python: numbers with
-thousands commas, + - * / : ^ !, \frac, \sqrt, \pi, logarithms and angles in radians. An implicit
-product binds before a division, powers and factorials apply from the left, what follows a closing
-bracket too many is ignored, and a name without a value makes the whole expression unreadable.
+thousands commas, + - * / : ^ !, \frac, \sqrt, \pi, logarithms and angles in radians. Where that
+differs from school, it is kept: an implicit product binds before a division, powers and factorials
+apply from the left, what follows a closing bracket too many is ignored, and a name without a value
+makes the whole expression unreadable.
 """
 
 import math
 import re
 
+# Answers come from a model: "9^{9^{9}}" or a thousand brackets must cost nothing.
 MAX_LENGTH = 200  # characters
-_MAX_EXPONENT = 1000  # bits of a power
+_MAX_BITS = 1000  # of a power
 _SPACE = re.compile(r"[$~]|\\,|\\(?:left|right|quad|qquad|displaystyle)(?![a-z])")
 _TOKEN = re.compile(
     r"\s*(\d+(?:,\d{3})*(?:\.\d*)?|\.\d+|\\[a-z]+|\\[{}%]|e(?=\^)|[-+*/:^!(){}\[\]_.])"
@@ -38,8 +40,11 @@ def value(text: str, *, functions: bool = True) -> int | float | None:
     r"""Returns the value of `text`, or None if it is no closed numeric expression.
 
     Args:
-      text: LaTeX, lower case. A whole decimal such as 1.0 is an int.
-      functions: whether roots, \pi, e, logarithms and angles have values.
+        text: LaTeX, lower case.
+        functions: whether roots, \pi, e, logarithms and angles have values.
+
+    Returns:
+        The value; a whole number such as 1.0 is an int.
     """
     if len(text) > MAX_LENGTH:
         return None
@@ -61,7 +66,7 @@ def _tokens(text: str) -> list[str]:
 
 
 class _Parser:
-    """Recursive descent: sum, product, signs, implicit product, postfix, atom."""
+    """Recursive descent, a method for each level of binding from the loosest to the tightest."""
 
     def __init__(self, text: str, functions: bool):
         self._tokens, self._next = _tokens(text), 0
@@ -79,6 +84,7 @@ class _Parser:
         return token
 
     def sum(self):
+        """Reads terms behind + and -."""
         total = self._product()
         while self.peek() in ("+", "-"):
             sign = 1 if self._take() == "+" else -1
@@ -86,6 +92,7 @@ class _Parser:
         return total
 
     def _product(self):
+        """Reads factors behind signs of multiplication and division, from the left."""
         result = self._signed()
         while self.peek() in _TIMES + _OVER:
             if self._take() in _TIMES:
@@ -100,6 +107,7 @@ class _Parser:
         return self._implicit()
 
     def _implicit(self):
+        """Reads factors with no sign between them; 1/2x is 1/(2x)."""
         result = self._postfix()
         while self._starts_atom():
             result = result * self._postfix()
@@ -112,6 +120,7 @@ class _Parser:
         return token in _CLOSE or token[0] in {"\\", ".", "e", *"0123456789"}
 
     def _postfix(self):
+        """Reads powers and factorials from the left: 3^2^2 is 81, 2^3! is 8!."""
         base = self._atom()
         while self.peek() in ("!", "^"):
             if self._take() == "!":
@@ -121,13 +130,15 @@ class _Parser:
         return base
 
     def _atom(self):
+        """Reads a number, a bracket, a fraction or a name."""
         token = self.peek()
         if token in _CLOSE:
             return self._group()
         self._take()
         if token.strip(".")[:1].isdigit():
             number = float(token.replace(",", ""))
-            if self.peek() == "\\%" and self._take():
+            if self.peek() == "\\%":
+                self._take()
                 return number / 100
             return int(number) if number.is_integer() else number
         if token in ("\\frac", "\\dfrac", "\\tfrac"):
@@ -137,6 +148,7 @@ class _Parser:
         raise _UnreadableError(f"{token!r} has no value")
 
     def _group(self):
+        """Reads a sum in brackets of any kind, with the closing bracket that fits."""
         closing = _CLOSE[self._take(*_CLOSE)]
         inside = self.sum()
         self._take(closing)
@@ -154,7 +166,10 @@ class _Parser:
             self._take()
             base = self._atom()
             return math.log(self._operand(), base)
-        exponent = self._atom() if self.peek() == "^" and self._take() else 1
+        exponent = 1
+        if self.peek() == "^":  # \sin^2(x) is (\sin x)^2
+            self._take()
+            exponent = self._atom()
         return _power(_FUNCTIONS[name](self._operand()), exponent)
 
     def _operand(self):
@@ -169,7 +184,7 @@ def _factorial(base: int | float) -> int:
 
 
 def _power(base: int | float, exponent: int | float) -> int | float:
-    if abs(exponent) * math.log2(max(2, abs(base))) > _MAX_EXPONENT:
+    if abs(exponent) * math.log2(max(2, abs(base))) > _MAX_BITS:
         raise _UnreadableError(f"{base}^{exponent} is too large")
     result = base**exponent
     if isinstance(result, complex):

@@ -12,7 +12,7 @@ import pathlib
 import re
 
 from vade_jax import types
-from vade_jax.evals.benchmarks import base, latex, mathvision_judge, rows
+from vade_jax.evals.benchmarks import base, latex
 
 # Fixed by the benchmark.
 INSTRUCTION = (
@@ -23,42 +23,33 @@ LMMS_INSTRUCTION = (
     'Please solve the problem step by step and put your answer in one "\\boxed{}".'
 )
 FORMS = (("id", "question", "options", "image", "answer", "level", "subject"),)
-_FLAGS = [
-    form
+# What an answer without a box stands behind, in the official order: the last flag that is there wins.
+_FLAGS = tuple(
+    flag.replace("the", word)
     for flag in (
-        "the final answer is",
-        "the answer is",
-        "the correct answer is",
-        "the answer should be",
+        *("the final answer is", "the answer is"),
+        *("the correct answer is", "the answer should be"),
     )
-    for form in (flag, flag.replace("the", "The"))
-]
-_DELETED = [
-    "\\text",
-    "\\mbox",
-    "\\left",
-    "\\right",
-    "^{\\circ}",
-    "^\\circ",
-    "{m}^3",
-    "m^3",
-    "{units}",
-    "units",
-    "{km}",
-    "km",
-]
-_NOISE = [(" ", ""), ("\\,", ""), ("∞", "\\infty"), ("+\\infty", "\\infty")]
-_NOISE += [("\\\\", "\\"), ("\n", ""), *((text, "") for text in _DELETED)]
-_NOISE += [("\\!", ""), ("tfrac", "frac"), ("dfrac", "frac"), ("\\$", ""), ("$", "")]
-_NOISE += [("\\%", ""), ("{.", "{0.")]
+    for word in ("the", "The")
+)
+# What the official scorer replaces, in its order, which counts: a later pair sees what an earlier left.
+_REPLACED = (
+    *((" ", ""), ("\\,", ""), ("∞", "\\infty"), ("+\\infty", "\\infty")),
+    *(("\\\\", "\\"), ("\n", ""), ("\\text", ""), ("\\mbox", "")),
+    *(("\\left", ""), ("\\right", ""), ("^{\\circ}", ""), ("^\\circ", "")),
+    *(("{m}^3", ""), ("m^3", ""), ("{units}", ""), ("units", "")),
+    *(("{km}", ""), ("km", ""), ("\\!", "")),
+    *(("tfrac", "frac"), ("dfrac", "frac"), ("\\$", ""), ("$", "")),
+    *(("\\%", ""), ("{.", "{0.")),
+)
 
 
 def read(path: str | pathlib.Path) -> list[types.Item]:
     """Returns the items of a split; a problem's pictures are merged to one in the data."""
-    return rows.items(path, FORMS, _item)
+    return base.read_items(path, FORMS, _item)
 
 
-def _item(row: rows.Row) -> types.Item:
+def _item(row: base.Row) -> types.Item:
     options, answer = row.texts("options"), row.text("answer")
     if options and answer not in base.letters(options):
         raise row.bad("answer", f"{answer!r} is no letter of {len(options)} options")
@@ -97,7 +88,7 @@ def extract(text: str, item: types.Item | None = None, profile: str = "paper") -
     """Returns the answer in `text`, lower case and stripped, by the official steps in order."""
     text = _shortcut(text.strip())
     if "oxed{" in text:
-        if text.count("oxed{") > 1:
+        if text.count("oxed{") > 1:  # the last box counts
             text = "\\boxed{" + text.split("oxed{")[-1]
     else:
         for flag in _FLAGS:
@@ -127,20 +118,21 @@ def _inside(text: str) -> str:
     """Returns the inside of the box, or all, behind the last equality."""
     match = re.search(r"oxed\{(.*)\}", text, re.DOTALL)
     text = match[1] if match else text
-    if "}" in text and "{" not in text.split("}")[0]:
+    if "}" in text and "{" not in text.split("}")[0]:  # a brace too many
         text = text.split("}")[0]
     return text.split("=")[-1].split("\\approx")[-1]
 
 
 def _strip(text: str) -> str:
-    for old, new in _NOISE:
+    """Returns the answer without spaces, units and LaTeX that says nothing, by the official steps."""
+    for old, new in _REPLACED:
         text = text.replace(old, new)
     text = f"0{text}" if text.startswith(".") else text
     if "sqrt" in text:  # only then are bare fractions given braces
         text = re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text)
         text = re.sub(r"\\frac([^{])([^{])", r"\\frac{\1}{\2}", text)
         text = re.sub(r"\\frac([^{])\{", r"\\frac{\1}{", text)
-    if text == "0.5":
+    if text == "0.5":  # the official scorer knows this one decimal
         return "\\frac{1}{2}"
     return re.sub(r"^(0|-?[1-9]\d*)/(0|-?[1-9]\d*)$", r"\\frac{\1}{\2}", text)
 
@@ -151,6 +143,7 @@ def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
 
 
 def _golds(item: types.Item) -> list[str]:
+    """Returns the gold answer, and the text of the option that it names."""
     options = item.metadata["options"]
     return [item.answer] + ([options[ord(item.answer) - ord("A")]] if options else [])
 
@@ -185,6 +178,67 @@ def _evaluate_list(text: str, functions: bool) -> str:
     return f"{text[0]}{','.join(written)}{text[-1]}"
 
 
+def groups(item: types.Item) -> base.Groups:
+    """Returns level, subject and both together."""
+    level, subject = item.metadata["level"], item.metadata["subject"]
+    return {
+        "level": (level,),
+        "subject": (subject,),
+        "subject, level": (f"{subject}, {level}",),
+    }
+
+
+# ------------------------------------------------------------------------------ judge model
+_EXTRACT = """\
+A student answered a mathematics question. Copy out the student's final answer and nothing else: a
+letter if the question has options, else a number or expression. Write null if there is none. Do not
+solve the question, and do not correct the student.
+
+Question: How many legs do three cats have?
+Student: Each cat has four, so I multiply and get twelve legs.
+Final answer: 12
+
+Question: Which solid has no flat face?
+Options:
+(A) cube
+(B) cone
+(C) sphere
+Student: Cubes and cones have flat faces. It must be the sphere.
+Final answer: C
+
+Question: What is half of the marked angle?
+Student: The mark is hard to read in this picture, I would need a larger one.
+Final answer: null
+
+Question: {question}{options}
+Student: {text}
+Final answer:"""
+
+
+def extraction_prompt(text: str, item: types.Item) -> str:
+    """Returns the prompt that asks for the final answer in `text`."""
+    options = base.lines(item.metadata["options"], "({}) {}")
+    options = f"\nOptions:{options}" if options else ""
+    return _EXTRACT.format(question=item.question, options=options, text=text)
+
+
+def read_extraction(reply: str) -> str | None:
+    """Returns the answer without label and parentheses, None if the reply is empty."""
+    return reply.split("Final answer:")[-1].strip().strip("()").strip() or None
+
+
+def close(gold: str, given: str) -> bool:
+    """Returns whether both are numbers that differ by less than a millionth."""
+    values = [latex.value(text.lower()) for text in (gold, given)]
+    return None not in values and abs(values[0] - values[1]) < 1e-6
+
+
+JUDGE = base.JudgePrompts(
+    extraction_prompt=extraction_prompt, read_extraction=read_extraction
+)
+
+
+# ------------------------------------------------------------------------------ registry
 def _lmms_score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     return any(equal(gold, extracted, functions=False) for gold in _golds(item))
 
@@ -196,18 +250,8 @@ def _judged_extract(text: str, item: types.Item, profile: str = "paper") -> str 
 
 def _judged_score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     return score(extracted, item) or any(
-        mathvision_judge.close(gold, extracted) for gold in _golds(item)
+        close(gold, extracted) for gold in _golds(item)
     )
-
-
-def groups(item: types.Item) -> base.Groups:
-    """Returns level, subject and both together."""
-    level, subject = item.metadata["level"], item.metadata["subject"]
-    return {
-        "level": (level,),
-        "subject": (subject,),
-        "subject, level": (f"{subject}, {level}",),
-    }
 
 
 BENCHMARK = base.Benchmark(
@@ -229,5 +273,5 @@ JUDGED = dataclasses.replace(
     name="mathvision_judged",
     extract=_judged_extract,
     score=_judged_score,
-    judge=mathvision_judge.JUDGE,
+    judge=JUDGE,
 )

@@ -4,6 +4,9 @@ An answer that is literally a choice, an integer or a float needs no extraction.
 are kept with their traps: a multiple choice always ends as some choice (the one at the least edit
 distance, the first of equals), a bare lower-case letter is no letter, 4.9 is the integer 4, rounding
 is Python's, and lists must match to the space.
+
+A second scorer, `BINARY`, shows the whole answer to a judge model and asks whether it is right. The
+worked examples in the prompts are ours; the published ones are under a share-alike licence.
 """
 
 import dataclasses
@@ -12,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from vade_jax import types
-from vade_jax.evals.benchmarks import base, mathvista_judge, rows
+from vade_jax.evals.benchmarks import base
 
 _KEYS = ("language", "source", "category", "task", "context", "grade", "skills")
 _COLUMNS = ("pid", "question", "choices", "precision", "answer", "question_type")
@@ -23,10 +26,10 @@ _KINDS = {"integer": "int", "float": "float", "list": "text", "text": "text"}
 
 def read(path: str | pathlib.Path) -> list[types.Item]:
     """Returns the items of testmini (the answers of the test split are hidden)."""
-    return rows.items(path, FORMS, _item)
+    return base.read_items(path, FORMS, _item)
 
 
-def _item(row: rows.Row) -> types.Item:
+def _item(row: base.Row) -> types.Item:
     choices = row.texts("choices")
     question_type = row.one_of("question_type", ("multi_choice", "free_form"))
     answer_type = row.one_of("answer_type", tuple(_KINDS))
@@ -74,7 +77,10 @@ def extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
 
 
 def _from_box(box: str | None, item: types.Item) -> str | None:
-    """Returns what the box holds if the rules of scoring make of it what was meant."""
+    """Returns what is in the box if the rules of scoring would understand it.
+
+    Otherwise the judge extracts: those rules make some choice of any text, "both" included.
+    """
     choices = item.metadata["choices"]
     if not box or not choices:
         return box if box and _normalize(box, item) is not None else None
@@ -105,7 +111,7 @@ def normalize(
     try:
         number = None if answer_type in ("list", "text") else float(extraction)
         if answer_type == "integer":
-            return str(int(number))
+            return str(int(number))  # cut off, not rounded, as the official scorer does
         if answer_type == "float":
             return str(round(number, int(precision)))
     except (ValueError, OverflowError):
@@ -143,6 +149,92 @@ def groups(item: types.Item) -> base.Groups:
     return found
 
 
+# ------------------------------------------------------------------------------ judge model
+_EXTRACT = """\
+Read a question, with its hint, and a model's response. Write the answer that the response gives, in
+the form that the hint asks for, and nothing else. Do not solve the question yourself.
+
+Hint: Answer with an integer.
+Question: How many boats are in the harbour?
+
+Two sailing boats and four rowing boats are tied up, so there are 6 boats altogether.
+
+Extracted answer: 6
+
+Hint: Answer with a number with one decimal.
+Question: How long is the diagonal of the garden? (Unit: m)
+
+The diagonal is the root of 6.25 + 36, which makes about 6.5 metres.
+
+Extracted answer: 6.5
+
+Hint: Answer with a number with two decimals.
+Question: What share of the pie is blue?
+
+Blue covers a little over a third; reading the legend it is 0.36 of the pie.
+
+Extracted answer: 0.36
+
+Hint: Answer with a list.
+Question: In which two years did the river flood?
+
+The bars pass the red line in 1988 and again in 1994.
+
+Extracted answer: [1988, 1994]
+
+Hint: Answer with the letter of an option.
+Question: Which shelf holds the most jars?
+Choices:
+(A) top
+(B) middle
+(C) bottom
+
+I count nine jars on the bottom shelf and fewer on the others, so the third option it is.
+
+Extracted answer: C"""
+
+_COMPARE = """\
+Compare a model's answer with the reference answer to a question. The prediction is correct if its
+final answer means the same as the reference: the letter or the text of the same option, the same
+number in any notation, with or without its unit. Do not solve the question yourself. Reply with one
+word, Correct or Incorrect.
+
+Question: {query}
+Reference answer: {answer}
+Prediction: {text}
+Verdict:"""
+
+
+def extraction_prompt(text: str, item: types.Item) -> str:
+    """Returns five worked examples, the query and the response."""
+    return f"{_EXTRACT}\n\n{item.metadata['query']}\n\n{text}\n\nExtracted answer: "
+
+
+def read_extraction(reply: str) -> str | None:
+    """Returns the reply without a repeated label, None if it is empty."""
+    return reply.split("Extracted answer:")[-1].strip() or None
+
+
+def binary_prompt(text: str, item: types.Item) -> str:
+    """Returns the prompt that asks whether a whole response is right."""
+    return _COMPARE.format(query=item.metadata["query"], answer=item.answer, text=text)
+
+
+def read_binary(reply: str) -> bool | None:
+    """Returns the verdict in one word, None for any other reply."""
+    word = reply.split("Verdict:")[-1].strip().strip(".*").lower()
+    return {"correct": True, "incorrect": False}.get(word)
+
+
+EXTRACTION = base.JudgePrompts(
+    extraction_prompt=extraction_prompt,
+    read_extraction=read_extraction,
+    max_tokens=1024,
+)
+VERDICT = base.JudgePrompts(judge_prompt=binary_prompt, read_judgement=read_binary)
+
+
+# ------------------------------------------------------------------------------ registry
 BENCHMARK = base.Benchmark(
     name="mathvista",
     title="MathVista",
@@ -153,16 +245,17 @@ BENCHMARK = base.Benchmark(
     score=score,
     groups=groups,
     protocols={"paper": base.SAMPLED, "cot": base.SAMPLED},
-    judge=mathvista_judge.EXTRACTION,
+    judge=EXTRACTION,
 )
 
 
 def _whole(text: str, item: types.Item, profile: str = "paper") -> str:
+    """Returns the text: `BINARY` shows all of it to the judge."""
     return text
 
 
 def _undecided(extracted: str, item: types.Item, profile: str = "paper") -> None:
-    return None
+    """Returns None: the judge decides."""
 
 
 BINARY = dataclasses.replace(
@@ -170,5 +263,5 @@ BINARY = dataclasses.replace(
     name="mathvista_binary",
     extract=_whole,
     score=_undecided,
-    judge=mathvista_judge.BINARY,
+    judge=VERDICT,
 )

@@ -1,16 +1,16 @@
 """ScienceQA: school questions with two to five options, answered by a letter.
 
-The rules of the public harness that the paper's scores fit: greedy, 16 tokens, the letter alone or
-followed by a full stop. "(B)", "B)", "The answer is B" and a boxed letter are wrong: hence the
-profile "cot". The paper's 2,017 items are the test questions with a picture; a file with the others
-is read as well, and grouped by modality.
+The rules are those of the public harness that the paper's scores fit: greedy, 16 tokens, the letter
+alone or followed by a full stop. "(B)", "B)", "The answer is B" and a boxed letter are wrong: hence
+the profile "cot". The paper's 2,017 items are the test questions with a picture; a file with the
+others is read as well, and grouped by modality.
 """
 
 import pathlib
 import re
 
 from vade_jax import types
-from vade_jax.evals.benchmarks import base, rows
+from vade_jax.evals.benchmarks import base
 
 INSTRUCTION = "Answer with the option's letter from the given choices directly."
 FORMS = (("image", "question", "choices", "answer", "hint", "grade", "subject"),)
@@ -19,14 +19,17 @@ _LETTER = re.compile(r"\W{0,3}([A-Ja-j])(?:\W{0,3}|[.:)]\s?\S.*)", re.DOTALL)
 
 def read(path: str | pathlib.Path) -> list[types.Item]:
     """Returns the items of a split; those without a picture have no images."""
-    return rows.items(path, FORMS, _item)
+    return base.read_items(path, FORMS, _item)
 
 
-def _item(row: rows.Row) -> types.Item:
+def _item(row: base.Row) -> types.Item:
     choices = row.texts("choices")
     if len(choices) < 2:
         raise row.bad("choices", f"{choices!r} is no choice")
     answer = row.one_of("answer", range(len(choices)))
+    grade = re.fullmatch(r"grade(\d+)", row.text("grade"))
+    if grade is None:
+        raise row.bad("grade", f"{row['grade']!r} is not like 'grade7'")
     return types.Item(
         uid=f"scienceqa:{row.index}",
         question=row.text("question"),
@@ -37,16 +40,9 @@ def _item(row: rows.Row) -> types.Item:
             "choices": list(choices),
             "hint": row.text("hint", may_be_empty=True),
             "subject": row.text("subject"),
-            "grade": _grade(row),
+            "grade": int(grade[1]),
         },
     )
-
-
-def _grade(row: rows.Row) -> int:
-    match = re.fullmatch(r"grade(\d+)", row.text("grade"))
-    if match is None:
-        raise row.bad("grade", f"{row['grade']!r} is not like 'grade7'")
-    return int(match[1])
 
 
 def prompt(item: types.Item, profile: str) -> str:
