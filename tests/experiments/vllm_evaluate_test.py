@@ -1,51 +1,233 @@
-"""An evaluation through the real vLLM answers as the built-in engine does: `make test-vllm`."""
+"""A checkpoint's answers are the same from the built-in engine and from vLLM: `make test-vllm`.
 
+vLLM is started by the evaluation, or stands by itself as `vllm serve` and is asked over HTTP, by our
+evaluation and by lmms-eval.
+
+LMMS_EVAL_PYTHON names the python of an environment with lmms-eval 0.7.3; without it the last test
+is skipped. Nothing needs a network.
+"""
+
+import io
 import json
+import os
+import re
+import subprocess
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from PIL import Image
+from pyarrow import parquet
 
 from configs import eval_paper
 from experiments import evaluate, make_tiny
-from tests.evals.benchmarks import files
+from tests.evals.benchmarks import files as published
+from tests.models.qwen25vl import oracle
+from vade_jax.evals import results
+from vade_jax.models.qwen25vl import files, weights
+from vade_jax.rollout import vllm_process
 
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.vllm
 
+LMMS_EVAL = os.environ.get("LMMS_EVAL_PYTHON", "")
+MIN_PIXELS, MAX_PIXELS = 3136, 112 * 112
+QUESTIONS = (
+    "How many?",
+    "What colour is it?",
+    "Which is larger?",
+    "How many are left?",
+)
+RULES = """\
+from lmms_eval.tasks.chartqa.utils import *
+from lmms_eval.tasks.scienceqa.utils import *
+"""
+TASK = """\
+task: local_{name}
+dataset_path: parquet
+dataset_kwargs: {{data_files: {{test: {path}}}}}
+test_split: test
+output_type: generate_until
+doc_to_visual: !function rules.{short}_doc_to_visual
+doc_to_text: !function rules.{short}_doc_to_text
+doc_to_target: {target}
+process_results: !function rules.{short}_process_results
+generation_kwargs: {{max_new_tokens: 16, temperature: 0, do_sample: false}}
+metric_list: [{{metric: {metric}, aggregation: mean, higher_is_better: true}}]
+lmms_eval_specific_kwargs:
+  default: {{format: default, pre_prompt: "", post_prompt: "\\n{prompt}"}}
+"""
+TASKS = {
+    "chartqa": dict(
+        short="chartqa",
+        target="answer",
+        metric="relaxed_overall",
+        prompt="Answer the question with a single word.",
+    ),
+    "scienceqa": dict(
+        short="sqa",
+        target="!function rules.sqa_doc_to_target",
+        metric="exact_match",
+        prompt="Answer with the option's letter from the given choices directly.",
+    ),
+}
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
+    """A tiny exported policy whose weights are so large that each question has its own answer."""
     directory = tmp_path_factory.mktemp("tiny") / "model"
     make_tiny.make(directory, 0)
+    shape = files.load_config(directory)
+    tensors = oracle.random_tensors(shape, seed=19)
+    files.save(directory, shape, weights.to_params(shape, tensors))
     return str(directory)
 
 
-def answers(model, engine, root):
-    """Returns the greedy answers to two benchmarks, by uid."""
-    c = eval_paper.get_config()
-    questions = ("How many dots?", "Is it red?", "What colour is the square?")
-    rows = {
-        "chartqa": [files.chartqa(question=question) for question in questions],
-        "scienceqa": [files.scienceqa(), files.scienceqa(answer=0)],
+@pytest.fixture(scope="module")
+def served(model, tmp_path_factory):
+    """The URL of vLLM's own server, started as docs/evaluation.md says; the model is "policy".
+
+    `launch` runs the module behind `vllm serve`: the CPU build's script does not start.
+    """
+    server = vllm_process.launch(
+        model,
+        options={
+            "served_model_name": "policy",
+            "mm_processor_kwargs": {"min_pixels": MIN_PIXELS, "max_pixels": MAX_PIXELS},
+            "max_model_len": 512,
+            "max_num_seqs": 16,
+        },
+        log_path=tmp_path_factory.mktemp("served") / "vllm.log",
+    )
+    yield server.url
+    server.stop()
+
+
+def picture(seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (100, 60 + 20 * seed, 3))
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, "PNG")
+    return {"bytes": file.getvalue(), "path": f"{seed}.png"}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {
+        name: [
+            getattr(published, name)(question=question, image=picture(i), **more)
+            for i, question in enumerate(QUESTIONS)
+        ]
+        for name, more in (("chartqa", {"answer": "?"}), ("scienceqa", {}))
     }
+
+
+def save(root, rows):
+    """Writes rows as published files are: their metadata says which column is an image."""
+    text = {"dtype": "string", "_type": "Value"}
+    kinds = {
+        "image": {"_type": "Image"},
+        "choices": {"feature": text, "_type": "List"},
+    }
+    root.mkdir()
     for name, of in rows.items():
-        c.benchmarks[name] = str(files.save(root / f"{name}.parquet", *of))
-    c.model.checkpoint, c.judge.rules = model, True
-    c.data.min_pixels, c.data.max_pixels = 3136, 112 * 112
-    c.data.max_prompt_length = 512
-    c.engine.name = engine
+        answer = text if name == "chartqa" else {"dtype": "int64", "_type": "Value"}
+        found = kinds | {"answer": answer}
+        features = {column: found.get(column, text) for column in of[0]}
+        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+        table = pa.Table.from_pylist(of).replace_schema_metadata(metadata)
+        parquet.write_table(table, root / f"{name}.parquet")
+    return {name: str(root / f"{name}.parquet") for name in rows}
+
+
+def evaluated(data, workdir, *, model="", engine="local", url=""):
+    """Returns the greedy answers of each benchmark and the accuracies of our own evaluation."""
+    c = eval_paper.get_config()
+    for name, path in data.items():
+        c.benchmarks[name] = path
+    c.judge.rules = True
+    c.data.min_pixels, c.data.max_pixels = MIN_PIXELS, MAX_PIXELS
+    c.data.max_prompt_length = 256
+    c.model.checkpoint, c.engine.name = model, engine
     if engine != "local":
         c.engine.options = dict(max_num_seqs=16)
-    workdir = root / engine
+    if url:
+        c.server.url, c.server.model = url, "policy"
     evaluate.main(c, str(workdir))
-    found = {}
-    for path in workdir.rglob("answers.jsonl"):
-        for line in path.read_text().splitlines():
-            answer = json.loads(line)
-            found[path.parent.name, answer["uid"], answer["sample"]] = answer["text"]
-    return found
+    said, accuracy = {}, {}
+    for name in data:
+        items = (workdir / name / "items.jsonl").read_text().splitlines()
+        said[name] = [json.loads(line)["text"] for line in items]
+        correct_MG = results.load(workdir / name / "result.json").correct_MG
+        accuracy[name] = float(correct_MG.mean())
+    return said, accuracy
 
 
-def test_greedy_answers_are_those_of_the_built_in_engine(model, tmp_path):
-    local, served = (answers(model, e, tmp_path) for e in ("local", "vllm_server"))
-    assert len(local) >= 5 and len(set(local.values())) > 1
-    assert served == local
+@pytest.fixture(scope="module")
+def expected(model, rows, tmp_path_factory):
+    """The built-in engine's own answers."""
+    root = tmp_path_factory.mktemp("local")
+    said, _ = evaluated(save(root / "data", rows), root / "out", model=model)
+    assert len(set(said["chartqa"])) == len(QUESTIONS)
+    return said
+
+
+def test_a_vllm_that_the_evaluation_starts(model, rows, expected, tmp_path):
+    data = save(tmp_path / "data", rows)
+    said, _ = evaluated(data, tmp_path / "out", model=model, engine="vllm_server")
+    assert said == expected
+
+
+def test_a_vllm_that_stands_by_itself(served, rows, expected, tmp_path):
+    said, _ = evaluated(save(tmp_path / "data", rows), tmp_path / "out", url=served)
+    assert said == expected
+
+
+@pytest.mark.skipif(not LMMS_EVAL, reason="LMMS_EVAL_PYTHON names no python")
+def test_lmms_eval_has_the_answers_and_scores_of_our_evaluation(
+    served, rows, expected, tmp_path
+):
+    right = [
+        row if i == 1 else row | {"answer": expected["chartqa"][i]}
+        for i, row in enumerate(rows["chartqa"])
+    ]  # three of four are right by their own words
+    data = save(tmp_path / "data", rows | {"chartqa": right})
+    said, accuracy = evaluated(data, tmp_path / "ours", url=served)
+    theirs = lmms_eval(served, data, tmp_path)
+    # Its log of samples has no outer spaces.
+    stripped = {name: [text.strip() for text in said[name]] for name in said}
+    assert theirs == (stripped, accuracy)
+    assert accuracy["chartqa"] == 0.75
+
+
+def lmms_eval(url, data, root):
+    """Returns what `evaluated` returns, of its log of samples and the scores that it prints."""
+    (root / "rules.py").write_text(RULES)
+    for name, task in TASKS.items():
+        yaml = TASK.format(name=name, path=data[name], **task)
+        (root / f"{name}.yaml").write_text(yaml)
+    done = subprocess.run(
+        [
+            *(LMMS_EVAL, "-u", "-m", "lmms_eval", "--model", "openai", "--model_args"),
+            f"model_version=policy,base_url={url}/v1,num_concurrent=4,timeout=600",
+            *("--tasks", "local_chartqa,local_scienceqa", "--include_path", str(root)),
+            *("--output_path", str(root / "out"), "--log_samples"),
+        ],
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(root / "hf"), "OPENAI_API_KEY": "no"},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    print(done.stdout[-3000:])
+    said, scores = {}, {}
+    for name, task in TASKS.items():
+        (log,) = (root / "out").rglob(f"*samples_local_{name}.jsonl")
+        samples = [json.loads(line) for line in log.read_text().splitlines()]
+        samples.sort(key=lambda row: row["doc_id"])
+        said[name] = [row["filtered_resps"] for row in samples]
+        printed = rf"local_{name}\s*\|.*\|{task['metric']}\s*\|[^|]*\|\s*([\d.]+)\|"
+        scores[name] = float(re.search(printed, done.stdout)[1])
+    return said, scores
