@@ -13,7 +13,7 @@ setuptools.setup(
     license="MIT",
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["vade_jax", "vade_jax.*"]),
-    package_data={"vade_jax.store.report": ["assets/*"]},
+    package_data={"vade_jax.report": ["assets/*"]},
     install_requires=[
         "absl-py>=2.1",
         "chex>=0.1.90",

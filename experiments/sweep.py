@@ -20,14 +20,8 @@ from ml_collections import ConfigDict
 
 from experiments import cli, errors
 from experiments.sweeps import plan, schedule
-from vade_jax.store import (
-    arm_figures,
-    comparison,
-    figures,
-    metrics,
-    selection,
-    sweep_figures,
-)
+from vade_jax.report import arm_figures, comparison, figures, selection, sweep_figures
+from vade_jax.store import metrics
 
 PROGRAMS = {
     name: (sys.executable, "-m", f"experiments.{name}")

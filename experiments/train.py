@@ -23,15 +23,16 @@ from experiments import (
     engines,
     errors,
     layout,
-    report,
     run_directory,
     supervise,
 )
 from experiments.recorder import Recorder
 from experiments.stop_signal import StopSignal
+from vade_jax import report
 from vade_jax.data import contact_sheet, loading
+from vade_jax.report import figures, summary
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.store import figures, metrics, summary
+from vade_jax.store import metrics
 from vade_jax.trainer import loop, processes
 
 

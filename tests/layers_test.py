@@ -23,13 +23,17 @@ LEVEL = {
     "trainer": 4,
     "evals": 4,
     "store": 5,  # leaves: see below
+    "report": 5,
     "plugins": 5,
 }
-LEAVES = {"store": {"types", "arrays", "atomic"}}
+LEAVES = {
+    "store": {"types", "arrays", "atomic"},
+    "report": {"types", "atomic", "store", "data"},
+}
 # Heavy or optional packages, and the only files that may import them.
 ONLY_IN = {
     "math_verify": {"vade_jax/rewards/expression_worker.py"},
-    "matplotlib": {"vade_jax/store/plotting.py"},
+    "matplotlib": {"vade_jax/report/plotting.py"},
     "tensorboardX": {"vade_jax/store/boards.py"},
     "torch": set(),
     "vllm": set(),

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.simulation import report
-from vade_jax.store import curves, plotting
-from vade_jax.store.plotting import COLORS, FAINT, INK
+from vade_jax.report import curves, plotting
+from vade_jax.report.plotting import COLORS, FAINT, INK
 
 TITLES = {
     "effective": "Mixed groups in a training batch",

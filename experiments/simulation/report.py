@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.simulation.arena import Result
 from experiments.simulation.budget import Shape
-from vade_jax.store import intervals
+from vade_jax.report import intervals
 
 LAST = 0.25  # the share of the rounds that counts as the last part
 HEADER = (

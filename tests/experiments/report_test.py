@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from experiments import pictures, report
-from tests.store.report_run import make
+from experiments import report
+from tests.report.report_run import make
 from vade_jax.data import procedural, sources
+from vade_jax.report import at_end, pictures
 from vade_jax.store import rollout_log
-from vade_jax.store.report import pictures as kept
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def num_pictures(path):
 
 def test_the_end_of_a_run_keeps_versions_and_pictures(run_of_data):
     workdir, items = run_of_data
-    path = report.at_end(str(workdir), items)
+    path = at_end(str(workdir), items)
     assert path == workdir / "report.html" and num_pictures(path) == 6
     versions = json.loads((workdir / "versions.json").read_text())
     assert {"python", "jax", "numpy"} <= versions.keys()
     assert f"jax <code>{versions['jax']}</code>" in path.read_text()
-    assert kept.read(workdir)[0].keys() == {item.uid for item in items}
+    assert pictures.read(workdir)[0].keys() == {item.uid for item in items}
     config = json.loads((workdir / "config.json").read_text())
     config["data"]["train"] = "gone.jsonl"
     (workdir / "config.json").write_text(json.dumps(config))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax.store.report.groups import Group, Log, Prompt
+from vade_jax.report.groups import Group, Log, Prompt
 
 REVISITED = 2  # visits before a prompt is called hopeless or solved
 SHOWN_VISITS = 40  # cells of the strip, the last ones

@@ -6,7 +6,8 @@ import optax
 import pytest
 
 from tests.trainer import loop_test, small
-from vade_jax.store import curves, figures, metrics
+from vade_jax.report import curves, figures
+from vade_jax.store import metrics
 from vade_jax.trainer import minibatches, objectives, update
 from vade_jax.types import TrainState
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax.report import groups
 from vade_jax.store import metrics
-from vade_jax.store.report import groups
 
 PathLike = str | os.PathLike[str]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from vade_jax.store import intervals, outcome
-from vade_jax.store.intervals import Mean
-from vade_jax.store.outcome import LATE, Outcome
+from vade_jax.report import intervals, outcome
+from vade_jax.report.intervals import Mean
+from vade_jax.report.outcome import LATE, Outcome
 
 PathLike = str | os.PathLike[str]
 Groups = Mapping[str, Mapping[str, Sequence[PathLike]]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vade_jax.store import intervals
+from vade_jax.report import intervals
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 40])

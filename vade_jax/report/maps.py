@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax.store.report.charts import numbers
-from vade_jax.store.report.groups import Group, Log
+from vade_jax.report.charts import numbers
+from vade_jax.report.groups import Group, Log
 
 Map = dict[str, Any]
 

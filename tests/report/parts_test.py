@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from scipy import stats
 
-from tests.store import report_run
-from tests.store.report_run import make
-from vade_jax.store.report import (
+from tests.report import report_run
+from tests.report.report_run import make
+from vade_jax.report import (
     answers,
     groups,
     headline,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jinja2 import utils
 
-from vade_jax.store.report import groups, run
-from vade_jax.store.report.groups import BELIEF, SMALL, TEXT, Log, Prompt
+from vade_jax.report import groups, run
+from vade_jax.report.groups import BELIEF, SMALL, TEXT, Log, Prompt
 
 STEPS = 24  # that are looked into
 GROUPS = 600  # at most

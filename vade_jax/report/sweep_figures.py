@@ -5,8 +5,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vade_jax.store import curves, metrics, plotting
-from vade_jax.store.plotting import FAINT, Look
+from vade_jax.report import curves, plotting
+from vade_jax.report.plotting import FAINT, Look
+from vade_jax.store import metrics
 
 PathLike = str | os.PathLike[str]
 Records = list[metrics.Record]

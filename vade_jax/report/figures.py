@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax.store import curves, metrics, plotting
-from vade_jax.store.plotting import COLORS, FAINT
+from vade_jax.report import curves, plotting
+from vade_jax.report.plotting import COLORS, FAINT
+from vade_jax.store import metrics
 
 PathLike = str | os.PathLike[str]
 Records = Sequence[metrics.Record]

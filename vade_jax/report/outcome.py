@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vade_jax.store import curves, metrics, selection
+from vade_jax.report import curves, selection
+from vade_jax.store import metrics
 
 PathLike = str | os.PathLike[str]
 

@@ -10,10 +10,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.store import report_run
-from tests.store.report_run import PROMPTS, make
-from vade_jax.store import report, rollout_log
-from vade_jax.store.report import pictures
+from tests.report import report_run
+from tests.report.report_run import PROMPTS, make
+from vade_jax import report
+from vade_jax.report import pictures
+from vade_jax.store import rollout_log
 
 
 class Page(html.parser.HTMLParser):

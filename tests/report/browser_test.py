@@ -6,9 +6,10 @@ import pytest
 from PIL import Image
 
 from tests import browser
-from tests.store import report_run
-from tests.store.report_run import make
-from vade_jax.store import report, rollout_log
+from tests.report import report_run
+from tests.report.report_run import make
+from vade_jax import report
+from vade_jax.store import rollout_log
 
 pytestmark = [
     pytest.mark.browser,

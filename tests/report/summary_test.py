@@ -1,6 +1,6 @@
 """The tables say what metrics.jsonl says, by hand arithmetic."""
 
-from vade_jax.store import summary
+from vade_jax.report import summary
 
 
 def make_records(scores, ratio=0.5):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from vade_jax.store import figures, metrics
+from vade_jax.report import figures
+from vade_jax.store import metrics
 
 
 def make_run(workdir, *, num_steps=6, seed=0, predicted=True, norm=1.0):

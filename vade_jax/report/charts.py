@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax.store import curves
-from vade_jax.store.curves import Curve
-from vade_jax.store.report.run import Run
+from vade_jax.report import curves
+from vade_jax.report.curves import Curve
+from vade_jax.report.run import Run
 
 Spec = dict[str, Any]
 

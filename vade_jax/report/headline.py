@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.store import curves, metrics
-from vade_jax.store.report import prompts
-from vade_jax.store.report.run import Run
+from vade_jax.report import curves, prompts
+from vade_jax.report.run import Run
+from vade_jax.store import metrics
 
 # In the order of a step; the others of timing_s/* run beside these or inside them.
 PHASES = {

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from vade_jax.store import rollout_log, selection
+from vade_jax.report import selection
+from vade_jax.store import rollout_log
 
 
 def write(workdir, step, families, correct):

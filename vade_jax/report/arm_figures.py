@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax.store import plotting
-from vade_jax.store.comparison import Comparison, Row
-from vade_jax.store.intervals import Mean
-from vade_jax.store.outcome import LATE
-from vade_jax.store.plotting import FAINT, Look
+from vade_jax.report import plotting
+from vade_jax.report.comparison import Comparison, Row
+from vade_jax.report.intervals import Mean
+from vade_jax.report.outcome import LATE
+from vade_jax.report.plotting import FAINT, Look
 
 PathLike = str | os.PathLike[str]
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vade_jax.store import curves, metrics
+from vade_jax.report import curves
+from vade_jax.store import metrics
 
 PathLike = str | os.PathLike[str]
 

@@ -3,15 +3,18 @@
 import base64
 import datetime
 import hashlib
+import importlib.metadata
+import json
 import os
 import pathlib
+import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jinja2
 
 from vade_jax import atomic
-from vade_jax.store.report import (
+from vade_jax.report import (
     answers,
     charts,
     headline,
@@ -20,11 +23,13 @@ from vade_jax.store.report import (
     prompts,
     run,
 )
-from vade_jax.store.report import groups as logs
-from vade_jax.store.report.run import Run
+from vade_jax.report import groups as logs
+from vade_jax.report.run import Run
+from vade_jax.types import Item
 
 PathLike = str | os.PathLike[str]
 
+PACKAGES = ("vade_jax", "jax", "jaxlib", "flax", "optax", "numpy", "vllm")
 FILE, COMPARISON = "report.html", "comparison.html"
 ASSETS = pathlib.Path(__file__).with_name("assets")
 SCRIPTS = ("charts.js", "answers.js", "page.js")
@@ -81,6 +86,30 @@ def write(
     path = pathlib.Path(workdir) / (COMPARISON if compare else FILE)
     _replace(path, text)
     return path
+
+
+def at_end(workdir: str, items: Sequence[Item]) -> pathlib.Path:
+    """Writes the page of a run that has just ended, with its versions and pictures beside it.
+
+    Args:
+        workdir: of the run.
+        items: the source of its training data, by row.
+    """
+    text = json.dumps(versions(), indent=2) + "\n"
+    atomic.write_text(pathlib.Path(workdir) / "versions.json", text)
+    find = pictures.finder(items)
+    return write(workdir, find=lambda _: find, keep_pictures=True)
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions that a run depends on, of what is installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def _render(

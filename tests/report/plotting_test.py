@@ -1,6 +1,6 @@
 """An arm looks the same whatever else is drawn."""
 
-from vade_jax.store import plotting
+from vade_jax.report import plotting
 
 
 def test_the_papers_arms_are_bold_and_no_two_arms_look_alike():

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from vade_jax.store import arm_figures, comparison, outcome, rollout_log, sweep_figures
+from vade_jax.report import arm_figures, comparison, outcome, sweep_figures
+from vade_jax.store import rollout_log
 
 
 def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1):
