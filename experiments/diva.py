@@ -65,8 +65,8 @@ def advantage(c: ConfigDict) -> feedback.Advantage:
         return diva.two_level(
             jnp.asarray(reward_N),
             jnp.asarray(group_N),
-            diva.problems(proposal.variant_M),
-            jnp.asarray(proposal.difficulty_M),
+            diva.problems(proposal.extra_M["variant"]),
+            jnp.asarray(proposal.extra_M["difficulty"]),
             valid_N=jnp.asarray(valid_N),
             length_N=jnp.asarray(length_N),
             **options,

@@ -35,15 +35,13 @@ Metrics = dict[str, Any]
 class Proposal:
     """What a selector asks the engine for: prompts, and how many answers to each."""
 
-    index_M: Array  # int32, rows of the data set, without duplicates but variants
+    index_M: Array  # int32, rows of the data set, without duplicates, but for variants of an item
     num_rollouts_M: Array  # int32
     # float32, the pass rate drawn or estimated for each; None: none
     p_M: Array | None = None
-    # int32, the ordinal within its problem: 0 is the item itself, the others are made from it.
-    # Then `index_M` names an item once for each, one behind the other. None: the items alone
-    variant_M: Array | None = None
-    # float32, how hard each slot is to be; in a plan, how hard it is. None: not asked
-    difficulty_M: Array | None = None
+    # What only the selector understands, arrays with one entry a prompt. It gets them back with
+    # the feedback.
+    extra_M: dict[str, Array] | None = None
 
 
 @chex.dataclass(frozen=True)
@@ -59,10 +57,8 @@ class Feedback:
     advantage_N: Array  # float32
     length_N: Array  # int32, tokens
     valid_N: Array  # bool, False where the engine gave no answer
-    variant_M: Array | None = None  # the proposal's
-    difficulty_M: Array | None = None  # the proposal's: how hard each slot was
-    # float32, see samplers.diversity; None: not measured
-    self_bleu_M: Array | None = None
+    # The proposal's, or what a pass over all items has measured for the selector.
+    extra_M: dict[str, Array] | None = None
 
 
 # ------------------------------------------------------------------------------ data, on the host

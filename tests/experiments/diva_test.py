@@ -85,7 +85,7 @@ def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
         jnp.asarray(reward_N),
         jnp.asarray(group_N),
         jnp.arange(8) // (1 + num_variants),
-        jnp.asarray(proposal.difficulty_M),
+        jnp.asarray(proposal.extra_M["difficulty"]),
         valid_N=jnp.asarray(valid_N),
     )
     np.testing.assert_allclose(ours_N, expected_N, rtol=1e-5, atol=1e-6)

@@ -57,8 +57,7 @@ def size(variant, num_problems=NUM_PROMPTS):
 def answered(proposal, rng):
     """Returns the feedback as the loop has it, with the arrays of the host."""
     feedback = environment.feedback(jax.device_get(proposal), RATE, rng)
-    given = {name: proposal[name] for name in ("variant_M", "difficulty_M")}
-    return jax.device_get(feedback.replace(**given))
+    return jax.device_get(feedback.replace(extra_M=proposal.extra_M))
 
 
 def run(variant, num_steps, num_items=NUM_ITEMS, num_problems=NUM_PROMPTS, seed=0):
@@ -132,7 +131,11 @@ def test_the_order_of_the_feedback_does_not_matter(variant):
         rng.permutation(len(x)) for x in (feedback.index_M, feedback.group_N)
     )
     given = [name for name in feedback if feedback[name] is not None]
-    by_slot = {name: feedback[name][slot_M] for name in given if name[-1] == "M"}
+    by_slot = {
+        name: jax.tree.map(lambda x_M: x_M[slot_M], feedback[name])
+        for name in given
+        if name[-1] == "M"
+    }
     by_answer = {name: feedback[name][n_N] for name in given if name[-1] == "N"}
     by_answer["group_N"] = jnp.asarray(np.argsort(slot_M)[by_answer["group_N"]])
     sampler, permuted = make(variant), feedback.replace(**by_slot, **by_answer)

@@ -15,13 +15,12 @@ def answered(proposal, rate_I, rng, rate_of_variants=None):
     """Returns feedback; variants may be easier than their problems."""
     feedback = environment.feedback(jax.device_get(proposal), rate_I, rng)
     feedback = feedback.replace(
-        variant_M=np.asarray(proposal.variant_M),
-        difficulty_M=np.asarray(proposal.difficulty_M),
+        extra_M=jax.device_get(proposal.extra_M),
     )
     if rate_of_variants is None:
         return feedback
     right_M = np.where(
-        feedback.variant_M > 0,
+        feedback.extra_M["variant"] > 0,
         rate_of_variants * feedback.trials_M,
         feedback.successes_M,
     )
@@ -34,11 +33,11 @@ def test_a_problem_comes_first_and_its_variants_behind_it():
     proposal = sampler.propose(state, jax.random.key(0), 12)
     index_QU = np.asarray(proposal.index_M).reshape(3, 4)
     assert np.all(index_QU == index_QU[:, :1]) and len(set(index_QU[:, 0])) == 3
-    assert proposal.variant_M.tolist() == [0, 1, 2, 3] * 3
+    assert proposal.extra_M["variant"].tolist() == [0, 1, 2, 3] * 3
     assert proposal.num_rollouts_M.tolist() == [5] * 12
-    own_Q = np.asarray(proposal.difficulty_M).reshape(3, 4)[:, 0]
+    own_Q = np.asarray(proposal.extra_M["difficulty"]).reshape(3, 4)[:, 0]
     np.testing.assert_array_equal(own_Q, index_QU[:, 0] + 1)
-    assert proposal.index_M.dtype == proposal.variant_M.dtype == jnp.int32
+    assert proposal.index_M.dtype == proposal.extra_M["variant"].dtype == jnp.int32
 
 
 def test_every_problem_once_an_epoch():
@@ -120,8 +119,8 @@ def test_without_variants_it_is_uniform_with_a_difficulty():
     sampler = make(num_rollouts=2, num_variants=0)
     proposal = sampler.propose(sampler.init(5), jax.random.key(0), 5)
     assert sorted(proposal.index_M.tolist()) == list(range(5))
-    assert proposal.variant_M.tolist() == [0] * 5
-    assert proposal.difficulty_M.tolist() == [5] * 5
+    assert proposal.extra_M["variant"].tolist() == [0] * 5
+    assert proposal.extra_M["difficulty"].tolist() == [5] * 5
 
 
 def test_a_simulation_without_variants_may_leave_them_out():

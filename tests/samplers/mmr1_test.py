@@ -19,7 +19,7 @@ def step(sampler, state, index_M, successes_M, trials_M, self_bleu_M=None):
         feedback.replace(
             successes_M=jnp.array(successes_M, jnp.float32),
             trials_M=jnp.array(trials_M, jnp.float32),
-            self_bleu_M=None if self_bleu_M is None else jnp.array(self_bleu_M),
+            extra_M=self_bleu_M and {"self_bleu": jnp.array(self_bleu_M)},
         ),
     )
 

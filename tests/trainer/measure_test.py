@@ -105,7 +105,7 @@ def test_a_pass_asks_for_every_item_once():
     # An answer is one of two tokens and the end: groups of one kind say the same.
     token_NT = np.stack([found.correct_N, np.full(I * N, 2)], 1)
     bleu_M = diversity.self_bleu(token_NT, [2] * I * N, found.group_N, I)
-    np.testing.assert_array_equal(found.self_bleu_M, bleu_M)
+    np.testing.assert_array_equal(found.extra_M["self_bleu"], bleu_M)
     assert len(np.unique(bleu_M)) > 1
 
 
@@ -115,7 +115,7 @@ def test_two_batches_of_a_pass_draw_differently():
     found = measure.whole(parts, progress, jax.random.key(5), 30, 5)
     halves = found.correct_N.reshape(2, -1)
     assert 0.3 < np.mean(halves[0] == halves[1]) < 0.7
-    assert found.self_bleu_M is None  # nobody asked
+    assert found.extra_M is None  # nobody asked
 
 
 def test_passes_come_before_the_first_step_and_every_second():
@@ -152,7 +152,7 @@ def test_the_weights_are_those_of_the_pass():
     key = jax.random.fold_in(jax.random.key(0), 1)
     found = measure.whole(parts, progress, key, N, B)
     p_I = found.successes_M / N
-    expected_I = 0.8 * p_I * (1 - p_I) + 0.2 * (1 - found.self_bleu_M)
+    expected_I = 0.8 * p_I * (1 - p_I) + 0.2 * (1 - found.extra_M["self_bleu"])
     progress = run(*start(mmr1()), 1)
     np.testing.assert_allclose(progress.selector.weight_I, expected_I, rtol=1e-5)
 

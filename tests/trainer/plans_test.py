@@ -77,7 +77,7 @@ def test_variants_are_made_of_the_images():
     of_run, _ = make(vary=darker)
     of_run = dataclasses.replace(of_run, sampler=sampler)
     plan = plans.plan(of_run, sampler.init(NUM_ITEMS), jax.random.key(0), B)
-    variant_M = np.asarray(plan.proposal.variant_M)
+    variant_M = np.asarray(plan.proposal.extra_M["variant"])
     assert variant_M.any() and not variant_M.all()
     shown = np.array([prompt.images[0][0, 0, 0] for prompt in plan.prompts])
     np.testing.assert_array_equal(

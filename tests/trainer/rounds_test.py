@@ -349,8 +349,10 @@ class Variants(InOrder):
         return Proposal(
             index_M=np.repeat(order, 2).astype(np.int32),
             num_rollouts_M=np.full(num_prompts, G),
-            variant_M=np.tile(np.array([0, 1], np.int32), num_prompts // 2),
-            difficulty_M=np.tile(np.array([5, 8], np.float32), num_prompts // 2),
+            extra_M={
+                "variant": np.tile(np.array([0, 1], np.int32), num_prompts // 2),
+                "difficulty": np.tile(np.array([5, 8], np.float32), num_prompts // 2),
+            },
         )
 
 
@@ -377,7 +379,7 @@ def test_variants_are_made_from_the_item_for_the_difficulty_wanted():
     assert [uid.split()[0] for uid in uids] == list("0011")
     assert uids == [prompt.uid for prompt in planned.prompts]
     assert uids[0] == "0" and uids[1] != "0" and uids[1][2:] != uids[3][2:]
-    assert planned.proposal.difficulty_M.tolist() == [5, 7.5, 5, 7.5]
+    assert planned.proposal.extra_M["difficulty"].tolist() == [5, 7.5, 5, 7.5]
     again = rounds.plan(parts, run.order.init(), key, B)
     other = rounds.plan(parts, run.order.init(), jax.random.key(6), B)
     assert uids == [item.uid for item in again.items]
@@ -389,8 +391,8 @@ def test_variants_are_made_from_the_item_for_the_difficulty_wanted():
         parts, progress, planned, keys, B, rounds.Refill(), loop.Clock()
     )
     assert proposal == [planned.proposal]
-    assert data.feedback.variant_M.tolist() == [0, 1, 0, 1]
-    assert data.feedback.difficulty_M.tolist() == [5, 7.5, 5, 7.5]
+    assert data.feedback.extra_M["variant"].tolist() == [0, 1, 0, 1]
+    assert data.feedback.extra_M["difficulty"].tolist() == [5, 7.5, 5, 7.5]
     assert data.feedback.advantage_N.tolist() == list(range(8))
     assert data.rounds[0].items == planned.items
 

@@ -45,7 +45,8 @@ def make(
     """Makes the DIVA selector: uniform's order, each problem with its variants behind it.
 
     `num_prompts` is problems times (1 + num_variants): slot 0 of a problem is the problem itself.
-    `difficulty_M` says how difficult each slot is to be (`difficulty.wanted`).
+    `extra_M["variant"]` counts the slots of a problem and `extra_M["difficulty"]` says how difficult each
+    is to be (`difficulty.wanted`).
 
     Args:
         num_rollouts: k, answers to a prompt.
@@ -87,10 +88,11 @@ def make(
         own_Q = state.difficulty_I[index_Q]
         wanted_QU = difficulty.wanted(variant_key, own_Q, num_variants)
         proposal = base.same_num_rollouts(jnp.repeat(index_Q, slots), num_rollouts)
-        return proposal.replace(
-            variant_M=jnp.tile(jnp.arange(slots, dtype=jnp.int32), num_problems),
-            difficulty_M=jnp.column_stack([own_Q, wanted_QU]).reshape(-1),
-        )
+        extra_M = {
+            "variant": jnp.tile(jnp.arange(slots, dtype=jnp.int32), num_problems),
+            "difficulty": jnp.column_stack([own_Q, wanted_QU]).reshape(-1),
+        }
+        return proposal.replace(extra_M=extra_M)
 
     def update(state: State, feedback: types.Feedback) -> State:
         index_M = feedback.index_M
@@ -122,8 +124,8 @@ def _scores(feedback, score, estimate):
     if score == "reward":
         reward_N = jnp.where(feedback.valid_N, feedback.reward_N, 0)
         score_M = jax.ops.segment_sum(reward_N, feedback.group_N, len(count_M))
-    if estimate == "original" and feedback.variant_M is not None:
-        original_M = feedback.variant_M == 0
+    if estimate == "original" and feedback.extra_M is not None:
+        original_M = feedback.extra_M["variant"] == 0
         score_M, count_M = score_M * original_M, count_M * original_M
     return score_M, count_M
 

@@ -32,7 +32,7 @@ def diagnostics(state: State, proposal: types.Proposal) -> types.Metrics:
     `vade/predicted_effective_ratio` is then a forecast, made before the rollouts. Difficulties are
     those of a plan: of the problems, and of the variants that were made of them.
     """
-    if proposal.difficulty_M is not None:
+    if "difficulty" in (proposal.extra_M or {}):
         return _difficulties(proposal)
     if hasattr(state, "mean_I") and hasattr(state, "var_I"):
         belief = _logit_beliefs(state, proposal)
@@ -46,8 +46,8 @@ def diagnostics(state: State, proposal: types.Proposal) -> types.Metrics:
 
 
 def _difficulties(proposal):
-    variant_M = np.asarray(proposal.variant_M)
-    difficulty_M = np.asarray(proposal.difficulty_M)
+    variant_M = np.asarray(proposal.extra_M["variant"])
+    difficulty_M = np.asarray(proposal.extra_M["difficulty"])
     names = {"problems": variant_M == 0, "variants": variant_M > 0}
     return {
         f"diva/difficulty_{name}": float(difficulty_M[is_one].mean())

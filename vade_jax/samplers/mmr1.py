@@ -124,8 +124,9 @@ def make(
         rate_M = feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
         rate_M = jnp.where(asked_M, rate_M, state.pass_rate_I[index_M])
         measured_M = asked_M | state.measured_I[index_M]
-        bleu_I, bleu_M = state.self_bleu_I, feedback.self_bleu_M
-        if bleu_M is not None:
+        bleu_I = state.self_bleu_I
+        if feedback.extra_M is not None:
+            bleu_M = feedback.extra_M["self_bleu"]
             bleu_M = jnp.where(asked_M, bleu_M, bleu_I[index_M])
             bleu_I = bleu_I.at[index_M].set(bleu_M)
         return state.replace(

@@ -74,8 +74,7 @@ def collect(
         advantage_N=np.asarray(advantage_N),
         length_N=length_N,
         valid_N=valid_N,
-        variant_M=proposal.variant_M,
-        difficulty_M=proposal.difficulty_M,
+        extra_M=proposal.extra_M,
     )
 
 

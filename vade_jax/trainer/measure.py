@@ -122,4 +122,4 @@ def _measured(one, measures):
     answers = (rollouts.token_NT, rollouts.length_N, rollouts.group_N)
     valid = (x[rollouts.valid_N] for x in answers)
     self_bleu_M = diversity.self_bleu(*valid, len(one.items))
-    return one.feedback.replace(self_bleu_M=self_bleu_M)
+    return one.feedback.replace(extra_M={"self_bleu": self_bleu_M})

@@ -43,7 +43,7 @@ def plan(
     start = time.perf_counter()
     proposal = _propose(parts, selector, key, num_prompts, used)
     read = lambda m: parts.items[int(proposal.index_M[m])]
-    if proposal.variant_M is not None:
+    if has_variants(proposal):
         items = parts.map(read, range(len(proposal.index_M)))
         varied, proposal = _varied(parts, items, proposal, key)
         read = varied.__getitem__
@@ -62,6 +62,15 @@ def build(
 
     made = parts.map(one, numbers)
     return [item for item, _ in made], [prompt for _, prompt in made]
+
+
+def has_variants(proposal: Proposal) -> bool:
+    """Returns whether the proposal asks for variants of items.
+
+    Then `extra_M` has "variant", the ordinal of each slot within its problem (0 is the item itself,
+    the others are made from it and stand behind it), and "difficulty", how hard each is to be.
+    """
+    return "variant" in (proposal.extra_M or {})
 
 
 def _propose(parts, selector, key, num_prompts, used):
@@ -95,14 +104,17 @@ def _take(proposal, where_M):
 def _varied(parts, items, proposal, key):
     """Returns the variants of the items that are asked for, and how hard they are."""
     assert parts.vary is not None, "variants were asked for, but nothing makes them"
-    made, difficulty_M = list(items), np.array(proposal.difficulty_M, np.float32)
-    for m in np.flatnonzero(proposal.variant_M):
-        original = m - proposal.variant_M[m]
+    made, variant_M = list(items), proposal.extra_M["variant"]
+    wanted_M = np.asarray(proposal.extra_M["difficulty"], np.float32)
+    difficulty_M = wanted_M.copy()
+    for m in np.flatnonzero(variant_M):
+        original = m - variant_M[m]
         rng = np.random.default_rng([*jax.random.key_data(key).tolist(), int(m)])
         made[m], difficulty_M[m] = parts.vary(
             items[m],
-            float(proposal.difficulty_M[original]),
-            float(proposal.difficulty_M[m]),
+            float(wanted_M[original]),
+            float(wanted_M[m]),
             rng,
         )
-    return made, proposal.replace(difficulty_M=difficulty_M)
+    extra_M = {**proposal.extra_M, "difficulty": difficulty_M}
+    return made, proposal.replace(extra_M=extra_M)

@@ -16,7 +16,7 @@ import numpy as np
 from vade_jax import samplers
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.trainer import feedback as feedbacks
-from vade_jax.trainer import groups, processes
+from vade_jax.trainer import groups, plans, processes
 from vade_jax.trainer.parts import Parts, Progress, Round, StepData
 from vade_jax.trainer.plans import Plan, plan
 from vade_jax.trainer.refill import Refill
@@ -121,7 +121,7 @@ def _key(first, made):
 
 
 def _check_variants(proposal, refill):
-    if proposal.variant_M is not None and refill.max_rounds > 1:
+    if plans.has_variants(proposal) and refill.max_rounds > 1:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
             "groups belong together: set refill.max_rounds=1"
