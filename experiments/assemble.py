@@ -10,10 +10,9 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from experiments import checks
-from experiments.evaluations import validation
 from vade_jax import samplers
 from vade_jax.data import loading, tokens
-from vade_jax.evals import runner
+from vade_jax.evals import validation
 from vade_jax.models.qwen25vl import files, model
 from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.rewards import overlong
@@ -121,13 +120,13 @@ def validate(
     items: Sequence[Item],
     build_prompt,
     benchmarks: Mapping[str, Sequence[Item]] = types.MappingProxyType({}),
-) -> runner.Validate:
+) -> validation.Validate:
     """Returns the validation, average of k sampled answers: the run's own, and benchmarks'.
 
     Raises:
         ValueError: an item of a benchmark makes no prompt.
     """
-    own = runner.make(
+    own = validation.of_items(
         "validation",
         items,
         build_prompt,
@@ -136,7 +135,7 @@ def validate(
         sampling=Sampling(temperature=c.eval.temperature, max_tokens=c.eval.max_tokens),
     )
     others = validation.make(c, policy.tokenizer, benchmarks)
-    return runner.together([own, *others])
+    return validation.together([own, *others])
 
 
 def learn(

@@ -9,9 +9,9 @@ import re
 from ml_collections import ConfigDict
 
 from experiments import diva, layout
-from experiments.evaluations import validation
 from vade_jax import samplers
 from vade_jax.data.procedural import mixture
+from vade_jax.evals import validation
 from vade_jax.rewards import formats
 from vade_jax.samplers import base
 from vade_jax.trainer import objectives, rounds
@@ -122,7 +122,7 @@ def config(c: ConfigDict) -> None:
         c.batch.prompts_per_minibatch,
     )
     _data(c)
-    validation.paths(c)
+    validation.paths(c.eval)
     _noise(c.warm_start.noise)
     policy_loss(c)
     _sampler(c)

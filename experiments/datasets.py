@@ -10,8 +10,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments import checks
-from experiments.evaluations import validation as benchmark_validation
 from vade_jax.data import loading, procedural, prompts, sources, tokens
+from vade_jax.evals import validation as benchmark_validation
 from vade_jax.trainer import processes
 from vade_jax.types import Item
 
@@ -62,7 +62,7 @@ def load(
             an item lacks a field of `sampler.arrays`.
     """
     build_prompt = prompt_builder(c, tokens.Tokenizer.load(checkpoint))
-    benchmarks = benchmark_validation.read(c)
+    benchmarks = benchmark_validation.read(c.eval)
     train = _usable(c, "train", build_prompt, workdir, over)
     checks.data_size(c, len(train))
     arrays = per_item(train, c.sampler.arrays)

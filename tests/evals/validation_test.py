@@ -1,0 +1,158 @@
+"""Validation by an engine whose answers are known: of a run's own items, and of benchmarks' files."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from tests.evals.benchmarks import files
+from vade_jax import settings
+from vade_jax.data import tokens
+from vade_jax.evals import validation
+from vade_jax.evals.benchmarks import BENCHMARKS
+from vade_jax.rollout.engine import Sampling
+from vade_jax.rollout.fake import FakeEngine
+from vade_jax.trainer import scoring
+from vade_jax.types import Item, Prompt
+
+SAMPLING = Sampling(temperature=0.5, max_tokens=3)
+TEXTS = ["How many? Answer the question with a single word.", r"\boxed{10}"]
+
+
+class Engine(FakeEngine):
+    """Remembers what it was asked for; a prompt without a pass rate is always answered right."""
+
+    def generate(self, prompts, num_rollouts_M, key, version, sampling, on_group):
+        self.prompts, self.sampling = prompts, sampling
+        self.counts = list(num_rollouts_M)
+        self.pass_rate = {p.uid: 1.0 for p in prompts} | self.pass_rate
+        return super().generate(
+            prompts, num_rollouts_M, key, version, on_group=on_group
+        )
+
+
+def items(families):
+    return [
+        Item(
+            uid=str(i),
+            question="?",
+            images=(),
+            answer="1",
+            kind="int",
+            metadata={"family": family} if family else {},
+        )
+        for i, family in enumerate(families)
+    ]
+
+
+def build_prompt(item):
+    empty = np.zeros(0, np.int32)
+    return Prompt(
+        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
+    )
+
+
+def judge(item, answers):
+    return [
+        scoring.Judged("", None, reward=tokens[0] + 9, correct=tokens[0])
+        for tokens in answers
+    ]
+
+
+def own(families):
+    return validation.of_items(
+        "mine", items(families), build_prompt, judge, num_samples=4, sampling=SAMPLING
+    )
+
+
+def test_the_mean_over_items_and_samples_and_of_each_family():
+    engine = Engine({"0": 1.0, "1": 1.0, "2": 0.0}, version=7)
+    metrics = own(["bars", "dots", "bars"])(engine, jax.random.key(0), 7)
+    assert metrics == {
+        "val/mine/acc/mean@4": np.float32(8 / 12).item(),
+        "val-aux/mine/bars/acc/mean@4": 0.5,
+        "val-aux/mine/dots/acc/mean@4": 1.0,
+    }
+    assert [p.uid for p in engine.prompts] == ["0", "1", "2"]
+    assert (engine.counts, engine.sampling) == ([4, 4, 4], SAMPLING)
+
+
+def test_a_benchmark_scores_by_its_own_rules_beside_the_runs_own_items(tmp_path):
+    rows = [files.mathvista("1"), files.mathvista("2", answer="135°")]
+    found = BENCHMARKS["mathvista"].read(files.save(tmp_path / "vista.parquet", *rows))
+    # the fake engine's token 1 stands for a right answer to the first item
+    decode = lambda tokens: r"so \boxed{B}" if tokens[0] == 1 else "who knows"
+    asked = []
+
+    def build(item):
+        asked.append(item.question)
+        return build_prompt(item)
+
+    run = validation.of_benchmark(
+        BENCHMARKS["mathvista"],
+        *("cot", found, build, decode),
+        num_samples=4,
+        sampling=SAMPLING,
+    )
+    assert all(text.endswith(r"\boxed{}.") and "Hint:" in text for text in asked)
+    for rate, accuracy in ((1.0, 0.5), (0.0, 0.0)):
+        engine = Engine({"mathvista:1": rate, "mathvista:2": rate, "0": 0.0}, version=7)
+        both = validation.together([own([""]), run])
+        assert both(engine, jax.random.key(0), 7) == {
+            "val/mine/acc/mean@4": 0.0,  # without families there is one number
+            "val/mathvista/acc/mean@4": accuracy,
+        }
+
+
+# ------------------------------------------------------------------------------ files of a run
+@pytest.fixture
+def path(tmp_path):
+    rows = [files.chartqa(), files.chartqa(answer="no"), files.chartqa(answer="7")]
+    return files.save(tmp_path / "chart.parquet", *rows)
+
+
+def make_run(benchmarks, max_prompt_length=512, **changes):
+    return settings.Run(
+        data=settings.Data(min_pixels=3136, max_prompt_length=max_prompt_length),
+        eval=settings.Eval(benchmarks=benchmarks, max_tokens=9, **changes),
+    )
+
+
+def test_accuracy_by_the_benchmark_is_a_metric_of_the_run(path, tmp_path, monkeypatch):
+    run = make_run(f"chartqa:{path}", benchmark_items=2)
+    tokenizer = tokens.build(tmp_path / "tokens", TEXTS, 512)
+    monkeypatch.setattr(tokenizer, "decode", lambda ids: r"\boxed{10}")
+    found = validation.read(run.eval)
+    assert len(found["chartqa"]) == 2
+    (validate,) = validation.make(run, tokenizer, found)
+    engine = Engine({})
+    assert validate(engine, jax.random.key(0), 0) == {"val/chartqa/acc/mean@4": 0.5}
+    assert engine.sampling == Sampling(max_tokens=9)
+    first = engine.prompts[0]
+    assert "How many?" in first.text and r"\boxed{}." in first.text
+    assert first.images[0].dtype == np.uint8
+    small = dataclasses.replace(run, data=settings.Data(max_prompt_length=8))
+    with pytest.raises(ValueError, match=r"chartqa:chart:0 makes no prompt \(too_long"):
+        validation.make(small, tokenizer, found)
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "message"),
+    [
+        ("chart:x", "'chart:x': write BENCHMARK:FILE; benchmarks are mathvista, "),
+        ("chartqa", "'' does not exist"),
+        ("chartqa:gone.parquet", "'gone.parquet' does not exist"),
+        ("mathvista_binary:{path}", "mathvista_binary has no rules"),
+        ("chartqa:{path},chartqa:{path}", "chartqa is there twice"),
+    ],
+)
+def test_mistakes_in_the_settings(path, benchmarks, message):
+    with pytest.raises(ValueError, match=message):
+        validation.paths(make_run(benchmarks.format(path=path)).eval)
+
+
+def test_no_benchmark_is_the_default_and_the_profile_is_checked_all_the_same():
+    assert validation.read(settings.Eval()) == {}
+    with pytest.raises(ValueError, match="profile='chain' is unknown"):
+        validation.paths(settings.Eval(profile="chain"))

@@ -1,0 +1,211 @@
+"""Validation while training: the mean accuracy of k sampled answers to items that are not trained on.
+
+A run validates on its own items, scored as in training, and may add benchmarks: their prompts and
+rules, without a judge model.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import numpy as np
+
+from vade_jax import settings
+from vade_jax.data import prompts, tokens
+from vade_jax.evals import benchmarks, rules
+from vade_jax.evals.benchmarks import base
+from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.trainer.scoring import Ahead, Judge, Judged
+from vade_jax.types import Item, Metrics, Prompt
+
+# (engine, key, version of the weights) -> metrics
+Validate = Callable[[Engine, jax.Array, int], Metrics]
+
+
+def of_items(
+    name: str,
+    items: Sequence[Item],
+    build_prompt: Callable[[Item], Prompt],
+    judge: Judge,
+    *,
+    num_samples: int,
+    sampling: Sampling,
+) -> Validate:
+    """Returns a validation with the metric `val/<name>/acc/mean@k`.
+
+    Metadata "family" or "subset", where there is one, adds `val-aux/<name>/<family>/acc/mean@k`.
+
+    Args:
+        name: in metrics.
+        items: read once, here; their images are not kept.
+        build_prompt: item -> prompt.
+        judge: scores answers; only `correct` is looked at.
+        num_samples: k, answers to each item.
+        sampling: how they are drawn.
+    """
+    built, kept = [], []
+    for i in range(
+        len(items)
+    ):  # a source decodes an item's images each time it is read
+        item = items[i]
+        built.append(build_prompt(item))
+        kept.append(item.without_images())
+    names = [x.metadata.get("family") or x.metadata.get("subset", "") for x in kept]
+    family_M = np.array([str(family) for family in names])
+
+    def validate(engine: Engine, key: jax.Array, version: int) -> Metrics:
+        num_rollouts_M = np.full(len(kept), num_samples)
+        ahead = Ahead(judge, kept)
+        rollouts = engine.generate(
+            built, num_rollouts_M, key, version, sampling, on_group=ahead
+        )
+        correct_N = ahead.scores(rollouts).correct_N
+        metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
+        for family in filter(None, np.unique(family_M)):
+            inside_N = family_M[rollouts.group_N] == family
+            metrics[f"val-aux/{name}/{family}/acc/mean@{num_samples}"] = float(
+                np.mean(correct_N[inside_N])
+            )
+        return metrics
+
+    return validate
+
+
+def of_benchmark(
+    benchmark: base.Benchmark,
+    profile: str,
+    items: Sequence[Item],
+    build_prompt: Callable[[Item], Prompt],
+    decode: Callable[[Sequence[int]], str],
+    *,
+    num_samples: int,
+    sampling: Sampling,
+) -> Validate:
+    """Returns a validation with a benchmark's prompts and rules: `val/<its name>/acc/mean@k`.
+
+    Args:
+        benchmark: in `BENCHMARKS`.
+        profile: "paper" or "cot".
+        items: as `benchmark.read` returns them.
+        build_prompt: item whose question is the benchmark's prompt -> prompt.
+        decode: tokens to text, special tokens left out.
+        num_samples: k, answers to each item.
+        sampling: how they are drawn.
+
+    Raises:
+        ValueError: the benchmark cannot do without a judge model.
+    """
+    decide = rules.by_rules(benchmark, profile)
+
+    def build(item: Item) -> Prompt:
+        question = benchmark.prompt(item, profile)
+        return build_prompt(dataclasses.replace(item, question=question))
+
+    def judge(item: Item, answers: Sequence[np.ndarray]) -> list[Judged]:
+        texts = [decode(tokens) for tokens in answers]
+        verdicts = [decide(item, text) for text in texts]
+        return [
+            Judged(text, verdict.extracted, float(verdict.correct), verdict.correct)
+            for text, verdict in zip(texts, verdicts, strict=True)
+        ]
+
+    return of_items(
+        benchmark.name,
+        items,
+        build,
+        judge,
+        num_samples=num_samples,
+        sampling=sampling,
+    )
+
+
+def together(validations: Sequence[Validate]) -> Validate:
+    """Returns the validation that makes several, one after another, and joins their metrics."""
+
+    def validate(engine: Engine, key: jax.Array, version: int) -> Metrics:
+        metrics = {}
+        for each in validations:
+            metrics |= each(engine, key, version)
+        return metrics
+
+    return validate
+
+
+# ------------------------------------------------------------------------------ a run's benchmarks
+def paths(section: settings.Eval) -> dict[str, str]:
+    """Returns the file of each benchmark in `eval.benchmarks`, "mathvista:FILE,chartqa:FILE".
+
+    Raises:
+        ValueError: a benchmark is unknown, named twice or needs a judge model, a file is missing,
+            or the profile is unknown.
+    """
+    base.check_profile(section.profile)
+    found = {}
+    for part in filter(None, section.benchmarks.split(",")):
+        name, _, path = part.partition(":")
+        label = f"eval.benchmarks: {part!r}"
+        if name not in benchmarks.BENCHMARKS:
+            known = ", ".join(benchmarks.BENCHMARKS)
+            raise ValueError(f"{label}: write BENCHMARK:FILE; benchmarks are {known}")
+        if name in found:
+            raise ValueError(f"{label}: {name} is there twice: remove one")
+        if not os.path.exists(path):
+            raise ValueError(f"{label}: {path!r} does not exist")
+        rules.by_rules(benchmarks.BENCHMARKS[name], section.profile)
+        found[name] = path
+    return found
+
+
+def read(section: settings.Eval) -> dict[str, list[Item]]:
+    """Returns the first `eval.benchmark_items` of each benchmark, 0 for all.
+
+    Raises:
+        ValueError: a file is not of its benchmark.
+    """
+    size = section.benchmark_items or None
+    return {
+        name: benchmarks.BENCHMARKS[name].read(path)[:size]
+        for name, path in paths(section).items()
+    }
+
+
+def make(
+    run: settings.Run, tokenizer: tokens.Tokenizer, items: Mapping[str, Sequence[Item]]
+) -> list[Validate]:
+    """Returns a validation for each benchmark that `read` has returned.
+
+    Raises:
+        ValueError: an item makes no prompt.
+    """
+    build_prompt = prompts.PromptBuilder(
+        tokenizer,
+        instruction="",  # the benchmark's prompt has one
+        min_pixels=run.data.min_pixels,
+        max_pixels=run.data.max_pixels,
+        max_length=run.data.max_prompt_length,
+    )
+
+    def build(item: Item) -> Prompt:
+        try:
+            return build_prompt(item)
+        except prompts.RejectedItem as error:
+            raise ValueError(
+                f"eval.benchmarks: {item.uid} makes no prompt ({error.reason}: {error.detail}): "
+                "raise data.max_prompt_length, or lower eval.benchmark_items"
+            ) from error
+
+    return [
+        of_benchmark(
+            benchmarks.BENCHMARKS[name],
+            run.eval.profile,
+            found,
+            build,
+            tokenizer.decode,
+            num_samples=run.eval.num_samples,
+            sampling=Sampling(
+                temperature=run.eval.temperature, max_tokens=run.eval.max_tokens
+            ),
+        )
+        for name, found in items.items()
+    ]
