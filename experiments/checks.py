@@ -8,10 +8,11 @@ import re
 
 from ml_collections import ConfigDict
 
-from experiments import diva, layout
+from experiments import layout
 from vade_jax import samplers
-from vade_jax.data.procedural import mixture
+from vade_jax.data import procedural
 from vade_jax.evals import validation
+from vade_jax.recipes.diva import hook
 from vade_jax.rewards import formats
 from vade_jax.samplers import base
 from vade_jax.trainer import objectives, rounds
@@ -126,7 +127,7 @@ def config(c: ConfigDict) -> None:
     _noise(c.warm_start.noise)
     policy_loss(c)
     _sampler(c)
-    diva.check(c)
+    hook.check(c)
     _model(c)
 
 
@@ -266,7 +267,8 @@ def _data(c):
 
 
 def _noise(noise):
-    known = [f"{family}_{level}" for family, level in mixture.expand(mixture.DEFAULT)]
+    weights = procedural.expand_mixture(procedural.DEFAULT_MIXTURE)
+    known = [f"{family}_{level}" for family, level in weights]
     for name, value in noise.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)

@@ -10,125 +10,19 @@ first that states it. What was not kept is listed with its reason in TARGET_repl
 raw replies are in TARGET_replies/replies.jsonl: run again, it asks only what has no reply yet.
 """
 
-import collections
-import contextlib
-import dataclasses
 import functools
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
-import tqdm
 from absl import app, flags
 
-from experiments import errors, variant_rows
-from vade_jax.data import sources
+from experiments import errors
 from vade_jax.evals import chat as chats
 from vade_jax.evals import endpoint, replies
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What became of a file.
-
-    Attributes:
-      num_rows: written.
-      kept: variants in them, by column.
-      rejected: all others, by (column, or "row"; reason).
-    """
-
-    num_rows: int
-    kept: collections.Counter
-    rejected: collections.Counter
-
-
-def make(
-    source: sources.Rows, target: str, chat: chats.Chat, wanted: variant_rows.Wanted
-) -> Report:
-    """Writes `target` whole, or not at all if it has no variant.
-
-    Raises:
-      ServerLost: of `chat`; a later call with its memory goes on from there.
-    """
-    directory = replies_directory(target)
-    report = Report(0, collections.Counter(), collections.Counter())
-    work = functools.partial(
-        variant_rows.make, source, chat, wanted, pathlib.Path(target).absolute().parent
-    )
-    building = directory / "rows.tmp"
-    with (
-        building.open("w") as rows,
-        (directory / "rejects.jsonl").open("w") as rejects,
-        contextlib.closing(chat.map(work, range(len(source)))) as done,
-    ):
-        bar = tqdm.tqdm(done, total=len(source), unit=" rows")
-        for index, made in enumerate(bar):
-            report = _counted(report, made, wanted)
-            if made.row is not None:
-                rows.write(_line(made.row))
-            for column, reason, detail in made.rejects:
-                why = {"column": column, "reason": reason, "detail": detail}
-                rejects.write(_line({"index": index, "uid": made.uid, **why}))
-    if report.kept.total():
-        os.replace(building, target)
-    else:
-        building.unlink()
-    return report
-
-
-def open_source(source: str) -> sources.Rows:
-    """Returns the rows of a file that can be written again as JSON.
-
-    Raises:
-      ValueError: it is no such file, or has columns that JSON cannot hold.
-    """
-    opened = sources.rows(source, all_columns=True)
-    for index in range(len(opened)):
-        try:
-            opened[index]
-        except sources.RejectedItem:
-            continue
-        variant_rows.portable(opened, index, opened.directory)
-        break
-    return opened
-
-
-def replies_directory(target: str) -> pathlib.Path:
-    """Returns where replies and rejects of a target are kept."""
-    path = pathlib.Path(target)
-    return path.with_name(f"{path.stem}_replies")
-
-
-def _line(row):
-    return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _counted(report, made, wanted):
-    report.rejected.update((column, reason) for column, reason, _ in made.rejects)
-    if made.row is None:
-        return report
-    for column in variant_rows.COLUMNS:
-        if getattr(wanted, column):
-            report.kept[column] += len(made.row[column])
-    return dataclasses.replace(report, num_rows=report.num_rows + 1)
-
-
-# ------------------------------------------------------------------------------ the command
-def table(report: Report, counts: Mapping[str, int]) -> str:
-    """Returns what was kept and rejected, by reason, and how the questions went."""
-    kept = {"row": report.num_rows} | {
-        column: report.kept[column] for column in variant_rows.COLUMNS
-    }
-    lines = []
-    for column, number in kept.items():
-        reasons = {why: n for (of, why), n in report.rejected.items() if of == column}
-        listed = ", ".join(f"{why} {n:,}" for why, n in sorted(reasons.items()))
-        lines.append(f"{column:12} {number:>8,} kept   rejected: {listed or 'none'}")
-    asked = ", ".join(f"{number:,} {name}" for name, number in counts.items())
-    return "\n".join([*lines, f"{'questions':12} {asked}"])
+from vade_jax.recipes.diva import offline
 
 
 def _key(variable: str) -> str:
@@ -157,48 +51,36 @@ def _check_target(target: str) -> None:
     if path.exists():
         raise ValueError(
             f"--target={target} exists: remove it or name another (the replies in "
-            f"{replies_directory(target)} are used again)"
+            f"{offline.replies_directory(target)} are used again)"
         )
-
-
-def _chat(memory: replies.Replies) -> chats.Chat:
-    server = endpoint.Endpoint(
-        SERVER.value,
-        MODEL.value,
-        api_key=_key(API_KEY_ENV.value),
-        timeout_s=TIMEOUT_S.value,
-    )
-    chat = chats.Chat(
-        server,
-        memory,
-        fields=_fields(FIELDS.value),
-        concurrency=CONCURRENCY.value,
-        retries=RETRIES.value,
-    )
-    server.check()
-    return chat
 
 
 def main(_) -> None:
     """Makes what the flags ask for."""
     target = TARGET.value
     with errors.user_errors():
-        wanted = variant_rows.Wanted(**{n: flag.value for n, flag in WANTED.items()})
+        wanted = offline.Wanted(**{n: flag.value for n, flag in WANTED.items()})
         _check_target(target)
-        source = open_source(SOURCE.value)
-        memory = replies.Replies(replies_directory(target) / "replies.jsonl")
-        chat = _chat(memory)
+        source = offline.open_source(SOURCE.value)
+        memory = replies.Replies(offline.replies_directory(target) / "replies.jsonl")
+        key, timeout_s = _key(API_KEY_ENV.value), TIMEOUT_S.value
+        server = endpoint.Endpoint(
+            SERVER.value, MODEL.value, api_key=key, timeout_s=timeout_s
+        )
+        limits = {"concurrency": CONCURRENCY.value, "retries": RETRIES.value}
+        chat = chats.Chat(server, memory, fields=_fields(FIELDS.value), **limits)
+        server.check()
     if memory.damaged:
         print(f"{memory.damaged} replies of before cannot be read and are asked again")
     try:
-        report = make(source, target, chat, wanted)
+        report = offline.write(source, target, chat, wanted)
     except (chats.ServerLost, KeyboardInterrupt) as error:
         sys.exit(
             f"error: {str(error) or 'stopped'}; {len(memory):,} replies are kept: run again "
             "to go on"
         )
-    print(table(report, chat.counts()))
-    listing = replies_directory(target) / "rejects.jsonl"
+    print(report.table(chat.counts()))
+    listing = offline.replies_directory(target) / "rejects.jsonl"
     if not report.kept.total():
         sys.exit(f"error: nothing was kept, so {target} is not written: see {listing}")
     print(f"in {target}; rejects in {listing}")

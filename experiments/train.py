@@ -19,7 +19,6 @@ from experiments import (
     checks,
     cli,
     datasets,
-    diva,
     engines,
     errors,
     layout,
@@ -30,6 +29,7 @@ from experiments.recorder import Recorder
 from experiments.stop_signal import StopSignal
 from vade_jax import report
 from vade_jax.data import contact_sheet, loading
+from vade_jax.recipes.diva import hook
 from vade_jax.report import figures, summary
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.store import metrics
@@ -62,7 +62,7 @@ def train(c: ConfigDict, workdir: str) -> None:
     with errors.user_errors():  # data first: the warm start takes minutes
         base = supervise.untrained(c, workdir)
         data = datasets.load(c, base, workdir, threads.map)
-        diva.check_texts(c, data.train)
+        hook.check_texts(c, data.train)
     start = supervise.warm_started(c, base, workdir, stop)
     with errors.user_errors():
         policy = assemble.policy(c, start)
@@ -116,8 +116,8 @@ def build(
         ),
     )
     hooks = {"advantage": assemble.advantage(c)}
-    if c.sampler.name == diva.NAME:
-        hooks = diva.parts(c, data.build_prompt)
+    if c.sampler.name == hook.NAME:
+        hooks = hook.parts(c, data.build_prompt)
     parts = loop.Parts(
         items=data.train,
         build_prompt=data.build_prompt,

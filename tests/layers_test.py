@@ -22,6 +22,7 @@ LEVEL = {
     "rollout": 3,
     "trainer": 4,
     "evals": 4,
+    "recipes": 5,
     "store": 5,  # leaves: see below
     "report": 5,
     "plugins": 5,

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from experiments.evaluations.answers import Answer, Store
 from experiments.evaluations.plan import Plan, opened
-from vade_jax.data import images, wordings
+from vade_jax.data import images, prompts
 from vade_jax.evals import chat as chats
 from vade_jax.evals import endpoint, replies
 from vade_jax.rollout import vllm_requests
@@ -81,7 +81,7 @@ class Server:
             raise ValueError(f"{item.uid}: {error}") from error
         urls = [vllm_requests.data_url(image) for image in pixels]
         text = "\n".join(filter(None, (text, self._instruction)))
-        return wordings.message(text, urls)
+        return prompts.message(text, urls)
 
 
 def _answer(uid: str, sample: int, reply: Any) -> Answer:

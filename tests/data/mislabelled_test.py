@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from vade_jax.data import procedural
-from vade_jax.data.procedural import mixture
 from vade_jax.rewards import verify
 
-PARTS = [(f, level) for f, (_, n, _) in mixture.FAMILIES.items() for level in range(n)]
+PARTS = [
+    (f, level) for f, (_, n, _) in procedural.FAMILIES.items() for level in range(n)
+]
 
 
 def _items(source):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from vade_jax.data import procedural
-from vade_jax.data.procedural import canvas, charts, geometry, mixture
+from vade_jax.data.procedural import canvas, diagrams
 from vade_jax.rewards import verify
 
-PARTS = [(f, level) for f, (_, n, _) in mixture.FAMILIES.items() for level in range(n)]
+PARTS = [
+    (f, level) for f, (_, n, _) in procedural.FAMILIES.items() for level in range(n)
+]
 
 
 def _only(part, size=40, **kwargs):
@@ -106,8 +108,8 @@ def test_what_is_left_agrees_with_the_pixels():
 def test_bars_are_as_high_as_their_answers():
     for item in _only(("value", 1), 12):
         letter = item.question[-2]
-        x = round(charts._LEFT + (charts.LETTERS.index(letter) + 0.5) * 94 / 4)
-        column = _pixels(item)[charts._TOP - 2 : charts._BOTTOM, x]
+        x = round(diagrams.LEFT + (diagrams.LETTERS.index(letter) + 0.5) * 94 / 4)
+        column = _pixels(item)[diagrams.TOP - 2 : diagrams.BOTTOM, x]
         height = (column == column[-1]).all(-1).sum()
         assert abs(height - 8.4 * float(item.answer)) < 1.5
 
@@ -116,22 +118,22 @@ def test_bars_are_as_high_as_their_answers():
 def test_the_winning_bar_wins_by_the_gap_of_its_level(monkeypatch, level, gap):
     drawn = []
     monkeypatch.setattr(
-        charts, "_draw", lambda rng, values, *_, **__: drawn.append(values)
+        diagrams, "_draw_bars", lambda rng, values, *_, **__: drawn.append(values)
     )
     for seed in range(30):
-        sample = charts.extreme(np.random.default_rng(seed), level, 112)
+        sample = diagrams.extreme(np.random.default_rng(seed), level, 112)
         order = np.sort(drawn[-1])
         tallest = "tallest" in sample.question
         lead = order[-1] - order[-2] if tallest else order[1] - order[0]
         best = np.argmax(drawn[-1]) if tallest else np.argmin(drawn[-1])
         assert lead >= gap and order[0] >= 1 and order[-1] <= 10
-        assert sample.answer == charts.LETTERS[best]
+        assert sample.answer == diagrams.LETTERS[best]
 
 
 def test_angles_of_a_triangle_add_up():
     rng = np.random.default_rng(0)
     for level in range(4):
-        angles = np.array([geometry._angles(rng, level) for _ in range(50)])
+        angles = np.array([diagrams._angles(rng, level) for _ in range(50)])
         assert (angles.sum(1) == 180).all() and angles.min() >= 30
         assert not (angles % (30, 10, 5, 1)[level]).any()
 
@@ -147,11 +149,12 @@ def test_the_mixture_is_the_one_asked_for():
     source = procedural.Procedural(0, 1000, mixture=weights)
     families = collections.Counter(source[i].metadata["family"] for i in range(1000))
     assert 200 < families["written"] < 300 and set(families) == {"color", "written"}
-    total = sum(mixture.expand(mixture.DEFAULT).values())
+    total = sum(procedural.expand_mixture(procedural.DEFAULT_MIXTURE).values())
     assert total == pytest.approx(1)
-    assert {mixture.FAMILIES[f][2] for f, _ in mixture.expand(mixture.DEFAULT)} == {
-        *("graded", "trivial", "impossible")
-    }
+    assert {
+        procedural.FAMILIES[f][2]
+        for f, _ in procedural.expand_mixture(procedural.DEFAULT_MIXTURE)
+    } == {*("graded", "trivial", "impossible")}
 
 
 @pytest.mark.parametrize(

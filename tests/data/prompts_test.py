@@ -130,3 +130,16 @@ def test_limits_that_make_no_sense_are_refused(tokenizer):
         prompts.PromptBuilder(
             tokenizer, instruction="", min_pixels=784, max_pixels=9999, max_length=9
         )
+
+
+def test_images_of_a_chat_turn_are_at_their_marks_or_first():
+    def parts(text, urls):
+        content = prompts.message(text, urls)["content"]
+        return [
+            c["image_url"]["url"] if "image_url" in c else c["text"] for c in content
+        ]
+
+    assert parts("a <image> b <image>", ["u", "v"]) == ["a ", "u", " b ", "v"]
+    assert parts("a b", ["u", "v"]) == ["u", "v", "a b"]
+    assert parts("say <image> twice", ["u", "v"]) == ["u", "v", "say <image> twice"]
+    assert parts("a", []) == ["a"]

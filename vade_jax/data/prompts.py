@@ -1,4 +1,4 @@
-"""From an item to the prompt that every engine and the trainer see."""
+"""From an item to the prompt that every engine and the trainer see, and which items can become one."""
 
 import collections
 import dataclasses
@@ -148,6 +148,18 @@ class PromptBuilder:
         return np.repeat(short, repeat)
 
 
+def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
+    """Returns a user's turn for a chat server: images where `text` has "<image>" marks, or first."""
+    parts = text.split("<image>")
+    if len(parts) - 1 != len(image_urls):
+        parts = [""] * len(image_urls) + [text]
+    content = [{"type": "text", "text": parts[0]}]
+    for url, part in zip(image_urls, parts[1:], strict=True):
+        content += [{"type": "image_url", "image_url": {"url": url}}]
+        content += [{"type": "text", "text": part}]
+    return {"role": "user", "content": [c for c in content if c.get("text", "image")]}
+
+
 def _check_unicode(uid: str, text: str) -> None:
     """Rejects half of a surrogate pair, which JSON can write and no tokenizer takes."""
     try:
@@ -188,7 +200,7 @@ def audit(
         try:
             item = source[index]
             builder(item)
-            _check_answer(item)
+            check_answer(item)
         except RejectedItem as error:
             row = {"uid": error.uid, "reason": error.reason, "detail": error.detail}
             return {"index": index, **row}
@@ -200,8 +212,8 @@ def audit(
     return np.asarray(kept, np.int32), Report(len(source), counts, rejects)
 
 
-def _check_answer(item: types.Item) -> None:
-    """Rejects an item whose own answer would not be accepted: no policy could solve it."""
+def check_answer(item: types.Item) -> None:
+    """Raises `RejectedItem` if the item's own answer would not be accepted: nobody could solve it."""
     try:
         verdict = verify.verify_item(f"\\boxed{{{item.answer}}}", item)
     except ValueError as error:

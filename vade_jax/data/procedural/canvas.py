@@ -29,8 +29,12 @@ class Sample:
     """One question about one picture, as a family makes it.
 
     Attributes:
-      paraphrases: the question in other words.
-      steps: what leads to the answer, in order; none where nothing does.
+        image: the picture.
+        question: about it.
+        answer: the right one.
+        kind: of the answer, a key of `rewards.verify.KINDS`.
+        metadata: what grading needs besides.
+        facts: what the picture shows and the question names, for other texts about them.
     """
 
     image: Image.Image
@@ -38,21 +42,15 @@ class Sample:
     answer: str
     kind: str
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    paraphrases: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
-
-
-@functools.cache
-def _font(pixels: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.load_default(size=pixels)
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Canvas:
     """Draws in units; (0, 0) is the upper left corner.
 
     Args:
-      size: pixels a side of the finished picture.
-      supersample: 2 draws at twice the size and averages, for slanted lines.
+        size: pixels a side of the finished picture.
+        supersample: 2 draws at twice the size and averages, for slanted lines.
     """
 
     def __init__(self, size: int, supersample: int = 1):
@@ -85,7 +83,7 @@ class Canvas:
         self._draw.text(*self._pixels((x, y)), text, fill=color, font=font, anchor="mm")
 
     def shape(self, name: str, x, y, radius: float, color) -> None:
-        """Draws one of `SHAPES` around (x, y), with about the same area for each."""
+        """Draws one of `SHAPES` around (x, y), each with about the same area."""
         r = radius
         if name == "circle":
             corners = self._pixels((x - r, y - r), (x + r, y + r))
@@ -99,6 +97,11 @@ class Canvas:
         else:
             self.box(x - r, y - r / 3, x + r, y + r / 3, color)
             self.box(x - r / 3, y - r, x + r / 3, y + r, color)
+
+
+@functools.cache
+def _font(pixels: int) -> ImageFont.FreeTypeFont:
+    return ImageFont.load_default(size=pixels)
 
 
 def direction(degrees: float) -> tuple[float, float]:

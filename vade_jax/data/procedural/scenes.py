@@ -1,11 +1,15 @@
-"""Scattered shapes: naming, counting, comparing and subtracting."""
+"""Questions about scattered shapes: naming, counting, comparing and subtracting.
+
+A family is a function (rng, level, size) -> `canvas.Sample`. The order in which it draws from `rng` is
+part of the data: another order is another data set for the same seed.
+"""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from PIL import Image
 
-from vade_jax.data.procedural import canvas, wordings
+from vade_jax.data.procedural import canvas
 
 Thing = tuple[str, str]  # (color, shape)
 _COLORS = tuple(canvas.COLORS)
@@ -64,17 +68,12 @@ def _unique(
     named = 1 - asked
     others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[named] != target[named])
     picture, centres = _draw(rng, [target, *others], size)
-    options = (_COLORS, canvas.SHAPES)[asked]
-    what = (target[1], f"{target[0]} one")[asked]
     return canvas.Sample(
         picture,
         question.format(*target),
         target[asked],
         "text",
-        paraphrases=wordings.paraphrases(
-            ("color", "shape")[asked], color=target[0], shape=target[1]
-        ),
-        steps=wordings.of_one(what, *centres[0], target[asked], options),
+        facts={"color": target[0], "shape": target[1], "centre": centres[0]},
     )
 
 
@@ -90,10 +89,10 @@ def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         things = _things(rng, num, lambda t: t[0] == color)
         things += _things(rng, int(rng.integers(2, 5)), lambda t: t[0] != color)
         what = f"{color} shapes"
-    else:  # most distractors share the color or the shape
+    else:  # all distractors share either the color or the shape
         things = [(color, shape)] * num
-        near = lambda t: (t[0] == color) != (t[1] == shape)
-        things += _things(rng, int(rng.integers(3, 8)), near)
+        num_near = int(rng.integers(3, 8))
+        things += _things(rng, num_near, lambda t: (t[0] == color) != (t[1] == shape))
         what = f"{color} {PLURAL[shape]}"
     picture, centres = _draw(rng, things, size)
     return canvas.Sample(
@@ -101,8 +100,7 @@ def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         f"How many {what} are there?",
         str(num),
         "int",
-        paraphrases=wordings.paraphrases("count", what=what),
-        steps=wordings.of_count([y for _, y in centres[:num]]),
+        facts={"what": what, "heights": [y for _, y in centres[:num]]},
     )
 
 
@@ -117,15 +115,14 @@ def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     things += _things(rng, fewer, lambda t: t[1] == less)
     if level == 2:
         things += _things(rng, 3, lambda t: t[1] not in (first, second))
-    one, other = PLURAL[first], PLURAL[second]
     num = [sum(thing[1] == shape for thing in things) for shape in (first, second)]
+    facts = {"first": PLURAL[first], "second": PLURAL[second]}
     return canvas.Sample(
         _draw(rng, things, size)[0],
-        f"Are there more {one} than {other}?",
+        "Are there more {first} than {second}?".format(**facts),
         "yes" if yes else "no",
         "yesno",
-        paraphrases=wordings.paraphrases("compare", first=one, second=other),
-        steps=wordings.of_compare(one, num[0], other, num[1]),
+        facts={**facts, "num_first": num[0], "num_second": num[1]},
     )
 
 
@@ -133,7 +130,10 @@ def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     """Asks what is left when one color is removed; level 2 removes one shape of it only."""
     color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
     gone, left = rng.integers(1, (3, 5, 5)[level]), rng.integers(0, (4, 7, 9)[level])
-    hit = lambda t: t[0] == color and (level < 2 or t[1] == shape)
+
+    def hit(thing):
+        return thing[0] == color and (level < 2 or thing[1] == shape)
+
     things = _things(rng, int(gone), hit)
     things += _things(rng, int(left), lambda t: not hit(t))
     what = "shapes" if level < 2 else PLURAL[shape]
@@ -142,6 +142,8 @@ def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         f"Remove all {color} {what}. How many are left?",
         str(left),
         "int",
-        paraphrases=wordings.paraphrases("subtract", color=color, what=what),
-        steps=wordings.of_subtract(f"{color} {what}", int(gone), int(left)),
+        facts={
+            **{"color": color, "what": what},
+            **{"num_gone": int(gone), "num_left": int(left)},
+        },
     )

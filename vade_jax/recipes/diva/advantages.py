@@ -1,8 +1,9 @@
 """DIVA-GRPO's advantages (arXiv 2603.01106): within a variant, and within a problem.
 
 A problem comes as several variants with k answers each. An answer is compared with those to the same
-variant (local) and with all to the problem (global). Both parts are normalised over the batch,
-weighted by how difficult the variant is, scaled by how far the rewards lie apart, and added.
+variant (local) and with all answers to the problem (global). Each of the two is normalised over the
+batch, weighted by the variant's difficulty and scaled by the range of its group's rewards; the
+advantage is their sum.
 """
 
 import functools
@@ -14,9 +15,12 @@ import jax.numpy as jnp
 from vade_jax.losses import advantages
 from vade_jax.types import Array
 
-NORMS, BALANCES = ("sequence", "code", "off"), ("range", "low_reward", "off")
-WEIGHTED = ("global", "both")
-_LOW, _LOW_FACTOR = 0.15, 0.1  # of the public code
+OPTIONS = {
+    "norm": ("sequence", "code", "off"),
+    "weighted": ("global", "both"),
+    "balance": ("range", "low_reward", "off"),
+}
+_LOW, _LOW_FACTOR = 0.15, 0.1  # of the authors' code
 
 
 @functools.partial(jax.jit, static_argnames=("norm", "weighted", "balance"))
@@ -37,7 +41,7 @@ def two_level(
     highest_reward: float = 1.0,
     padded_length: float = 0.0,
 ) -> jax.Array:
-    """Returns `advantage_N`; invalid answers have 0, and all of a problem whose rewards are equal.
+    """Returns `advantage_N`: 0 for invalid answers and for problems whose rewards are all equal.
 
     Args:
         reward_N: the training reward.
@@ -45,68 +49,69 @@ def two_level(
         problem_M: the problem of each slot, from 0.
         difficulty_M: of each slot.
         valid_N: which answers count; all, if None.
-        length_N: tokens; for the norm "code" alone.
-        norm: "sequence" is `over_batch`. "code" is `over_tokens`, of the public code; with it equal
-            rewards too have a small advantage. "off": none.
+        length_N: tokens; only the norm "code" needs them.
+        norm: over the batch. "sequence" is `over_batch`; "code" is `over_tokens`, as the authors'
+            code does it, which gives even equal rewards a small advantage.
         weight: k of `by_difficulty`.
-        weighted: which part that weighs, the "global" or "both".
-        balance: "range" multiplies by the range of the rewards of the part's group over the highest
-            there is. "low_reward", the code's: by 0.1 where all of them are below 0.15. "off": none.
-        local_share: factor on the local part.
-        global_share: factor on the global part.
+        weighted: whether only the "global" advantages are weighted by difficulty, or "both".
+        balance: "range" multiplies by (max - min reward of the group) / `highest_reward`;
+            "low_reward", the code's, multiplies by 0.1 where all rewards are below 0.15.
+        local_share: factor on the local advantages.
+        global_share: factor on the global advantages.
         highest_reward: R_max.
         padded_length: tokens of a padded row, for the norm "code".
 
     Raises:
         ValueError: an unknown option.
     """
-    check_options(norm, weighted, balance)
+    chosen = {"norm": norm, "weighted": weighted, "balance": balance}
+    for name, value in chosen.items():
+        if value not in OPTIONS[name]:
+            known = ", ".join(OPTIONS[name])
+            raise ValueError(f"{name}={value!r}: choose one of {known}")
     chex.assert_equal_shape([problem_M, difficulty_M])
     num_slots = len(problem_M)
     valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N
-    reward_N = jnp.where(valid_N, reward_N, 0)
+    reward_N = jnp.where(
+        valid_N, reward_N, 0
+    )  # a NaN of an invalid answer must not leak
     relative_N = above_problem(difficulty_M, problem_M)[group_N]
 
-    def part(of_N, weighs):
+    def level(of_N, weigh):
+        # There are never more problems than slots, so `num_slots` is enough segments for both.
         a_N = advantages.group_normalized(reward_N, of_N, num_slots, valid_N=valid_N)
         if norm == "sequence":
             a_N = over_batch(a_N, of_N, num_slots, valid_N)
         elif norm == "code":
             a_N = over_tokens(a_N, length_N, valid_N, padded_length)
-        if weighs:
+        if weigh:
             a_N = by_difficulty(a_N, relative_N, weight)
-        low_M, high_M = _bounds(reward_N, of_N, num_slots, valid_N)
+        # z-scores hide how far the rewards lie apart: a group of 0 and 0.1 (the format alone)
+        # would teach as much as one of 0 and 1.
+        low_M, high_M = _lowest_and_highest(reward_N, of_N, num_slots, valid_N)
         if balance == "range":
             a_N *= ((high_M - low_M) / highest_reward)[of_N]
         elif balance == "low_reward":
             a_N *= jnp.where(high_M < _LOW, _LOW_FACTOR, 1)[of_N]
         return a_N
 
-    local_N = part(group_N, weighted == "both")
-    global_N = part(problem_M[group_N], True)
+    local_N = level(group_N, weighted == "both")
+    global_N = level(problem_M[group_N], True)
     advantage_N = local_share * local_N + global_share * global_N
     return jnp.where(valid_N, advantage_N, 0)
 
 
-def check_options(norm: str, weighted: str, balance: str) -> None:
-    """Raises ValueError for an option of `two_level` that there is not."""
-    for name, value, options in (
-        ("norm", norm, NORMS),
-        ("weighted", weighted, WEIGHTED),
-        ("balance", balance, BALANCES),
-    ):
-        if value not in options:
-            raise ValueError(f"{name}={value!r}: choose one of {', '.join(options)}")
-
-
 def problems(variant_M: Array) -> jax.Array:
-    """Returns the problem of each slot, from 0: a slot of variant 0 begins another."""
+    """Returns the problem of each slot, from 0: a slot of variant 0 begins the next one."""
     return jnp.cumsum(jnp.asarray(variant_M) == 0) - 1
 
 
 def above_problem(difficulty_M: Array, problem_M: Array) -> jax.Array:
     """Returns how much harder each slot is than the mean slot of its problem."""
-    total = lambda x_M: jax.ops.segment_sum(x_M, problem_M, len(problem_M))
+
+    def total(x_M):
+        return jax.ops.segment_sum(x_M, problem_M, len(problem_M))
+
     mean_Q = total(difficulty_M) / jnp.maximum(total(jnp.ones_like(difficulty_M)), 1)
     return difficulty_M - mean_Q[problem_M]
 
@@ -117,8 +122,8 @@ def over_batch(
     """Returns the z-score over the batch of advantages that are z-scores of their groups.
 
     Their mean is 0. The squares of a group of n answers add up to n - 1 unless its rewards are equal,
-    so the variance over N answers is sum (n - 1) / (N - 1) over the other groups. For groups of one
-    size n the result is, up to a constant, a / sqrt(effective ratio).
+    so the variance over N answers is the sum of (n - 1) over the other groups, over N - 1. For groups
+    of one size this is, up to a constant, a / sqrt(effective ratio).
     """
     count_N = valid_N.astype(a_N.dtype)
     count_M = jax.ops.segment_sum(count_N, group_N, num_groups)
@@ -130,10 +135,11 @@ def over_batch(
 def over_tokens(
     a_N: Array, length_N: Array, valid_N: Array, padded_length: float
 ) -> jax.Array:
-    """Returns the z-score over a [N, padded_length] array of tokens, padding counted as 0.
+    """Returns the z-score over an array [N, padded_length] of tokens whose padding counts as 0.
 
-    As the public code has it, from the lengths alone: each of an answer's tokens carries its
-    advantage. A batch without any difference is left as it is.
+    As the authors' code has it: each token of an answer carries the answer's advantage. The array
+    itself is never made, its sums follow from the lengths. A batch without any difference stays as
+    it is.
     """
     length_N = jnp.where(valid_N, length_N, 0).astype(a_N.dtype)
     size = jnp.sum(valid_N) * padded_length
@@ -154,11 +160,11 @@ def by_difficulty(a_N: Array, relative_N: Array, weight: float) -> jax.Array:
     return jnp.exp(weight * relative_N * jnp.sign(a_N)) * a_N
 
 
-def _bounds(reward_N, group_N, num_groups, valid_N):
-    """The lowest and the highest valid reward of each group; 0 and 0 without any."""
+def _lowest_and_highest(reward_N, group_N, num_groups, valid_N):
+    """Returns the lowest and highest valid reward of each group; 0 and 0 for a group without."""
     low_N = jnp.where(valid_N, reward_N, jnp.inf)
     high_N = jnp.where(valid_N, reward_N, -jnp.inf)
     low_M = jax.ops.segment_min(low_N, group_N, num_groups)
     high_M = jax.ops.segment_max(high_N, group_N, num_groups)
-    some_M = low_M <= high_M
+    some_M = low_M <= high_M  # an empty segment has inf and -inf
     return jnp.where(some_M, low_M, 0), jnp.where(some_M, high_M, 0)

@@ -1,11 +1,10 @@
-r"""Other wordings of a question and hints to it, as a language model writes them.
+r"""Paraphrases of a question and hints to it, as a language model writes them.
 
-What it is asked, how its replies are read, and which of them may be used. A hint must not state the
-answer: a list of hints ends before the first that does (`gives_away`).
+What the model is asked, how its replies are read, and which of them may be used. A hint must not state
+the answer: a list of hints ends before the first one that does (`gives_away`).
 """
 
 import re
-from typing import Any
 
 from vade_jax.rewards import answers, verify
 from vade_jax.types import Item
@@ -63,18 +62,6 @@ def hint(item: Item, count: int) -> str:
     return _HINT.format(question=item.question.strip(), count=count)
 
 
-def message(text: str, image_urls: list[str]) -> dict[str, Any]:
-    """Returns a user's message with images where `text` has "<image>" marks, or before it."""
-    parts = text.split("<image>")
-    if len(parts) - 1 != len(image_urls):
-        parts = [""] * len(image_urls) + [text]
-    content = [{"type": "text", "text": parts[0]}]
-    for url, part in zip(image_urls, parts[1:], strict=True):
-        content += [{"type": "image_url", "image_url": {"url": url}}]
-        content += [{"type": "text", "text": part}]
-    return {"role": "user", "content": [c for c in content if c.get("text", "image")]}
-
-
 # ------------------------------------------------------------------------------ replies
 def read_wordings(reply: str, item: Item, count: int) -> tuple[list[str], list[str]]:
     """Returns the first `count` wordings that can be used, and why others cannot.
@@ -85,18 +72,24 @@ def read_wordings(reply: str, item: Item, count: int) -> tuple[list[str], list[s
     found = _between(reply, "wording")[:count]
     reasons = ["unreadable"] * (count - len(found))
     seen, kept = {answers.words(item.question)}, []
+    names_answer = gives_away(item.question, item)  # then a wording may do so too
     for text in found:
-        reason = _unusable(text, item, seen)
-        seen.add(answers.words(text))
-        if reason:
-            reasons.append(reason)
+        if not text:
+            reasons.append("unreadable")
+        elif answers.words(text) in seen:
+            reasons.append("same")
+        elif text.count("<image>") != item.question.count("<image>"):
+            reasons.append("image_marks")
+        elif gives_away(text, item) and not names_answer:
+            reasons.append("states_answer")
         else:
             kept.append(text)
+        seen.add(answers.words(text))
     return kept, reasons
 
 
 def read_steps(reply: str, item: Item, count: int) -> tuple[list[str], str]:
-    """Returns hints that lead to the right answer and "", or none and why.
+    """Returns hints that lead to the right answer and "", or none and the reason.
 
     Reasons: "wrong_answer" or another of `verify.Verdict` (as "answer_no_box"), "unreadable" (no
     steps), "states_answer" (the first step does).
@@ -121,26 +114,14 @@ def is_answered(reply: str, item: Item) -> bool:
     return verify.verify_item(_without_thoughts(reply), item).correct
 
 
-def _between(reply, tag):
+def _between(reply: str, tag: str) -> list[str]:
     found = re.findall(rf"<{tag}>(.*?)</{tag}>", _without_thoughts(reply), re.S)
     return [text.strip() for text in found]
 
 
-def _without_thoughts(reply):
-    """What a reasoning model says once it has thought."""
+def _without_thoughts(reply: str) -> str:
+    """Returns what a reasoning model says after its thoughts, which may hold drafts."""
     return reply.rpartition("</think>")[2]
-
-
-def _unusable(text, item, seen):
-    if not text:
-        return "unreadable"
-    if answers.words(text) in seen:
-        return "same"
-    if text.count("<image>") != item.question.count("<image>"):
-        return "image_marks"
-    if gives_away(text, item) and not gives_away(item.question, item):
-        return "states_answer"
-    return ""
 
 
 # ------------------------------------------------------------------------------ answers
@@ -161,7 +142,7 @@ def gives_away(text: str, item: Item) -> bool:
     )
 
 
-def _announces(sentence, item):
+def _announces(sentence: str, item: Item) -> bool:
     if item.kind == "yesno" and re.match(r"\W*(?:yes|no)\b", sentence, re.IGNORECASE):
         return True
     return _ANNOUNCES.search(sentence.strip()) is not None
@@ -169,33 +150,24 @@ def _announces(sentence, item):
 
 def _mentions(sentence: str, item: Item) -> bool:
     if item.kind in ("int", "float"):
-        return any(_is_right(number, item) for number in _numbers(sentence))
+        words = re.findall("[a-z]+", sentence.casefold())
+        numbers = _NUMBER.findall(sentence)
+        numbers += [_COUNTS[word] for word in words if word in _COUNTS]
+        boxes = (f"\\boxed{{{number}}}" for number in numbers)
+        return any(verify.verify_item(box, item).correct for box in boxes)
     if item.kind == "choice":
         letter = answers.plain(item.answer).strip("().: ").upper()[:1]
         if re.search(rf"(?<!\w){letter}(?!\w)", sentence):
             return True
-        option = _options(item).get(letter, "")
+        if choices := item.metadata.get("choices"):
+            options = {chr(65 + i): text for i, text in enumerate(choices)}
+        else:
+            options = {k: v.strip() for k, v in _OPTION.findall(item.question)}
+        option = options.get(letter, "")
         return bool(option) and _has_words(sentence, option)
     return _has_words(sentence, item.answer)
 
 
-def _numbers(sentence):
-    yield from _NUMBER.findall(sentence)
-    found = re.findall("[a-z]+", sentence.casefold())
-    yield from (_COUNTS[word] for word in found if word in _COUNTS)
-
-
-def _is_right(number, item):
-    return verify.verify_item(f"\\boxed{{{number}}}", item).correct
-
-
-def _options(item):
-    """The texts of the options by letter, from the metadata or read from the question."""
-    if choices := item.metadata.get("choices"):
-        return {chr(65 + i): text for i, text in enumerate(choices)}
-    return {letter: text.strip() for letter, text in _OPTION.findall(item.question)}
-
-
-def _has_words(sentence, answer):
+def _has_words(sentence: str, answer: str) -> bool:
     wanted = answers.words(answer)
     return bool(wanted) and f" {wanted} " in f" {answers.words(sentence)} "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vade_jax.data import wordings
+from vade_jax.recipes.diva import wordings
 from vade_jax.types import Item
 
 
@@ -32,19 +32,6 @@ def test_requests_hold_the_question_and_ask_for_what_can_be_read():
     assert wordings.solve("Q?").startswith("Q?\n") and r"\boxed{}" in wordings.solve(
         "Q"
     )
-
-
-def test_images_are_at_their_marks_or_first():
-    def parts(text, urls):
-        content = wordings.message(text, urls)["content"]
-        return [
-            c["image_url"]["url"] if "image_url" in c else c["text"] for c in content
-        ]
-
-    assert parts("a <image> b <image>", ["u", "v"]) == ["a ", "u", " b ", "v"]
-    assert parts("a b", ["u", "v"]) == ["u", "v", "a b"]
-    assert parts("say <image> twice", ["u", "v"]) == ["u", "v", "say <image> twice"]
-    assert parts("a", []) == ["a"]
 
 
 # ------------------------------------------------------------------------------ wordings

@@ -7,19 +7,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vade_jax.data import images, procedural, variants
-from vade_jax.data.procedural import mixture
-from vade_jax.data.variants import builtin, texts
+from vade_jax.data import images, procedural
+from vade_jax.recipes.diva import built_in, variants
 from vade_jax.rewards import verify
 from vade_jax.types import Item
 
 LIMITS = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}
-PARTS = [(f, n - 1) for f, (_, n, _) in mixture.FAMILIES.items()]
+PARTS = [(f, n - 1) for f, (_, n, _) in procedural.FAMILIES.items()]
 TEXTS = {"paraphrases": ["So?", "Well?"], "steps": ["One.", "Two.", "Three.", "Four."]}
 
 
-def built_in(**options):
-    return variants.Vary(builtin.texts, allowed=builtin.allowed, **LIMITS, **options)
+def of_built_in(**options):
+    return variants.Vary(built_in.texts, allowed=built_in.allowed, **LIMITS, **options)
 
 
 def user_item(**metadata):
@@ -34,7 +33,7 @@ def of_users(**options):
 @pytest.mark.parametrize("part", PARTS, ids=str)
 def test_every_family_keeps_its_answers_and_its_size(part):
     """Gold, kind and options are the item's, the gold verifies, and nothing recompiles."""
-    source, vary = procedural.Procedural(0, 4, mixture={part: 1}), built_in()
+    source, vary = procedural.Procedural(0, 4, mixture={part: 1}), of_built_in()
     for index in range(4):
         item = source[index]
         for delta in range(-4, 5):
@@ -71,7 +70,7 @@ def test_the_difficulty_is_the_one_wanted_where_that_can_be_made(delta):
 )
 def test_hints_are_the_first_steps(delta, steps):
     variant, _ = of_users()(user_item(), 9.0, 9.0 + delta, np.random.default_rng(0))
-    assert variant.question == texts.hinted("Why?", TEXTS["steps"][:steps])
+    assert variant.question == variants.hinted("Why?", TEXTS["steps"][:steps])
     assert variant.images == user_item().images or len(variant.images) == 1
 
 
@@ -107,7 +106,7 @@ def test_what_is_missing_is_counted_and_said_in_the_difficulty():
 
 
 def test_changes_that_are_not_allowed_are_not_made():
-    vary = built_in(changes=("rotate", "gaussian"))
+    vary = of_built_in(changes=("rotate", "gaussian"))
     (item,) = (procedural.Procedural(0, 1, mixture={("table", 2): 1})[0],)
     for seed in range(20):
         variant, difficulty = vary(item, 1.0, 9.0, np.random.default_rng(seed))
@@ -159,3 +158,80 @@ def test_an_upside_down_photo_is_set_upright_first():
     upright = np.asarray(picture)[::-1, ::-1]
     expected = np.rot90(upright, degrees // 90)
     np.testing.assert_array_equal(np.asarray(variant.images[0]), expected)
+
+
+# ------------------------------------------------------------------------------ texts
+def blank(question="Why?", num_images=1, **metadata):
+    return Item("a:3", question, (None,) * num_images, "1", "int", metadata)
+
+
+def test_the_lists_of_a_users_row_are_the_texts():
+    found = variants.from_metadata(blank(paraphrases=[" So? ", ""], steps=["1 + 1."]))
+    assert found == variants.Texts(paraphrases=("So?",), steps=("1 + 1.",))
+    assert variants.from_metadata(blank(steps=None)) == variants.Texts()
+
+
+@pytest.mark.parametrize("name", ["paraphrases", "steps"])
+@pytest.mark.parametrize("value", ["one text", [1, 2]])
+def test_what_is_no_list_of_texts_is_an_error_that_names_the_row(name, value):
+    with pytest.raises(ValueError, match=rf"a:3: {name}=.*make_variants"):
+        variants.from_metadata(blank(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("question", "num_images", "paraphrase", "good"),
+    [
+        ("Why?", 1, "So?", True),
+        ("<image>Why?", 1, "So?", True),  # a lone image comes first
+        ("<image>Why?", 1, "So <image>?", True),
+        ("Why?", 1, "<image>So?", False),
+        ("Is <image> or <image> red?", 2, "Which is red, <image> or <image>?", True),
+        ("Is <image> or <image> red?", 2, "Which is red?", False),
+        ("Why <image>?", 2, "So?", False),
+    ],
+)
+def test_a_paraphrase_shows_the_images_where_the_question_does(
+    question, num_images, paraphrase, good
+):
+    found = variants.usable(blank(question, num_images), (paraphrase,))
+    assert found == ([paraphrase] if good else [])
+
+
+# ------------------------------------------------------------------------------ hints
+def test_the_more_easier_the_more_steps():
+    of_five = [variants.num_hints(-k, 5) for k in range(1, 9)]
+    assert of_five == [1, 1, 2, 2, 3, 3, 5, 5]
+    assert [variants.num_hints(-k, 2) for k in range(1, 9)] == [1, 1, *[2] * 6]
+
+
+def test_steps_that_are_not_there_make_nothing_easier():
+    assert [variants.hint_delta(-k, 4) for k in range(1, 9)] == [*range(-1, -9, -1)]
+    assert [variants.hint_delta(-k, 3) for k in (1, 5, 6, 7, 8)] == [-1, -5, -6, -6, -6]
+    assert [variants.hint_delta(-k, 1) for k in (1, 2, 8)] == [-1, -2, -2]
+
+
+def test_hints_stand_behind_the_question():
+    text = variants.hinted("Why?", ["First.", "Then."])
+    assert text.startswith("Why?\n") and text.endswith(": First. Then.")
+
+
+# ------------------------------------------------------------------------------ the check
+def test_missing_texts_are_counted():
+    rows = [
+        blank(paraphrases=["So?"], steps=["1."]),
+        blank(paraphrases=["<image><image>"], steps=["1."]),
+        blank(paraphrases=["So?", "Well?"]),
+    ]
+    lacking = variants.count_lacking(rows, variants.from_metadata)
+    assert lacking == {"paraphrases": 1, "steps": 1, "unusable_paraphrases": 1}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [({"steps": ["1."]}, "paraphrases"), ({"paraphrases": ["So?"]}, "steps")],
+)
+def test_data_without_any_is_an_error_that_says_how_to_make_them(metadata, name):
+    rows = [blank(**metadata)] * 3
+    message = f"none of 3 training items has usable '{name}'.*experiments.make_variants"
+    with pytest.raises(ValueError, match=message):
+        variants.count_lacking(rows, variants.from_metadata)

@@ -4,14 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vade_jax.losses import diva
+from vade_jax.recipes.diva import advantages
 
 OFF = {"norm": "off", "weight": 0.0, "balance": "off"}
 
 
 def two_level(reward_N, group_N, problem_M, difficulty_M, **options):
     arrays = (reward_N, group_N, problem_M, difficulty_M)
-    return np.asarray(diva.two_level(*map(jnp.asarray, arrays), **options))
+    return np.asarray(advantages.two_level(*map(jnp.asarray, arrays), **options))
 
 
 def z_score(x):
@@ -159,11 +159,11 @@ def test_low_rewards_are_looked_for_on_each_level():
 
 def test_problems_begin_at_variant_0():
     variant_M = np.array([0, 1, 2, 0, 0, 1])
-    assert diva.problems(variant_M).tolist() == [0, 0, 0, 1, 2, 2]
+    assert advantages.problems(variant_M).tolist() == [0, 0, 0, 1, 2, 2]
 
 
 # ------------------------------------------------------------------------------ by a loop
-@pytest.mark.parametrize("norm", diva.NORMS)
+@pytest.mark.parametrize("norm", advantages.OPTIONS["norm"])
 @pytest.mark.parametrize(
     ("balance", "weighted"),
     [("range", "global"), ("range", "both"), ("low_reward", "both"), ("off", "global")],
@@ -189,7 +189,7 @@ def test_the_batch_norm_is_the_literal_z_score(seed):
     for g in np.unique(x["group_N"]):
         member_N = (x["group_N"] == g) & live_N
         a_N[member_N] = z_score(x["reward_N"][member_N].astype(float))
-    ours_N = diva.over_batch(
+    ours_N = advantages.over_batch(
         jnp.asarray(a_N, jnp.float32), x["group_N"], len(x["problem_M"]), live_N
     )
     live = a_N[live_N]
@@ -213,7 +213,7 @@ def test_groups_of_one_size_are_divided_by_the_root_of_the_effective_ratio():
 def test_a_batch_without_any_difference_stays_zero():
     args = np.ones(8), np.repeat(np.arange(4), 2), [0, 0, 1, 1], [1.0, 9, 5, 5]
     length_N = np.arange(1, 9)
-    for norm in diva.NORMS:
+    for norm in advantages.OPTIONS["norm"]:
         a_N = two_level(*args, norm=norm, length_N=length_N, padded_length=9.0)
         assert a_N.tolist() == [0] * 8
 
@@ -231,7 +231,7 @@ def test_only_the_code_gives_equal_rewards_an_advantage():
 
 # ------------------------------------------------------------------------------ as a program
 def test_it_compiles_once():
-    diva.two_level.clear_cache()
+    advantages.two_level.clear_cache()
     for seed in range(3):
         rng = np.random.default_rng(seed)
         a_N = two_level(
@@ -244,11 +244,11 @@ def test_it_compiles_once():
             weight=0.1 * (1 + seed),
         )
         assert np.all(np.isfinite(a_N)) and a_N.dtype == np.float32
-    assert diva.two_level._cache_size() == 1
+    assert advantages.two_level._cache_size() == 1
 
 
 def test_no_answer_at_all_is_zero():
-    for norm in diva.NORMS:
+    for norm in advantages.OPTIONS["norm"]:
         a_N = two_level(
             np.full(4, np.nan),
             [0, 0, 1, 1],

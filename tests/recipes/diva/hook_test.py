@@ -1,0 +1,183 @@
+"""DIVA in a run: what is wrong with its settings, the advantages of a proposal, the variants."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vade_jax import samplers, settings
+from vade_jax.data import procedural, prompts, sources, tokens
+from vade_jax.recipes.diva import advantages, hook
+from vade_jax.types import Item
+
+
+def run(**changes):
+    """Returns settings with dotted fields changed."""
+    values = settings.Run(
+        sampler=settings.Sampler(name="diva"),
+        data=settings.Data(
+            train="procedural",
+            min_pixels=12544,
+            max_pixels=12544,
+            max_prompt_length=400,
+        ),
+        **{"num_prompts": 8, "num_rollouts": 4, "batch": settings.Batch(8, 8)},
+    ).to_dict()
+    for name, value in changes.items():
+        section, _, field = name.rpartition("__")
+        (values[section] if section else values)[field] = value
+    return settings.Run.from_dict(values)
+
+
+def test_an_unknown_change_is_an_error_before_the_run():
+    hook.check(run())
+    message = "diva.changes=.*no 'crop', choose from rotate"
+    with pytest.raises(ValueError, match=message):
+        hook.check(run(diva__changes=("rotate", "crop")))
+
+
+def test_a_batch_is_whole_problems():
+    nine = {"num_prompts": 9, "batch": settings.Batch(9, 9)}
+    with pytest.raises(ValueError, match=r"num_prompts=9.*multiple of 2"):
+        hook.check(run(**nine))
+    hook.check(run(**nine, sampler__options={"num_variants": 2}))
+    hook.check(run(**nine, sampler__name="uniform"))
+
+
+def propose(num_variants, num_prompts=8):
+    sampler = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
+    state = sampler.init(20)
+    return jax.device_get(sampler.propose(state, jax.random.key(0), num_prompts))
+
+
+@pytest.mark.parametrize("num_variants", [0, 1, 3])
+def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
+    rng = np.random.default_rng(0)
+    proposal = propose(num_variants)
+    group_N = np.repeat(np.arange(8), 4)
+    reward_N = rng.choice([0, 0.1, 1], 32).astype(np.float32)
+    valid_N = rng.random(32) < 0.9
+    ours_N = hook.advantage(run())(
+        reward_N, group_N, 8, valid_N, np.ones(32, np.int32), proposal
+    )
+    expected_N = advantages.two_level(
+        jnp.asarray(reward_N),
+        jnp.asarray(group_N),
+        jnp.arange(8) // (1 + num_variants),
+        jnp.asarray(proposal.extra_M["difficulty"]),
+        valid_N=jnp.asarray(valid_N),
+    )
+    np.testing.assert_allclose(ours_N, expected_N, rtol=1e-5, atol=1e-6)
+
+
+def test_the_norm_of_the_code_pads_to_the_longest_answer_that_may_be():
+    reward_N, group_N = np.array([1.0, 0, 1, 0], np.float32), np.array([0, 0, 1, 1])
+    length_N, valid_N = np.array([3, 9, 4, 8], np.int32), np.ones(4, bool)
+    args = (reward_N, group_N, 2, valid_N, length_N, propose(1, 2))
+    small_N, large_N = (
+        hook.advantage(run(diva__norm="code", sampling__max_tokens=n))(*args)
+        for n in (50, 500)
+    )
+    assert np.all(np.abs(large_N) > np.abs(small_N) * 1.5)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    texts = [item.question for item in procedural.Procedural(0, 50)]
+    return tokens.build(tmp_path_factory.mktemp("tokens"), texts, 512)
+
+
+def test_built_in_items_have_variants_and_long_ones_give_way(tokenizer):
+    item = procedural.Procedural(0, 1, mixture={("count", 1): 1})[0]
+    limits = {"min_pixels": 112 * 112, "max_pixels": 112 * 112, "instruction": ""}
+    long, short = (
+        hook.vary(run(), prompts.PromptBuilder(tokenizer, max_length=n, **limits))
+        for n in (400, 60)
+    )
+    hinted, difficulty = long(item, 9.0, 2.0, np.random.default_rng(0))
+    assert "steps help" in hinted.question and difficulty == 2
+    same, difficulty = short(item, 9.0, 2.0, np.random.default_rng(0))
+    assert same.question == item.question and difficulty == 9
+    assert short.counts["too_long"] == 1
+
+
+def test_a_users_rows_bring_their_texts(tmp_path, tokenizer, capsys):
+    rows = [
+        {
+            "question": "1+1?",
+            "answer": "2",
+            "paraphrases": ["1 + 1 = ?"],
+            "steps": ["A"],
+        },
+        {"question": "1+2?", "answer": "3", "paraphrases": ["1 + 2 = ?"]},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings_of_file = run(data__train=str(path))
+    source = sources.rows(path)
+    items = [source[0], source[1]]
+    hook.check_texts(settings_of_file, items)
+    assert "'steps': 1" in capsys.readouterr().out
+    builder = prompts.PromptBuilder(
+        tokenizer, instruction="", min_pixels=3136, max_pixels=9999, max_length=400
+    )
+    variant, difficulty = hook.vary(settings_of_file, builder)(
+        items[0], 5.0, 4.0, np.random.default_rng(0)
+    )
+    assert variant.question.endswith(" A") and difficulty == 4
+
+
+def test_rows_without_texts_are_an_error_that_names_the_command():
+    rows = [Item("a", "Why?", (), "1", "int")]
+    with pytest.raises(ValueError, match=r"'paraphrases'.*experiments\.make_variants"):
+        hook.check_texts(run(data__train="rows.jsonl"), rows)
+    uniform = run(data__train="rows.jsonl", sampler__name="uniform")
+    hook.check_texts(uniform, rows)  # it makes no variants
+
+
+# ------------------------------------------------------------------------------ variants
+@pytest.mark.parametrize("num_variants", [0, 1, 3])
+def test_variants_stand_behind_their_item_as_hard_as_they_are(num_variants):
+    asked = []
+
+    def vary(item, own, wanted, rng):
+        asked.append((item.uid, own, wanted, rng.random()))
+        return dataclasses.replace(item, uid=f"{item.uid}+"), wanted + 0.5
+
+    proposal, key = propose(num_variants), jax.random.key(5)
+    items = [Item(str(i), "Why?", (), "1", "int") for i in proposal.index_M]
+    made, expanded = hook.Expand(vary)(items, proposal, key)
+    variant_M, wanted_M = proposal.extra_M["variant"], proposal.extra_M["difficulty"]
+    for m, variant in enumerate(variant_M):
+        is_made = variant > 0
+        assert made[m].uid == items[m].uid + "+" * is_made
+        assert expanded.extra_M["difficulty"][m] == wanted_M[m] + 0.5 * is_made
+        if is_made:  # the draws depend on the key and the slot alone
+            rng = np.random.default_rng([*jax.random.key_data(key).tolist(), m])
+            own = wanted_M[m - variant]
+            assert asked.pop(0) == (items[m].uid, own, wanted_M[m], rng.random())
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"answer": "2"},
+        {"kind": "int"},
+        {"metadata": {}},
+        {"metadata": {"tolerance": 0.1, "choices": ["1", "2"]}},
+    ],
+)
+def test_a_variant_that_is_graded_differently_is_replaced_and_counted(change):
+    item, proposal = (
+        Item("a", "Why?", (), "1", "float", {"tolerance": 0.1}),
+        propose(1, 2),
+    )
+    expand = hook.Expand(lambda item, *_: (dataclasses.replace(item, **change), 9.0))
+    made, expanded = expand([item, item], proposal, jax.random.key(0))
+    assert made == [item, item] and expand.counts == {"changed_answer": 1}
+    own = proposal.extra_M["difficulty"][0]
+    assert expanded.extra_M["difficulty"].tolist() == [own, own]

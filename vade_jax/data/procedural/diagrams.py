@@ -1,0 +1,196 @@
+"""Questions about bar charts, tables, triangles, and numbers that are written or hidden.
+
+A family is a function (rng, level, size) -> `canvas.Sample`. The order in which it draws from `rng` is
+part of the data: another order is another data set for the same seed.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from vade_jax.data.procedural import canvas
+
+LETTERS = "ABCDE"
+LEFT, TOP, BOTTOM, RIGHT = 16, 12, 96, 110  # of the area that bars are drawn in
+_HIGHEST = 10
+
+
+# ------------------------------------------------------------------------------ bar charts
+def _draw_bars(
+    rng: np.random.Generator,
+    values: Sequence[float],
+    size: int,
+    *,
+    ticks: Sequence[int],
+    labels: bool,
+) -> Image.Image:
+    """Returns bars named A, B, ... with numbers at the axis, or at the bars with `labels`."""
+
+    def y_of(value):
+        return BOTTOM - (BOTTOM - TOP) * value / _HIGHEST
+
+    picture = canvas.Canvas(size)
+    for tick in ticks:
+        picture.line((LEFT, y_of(tick)), (RIGHT, y_of(tick)), canvas.PALE)
+        if tick % 2 == 0:
+            picture.text(8, y_of(tick), str(tick), 11)
+    step = (RIGHT - LEFT) / len(values)
+    colors = rng.permutation(list(canvas.COLORS.values()))
+    for i, value in enumerate(values):
+        x = LEFT + (i + 0.5) * step
+        half, color = step * 0.32, tuple(colors[i].tolist())
+        picture.box(x - half, y_of(value), x + half, BOTTOM, color)
+        picture.text(x, 104, LETTERS[i], 13)
+        if labels:
+            picture.text(x, y_of(value) - 6, f"{value:g}", 13)
+    picture.line((LEFT, BOTTOM), (RIGHT, BOTTOM))
+    picture.line((LEFT, TOP), (LEFT, BOTTOM))
+    return picture.finish()
+
+
+def value(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Reads a bar: written above it; from a fine grid; in halves from a coarse grid, within 5 %."""
+    num = (3, 4, 4)[level]
+    values = rng.integers(1, _HIGHEST, num).astype(float)
+    if level == 2:
+        values = np.maximum(2, values - 0.5 * rng.integers(0, 2, num))
+    chosen = rng.integers(num)
+    ticks = ((), range(0, 11), range(0, 11, 2))[level]
+    image = _draw_bars(rng, values, size, ticks=ticks, labels=level == 0)
+    letter = LETTERS[chosen]
+    return canvas.Sample(
+        image,
+        f"What is the value of bar {letter}?",
+        f"{values[chosen]:g}",
+        "int" if level < 2 else "float",
+        {} if level < 2 else {"tolerance": 0.05},
+        facts={"letter": letter, "value": values[chosen], "labelled": level == 0},
+    )
+
+
+def extreme(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks for the letter of the tallest or the shortest of 3, 4 or 5 ever more equal bars."""
+    num, gap = ((3, 3), (4, 2), (5, 1))[level]
+    rest = int(rng.integers(1 + gap, _HIGHEST - gap))  # the bars around the winner
+    values = np.clip(rest + rng.integers(-1, 2, num), 1 + gap, _HIGHEST - gap)
+    chosen, tallest = rng.integers(num), bool(rng.integers(2))
+    values[chosen] = values.max() + gap if tallest else values.min() - gap
+    image = _draw_bars(rng, values, size, ticks=(), labels=False)
+    which, options = "tallest" if tallest else "shortest", tuple(LETTERS[:num])
+    return canvas.Sample(
+        image,
+        f"Which bar is {which}?",
+        LETTERS[chosen],
+        "choice",
+        {"choices": options},
+        facts={"which": which, "letters": options, "values": values},
+    )
+
+
+# ------------------------------------------------------------------------------ tables
+def table(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Reads a cell of a 2 x 2, 3 x 3 or 4 x 4 table; level 3 adds up a column of three."""
+    side = (2, 3, 4, 3)[level]
+    values = rng.integers(0, 10, (side, side))
+    row, col = rng.integers(side, size=2)
+    picture = canvas.Canvas(size)
+    step = (canvas.UNITS - 2) / (side + 1)
+    height = min(20, 0.7 * step)
+    picture.box(0, 0, canvas.UNITS, step, canvas.PALE)
+    picture.box(0, 0, step, canvas.UNITS, canvas.PALE)
+    for i in range(side):
+        middle = (i + 1.5) * step
+        picture.text(middle, step / 2, LETTERS[i], height, canvas.COLORS["blue"])
+        picture.text(step / 2, middle, str(i + 1), height, canvas.COLORS["red"])
+        for j in range(side):
+            picture.text((j + 1.5) * step, middle, str(values[i, j]), height)
+    for i in range(1, side + 1):
+        picture.line((0, i * step), (canvas.UNITS, i * step), canvas.GRAY)
+        picture.line((i * step, 0), (i * step, canvas.UNITS), canvas.GRAY)
+    letter = LETTERS[col]
+    if level == 3:
+        question = f"What is the sum of column {letter}?"
+        answer = values[:, col].sum()
+        facts = {"letter": letter, "numbers": values[:, col].tolist()}
+    else:
+        question = f"What number is in row {row + 1} column {letter}?"
+        answer = values[row, col]
+        facts = {"letter": letter, "row": row + 1, "column": col + 1}
+        facts["numbers"] = values[row].tolist()
+    return canvas.Sample(picture.finish(), question, str(answer), "int", facts=facts)
+
+
+# ------------------------------------------------------------------------------ triangles
+def _angles(rng: np.random.Generator, level: int) -> tuple[int, int, int]:
+    """Returns three angles of at least 30 degrees: multiples of 30, of 10, of 5, any."""
+    step = (30, 10, 5, 1)[level]
+    while True:
+        first, second = step * rng.integers(1, 120 // step + 1, 2)
+        third = 180 - first - second
+        if min(first, second, third) >= 30:
+            return int(first), int(second), int(third)
+
+
+def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Two angles are written at their corners, the third is x."""
+    angles = _angles(rng, level)
+    turn = rng.uniform(0, 360)
+    # With its corners on a circle, an angle is half the arc that it sees.
+    arcs = turn + 2 * np.cumsum([0, angles[2], angles[0]])
+    corners = np.array([canvas.direction(arc) for arc in arcs])
+    low, high = corners.min(0), corners.max(0)
+    scale = 96 / (high - low).max()
+    corners = (corners - (low + high) / 2) * scale + canvas.UNITS / 2
+    centre = corners.mean(0)
+    picture = canvas.Canvas(size, supersample=2)
+    for i in range(3):
+        picture.line(corners[i], corners[(i + 1) % 3], width=1.5)
+        # The label lies on the line that halves the angle, further in where the angle is narrow.
+        reach = min(40, 9.5 / np.sin(np.radians(angles[i] / 2)))
+        reach = min(reach, 0.95 * np.linalg.norm(centre - corners[i]))
+        x, y = corners[i] + _bisector(corners, i) * reach
+        picture.text(x, y, str(angles[i]) if i < 2 else "x", 12)
+    return canvas.Sample(
+        picture.finish(),
+        "What is the angle x?",
+        str(angles[2]),
+        "int",
+        facts={"angles": angles[:2]},
+    )
+
+
+def _bisector(corners: np.ndarray, i: int) -> np.ndarray:
+    """Returns the unit vector from corner i into the triangle, halving its angle."""
+    sides = [corners[(i + k) % 3] - corners[i] for k in (1, 2)]
+    middle = sum(side / np.linalg.norm(side) for side in sides)
+    return middle / np.linalg.norm(middle)
+
+
+# ------------------------------------------------------------------------------ known pass rates
+def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """The answer is written large in the picture: any policy soon solves it."""
+    del level
+    answer = str(rng.integers(0, 10))
+    picture = canvas.Canvas(size)
+    color = list(canvas.COLORS.values())[rng.integers(len(canvas.COLORS))]
+    x, y = rng.uniform(40, 72, 2)
+    picture.text(x, y, answer, 64, color)
+    return canvas.Sample(
+        picture.finish(),
+        "What number is written?",
+        answer,
+        "int",
+        facts={"digit": answer},
+    )
+
+
+def hidden(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """A box covers the number: no policy can solve it but by one guess in 900."""
+    del level
+    answer = str(rng.integers(100, 1000))
+    picture = canvas.Canvas(size)
+    x, y = rng.uniform(44, 68, 2)
+    picture.text(x, y, answer, 36)
+    picture.box(x - 36, y - 22, x + 36, y + 22, canvas.GRAY)
+    return canvas.Sample(picture.finish(), "What number is hidden?", answer, "int")

@@ -1,0 +1,287 @@
+"""A user's file with two more columns: paraphrases of its questions and hints, from a server.
+
+A paraphrase is kept if the server, given the images, answers it as the gold says; hints come from a
+solution of the server's own that ends in the gold. Everything that is not kept is listed with its
+reason beside the raw replies, which a later call reads again: work that was cut off goes on.
+"""
+
+import base64
+import collections
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tqdm
+from PIL import Image
+
+from vade_jax.data import images, prompts, sources
+from vade_jax.evals.chat import Chat, Unanswered
+from vade_jax.recipes.diva import wordings
+from vade_jax.rollout import vllm_requests
+from vade_jax.types import Item
+
+COLUMNS = ("paraphrases", "steps")
+_MIN_PIXELS = 3136  # of an image that is shown
+Ask = Callable[[str, int], str]  # text, seed -> reply
+Found = tuple[list[str], list[tuple[str, str]]]  # kept; (reason, detail) of the others
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is made of every row.
+
+    Attributes:
+        paraphrases: at most so many; 0 leaves the column as it is.
+        steps: hints, at most so many; 0 leaves the column as it is.
+        tries: answers to each paraphrase, most of which have to be right, and solutions in which
+            hints are sought; 0 trusts paraphrases.
+        temperature: of every reply.
+        max_tokens: of every reply.
+        max_pixels: of an image that is shown.
+
+    Raises:
+        ValueError: a number is below 0, or nothing is wanted.
+    """
+
+    paraphrases: int = 5
+    steps: int = 5
+    tries: int = 3
+    temperature: float = 0.7
+    max_tokens: int = 2048
+    max_pixels: int = 1003520
+
+    def __post_init__(self):
+        for name in ("paraphrases", "steps", "tries"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+        if not self.paraphrases + self.steps:
+            raise ValueError("paraphrases=0 and steps=0 ask for nothing: raise one")
+
+
+# ------------------------------------------------------------------------------ a file
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What became of a file.
+
+    Attributes:
+        num_rows: written.
+        kept: texts in them, by column.
+        rejected: all others, by (column, or "row"; reason).
+    """
+
+    num_rows: int
+    kept: collections.Counter[str]
+    rejected: collections.Counter[tuple[str, str]]
+
+    def table(self, counts: Mapping[str, int]) -> str:
+        """Returns what was kept and rejected, by reason, and `counts` of the questions asked."""
+        lines = []
+        for column in ("row", *COLUMNS):
+            number = self.num_rows if column == "row" else self.kept[column]
+            reasons = {why: n for (of, why), n in self.rejected.items() if of == column}
+            listed = ", ".join(f"{why} {n:,}" for why, n in sorted(reasons.items()))
+            lines.append(
+                f"{column:12} {number:>8,} kept   rejected: {listed or 'none'}"
+            )
+        asked = ", ".join(f"{number:,} {name}" for name, number in counts.items())
+        return "\n".join([*lines, f"{'questions':12} {asked}"])
+
+
+def open_source(source: str) -> sources.Rows:
+    """Returns the rows of a file that can be written again as JSON.
+
+    Raises:
+        ValueError: it is no such file, or has columns that JSON cannot hold.
+    """
+    opened = sources.rows(source, all_columns=True)
+    for index in range(len(opened)):
+        try:
+            opened[index]
+        except sources.RejectedItem:
+            continue
+        portable(opened, index, opened.directory)  # one good row stands for all
+        break
+    return opened
+
+
+def replies_directory(target: str) -> pathlib.Path:
+    """Returns where replies and rejects of a target are kept."""
+    path = pathlib.Path(target)
+    return path.with_name(f"{path.stem}_replies")
+
+
+def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Report:
+    """Writes `target` whole, or not at all if not a single text was kept.
+
+    Raises:
+        ServerLost: of `chat`; a later call with its memory goes on from there.
+    """
+    directory, beside = (
+        replies_directory(target),
+        pathlib.Path(target).absolute().parent,
+    )
+    num_rows, kept, rejected = 0, collections.Counter(), collections.Counter()
+    work = functools.partial(make_row, source, chat, wanted, beside)
+    building = directory / "rows.tmp"
+    with (
+        building.open("w") as rows,
+        (directory / "rejects.jsonl").open("w") as rejects,
+        contextlib.closing(chat.map(work, range(len(source)))) as done,
+    ):
+        bar = tqdm.tqdm(done, total=len(source), unit=" rows")
+        for index, made in enumerate(bar):
+            if made.row is not None:
+                num_rows += 1
+                for column in filter(functools.partial(getattr, wanted), COLUMNS):
+                    kept[column] += len(made.row[column])
+                rows.write(json.dumps(made.row, ensure_ascii=False) + "\n")
+            for column, reason, detail in made.rejects:
+                rejected[column, reason] += 1
+                why = {"column": column, "reason": reason, "detail": detail}
+                line = {"index": index, "uid": made.uid, **why}
+                rejects.write(json.dumps(line, ensure_ascii=False) + "\n")
+    if kept.total():
+        os.replace(building, target)
+    else:
+        building.unlink()
+    return Report(num_rows, kept, rejected)
+
+
+# ------------------------------------------------------------------------------ a row
+@dataclasses.dataclass(frozen=True)
+class MadeRow:
+    """A row with its new columns.
+
+    Attributes:
+        uid: of the row.
+        row: as JSON; None if it cannot be used.
+        rejects: (column, or "row" for all of it; reason; detail).
+    """
+
+    uid: str
+    row: dict[str, Any] | None
+    rejects: list[tuple[str, str, str]]
+
+
+def make_row(
+    source: sources.Rows,
+    chat: Chat,
+    wanted: Wanted,
+    directory: pathlib.Path,
+    index: int,
+) -> MadeRow:
+    """Returns row `index` with its texts; its images' paths become relative to `directory`."""
+    try:
+        item = source[index]
+        prompts.check_answer(item)
+        marks = item.question.count("<image>")
+        if marks and marks != len(item.images):
+            detail = f"{marks} <image> marks, {len(item.images)} images"
+            raise sources.RejectedItem(item.uid, "image_count", detail)
+        urls = [_shown(item, image, wanted.max_pixels) for image in item.images]
+    except sources.RejectedItem as error:
+        return MadeRow(error.uid, None, [("row", error.reason, error.detail)])
+
+    def ask(text: str, seed: int) -> str:
+        message = prompts.message(text, urls)
+        fields = {"temperature": wanted.temperature, "max_tokens": wanted.max_tokens}
+        return chat.ask([message], seed=seed, **fields)
+
+    row, rejects = portable(source, index, directory) | {"id": item.uid}, []
+    for column, find in zip(COLUMNS, (find_paraphrases, find_steps), strict=True):
+        if count := getattr(wanted, column):
+            row[column], others = find(item, ask, count, wanted.tries)
+            rejects += [(column, *why) for why in others]
+    return MadeRow(item.uid, row, rejects)
+
+
+def find_paraphrases(item: Item, ask: Ask, count: int, tries: int) -> Found:
+    """Returns the wordings whose question is answered as the gold says in most of `tries`."""
+    try:
+        reply = ask(wordings.rephrase(item, count), 0)
+    except Unanswered as error:
+        return [], [("unanswered", str(error))]
+    found, reasons = wordings.read_wordings(reply, item, count)
+    kept, others = [], [(reason, "") for reason in reasons]
+    for text in found:
+        right = wrong = 0
+        try:
+            # No more answers than it takes to know what most of them will be.
+            while 2 * right <= tries and 2 * wrong < tries:
+                reply = ask(wordings.solve(text), right + wrong)
+                answered = wordings.is_answered(reply, item)
+                right, wrong = right + answered, wrong + (not answered)
+        except Unanswered as error:
+            others.append(("unanswered", str(error)))
+            continue
+        if 2 * right > tries or not tries:
+            kept.append(text)
+        else:
+            others.append(("not_confirmed", text))
+    return kept, others
+
+
+def find_steps(item: Item, ask: Ask, count: int, tries: int) -> Found:
+    """Returns the hints of the first right solution among `tries` (and at least one)."""
+    text, reason = wordings.hint(item, count), ""
+    for seed in range(max(1, tries)):
+        try:
+            kept, reason = wordings.read_steps(ask(text, seed), item, count)
+        except Unanswered as error:
+            return [], [("unanswered", str(error))]
+        if kept:
+            return kept, []
+    return [], [(reason, "")]
+
+
+# ------------------------------------------------------------------------------ images
+def _shown(item: Item, image: Image.Image, max_pixels: int) -> str:
+    """Returns a data URL of the pixels that a policy with the same limit gets."""
+    try:
+        pixels = images.load(image, min_pixels=_MIN_PIXELS, max_pixels=max_pixels)
+    except ValueError as error:
+        raise sources.RejectedItem(item.uid, "bad_image", str(error)) from error
+    return vllm_requests.data_url(pixels)
+
+
+def portable(
+    source: sources.Rows, index: int, directory: pathlib.Path
+) -> dict[str, Any]:
+    """Returns a row as JSON holds it: image paths relative to `directory`, bytes as data URLs.
+
+    Dates and decimals become text.
+
+    Raises:
+        ValueError: a column has bytes besides the images.
+    """
+
+    def written(image):
+        if isinstance(image, Mapping):
+            image = image.get("bytes") or image.get("path")
+        if isinstance(image, bytes):
+            kind = Image.open(io.BytesIO(image)).format.lower()
+            return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+        if image.startswith("data:") or os.path.isabs(image):
+            return image
+        return os.path.relpath(os.path.join(source.directory, image), directory)
+
+    def as_text(value):
+        if isinstance(value, bytes):
+            raise TypeError("it has bytes besides its images: leave that column out")
+        return str(value)
+
+    row = dict(source.row(index))
+    for name in ("image", "images"):
+        if row.get(name) is not None:
+            found = row[name] if isinstance(row[name], list) else [row[name]]
+            row[name] = [written(image) for image in found]
+    try:
+        return json.loads(json.dumps(row, default=as_text))
+    except TypeError as error:
+        raise ValueError(f"row {index} of the source: {error}") from error
