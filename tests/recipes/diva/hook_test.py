@@ -153,7 +153,7 @@ def test_variants_stand_behind_their_item_as_hard_as_they_are(num_variants):
     variant_M, wanted_M = proposal.extra_M["variant"], proposal.extra_M["difficulty"]
     for m, variant in enumerate(variant_M):
         is_made = variant > 0
-        assert made[m].uid == items[m].uid + "+" * is_made
+        assert made[m].uid == items[m].uid + "+" * int(is_made)
         assert expanded.extra_M["difficulty"][m] == wanted_M[m] + 0.5 * is_made
         if is_made:  # the draws depend on the key and the slot alone
             rng = np.random.default_rng([*jax.random.key_data(key).tolist(), m])
