@@ -55,13 +55,3 @@ def test_what_is_no_arrow_file_is_refused(tmp_path):
         writer.write_table(other)
     with pytest.raises(ValueError, match="no column 'answer'"):
         sources.rows(tmp_path / "b.arrow")
-
-
-def test_a_spool_gives_back_what_it_took(tmp_path):
-    spool = arrow.Spool(tmp_path / "spool")
-    places = [spool.put(data) for data in (b"one", b"", b"three")]
-    assert spool.get(places[0]) == b"one"
-    places.append(spool.put(b"four"))
-    assert [spool.get(p) for p in places] == [b"one", b"", b"three", b"four"]
-    spool.close()
-    assert not (tmp_path / "spool").exists()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vade_jax.data import normalise
-from vade_jax.data.normalise import Refused, Sample
+from vade_jax.recipes.vade_9k import texts
+from vade_jax.recipes.vade_9k.texts import Refused, Sample
 
 P1 = (
     "Hint: Please answer the question and provide the correct option letter, e.g., A, B, C, D, "
@@ -23,7 +23,7 @@ FIND_X = "Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60"
 
 
 def turn(question, answer, **more):
-    return normalise.normalise(
+    return texts.normalise(
         Sample(question=question, answer=answer, answer_is="turn", **more)
     )
 
@@ -68,8 +68,8 @@ def turn(question, answer, **more):
 def test_turns_of_each_subset(question, answer, wanted, gold, kind):
     made = turn(question, answer)
     assert (made["question"], made["answer"], made["kind"]) == (wanted, gold, kind)
-    texts = [line[4:] for line in wanted.split("\n") if line.startswith("(")]
-    assert (made["choices"] or []) == texts
+    options = [line[4:] for line in wanted.split("\n") if line.startswith("(")]
+    assert (made["choices"] or []) == options
 
 
 @pytest.mark.parametrize(
@@ -109,17 +109,17 @@ def test_a_letter_among_equal_choices_stays():
     ],
 )
 def test_the_gold_of_a_solution_stands_in_its_last_sentence(solution, gold):
-    assert normalise.read_gold(solution, is_solution=True) == gold
+    assert texts.read_gold(solution, is_solution=True) == gold
 
 
 def test_a_solution_without_a_short_end_is_refused():
     with pytest.raises(Refused) as refused:
-        normalise.read_gold("It is 4.\nThat is all there is to say here", True)
+        texts.read_gold("It is 4.\nThat is all there is to say here", True)
     assert refused.value.reason == "no_gold"
 
 
 def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
-    chart = lambda gold: normalise.normalise(
+    chart = lambda gold: texts.normalise(
         Sample(question="?a", answer=gold, choices=(), tolerance=0.05)
     )
     found = {gold: chart(gold) for gold in ("12", "2009", "23.4", "7%", "blue", "Yes")}
@@ -133,7 +133,62 @@ def test_numbers_of_charts_have_a_tolerance_but_years_do_not():
 def test_own_words_stay_as_they_are():
     text = "Question: <image> or <image>?\nA. one\nB. two\nAnswer with the letter."
     own = Sample(question=text, answer="B", own_words=True)
-    assert normalise.normalise(own)["question"] == text
+    assert texts.normalise(own)["question"] == text
     own = Sample(question="Which?\nA. one\nB. two", answer="two", own_words=True)
-    made = normalise.normalise(own)
+    made = texts.normalise(own)
     assert (made["answer"], made["choices"]) == ("B", ["one", "two"])
+
+
+# ------------------------------------------------------------------------------ questions
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("Is it?\nAnswer yes or no.", "Is it?"),
+        ("Is it? Answer yes or no", "Is it?"),
+        ("Is it?\nBe succinct.\nAnswer the question with a short phrase.", "Is it?"),
+        ("Question: Question: Is it?", "Is it?"),
+        ("Can you answer yes or no?", "Can you answer yes or no?"),
+        ("What does the hint say?", "What does the hint say?"),
+        ("Answer the question using a single word or phrase. Why?",) * 2,
+        (
+            "Find x. You FIRST think about the reasoning process as an internal monologue and "
+            "then provide the final answer. The final answer MUST BE put in \\boxed{}.",
+            "Find x.",
+        ),
+        ("Question:", ""),
+    ],
+)
+def test_wishes_about_the_form_are_taken_off(text, bare):
+    assert texts.strip(text) == bare
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("Q\nChoices:\n(A) 135°\n(B) 140°", ("135°", "140°")),
+        ("Q\nOptions:\nA 3\nB 4\n", ("3", "4")),
+        ("Q\nA. one\nB) two\nC: three", ("one", "two", "three")),
+        ("Q\nA. one\nC. three", ()),
+        ("Q\nA. one", ()),
+        ("Q\nChoices:\nA. one\nand more", ()),
+        ("Q\nA: 1\nB: 2\nA: 3\nB: 4", ("3", "4")),
+        ("A cat\nB sat", ()),
+    ],
+)
+def test_options_are_labelled_lines_at_the_end(text, choices):
+    question, found = texts.split_choices(text)
+    assert found == choices
+    assert question == text if not choices else question.startswith("Q")
+    if choices:
+        again = texts.with_choices(question, choices)
+        assert texts.split_choices(again) == (question, choices)
+
+
+def test_one_question_has_one_key():
+    asked = (
+        "Hint: Please answer the question and provide the final answer at the end.\n"
+        + "Question: Find  X.\nChoices:\nA: 30\nB: 45"
+    )
+    assert texts.key(asked) == "find x"
+    assert texts.key("<image1>find x\n(A) 3\n(B) 4") == "find x"
+    assert texts.key("Find y.") != "find x"

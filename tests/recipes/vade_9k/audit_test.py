@@ -6,27 +6,27 @@ import random
 import numpy as np
 from PIL import Image
 
-from tests.data import published
-from vade_jax.data import overlap
-from vade_jax.data.overlap import Entry
+from tests.recipes.vade_9k import files
+from vade_jax.recipes.vade_9k import audit
+from vade_jax.recipes.vade_9k.audit import Entry
 
 
 def test_the_hash_says_where_the_right_neighbour_is_darker():
     falling = np.tile(np.arange(90, 0, -1, dtype=np.uint8)[None, :, None], (80, 1, 3))
-    assert overlap.dhash(falling) == 2**64 - 1
-    assert overlap.dhash(falling[:, ::-1]) == 0
+    assert audit.dhash(falling) == 2**64 - 1
+    assert audit.dhash(falling[:, ::-1]) == 0
     step = np.zeros((80, 90, 3), np.uint8)
     step[:10, :10] = 255  # the first pixel of the thumbnail alone
-    assert overlap.dhash(step) == 1 << 63
+    assert audit.dhash(step) == 1 << 63
 
 
 def test_scaling_and_jpeg_change_few_bits():
-    original = Image.open(io.BytesIO(published.picture(0b1011001110001101)))
+    original = Image.open(io.BytesIO(files.picture(0b1011001110001101)))
     file = io.BytesIO()
     original.resize((150, 100)).save(file, "JPEG", quality=60)
     one, two = (np.asarray(i.convert("RGB")) for i in (original, Image.open(file)))
-    bits = (overlap.dhash(one) ^ overlap.dhash(two)).bit_count()
-    assert bits <= overlap.MOST_BITS
+    bits = (audit.dhash(one) ^ audit.dhash(two)).bit_count()
+    assert bits <= audit.MOST_BITS
 
 
 def test_matches_are_those_of_a_loop():
@@ -42,7 +42,7 @@ def test_matches_are_those_of_a_loop():
         for i in range(30)
     ]
     train, asked = made("t"), made("b")
-    found = overlap.compare(train, asked)
+    found = audit.compare(train, asked)
 
     bits = lambda x, y: min(
         [65, *((a ^ b).bit_count() for a in x.hashes for b in y.hashes)]
@@ -65,7 +65,7 @@ def test_matches_are_those_of_a_loop():
 
 
 def test_the_table_has_a_row_a_benchmark():
-    one = overlap.Overlap(1000, 12, 1234, 7, [])
-    table = overlap.table({"mathvista": one}, 9471)
+    one = audit.Overlap(1000, 12, 1234, 7, [])
+    table = audit.table({"mathvista": one}, 9471)
     assert "Of 9,471 questions" in table
     assert table.endswith("| mathvista | 1,000 | 12 | 1,234 | 7 |")

@@ -1,0 +1,367 @@
+"""Small files of each form to a data set: what is kept, what is rejected, the same bytes."""
+
+import collections
+import dataclasses
+import filecmp
+import json
+
+import numpy as np
+import pytest
+
+from configs import vade_9k
+from tests.evals.benchmarks import files as benchmark_files
+from tests.recipes.vade_9k import files
+from vade_jax import settings as vade_settings
+from vade_jax.data import prompts, sources, tokens
+from vade_jax.evals import benchmarks
+from vade_jax.recipes.vade_9k import audit, build, published, settings
+
+CHOICES = "Find x of {}.\nChoices:\nA: 30\nB: 45"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tokens")
+    tokens.build(directory, ["Find x.", "How many are left? Choices: (A) (B)"], 512)
+    return directory
+
+
+def geo3k():
+    """Good rows, and one of every fault."""
+    llava, pic = files.llava, files.picture
+    good = [llava(f"g{i}", (CHOICES.format(i), "Answer:B")) for i in range(12)]
+    twice = [llava("same", (f"Is {i}?", "Yes"), image=pic(700 + i)) for i in range(2)]
+    colours = [
+        llava("cmyk", ("Red?", "No"), image=pic(900, "JPEG", "CMYK")),
+        llava("exif", ("Tall?", "Yes."), image=files.rotated()),
+    ]
+    bad = [
+        llava("null", ("Why?", "Yes"), image=None),
+        llava("cut", ("Is it?", "Yes"), image=pic(901, "JPEG")[:-400]),
+        llava("noise", ("Is it?", "Yes"), image=b"nothing"),
+        llava("letter", (CHOICES.format(50), "Answer:C")),
+        llava("empty", ("", "Yes")),
+        llava("marks", ("<image> Is it?", "Yes")),
+        llava("long", ("word " * 400, "Yes")),
+        llava("g1", (CHOICES.format(1), "Answer:B")),  # again, with its id
+        llava("silent"),
+    ]
+    return good + twice + colours + bad
+
+
+REASONS = collections.Counter(
+    no_image=1, bad_image=2, bad_gold=1, empty_question=1, image_count=1, too_long=1,
+    duplicate=1, bad_turns=1,
+)  # fmt: skip
+
+
+def write_all(root):
+    """Every form that is read, in the directories of the config or as one's own."""
+    write, llava = files.write_parquet, files.llava
+    write(root / "geo3k" / "train-0.parquet", files.LLAVA, *geo3k(), row_group_size=4)
+    charts = [
+        llava(f"f{i}", *[(f"Is {i} {j}?\nAnswer yes or no.", "Yes.") for j in range(4)])
+        for i in range(6)
+    ]
+    files.write_stream(
+        root / "figureqa(cauldron,llava_format)" / "data-00000.arrow",
+        *(files.LLAVA, *charts),
+    )
+    solved = [llava(f"t{i}", (f"Cost {i}?", f"Add.\nIt is ${i}.50.")) for i in range(3)]
+    solved += [llava("t9", ("Why?", "It is what it is and no more than that"))]
+    write(root / "tabmwp(cauldron)" / "train.parquet", files.LLAVA, *solved)
+    chart = files.chartqa
+    asked = [chart("How many?", "12"), chart("When?", "2009"), chart("?", ["1", "2"])]
+    write(root / "ChartQA" / "data" / "train-0.parquet", files.CHARTQA, *asked)
+    write(root / "ChartQA" / "data" / "test-0.parquet", files.CHARTQA, chart("T", "1"))
+    school = files.scienceqa
+    asked = [
+        school("Which?", ["fox", "hen"], 1, hint="Look."),
+        school("What?", ["a", "b", "b"], 2),
+        school("Who?", ["a", "b"], 0, image=None),
+        school("Where?", ["a", "b"], 2),
+    ]
+    write(root / "ScienceQA" / "data" / "train.parquet", files.SCIENCEQA, *asked)
+    verl = files.verl
+    asked = [verl("<image>Find y.", "12", system=True), verl("<image><image>z", "1")]
+    write(root / "rl" / "train.parquet", files.VERL, *asked)
+    image = {"images": [files.struct(files.picture(3))], "answer": r"2\pi"}
+    write(root / "easy.parquet", files.EASYR1, image | {"problem": "<image>Area?"})
+    (root / "mine" / "pictures").mkdir(parents=True)
+    (root / "mine" / "pictures" / "a.png").write_bytes(files.picture(4))
+    mine = {"images": ["pictures/a.png"], "steps": ["Count."], "choices": ["no", "yes"]}
+    files.write_jsonl(
+        root / "mine" / "train.jsonl",
+        {"id": "m1", "question": "How?", "answer": "B", **mine},
+        {"id": "m2", "question": "How?", "answer": "B", "images": ["none.png"]},
+        {"id": "m3", "question": "How?", "answer": "7", **mine, "choices": "no"},
+    )
+
+
+SUBSETS = ("geo3k", "figureqa", "tabmwp", "chartqa", "scienceqa")
+
+
+def taking(root, checkpoint, *, subsets=SUBSETS, takes=None, paths=None, **changes):
+    """Returns settings that take all of `subsets`, and of one's own rows."""
+    takes, paths = takes or {}, paths or {}
+    of = lambda name, one: dataclasses.replace(
+        one, take=takes.get(name, 0), path=paths.get(name, one.path)
+    )
+    return settings.Build(
+        **{
+            "subsets": {
+                n: of(n, s) for n, s in settings.SUBSETS.items() if n in subsets
+            },
+            "own": ("rl", "easy.parquet", "mine"),
+            "source": str(root),
+            "checkpoint": str(checkpoint),
+            "data": settings.PromptSettings(max_prompt_length=300),
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, checkpoint):
+    root = tmp_path_factory.mktemp("published")
+    write_all(root)
+    target = root / "target"
+    build.build(taking(root, checkpoint), target)
+    return root, target
+
+
+def load(target, split):
+    source = sources.rows(target, split=split)
+    return [source[i] for i in range(len(source))]
+
+
+def test_every_question_is_kept_or_counted_with_a_reason(built):
+    _, target = built
+    report = json.loads((target / "report" / "report.json").read_text())
+    assert report["geo3k"]["kept"] == 16 and report["geo3k"]["rejected"] == REASONS
+    kept = {name: one["kept"] for name, one in report.items()}
+    assert kept == {
+        **{"geo3k": 16, "figureqa": 6, "tabmwp": 3, "chartqa": 2, "scienceqa": 2},
+        **{"rl": 1, "easy": 1, "mine": 1},
+    }
+    questions = {"geo3k": 25, "figureqa": 24, "tabmwp": 4, "chartqa": 3, "scienceqa": 4}
+    for name, size in questions.items():
+        one = report[name]
+        rejected = sum(one["rejected"].values())
+        assert one["kept"] + rejected + one["other_turns"] == size
+    assert report["mine"]["rejected"] == {"bad_choices": 1, "bad_image": 1}
+    assert report["scienceqa"]["rejected"] == {"bad_gold": 1, "no_image": 1}
+    lines = (target / "report" / "rejects.jsonl").read_text().splitlines()
+    listed = collections.Counter(json.loads(line)["subset"] for line in lines)
+    rejected = {name: sum(one["rejected"].values()) for name, one in report.items()}
+    assert listed == {name: number for name, number in rejected.items() if number}
+    assert (
+        "| all | 48 | 48 | 16 | 32 | 29 | 3 |"
+        in (target / "report" / "report.md").read_text()
+    )
+
+
+def test_items_are_as_training_reads_them(built):
+    _, target = built
+    items = {i.uid: i for split in ("train", "validation") for i in load(target, split)}
+    assert len(items) == 32
+    first = items["geo3k:g3:0"]
+    assert first.question == "Find x of 3.\nChoices:\n(A) 30\n(B) 45"
+    assert (first.answer, first.kind) == ("B", "choice")
+    label = lambda name, domain: {"subset": name, "domain": domain}
+    geo3k = label("geo3k", "mathematics")
+    assert first.metadata == {"choices": ["30", "45"], **geo3k}
+    assert {u.rsplit("@")[0] for u in items if "same" in u} == {"geo3k:same"}
+    assert items["geo3k:cmyk:0"].images[0].mode == "CMYK"
+    assert items["tabmwp:t2:0"].answer == "2.50"
+    charts = label("chartqa", "charts")
+    assert items["chartqa:0"].metadata == {"tolerance": 0.05, **charts}
+    assert (items["chartqa:1"].kind, items["chartqa:1"].metadata) == ("int", charts)
+    school = items["scienceqa:0"]
+    assert school.question == "Context: Look.\nWhich?\nChoices:\n(A) fox\n(B) hen"
+    assert (school.answer, items["scienceqa:1"].answer) == ("B", "C")
+    assert (items["rl:0"].question, items["rl:0"].answer) == ("Find y.", "12")
+    assert (items["easy:0"].question, items["easy:0"].kind) == ("<image>Area?", "expr")
+    given = {"choices": ["no", "yes"], "steps": ["Count."]}
+    assert items["mine:m1"].metadata == {**given, **label("mine", "own")}
+    assert sum(uid.startswith("figureqa") for uid in items) == 6
+
+
+def test_the_audit_of_training_keeps_all_and_counts_the_same_tokens(built, checkpoint):
+    _, target = built
+    of_run = vade_settings.Data()
+    builder = prompts.PromptBuilder(
+        tokens.Tokenizer.load(checkpoint),
+        instruction=of_run.instruction,
+        min_pixels=of_run.min_pixels,
+        max_pixels=of_run.max_pixels,
+        max_length=300,
+    )
+    index = json.loads((target / "index.json").read_text())
+    for split in ("train", "validation"):
+        source = sources.rows(target, split=split)
+        kept, report = prompts.audit(source, builder)
+        assert not report.rejects and list(kept) == list(range(len(source)))
+        uids = [source[i].uid for i in range(len(source))]
+        assert uids == [row["uid"] for row in index[split]] == sorted(uids)
+        for i, row in enumerate(index[split]):
+            prompt = builder(source[i])
+            patches = sum(x.shape[0] * x.shape[1] // 14**2 for x in prompt.images)
+            assert row["num_tokens"] == prompt.length
+            assert row["num_patches"] == patches
+    tall = next(
+        r for s in ("train", "validation") for r in index[s] if "exif" in r["uid"]
+    )
+    assert tall["num_patches"] == 56 * 112 // 14**2 and len(tall["sha256"]) == 64
+
+
+def test_rows_are_mapped_and_opened_by_file_too(built):
+    _, target = built
+    train = sources.rows(target / "train.arrow", all_columns=True)
+    row = train.row(np.int64(3))
+    assert {"subset", "domain", "sha256", "num_tokens"} <= row.keys()
+    with pytest.raises(ValueError, match=r"train\.arrow and validation\.arrow: name"):
+        sources.rows(target)
+
+
+def test_the_same_files_and_seed_give_the_same_bytes(built, checkpoint):
+    root, target = built
+    again, other = root / "again", root / "other"
+    (root / "again.tmp").mkdir()  # of a build that was stopped
+    (root / "again.tmp" / "train.arrow").write_text("half")
+    build.build(taking(root, checkpoint, num_threads=0), again)
+    names = [p.relative_to(target) for p in target.rglob("*") if p.is_file()]
+    assert len(names) == 6 and not (root / "again.tmp").exists()
+    same, differ, lost = filecmp.cmpfiles(target, again, names, shallow=False)
+    assert (len(same), differ, lost) == (6, [], [])
+    build.build(taking(root, checkpoint, seed=1), other)
+    uids = lambda t: [i.uid for i in load(t, "validation")]
+    assert uids(other) != uids(target)
+
+
+def test_takes_are_exact_and_what_is_not_needed_is_not_looked_at(built, checkpoint):
+    root, _ = built
+    takes = {"geo3k": 7, "figureqa": 5}
+    build.build(taking(root, checkpoint, own=(), takes=takes), root / "taken")
+    report = json.loads((root / "taken" / "report" / "report.json").read_text())
+    assert report["geo3k"]["kept"] == 7 and report["figureqa"]["kept"] == 5
+    assert report["geo3k"]["looked_at"] < 25
+    assert report["figureqa"]["looked_at"] == 5
+    assert report["figureqa"]["other_turns"] == 15
+
+
+def test_pictures_are_in_one_split_alone(tmp_path, checkpoint):
+    shared = lambda i: files.picture(i // 4)
+    rows = [files.llava(i, (f"Is {i}?", "Yes"), image=shared(i)) for i in range(40)]
+    rows = [row | {"id": str(row["id"])} for row in rows]
+    files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
+    alone = {"subsets": (), "own": ("a.parquet",)}
+    build.build(
+        taking(tmp_path, checkpoint, validation=0.25, **alone), tmp_path / "out"
+    )
+    index = json.loads((tmp_path / "out" / "index.json").read_text())
+    hashes = [
+        {r["uid"].split(":")[1] for r in index[s]} for s in ("train", "validation")
+    ]
+    groups = [{int(name) // 4 for name in found} for found in hashes]
+    assert len(hashes[0]) == 32 and len(hashes[1]) == 8 and not groups[0] & groups[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"paths": {"geo3k": "geo3"}}, "has no 'geo3'"),
+        ({"takes": {"geo3k": 9999}}, "has only 25 rows"),
+        ({"takes": {"geo3k": 20}}, "geo3k has 16 of 20, rejected {'bad_gold'"),
+        ({"takes": {"geo3k": -1}}, r"subsets\.geo3k\.take=-1: must be at least 0"),
+        ({"checkpoint": "none"}, "tokenizer.json does not exist"),
+        ({"validation": 1.0}, "is a share between 0 and 1"),
+        ({"per_row": 0}, "per_row=0: must be at least 1"),
+        ({"seed": -1}, "seed=-1: must be in 0"),
+        ({"own": ("mine", "mine")}, "is called 'mine' already"),
+        ({"own": ("odd.jsonl",)}, "no known form has"),
+        ({"subsets": ()}, "nothing is to be taken"),
+    ],
+)
+def test_a_mistake_is_one_clear_error(built, checkpoint, tmp_path, change, message):
+    root, _ = built
+    files.write_jsonl(root / "odd.jsonl", {"ask": "?", "say": "!"})
+    with pytest.raises(ValueError, match=message):
+        build.build(
+            taking(**{"root": root, "checkpoint": checkpoint, "own": ()} | change),
+            tmp_path / "out",
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_rejects_are_listed_where_no_split_can_be_made(built, checkpoint, tmp_path):
+    few = taking(built[0], checkpoint, own=(), validation=0.01)
+    with pytest.raises(ValueError, match="leaves none for validation"):
+        build.build(few, tmp_path / "out")
+    rejects = (tmp_path / "out.tmp" / "report" / "rejects.jsonl").read_text()
+    assert len(rejects.splitlines()) >= sum(REASONS.values())
+
+
+def test_a_target_that_cannot_be_made_is_one_clear_error(built, checkpoint, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"file/out cannot be written: .*Not a dir"):
+        build.build(taking(built[0], checkpoint), tmp_path / "file" / "out")
+
+
+def test_fewer_are_taken_where_that_is_allowed(built, checkpoint, tmp_path):
+    root, target = built
+    fewer = taking(root, checkpoint, own=(), allow_fewer=True, takes={"geo3k": 20})
+    build.build(fewer, tmp_path / "out")
+    with pytest.raises(ValueError, match="exists: remove it"):
+        build.build(fewer, target)
+
+
+def test_the_audit_finds_what_a_benchmark_asks_too(built, tmp_path):
+    root, target = built
+    rows = published.open_shards(root / "geo3k").take([4])
+    image = next(row for *_, row in rows)["image"]["bytes"]
+    asked = [
+        benchmark_files.mathvista(
+            "1", question="Find x of 4.", decoded_image=benchmark_files.struct(image)
+        ),
+        benchmark_files.mathvista(
+            "2", question="Is 1?", decoded_image=benchmark_files.struct(image)
+        ),
+        benchmark_files.mathvista("3", question="Nobody asks this"),
+    ]
+    path = benchmark_files.save(tmp_path / "testmini.parquet", *asked)
+    paths = dict.fromkeys(benchmarks.PAPER, "") | {"mathvista": str(path)}
+    audit.check(paths)
+    table = audit.audit(target, paths, benchmarks.BENCHMARKS)
+    found = json.loads((target / "report" / "audit.json").read_text())["mathvista"]
+    both = {
+        (m["uid"], m["benchmark_uid"])
+        for m in found["matches"]
+        if m["same_question"] and m["bits"] <= 4
+    }
+    assert both == {("geo3k:g4:0", "mathvista:1")}
+    assert found["both"] == 1 and found["same_question"] == 2
+    assert "| mathvista | 3 | 2 |" in table and "want of a file: mathverse" in table
+    (target / "report" / "audit.json").unlink()
+    (target / "report" / "audit.md").unlink()
+    with pytest.raises(ValueError, match="is no built data set"):
+        audit.audit(tmp_path, paths, benchmarks.BENCHMARKS)
+    with pytest.raises(ValueError, match="no benchmark has a file"):
+        audit.check(dict.fromkeys(paths, ""))
+    with pytest.raises(ValueError, match="does not exist"):
+        audit.check({"mathvista": "none.parquet"})
+
+
+def test_the_paper_counts_add_up():
+    c = vade_9k.get_config("seed=4")
+    assert (
+        c.seed == 4
+        and settings.Build.from_dict(c.to_dict()).subsets == settings.SUBSETS
+    )
+    takes = {name: one.take for name, one in settings.SUBSETS.items()}
+    assert takes["geos"] == 0  # all 498 that there are
+    by_domain = collections.Counter()
+    for name, take in (takes | {"geos": 498}).items():
+        by_domain[settings.SUBSETS[name].domain] += take
+    assert by_domain == {"mathematics": 5670, "charts": 2476, "science": 1325}
+    assert by_domain.total() == 9471

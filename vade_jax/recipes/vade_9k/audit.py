@@ -1,0 +1,184 @@
+"""Which training questions a benchmark asks too: alike pictures, or the same words.
+
+A difference hash of 64 bits says whether each pixel of a 9 x 8 thumbnail is brighter than its right
+neighbour. Plain drawings on white have few bits that differ, so a picture alone is a hint; picture and
+words together are a finding.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from vade_jax import atomic
+from vade_jax.data import arrow, images
+from vade_jax.evals.benchmarks import Benchmark
+from vade_jax.recipes.vade_9k import texts
+
+MOST_BITS = 4  # that alike pictures differ in
+
+
+def dhash(image: np.ndarray) -> int:
+    """Returns the hash of a uint8 [height, width, 3] image, rows first, the first bit highest."""
+    gray = Image.fromarray(image).convert("L")
+    thumbnail = np.asarray(gray.resize((9, 8), Image.Resampling.BOX), np.int16)
+    bits = (thumbnail[:, :-1] > thumbnail[:, 1:]).ravel()
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")
+
+
+# ------------------------------------------------------------------------------ a comparison
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A question as far as it is compared.
+
+    Attributes:
+        uid: of the item.
+        key: of `texts.key`.
+        hashes: `dhash` of each picture.
+    """
+
+    uid: str
+    key: str
+    hashes: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlap:
+    """What a data set shares with one benchmark.
+
+    Attributes:
+        num_items: of the benchmark.
+        same_question: training questions that an item of the benchmark asks in the same words.
+        alike_picture: training questions with a picture like an item's.
+        both: training questions of which one and the same item has both.
+        matches: {"uid", "benchmark_uid", "bits", "same_question"} for each with any: the item that
+            has both, else the nearest picture, else the question.
+    """
+
+    num_items: int
+    same_question: int
+    alike_picture: int
+    both: int
+    matches: list[dict[str, Any]]
+
+
+def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Overlap:
+    """Returns what `train` shares with `benchmark`."""
+    question = picture = both = 0
+    asked: dict[str, list[int]] = {}
+    for j, entry in enumerate(benchmark):
+        if entry.key:
+            asked.setdefault(entry.key, []).append(j)
+    matches = []
+    for entry, bits_J in zip(train, _distances(train, benchmark), strict=True):
+        same = asked.get(entry.key, [])
+        alike = bits_J.size and bits_J.min() <= MOST_BITS
+        of_both = [j for j in same if bits_J[j] <= MOST_BITS]
+        question, picture = question + bool(same), picture + bool(alike)
+        both += bool(of_both)
+        if same or alike:
+            best = of_both[0] if of_both else int(bits_J.argmin()) if alike else same[0]
+            other, bits = benchmark[best], int(bits_J[best])
+            match = {"uid": entry.uid, "benchmark_uid": other.uid, "bits": bits}
+            matches.append(match | {"same_question": entry.key == other.key})
+    return Overlap(len(benchmark), question, picture, both, matches)
+
+
+def _distances(
+    train: Sequence[Entry], benchmark: Sequence[Entry]
+) -> Iterator[np.ndarray]:
+    """Yields, for each training entry, int [benchmark]: bits between the nearest pictures, else 65."""
+    owner = [(j, h) for j, entry in enumerate(benchmark) for h in entry.hashes]
+    hashes = np.array([h for _, h in owner], np.uint64)
+    index = np.array([j for j, _ in owner], np.int64)
+    for entry in train:
+        bits_J = np.full(len(benchmark), 65)
+        for h in entry.hashes:
+            np.minimum.at(bits_J, index, np.bitwise_count(hashes ^ np.uint64(h)))
+        yield bits_J
+
+
+def table(overlaps: Mapping[str, Overlap], num_train: int) -> str:
+    """Returns a Markdown table of what each benchmark shares with `num_train` questions."""
+    lines = [
+        f"Of {num_train:,} questions, pictures within {MOST_BITS} bits of 64:",
+        "",
+        "| benchmark | its items | same question | alike picture | both |",
+        "|---|---|---|---|---|",
+    ]
+    for name, found in overlaps.items():
+        cells = (found.num_items, found.same_question, found.alike_picture, found.both)
+        lines.append(f"| {name} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------ a data set
+def check(paths: Mapping[str, str]) -> None:
+    """Checks that there is something to compare with.
+
+    Raises:
+        ValueError: no benchmark has a file, or one of them does not exist.
+    """
+    if not any(paths.values()):
+        raise ValueError(
+            "--audit: no benchmark has a file: give one at least, such as "
+            "--config.benchmarks.mathvista=testmini.parquet"
+        )
+    for name, path in paths.items():
+        if path and not os.path.exists(path):
+            raise ValueError(f"benchmarks.{name}={path} does not exist")
+
+
+def audit(
+    target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Benchmark]
+) -> str:
+    """Writes audit.json (with every match) and audit.md into target/report, and returns the table.
+
+    Args:
+        target: directory of a built data set.
+        paths: file of each benchmark; empty: it is not compared.
+        known: benchmarks by name.
+
+    Raises:
+        ValueError: `target` is no built data set, or a file is not of its benchmark.
+    """
+    try:
+        index = json.loads((target / "index.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--target={target} is no built data set: {error}") from error
+    train = _trained_on(target, index)
+    limits = {n: index["settings"]["data"][n] for n in ("min_pixels", "max_pixels")}
+    found = {}
+    for name in filter(paths.get, paths):
+        asked = []
+        for item in known[name].read(paths[name]):
+            pixels = [images.load(image, **limits) for image in item.images]
+            for image in item.images:
+                image.close()  # a benchmark's pictures are held, their pixels need not be
+            hashes = tuple(map(dhash, pixels))
+            asked.append(Entry(item.uid, texts.key(item.question), hashes))
+        found[name] = compare(train, asked)
+    text = table(found, len(train))
+    if absent := [name for name, path in paths.items() if not path]:
+        text += f"\n\nNot compared, for want of a file: {', '.join(absent)}."
+    report = {name: dataclasses.asdict(one) for name, one in found.items()}
+    listed = json.dumps(report, indent=1)
+    atomic.write_text(target / "report" / "audit.json", f"{listed}\n")
+    atomic.write_text(target / "report" / "audit.md", f"{text}\n")
+    return text
+
+
+def _trained_on(target: pathlib.Path, index: Mapping[str, Sequence]) -> list[Entry]:
+    """Returns the questions of both splits; no image is read, their hashes are in the index."""
+    found = []
+    for name in ("train", "validation"):
+        questions = arrow.table(target / f"{name}.arrow").column("question").to_pylist()
+        for row, question in zip(index[name], questions, strict=True):
+            hashes = tuple(int(h, 16) for h in row["dhash"])
+            found.append(Entry(row["uid"], texts.key(question), hashes))
+    return found

@@ -1,0 +1,201 @@
+"""Builds the data set: a directory with both splits, an index, and a report of what was rejected."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vade_jax.data import arrow, loading, prompts, tokens
+from vade_jax.recipes.vade_9k import draw, published
+from vade_jax.recipes.vade_9k.settings import Build, Subset
+
+Row = Mapping[str, Any]
+INDEX = ("uid", "subset", "domain", "kind", "sha256", "num_tokens", "num_patches")
+_HEAD = ("subset", "rows", "looked at", "rejected", "kept", "train", "validation")
+
+
+def build(settings: Build, target: str | os.PathLike) -> None:
+    """Writes `target` whole: nothing is there before all of it is.
+
+    Raises:
+        ValueError: a subset's files are missing, cannot be read, have no known form, or do not hold
+            as many usable questions as are to be taken; or there is a `target`.
+    """
+    target = pathlib.Path(target)
+    if target.exists():
+        raise ValueError(f"--target={target} exists: remove it or name another")
+    sources = open_sources(settings)
+    check = prompts.PromptBuilder(
+        tokens.Tokenizer.load(settings.checkpoint),
+        instruction=settings.data.instruction,
+        min_pixels=settings.data.min_pixels,
+        max_pixels=settings.data.max_pixels,
+        max_length=settings.data.max_prompt_length,
+    )
+    building = target.with_name(f"{target.name}.tmp")
+    try:
+        if building.exists():
+            shutil.rmtree(building)  # of a build that was stopped
+        (building / "report").mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"--target={target} cannot be written: {error}") from error
+    spool = draw.Spool(building / "images.tmp")
+    order = {"seed": settings.seed, "per_row": settings.per_row}
+    drawn = []
+    with loading.Pool(settings.num_threads) as pool:
+        drawer = draw.Drawer(check, spool, pool=pool, **order)
+        for name, (subset, rows) in sources.items():
+            drawn.append(one := drawer.draw(name, subset, rows))
+            print(f"{name}: {len(one.kept):,} kept, rejected {one.counts}")
+    rows = [row for one in drawn for row in one.kept]
+    train, held = draw.split(rows, share=settings.validation, seed=settings.seed)
+    splits = {"train": train, "validation": held}
+    # Before anything can fail for want of questions: the report says why they are missing.
+    _write_report(building / "report", drawn, splits)
+    _check_enough(settings, drawn, splits, building / "report")
+    for name, rows in splits.items():
+        arrow.write(building / f"{name}.arrow", _with_images(rows, spool))
+    spool.close()
+    _write_index(building / "index.json", settings, splits)
+    os.rename(building, target)
+
+
+def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
+    """Returns each subset and its files by name, all of them opened and of a known form.
+
+    Raises:
+        ValueError: names every subset that is missing, or the first that cannot be read.
+    """
+    # In the order of their names: what two subsets share is the first one's.
+    wanted = {n: s for n, s in sorted(settings.subsets.items()) if s.path}
+    for path in settings.own:
+        name = pathlib.Path(path).stem
+        if name in wanted:
+            raise ValueError(f"own={path!r}: a subset is called {name!r} already")
+        wanted[name] = Subset(path, domain="own")
+    if not wanted:
+        raise ValueError("nothing is to be taken: name a subsets.NAME.path or own")
+    root = pathlib.Path(settings.source)
+    missing = [s.path for s in wanted.values() if not (root / s.path).exists()]
+    if missing:
+        raise ValueError(
+            f"--source={settings.source} has no {', '.join(map(repr, missing))}: put the files "
+            "there, or leave a subset out with --config.subsets.NAME.path=''"
+        )
+    found = {n: (s, published.open_shards(root / s.path)) for n, s in wanted.items()}
+    for name, (subset, rows) in found.items():
+        form = published.detect(rows.columns, rows.name)
+        print(f"{name}: {len(rows):,} rows in the form of {form.name}")
+        if subset.take > len(rows) * settings.per_row:
+            raise ValueError(
+                f"subsets.{name}.take={subset.take}: {rows.name} has only {len(rows)} rows, "
+                f"and per_row={settings.per_row}"
+            )
+    return found
+
+
+def _check_enough(
+    settings: Build,
+    drawn: Sequence[draw.Drawn],
+    splits: Mapping[str, Sequence[Row]],
+    report: pathlib.Path,
+) -> None:
+    least = {one.name: max(1, one.subset.take) for one in drawn}
+    if settings.allow_fewer:
+        least = dict.fromkeys(least, 1)
+    if short := [one for one in drawn if len(one.kept) < least[one.name]]:
+        listed = "; ".join(
+            f"{one.name} has {len(one.kept)} of {one.subset.take or 'any'}, rejected "
+            f"{one.counts}"
+            for one in short
+        )
+        raise ValueError(
+            f"too few usable questions: {listed}. See {report}; take fewer "
+            "(subsets.NAME.take), leave a subset out, or set allow_fewer=True"
+        )
+    for name, rows in splits.items():
+        if not rows:
+            raise ValueError(
+                f"validation={settings.validation} of {sum(map(len, splits.values()))} questions "
+                f"leaves none for {name} (those about one picture stay together): take more "
+                "questions"
+            )
+
+
+# ------------------------------------------------------------------------------ files
+def _with_images(rows: Sequence[Row], spool: draw.Spool) -> Iterator[Row]:
+    for row in rows:
+        yield row | {"images": [spool.get(place) for place in row["places"]]}
+
+
+def _write_index(
+    path: pathlib.Path, settings: Build, splits: Mapping[str, Sequence[Row]]
+) -> None:
+    """Writes one line a question, in the order of the Arrow files."""
+    kept = dataclasses.asdict(settings)
+    for name in ("source", "checkpoint", "benchmarks", "num_threads"):
+        del kept[name]  # where things lay changes nothing
+    tokenizer = pathlib.Path(settings.checkpoint) / "tokenizer.json"
+    kept["tokenizer"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    lines = [f'{{"settings": {json.dumps(kept, sort_keys=True)}']
+    for split, rows in splits.items():
+        entries = []
+        for row in rows:
+            hashes = [f"{h:016x}" for h in row["dhash"]]
+            entry = {name: row[name] for name in INDEX} | {"dhash": hashes}
+            entries.append(json.dumps(entry))
+        listed = ",\n".join(entries)
+        lines.append(f'"{split}": [\n{listed}\n]')
+    path.write_text(",\n".join(lines) + "}\n")
+
+
+def _write_report(
+    directory: pathlib.Path,
+    drawn: Sequence[draw.Drawn],
+    splits: Mapping[str, Sequence[Row]],
+) -> None:
+    """Writes report.md, report.json and rejects.jsonl.
+
+    Every question of a row that was looked at is kept, rejected, or one of other_turns.
+    """
+    found = {}
+    for one in drawn:
+        found[one.name] = {
+            "rows": one.num_rows,
+            "looked_at": one.num_seen,
+            "wanted": one.subset.take,
+            "kept": len(one.kept),
+            "rejected": one.counts,
+            "other_turns": one.other_turns,
+            **{
+                s: sum(r["subset"] == one.name for r in rows)
+                for s, rows in splits.items()
+            },
+        }
+    (directory / "report.json").write_text(json.dumps(found, indent=2) + "\n")
+    (directory / "report.md").write_text(_table(found) + "\n")
+    with (directory / "rejects.jsonl").open("w") as file:
+        for reject in (reject for one in drawn for reject in one.rejects):
+            line = json.dumps(dataclasses.asdict(reject), ensure_ascii=False)
+            file.write(line + "\n")
+
+
+def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns a Markdown table with a row a subset, a sum, and a list of reasons."""
+    table = {}
+    for name, one in found.items():
+        seen = (one["rows"], one["looked_at"], sum(one["rejected"].values()))
+        table[name] = (*seen, one["kept"], one["train"], one["validation"])
+    table["all"] = [sum(column) for column in zip(*table.values(), strict=True)]
+    lines = [f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
+    for name, numbers in table.items():
+        lines.append("| " + " | ".join([name, *(f"{n:,}" for n in numbers)]) + " |")
+    lines += ["", "Rejected, each listed in rejects.jsonl:", ""]
+    for name, one in found.items():
+        reasons = ", ".join(f"{why} {n:,}" for why, n in one["rejected"].items())
+        lines.append(f"- {name}: {reasons or 'none'}")
+    return "\n".join(lines)
