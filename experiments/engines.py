@@ -10,12 +10,11 @@ from ml_collections import ConfigDict
 
 from experiments import assemble, layout
 from vade_jax.models.qwen25vl import weights
-from vade_jax.rollout import vllm_process, vllm_setup
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.rollout.sync import WeightDirectory
-from vade_jax.rollout.vllm_requests import SERVER_OPTIONS
-from vade_jax.rollout.vllm_server import VllmServerEngine
+from vade_jax.rollout.vllm import process
+from vade_jax.rollout.vllm.server import VllmServerEngine
+from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.trainer import processes
 
 
@@ -96,10 +95,10 @@ def _launch(c, policy, workdir, on_error: contextlib.ExitStack) -> list:
     """Starts all servers at once; a failure of one stops the others."""
 
     def launch(number):
-        server = vllm_process.launch(
+        server = process.launch(
             policy.directory,
             log_path=os.path.join(workdir, "logs", f"vllm_{number}.log"),
-            options={**SERVER_OPTIONS, **_options(c)},
+            options=_options(c),
             env=layout.of_server(c, number),
         )
         on_error.callback(server.stop)
@@ -118,7 +117,7 @@ def _options(c) -> dict[str, Any]:
             "max_pixels": c.data.max_pixels,
         },
     }
-    if not vllm_setup.is_cpu_build():
+    if not process.is_cpu_build():
         options |= {
             "tensor_parallel_size": c.engine.tensor_parallel,
             "gpu_memory_utilization": c.layout.serve_memory,

@@ -10,6 +10,7 @@ LEVEL = {
     "types": 0,
     "atomic": 0,
     "arrays": 0,
+    "http": 0,
     "settings": 0,
     "rng": 0,
     "run": 5,
@@ -33,9 +34,11 @@ LEAVES = {
 }
 # Heavy or optional packages, and the only files that may import them.
 ONLY_IN = {
+    "httpx": {"vade_jax/http.py"},
     "math_verify": {"vade_jax/rewards/expression_worker.py"},
     "matplotlib": {"vade_jax/report/plotting.py"},
     "tensorboardX": {"vade_jax/store/boards.py"},
+    "tenacity": {"vade_jax/http.py"},
     "torch": set(),
     "vllm": set(),
     "wandb": {"vade_jax/store/boards.py"},

@@ -14,7 +14,7 @@ from experiments.evaluations.plan import Plan, opened
 from vade_jax.data import images, prompts
 from vade_jax.evals import chat as chats
 from vade_jax.evals import endpoint, replies
-from vade_jax.rollout import vllm_requests
+from vade_jax.rollout.vllm.client import data_url
 from vade_jax.types import Item
 
 
@@ -79,7 +79,7 @@ class Server:
             pixels = [images.load(picture, **self._limits) for picture in pictures]
         except ValueError as error:
             raise ValueError(f"{item.uid}: {error}") from error
-        urls = [vllm_requests.data_url(image) for image in pixels]
+        urls = [data_url(image) for image in pixels]
         text = "\n".join(filter(None, (text, self._instruction)))
         return prompts.message(text, urls)
 

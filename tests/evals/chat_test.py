@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.evals.scripted_chat import ScriptedChat, said
+from tests.http_server import ScriptedChat, said
 from vade_jax.evals import replies
 from vade_jax.evals.chat import Chat, ServerLost, Unanswered
 from vade_jax.evals.endpoint import Endpoint

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.evals.benchmarks import files
-from tests.evals.scripted_chat import ScriptedChat, said
+from tests.http_server import ScriptedChat, said
 from vade_jax.evals import judge, replies
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.evals.chat import Chat, ServerLost

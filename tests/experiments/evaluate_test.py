@@ -19,7 +19,7 @@ import pytest
 from configs import eval_paper
 from experiments import engines, evaluate, make_tiny
 from tests.evals.benchmarks import files
-from tests.evals.scripted_chat import ScriptedChat, said
+from tests.http_server import ScriptedChat, said
 from tests.trainer import small
 from vade_jax.data import procedural
 from vade_jax.evals import results
@@ -176,11 +176,9 @@ def test_every_request_and_verdict_is_on_record(data, tmp_path):
 class Brief(ScriptedChat):
     """Cuts every answer off."""
 
-    def _say(self, handler, text):
+    def completion(self, text):
         choice = {"message": {"content": text}, "finish_reason": "length"}
-        self._send(
-            handler, 200, {"choices": [choice], "usage": {"completion_tokens": 3}}
-        )
+        return {"choices": [choice], "usage": {"completion_tokens": 3}}
 
 
 def test_answers_that_a_server_cut_off_are_counted(data, tmp_path):

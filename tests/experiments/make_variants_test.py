@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.evals.scripted_chat import KEY, ScriptedChat
+from tests.http_server import KEY, ScriptedChat
 from tests.recipes.diva.offline_test import question, read, teacher, write
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -1,20 +1,19 @@
-"""Many questions to a server: few at a time, asked again on faults, never twice.
+"""Many questions to a server: a bounded number at a time, repeated when they fail, never asked twice.
 
-For what is asked in bulk beside training: other wordings of questions, verdicts on answers. Every
-reply is kept, so work that was cut off goes on where it was.
+For what is asked in bulk beside training: benchmarks, verdicts on answers, other wordings of
+questions. Every reply is kept on disk, so work that was cut off continues where it was.
 """
 
 import collections
-import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
-from vade_jax.evals import endpoint as endpoints
+from vade_jax import http
 from vade_jax.evals import replies
-from vade_jax.rollout.vllm_client import Refused
-from vade_jax.rollout.vllm_requests import Fault
+from vade_jax.evals.endpoint import Endpoint, text
+from vade_jax.http import RefusedError, TransientError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -24,9 +23,7 @@ COUNTS = (
     "retries",  # requests made again
     "unanswered",  # questions without a reply in the end
 )
-_LONGEST_PAUSE = 30.0  # seconds between two tries
-_LONGEST_WISH = 120.0  # seconds, if the server asks for them
-_HOPELESS = (401, 404)  # for all other questions too
+_HOPELESS = (401, 404)  # a wrong key or model: no other question will be answered
 
 
 class Unanswered(Exception):  # noqa: N818 (says what happened)
@@ -43,12 +40,11 @@ class Chat:
     Args:
         endpoint: the server.
         memory: replies so far; a question whose reply is there is not asked.
-        fields: put into every request, over what the caller asks for; a None takes a field out, such
-            as {"max_tokens": None, "max_completion_tokens": 2048}.
+        fields: put into every request, and win over what the caller asks for; None takes a field
+            out, such as {"max_tokens": None, "max_completion_tokens": 2048}.
         concurrency: requests in flight at once, those that wait for their next try included.
         retries: of each question, after its first try.
-        backoff_s: the first pause before a retry; each is twice as long, up to 30 s, less a random
-            part of at most half. A server's Retry-After may make it longer.
+        backoff_s: the first pause before a retry (see `http.retrying`).
 
     Raises:
         ValueError: concurrency or retries are out of their range.
@@ -56,7 +52,7 @@ class Chat:
 
     def __init__(
         self,
-        endpoint: endpoints.Endpoint,
+        endpoint: Endpoint,
         memory: replies.Replies,
         *,
         fields: Mapping[str, Any] | None = None,
@@ -74,16 +70,16 @@ class Chat:
         self._backoff_s = backoff_s
         self._slots = threading.Semaphore(concurrency)
         self._lock = threading.Lock()
-        self._of_key = collections.defaultdict(threading.Lock)
+        self._lock_of = collections.defaultdict(threading.Lock)  # by a question's key
         self._counts: collections.Counter[str] = collections.Counter()
-        self._failed = 0  # questions in a row
-        self._lost: str | None = None
+        self._failed = 0  # questions without a reply in a row
+        self._lost: str | None = None  # why the server is given up
         self._closed = threading.Event()
 
     # ------------------------------------------------------------------------- asking
     def ask(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> str:
         """Returns the text of what `reply` returns, "" if it has none."""
-        return endpoints.text(self.reply(messages, **fields))
+        return text(self.reply(messages, **fields))
 
     def reply(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Any:
         """Returns the raw reply, a chat completion.
@@ -102,8 +98,10 @@ class Chat:
         body = {name: value for name, value in body.items() if value is not None}
         key = replies.key(body)
         with self._lock:
-            of_key = self._of_key[key]
-        with of_key:  # the same question in another thread waits for its reply
+            lock = self._lock_of[key]
+        with (
+            lock
+        ):  # the same question in another thread waits, and then finds the reply
             reply = self._memory.get(key)
             if reply is None:
                 with self._slots:
@@ -134,61 +132,56 @@ class Chat:
     def close(self) -> None:
         """Cuts off what is in flight; nothing can be asked any more."""
         self._closed.set()
-        self._endpoint.abort()
+        self._endpoint.close()
 
-    # ------------------------------------------------------------------------- faults
-    def _persist(self, body):
-        """Returns the first good reply."""
+    # ------------------------------------------------------------------------- failures
+    def _persist(self, body: Mapping[str, Any]) -> Any:
+        """Returns the first good reply.
+
+        After many questions in a row without one the server is given up. Questions that it refuses
+        do not count: it is there.
+        """
         self._check_open()
         self._count("asked")
-        for attempt in range(self._tries):
-            try:
-                reply = self._endpoint.complete(body)
-                self._reset()
-                return reply
-            except Refused as error:
-                self._refused(error)
-            except Fault as fault:
-                last = fault
-            if attempt + 1 < self._tries:
-                self._closed.wait(self._pause(attempt, last))
-                self._check_open()
-                self._count("retries")
-        self._check_open()
-        self._failed_again(last)
-        raise Unanswered(f"no reply in {self._tries} tries; the last: {last}")
 
-    def _pause(self, attempt, fault):
-        seconds = min(self._backoff_s * 2**attempt, _LONGEST_PAUSE)
-        wish = min(getattr(fault, "seconds", 0.0), _LONGEST_WISH)
-        return max(seconds * random.uniform(0.5, 1), wish)  # not all come back at once
+        def attempt() -> Any:
+            self._check_open()  # while this one paused, it may have ended
+            return self._endpoint.complete(body)
 
-    def _refused(self, error):
-        self._count("unanswered")
-        if error.status in _HOPELESS:
+        retrying = http.retrying(
+            self._tries,
+            self._backoff_s,
+            on_retry=lambda: self._count("retries"),
+            ended=self._closed,
+        )
+        try:
+            reply = retrying(attempt)
+        except RefusedError as error:
+            self._count("unanswered")
+            if error.status in _HOPELESS:
+                with self._lock:
+                    self._lost = self._lost or str(error)
+            self._check_open()
+            raise Unanswered(f"refused: {error}") from error
+        except TransientError as error:
+            self._check_open()
+            self._count("unanswered")
             with self._lock:
-                self._lost = self._lost or str(error)
-        self._check_open()
-        raise Unanswered(f"refused: {error}") from error
-
-    def _reset(self):
+                self._failed += 1
+                if self._failed > 2 * self._concurrency and not self._lost:
+                    self._lost = f"{self._failed} questions in a row failed: {error}"
+            message = f"no reply in {self._tries} tries; the last: {error}"
+            raise Unanswered(message) from error
         with self._lock:
             self._failed = 0
+        return reply
 
-    def _failed_again(self, fault):
-        """Counts a question without a reply; after many in a row the server is given up."""
-        self._count("unanswered")
-        with self._lock:
-            self._failed += 1
-            if self._failed > 2 * self._concurrency and not self._lost:
-                self._lost = f"{self._failed} questions in a row failed: {fault}"
-
-    def _check_open(self):
+    def _check_open(self) -> None:
         if self._lost:
             raise ServerLost(f"server {self._endpoint.url} is given up: {self._lost}")
         if self._closed.is_set():
             raise ServerLost("the work was ended")
 
-    def _count(self, name):
+    def _count(self, name: str) -> None:
         with self._lock:
             self._counts[name] += 1

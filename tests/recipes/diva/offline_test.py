@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.evals.scripted_chat import ScriptedChat, said
+from tests.http_server import ScriptedChat, said
 from vade_jax.data import sources
 from vade_jax.evals import replies
 from vade_jax.evals.chat import Chat, ServerLost

@@ -23,7 +23,7 @@ from PIL import Image
 from vade_jax.data import images, prompts, sources
 from vade_jax.evals.chat import Chat, Unanswered
 from vade_jax.recipes.diva import wordings
-from vade_jax.rollout import vllm_requests
+from vade_jax.rollout.vllm import client
 from vade_jax.types import Item
 
 COLUMNS = ("paraphrases", "steps")
@@ -247,7 +247,7 @@ def _shown(item: Item, image: Image.Image, max_pixels: int) -> str:
         pixels = images.load(image, min_pixels=_MIN_PIXELS, max_pixels=max_pixels)
     except ValueError as error:
         raise sources.RejectedItem(item.uid, "bad_image", str(error)) from error
-    return vllm_requests.data_url(pixels)
+    return client.data_url(pixels)
 
 
 def portable(

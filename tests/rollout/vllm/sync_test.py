@@ -11,9 +11,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from vade_jax.rollout import sync
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.rollout.sync import WeightDirectory
+from vade_jax.rollout.vllm import sync
+from vade_jax.rollout.vllm.sync import WeightDirectory
 
 
 def tensors(seed=0, sizes=((3, 4), (5,), (2, 3, 2), (6, 2))):

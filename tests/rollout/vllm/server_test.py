@@ -8,16 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from tests.rollout.scripted_server import (
-    BASE,
-    STOP,
-    Relaunched,
-    ScriptedServer,
-    question,
-)
+from tests.http_server import BASE, STOP, Relaunched, ScriptedVllm, question
 from vade_jax.rollout.engine import EngineFailure, Sampling
-from vade_jax.rollout.sync import WeightDirectory
-from vade_jax.rollout.vllm_server import VllmServerEngine
+from vade_jax.rollout.vllm import server as engines
+from vade_jax.rollout.vllm.client import Answer
+from vade_jax.rollout.vllm.server import VllmServerEngine
+from vade_jax.rollout.vllm.sync import WeightDirectory
 
 PROMPTS = [question("p" * (m + 1)) for m in range(8)]
 COUNTS = np.array([3, 1, 0, 66, 2, 5, 4, 2])
@@ -38,7 +34,7 @@ def start():
     servers = []
 
     def start(**options):
-        servers.append(ScriptedServer(PROMPTS, **options))
+        servers.append(ScriptedVllm(PROMPTS, **options))
         return servers[-1]
 
     yield start
@@ -66,7 +62,7 @@ def connect(tmp_path):
             control_s=1.0,
             backoff_s=0.01,
         )
-        targets = [s.url if isinstance(s, ScriptedServer) else s for s in servers]
+        targets = [s.url if isinstance(s, ScriptedVllm) else s for s in servers]
         engines.append(VllmServerEngine(targets, **defaults | options))
         if synced:
             engines[-1].sync(np.ones(2, np.float32), 1)
@@ -202,7 +198,7 @@ def test_weights_of_another_version_are_an_error(start, connect):
         engine.generate(PROMPTS, COUNTS, KEY, 2)
 
 
-@pytest.mark.parametrize("fault", ["500", "die", "blocked"])
+@pytest.mark.parametrize("fault", [500, "die", "blocked"])
 def test_a_sync_that_fails_is_repeated(start, connect, fault):
     server = start()
     relaunched = Relaunched(server)
@@ -218,7 +214,7 @@ def test_a_sync_that_fails_is_repeated(start, connect, fault):
 def test_a_sync_that_no_server_takes_ends_the_run(start, connect):
     server = start()
     engine = connect(server, max_retries=2)
-    server.load_faults = ["500"] * 3
+    server.load_faults = [500] * 3
     with pytest.raises(
         EngineFailure, match=r"no vLLM server is left.*no tensor of that"
     ):
@@ -273,7 +269,7 @@ def test_another_run_on_the_same_server_is_noticed(start, connect):
 
 
 # ------------------------------------------------------------------------------ faults
-@pytest.mark.parametrize("fault", ["500", "drop", "short", "abort"])
+@pytest.mark.parametrize("fault", [500, "drop", "short", "abort"])
 def test_a_request_that_fails_is_made_again(start, connect, fault):
     server = start()
     engine = connect(server)
@@ -297,7 +293,7 @@ def test_a_hanging_request_is_made_again(start, connect):
 def test_others_take_over_from_a_server_that_always_fails(start, connect):
     bad, good = start(), start()
     engine = connect(bad, good, max_in_flight=1)
-    bad.always = "500"
+    bad.always = 500
     check(engine.generate(PROMPTS, COUNTS, KEY, 1))
     assert len(good.chats()) == 8
 
@@ -367,7 +363,7 @@ def test_a_launched_server_that_does_not_come_back_ends_the_run(start, connect):
 def test_retries_are_bounded(start, connect):
     server = start()
     engine = connect(Relaunched(server), max_retries=2)
-    server.always = "500"
+    server.always = 500
     words = r"prompt 'p+': no answer in 3 tries.*server http.*log runs/x/vllm.log: HTTP 500: out"
     with pytest.raises(EngineFailure, match=words):
         engine.generate(PROMPTS, COUNTS, KEY, 1)
@@ -382,7 +378,7 @@ def test_answers_survive_any_mixture_of_faults(start, connect):
     total, seen = 0, []
     for round in range(3):
         for server in servers:
-            faults = rng.choice(["500", "drop", "short", "forget", "abort", "die"], 5)
+            faults = rng.choice([500, "drop", "short", "forget", "abort", "die"], 5)
             server.faults = [f if rng.random() < 0.6 else None for f in faults]
         counts = rng.integers(0, 9, len(PROMPTS))
         rollouts = engine.generate(
@@ -517,3 +513,53 @@ def test_a_server_that_is_still_starting_is_waited_for(start, connect):
 def test_servers_must_be_urls(connect, servers, words):
     with pytest.raises(ValueError, match=words):
         connect(*servers, synced=False)
+
+
+# ------------------------------------------------------------------------------ plain data
+def test_requests_cover_every_answer_once():
+    num_rollouts_M = np.array([3, 0, 130, 64, 1])
+    requests = engines.make_requests(num_rollouts_M, jax.random.key(0))
+    assert [tuple(one[:3]) for one in requests] == [
+        (0, 0, 3),
+        (2, 3, 64),
+        (2, 67, 64),
+        (2, 131, 2),
+        (3, 133, 64),
+        (4, 197, 1),
+    ]
+    seeds = [one.seed for one in requests]
+    assert len(set(seeds)) == 6 and all(0 <= seed < 2**62 for seed in seeds)
+    assert max(seeds) > 2**56
+
+
+def test_seeds_come_from_the_key_and_the_answers_number():
+    plan = lambda counts, seed: engines.make_requests(
+        np.array(counts), jax.random.key(seed)
+    )
+    assert plan([2, 3, 4], 1) == plan([2, 3, 4], 1)
+    assert plan([2, 3], 1) == plan([2, 3, 4], 1)[:2]
+    assert {one.seed for one in plan([2, 3], 1)}.isdisjoint(
+        {one.seed for one in plan([2, 3], 2)}
+    )
+
+
+def test_the_layout_is_the_local_engines():
+    answers = [
+        Answer(np.array([3, 7]), np.array([-1.0, -2.0]), True),
+        Answer(np.array([4, 4, 4]), np.array([-3.0, -4.0, -5.0]), False),
+        Answer(np.array([7]), np.array([-6.0]), True),
+    ]
+    found = engines.to_rollouts(
+        answers, np.array([2, 0, 1]), max_tokens=3, pad=7, params_version=4
+    )
+    np.testing.assert_array_equal(found.token_NT, [[3, 7, 7], [4, 4, 4], [7, 7, 7]])
+    np.testing.assert_array_equal(
+        found.logp_NT, [[-1, -2, 0], [-3, -4, -5], [-6, 0, 0]]
+    )
+    np.testing.assert_array_equal(found.length_N, [2, 3, 1])
+    np.testing.assert_array_equal(found.group_N, [0, 0, 2])
+    np.testing.assert_array_equal(found.finished_N, [True, False, True])
+    assert found.valid_N.all() and found.params_version == 4
+    types = ["int32", "int32", "float32", "int32", "bool", "bool", "int32"]
+    fields = ("token_NT", "length_N", "logp_NT", "group_N", "finished_N", "valid_N")
+    assert [getattr(found, f).dtype for f in (*fields, "params_version")] == types

@@ -1,19 +1,19 @@
-"""Requests and replies as plain data; the real server is in vllm_real_server_test.py."""
+"""Requests and replies as plain data; servers are in server_test.py and real_server_test.py."""
 
 import base64
 import io
 import json
 
-import jax
 import jinja2.sandbox
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.rollout.scripted_server import question
-from vade_jax.rollout import vllm_requests as requests
+from tests.http_server import question
+from vade_jax.http import TransientError
 from vade_jax.rollout.engine import EngineFailure, Sampling
-from vade_jax.rollout.vllm_requests import Job
+from vade_jax.rollout.vllm import client
+from vade_jax.rollout.vllm.client import Request
 
 
 def body(prompt, **options):
@@ -23,7 +23,7 @@ def body(prompt, **options):
         stop_ids=(7, 6),
         banned_ids=(5, 3),
     )
-    return requests.chat(prompt, Job(0, 0, 3, 11), **defaults | options)
+    return client.chat_body(prompt, Request(0, 0, 3, 11), **defaults | options)
 
 
 def reply(prompt, tokens_N, ended="stop"):
@@ -40,31 +40,6 @@ def reply(prompt, tokens_N, ended="stop"):
 
 
 # ------------------------------------------------------------------------------ requests
-def test_jobs_cover_every_answer_once():
-    num_rollouts_M = np.array([3, 0, 130, 64, 1])
-    jobs = requests.plan(num_rollouts_M, jax.random.key(0))
-    assert [tuple(job[:3]) for job in jobs] == [
-        (0, 0, 3),
-        (2, 3, 64),
-        (2, 67, 64),
-        (2, 131, 2),
-        (3, 133, 64),
-        (4, 197, 1),
-    ]
-    seeds = [job.seed for job in jobs]
-    assert len(set(seeds)) == 6 and all(0 <= seed < 2**62 for seed in seeds)
-    assert max(seeds) > 2**56
-
-
-def test_seeds_come_from_the_key_and_the_answers_number():
-    plan = lambda counts, seed: requests.plan(np.array(counts), jax.random.key(seed))
-    assert plan([2, 3, 4], 1) == plan([2, 3, 4], 1)
-    assert plan([2, 3], 1) == plan([2, 3, 4], 1)[:2]
-    assert {job.seed for job in plan([2, 3], 1)}.isdisjoint(
-        {job.seed for job in plan([2, 3], 2)}
-    )
-
-
 def test_no_sampling_default_of_the_server_is_left():
     sampling = Sampling(temperature=0.7, top_p=0.9, top_k=40, max_tokens=12)
     found = body(question("a"), sampling=sampling)
@@ -131,7 +106,7 @@ def test_answers_are_read_in_order():
     sent = reply(prompt, [[1, 2, 7], [3, 7], [4, 4, 4, 4]])
     sent["choices"] = sent["choices"][::-1]
     sent["choices"][0]["finish_reason"] = "length"
-    answers = requests.read(sent, prompt, Job(0, 0, 3, 0), sampling)
+    answers = client.read_answers(sent, prompt, Request(0, 0, 3, 0), sampling)
     assert [answer.token_T.tolist() for answer in answers] == [
         [1, 2, 7],
         [3, 7],
@@ -143,7 +118,9 @@ def test_answers_are_read_in_order():
 
 def test_a_greedy_answer_is_every_answer():
     prompt, greedy = question("a"), Sampling(temperature=0, max_tokens=4)
-    answers = requests.read(reply(prompt, [[1, 7]]), prompt, Job(0, 0, 3, 0), greedy)
+    answers = client.read_answers(
+        reply(prompt, [[1, 7]]), prompt, Request(0, 0, 3, 0), greedy
+    )
     assert [answer.token_T.tolist() for answer in answers] == [[1, 7]] * 3
 
 
@@ -153,10 +130,10 @@ def test_other_tokens_than_the_trainers_are_an_error():
     with pytest.raises(
         EngineFailure, match=r"'cat'.* 4 tokens of it, the trainer 3.*min_pixels"
     ):
-        requests.read(sent, prompt, Job(0, 0, 1, 0), Sampling(max_tokens=4))
+        client.read_answers(sent, prompt, Request(0, 0, 1, 0), Sampling(max_tokens=4))
     sent["prompt_token_ids"] = (prompt.token_P + 1).tolist()
     with pytest.raises(EngineFailure, match="mm-processor-kwargs"):
-        requests.read(sent, prompt, Job(0, 0, 1, 0), Sampling(max_tokens=4))
+        client.read_answers(sent, prompt, Request(0, 0, 1, 0), Sampling(max_tokens=4))
 
 
 @pytest.mark.parametrize(
@@ -174,50 +151,28 @@ def test_other_tokens_than_the_trainers_are_an_error():
 def test_replies_that_are_not_whole_can_be_asked_for_again(change, words):
     prompt = question("a")
     sent = reply(prompt, [[1, 7], [2, 7]])
-    requests.read(sent, prompt, Job(0, 0, 2, 0), Sampling(max_tokens=4))
+    client.read_answers(sent, prompt, Request(0, 0, 2, 0), Sampling(max_tokens=4))
     change(sent)
-    with pytest.raises(requests.Fault, match=words):
-        requests.read(sent, prompt, Job(0, 0, 2, 0), Sampling(max_tokens=4))
+    with pytest.raises(TransientError, match=words):
+        client.read_answers(sent, prompt, Request(0, 0, 2, 0), Sampling(max_tokens=4))
 
 
 def test_an_answer_longer_than_asked_for_is_a_fault():
     prompt = question("a")
-    with pytest.raises(requests.Fault, match="5 tokens"):
-        requests.read(
+    with pytest.raises(TransientError, match="5 tokens"):
+        client.read_answers(
             reply(prompt, [[1, 2, 3, 4, 7]]),
             prompt,
-            Job(0, 0, 1, 0),
+            Request(0, 0, 1, 0),
             Sampling(max_tokens=4),
         )
 
 
-def test_the_layout_is_the_local_engines():
-    answers = [
-        requests.Answer(np.array([3, 7]), np.array([-1.0, -2.0]), True),
-        requests.Answer(np.array([4, 4, 4]), np.array([-3.0, -4.0, -5.0]), False),
-        requests.Answer(np.array([7]), np.array([-6.0]), True),
-    ]
-    found = requests.lay_out(
-        answers, np.array([2, 0, 1]), max_tokens=3, pad=7, params_version=4
-    )
-    np.testing.assert_array_equal(found.token_NT, [[3, 7, 7], [4, 4, 4], [7, 7, 7]])
-    np.testing.assert_array_equal(
-        found.logp_NT, [[-1, -2, 0], [-3, -4, -5], [-6, 0, 0]]
-    )
-    np.testing.assert_array_equal(found.length_N, [2, 3, 1])
-    np.testing.assert_array_equal(found.group_N, [0, 0, 2])
-    np.testing.assert_array_equal(found.finished_N, [True, False, True])
-    assert found.valid_N.all() and found.params_version == 4
-    types = ["int32", "int32", "float32", "int32", "bool", "bool", "int32"]
-    fields = ("token_NT", "length_N", "logp_NT", "group_N", "finished_N", "valid_N")
-    assert [getattr(found, f).dtype for f in (*fields, "params_version")] == types
-
-
 def test_the_probe_tells_processed_log_probs_from_raw_ones():
-    probe = requests.probe("policy", 7)
+    probe = client.probe_body("policy", 7)
     assert probe["logit_bias"] == {"7": 100} and probe["max_tokens"] == 1
     sent = reply(question("a"), [[7]])
     sent["choices"][0]["logprobs"]["content"][0]["logprob"] = -1e-7
-    assert requests.is_processed(sent)
+    assert client.has_processed_logprobs(sent)
     sent["choices"][0]["logprobs"]["content"][0]["logprob"] = -2.5
-    assert not requests.is_processed(sent)
+    assert not client.has_processed_logprobs(sent)

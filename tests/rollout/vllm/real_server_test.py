@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import http.client
 import importlib.util
 import json
 import os
@@ -11,6 +10,7 @@ import pathlib
 import signal
 import time
 
+import httpx
 import jax
 import numpy as np
 import pytest
@@ -20,12 +20,11 @@ from experiments import make_tiny
 from vade_jax.data import prompts as rendered
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import files, model, weights
-from vade_jax.rollout import vllm_process
 from vade_jax.rollout.engine import EngineFailure, Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.rollout.sync import WeightDirectory
-from vade_jax.rollout.vllm_requests import SERVER_OPTIONS
-from vade_jax.rollout.vllm_server import VllmServerEngine
+from vade_jax.rollout.vllm import process
+from vade_jax.rollout.vllm.server import VllmServerEngine
+from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.trainer import minibatches, update
 from vade_jax.types import Item
 
@@ -43,7 +42,7 @@ class Setup:
     """A server on a tiny checkpoint, and what the trainer knows of it."""
 
     directory: pathlib.Path
-    launched: vllm_process.Launched
+    launched: process.LaunchedServer
     tokenizer: tokens.Tokenizer
     shape: object
     prompts: list
@@ -74,15 +73,13 @@ def setup(tmp_path_factory):
     shape = _checkpoint(directory)
     tokenizer = tokens.Tokenizer.load(directory)
     began = time.monotonic()
-    launched = vllm_process.launch(
+    launched = process.launch(
         directory,
         log_path=directory.parent / "vllm.log",
         options={
-            **SERVER_OPTIONS,
             "served_model_name": "policy",
             "max_model_len": 512,
             "max_num_seqs": 64,
-            "enable_chunked_prefill": False,  # with seeds it kills the CPU build
             "limit_mm_per_prompt": {"image": 2, "video": 0},
         },
         env={"VLLM_LOGGING_LEVEL": "WARNING"},
@@ -298,11 +295,7 @@ def test_what_is_left_is_ended_on_the_server(setup, engine):
 
 def running(setup):
     """Answers that the server is making or holds back."""
-    host, port = setup.launched.url.removeprefix("http://").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
-    with contextlib.closing(connection):
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
+    lines = httpx.get(f"{setup.launched.url}/metrics", timeout=10).text.splitlines()
     names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
     return sum(float(line.split()[-1]) for line in lines if line.startswith(names))
 

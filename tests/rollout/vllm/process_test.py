@@ -1,6 +1,5 @@
 """The server's life, with a stand-in that answers /health, and with the real vLLM."""
 
-import http.client
 import importlib.util
 import itertools
 import os
@@ -8,12 +7,14 @@ import pathlib
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
+import httpx
 import pytest
 
-from vade_jax.rollout import guardian, vllm_process, vllm_setup
 from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.vllm import guardian, process
 
 # A server with what vLLM has: a child process, and shared memory that nobody frees.
 STAND_IN = """
@@ -33,8 +34,7 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 RUN = """
 import pathlib, signal, sys, time
-from vade_jax.rollout import vllm_process
-import tests.rollout.vllm_process_test as t
+import tests.rollout.vllm.process_test as t
 signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
 server = t.stand_in(pathlib.Path(sys.argv[1]))
 print("up", flush=True)
@@ -43,8 +43,8 @@ time.sleep(600)
 
 
 def stand_in(folder, script=STAND_IN, timeout_s=20.0):
-    port = vllm_process._free_port(0)
-    return vllm_process.start(
+    port = process.free_port()
+    return process.LaunchedServer(
         [sys.executable, "-c", script, str(folder), str(port)],
         port=port,
         env=os.environ,
@@ -82,7 +82,7 @@ def server(tmp_path):
 # ------------------------------------------------------------------------------ life
 def test_a_server_is_up_when_it_is_returned_and_gone_when_stopped(server, tmp_path):
     assert server.alive()
-    assert vllm_process._healthy(int(server.url.rpartition(":")[2]))
+    assert server.healthy()
     assert server.url.startswith("http://127.0.0.1:")
     pid, child, memory = started(tmp_path)
     assert memory.exists()
@@ -127,8 +127,8 @@ def test_a_server_outlives_its_guardian_by_nothing(server, tmp_path):
 # ------------------------------------------------------------------------------ the run
 @pytest.fixture
 def run(tmp_path):
-    root = pathlib.Path(__file__).parents[2]
-    process = subprocess.Popen(
+    root = pathlib.Path(__file__).parents[3]
+    run = subprocess.Popen(
         [sys.executable, "-c", RUN, str(tmp_path)],
         stdout=subprocess.PIPE,
         text=True,
@@ -136,10 +136,10 @@ def run(tmp_path):
         env={**os.environ, "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"},
         start_new_session=True,
     )
-    assert process.stdout.readline() == "up\n"
-    yield process
-    process.kill()
-    process.wait()
+    assert run.stdout.readline() == "up\n"
+    yield run
+    run.kill()
+    run.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -185,12 +185,12 @@ def test_a_start_that_takes_too_long_is_ended(tmp_path):
 def test_a_taken_port_is_named(server, tmp_path):
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(EngineFailure, match=f"port {port} of 127.0.0.1 is taken"):
-        vllm_process.launch(tmp_path, port=port, log_path=tmp_path / "log")
+        process.launch(tmp_path, port=port, log_path=tmp_path / "log")
 
 
 def test_an_interpreter_that_is_not_there_is_named(tmp_path):
     with pytest.raises(EngineFailure, match="/no/python cannot be run"):
-        vllm_process.launch(tmp_path, log_path=tmp_path / "log", python="/no/python")
+        process.launch(tmp_path, log_path=tmp_path / "log", python="/no/python")
 
 
 def test_a_missing_vllm_is_named(tmp_path):
@@ -199,22 +199,23 @@ def test_a_missing_vllm_is_named(tmp_path):
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
     with pytest.raises(EngineFailure, match="pip install vllm"):
-        vllm_process.launch(tmp_path, log_path=tmp_path / "log", python=str(bare))
+        process.launch(tmp_path, log_path=tmp_path / "log", python=str(bare))
 
 
 # ------------------------------------------------------------------------------ command
 @pytest.mark.parametrize("on_cpu", [True, False])
 def test_the_command_of_vllm(tmp_path, monkeypatch, on_cpu):
     seen = {}
-    monkeypatch.setattr(vllm_setup, "is_cpu_build", lambda python: on_cpu)
-    monkeypatch.setattr(
-        vllm_process,
-        "start",
-        lambda command, **options: seen.update(options) or command,
-    )
+
+    def launched(command, **options):
+        seen.update(options)
+        return command
+
+    monkeypatch.setattr(process, "is_cpu_build", lambda python: on_cpu)
+    monkeypatch.setattr(process, "LaunchedServer", launched)
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-    command = vllm_process.launch(
+    command = process.launch(
         "model",
         log_path=tmp_path / "log",
         options={"tensor_parallel_size": 2, "enforce_eager": True, "dtype": "float16"},
@@ -228,12 +229,120 @@ def test_the_command_of_vllm(tmp_path, monkeypatch, on_cpu):
     assert command.count("--dtype") == 1 and "--enforce-eager" in command
     assert pairs["--logprobs-mode"] == "processed_logprobs"
     assert pairs["--generation-config"] == "vllm"
+    assert "--trust-request-chat-template" in command
     assert pairs["--limit-mm-per-prompt"] == '{"video": 0}'
     env = seen["env"]
     assert env["CUDA_VISIBLE_DEVICES"] == "2,3" and env["VLLM_SERVER_DEV_MODE"] == "1"
-    hook = f"{vllm_setup.TORCHVISION_HOOK}{os.pathsep}/mine"
+    hook = f"{process.TORCHVISION_HOOK}{os.pathsep}/mine"
     assert env["PYTHONPATH"] == (hook if on_cpu else "/mine")
     assert env.get("VLLM_CPU_KVCACHE_SPACE") == ("1" if on_cpu else None)
+
+
+def test_options_become_arguments():
+    options = {
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        "max_model_len": 512,
+        "limit_mm_per_prompt": {"image": 2, "video": 0},
+        "middleware": ["a", "b"],
+        "dtype": None,
+    }
+    assert process.arguments(options) == [
+        "--enforce-eager",
+        "--no-enable-prefix-caching",
+        *("--max-model-len", "512"),
+        *("--limit-mm-per-prompt", '{"image": 2, "video": 0}'),
+        *("--middleware", "a", "b"),
+    ]
+
+
+def test_the_users_environment_wins_but_for_what_the_engine_needs():
+    inherited = {"VLLM_CPU_KVCACHE_SPACE": "8", "VLLM_SERVER_DEV_MODE": "0"}
+    env = process.default_env(True, inherited)
+    assert env["VLLM_CPU_KVCACHE_SPACE"] == "8"
+    assert env["VLLM_SERVER_DEV_MODE"] == "1"
+    assert "PYTHONPATH" not in process.default_env(False, {})
+
+
+def test_the_hook_comes_first_and_once():
+    hook = str(process.TORCHVISION_HOOK)
+    once = process.with_hook(os.pathsep.join(["/a", hook, "/b"]))
+    assert once == os.pathsep.join([hook, "/a", "/b"])
+    assert process.with_hook("") == hook
+
+
+def test_a_missing_hook_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(process, "TORCHVISION_HOOK", tmp_path / "nowhere")
+    with pytest.raises(EngineFailure, match="nowhere"):
+        process.with_hook("")
+
+
+def test_an_environment_without_vllm_cpu_is_no_cpu_build(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    assert not process.is_cpu_build(str(python))
+
+
+# ------------------------------------------------------------------------------ the hook
+PACKAGES = {
+    "torchvision/__init__.py": """
+        import torch
+        @torch.library.register_fake("torchvision::nms")
+        def nms(dets, scores, iou_threshold):
+            return dets.new_empty(0)
+    """,
+    "torchvision/_C.so": "not a library",
+    "torchaudio/__init__.py": "raise OSError('cannot load')",
+    "torchaudio/lib/_torchaudio.abi3.so": "not a library",
+    "torchcodec/__init__.py": "works = True",
+    "transformers/__init__.py": """
+        import importlib.util
+        audio = importlib.util.find_spec("torchaudio")
+        codec = importlib.util.find_spec("torchcodec")
+        import torchvision
+    """,
+    "vllm/__init__.py": "",
+    "vllm/model_executor/__init__.py": "",
+    "vllm/model_executor/layers/__init__.py": "",
+    "vllm/model_executor/layers/vocab_parallel_embedding.py": """
+        class UnquantizedEmbeddingMethod:
+            def process_weights_after_loading(self, layer):
+                layer.cpu_linear = None
+    """,
+}
+CHECK = """
+import types, torch, transformers
+from vllm.model_executor.layers import vocab_parallel_embedding as embedding
+assert transformers.audio is None, "torchaudio cannot load: hidden"
+assert transformers.codec is not None, "torchcodec can: left alone"
+layer = types.SimpleNamespace()
+embedding.UnquantizedEmbeddingMethod().process_weights_after_loading(layer)
+x, w = torch.ones(1, 2), torch.tensor([[1.0, 2.0]])
+assert layer.cpu_linear(x, w, None).item() == 3
+w += 1  # a reload in place
+assert layer.cpu_linear(x, w, None).item() == 5
+print("repaired")
+"""
+
+
+@pytest.mark.slow  # torch is imported twice
+def test_the_hook_repairs_what_cannot_load_and_the_head(tmp_path):
+    pytest.importorskip("torch")
+    for name, text in PACKAGES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    run = lambda path: subprocess.run(
+        [sys.executable, "-c", CHECK],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    done = run(process.with_hook(str(tmp_path)))
+    assert done.stdout == "repaired\n", done.stderr
+    assert "torchvision::nms" in run(str(tmp_path)).stderr
 
 
 # ------------------------------------------------------------------------------ vLLM itself
@@ -243,16 +352,16 @@ def test_the_real_server(tmp_path):
     from experiments import make_tiny
 
     make_tiny.make(tmp_path / "model", 0)
-    server = vllm_process.launch(
+    server = process.launch(
         tmp_path / "model",
         log_path=tmp_path / "server.log",
         options={"max_model_len": 256, "served_model_name": "tiny"},
         startup_timeout_s=240,
     )
     try:
-        assert '"tiny"' in get(server, "/v1/models")
+        assert '"tiny"' in httpx.get(f"{server.url}/v1/models").text
         server.restart()
-        assert '"tiny"' in get(server, "/v1/models")
+        assert '"tiny"' in httpx.get(f"{server.url}/v1/models").text
         group = server._process.pid
         memory = shared_memory(group)
         assert len(members(group)) >= 4  # guardian, server, engine, worker
@@ -260,12 +369,6 @@ def test_the_real_server(tmp_path):
         server.stop()
     assert not members(group)
     assert not any(path.exists() for path in memory)
-
-
-def get(server, path):
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
-    connection.request("GET", path)
-    return connection.getresponse().read().decode()
 
 
 def members(group):

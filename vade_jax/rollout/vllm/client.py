@@ -1,0 +1,328 @@
+"""One vLLM server: what is asked of it, what its replies must hold, and the weights it has.
+
+A request shows the trainer's own text and pixels. The text is used word for word, through a chat
+template that repeats it; the token ids that the server made of it come back and must be the
+trainer's. Every sampling default of the server is overruled.
+"""
+
+import base64
+import io
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from vade_jax import http
+from vade_jax.http import RefusedError, TransientError
+from vade_jax.rollout.engine import EngineFailure, Sampling
+from vade_jax.rollout.vllm.process import LaunchedServer
+from vade_jax.types import Prompt
+
+# vLLM hands a message's content to the template as a list of parts or, if started so, as a string.
+_REPEAT = (
+    "{% for message in messages %}{% if message.content is string %}"
+    "{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if part.type == 'text' %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}{% endfor %}"
+)
+_CERTAIN = -0.01  # the log-prob of a token that was given a bias of 100 is above this
+_POLL_S = 0.5
+
+
+class Request(NamedTuple):
+    """Some answers to one prompt, asked for together."""
+
+    m: int  # of the prompt
+    first: int  # number of its first answer, among all answers of a call to `generate`
+    count: int
+    seed: int  # the server adds an answer's place in the request
+
+
+class Answer(NamedTuple):
+    """The tokens of one answer, the end token included, and their log-probs."""
+
+    token_T: np.ndarray
+    logp_T: np.ndarray
+    finished: bool  # False when cut at the length limit
+
+
+# ----------------------------------------------------------------------------- plain data
+def chat_body(
+    prompt: Prompt,
+    request: Request,
+    *,
+    model: str,
+    sampling: Sampling,
+    stop_ids: Sequence[int],
+    banned_ids: Sequence[int],
+) -> dict[str, Any]:
+    """Returns the body of a request to /v1/chat/completions.
+
+    Greedy answers to one prompt are all the same, so one is asked for.
+    """
+    text = {"type": "text", "text": prompt.text}
+    pictures = [
+        {"type": "image_url", "image_url": {"url": data_url(image)}}
+        for image in prompt.images
+    ]
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": [text, *pictures]}],
+        "chat_template": _REPEAT,
+        "n": request.count if sampling.temperature else 1,
+        "seed": request.seed,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logit_bias": {str(i): -100 for i in banned_ids},
+        "stop_token_ids": list(stop_ids),
+        "ignore_eos": True,  # no other token ends an answer
+        "skip_special_tokens": False,
+        "logprobs": True,
+        "return_token_ids": True,
+    }
+
+
+def data_url(image: np.ndarray) -> str:
+    """Returns uint8 [height, width, 3] as a PNG data URL: the same pixels for the server."""
+    buffer = io.BytesIO()
+    # Level 1: the servers are near, and compressing takes longer than sending.
+    Image.fromarray(image).save(buffer, "PNG", compress_level=1)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def read_answers(
+    reply: Mapping[str, Any], prompt: Prompt, request: Request, sampling: Sampling
+) -> list[Answer]:
+    """Returns the `request.count` answers of a reply to `chat_body`.
+
+    Raises:
+        TransientError: answers are missing, cut off or too long.
+        EngineFailure: the server saw other tokens than the trainer.
+    """
+    try:
+        _check_tokens(reply["prompt_token_ids"], prompt)
+        choices = sorted(reply["choices"], key=lambda choice: choice["index"])
+        answers = [_answer(choice, sampling.max_tokens) for choice in choices]
+        places = [choice["index"] for choice in choices]
+    except (KeyError, TypeError) as error:
+        raise TransientError(f"a reply without {error}") from error
+    if sampling.temperature == 0:  # one answer stands for all
+        answers, places = answers * request.count, [*range(len(places) * request.count)]
+    if places != list(range(request.count)):
+        raise TransientError(
+            f"a reply with answers {places} instead of {request.count}"
+        )
+    return answers
+
+
+def _check_tokens(token_ids: Sequence[int], prompt: Prompt) -> None:
+    if not np.array_equal(token_ids, prompt.token_P):
+        raise EngineFailure(
+            f"prompt {prompt.uid!r}: vLLM made {len(token_ids)} tokens of it, the "
+            f"trainer {prompt.length}. Its images were resized again or its tokenizer is "
+            "another: start it on the policy's checkpoint, with the run's limits: "
+            '--mm-processor-kwargs \'{"min_pixels": ..., "max_pixels": ...}\''
+        )
+
+
+def _answer(choice: Mapping[str, Any], max_tokens: int) -> Answer:
+    token_T = np.array(choice["token_ids"], np.int32)
+    logp_T = [token["logprob"] for token in choice["logprobs"]["content"]]
+    if choice["finish_reason"] not in ("stop", "length"):  # such as "abort"
+        raise TransientError(f"an answer was ended: {choice['finish_reason']}")
+    if not 0 < len(token_T) == len(logp_T) <= max_tokens:
+        raise TransientError(
+            f"an answer of {len(token_T)} tokens, {len(logp_T)} log-probs"
+        )
+    finished = choice["finish_reason"] == "stop"
+    return Answer(token_T, np.array(logp_T, np.float32), finished)
+
+
+def probe_body(model: str, stop_id: int) -> dict[str, Any]:
+    """Returns a request whose one answer is the end token, by a bias of 100."""
+    prompt = Prompt("", "a", np.zeros(0, np.int32), np.zeros((0, 3), np.int32), ())
+    body = chat_body(
+        prompt,
+        Request(m=0, first=0, count=1, seed=0),
+        model=model,
+        sampling=Sampling(max_tokens=1),
+        stop_ids=[stop_id],
+        banned_ids=[],
+    )
+    return {**body, "logit_bias": {str(stop_id): 100}}
+
+
+def has_processed_logprobs(reply: Mapping[str, Any]) -> bool:
+    """Returns whether a reply to `probe_body` counts the bias into its log-prob.
+
+    The raw logits' log-prob of one token of many is far below.
+    """
+    return bool(_answer(reply["choices"][0], 1).logp_T[0] > _CERTAIN)
+
+
+# ----------------------------------------------------------------------------- the server
+class VllmClient:
+    """Speaks to a server at a given URL, or to one that this run launched.
+
+    Args:
+        target: a URL, or the launched server.
+        control_s: the longest wait for a reply about the server's state.
+
+    Attributes:
+        launched: None for a given URL.
+        url: where it listens.
+
+    Raises:
+        ValueError: a string is not a URL.
+    """
+
+    def __init__(self, target: str | LaunchedServer, control_s: float = 30.0):
+        self.launched = None if isinstance(target, str) else target
+        url = target if self.launched is None else self.launched.url
+        self._http = http.Client(url, timeout_s=control_s)
+        self.url, self.abort = self._http.url, self._http.abort
+
+    def __str__(self) -> str:
+        log = f", log {self.launched.log_path}" if self.launched else ""
+        return f"vLLM server {self.url}{log}"
+
+    def chat(self, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Returns the reply to a `chat_body`. Raises as `http.Client.ask`."""
+        return self._http.ask("POST", "/v1/chat/completions", body, timeout_s)
+
+    def weights_tag(self) -> str:
+        """Returns what `load` called its weights.
+
+        vLLM keeps it in the process that holds the weights, so a server that restarted, and has
+        the checkpoint's weights again, has forgotten it.
+        """
+        return self._http.ask("GET", "/weight_info")["weight_version"]
+
+    def load(self, directory: str, tag: str, timeout_s: float) -> None:
+        """Replaces the weights by those of a safetensors directory, and names them.
+
+        Keys, values and image features that the old weights made are dropped. The name comes last:
+        a load that was cut off leaves the old name, or none, and so is noticed.
+        """
+        ask = self._http.ask
+        ask("POST", "/abort_requests", {})
+        reload = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
+        ask("POST", "/collective_rpc", reload, timeout_s)
+        if not ask("POST", "/reset_prefix_cache")["success"]:
+            raise TransientError("POST /reset_prefix_cache: blocks are still in use")
+        ask("POST", "/reset_mm_cache")
+        ask("POST", "/reset_encoder_cache")
+        ask("POST", "/update_weight_version", {"new_version": tag})
+
+    def sleep(self) -> None:
+        """Moves the weights to the host and drops the cache: the device's memory is free."""
+        self._http.ask("POST", "/sleep?level=1")
+
+    def wake(self) -> None:
+        """Undoes `sleep`; an awake server stays as it is."""
+        if self._http.ask("GET", "/is_sleeping")["is_sleeping"]:
+            self._http.ask("POST", "/wake_up")
+
+    def responds(self) -> bool:
+        """Returns whether both the server and its engine answer now."""
+        if self.launched and not self.launched.alive():
+            return False
+        try:
+            self._http.ask("GET", "/health")
+            self.weights_tag()  # /health may be good while the engine's process hangs
+        except (TransientError, RefusedError):
+            return False
+        return True
+
+    def wait(self, seconds: float) -> None:
+        """Returns when /health is good.
+
+        Raises:
+            TransientError: it is not within `seconds`.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                self._http.ask("GET", "/health")
+                return
+            except (TransientError, RefusedError) as error:
+                if time.monotonic() > end:
+                    message = f"{error}, for {seconds:.0f} s"
+                    raise TransientError(message) from error
+            time.sleep(_POLL_S)
+
+    def check(
+        self,
+        *,
+        model: str,
+        length: int,
+        stop_id: int,
+        wait_s: float,
+        timeout_s: float,
+    ) -> int:
+        """Returns the server's max_model_len if it can serve a run.
+
+        Args:
+            model: the name it serves the policy under.
+            length: the longest prompt and answer together, in tokens.
+            stop_id: an end token of the policy.
+            wait_s: for a server that is still starting.
+            timeout_s: for its first answer.
+
+        Raises:
+            ValueError: it does not answer, serves another model, is too short, or lacks an option;
+                says which.
+        """
+        try:
+            self.wait(wait_s)
+            limit = self._check_model(model, length)
+            self._check_control()
+            self.wake()  # a run that was killed may have left it asleep
+            reply = self.chat(probe_body(model, stop_id), timeout_s)
+        except TransientError as error:
+            raise ValueError(
+                f"{self} does not answer ({error}): start it, or correct its URL"
+            ) from error
+        except RefusedError as error:
+            fix = str(error)
+            if "trust-request-chat-template" in fix:
+                fix = "start it with --trust-request-chat-template"
+            raise ValueError(f"{self} refuses a request: {fix}") from error
+        if not has_processed_logprobs(reply):
+            raise ValueError(
+                f"{self} returns log-probs of the raw logits, not of the distribution "
+                "drawn from: start it with --logprobs-mode processed_logprobs"
+            )
+        return limit
+
+    def _check_model(self, model: str, length: int) -> int:
+        cards = self._http.ask("GET", "/v1/models")["data"]
+        limits = {card["id"]: card["max_model_len"] for card in cards}
+        if model not in limits:
+            raise ValueError(
+                f"{self} serves {', '.join(limits)}, not {model!r}: start it with "
+                f"--served-model-name {model}, or name the model that it serves"
+            )
+        if limits[model] < length:
+            raise ValueError(
+                f"{self}: max_model_len={limits[model]} is less than the {length} tokens of "
+                f"the longest prompt and answer: start it with --max-model-len {length}"
+            )
+        return limits[model]
+
+    def _check_control(self) -> None:
+        try:
+            self.weights_tag()
+        except RefusedError as error:
+            raise ValueError(
+                f"{self} cannot take new weights (GET /weight_info: {error}): start it "
+                "with VLLM_SERVER_DEV_MODE=1, vLLM 0.32 or newer"
+            ) from error

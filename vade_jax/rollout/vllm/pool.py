@@ -1,0 +1,304 @@
+"""Several vLLM servers as one: the least busy is asked; what fails is mended and asked again.
+
+Every request runs in a thread of the caller. The first thread that sees a server fail mends it, while
+the others go on at other servers or wait: the server is waited for or, if this run launched it,
+started again, and it gets the newest weights. Answers count only if the server held those weights
+from the request to the reply.
+"""
+
+import collections
+import dataclasses
+import enum
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import NamedTuple, TypeVar
+
+from vade_jax import http
+from vade_jax.http import RefusedError, TransientError
+from vade_jax.rollout.engine import EngineFailure
+from vade_jax.rollout.vllm.client import VllmClient
+
+T = TypeVar("T")
+# Gives one server the newest weights under a name; raises TransientError for what may be repeated.
+LoadWeights = Callable[[VllmClient, str], None]
+COUNTS = (
+    "rollout/retries",  # requests of any kind that were made again
+    "rollout/server_restarts",
+    "rollout/resyncs",  # weights given again to a server that had lost them
+    "rollout/discarded_answers",  # of other weights than those asked for
+)
+
+
+class _Health(enum.Enum):
+    READY = "ready"
+    DOWN = "down"  # a thread mends it
+    LOST = "lost"  # it could not be mended; the next weights are offered to it again
+
+
+@dataclasses.dataclass
+class _Member:
+    server: VllmClient
+    health: _Health = _Health.READY
+    outstanding: int = 0  # requests that it has now
+    num_loads: int = 0  # how often it was given weights
+    tag: str | None = None  # of the last weights it took
+    why_lost: str = ""
+
+
+class _Lease(NamedTuple):
+    """A server that was chosen for a request, and its `num_loads` at that time."""
+
+    member: _Member
+    num_loads: int
+
+
+class Pool:
+    """Servers that hold the same weights.
+
+    One lock, `_changed`, guards all that threads share. It is never held while a server is asked.
+
+    Args:
+        servers: at least one.
+        wait_s: the longest wait for a given URL that is down.
+        max_retries: of each request, after its first try.
+        backoff_s: the first pause between two tries; each is twice as long.
+        sleep: wake servers before they are used.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[VllmClient],
+        *,
+        wait_s: float,
+        max_retries: int,
+        backoff_s: float,
+        sleep: bool,
+    ):
+        self._members = [_Member(server) for server in servers]
+        self._wait_s, self._sleep = wait_s, sleep
+        self._tries, self._backoff_s = max_retries + 1, backoff_s
+        self._load_weights: LoadWeights | None = None
+        self._tag = ""
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._changed = threading.Condition()
+
+    # ------------------------------------------------------------------------- weights
+    def load(self, load_weights: LoadWeights, tag: str) -> None:
+        """Gives every server new weights, also those that were lost and are back.
+
+        Args:
+            load_weights: is called for each server, and again for one that loses them.
+            tag: the name of these weights; no two loads share one.
+
+        Raises:
+            EngineFailure: no server took them.
+        """
+        with self._changed:
+            self._load_weights, self._tag = load_weights, tag
+        for (
+            member
+        ) in self._members:  # no other thread is here: nothing is asked meanwhile
+            if member.health is _Health.LOST and member.server.responds():
+                member.health = _Health.READY
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Returns when every server that is not lost is awake and holds the newest weights.
+
+        Raises:
+            EngineFailure: none is left.
+        """
+        self._for_all_ready(self._mend)
+        with self._changed:
+            self._check_any_left()
+
+    def sleep(self) -> None:
+        """Sends every server to sleep.
+
+        Raises:
+            EngineFailure: one does not.
+        """
+        self._for_all_ready(lambda m: self._persist(m.server, m.server.sleep))
+
+    def _for_all_ready(self, action: Callable[[_Member], None]) -> None:
+        ready = [m for m in self._members if m.health is _Health.READY]
+        with futures.ThreadPoolExecutor(max(1, len(ready))) as threads:
+            for done in [threads.submit(action, member) for member in ready]:
+                done.result()
+
+    # ------------------------------------------------------------------------- answers
+    def ask(
+        self,
+        call: Callable[[VllmClient], T],
+        what: str,
+        size: int,
+        ended: threading.Event,
+    ) -> T:
+        """Returns `call(server)` of the least busy server, made with the newest weights.
+
+        Args:
+            call: raises TransientError for what may be tried again.
+            what: is asked for, in an error's words.
+            size: answers it makes.
+            ended: set when nobody waits for it any more.
+
+        Raises:
+            EngineFailure: all tries failed, a server refused, or none is left.
+        """
+        lease = None
+
+        def attempt() -> T:
+            nonlocal lease
+            lease = self._borrow(ended, lease and lease.member)
+            try:
+                result = call(lease.member.server)
+                self._check_fresh(lease, size)
+                return result
+            finally:
+                with self._changed:
+                    lease.member.outstanding -= 1
+
+        def mend():
+            self._mend(lease.member)
+            self._count("rollout/retries")
+
+        try:
+            return self._retrying(mend, ended)(attempt)
+        except RefusedError as error:
+            server = lease.member.server
+            raise EngineFailure(f"{what}: {server} refuses: {error}") from error
+        except TransientError as error:
+            raise EngineFailure(
+                f"{what}: no answer in {self._tries} tries; the last error of "
+                f"{lease.member.server}: {error}"
+            ) from error
+
+    def _borrow(self, ended: threading.Event, failed: _Member | None) -> _Lease:
+        """Returns the least busy server, if there is a choice not the one that has just failed.
+
+        While all that are left are being mended, it waits.
+        """
+        with self._changed:
+            while not ended.is_set():
+                ready = [m for m in self._members if m.health is _Health.READY]
+                if ready:
+                    member = min(ready, key=lambda m: (m is failed, m.outstanding))
+                    member.outstanding += 1
+                    return _Lease(member, member.num_loads)
+                self._check_any_left()
+                self._changed.wait()
+        raise EngineFailure("the call was ended")
+
+    def _check_fresh(self, lease: _Lease, size: int) -> None:
+        """Raises TransientError unless the server has held the newest weights all the while.
+
+        The tag alone does not say so: a server may have restarted during the request, answered
+        with its first weights and been given the newest by another thread before this check.
+        """
+        try:
+            tag = lease.member.server.weights_tag()
+        except (TransientError, RefusedError) as error:
+            tag = f"unknown ({error})"
+        if (tag, lease.member.num_loads) != (self._tag, lease.num_loads):
+            self._count("rollout/discarded_answers", size)
+            raise TransientError(f"answers of weights {tag}, not of {self._tag}")
+
+    def _check_any_left(self) -> None:
+        if all(member.health is _Health.LOST for member in self._members):
+            why = "; ".join(member.why_lost for member in self._members)
+            raise EngineFailure(f"no vLLM server is left: {why}")
+
+    # ------------------------------------------------------------------------- mending
+    def _mend(self, member: _Member) -> None:
+        """Makes a server ready or lost, unless another thread is at it."""
+        with self._changed:
+            if member.health is not _Health.READY:
+                return
+            member.health = _Health.DOWN
+        health = _Health.LOST  # also if what follows raises something unforeseen
+        try:
+            self._persist(member.server, lambda: self._restore(member))
+            health = _Health.READY
+        except EngineFailure as error:
+            member.why_lost = str(error)
+            logging.warning("a vLLM server is given up: %s", error)
+        finally:
+            with self._changed:
+                member.health = health
+                self._changed.notify_all()
+
+    def _restore(self, member: _Member) -> None:
+        """Revives a server if it is dead, wakes it, and gives it the weights if it lacks them."""
+        server = member.server
+        if not server.responds():
+            self._revive(server)
+        if self._sleep:
+            server.wake()
+        if server.weights_tag() == self._tag:
+            return
+        if member.tag == self._tag:  # it had them, and has restarted since
+            self._count("rollout/resyncs")
+        with self._changed:
+            member.num_loads += 1  # before: requests in flight see both weights
+        self._load_weights(server, self._tag)
+        member.tag = self._tag
+
+    def _revive(self, server: VllmClient) -> None:
+        if server.launched:
+            self._count("rollout/server_restarts")
+            logging.warning("%s does not answer: it is started again", server)
+            server.launched.restart()
+            return
+        logging.warning("%s does not answer: waiting %.0f s", server, self._wait_s)
+        try:
+            server.wait(self._wait_s)
+        except TransientError as error:
+            raise EngineFailure(f"{server} did not come back: {error}") from error
+
+    def _persist(self, server: VllmClient, action: Callable[[], None]) -> None:
+        """Does `action` until it works.
+
+        Raises:
+            EngineFailure: it does not in all tries.
+        """
+        try:
+            self._retrying(lambda: self._count("rollout/retries"))(action)
+        except RefusedError as error:
+            raise EngineFailure(f"{server} refuses: {error}") from error
+        except TransientError as error:
+            message = f"{server}: {error}, in {self._tries} tries"
+            raise EngineFailure(message) from error
+
+    def _retrying(self, on_retry, ended=None):
+        return http.retrying(
+            self._tries, self._backoff_s, on_retry=on_retry, ended=ended
+        )
+
+    # ------------------------------------------------------------------------- the rest
+    def abort(self) -> None:
+        """Ends every request in flight, and every wait of a call whose `ended` is set."""
+        for member in self._members:
+            member.server.abort()
+        with self._changed:
+            self._changed.notify_all()
+
+    def counts(self) -> dict[str, int]:
+        """Returns `COUNTS` since the last call, and the servers that are lost now."""
+        with self._changed:
+            counts = {name: self._counts[name] for name in COUNTS}
+            self._counts.clear()
+            lost = sum(member.health is _Health.LOST for member in self._members)
+        return counts | {"rollout/servers_lost": lost}
+
+    def close(self) -> None:
+        """Ends requests, and stops the servers that this run launched."""
+        self.abort()
+        for member in self._members:
+            if member.server.launched:
+                member.server.launched.stop()
+
+    def _count(self, name: str, number: int = 1) -> None:
+        with self._changed:
+            self._counts[name] += number
