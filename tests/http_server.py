@@ -94,7 +94,7 @@ class ScriptedServer:
                     sock.shutdown(socket.SHUT_RDWR)
             self._sockets.clear()
 
-    def answer(self, request):
+    def respond(self, request):
         """Returns (status, JSON, bytes or None) or DROP."""
         raise NotImplementedError
 
@@ -135,7 +135,7 @@ class ScriptedServer:
             self.log.append((method, handler.path, body))
         if self.deaf:
             killed.wait(60)
-        reply = self.answer(Request(method, handler.path, body, handler, killed))
+        reply = self.respond(Request(method, handler.path, body, handler, killed))
         if reply is DROP or killed.is_set():
             handler.close_connection = True
             return
@@ -200,11 +200,11 @@ class ScriptedChat(ScriptedServer):
     def __init__(
         self, answer=lambda body: "yes", *, model="m", seconds=0.0, needs_key=False
     ):
-        self.text_of, self.model, self.needs_key = answer, model, needs_key
+        self.answer, self.model, self.needs_key = answer, model, needs_key
         self.bodies, self.times = [], []
         super().__init__(seconds=seconds)
 
-    def answer(self, request):
+    def respond(self, request):
         if request[:2] == ("GET", "/v1/models"):
             return 200, {"data": [{"id": self.model}]}
         key = request.handler.headers["Authorization"]
@@ -224,7 +224,7 @@ class ScriptedChat(ScriptedServer):
     def _say(self, body, fault):
         if fault == "other":
             return 200, {"object": "list", "data": []}
-        return 200, self.completion(None if fault == "null" else self.text_of(body))
+        return 200, self.completion(None if fault == "null" else self.answer(body))
 
     def completion(self, text):
         """Returns the JSON of a reply; a subclass may add to it."""
@@ -288,7 +288,7 @@ class ScriptedVllm(ScriptedServer):
         bodies = [body for _, path, body in self.log if path == CHAT]
         return [body for body in bodies if _text(body) != "a"]
 
-    def answer(self, request):
+    def respond(self, request):
         path, body = request.path, request.body
         if path == "/health":
             return 200, None
