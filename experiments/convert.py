@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from absl import app, flags, logging
 
-from experiments import errors, make_tiny
+from experiments import errors
 from vade_jax import types
 from vade_jax.models.qwen25vl import config, files, model, weights
 from vade_jax.store import checkpoints
@@ -81,7 +81,7 @@ def _to_hugging_face(
     params = _restore(stored, shape, base)
     building = target.with_name(f"{target.name}.tmp")
     shutil.rmtree(building, ignore_errors=True)
-    make_tiny.add_files(base, building)
+    files.copy_tokenizer(base, building)
     files.save(building, shape, params, jnp.dtype(dtype))
     building.rename(target)
 

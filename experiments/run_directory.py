@@ -8,7 +8,7 @@ import shutil
 
 from ml_collections import ConfigDict
 
-from experiments import assemble, distributed, make_tiny
+from experiments import assemble, distributed
 from vade_jax import atomic
 from vade_jax.models.qwen25vl import files
 from vade_jax.store import checkpoints
@@ -116,7 +116,7 @@ def drop_policy(workdir: str) -> None:
 def export(policy: assemble.Policy, progress: loop.Progress, workdir: str) -> None:
     """Writes the policy as a Hugging Face checkpoint, config.json last: it means complete."""
     directory = os.path.join(workdir, "policy")
-    processes.on_leader(lambda: make_tiny.add_files(policy.directory, directory))
+    processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
     params, leader = progress.state.params, processes.is_leader()
     files.save(directory, policy.shape, params, write=leader)
     processes.on_leader(lambda: None)  # the others stay until it is written

@@ -27,12 +27,11 @@ from experiments import (
     datasets,
     distributed,
     errors,
-    make_tiny,
     run_directory,
 )
 from experiments.stop_signal import StopSignal
 from vade_jax.data import procedural
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen25vl import files, tiny_checkpoint
 from vade_jax.store import checkpoints
 from vade_jax.trainer import (
     loop,
@@ -83,7 +82,7 @@ def warm_start(
             if stopped:
                 print(f"warm start stopped after step {number}; run again to resume")
                 sys.exit(0)
-    processes.on_leader(lambda: make_tiny.add_files(base, directory))
+    processes.on_leader(lambda: files.copy_tokenizer(base, directory))
     leader = processes.is_leader()
     files.save(directory, policy.shape, state.params, write=leader)
     processes.on_leader(lambda: shutil.rmtree(partial, ignore_errors=True))
@@ -182,7 +181,9 @@ def untrained(c: ConfigDict, workdir: str) -> str:
         return c.model.checkpoint
     directory = os.path.join(workdir, "tiny_model")
     if not processes.on_leader(lambda: _is_complete(directory)):
-        processes.on_leader(lambda: make_tiny.make(directory, c.seed, c.model.preset))
+        processes.on_leader(
+            lambda: tiny_checkpoint.write(directory, c.seed, c.model.preset)
+        )
     distributed.check_shared(os.path.join(directory, "config.json"))
     return directory
 

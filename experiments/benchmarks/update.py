@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks import flops, mixed, tables, timing, trl_update, workload
-from vade_jax.trainer import logprobs, objectives, optimizer, update
+from vade_jax.models import logprobs
+from vade_jax.trainer import objectives, optimizer, update
 from vade_jax.types import Batch, Params, TrainState
 
 LOSS = {"clip_low": 0.2, "clip_high": 0.2, "kl": "k3", "kl_coef": 0.01}

@@ -12,11 +12,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from experiments import convert, make_tiny
+from experiments import convert
 from tests.models.qwen25vl import oracle
 from tests.trainer import small
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, files, weights
+from vade_jax.models.qwen25vl import config, files, tiny_checkpoint, weights
 from vade_jax.store import checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def tiny():
 def base(tmp_path_factory):
     """A random tiny checkpoint with a tokenizer."""
     directory = tmp_path_factory.mktemp("base") / "tiny_model"
-    make_tiny.make(directory, seed=0)
+    tiny_checkpoint.write(directory, seed=0)
     return directory
 
 

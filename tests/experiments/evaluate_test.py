@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 
 from configs import eval_paper
-from experiments import engines, evaluate, make_tiny
+from experiments import engines, evaluate
 from tests.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
 from tests.trainer import small
 from vade_jax.data import procedural
 from vade_jax.evals import results
 from vade_jax.evals.benchmarks import BENCHMARKS
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen25vl import config, tiny_checkpoint
 from vade_jax.rollout import fake
 from vade_jax.trainer import mesh
 
@@ -58,7 +58,7 @@ def tiny(compile_cache, tmp_path_factory):
         patch.setattr(procedural, "Procedural", lambda s, _, split: few(s, 100, split))
         patch.setattr(mesh, "make", lambda **axes: one(**axes))
         patch.setattr(jax, "jit", fast)
-        make_tiny.make(base / "model", 0)
+        tiny_checkpoint.write(base / "model", 0)
         yield str(base / "model")
 
 

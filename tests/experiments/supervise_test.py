@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from configs import tiny_gspo
-from experiments import assemble, make_tiny, supervise
+from experiments import assemble, supervise
 from tests.trainer import small
 from vade_jax.data import tokens
-from vade_jax.models.qwen25vl import config, files
+from vade_jax.models.qwen25vl import config, files, tiny_checkpoint
 from vade_jax.trainer import loop, mesh
 
 
@@ -34,7 +34,7 @@ def tiny(compile_cache):
 def base(tmp_path_factory):
     """A random tiny checkpoint."""
     directory = tmp_path_factory.mktemp("base") / "tiny_model"
-    make_tiny.make(directory, seed=0)
+    tiny_checkpoint.write(directory, seed=0)
     return directory
 
 

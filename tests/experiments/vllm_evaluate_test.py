@@ -20,11 +20,11 @@ from PIL import Image
 from pyarrow import parquet
 
 from configs import eval_paper
-from experiments import evaluate, make_tiny
+from experiments import evaluate
 from tests.evals.benchmarks import files as published
 from tests.models.qwen25vl import oracle
 from vade_jax.evals import results
-from vade_jax.models.qwen25vl import files, weights
+from vade_jax.models.qwen25vl import files, tiny_checkpoint, weights
 from vade_jax.rollout.vllm import process
 
 pytest.importorskip("vllm")
@@ -77,7 +77,7 @@ TASKS = {
 def model(tmp_path_factory):
     """A tiny exported policy whose weights are so large that each question has its own answer."""
     directory = tmp_path_factory.mktemp("tiny") / "model"
-    make_tiny.make(directory, 0)
+    tiny_checkpoint.write(directory, 0)
     shape = files.load_config(directory)
     tensors = oracle.random_tensors(shape, seed=2)
     files.save(directory, shape, weights.to_params(shape, tensors))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from vade_jax.models import vocabulary
+from vade_jax.models import logprobs
 from vade_jax.rollout import sampling as draws
 from vade_jax.rollout.engine import Sampling
 from vade_jax.types import Params, Prompts
@@ -52,7 +52,7 @@ def answers(
 
     def body(carry):
         t, hidden_ND, own, token_NT, logp_NT, length_N, done_N = carry
-        logits_NV = vocabulary.logits(hidden_ND, model.head(), banned=banned_ids)
+        logits_NV = logprobs.logits(hidden_ND, model.head(), banned=banned_ids)
         token_N, logp_N = draws.draw(
             jax.vmap(jax.random.fold_in, (0, None))(key_N, t),
             logits_NV,

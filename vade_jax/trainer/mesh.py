@@ -90,6 +90,11 @@ class Place:
         """How many devices share the rows."""
         return batch_size(self.mesh)
 
+    @property
+    def platform(self) -> str:
+        """The hardware of the devices, "cpu", "gpu" or "tpu"."""
+        return self.mesh.devices.flat[0].platform
+
     def rows(self, x: jax.Array) -> jax.Array:
         """Splits the first axis over the batch axes."""
         return self._put(x, BATCH, *[P.UNCONSTRAINED] * (x.ndim - 1))

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from vade_jax.trainer import lengths, logprobs
+from vade_jax.models import logprobs
+from vade_jax.trainer import lengths
 from vade_jax.types import Array, Batch, Metrics, Params, TrainState
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ def arrays(seed=0):
 
 
 def merged(q, key, value, own_key, own_value):
-    shared = attention.shared_part(key, value, LENGTH_R)
+    shared = attention.prompt_keys(key, value, LENGTH_R)
     return attention.grouped(q, [shared], own_key, own_value, G)
 
 

@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 
 from tests.models.qwen25vl import inputs, large, oracle
-from vade_jax.models.qwen25vl import config, files, model, tensor_file, weights
+from vade_jax.models.qwen25vl import config, files, model, weights
 from vade_jax.trainer import mesh
 
 SMALL = oracle.blocks(
@@ -340,7 +340,7 @@ def test_a_3b_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_pa
     print(found)  # seconds and bytes, with pytest -s
     found = json.loads(found.splitlines()[-1])
     for path in target.glob("*.safetensors"):
-        for name, x in tensor_file.read(path).items():
+        for name, x in files.read_tensors(path).items():
             expected = large.tensor(name, sizes.pop(name))
             assert x.dtype == dtype and x.tobytes() == expected.tobytes(), name
     assert not sizes

@@ -1,4 +1,4 @@
-"""Layers against plain NumPy and plain autodiff."""
+"""Layers and rotations against plain NumPy and plain autodiff."""
 
 import jax
 import jax.numpy as jnp
@@ -28,3 +28,21 @@ def test_norm_is_computed_in_float32_and_cast_before_the_scale():
     want = jnp.asarray(x / 250, jnp.bfloat16) * norm.scale[...].astype(jnp.bfloat16)
     assert got.dtype == jnp.bfloat16
     np.testing.assert_array_equal(got, want)
+
+
+def test_text_and_vision_angles_by_hand():
+    text = layers.text_rotation(np.array([[2, 3, 5]]), (1, 2, 1), 100.0)
+    # Four frequencies 100^(-0/8), 100^(-2/8), ...: the first turns with t, two with h, one with w.
+    angle = np.array([2, 3 * 100**-0.25, 3 * 100**-0.5, 5 * 100**-0.75])
+    np.testing.assert_allclose(text.cos[0], np.cos(angle), atol=1e-6)
+    np.testing.assert_allclose(text.sin[0], np.sin(angle), atol=1e-6)
+    vision = layers.vision_rotation(np.array([3]), np.array([7]), 8)
+    angle = np.array([3, 3 * 10000**-0.5, 7, 7 * 10000**-0.5])
+    np.testing.assert_allclose(vision.cos[0], np.cos(angle), atol=1e-6)
+
+
+def test_rotation_pairs_halves():
+    rotation = layers.Rotation(cos=np.array([0.0, 1.0]), sin=np.array([1.0, 0.0]))
+    # A quarter turn of (x0, x2), none of (x1, x3).
+    got = layers.rotate(np.array([[1.0, 2.0, 3.0, 4.0]], np.float32), rotation)
+    np.testing.assert_allclose(got, [[-3, 2, 1, 4]])

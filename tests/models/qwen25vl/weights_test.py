@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.models.qwen25vl import oracle
-from vade_jax.models.qwen25vl import config, model, transfer, weights
+from vade_jax.models.qwen25vl import config, model, weights
 from vade_jax.trainer import mesh
 
 TINY = config.PRESETS["tiny"]
@@ -179,7 +179,7 @@ def test_each_device_reads_its_own_slices():
 @pytest.mark.parametrize("on_mesh", [False, True])
 def test_large_tensors_leave_in_blocks(monkeypatch, on_mesh):
     tensors = oracle.random_tensors(UNTIED, 0)
-    monkeypatch.setattr(transfer, "BLOCK_BYTES", 30_000)
+    monkeypatch.setattr(weights, "BLOCK_BYTES", 30_000)
     where = shardings(UNTIED, fsdp=4, tensor=2) if on_mesh else None
     params = weights.to_params(UNTIED, tensors, np.float32, where)
     blocks = list(weights.from_params_in_blocks(UNTIED, params))

@@ -349,9 +349,9 @@ def test_the_hook_repairs_what_cannot_load_and_the_head(tmp_path):
 @pytest.mark.vllm
 @pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is missing")
 def test_the_real_server(tmp_path):
-    from experiments import make_tiny
+    from vade_jax.models.qwen25vl import tiny_checkpoint
 
-    make_tiny.make(tmp_path / "model", 0)
+    tiny_checkpoint.write(tmp_path / "model", 0)
     server = process.launch(
         tmp_path / "model",
         log_path=tmp_path / "server.log",

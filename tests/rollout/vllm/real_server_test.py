@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import make_tiny
 from vade_jax.data import prompts as rendered
 from vade_jax.data import tokens
-from vade_jax.models.qwen25vl import files, model, weights
+from vade_jax.models.qwen25vl import files, model, tiny_checkpoint, weights
 from vade_jax.rollout.engine import EngineFailure, Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process
@@ -97,7 +96,7 @@ def engine(setup, tmp_path_factory):
 
 def _checkpoint(directory):
     """A tiny one with `LIMITS` on the sizes of images."""
-    make_tiny.make(directory, seed=0)
+    tiny_checkpoint.write(directory, seed=0)
     path = directory / "preprocessor_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | LIMITS))
     return files.load_config(directory)

@@ -134,7 +134,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sync.tensor_file, "write", full)
+    monkeypatch.setattr(sync.files, "write_tensors", full)
     weights = WeightDirectory(tmp_path, np.float32)
     with pytest.raises(EngineFailure, match=r"No space left on device.*free space"):
         weights.write(tensors().items(), 4)

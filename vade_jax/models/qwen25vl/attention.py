@@ -1,25 +1,27 @@
-"""What queries see: a row's own past, their prompt and their own, or every valid slot.
+"""What a query may see: its row's past, its prompt and its own answer, or every valid slot.
 
-An answer's query sees its prompt's keys (shared by the row) and its own; blockwise.py merges them.
+This file brings queries and keys into the shapes that `blockwise.attend` computes with, and says which
+keys are visible; the softmax itself is there.
 
-Letters beside types.py: U queries of an answer, Q query heads of a key/value head (H = J x Q).
+Letters beside those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
+head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 """
 
 import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax.models.qwen25vl import blockwise
-from vade_jax.models.qwen25vl.blockwise import Part
+from vade_jax.models.qwen25vl import blockwise, layers
+from vade_jax.models.qwen25vl.blockwise import KeySet
 from vade_jax.types import Array
 
 
 @chex.dataclass(frozen=True)
 class Cache:
-    """Keys and values of prompts, and where their answers start.
+    """Keys and values of prompts, and the position at which their answers start.
 
-    J is before P, as the matmuls of decoding want it: they would copy another layout at each
-    step.
+    J stands before P because decoding multiplies matrices [P, K] of one head: in any other order every
+    step would copy the cache first.
     """
 
     key_LMJPK: Array
@@ -39,7 +41,7 @@ class Cache:
 
 @chex.dataclass(frozen=True)
 class OwnCache:
-    """Keys and values of the answers' own tokens."""
+    """Keys and values of the answers' own tokens; slots behind the current step are zeros."""
 
     key_LNJTK: Array
     value_LNJTK: Array
@@ -51,15 +53,20 @@ def causal(
     v_NTJK: jax.Array,
     length_N: Array,
     *,
-    ways: int = 1,
+    place: layers.Placement = layers.ANYWHERE,
 ) -> jax.Array:
     """Returns causal self-attention of right-padded rows, `[N, T, H, K]`.
 
-    Real tokens need no length (padding is behind them); cuDNN uses it to skip work. `ways`: devices
-    that share the rows.
+    Real tokens never see padding, which lies behind them, so `length_N` changes no value that is used:
+    cuDNN skips work by it.
     """
-    if jax.default_backend() == "gpu" and q_NTHK.dtype == jnp.bfloat16:
-        length_N = jnp.maximum(length_N, 1).astype(jnp.int32)
+    # The hardware of the mesh decides, not that of the process: a program for GPUs can be compiled
+    # where there are none. cuDNN's kernel returns no log-sum-exp that can be differentiated, so it
+    # cannot be merged with a second set of keys and serves the prompts alone.
+    if place.platform == "gpu" and q_NTHK.dtype == jnp.bfloat16:
+        length_N = jnp.maximum(length_N, 1).astype(
+            jnp.int32
+        )  # an empty row sees one key
         return jax.nn.dot_product_attention(
             q_NTHK,
             k_NTJK,
@@ -68,21 +75,30 @@ def causal(
             key_value_seq_lengths=length_N,
             implementation="cudnn",
         )
-    return grouped(q_NTHK, [], k_NTJK, v_NTJK, group_size=1, ways=ways)
+    return grouped(q_NTHK, [], k_NTJK, v_NTJK, group_size=1, ways=place.ways)
 
 
 def grouped(
     q_NUHK: jax.Array,
-    shared: list[Part],
+    shared: list[KeySet],
     k_NUJK: jax.Array,
     v_NUJK: jax.Array,
     group_size: int,
     *,
     ways: int = 1,
 ) -> jax.Array:
-    """Returns attention to `shared` parts and causally to the own keys, `[N, U, H, K]`."""
+    """Returns attention of answers to shared keys and causally to their own, `[N, U, H, K]`.
+
+    Args:
+        q_NUHK: queries; `group_size` consecutive answers make a row.
+        shared: sets of keys that whole rows see, or that an answer has from earlier steps.
+        k_NUJK: the answers' own keys, one for each query.
+        v_NUJK: their values.
+        group_size: G, answers of a row.
+        ways: devices that share the rows.
+    """
     q_RJGUQK = split_queries(q_NUHK, k_NUJK.shape[2], group_size)
-    own = blockwise.Own(*(split_keys(x, group_size) for x in (k_NUJK, v_NUJK)))
+    own = blockwise.OwnKeys(*(split_keys(x, group_size) for x in (k_NUJK, v_NUJK)))
     block = blockwise.MIN_BLOCK
     return join_queries(
         blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=ways)
@@ -97,18 +113,24 @@ def unmasked(
     *,
     ways: int = 1,
 ) -> jax.Array:
-    """Returns attention of every slot to the valid slots of its set, `[Z, S, H, K]`."""
+    """Returns attention of every slot of a set to the set's valid slots, `[Z, S, H, K]`."""
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
     key, value = jnp.swapaxes(k_ZSHK, 1, 2), jnp.swapaxes(v_ZSHK, 1, 2)
-    part = Part(key, value, valid_ZS[:, None, None])
+    keys = KeySet(key, value, valid_ZS[:, None, None])
+    # Small blocks pay where a block sees fewer keys than the next one. Here all see the same.
     block = 4 * blockwise.MIN_BLOCK
     return join_queries(
-        blockwise.attend(q_RJGUQK, [part], None, min_block=block, ways=ways)
+        blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=ways)
     )
 
 
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:
-    """Returns queries scaled by K^-0.5 as `[R, J, G, U, Q, K]`: two matmul batch axes lead."""
+    """Returns queries times K^-0.5 as `[R, J, G, U, Q, K]`.
+
+    R and J lead: they are the batch axes of the product with a prompt's keys `[R, J, P, K]`, and G, U, Q
+    together its rows. So the queries of all answers and all heads of a group share one matmul, and no
+    key is copied for them.
+    """
     num_answers, num_queries, _, width = q_NUHK.shape
     rows = num_answers // group_size
     shape = (rows, group_size, num_queries, num_kv_heads, -1, width)
@@ -116,7 +138,7 @@ def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.
 
 
 def join_queries(x_RJGUQK: jax.Array) -> jax.Array:
-    """Inverts `split_queries`' layout: `[N, U, H, K]`."""
+    """Returns `[N, U, H, K]` of the order of axes that `split_queries` makes."""
     rows, num_kv_heads, group_size, num_queries, per_head, width = x_RJGUQK.shape
     x_RGUJQK = jnp.transpose(x_RJGUQK, (0, 2, 3, 1, 4, 5))
     return x_RGUJQK.reshape(
@@ -130,7 +152,7 @@ def split_keys(k_NTJK: jax.Array, group_size: int) -> jax.Array:
     return k_NJTK.reshape(-1, group_size, *k_NJTK.shape[1:])
 
 
-def shared_part(key_RJPK: jax.Array, value_RJPK: jax.Array, length_R: Array) -> Part:
-    """Returns the keys of each row's prompt, of which `length_R` are real."""
+def prompt_keys(key_RJPK: jax.Array, value_RJPK: jax.Array, length_R: Array) -> KeySet:
+    """Returns each row's prompt as keys to see, of which the first `length_R` are real."""
     mask_RP = jnp.arange(key_RJPK.shape[2]) < jnp.asarray(length_R)[:, None]
-    return Part(key_RJPK, value_RJPK, mask_RP[:, None, None])
+    return KeySet(key_RJPK, value_RJPK, mask_RP[:, None, None])

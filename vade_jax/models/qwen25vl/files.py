@@ -1,4 +1,9 @@
-"""Checkpoint directories as Hugging Face and vLLM know them: config.json and safetensors."""
+"""Checkpoint directories as Hugging Face and vLLM know them: config.json and safetensors.
+
+A safetensors file is the header's size (8 bytes, little-endian), the header (JSON: name -> dtype, shape and
+offsets behind the header) and the values (https://github.com/huggingface/safetensors). Its own library
+wants every tensor of a file in memory at once to write it, so the few lines that stream are here.
+"""
 
 import collections
 import json
@@ -7,22 +12,30 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+import safetensors
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, tensor_file, weights
+from vade_jax.models.qwen25vl import config, weights
 
-CONFIG, SINGLE, INDEX = (
-    "config.json",
-    "model.safetensors",
-    "model.safetensors.index.json",
-)
+CONFIG = "config.json"
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(jnp.bfloat16),
+}
+_DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _SHARD_BYTES = 5_000_000_000
 
 
+# ------------------------------------------------------------------------------ reading
 def load(
     directory: str | os.PathLike,
     dtype: Any = np.float32,
@@ -30,13 +43,13 @@ def load(
 ) -> tuple[config.Config, types.Params]:
     """Returns the config and the parameters of a Qwen2.5-VL checkpoint directory.
 
-    They are NumPy arrays, or, with `shardings` (of `mesh.shardings`), `jax.Array`s that go from the
-    files straight to their devices: beside them one tensor, as the file has it, is in memory (1.1 GB
-    at most of the 7B in bfloat16). Every process of the mesh calls this.
+    The parameters are NumPy arrays, or, with `shardings` (of `mesh.shardings`), `jax.Array`s that go
+    from the files straight to their devices: beside them one tensor, as the file has it, is in memory
+    (1.1 GB at most of the 7B in bfloat16). Every process of the mesh calls this.
 
     Raises:
-      FileNotFoundError: the directory, config.json or a weight file is missing.
-      ValueError: another architecture, a damaged file, or tensors that do not fit.
+        FileNotFoundError: the directory, config.json or a weight file is missing.
+        ValueError: another architecture, a damaged file, or tensors that do not fit.
     """
     directory = pathlib.Path(directory)
     shape = load_config(directory)
@@ -61,49 +74,50 @@ def load_config(directory: str | os.PathLike) -> config.Config:
         raise ValueError(f"{path}: {error}") from error
 
 
-def save(
-    directory: str | os.PathLike,
-    shape: config.Config,
-    params: types.Params,
-    dtype: Any = np.float32,
-    *,
-    shard_bytes: int = _SHARD_BYTES,
-    write: bool = True,
-) -> None:
-    """Writes a directory that transformers and vLLM load, whole or not at all.
+def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns every tensor of one safetensors file as a view of the mapped file.
 
-    Files that are already there (a tokenizer) are kept; old weights are replaced. The weights
-    leave their devices in pieces of 128 MB. Parameters that several processes hold: all call this, one
-    with `write`; the others only take part in gathering and may return first.
+    Nothing is read but the header: what is indexed later is what is read from disk then.
+
+    Raises:
+        ValueError: the file is damaged or cut short, or holds integers (is quantised).
     """
-    stream = weights.from_params_in_blocks(shape, params, np.dtype(dtype))
-    blocks = (block for _, block in stream)
-    if not write:
-        collections.deque(blocks, maxlen=0)
-        return
-    directory = pathlib.Path(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    fresh = pathlib.Path(
-        tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent)
-    )
     try:
-        fresh.chmod(0o755)
-        _keep_others(directory, fresh)
-        _write_json(
-            fresh / CONFIG, {**shape.to_hf(), "torch_dtype": np.dtype(dtype).name}
-        )
-        _write_shards(fresh, shape, blocks, np.dtype(dtype), shard_bytes)
-        _replace(directory, fresh)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        with safetensors.safe_open(path, "np"):  # checks the header and the file's size
+            pass
+    except safetensors.SafetensorError as error:
+        raise ValueError(
+            f"{path} is damaged or cut short ({error}): download it again"
+        ) from error
+    mapped = np.asarray(np.memmap(path, np.uint8, "r"))
+    start = 8 + int(mapped[:8].view("<u8")[0])
+    header = json.loads(mapped[8:start].tobytes())
+    header.pop("__metadata__", None)
+    named = {}
+    for name, entry in header.items():
+        if entry["dtype"] not in DTYPES:
+            raise ValueError(
+                f"{path}: {name} has type {entry['dtype']}, only {', '.join(DTYPES)} are "
+                "read: give a checkpoint that is not quantised"
+            )
+        first, end = (start + offset for offset in entry["data_offsets"])
+        values = mapped[first:end].view(DTYPES[entry["dtype"]])
+        named[name] = values.reshape(entry["shape"])
+    return named
 
 
 def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns every tensor of a directory by name, none of them read yet."""
     listed = _listed(directory)
+    paths = [directory / name for name in sorted(set(listed.values())) or [SINGLE]]
+    if missing := [path.name for path in paths if not path.exists()]:
+        raise FileNotFoundError(
+            f"{directory} lacks {', '.join(missing)}: download or convert the checkpoint "
+            "again (only safetensors are read)"
+        )
     named: dict[str, np.ndarray] = {}
-    for path in _weight_files(directory, listed):
-        tensors = tensor_file.read(path)
+    for path in paths:
+        tensors = read_tensors(path)
         if twice := sorted(named.keys() & tensors):
             raise ValueError(
                 f"{path}: {twice[0]} is also in another file of {directory}"
@@ -122,84 +136,16 @@ def _listed(directory: pathlib.Path) -> dict[str, str]:
     """Returns the index, {tensor: file}; empty where there is none."""
     if not (directory / INDEX).exists():
         return {}
+
+    def is_file_name(name: Any) -> bool:  # and no path that leads out of the directory
+        return isinstance(name, str) and name == os.path.basename(name) != ""
+
     listed = _read_json(directory / INDEX).get("weight_map")
-    if not isinstance(listed, dict) or not all(map(_is_file_name, listed.values())):
+    if not isinstance(listed, dict) or not all(map(is_file_name, listed.values())):
         raise ValueError(
             f"{directory / INDEX} has no weight_map (tensor to file name): download it again"
         )
     return listed
-
-
-def _is_file_name(name: Any) -> bool:
-    return isinstance(name, str) and name == os.path.basename(name) != ""
-
-
-def _weight_files(
-    directory: pathlib.Path, listed: dict[str, str]
-) -> list[pathlib.Path]:
-    paths = [directory / name for name in sorted(set(listed.values())) or [SINGLE]]
-    if missing := [path.name for path in paths if not path.exists()]:
-        raise FileNotFoundError(
-            f"{directory} lacks {', '.join(missing)}: download or convert the checkpoint "
-            "again (only safetensors are read)"
-        )
-    return paths
-
-
-def _write_shards(
-    directory: pathlib.Path,
-    shape: config.Config,
-    blocks: Iterator[np.ndarray],
-    dtype: np.dtype,
-    shard_bytes: int,
-) -> None:
-    plan = _plan(shape, dtype.itemsize, shard_bytes)
-    weight_map: dict[str, str] = {}
-    for i, sizes in enumerate(plan, start=1):
-        file = f"model-{i:05}-of-{len(plan):05}.safetensors"
-        file = SINGLE if len(plan) == 1 else file
-        tensor_file.write(directory / file, sizes, dtype, blocks)
-        weight_map |= dict.fromkeys(sizes, file)
-    if len(plan) > 1:
-        values = sum(math.prod(size) for sizes in plan for size in sizes.values())
-        metadata = {"total_size": dtype.itemsize * values}
-        index = {"metadata": metadata, "weight_map": weight_map}
-        _write_json(directory / INDEX, index)
-
-
-def _plan(
-    shape: config.Config, itemsize: int, shard_bytes: int
-) -> list[dict[str, tuple[int, ...]]]:
-    """Returns the tensors of each file, none larger than `shard_bytes` if it can be helped."""
-    shards: list[dict[str, tuple[int, ...]]] = [{}]
-    room = shard_bytes
-    for name, size in weights.names_and_shapes(shape):
-        need = itemsize * math.prod(size)
-        if shards[-1] and need > room:
-            shards.append({})
-            room = shard_bytes
-        shards[-1][name] = size
-        room -= need
-    return shards
-
-
-def _keep_others(old: pathlib.Path, new: pathlib.Path) -> None:
-    ours = lambda name: name in (CONFIG, INDEX) or name.endswith(".safetensors")
-    for path in old.iterdir() if old.is_dir() else []:
-        if path.is_dir():
-            shutil.copytree(path, new / path.name)
-        elif not ours(path.name):
-            shutil.copy2(path, new / path.name)
-
-
-def _replace(directory: pathlib.Path, fresh: pathlib.Path) -> None:
-    if not directory.exists():
-        fresh.rename(directory)
-        return
-    aside = fresh.with_name(fresh.name + ".old")
-    directory.rename(aside)
-    fresh.rename(directory)
-    shutil.rmtree(aside)
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -214,6 +160,139 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object: download it again")
     return content
+
+
+# ------------------------------------------------------------------------------ writing
+def save(
+    directory: str | os.PathLike,
+    shape: config.Config,
+    params: types.Params,
+    dtype: Any = np.float32,
+    *,
+    shard_bytes: int = _SHARD_BYTES,
+    write: bool = True,
+) -> None:
+    """Writes a directory that transformers and vLLM load, whole or not at all.
+
+    Files that are there already (a tokenizer) are kept; old weights are replaced. The weights leave
+    their devices in pieces of 128 MB.
+
+    Args:
+        directory: where it goes; it may exist.
+        shape: the config.
+        params: the parameters. Where several processes hold them, all of them call this.
+        dtype: of the weights in the files.
+        shard_bytes: the largest file.
+        write: True in one process. The others only help to gather the weights and may return first.
+
+    Raises:
+        ValueError: the parameters are not those of `shape`.
+    """
+    dtype = np.dtype(dtype)
+    stream = weights.from_params_in_blocks(shape, params, dtype)
+    blocks = (block for _, block in stream)
+    if not write:
+        collections.deque(blocks, maxlen=0)  # runs through it and keeps nothing
+        return
+    directory = pathlib.Path(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    fresh = pathlib.Path(
+        tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent)
+    )
+    try:
+        fresh.chmod(0o755)  # mkdtemp's are for the owner alone
+        for path in directory.iterdir() if directory.is_dir() else []:
+            if path.is_dir():
+                shutil.copytree(path, fresh / path.name)
+            elif not _is_replaced(path.name):
+                shutil.copy2(path, fresh / path.name)
+        _write_json(fresh / CONFIG, {**shape.to_hf(), "torch_dtype": dtype.name})
+        _write_shards(fresh, shape, blocks, dtype, shard_bytes)
+        if directory.exists():
+            old = fresh.with_name(fresh.name + ".old")
+            directory.rename(old)
+            fresh.rename(directory)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(directory)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def copy_tokenizer(source: str | os.PathLike, directory: str | os.PathLike) -> None:
+    """Copies what a checkpoint has beside its weights: tokenizer, chat template, processor.
+
+    To be called before `save`, which keeps these files and completes the directory at once.
+    """
+    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+    for path in pathlib.Path(source).iterdir():
+        is_model = path.name == CONFIG or path.name.startswith("model")
+        if path.suffix in (".json", ".jinja", ".txt") and not is_model:
+            shutil.copy(path, pathlib.Path(directory) / path.name)
+
+
+def write_tensors(
+    path: str | os.PathLike,
+    sizes: Mapping[str, tuple[int, ...]],
+    dtype: np.dtype,
+    blocks: Iterator[np.ndarray],
+) -> None:
+    """Writes one safetensors file, a block at a time.
+
+    Args:
+        path: where it goes.
+        sizes: the shape of each tensor, in their order.
+        dtype: of all of them.
+        blocks: their values in that order, in pieces of any size; what belongs to this file is taken.
+    """
+    header = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, size in sizes.items():
+        start, end = end, end + dtype.itemsize * math.prod(size)
+        offsets = {"data_offsets": [start, end]}
+        header[name] = {"dtype": _DTYPE_NAMES[dtype], "shape": list(size)} | offsets
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the values are aligned in the mapped file
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        while end > 0:
+            block = next(blocks).reshape(-1).view(np.uint8)
+            file.write(block)
+            end -= block.size
+
+
+def _write_shards(
+    directory: pathlib.Path,
+    shape: config.Config,
+    blocks: Iterator[np.ndarray],
+    dtype: np.dtype,
+    shard_bytes: int,
+) -> None:
+    # Names carry the number of files, so what goes where is decided before the first is written.
+    shards: list[dict[str, tuple[int, ...]]] = [{}]
+    room = shard_bytes
+    for name, size in weights.names_and_shapes(shape):
+        need = dtype.itemsize * math.prod(size)
+        if shards[-1] and need > room:
+            shards.append({})
+            room = shard_bytes
+        shards[-1][name] = size
+        room -= need
+    weight_map: dict[str, str] = {}
+    for i, sizes in enumerate(shards, start=1):
+        file = f"model-{i:05}-of-{len(shards):05}.safetensors"
+        file = SINGLE if len(shards) == 1 else file
+        write_tensors(directory / file, sizes, dtype, blocks)
+        weight_map |= dict.fromkeys(sizes, file)
+    if len(shards) > 1:
+        values = sum(math.prod(size) for sizes in shards for size in sizes.values())
+        metadata = {"total_size": dtype.itemsize * values}
+        index = {"metadata": metadata, "weight_map": weight_map}
+        _write_json(directory / INDEX, index)
+
+
+def _is_replaced(name: str) -> bool:
+    return name in (CONFIG, INDEX) or name.endswith(".safetensors")
 
 
 def _write_json(path: pathlib.Path, content: dict[str, Any]) -> None:

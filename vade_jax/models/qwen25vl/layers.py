@@ -1,26 +1,40 @@
-"""The few layers that both towers are made of, and where their activations live."""
+"""What both towers are made of: linear layers, norm, MLP, rotary positions, and where activations live.
+
+Numerics follow transformers: norms and rotations are computed in float32 and cast back, matrices are
+cast to the compute dtype where they are used.
+"""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from vade_jax.models.qwen25vl import blockwise
+from vade_jax.types import Array
 
-# Of random embeddings and image features. At 0.02, the published initialisation, the first layers
-# drown what a token is, and a small model from scratch does not learn to look for hundreds of steps.
+# Std of random embeddings and image features. At 0.02, the published initialisation, the first layers
+# drown what a token is, and a small model from scratch takes hundreds of steps until it starts to look.
 EMBEDDING_STD = 0.2
+VISION_THETA = 10000.0  # fixed in every published checkpoint
 
 
+# ------------------------------------------------------------------------------ placement
 class Placement(Protocol):
-    """Says on which devices an activation lives; compared by value, so that nothing recompiles.
+    """Says over which devices an activation is split.
 
-    `ways` is how many devices share the rows.
+    Weights have their shardings from outside. Left alone, the compiler derives those of the activations
+    from the weights', and sometimes splits the width and gathers all rows on every device. The model
+    names the split only where that was seen to happen: behind each layer and around lookups.
+
+    A placement is compared by value: it is part of the static description of a model, and two equal
+    ones must not compile twice. `trainer.mesh.Place` is the implementation on a mesh.
     """
 
-    ways: int
+    ways: int  # how many devices share the rows
+    platform: str  # the hardware of these devices, as JAX names it
 
     def rows(self, x: jax.Array) -> jax.Array:
         """Splits the first axis: every device has its own prompts, answers or images."""
@@ -29,13 +43,14 @@ class Placement(Protocol):
         """Splits the last axis instead, so that rows can be looked up without a copy of all."""
 
     def looked_up(self, x_D: jax.Array) -> jax.Array:
-        """Splits the last axis as the weights' is and the first over what is left."""
+        """Splits the last axis as the weights' is, and the first over the axes that are left."""
 
 
 class Anywhere:
-    """Leaves it to the compiler: one device, or code that knows of no mesh."""
+    """Leaves it to the compiler: for one device, or code that knows of no mesh."""
 
     ways = 1
+    platform = ""  # unknown: only what every platform can do is used
 
     def rows(self, x: jax.Array) -> jax.Array:
         """Returns `x`."""
@@ -47,19 +62,40 @@ class Anywhere:
 ANYWHERE = Anywhere()
 
 
+def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
+    """Returns `x[index]` with the rows split as `place` says.
+
+    Any device may want any row. The devices therefore exchange columns first (an all-to-all), look
+    their part of the width up in all rows, and exchange back; no device ever holds the whole of `x`.
+    The two placements before the lookup also tell the backward pass to come back by the same way.
+    """
+    x = place.width(place.rows(x))
+    return place.rows(jnp.take(x, index, axis=0, mode="clip"))
+
+
 def checkpoint(step: Callable) -> Callable:
-    """Returns `step` that keeps only its inputs and attention's outputs for the backward."""
+    """Returns `step` rematerialised: for the backward it keeps its inputs and attention's outputs.
+
+    Those outputs are kept because attention is what costs most to compute twice, and because its own
+    backward (blockwise.py) needs them in any case.
+    """
     policy = jax.checkpoint_policies.save_only_these_names(blockwise.SAVED)
     return jax.checkpoint(step, policy=policy)
 
 
+# ------------------------------------------------------------------------------ layers
 @jax.custom_vjp
 def matmul(x_D: jax.Array, kernel_DF: jax.Array) -> jax.Array:
-    """Returns x @ kernel; its gradient is made as x^T dy.
+    """Returns x @ kernel; the gradient of the kernel is computed as x^T dy.
 
-    JAX makes it as (dy^T x)^T, and a CPU copies what it transposes: dy is the larger one in an MLP.
+    JAX computes it as (dy^T x)^T. A CPU copies an operand that it transposes, and in an MLP dy is the
+    larger one; elsewhere both are the same.
     """
     return x_D @ kernel_DF
+
+
+def _matmul_forward(x_D, kernel_DF):
+    return x_D @ kernel_DF, (x_D, kernel_DF)
 
 
 def _matmul_backward(residuals, dy_F):
@@ -69,17 +105,11 @@ def _matmul_backward(residuals, dy_F):
     return dy_F @ kernel_DF.T, dkernel
 
 
-matmul.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _matmul_backward)
-
-
-def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
-    """Returns `x[index]`, rows in their place: devices exchange columns, none holds all of `x`."""
-    x = place.width(place.rows(x))  # the gradient comes back by the same way
-    return place.rows(jnp.take(x, index, axis=0, mode="clip"))
+matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
 class RMSNorm(nnx.Module):
-    """x / rms(x) * scale: the body in float32, cast back before the scale, as HF does."""
+    """x / rms(x) * scale, where the division is in float32 and the product in the compute dtype."""
 
     def __init__(self, width: int, eps: float, *, param_dtype):
         self.eps = eps
@@ -92,7 +122,17 @@ class RMSNorm(nnx.Module):
 
 
 class Linear(nnx.Module):
-    """x @ kernel + bias, cast to the compute dtype at use; kernel starts normal / sqrt(fan in)."""
+    """x @ kernel + bias in the compute dtype.
+
+    Args:
+        width: of the input.
+        out_width: of the output.
+        bias: whether there is one; it starts at 0.
+        scale: times 1 / sqrt(width), the std of the random kernel.
+        rngs: where the random kernel comes from.
+        dtype: of the computation.
+        param_dtype: of the parameters.
+    """
 
     def __init__(
         self,
@@ -116,7 +156,7 @@ class Linear(nnx.Module):
 
 
 class GatedMLP(nnx.Module):
-    """down(silu(gate(x)) * up(x))."""
+    """down(silu(gate(x)) * up(x)); `scale` is that of `down`, which writes to the residual stream."""
 
     def __init__(
         self,
@@ -141,3 +181,53 @@ class GatedMLP(nnx.Module):
 
     def __call__(self, x_D: jax.Array) -> jax.Array:
         return self.down(jax.nn.silu(self.gate(x_D)) * self.up(x_D))
+
+
+# ------------------------------------------------------------------------------ rotary positions
+class Rotation(NamedTuple):
+    """Cosine and sine of every frequency's angle, `[..., K / 2]`, the same for every head."""
+
+    cos: jax.Array
+    sin: jax.Array
+
+
+def text_rotation(
+    position_X: Array, section: tuple[int, int, int], theta: float
+) -> Rotation:
+    """Returns the rotation of tokens, M-RoPE (Qwen2-VL, arXiv:2409.12191, section 2.1).
+
+    Args:
+        position_X: positions on the three axes, `[..., 3]`. They are equal for text; in an image, t is
+            that of its start, h and w count rows and columns.
+        section: how many frequencies turn with t, then with h, then with w: the axes lie side by side
+            here, where Qwen3-VL interleaves them.
+        theta: the base of the frequencies.
+    """
+    axis = np.repeat(np.arange(3), section)
+    position = jnp.asarray(position_X)[..., axis].astype(jnp.float32)
+    return _rotation(position * _frequencies(2 * sum(section), theta))
+
+
+def vision_rotation(row: Array, col: Array, head_width: int) -> Rotation:
+    """Returns the rotation of patches: half of the frequencies turn with each axis."""
+    frequency = _frequencies(head_width // 2, VISION_THETA)
+    angles = [jnp.asarray(x, jnp.float32)[..., None] * frequency for x in (row, col)]
+    return _rotation(jnp.concatenate(angles, -1))
+
+
+def rotate(x_HK: jax.Array, rotation: Rotation) -> jax.Array:
+    """Returns `[..., H, K]` rotated; frequency i turns the pair (i, i + K/2), not (2i, 2i + 1)."""
+    first, second = jnp.split(x_HK.astype(jnp.float32), 2, -1)
+    cos, sin = rotation.cos[..., None, :], rotation.sin[..., None, :]
+    turned = [first * cos - second * sin, second * cos + first * sin]
+    return jnp.concatenate(turned, -1).astype(x_HK.dtype)
+
+
+def _rotation(angle: jax.Array) -> Rotation:
+    # Never in bfloat16: it cannot tell position 256 from 257.
+    return Rotation(cos=jnp.cos(angle), sin=jnp.sin(angle))
+
+
+def _frequencies(width: int, theta: float) -> np.ndarray:
+    exponent = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    return (1.0 / np.float32(theta) ** exponent).astype(np.float32)

@@ -1,8 +1,16 @@
-"""Qwen2.5-VL in Flax NNX, and the seam behind which NNX stays.
+"""Qwen2.5-VL (arXiv:2502.13923) in Flax NNX, with the numerics of transformers.
 
-Outside of `models/` a model is `(graphdef, params)`: a static description and a nested plain dict of
-arrays. Inside a jitted function `merge(graphdef, params)` makes the module again, at no cost.
-Layers are stacked along L and scanned. Architecture: arXiv:2502.13923; numerics: transformers.
+NNX stays inside of `models/`. Everywhere else a model is `(graphdef, params)`: a static description, which
+can be hashed and compared, and a nested plain dict of arrays, which shardings, optimizer, checkpoints and
+weight sync handle as any tree. Inside a jitted function `merge(graphdef, params)` makes the module again;
+nothing of that is left in the compiled program.
+
+Four forwards, all with the same parameters:
+
+    hidden          whole rows, one prompt each: the plain forward, which the others must equal
+    answer_hidden   the training forward: each prompt once, its answers beside it
+    prefill         prompts to caches, and the state that predicts the first token
+    decode          one more token of every answer
 """
 
 from typing import Any
@@ -18,7 +26,15 @@ GraphDef = Any
 
 
 class Qwen25VL(nnx.Module):
-    """Vision tower, decoder and head; `place` splits the activations over devices."""
+    """Vision tower, decoder and head.
+
+    Args:
+        shape: sizes and token ids.
+        rngs: where random parameters come from.
+        dtype: of the computation, but for norms, rotations, softmax and logits, which are float32.
+        param_dtype: of the parameters.
+        place: splits the activations over devices.
+    """
 
     def __init__(
         self,
@@ -30,32 +46,36 @@ class Qwen25VL(nnx.Module):
         place: layers.Placement = layers.ANYWHERE,
     ):
         shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
-        rows, width = shape.text.vocab_size, shape.text.width
+        vocab_size, width = shape.text.vocab_size, shape.text.width
         self.config, self.dtype, self.place = shape, dtype, place
-        embedding = jax.random.normal(rngs.params(), (rows, width), param_dtype)
+        embedding = jax.random.normal(rngs.params(), (vocab_size, width), param_dtype)
         self.embedding = nnx.Param(layers.EMBEDDING_STD * embedding)
         self.vision = vision.Vision(shape.vision, width, place=place, **shared)
         self.text = text.Decoder(shape.text, place=place, **shared)
-        # Tied: the head reads the embedding. A second attribute would be a second leaf.
+        # Tied: the head reads the embedding. A second attribute would be a second parameter, with a
+        # gradient and moments of its own, and the two would drift apart.
         self.lm_head = (
             None
             if shape.tie_embeddings
-            else layers.Linear(width, rows, bias=False, **shared)
+            else layers.Linear(width, vocab_size, bias=False, **shared)
         )
 
     def image_features(self, images: types.Images, *, remat: bool = True) -> jax.Array:
-        """Returns the merged features `[B, W, C, D]`; finite garbage in invalid cells."""
+        """Returns the features of merged cells, `[B, W, C, D]`; finite garbage in invalid cells."""
         return self.vision(images, remat=remat)
 
     def hidden(self, prompts: types.Prompts, *, remat: bool = True) -> jax.Array:
-        """Returns final-normed hidden states `[M, P, D]`: the plain forward of whole rows."""
+        """Returns the final hidden states `[M, P, D]` of whole rows."""
         x_MPD = self._embed_prompts(prompts, remat)
         return self.text.hidden(
             x_MPD, prompts.position_MPX, prompts.length_M, remat=remat
         )
 
     def prefill(self, prompts: types.Prompts) -> tuple[jax.Array, attention.Cache]:
-        """Returns the hidden state `[M, D]` of each prompt's last token, and the cache."""
+        """Returns the hidden state `[M, D]` of each prompt's last token, and the cache.
+
+        That state predicts the first token of an answer; the cache is for `decode`.
+        """
         x_MPD = self._embed_prompts(prompts, remat=False)
         x_MPD, keys_L = self.text.prompt(
             x_MPD, prompts.position_MPX, prompts.length_M, remat=False
@@ -76,13 +96,23 @@ class Qwen25VL(nnx.Module):
         *,
         remat: bool = True,
     ) -> jax.Array:
-        """Returns `hidden_NTD`, where `hidden[n, t]` predicts answer token t: the grouped forward.
+        """Returns `hidden_NTD`, where `hidden[n, t]` predicts token t of answer n.
 
-        Row r holds the answers r*G .. r*G+G-1, all to prompt `group_R[r]` (None: prompt r). Every
-        prompt runs once, however many answers it has. Equal to the plain forward over one
-        row per answer, in values and gradients.
+        Every prompt runs once, however many answers it has. Equal to `hidden` over one row for each
+        answer, in values and gradients.
+
+        Args:
+            prompts: M prompts.
+            token_NT: N answers; row r holds answers r*G .. r*G+G-1.
+            group_R: the prompt of each row; None: row r has prompt r.
+            remat: keep only the inputs of a layer for its backward pass.
+
+        Raises:
+            ValueError: the answers do not fill the rows.
         """
-        group_N = self._group(prompts.length_M, token_NT, group_R)
+        group_N = self._prompt_of_answers(prompts.length_M, token_NT, group_R)
+        # The prompt's last token predicts the first of the answer, and nobody asks what follows the
+        # answer's last. So the first state is the prompt's, and T - 1 tokens are fed.
         if token_NT.shape[1] == 1:
             x_MPD = self.hidden(prompts, remat=remat)
             last_MD = _last(x_MPD, prompts.length_M)
@@ -102,7 +132,7 @@ class Qwen25VL(nnx.Module):
         return self.place.rows(jnp.concatenate([first_ND[:, None], y_NUD], 1))
 
     def own_cache(self, num_answers: int, length: int) -> attention.OwnCache:
-        """Returns room for the keys and values of `length` tokens of each answer."""
+        """Returns an empty cache for `length` tokens of each answer."""
         shape = self.config.text
         size = (
             shape.num_layers,
@@ -124,34 +154,51 @@ class Qwen25VL(nnx.Module):
         step: types.Array,
         group_R: types.Array | None = None,
     ) -> tuple[jax.Array, attention.OwnCache]:
-        """Feeds answer tokens number `step`; returns `hidden_ND`, which predicts number step+1."""
-        group_N = self._group(cache.length_M, token_N, group_R)
+        """Feeds token number `step` of each answer.
+
+        Args:
+            cache: the prompts', from `prefill`.
+            own: the answers', from `own_cache` or the step before.
+            token_N: the tokens.
+            step: how many tokens each answer had before.
+            group_R: the prompt of each row; None: row r has prompt r.
+
+        Returns:
+            `hidden_ND`, which predicts token number step + 1, and `own` with the new keys.
+        """
+        group_N = self._prompt_of_answers(cache.length_M, token_N, group_R)
         position_NX = _on_all_axes(cache.next_position_M[group_N] + step)
         y_ND = self._embed(token_N)
         return self.text.decode(y_ND, position_NX, cache, own, step, group_R)
 
     def head(self, dtype=None) -> jax.Array:
-        """Returns the matrix `[D, V]` that makes logits of hidden states, in compute dtype."""
+        """Returns the matrix `[D, V]` from hidden states to logits, in the compute dtype or `dtype`."""
         tied = self.lm_head is None
         head_DV = self.embedding[...].T if tied else self.lm_head.kernel[...]
         return head_DV.astype(dtype or self.dtype)
 
     def logits(self, hidden_D: jax.Array) -> jax.Array:
-        """Returns float32 logits `[..., V]` over every row of the vocabulary."""
+        """Returns float32 logits `[..., V]`; for few tokens only, see `models/logprobs.py`."""
         return jnp.matmul(hidden_D, self.head(), preferred_element_type=jnp.float32)
 
-    def _group(self, length_M, x_N, group_R) -> jax.Array:
+    def _prompt_of_answers(self, length_M, x_N, group_R) -> jax.Array:
+        """Returns `group_N`, the prompt of each answer."""
         rows = jnp.arange(len(length_M)) if group_R is None else jnp.asarray(group_R)
         if len(x_N) % len(rows):
             raise ValueError(f"{len(x_N)} answers do not make {len(rows)} equal rows")
         return jnp.repeat(rows, len(x_N) // len(rows))
 
     def _embed(self, token: types.Array) -> jax.Array:
-        """Returns embeddings; devices exchange them, the table is never gathered."""
+        """Returns embeddings.
+
+        A device looks all tokens up in its part of the table's width, and the results are exchanged:
+        they are small, the table (2 GB in the 7B) is never gathered.
+        """
         x_D = jnp.take(self.embedding[...], token, axis=0, mode="clip")
         return self.place.rows(self.place.looked_up(x_D.astype(self.dtype)))
 
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
+        """Returns embedded tokens, with an image's features in the place of its placeholders."""
         x_MPD = self._embed(prompts.token_MP)
         if prompts.images.patch_BWSE.size == 0:
             return x_MPD
@@ -163,18 +210,18 @@ class Qwen25VL(nnx.Module):
 
 
 def split(model: Qwen25VL) -> tuple[GraphDef, types.Params]:
-    """Returns the static description and the parameters as a nested plain dict."""
+    """Returns the static description, and the parameters as a nested plain dict."""
     graphdef, state = nnx.split(model)
     return graphdef, nnx.to_pure_dict(state)
 
 
 def merge(graphdef: GraphDef, params: types.Params) -> Qwen25VL:
-    """Returns the module with these parameters: cheap, also while tracing."""
+    """Returns the module with these parameters; for use inside of a traced function."""
     return nnx.merge(graphdef, params)
 
 
 def graph(shape: config.Config, **kwargs) -> GraphDef:
-    """Returns the static description alone: nothing is initialised."""
+    """Returns the static description alone: nothing is initialised, no memory is taken."""
     return split(_abstract(shape, **kwargs))[0]
 
 
@@ -193,9 +240,11 @@ def _abstract(shape: config.Config, **kwargs) -> Qwen25VL:
 
 
 def _last(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:
+    """Returns each row's last real token; of an empty row its first, which is padding."""
     index_M11 = (jnp.maximum(length_M, 1) - 1)[:, None, None]
     return jnp.take_along_axis(x_MPD, index_M11, 1)[:, 0]
 
 
 def _on_all_axes(position: jax.Array) -> jax.Array:
+    """Returns M-RoPE positions of text, which are the same on all three axes."""
     return jnp.broadcast_to(position[..., None], (*position.shape, 3))

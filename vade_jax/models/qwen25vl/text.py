@@ -1,6 +1,14 @@
-"""The decoder: one layer, written once, run over prompts, over answers beside them, and in decoding.
+"""The decoder, run in three ways: over prompts, over answers beside their prompts, and token by token.
 
-A layer takes `attend`, what its queries may see; the three ways to run it differ only there.
+The layer is written once. It is given `attend`, a function from queries, keys and values to outputs that
+says what the queries may see; the three ways differ only in it:
+
+    prompt, hidden   a row sees its own past
+    grouped          an answer sees its prompt, which is computed once a group, and its own past
+    decode           as `grouped`, with one new token an answer and all older keys from caches
+
+Layers are stacked along L and scanned: the program has one layer, however deep the model is, so the 7B
+compiles about as fast as the tiny one.
 """
 
 from collections.abc import Callable
@@ -10,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from vade_jax.models.qwen25vl import attention, config, layers, rope
+from vade_jax.models.qwen25vl import attention, config, layers
 from vade_jax.types import Array
 
 # q_NUHK, k_NUJK, v_NUJK -> out_NUHK
@@ -18,14 +26,17 @@ Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 class Keys(NamedTuple):
-    """Keys and values of one layer."""
+    """Keys and values of one layer, rotated already."""
 
     key: jax.Array
     value: jax.Array
 
 
 class Attention(nnx.Module):
-    """Projections of grouped-query attention; q, k, v have biases, the output has none."""
+    """Grouped-query attention: H query heads share J heads of keys and values.
+
+    q, k and v have biases, the output has none. `scale` is that of the output's kernel.
+    """
 
     def __init__(
         self,
@@ -47,20 +58,23 @@ class Attention(nnx.Module):
         )
 
     def __call__(
-        self, x_NUD: jax.Array, rotation: rope.Rotation, attend: Attend
+        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
     ) -> tuple[jax.Array, Keys]:
+        """Returns the output and the keys, for whoever attends to them next."""
         heads = (*x_NUD.shape[:2], -1, self.head_width)
         q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
-        q, k = rope.rotate(q, rotation), rope.rotate(k, rotation)
+        q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
         return self.output(attend(q, k, v).reshape(x_NUD.shape)), Keys(k, v)
 
 
 class Layer(nnx.Module):
-    """One pre-norm layer."""
+    """One pre-norm layer: x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, shape: config.TextConfig, *, rngs: nnx.Rngs, dtype, param_dtype):
         shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
-        scale = (2 * shape.num_layers) ** -0.5  # the residual stream keeps its size
+        # 2 L branches write to the residual stream. Each starts with 1 / sqrt(2 L) of its size, so that
+        # their sum does not grow with the depth.
+        scale = (2 * shape.num_layers) ** -0.5
         self.norm1 = layers.RMSNorm(
             shape.width, shape.norm_eps, param_dtype=param_dtype
         )
@@ -73,7 +87,7 @@ class Layer(nnx.Module):
         )
 
     def __call__(
-        self, x_NUD: jax.Array, rotation: rope.Rotation, attend: Attend
+        self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
     ) -> tuple[jax.Array, Keys]:
         out, keys = self.attention(self.norm1(x_NUD), rotation, attend)
         x_NUD = x_NUD + out
@@ -81,7 +95,7 @@ class Layer(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Layers, stacked along L, and the final norm."""
+    """The layers and the final norm. Every result has gone through that norm."""
 
     def __init__(
         self,
@@ -102,7 +116,7 @@ class Decoder(nnx.Module):
     def prompt(
         self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> tuple[jax.Array, Keys]:
-        """Returns final-normed hidden states and every layer's keys, `[L, M, J, P, K]`."""
+        """Returns hidden states `[M, P, D]` and every layer's keys, `[L, M, J, P, K]`."""
         rotation = self._rotation(position_MPX)
 
         def step(x_MPD, layer):
@@ -114,7 +128,7 @@ class Decoder(nnx.Module):
     def hidden(
         self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> jax.Array:
-        """Returns final-normed hidden states alone: no keys are kept."""
+        """Returns hidden states alone: the keys of a layer are gone when the layer is done."""
         rotation = self._rotation(position_MPX)
 
         def step(x_MPD, layer):
@@ -133,7 +147,21 @@ class Decoder(nnx.Module):
         *,
         remat: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns final-normed states of both streams; each layer runs a prompt once."""
+        """Returns the hidden states of two streams: `[M, P, D]` of prompts, `[N, U, D]` of answers.
+
+        Both go through the layers side by side. A layer runs the prompts first; the answers then see
+        the keys that the prompts have in this layer. So a prompt costs the same whether it has one
+        answer or sixteen, and the gradient reaches it through every one of them.
+
+        Args:
+            x_MPD: embedded prompts.
+            position_MPX: their positions.
+            length_M: their lengths.
+            y_NUD: embedded answers, R rows of equal numbers of them.
+            position_NUX: their positions, which go on where the prompt's end.
+            group_R: the prompt of each row; None: row r has prompt r.
+            remat: keep only the inputs of a layer for its backward pass.
+        """
         rotation_x = self._rotation(position_MPX)
         rotation_y = self._rotation(position_NUX)
         group_size = len(y_NUD) // len(x_MPD if group_R is None else group_R)
@@ -141,10 +169,13 @@ class Decoder(nnx.Module):
         def step(streams, layer):
             x_MPD, y_NUD = streams
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
-            shared = self._shared(keys, length_M, group_R)
-            attend = lambda q, k, v: attention.grouped(
-                q, [shared], k, v, group_size, ways=self.place.ways
-            )
+            prompt = self._prompts_of_rows(keys, length_M, group_R)
+
+            def attend(q, k, v):
+                return attention.grouped(
+                    q, [prompt], k, v, group_size, ways=self.place.ways
+                )
+
             y_NUD, _ = layer(y_NUD, rotation_y, attend)
             return (x_MPD, self.place.rows(y_NUD)), None
 
@@ -160,7 +191,16 @@ class Decoder(nnx.Module):
         step: Array,
         group_R: Array | None,
     ) -> tuple[jax.Array, attention.OwnCache]:
-        """Returns the states of one new token an answer, and `own` with its keys in place."""
+        """Returns the hidden states `[N, D]` of one new token an answer, and `own` with its keys.
+
+        Args:
+            y_ND: the embedded tokens.
+            position_NX: their positions.
+            cache: keys of the prompts; shared by a row's answers, never copied.
+            own: keys of the answers' tokens before `step`.
+            step: how many tokens each answer has already.
+            group_R: the prompt of each row; None: row r has prompt r.
+        """
         rows = cache.key_LMJPK.shape[1] if group_R is None else len(group_R)
         group_size = len(y_ND) // rows
         rotation = self._rotation(position_NX[:, None])
@@ -168,18 +208,23 @@ class Decoder(nnx.Module):
 
         def run(y_NUD, layer_and_keys):
             layer, key, value, own_key, own_value = layer_and_keys
-            shared = self._shared(Keys(key, value), cache.length_M, group_R)
-            past = attention.Part(
+            prompt = self._prompts_of_rows(Keys(key, value), cache.length_M, group_R)
+            past = attention.KeySet(
                 own_key.reshape(rows, group_size, *own_key.shape[1:]),
                 own_value.reshape(rows, group_size, *own_value.shape[1:]),
                 past_S,
             )
-            attend = lambda q, k, v: attention.grouped(
-                q, [shared, past], k, v, group_size, ways=self.place.ways
-            )
+
+            def attend(q, k, v):
+                return attention.grouped(
+                    q, [prompt, past], k, v, group_size, ways=self.place.ways
+                )
+
             y_NUD, keys = layer(y_NUD, rotation, attend)
             return y_NUD, _heads_first(keys)
 
+        # The scan reads the caches and returns the new keys alone, which are written behind it, in one
+        # place for all layers. Caches that went through the scan would be copied whole in each step.
         caches = (cache.key_LMJPK, cache.value_LMJPK, own.key_LNJTK, own.value_LNJTK)
         y_NUD, new = jax.lax.scan(run, y_ND[:, None], (self.layers, *caches))
         own = attention.OwnCache(
@@ -189,34 +234,37 @@ class Decoder(nnx.Module):
         return self.norm(y_NUD[:, 0]), own
 
     def _prompt_layer(self, layer, x_MPD, rotation, length_M):
-        attend = lambda q, k, v: attention.causal(
-            q, k, v, length_M, ways=self.place.ways
-        )
+        def attend(q, k, v):
+            return attention.causal(q, k, v, length_M, place=self.place)
+
         x_MPD, keys = layer(x_MPD, rotation, attend)
         return self.place.rows(x_MPD), _heads_first(keys)
 
-    def _shared(
+    def _prompts_of_rows(
         self, keys: Keys, length_M: Array, group_R: Array | None
-    ) -> attention.Part:
-        """Returns each row's prompt; without `group_R`, row r's is prompt r."""
+    ) -> attention.KeySet:
+        """Returns the keys of each row's prompt, `[R, J, P, K]`."""
         if group_R is not None:
             keys = Keys(*(layers.take(x, group_R, self.place) for x in keys))
             length_M = jnp.take(jnp.asarray(length_M), group_R)
-        return attention.shared_part(*keys, length_M)
+        return attention.prompt_keys(*keys, length_M)
 
-    def _rotation(self, position_X: Array) -> rope.Rotation:
-        return rope.text(position_X, self.shape.mrope_section, self.shape.rope_theta)
+    def _rotation(self, position_X: Array) -> layers.Rotation:
+        return layers.text_rotation(
+            position_X, self.shape.mrope_section, self.shape.rope_theta
+        )
 
     def _scan(self, step, carry, xs, remat: bool):
         return jax.lax.scan(layers.checkpoint(step) if remat else step, carry, xs)
 
 
 def _heads_first(keys: Keys) -> Keys:
-    """Returns keys and values as `[..., J, S, K]`."""
+    """Returns keys and values as `[..., J, S, K]`, the order that attention multiplies them in."""
     return Keys(*(jnp.swapaxes(x, -3, -2) for x in keys))
 
 
 def _write(old_LNJTK: jax.Array, new_LNJUK: jax.Array, step: Array) -> jax.Array:
+    """Returns the cache of all layers with the keys of token number `step`, in place under jit."""
     start = (0, 0, 0, step, 0)
     return jax.lax.dynamic_update_slice(
         old_LNJTK, new_LNJUK.astype(old_LNJTK.dtype), start

@@ -1,7 +1,10 @@
 """The vision tower: windowed attention as a reshape, full attention in a few blocks.
 
-Qwen2.5-VL technical report (arXiv:2502.13923), section 2.1. Images come as `types.Images`: every
-window has 64 slots, so window attention is `[B * W, 64]` rows, and no cell is ever reordered.
+Qwen2.5-VL technical report (arXiv:2502.13923), section 2.1. Most blocks let a patch see its window of
+8 x 8 patches alone, a few let it see its whole image. transformers keeps patches in one flat sequence, with
+the ends of windows and images in lists, and reorders it. Lists of data-dependent lengths would compile for
+every batch. Here the host cuts an image to windows of exactly 64 slots (`types.Images`); window attention
+is then `[B * W, 64]` rows, full attention `[B, W * 64]`, and slots that no patch fills are masked.
 """
 
 import functools
@@ -12,7 +15,7 @@ import numpy as np
 from flax import nnx
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import attention, config, layers, rope
+from vade_jax.models.qwen25vl import attention, config, layers
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
@@ -21,10 +24,11 @@ _NORM_EPS = 1e-6  # fixed in every published checkpoint
 
 
 def normalize(patch_E: types.Array) -> jax.Array:
-    """Returns uint8 patches `[..., 588]` as the processor's float32, bit for bit.
+    """Returns uint8 patches `[..., 588]` as the float32 of Hugging Face's processor, bit for bit.
 
-    The processor rounds float64(x) / 255 to float32, then computes (x - mean) / std; a table of
-    256 x 3 values is exact on every backend, whatever it does with a division.
+    Patches travel to the device as bytes, a quarter of the traffic. The processor rounds float64(x) / 255
+    to float32, then computes (x - mean) / std; a table of all 256 x 3 values is exact on every backend,
+    whatever the backend makes of a division.
     """
     levels = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
     table = (levels - np.float32(MEAN)) / np.float32(STD)  # [256, 3]
@@ -34,7 +38,11 @@ def normalize(patch_E: types.Array) -> jax.Array:
 
 
 class PatchEmbed(nnx.Module):
-    """The 2 x 14 x 14 convolution as a matmul; both frames of an image are the same."""
+    """The 2 x 14 x 14 convolution as a matmul.
+
+    It is made for videos, two frames at a time. Both frames of an image are the same, so the kernels of
+    the two frames are added instead of showing the image twice.
+    """
 
     def __init__(self, width: int, *, rngs: nnx.Rngs, dtype, param_dtype):
         self.dtype = dtype
@@ -50,7 +58,7 @@ class PatchEmbed(nnx.Module):
 
 
 class Block(nnx.Module):
-    """One pre-norm block; `full` decides between the window and the whole image."""
+    """One pre-norm block; `full`, a bool array, decides between the window and the whole image."""
 
     def __init__(
         self, shape: config.VisionConfig, *, rngs: nnx.Rngs, dtype, param_dtype
@@ -69,7 +77,7 @@ class Block(nnx.Module):
     def __call__(
         self,
         x_BWSD: jax.Array,
-        rotation: rope.Rotation,
+        rotation: layers.Rotation,
         valid_BWS: jax.Array,
         full: jax.Array,
         ways: int,
@@ -77,7 +85,8 @@ class Block(nnx.Module):
         qkv = self.qkv(self.norm1(x_BWSD))
         qkv = qkv.reshape(*x_BWSD.shape[:3], 3, self.num_heads, -1)
         q, k, v = (qkv[..., i, :, :] for i in range(3))
-        q, k = rope.rotate(q, rotation), rope.rotate(k, rotation)
+        q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
+        # A branch at run time, because all blocks are one scanned program; only one of the two runs.
         branches = [functools.partial(f, ways=ways) for f in (_whole, _windowed)]
         out = jax.lax.cond(full, *branches, q, k, v, valid_BWS)
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
@@ -85,7 +94,10 @@ class Block(nnx.Module):
 
 
 class Merger(nnx.Module):
-    """Makes one text-width feature of the 4 patches of a cell."""
+    """Makes one feature of the text's width of the 2 x 2 patches of a cell.
+
+    Slot = 4 x cell + patch, so the patches of a cell lie side by side and merging is a reshape.
+    """
 
     def __init__(
         self, width: int, out_width: int, *, rngs: nnx.Rngs, dtype, param_dtype
@@ -93,7 +105,8 @@ class Merger(nnx.Module):
         dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
         self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **dtypes)
-        # A kernel of the embeddings' std: features then start larger (2.9 in the tiny preset).
+        # Kernels as large as the embeddings: features then start at least as large as those (their std
+        # is 2.9 in the tiny preset), and a model from scratch does not overlook the image.
         scale = layers.EMBEDDING_STD * (4 * width) ** 0.5
         self.down = layers.Linear(
             4 * width, out_width, scale=scale, rngs=rngs, **dtypes
@@ -105,7 +118,7 @@ class Merger(nnx.Module):
 
 
 class Vision(nnx.Module):
-    """Patches to merged cells."""
+    """From patches to the features of merged cells."""
 
     def __init__(
         self,
@@ -127,7 +140,9 @@ class Vision(nnx.Module):
 
     def __call__(self, images: types.Images, *, remat: bool) -> jax.Array:
         """Returns the feature of every cell, `[B, W, 16, D]`; finite where invalid."""
-        rotation = rope.vision(images.row_BWS, images.col_BWS, self.shape.head_width)
+        rotation = layers.vision_rotation(
+            images.row_BWS, images.col_BWS, self.shape.head_width
+        )
         full_L = np.isin(np.arange(self.shape.depth), self.shape.full_blocks)
 
         def step(x_BWSD, layer):
@@ -141,6 +156,7 @@ class Vision(nnx.Module):
         return self.place.rows(self.merger(x_BWSD))
 
 
+# Both take queries, keys and values `[B, W, 64, H, K]` and differ in which axes are one set of patches.
 def _windowed(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS, *, ways: int) -> jax.Array:
     flat = [x.reshape(-1, *x.shape[2:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
     return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)

@@ -1,23 +1,62 @@
-"""One invertible table: Hugging Face tensor <-> parameter path and transform.
+"""One invertible table, Hugging Face tensor <-> parameter, and the way of each to and from the devices.
 
-Import, export and the weight sync of engines all read it. Both naming schemes are accepted
-(`model.layers`, `visual` as published; `model.language_model`, `model.visual` as transformers 5
-keeps them in memory); the published one is written.
+Import, export and the weight sync of engines all read TABLE. Both naming schemes are accepted
+(`model.layers`, `visual` as published; `model.language_model`, `model.visual` as transformers 5 keeps them
+in memory); the published one is written.
+
+A checkpoint may be larger than the host's free memory, and a parameter than a device's. So nothing here
+holds more than one tensor beside the parameters: a tensor goes to the devices as it lies in the file, split
+so that its transform moves nothing between them, is transformed there and written into its layer.
 """
 
+import functools
 import itertools
 import operator
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, model, transfer
-from vade_jax.models.qwen25vl.transfer import CONV, LINEAR, SAME, Tensor, Transform
+from vade_jax.models.qwen25vl import config, model
 
+BLOCK_BYTES = 128_000_000  # of a tensor that leave the devices at a time
 _MAX_LISTED = 8  # problems named in one error
+
+
+class Tensor(Protocol):
+    """What is read: an array, or anything that reads a slice when it is asked for."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray: ...
+
+
+class Transform(NamedTuple):
+    """How a tensor becomes a parameter, with NumPy or JAX arrays alike.
+
+    `invert` undoes `apply`. `axes` takes the mesh axes of the parameter's dimensions to those of the
+    tensor's, so that both have the same values on the same device.
+    """
+
+    apply: Callable[[Any], Any]
+    invert: Callable[[Any], Any]
+    axes: Callable[[tuple], tuple]
+
+
+SAME = Transform(lambda x: x, lambda x: x, lambda axes: axes)
+LINEAR = Transform(  # torch keeps (out, in)
+    lambda x: x.T, lambda x: x.T, lambda axes: axes[::-1]
+)
+CONV = Transform(  # (D, channel, frame, y, x) <-> (frame, E, D)
+    lambda x: x.transpose(2, 1, 3, 4, 0).reshape(2, 588, -1),
+    lambda x: x.reshape(2, 3, 14, 14, -1).transpose(4, 1, 0, 2, 3),
+    lambda axes: axes[2:],  # only D may be split, which comes first in the tensor
+)
 
 # `{}` is the number of the layer: those tensors are stacked along L.
 _LAYER, _BLOCK = "model.layers.{}.", "visual.blocks.{}."
@@ -67,8 +106,8 @@ TABLE: dict[str, tuple[str, Transform]] = {
 }
 
 
-class _Row(NamedTuple):
-    """A line of the table for a model: `names` of one tensor, or of each layer's."""
+class _Entry(NamedTuple):
+    """A line of the table for one model: `names` of one tensor, or of each layer's."""
 
     path: str
     names: list[str]
@@ -91,9 +130,12 @@ def published(name: str) -> str:
 
 def names_and_shapes(shape: config.Config) -> list[tuple[str, tuple[int, ...]]]:
     """Returns every tensor of a checkpoint, in the order `from_params` yields them."""
-    return [(name, row.tensor_size) for row in _rows(shape) for name in row.names]
+    return [
+        (name, entry.tensor_size) for entry in _entries(shape) for name in entry.names
+    ]
 
 
+# ------------------------------------------------------------------------------ tensors to parameters
 def to_params(
     shape: config.Config,
     named: Mapping[str, Tensor],
@@ -107,64 +149,26 @@ def to_params(
     hold.
 
     Raises:
-      ValueError: tensors are missing, extra, given twice or of another shape; all are named.
+        ValueError: tensors are missing, extra, given twice or of another shape; all are named.
     """
     sources = _sources(shape, named)
     dtype, abstract = np.dtype(dtype), model.abstract(shape)
     if shardings is None:
         params = jax.tree.map(lambda leaf: np.empty(leaf.shape, dtype), abstract)
+        fill = _fill_on_host
     else:
-        params = transfer.zeros(abstract, dtype, shardings)
-    fill = _fill_on_host if shardings is None else transfer.fill
-    for row in _rows(shape):
-        tensors = [named[sources[name]] for name in row.names]
-        whole = _get(params, row.path)
-        _put(params, row.path, fill(whole, tensors, row.stacked, row.transform))
+        zeros = lambda: jax.tree.map(
+            lambda leaf: jnp.zeros(leaf.shape, dtype), abstract
+        )
+        params = jax.jit(zeros, out_shardings=shardings)()
+        fill = _fill_on_devices
+    for entry in _entries(shape):
+        tensors = [named[sources[name]] for name in entry.names]
+        whole = _get(params, entry.path)
+        *parents, last = entry.path.split("/")
+        filled = fill(whole, tensors, entry.stacked, entry.transform)
+        _get(params, "/".join(parents))[last] = filled
     return params
-
-
-def from_params(
-    shape: config.Config, params: types.Params, dtype: Any = None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (published name, tensor) as NumPy arrays: one tensor is on the host at a time.
-
-    `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. All
-    processes that hold a part of the parameters must iterate together; each gets everything.
-
-    Raises:
-      ValueError: a parameter is missing or has another shape; before the first is yielded.
-    """
-    sizes = dict(names_and_shapes(shape))
-    stream = from_params_in_blocks(shape, params, dtype)
-    for name, group in itertools.groupby(stream, operator.itemgetter(0)):
-        yield name, _join(sizes[name], (block for _, block in group))
-
-
-def from_params_in_blocks(
-    shape: config.Config, params: types.Params, dtype: Any = None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields what `from_params` does in consecutive rows, 128 MB at a time."""
-    check_params(shape, params)
-    for row in _rows(shape):
-        value = _get(params, row.path)
-        kind = np.dtype(value.dtype if dtype is None else dtype)
-        for i, name in enumerate(row.names):
-            layer = i if row.stacked else None
-            for block in transfer.blocks(
-                value, layer, row.transform, row.tensor_size, kind
-            ):
-                yield name, block
-
-
-def check_params(shape: config.Config, params: types.Params) -> None:
-    """Raises ValueError where `params` (arrays or shapes) are not those of this model."""
-    for path, size in ((row.path, row.size) for row in _rows(shape)):
-        try:
-            found = np.shape(_get(params, path))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path} is missing, expected {size}") from error
-        if found != size:
-            raise ValueError(f"{path} has shape {found}, expected {size}")
 
 
 def _fill_on_host(whole, tensors, stacked, transform) -> np.ndarray:
@@ -174,27 +178,135 @@ def _fill_on_host(whole, tensors, stacked, transform) -> np.ndarray:
     return whole
 
 
-def _join(size: tuple[int, ...], parts: Iterator[np.ndarray]) -> np.ndarray:
-    first = next(parts)
-    if first.shape == size:
-        return first
-    whole = np.empty(size, first.dtype)
-    start = 0
-    for part in itertools.chain([first], parts):
-        whole[start : start + len(part)] = part
-        start += len(part)
+def _fill_on_devices(
+    whole: jax.Array, tensors: Sequence[Tensor], stacked: bool, transform: Transform
+) -> jax.Array:
+    """Returns `whole` with its layers' tensors, or with the one tensor that it is.
+
+    Takes the memory of `whole`. A process reads from disk what its own devices hold, no more.
+    """
+    mesh, spec = whole.sharding.mesh, whole.sharding.spec
+    axes = (*spec, *[None] * (whole.ndim - len(spec)))
+    axes = transform.axes(axes[1:] if stacked else axes)
+    split = NamedSharding(mesh, PartitionSpec(*axes))
+    write = _writer(transform, stacked, whole.sharding)
+    for i, tensor in enumerate(tensors):
+        read = tensor.__getitem__
+        part = jax.make_array_from_callback(tuple(tensor.shape), split, read)
+        # Waited for: dispatched ahead of their execution, all tensors would be in memory at once.
+        whole = jax.block_until_ready(write(whole, part, i))
     return whole
 
 
-def _rows(shape: config.Config) -> Iterator[_Row]:
+@functools.cache
+def _writer(transform, stacked, sharding):
+    """Returns what sets one layer of a parameter (or all of it) to a tensor."""
+
+    def write(whole, part, i):
+        x = transform.apply(part).astype(whole.dtype)
+        x, i = (x[None], i) if stacked else (x, 0)
+        # XLA does this update in place. `whole.at[i].set(x)` also masks, which copies all layers.
+        return jax.lax.dynamic_update_slice_in_dim(whole, x, i, axis=0)
+
+    return jax.jit(write, out_shardings=sharding, donate_argnums=0)
+
+
+# ------------------------------------------------------------------------------ parameters to tensors
+def from_params(
+    shape: config.Config, params: types.Params, dtype: Any = None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields (published name, tensor) as NumPy arrays: one tensor is on the host at a time.
+
+    `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. All
+    processes that hold a part of the parameters must iterate together; each gets everything.
+
+    Raises:
+        ValueError: a parameter is missing or has another shape; before the first is yielded.
+    """
+    sizes = dict(names_and_shapes(shape))
+    stream = from_params_in_blocks(shape, params, dtype)
+    for name, group in itertools.groupby(stream, operator.itemgetter(0)):
+        _, first = next(group)
+        if first.shape == sizes[name]:
+            yield name, first
+            continue
+        # Filled block by block: concatenating would hold the tensor twice.
+        whole, done = np.empty(sizes[name], first.dtype), 0
+        for _, block in itertools.chain([(name, first)], group):
+            whole[done : done + len(block)] = block
+            done += len(block)
+        yield name, whole
+
+
+def from_params_in_blocks(
+    shape: config.Config, params: types.Params, dtype: Any = None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields what `from_params` does in consecutive rows, 128 MB at a time."""
+    check_params(shape, params)
+    for entry in _entries(shape):
+        value = _get(params, entry.path)
+        kind = np.dtype(value.dtype if dtype is None else dtype)
+        for i, name in enumerate(entry.names):
+            layer = i if entry.stacked else None
+            for block in _blocks(
+                value, layer, entry.transform, entry.tensor_size, kind
+            ):
+                yield name, block
+
+
+def _blocks(value, layer, transform, size, dtype) -> Iterator[np.ndarray]:
+    """Yields the tensor of shape `size` that a layer of `value` makes, some rows at a time."""
+    step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * int(np.prod(size[1:]))))
+    for first in range(0, size[0], step):
+        count = min(step, size[0] - first)
+        if isinstance(value, jax.Array):
+            # What other processes hold has to come here: all of them then get every row.
+            everywhere = None if value.is_fully_addressable else value.sharding.mesh
+            take = _reader(transform, count, dtype, layer is not None, everywhere)
+            yield np.asarray(take(value, layer or 0, first))
+        else:
+            tensor = transform.invert(value if layer is None else value[layer])
+            block = tensor[first : first + count]
+            yield np.ascontiguousarray(block.astype(dtype, copy=False))
+
+
+@functools.cache
+def _reader(transform, count, dtype, stacked, mesh):
+    """Returns what takes `count` rows of a tensor; onto every device of `mesh`, if given."""
+
+    def take(value, layer, first):
+        # Slices with a traced start: the program is the same for every layer and block.
+        if stacked:
+            value = jax.lax.dynamic_index_in_dim(value, layer, 0, keepdims=False)
+        tensor = transform.invert(value)
+        return jax.lax.dynamic_slice_in_dim(tensor, first, count).astype(dtype)
+
+    return jax.jit(take, out_shardings=mesh and NamedSharding(mesh, PartitionSpec()))
+
+
+def check_params(shape: config.Config, params: types.Params) -> None:
+    """Raises ValueError where `params` (arrays or shapes) are not those of this model."""
+    for path, size in ((entry.path, entry.size) for entry in _entries(shape)):
+        try:
+            found = np.shape(_get(params, path))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} is missing, expected {size}") from error
+        if found != size:
+            raise ValueError(f"{path} has shape {found}, expected {size}")
+
+
+# ------------------------------------------------------------------------------ the table for one model
+def _entries(shape: config.Config) -> Iterator[_Entry]:
     abstract = model.abstract(shape)
     for pattern, (path, transform) in TABLE.items():
         if pattern == "lm_head.weight" and shape.tie_embeddings:
             continue
         size, stacked = _get(abstract, path).shape, "{}" in pattern
         names = [pattern.format(i) for i in range(size[0])] if stacked else [pattern]
-        tensor_size = transfer.tensor_shape(transform, size[1:] if stacked else size)
-        yield _Row(path, names, stacked, transform, size, tensor_size)
+        # The transform of a stand-in that takes one byte says what shape the tensor has.
+        stand_in = np.broadcast_to(np.int8(0), size[1:] if stacked else size)
+        tensor_size = transform.invert(stand_in).shape
+        yield _Entry(path, names, stacked, transform, size, tensor_size)
 
 
 def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str]:
@@ -208,7 +320,12 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
             problems.append(f"{name} is given twice, also as {sources[target]}")
         sources[target] = name
     if shape.tie_embeddings and "lm_head.weight" in sources:
-        problems += _untied(named, sources)
+        # Some tied checkpoints carry a copy of the embedding as their head: dropped, if it is one.
+        head, embedding = sources.pop("lm_head.weight"), "model.embed_tokens.weight"
+        if embedding in sources and not _equal(named[head], named[sources[embedding]]):
+            problems.append(
+                f"{head} differs from {sources[embedding]}, but tie_word_embeddings is true"
+            )
     problems += [f"{name} is missing" for name in expected if name not in sources]
     for target, name in sources.items():
         if target not in expected:
@@ -222,30 +339,13 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
     return sources
 
 
-def _untied(named: Mapping[str, Tensor], sources: dict[str, str]) -> list[str]:
-    """Drops the copy of the embedding that some tied checkpoints carry as their head."""
-    head = sources.pop("lm_head.weight")
-    embedding = sources.get("model.embed_tokens.weight")
-    if embedding is None or _equal(named[head], named[embedding]):
-        return []
-    return [f"{head} differs from {embedding}, but tie_word_embeddings is true"]
-
-
 def _equal(x: Tensor, y: Tensor) -> bool:
+    """Compares a few thousand rows at a time: the embedding of the 7B is 1 GB."""
     if tuple(x.shape) != tuple(y.shape):
         return False
-    rows = (slice(i, i + 4096) for i in range(0, x.shape[0], 4096))
-    return all(np.array_equal(x[part], y[part]) for part in rows)
+    slices = (slice(i, i + 4096) for i in range(0, x.shape[0], 4096))
+    return all(np.array_equal(x[part], y[part]) for part in slices)
 
 
 def _get(tree: Mapping[str, Any], path: str) -> Any:
-    for key in path.split("/"):
-        tree = tree[key]
-    return tree
-
-
-def _put(tree: dict[str, Any], path: str, value: Any) -> None:
-    *parents, last = path.split("/")
-    for key in parents:
-        tree = tree[key]
-    tree[last] = value
+    return functools.reduce(operator.getitem, filter(None, path.split("/")), tree)

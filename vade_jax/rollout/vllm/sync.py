@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax.models.qwen25vl import tensor_file
+from vade_jax.models.qwen25vl import files
 from vade_jax.rollout.engine import EngineFailure
 
 SHARD_BYTES = 1_000_000_000
@@ -109,7 +109,7 @@ class WeightDirectory:
             file = f"model-{i:05}.safetensors"
             sizes = {name: value.shape for name, value in shard.items()}
             blocks = iter(shard.values())
-            tensor_file.write(directory / file, sizes, self._dtype, blocks)
+            files.write_tensors(directory / file, sizes, self._dtype, blocks)
             weight_map |= dict.fromkeys(shard, file)
             size += sum(value.nbytes for value in shard.values())
             shard.clear()  # before the next one is fetched

@@ -1,10 +1,13 @@
+"""Logits by hand, and chunked log-probabilities against a loop in float64."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vade_jax.models import logprobs
 from vade_jax.models.qwen25vl import layers
-from vade_jax.trainer import logprobs, mesh
+from vade_jax.trainer import mesh
 
 
 def draw(shape, seed=0):
@@ -22,8 +25,39 @@ def oracle(hidden_NTD, head_DV, token_NT, temperature, banned):
     return out
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 7, 64])
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
+# ------------------------------------------------------------------------------ logits
+HIDDEN_ND = jnp.array([[1.0, 2], [0, -1]])
+HEAD_DV = jnp.array([[1.0, 0, 3], [0, 1, 1]])
+
+
+def test_logits_by_hand():
+    logits_NV = logprobs.logits(HIDDEN_ND, HEAD_DV)
+    assert logits_NV.tolist() == [[1, 2, 5], [0, -1, -1]]
+    logits_NV = logprobs.logits(HIDDEN_ND, HEAD_DV, banned=(2,))
+    assert logits_NV.tolist() == [[1, 2, -np.inf], [0, -1, -np.inf]]
+
+
+def test_a_banned_token_takes_no_gradient():
+    def logp(head_DV):
+        logits_NV = logprobs.logits(HIDDEN_ND, head_DV, banned=(2,))
+        return jax.nn.log_softmax(logits_NV)[:, 0].sum()
+
+    gradient_DV = jax.grad(logp)(HEAD_DV)
+    assert np.isfinite(gradient_DV).all() and not gradient_DV[:, 2].any()
+    assert gradient_DV[:, :2].all()
+
+
+def test_bfloat16_products_are_summed_in_float32():
+    """256 + 1 is no bfloat16."""
+    hidden_ND = jnp.array([[16.0, 1]], jnp.bfloat16)
+    logits_NV = logprobs.logits(hidden_ND, hidden_ND.T)
+    assert logits_NV.dtype == jnp.float32 and logits_NV.tolist() == [[257]]
+
+
+# ------------------------------------------------------------------------------ chunks
+@pytest.mark.parametrize(
+    ("chunk", "temperature"), [(1, 1.0), (4, 0.6), (7, 1.0), (64, 0.6)]
+)
 def test_equals_a_float64_loop_for_any_chunk(chunk, temperature):
     hidden, head = draw((3, 5, 8)), draw((8, 20), 1)
     token = np.random.default_rng(2).integers(0, 17, (3, 5))

@@ -1,0 +1,48 @@
+"""A tiny random checkpoint with a tokenizer of its own: a whole model directory of a few megabytes."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+
+import jax
+
+from vade_jax.data import procedural, tokens
+from vade_jax.models.qwen25vl import config, files, model
+
+PIXELS = 112 * 112  # of every image
+
+
+def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None:
+    """Writes config, weights, tokenizer and chat template, as published checkpoints have them.
+
+    Args:
+        directory: where it goes.
+        seed: decides the weights, and the warm-up questions and answers that the tokenizer learns its
+            merges from.
+        preset: a key of `config.PRESETS`, whose token ids are replaced by the tokenizer's.
+    """
+    shape = config.PRESETS[preset]
+    texts = [
+        text
+        for item in procedural.Procedural(seed, 2000, "warmup")
+        for text in (item.question, procedural.target_text(item))
+    ]
+    building = pathlib.Path(f"{os.fspath(directory)}.tmp")
+    shutil.rmtree(building, ignore_errors=True)
+    tokenizer = tokens.build(
+        building, texts, shape.text.vocab_size, min_pixels=PIXELS, max_pixels=PIXELS
+    )
+    shape = dataclasses.replace(
+        shape,
+        image_token_id=tokenizer.image_pad,
+        video_token_id=tokenizer.video_pad,
+        vision_start_token_id=tokenizer.vision_start,
+        vision_end_token_id=tokenizer.vision_end,
+        bos_token_id=tokenizer.pad,
+        eos_token_id=tokenizer.im_end,
+    )
+    params = model.init(shape, jax.random.key(seed))
+    files.copy_tokenizer(building, directory)
+    files.save(directory, shape, params)
+    shutil.rmtree(building)
