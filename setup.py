@@ -30,7 +30,7 @@ setuptools.setup(
         "pillow>=11.0",
         "pyarrow>=18.0",
         "safetensors>=0.5",
-        "scipy>=1.14",
+        "scipy>=1.15",
         "tenacity>=9.0",
         "tokenizers>=0.21",
         "tqdm>=4.67",
