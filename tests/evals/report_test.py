@@ -1,12 +1,16 @@
-"""The table's cells by hand, and its refusals."""
+"""The table's cells by hand, differences to other evaluations, and refusals."""
 
-import dataclasses
+import json
 
 import numpy as np
 import pytest
 
+from tests.evals.benchmarks import files
 from tests.evals.scored import CORRECT, result
-from vade_jax.evals import benchmarks, report, results
+from vade_jax.evals import benchmarks, report, results, tasks
+from vade_jax.evals.evaluation import Evaluation
+
+WORSE = np.zeros_like(CORRECT)
 
 
 def five(**changes):
@@ -18,6 +22,7 @@ def cells(table, row):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+# ------------------------------------------------------------------------------ the table
 def test_a_row_of_ours():
     table = report.table([*five(), result(label="one")])
     # 62.5 % right; item means .5 1 0 1, their standard error sqrt(11/48) / 2.
@@ -27,6 +32,13 @@ def test_a_row_of_ours():
     assert cells(table, "one")[1:] == ["", "", "", "", "62.50 ± 23.94", ""]
     titles = table.splitlines()[0]
     assert "MathVista (n=4 of 1000)" in titles and "ChartQA (n=4 of 2500)" in titles
+
+
+def test_errors_are_of_clusters_and_one_cluster_has_none():
+    two = report.table([result(clusters=["a", "b", "b", "a"])])
+    assert cells(two, "mine")[5] == "62.50 ± 12.50"  # sqrt(2 * 2 * 0.25**2) / 4
+    one = report.table([result(clusters=["a"] * len(CORRECT))])
+    assert cells(one, "mine")[5] == "62.50"
 
 
 def test_the_papers_rows():
@@ -41,7 +53,7 @@ def test_the_papers_rows():
 
 
 def test_the_papers_claims_follow_from_its_numbers():
-    paper = {k: v["average"] for k, v in report.PAPER["7B"].items()}
+    paper = {k: v["average"] for k, v in benchmarks.PAPER_SCORES["7B"].items()}
     assert paper["VADE + GRPO"] - paper["GRPO"] == pytest.approx(2.93)
     assert paper["VADE + GSPO"] - paper["GSPO"] == pytest.approx(2.01)
 
@@ -63,29 +75,73 @@ def test_other_refusals():
 
 
 def test_failures_of_the_judge_are_told():
-    found = result(counts={"judge_failed": 3, "other": 0})
-    text = report.table(
-        [dataclasses.replace(found, counts={"judge_failed": 3, "missing": 1})]
-    )
-    assert (
-        f"mine, chartqa: judge_failed 3, missing 1 of {CORRECT.size} answers." in text
-    )
-    assert "other" not in report.table([found])
+    counts = {"judge_failed": 3, "missing": 1, "other": 0}
+    text = report.table([result(counts=counts)])
+    assert "mine, chartqa: judge_failed 3, missing 1 of 8 answers." in text
+    assert "other" not in text
 
 
-def test_one_cluster_has_no_error_and_the_file_is_json(tmp_path):
-    found = result(clusters=["a"] * len(CORRECT))
-    assert cells(report.table([found]), "mine")[5] == f"{100 * CORRECT.mean():.2f}"
-    results.save(tmp_path / "result.json", found)
-    assert "NaN" not in (tmp_path / "result.json").read_text()
-    assert results.summary(found)["standard_error"] is None
+# ------------------------------------------------------------------------------ differences
+@pytest.fixture
+def asked(tmp_path):
+    """Four items of ChartQA."""
+    rows = [files.chartqa(answer=str(n)) for n in range(4)]
+    path = files.save(tmp_path / "chart.parquet", *rows)
+    return tasks.read(Evaluation(benchmarks={"chartqa": path}))
 
 
-def test_versions_of_a_problem_are_one_cluster():
-    plain, clustered = result(), result(clusters=["a", "b", "b", "a"])
-    assert cells(report.table([plain]), "mine") != cells(
-        report.table([clustered]), "mine"
+def of(asked, **changes):
+    uids = tuple(item.uid for item in asked[0].items)
+    return result(**({"uids": uids} | changes))
+
+
+def test_a_difference_has_a_sign_and_names_what_was_not_alike():
+    mine = result(settings={"sampling": {"temperature": 1.0, "top_p": 1.0}})
+    settings = {"sampling": {"temperature": 0.5, "top_p": 1.0}}
+    other = result(correct=WORSE, settings=settings)
+    found = report.difference({"chartqa": mine}, {"chartqa": other}, seed=0)
+    assert found["chartqa"]["mean"] == 0.625
+    assert 0 <= found["chartqa"]["low"] < 0.625 < found["chartqa"]["high"] <= 1
+    assert found["settings"] == {"chartqa": ["sampling.temperature"]}
+    assert "average" not in found
+
+
+def test_the_average_takes_all_five():
+    mine, other = (
+        dict(zip(benchmarks.PAPER, five(correct=correct), strict=True))
+        for correct in (CORRECT, WORSE)
     )
-    assert results.summary(clustered)["standard_error"] == pytest.approx(
-        np.sqrt(2 * 2 * 0.25**2) / 4
-    )
+    found = report.difference(mine, other, seed=0)
+    assert found["average"]["mean"] == 0.625
+    width = lambda name: found[name]["high"] - found[name]["low"]
+    assert width("average") < width("chartqa")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"profile": "cot"}, "of profile 'cot', this of 'paper'"),
+        ({"uids": ("chartqa:9",) * 4}, "is of other items: score both on the same"),
+        ({"name": "mathvista"}, "has mathvista, none of the benchmarks here"),
+    ],
+)
+def test_what_cannot_be_compared(asked, changes, message):
+    found = of(asked, **changes)
+    with pytest.raises(ValueError, match=message):
+        report.check_pair("there", {found.benchmark: found}, asked)
+
+
+def test_what_is_written_can_be_read_and_labels_stay_apart(asked, tmp_path):
+    (tmp_path / "old" / "chartqa").mkdir(parents=True)
+    old = tmp_path / "old" / "chartqa" / results.RESULT
+    results.save(old, of(asked, correct=WORSE))
+    loaded = {"old": results.load_all(tmp_path / "old")}
+    options = {"skipped": ["mathvista"], "size": "", "seed": 0}
+    shown = report.write(str(tmp_path), {"chartqa": of(asked)}, loaded, **options)
+    assert "| mine | " in shown and "| mine (old) | " in shown
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert content["benchmarks"]["chartqa"]["accuracy"] == 0.625
+    assert content["benchmarks"]["chartqa"]["pass"] == 0.75
+    assert content["average"] is None and content["skipped"] == ["mathvista"]
+    assert content["differences"]["old"]["chartqa"]["mean"] == 0.625
+    assert "## ChartQA by type" in (tmp_path / "report.md").read_text()

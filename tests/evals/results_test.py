@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from tests.evals.scored import result
-from vade_jax.evals import benchmarks, report, results
-from vade_jax.types import Item
+from tests.evals.benchmarks import files
+from tests.evals.scored import CORRECT, result
+from vade_jax.evals import report, results, tasks
+from vade_jax.evals.answers import Answer
+from vade_jax.evals.evaluation import Evaluation, Sampling
 
 
 def test_summary():
@@ -18,6 +20,11 @@ def test_summary():
     assert found["majority"] == (0.5 + 1 + 0 + 1) / 4
     assert found["breakdown"] == {"type": {"human": (0.25, 2), "augmented": (1.0, 2)}}
     assert (found["num_items"], found["num_samples"]) == (4, 2)
+
+
+def test_versions_of_a_problem_are_one_cluster():
+    found = results.summary(result(clusters=["a", "b", "b", "a"]))
+    assert found["standard_error"] == pytest.approx(np.sqrt(2 * 2 * 0.25**2) / 4)
 
 
 def test_files(tmp_path):
@@ -37,33 +44,53 @@ def test_files(tmp_path):
             results.load(path)
 
 
+def test_the_file_of_one_cluster_is_json_and_has_no_error(tmp_path):
+    found = result(clusters=["a"] * len(CORRECT))
+    results.save(tmp_path / "result.json", found)
+    assert "NaN" not in (tmp_path / "result.json").read_text()
+    assert results.summary(found)["standard_error"] is None
+
+
 def test_fields_of_other_lengths():
     with pytest.raises(ValueError, match=r"4 items have scores, .* \[1, 4\]"):
         result(clusters=["a"])
 
 
-def test_collect():
-    items = [
-        Item(
-            uid=f"u{i}",
-            question="",
-            images=(),
-            answer="",
-            kind="text",
-            metadata={"problem": "p", "version": "v", "subject": "s", "subfield": "f"},
-        )
-        for i in range(2)
+def test_answers_become_a_result_and_a_line_each(tmp_path):
+    rows = [files.mathverse(str(i), problem_index="7") for i in range(2)]
+    path = files.save(tmp_path / "verse.parquet", *rows)
+    sampling = Sampling(num_samples=2)
+    (task,) = tasks.read(Evaluation(benchmarks={"mathverse": path}, sampling=sampling))
+    texts = [
+        "The answer is B",
+        "The answer is A",
+        "What a long text it is,\nis it not?",
     ]
-    found = results.collect(
-        "mine",
-        benchmarks.BENCHMARKS["mathverse"],
-        "paper",
-        items,
-        [[1], [0]],
-        [["a"], [None]],
-        counts={"judge_failed": 1},
+    answers = [
+        Answer("mathverse:0", 0, texts[0], 9, True),
+        Answer("mathverse:0", 1, texts[1], 9, False),
+        Answer("mathverse:1", 0, texts[2]),
+    ]
+    found = results.score(
+        task, {a.key: a for a in answers}, None, str(tmp_path), "mine", {"a": 1}
     )
-    assert found.uids == ("u0", "u1") and found.clusters == ["p", "p"]
-    assert (
-        found.groups[0]["subfield"] == ("s, f",) and found.counts["judge_failed"] == 1
-    )
+    assert found.uids == ("mathverse:0", "mathverse:1")
+    assert found.correct_MG.tolist() == [[True, False], [False, False]]
+    assert found.extracted == [["B", "A"], [None, None]]
+    assert (found.clusters, found.settings) == (["7", "7"], {"a": 1})
+    assert found.groups[0]["subfield"] == ("Plane Geometry, Angle",)
+    assert {k: n for k, n in found.counts.items() if n} == {
+        "undecided": 1,
+        "missing": 1,
+        "cut_off": 1,
+    }
+    lines = (tmp_path / results.ITEMS).read_text().splitlines()
+    kept = [json.loads(line) for line in lines]
+    assert [row["text"] for row in kept] == [*texts, None]
+    assert [row["outcome"] for row in kept] == [
+        "rules",
+        "rules",
+        "undecided",
+        "missing",
+    ]
+    assert results.load_all(tmp_path.parent)["mathverse"].counts == found.counts

@@ -379,78 +379,33 @@ def test_missing_saved_answers_may_count_as_wrong(data, tmp_path):
 
 
 # ------------------------------------------------------------------------------ mistakes
-def none(c):
-    pass
-
-
-def two(c):
-    c.server.url, c.model.checkpoint = "http://localhost:1", "there"
-
-
-def no_judge(c):
-    c.answers = "a.jsonl"
-
-
-def no_file(c):
-    c.benchmarks.chartqa = "gone.parquet"
-    c.answers = "a.jsonl"
-
-
-def both_judges(c):
-    c.answers, c.judge.rules, c.judge.url = "a.jsonl", True, "http://localhost:1"
-
-
-def no_rules(c):
-    c.benchmarks.mathvista_binary = c.benchmarks.mathvista
-    c.answers, c.judge.rules = "a.jsonl", True
-
-
-def other_schema(c):
-    c.benchmarks.mathverse = c.benchmarks.chartqa
-    c.answers = "a.jsonl"
-
-
-def no_model(c):
-    c.server.url, c.judge.rules = "http://localhost:1", True
-
-
-def no_results(c):
-    c.answers, c.compare, c.judge.rules = "a.jsonl", ("nowhere",), True
-
-
-def profile(c):
-    c.answers, c.profile = "a.jsonl", "chain"
-
-
-def no_checkpoint(c):
-    c.model.checkpoint, c.judge.rules = "nowhere", True
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("changes", "message"),
     [
+        ({"answers": ""}, "no policy given: give exactly one of --checkpoint, --serv"),
         (
-            none,
-            "no policy given: give exactly one of --checkpoint, --server, --answers",
-        ),
-        (two, "--checkpoint and --server given: give exactly one"),
-        (
-            no_judge,
+            {"judge.rules": False},
             "mathvista and mathverse: some answers take a judge: give --judge_se",
         ),
-        (no_file, "benchmarks.chartqa=gone.parquet does not exist"),
-        (both_judges, "--rules and --judge_server"),
-        (no_rules, "mathvista_binary has no rules"),
-        (other_schema, "has no column 'sample_index'"),
-        (no_model, "server.model is empty"),
-        (no_results, "--compare=nowhere holds no results"),
-        (profile, "profile='chain' is unknown"),
-        (no_checkpoint, "nowhere is no directory: give the folder of a Qwen2.5-VL"),
+        ({"benchmarks.chartqa": "gone"}, "benchmarks.chartqa=gone does not exist"),
+        ({"benchmarks.mathvista_binary": "mathvista"}, "mathvista_binary has no rules"),
+        ({"benchmarks.mathverse": "chartqa"}, "has no column 'sample_index'"),
+        ({"compare": ("nowhere",)}, "--compare=nowhere holds no results"),
+        (
+            {"answers": "", "model.checkpoint": "nowhere"},
+            "nowhere is no directory: give the folder of a Qwen2.5-VL",
+        ),
     ],
 )
-def test_mistakes_are_one_line_and_cost_nothing(data, tmp_path, spoil, message):
-    c = wanted(data, "mathvista", "mathverse", "chartqa")
-    spoil(c)
+def test_mistakes_are_one_line_and_cost_nothing(data, tmp_path, changes, message):
+    c = wanted(data, "mathvista", "mathverse", "chartqa", answers="a.jsonl")
+    c.judge.rules = True
+    c.update_from_flattened_dict(
+        {
+            name: data.get(value, value) if "benchmarks" in name else value
+            for name, value in changes.items()
+        }
+    )
     code, printed = run(c, tmp_path / "out")
     assert code == 2
     last = printed.strip().splitlines()[-1]

@@ -1,78 +1,75 @@
-"""The paper's table in Markdown, from results of benchmarks.
+"""What an evaluation writes at the end: the paper's table, differences to others, breakdowns.
 
 The paper's numbers stand beside ours only under the profile that they were made with.
 """
 
+import dataclasses
+import json
 import math
+import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from vade_jax.evals import benchmarks, stats
+from vade_jax import atomic
+from vade_jax.evals import benchmarks, results, stats
 from vade_jax.evals.results import Result
+from vade_jax.evals.tasks import Task
 
-# Average of the five benchmarks and, where known, their scores: arXiv 2511.18902, Table 1.
-PAPER = {
-    "7B": {
-        "base": {"average": 58.63, "mathverse": 40.36},
-        "GRPO": {"average": 61.82},
-        "DAPO + GRPO": {"average": 63.67},
-        "VADE + GRPO": {"average": 64.75},
-        "GSPO": {"average": 62.56},
-        "DAPO + GSPO": {"average": 64.37},
-        "VADE + GSPO": {"average": 64.57},
-    },
-    "3B": {
-        "base": {"average": 50.65},
-        "GRPO": {"average": 55.56},
-        "DAPO + GRPO": {"average": 58.51},
-        "VADE + GRPO": {"average": 57.32},
-        "GSPO": {"average": 56.01},
-        "DAPO + GSPO": {"average": 55.10},
-        "VADE + GSPO": {"average": 56.38},
-    },
-}
+Results = Mapping[str, Result]  # by benchmark
+# The sections of a task's record that tell what a difference may come from, beside the policy.
+_COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 _SOURCE = "arXiv 2511.18902, Table 1"
 _NO_PAPER = f"The rows of the paper ({_SOURCE}) are of another profile and left out."
 
 
-def table(results: Sequence[Result], *, size: str | None = None, seed: int = 0) -> str:
+# ------------------------------------------------------------------------------ the table
+def table(rows: Sequence[Result], *, size: str | None = None, seed: int = 0) -> str:
     """Returns a Markdown table: a row a policy, a column a benchmark, percent with standard errors.
 
     The average is given, with its 95 % interval, to a policy that has all five benchmarks.
 
     Args:
-      results: of one profile, one for each label and benchmark.
-      size: "7B" or "3B" puts the paper's rows above ours, under the profile "paper".
-      seed: of the interval's resamples.
+        rows: results of one profile, one for each label and benchmark.
+        size: "7B" or "3B" puts the paper's rows above ours, under the profile "paper".
+        seed: of the interval's resamples.
+
+    Raises:
+        ValueError: results that cannot share a table, or there is none.
     """
-    profile, rows = _rows(results)
-    shown = [
-        name for name in benchmarks.BENCHMARKS if any(name in r for r in rows.values())
-    ]
-    shown = [*benchmarks.PAPER, *(n for n in shown if n not in benchmarks.PAPER)]
-    titles = [_title(name, results) for name in shown]
-    lines = [["", *titles, "AVG"], ["---", *["---:"] * (len(shown) + 1)]]
+    profile, by_label = _by_label(rows)
     paper = {} if size is None else _paper(size)
+    known = {name for found in by_label.values() for name in found}
+    others = [name for name in benchmarks.BENCHMARKS if name in known]
+    columns = list(dict.fromkeys([*benchmarks.PAPER, *others]))
+    lines = [["", *(_title(name, rows) for name in columns), "AVG"]]
+    lines += [["---", *["---:"] * (len(columns) + 1)]]
     if profile == "paper":
-        lines += [_paper_row(f"{k} {size} (paper)", v, shown) for k, v in paper.items()]
-    lines += [_row(label, found, shown, seed) for label, found in rows.items()]
+        for label, found in paper.items():
+            cells = [
+                f"{found[n]:.2f}" if n in found else "" for n in (*columns, "average")
+            ]
+            lines.append([f"{label} {size} (paper)", *cells])
+    for label, found in by_label.items():
+        cells = [_cell(found[name]) if name in found else "" for name in columns]
+        lines.append([label, *cells, _average_cell(found, seed)])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{text}\n\n{_notes(profile, results, size)}"
+    return f"{text}\n\n{_notes(profile, rows, size)}"
 
 
-def _rows(results: Sequence[Result]) -> tuple[str, dict[str, dict[str, Result]]]:
+def _by_label(rows: Sequence[Result]) -> tuple[str, dict[str, dict[str, Result]]]:
     """Returns the one profile, and results by label and benchmark."""
-    profiles = sorted({result.profile for result in results})
-    if not results:
+    if not rows:
         raise ValueError("there are no results to tabulate")
+    profiles = sorted({result.profile for result in rows})
     if len(profiles) > 1:
         raise ValueError(
             f"profiles {profiles} cannot share a table; make one table for each"
         )
-    rows, uids = {}, {}
-    for result in results:
-        row = rows.setdefault(result.label, {})
+    by_label, uids = {}, {}
+    for result in rows:
+        row = by_label.setdefault(result.label, {})
         if result.benchmark in row:
             raise ValueError(
                 f"{result.label} has {result.benchmark} twice; relabel one"
@@ -83,41 +80,23 @@ def _rows(results: Sequence[Result]) -> tuple[str, dict[str, dict[str, Result]]]
                 f"{result.benchmark} of {result.label} is of other items than the row "
                 "above; score both on the same files"
             )
-    return profiles[0], rows
-
-
-def _title(name: str, results: Sequence[Result]) -> str:
-    benchmark = benchmarks.BENCHMARKS[name]
-    title = benchmark.title if name in benchmarks.PAPER else name
-    sizes = {len(r.uids) for r in results if r.benchmark == name}
-    differs = sizes and sizes != {benchmark.num_items}
-    return f"{title} (n={sizes.pop()} of {benchmark.num_items})" if differs else title
+    return profiles[0], by_label
 
 
 def _paper(size: str) -> Mapping[str, Mapping[str, float]]:
-    if size not in PAPER:
-        raise ValueError(f"size={size!r} is not in the paper; use one of {list(PAPER)}")
-    return PAPER[size]
+    known = benchmarks.PAPER_SCORES
+    if size not in known:
+        raise ValueError(f"size={size!r} is not in the paper; use one of {list(known)}")
+    return known[size]
 
 
-def _paper_row(
-    label: str, found: Mapping[str, float], shown: Sequence[str]
-) -> list[str]:
-    cells = [f"{found[n]:.2f}" if n in found else "" for n in (*shown, "average")]
-    return [label, *cells]
-
-
-def _row(
-    label: str, found: Mapping[str, Result], shown: Sequence[str], seed: int
-) -> list[str]:
-    cells = [_cell(found[name]) if name in found else "" for name in shown]
-    if not all(name in found for name in benchmarks.PAPER):
-        return [label, *cells, ""]
-    parts = {name: found[name].correct_MG for name in benchmarks.PAPER}
-    clusters = {name: found[name].clusters for name in benchmarks.PAPER}
-    average = stats.interval(parts, clusters, seed=seed)
-    low, high = 100 * average.low, 100 * average.high
-    return [label, *cells, f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]"]
+def _title(name: str, rows: Sequence[Result]) -> str:
+    """Returns the title of a column, with the number of items if it is not the paper's."""
+    benchmark = benchmarks.BENCHMARKS[name]
+    title = benchmark.title if name in benchmarks.PAPER else name
+    sizes = {len(r.uids) for r in rows if r.benchmark == name}
+    differs = sizes and sizes != {benchmark.num_items}
+    return f"{title} (n={sizes.pop()} of {benchmark.num_items})" if differs else title
 
 
 def _cell(result: Result) -> str:
@@ -126,12 +105,29 @@ def _cell(result: Result) -> str:
     return f"{100 * stats.average(result.correct_MG):.2f}{known}"
 
 
-def _notes(profile: str, results: Sequence[Result], size: str | None) -> str:
+def _average_cell(found: Results, seed: int) -> str:
+    average = _average(found, seed)
+    if average is None:
+        return ""
+    low, high = 100 * average.low, 100 * average.high
+    return f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _average(found: Results, seed: int) -> stats.Interval | None:
+    """Returns the five-benchmark average, None if one is missing."""
+    if not set(benchmarks.PAPER) <= set(found):
+        return None
+    correct = {name: found[name].correct_MG for name in benchmarks.PAPER}
+    clusters = {name: found[name].clusters for name in benchmarks.PAPER}
+    return stats.interval(correct, clusters, seed=seed)
+
+
+def _notes(profile: str, rows: Sequence[Result], size: str | None) -> str:
     """Returns what a reader must know of the numbers."""
-    samples = {(r.benchmark, np.shape(r.correct_MG)[1]) for r in results}
+    samples = {(r.benchmark, np.shape(r.correct_MG)[1]) for r in rows}
     counted = ", ".join(f"{name} {num}" for name, num in sorted(samples))
     lines = [f"Profile {profile}. Answers an item: {counted}. ± is one standard error."]
-    for result in results:
+    for result in rows:
         if failed := [f"{name} {num}" for name, num in result.counts.items() if num]:
             of = f"of {np.size(result.correct_MG)} answers"
             lines.append(
@@ -140,3 +136,153 @@ def _notes(profile: str, results: Sequence[Result], size: str | None) -> str:
     if size is not None:
         lines.append(f"Paper: {_SOURCE}." if profile == "paper" else _NO_PAPER)
     return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------ differences
+def check_pair(directory: str, other: Results, tasks: Sequence[Task]) -> None:
+    """Raises ValueError unless another evaluation shares a benchmark, its items and profile."""
+    pairs = [(task, other[task.name]) for task in tasks if task.name in other]
+    if not pairs:
+        raise ValueError(
+            f"--compare={directory} has {', '.join(other)}, none of the benchmarks here"
+        )
+    for task, result in pairs:
+        if result.profile != task.profile:
+            raise ValueError(
+                f"--compare={directory}: its {task.name} is of profile {result.profile!r}, this "
+                f"of {task.profile!r}: they cannot be compared"
+            )
+        if result.uids != tuple(item.uid for item in task.items):
+            raise ValueError(
+                f"--compare={directory}: its {task.name} is of other items: score both on the "
+                "same file"
+            )
+
+
+def difference(mine: Results, other: Results, seed: int) -> dict[str, Any]:
+    """Returns mine minus the other's, with paired 95 % intervals: each benchmark, the average.
+
+    "settings" names, for each benchmark, the settings that they did not share.
+    """
+    shared = [name for name in mine if name in other]
+    groups = {name: [name] for name in shared}
+    if set(benchmarks.PAPER) <= set(shared):
+        groups["average"] = benchmarks.PAPER
+    found = {}
+    for label, names in groups.items():
+        gap = stats.difference(
+            {name: mine[name].correct_MG for name in names},
+            {name: other[name].correct_MG for name in names},
+            {name: mine[name].clusters for name in names},
+            seed=seed,
+        )
+        found[label] = dataclasses.asdict(gap)
+    unlike = {name: _unlike(mine[name], other[name]) for name in shared}
+    found["settings"] = {name: fields for name, fields in unlike.items() if fields}
+    return found
+
+
+def _unlike(mine: Result, other: Result) -> list[str]:
+    found = []
+    for section in _COMPARABLE:
+        a, b = mine.settings.get(section, {}), other.settings.get(section, {})
+        for field in sorted(a.keys() | b.keys()):
+            if a.get(field) != b.get(field):
+                found.append(f"{section}.{field}")
+    return found
+
+
+# ------------------------------------------------------------------------------ files
+def write(
+    workdir: str,
+    mine: Results,
+    others: Mapping[str, Results],
+    *,
+    skipped: Sequence[str],
+    size: str,
+    seed: int,
+) -> str:
+    """Writes results.json and report.md to `workdir`.
+
+    Args:
+        workdir: of the evaluation.
+        mine: its results.
+        others: the results to compare with, by directory.
+        skipped: the paper's benchmarks that had no file.
+        size: "7B" or "3B" for the paper's rows, or "".
+        seed: of resamples.
+
+    Returns:
+        The part of the report that is shown: all but the breakdowns.
+    """
+    first, average = next(iter(mine.values())), _average(mine, seed)
+    gaps = {path: difference(mine, other, seed) for path, other in others.items()}
+    content = {
+        "label": first.label,
+        "profile": first.profile,
+        "skipped": list(skipped),
+        "average": None if average is None else dataclasses.asdict(average),
+        "differences": gaps,
+        "benchmarks": {
+            name: results.summary(result) | {"counts": dict(result.counts)}
+            for name, result in mine.items()
+        },
+    }
+    text = json.dumps(content, indent=1) + "\n"
+    atomic.write_text(os.path.join(workdir, "results.json"), text)
+    rows = [*mine.values(), *_relabelled(mine, others)]
+    shown = f"{table(rows, size=size or None, seed=seed)}\n{_scorers(mine)}"
+    shown += "".join(_gaps(path, found) for path, found in gaps.items())
+    if skipped:
+        shown += f"\nWithout files, so skipped: {', '.join(skipped)}.\n"
+    body = f"{shown}\n{_breakdowns(mine)}"
+    atomic.write_text(os.path.join(workdir, "report.md"), body)
+    return shown
+
+
+def _relabelled(mine: Results, others: Mapping[str, Results]) -> list[Result]:
+    """Returns the others' results of my benchmarks, no two evaluations under one label."""
+    found, labels = [], {next(iter(mine.values())).label}
+    for path, other in others.items():
+        label = next(iter(other.values())).label
+        label = f"{label} ({os.path.normpath(path)})" if label in labels else label
+        labels.add(label)
+        shared = [result for name, result in other.items() if name in mine]
+        found += [dataclasses.replace(result, label=label) for result in shared]
+    return found
+
+
+def _scorers(mine: Results) -> str:
+    """Returns a line for each benchmark that a judge model has scored, or should have."""
+    text = ""
+    for name, result in mine.items():
+        found = result.settings.get("scoring", {})
+        if found.get("model"):
+            text += f"{name}: judged by {found['model']}.\n"
+        elif benchmarks.BENCHMARKS[name].needs_judge:
+            text += f"{name}: scored by {found.get('by')}; no published score.\n"
+    return text
+
+
+def _gaps(path: str, found: Mapping[str, Any]) -> str:
+    """Returns the differences to one other evaluation, in points."""
+    text = f"\nMinus {path}, in points, with paired 95 % intervals:\n\n"
+    for name, gap in found.items():
+        if name != "settings":
+            mean, low, high = (100 * gap[end] for end in ("mean", "low", "high"))
+            text += f"- {name}: {mean:+.2f} [{low:+.2f}, {high:+.2f}]\n"
+    for name, fields in found["settings"].items():
+        text += f"- {name} was not made alike: {', '.join(fields)}\n"
+    return text
+
+
+def _breakdowns(mine: Results) -> str:
+    text = ""
+    for name, result in mine.items():
+        for key, found in results.summary(result)["breakdown"].items():
+            text += f"## {benchmarks.BENCHMARKS[name].title} by {key}\n\n"
+            text += "| | accuracy | items |\n| --- | ---: | ---: |\n"
+            for value, (accuracy, count) in found.items():
+                text += f"| {value} | {100 * accuracy:.2f} | {count} |\n"
+            text += "\n"
+    return text

@@ -1,16 +1,25 @@
-"""Scored answers to one benchmark: kept item by item, summarised, one JSON file each."""
+"""From answers to verdicts to a result: kept item by item, summarised, one JSON file each."""
 
+import collections
 import dataclasses
 import json
 import math
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tqdm
 
-from vade_jax import types
-from vade_jax.evals import benchmarks, stats
+from vade_jax import atomic, types
+from vade_jax.evals import judge, rules, stats
+from vade_jax.evals.answers import Answer, Key
+from vade_jax.evals.chat import Chat
+from vade_jax.evals.tasks import Task
+
+ITEMS = "items.jsonl"  # every answer with its verdict
+RESULT = "result.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,16 +27,16 @@ class Result:
     """The answers of one policy to one benchmark, scored.
 
     Attributes:
-      label: of the policy, a row of a table.
-      benchmark: name in `BENCHMARKS`.
-      profile: "paper" or "cot".
-      uids: of the M items.
-      correct_MG: bool [M, G].
-      extracted: M lists of G texts, None where nothing could be extracted.
-      groups: M mappings from breakdown to the item's values.
-      clusters: what each item has in common with others, for standard errors.
-      settings: sampling, judge, prompt: whatever another run must share to be compared.
-      counts: such as "judge_failed", answers scored wrong for want of a verdict.
+        label: of the policy, a row of a table.
+        benchmark: name in `BENCHMARKS`.
+        profile: "paper" or "cot".
+        uids: of the M items.
+        correct_MG: bool [M, G].
+        extracted: M lists of G texts, None where nothing could be extracted.
+        groups: M mappings from breakdown to the item's values.
+        clusters: what each item has in common with others, for standard errors.
+        settings: sampling, judge, prompt: whatever another evaluation must share to be compared.
+        counts: such as "judge_failed", answers scored wrong for want of a verdict.
     """
 
     label: str
@@ -43,37 +52,103 @@ class Result:
 
     def __post_init__(self):
         fields = (self.uids, self.extracted, self.groups, self.clusters)
-        shapes = set(map(len, fields))
-        if shapes != {len(self.correct_MG)}:
+        sizes = set(map(len, fields))
+        if sizes != {len(self.correct_MG)}:
             raise ValueError(
                 f"{self.benchmark} of {self.label}: {len(self.correct_MG)} items have "
-                f"scores, other fields have {sorted(shapes)}"
+                f"scores, other fields have {sorted(sizes)}"
             )
 
 
-def collect(
+# ------------------------------------------------------------------------------ scoring
+def score(
+    task: Task,
+    answers: Mapping[Key, Answer],
+    chat: Chat | None,
+    directory: str,
     label: str,
-    benchmark: benchmarks.Benchmark,
-    profile: str,
-    items: Sequence[types.Item],
-    correct_MG: np.ndarray,
-    extracted: Sequence[Sequence[str | None]],
-    **settings_and_counts: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> Result:
-    """Returns the `Result` of scores for `items`, with their groups and clusters."""
-    return Result(
+    """Returns the result of a task; writes it and `items.jsonl` (a line an answer) to `directory`.
+
+    Args:
+        task: what was asked.
+        answers: those that are missing count as wrong.
+        chat: asks the judge model; None for rules alone.
+        directory: made where it is not there.
+        label: of the policy.
+        settings: the task's record.
+
+    Raises:
+        ServerLost: the judge's; what it has said is kept.
+    """
+    asked = [item for item in task.items for _ in range(task.num_samples)]
+    found = [answers.get(key) for key in task.keys]
+    verdicts = _decide(task, asked, found, chat)
+    _write_items(os.path.join(directory, ITEMS), task, asked, found, verdicts)
+    starts = range(0, len(verdicts), task.num_samples)
+    by_item = [verdicts[i : i + task.num_samples] for i in starts]
+    outcomes = collections.Counter(verdict.outcome for verdict in verdicts)
+    counts = {name: outcomes[name] for name in rules.FAILURES}
+    counts["cut_off"] = sum(a is not None and a.finished is False for a in found)
+    correct = [[verdict.correct for verdict in group] for group in by_item]
+    result = Result(
         label=label,
-        benchmark=benchmark.name,
-        profile=profile,
-        uids=tuple(item.uid for item in items),
-        correct_MG=np.asarray(correct_MG, bool),
-        extracted=extracted,
-        groups=[benchmark.groups(item) for item in items],
-        clusters=[benchmark.cluster(item) for item in items],
-        **settings_and_counts,
+        benchmark=task.name,
+        profile=task.profile,
+        uids=tuple(item.uid for item in task.items),
+        correct_MG=np.array(correct, bool),
+        extracted=[[verdict.extracted for verdict in group] for group in by_item],
+        groups=[task.benchmark.groups(item) for item in task.items],
+        clusters=[task.benchmark.cluster(item) for item in task.items],
+        settings=settings,
+        counts=counts,
     )
+    save(os.path.join(directory, RESULT), result)
+    return result
 
 
+def _decide(
+    task: Task,
+    asked: Sequence[types.Item],
+    found: Sequence[Answer | None],
+    chat: Chat | None,
+) -> list[rules.Verdict]:
+    """Returns the verdict of every answer, in order; a judge model is asked in many threads."""
+    if chat is None:
+        decide, each = rules.by_rules(task.benchmark, task.profile), map
+    else:
+        decide, each = judge.by_model(task.benchmark, task.profile, chat), chat.map
+
+    def decide_pair(pair):
+        item, answer = pair
+        return rules.MISSING if answer is None else decide(item, answer.text)
+
+    verdicts = each(decide_pair, zip(asked, found, strict=True))
+    return list(tqdm.tqdm(verdicts, desc=f"scoring {task.name}", total=len(asked)))
+
+
+def _write_items(path, task, asked, found, verdicts) -> None:
+    with atomic.replacing(path) as temporary, temporary.open("w") as file:
+        for key, item, answer, verdict in zip(
+            task.keys, asked, found, verdicts, strict=True
+        ):
+            row = {
+                "uid": key[0],
+                "sample": key[1],
+                "gold": item.answer,
+                "text": answer and answer.text,
+                "extracted": verdict.extracted,
+                "correct": bool(verdict.correct),
+                "outcome": verdict.outcome,
+                "judge": list(verdict.replies),
+                "num_tokens": answer and answer.num_tokens,
+                "finished": answer and answer.finished,
+            }
+            file.write(json.dumps(row) + "\n")
+
+
+# ------------------------------------------------------------------------------ summary and files
 def summary(result: Result) -> dict[str, Any]:
     """Returns accuracy, its standard error, pass@G, majority@G and the breakdowns.
 
@@ -92,26 +167,41 @@ def summary(result: Result) -> dict[str, Any]:
     }
 
 
-def save(path: str | pathlib.Path, result: Result) -> None:
+def save(path: str | os.PathLike, result: Result) -> None:
     """Writes the result, every item of it, and its summary as JSON."""
     fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
     fields["correct_MG"] = np.asarray(result.correct_MG).astype(int).tolist()
-    text = json.dumps({"summary": summary(result), **fields}, indent=1)
-    pathlib.Path(path).write_text(text + "\n", "utf-8")
+    content = {"summary": summary(result), **fields}
+    atomic.write_text(path, json.dumps(content, indent=1) + "\n")
 
 
-def load(path: str | pathlib.Path) -> Result:
+def load(path: str | os.PathLike) -> Result:
     """Reads what `save` wrote.
 
     Raises:
-      ValueError: if it is no such file.
+        ValueError: the file holds no result.
     """
     try:
         fields = json.loads(pathlib.Path(path).read_text("utf-8"))
-        names = [f.name for f in dataclasses.fields(Result)]
-        fields = {name: fields[name] for name in names}
+        fields = {f.name: fields[f.name] for f in dataclasses.fields(Result)}
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{path} holds no result of a benchmark: {error!r}") from error
     fields["uids"] = tuple(fields["uids"])
     fields["correct_MG"] = np.array(fields["correct_MG"], bool)
     return Result(**fields)
+
+
+def load_all(directory: str) -> dict[str, Result]:
+    """Returns the results of an evaluation by benchmark, from its directory.
+
+    Raises:
+        ValueError: the directory holds none.
+    """
+    paths = sorted(pathlib.Path(directory).glob(f"*/{RESULT}"))
+    if not paths:
+        raise ValueError(
+            f"--compare={directory} holds no results (*/{RESULT}): give the --workdir of "
+            "another evaluation"
+        )
+    found = [load(path) for path in paths]
+    return {result.benchmark: result for result in found}

@@ -25,5 +25,26 @@ _ALL = (
 )
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
 PAPER = tuple(BENCHMARKS)[:5]
+# Average of the five benchmarks and, where known, their scores: arXiv 2511.18902, Table 1.
+PAPER_SCORES = {
+    "7B": {
+        "base": {"average": 58.63, "mathverse": 40.36},
+        "GRPO": {"average": 61.82},
+        "DAPO + GRPO": {"average": 63.67},
+        "VADE + GRPO": {"average": 64.75},
+        "GSPO": {"average": 62.56},
+        "DAPO + GSPO": {"average": 64.37},
+        "VADE + GSPO": {"average": 64.57},
+    },
+    "3B": {
+        "base": {"average": 50.65},
+        "GRPO": {"average": 55.56},
+        "DAPO + GRPO": {"average": 58.51},
+        "VADE + GRPO": {"average": 57.32},
+        "GSPO": {"average": 56.01},
+        "DAPO + GSPO": {"average": 55.10},
+        "VADE + GSPO": {"average": 56.38},
+    },
+}
 
-__all__ = ["BENCHMARKS", "PAPER", "PROFILES", "Benchmark"]
+__all__ = ["BENCHMARKS", "PAPER", "PAPER_SCORES", "PROFILES", "Benchmark"]

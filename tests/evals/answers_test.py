@@ -6,20 +6,20 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from configs import eval_paper
-from experiments.evaluations import answers, plan, saved
 from tests.evals.benchmarks import files
+from vade_jax.evals import answers, tasks
+from vade_jax.evals.evaluation import Evaluation, Sampling
 
 ANSWER = answers.Answer("a:1", 0, "sí\n\ud800", 3, True)
 
 
 @pytest.fixture
-def plans(tmp_path):
-    c = eval_paper.get_config()
+def vista(tmp_path):
     rows = [files.mathvista("1"), files.mathvista("2")]
-    c.benchmarks.mathvista = files.save(tmp_path / "vista.parquet", *rows)
-    c.sampling.num_samples = 2
-    return plan.make(c)
+    path = files.save(tmp_path / "vista.parquet", *rows)
+    return tasks.read(
+        Evaluation(benchmarks={"mathvista": path}, sampling=Sampling(num_samples=2))
+    )
 
 
 def test_answers_come_back_and_are_kept_once(tmp_path):
@@ -49,11 +49,13 @@ def test_damage_within_the_file_is_no_silent_loss(tmp_path, line):
         answers.Store(path)
 
 
-def test_a_table_without_samples_is_counted(tmp_path, plans):
+def test_a_table_without_samples_is_counted(tmp_path, vista):
     uids = ["mathvista:1", "mathvista:2", "mathvista:1", "mathvista:2"]
     table = pa.table({"uid": uids, "response": ["a", "b", "c", "d"], "more": [1] * 4})
     parquet.write_table(table, tmp_path / "answers.parquet")
-    found = saved.read(str(tmp_path / "answers.parquet"), plans)["mathvista"].answers
+    found = answers.read_saved(str(tmp_path / "answers.parquet"), vista)[
+        "mathvista"
+    ].answers
     assert {key: answer.text for key, answer in found.items()} == {
         ("mathvista:1", 0): "a",
         ("mathvista:2", 0): "b",
@@ -62,25 +64,36 @@ def test_a_table_without_samples_is_counted(tmp_path, plans):
     }
 
 
-def test_all_files_of_a_directory_and_none(tmp_path, plans):
+def test_all_files_of_a_directory_and_none(tmp_path, vista):
     directory = tmp_path / "saved"
     directory.mkdir()
     with pytest.raises(ValueError, match="is no file or directory of answers"):
-        saved.read(str(directory), plans)
+        answers.read_saved(str(directory), vista)
     for sample in range(2):
         row = {"uid": "mathvista:1", "sample": sample, "text": "x"}
         (directory / f"{sample}.jsonl").write_text(json.dumps(row))
-    assert len(saved.read(str(directory), plans)["mathvista"].answers) == 2
+    assert len(answers.read_saved(str(directory), vista)["mathvista"].answers) == 2
+
+
+def test_the_directory_of_an_evaluation_is_its_answers_and_no_raw_replies(
+    tmp_path, vista
+):
+    for name in ("mathvista", answers.REPLIES):
+        (tmp_path / "old" / name).mkdir(parents=True)
+    answers.Store(tmp_path / "old" / "mathvista" / answers.NAME).add(
+        [answers.Answer("mathvista:1", 0, "x")]
+    )
+    replies = tmp_path / "old" / answers.REPLIES / answers.NAME
+    replies.write_text('{"key": "a", "request": {}, "reply": {}}')
+    found = answers.read_saved(str(tmp_path / "old"), vista)
+    assert list(found["mathvista"].answers) == [("mathvista:1", 0)]
 
 
 def test_one_answer_cannot_stand_for_two_prompts(tmp_path):
-    c, path = (
-        eval_paper.get_config(),
-        files.save(tmp_path / "v.parquet", files.mathverse()),
-    )
-    c.benchmarks.mathverse = c.benchmarks.mathverse_direct = path
+    path = files.save(tmp_path / "v.parquet", files.mathverse())
+    two = Evaluation(benchmarks={"mathverse": path, "mathverse_direct": path})
     (tmp_path / "a.jsonl").write_text('{"uid": "mathverse:1", "text": "B"}')
     with pytest.raises(
         ValueError, match=r"mathverse and mathverse_direct ask .* differ"
     ):
-        saved.read(str(tmp_path / "a.jsonl"), plan.make(c))
+        answers.read_saved(str(tmp_path / "a.jsonl"), tasks.read(two))

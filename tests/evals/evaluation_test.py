@@ -1,0 +1,57 @@
+"""The settings of an evaluation: defaults that a config can hold, and one clear line for a mistake."""
+
+import pytest
+
+from configs import eval_paper
+from vade_jax.evals.evaluation import Evaluation
+
+
+def test_the_config_holds_every_setting():
+    assert Evaluation.from_dict(eval_paper.get_config().to_dict()) == Evaluation()
+    found = Evaluation.from_dict(eval_paper.get_config("cot,seed=3").to_dict())
+    assert (found.profile, found.seed) == ("cot", 3)
+
+
+def test_the_papers_benchmarks_without_files():
+    one = Evaluation(benchmarks={"mathverse": "a.parquet"})
+    assert one.skipped == ["mathvista", "mathvision", "scienceqa", "chartqa"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"profile": "chain"}, "profile='chain' is unknown"),
+        ({"size": "72B"}, "size='72B': one of 7B, 3B, or empty"),
+        ({"benchmarks": {"mathvsta": "x"}}, "benchmarks.mathvsta: known are mathvista"),
+        ({"chunk": 0}, "chunk=0: must be in"),
+        ({"sampling": {"temperature": float("nan")}}, "sampling.temperature=nan"),
+        ({"sampling": {"top_p": 0.0}}, r"sampling.top_p=0.0: must be in \(0, 1\]"),
+        ({"data": {"max_pixels": 2000}}, "min_pixels=3136 is larger than .*=2000"),
+        ({"server": {"url": "http://x"}}, "server.model is empty: give the name"),
+        ({"server": {"fields": "[]"}}, r"server.fields='\[\]' is no JSON object"),
+        ({"judge": {"fields": "{"}}, "judge.fields='{' is no JSON object"),
+        (
+            {"judge": {"url": "http://x", "model": "m", "rules": True}},
+            "--rules and --judge_server: rules alone need no judge",
+        ),
+    ],
+)
+def test_mistakes(given, message):
+    with pytest.raises(ValueError, match=message):
+        Evaluation.from_dict(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "no policy given: give exactly one of --checkpoint, --server, --answers"),
+        (
+            {"answers": "a.jsonl", "model": {"checkpoint": "there"}},
+            "--checkpoint and --answers given: give exactly one",
+        ),
+        ({"answers": "a.jsonl"}, "no benchmark has a file: give one at least"),
+    ],
+)
+def test_what_is_not_complete(given, message):
+    with pytest.raises(ValueError, match=message):
+        Evaluation.from_dict(given).check_complete()

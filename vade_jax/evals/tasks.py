@@ -1,0 +1,216 @@
+"""The tasks of an evaluation: which items are asked, how often, how answers are drawn.
+
+A task's record is everything that another evaluation must share to be compared with it. It is
+written before the first answer, and an evaluation that goes on in a directory must have the same.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PIL import Image
+
+from vade_jax import types
+from vade_jax.evals.benchmarks import BENCHMARKS, Benchmark, base
+from vade_jax.evals.evaluation import Evaluation
+from vade_jax.rollout.engine import Sampling
+
+PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
+# What of a record may differ when an evaluation goes on in its directory: no answer depends on it.
+MAY_CHANGE = ("scoring", "files", "versions")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One benchmark of an evaluation.
+
+    Attributes:
+        benchmark: its rules.
+        path: of its files.
+        profile: "paper" or "cot".
+        items: in the order of the files.
+        num_samples: answers to each.
+        sampling: how they are drawn; temperature 0 is greedy.
+    """
+
+    benchmark: Benchmark
+    path: str
+    profile: str
+    items: Sequence[types.Item]
+    num_samples: int
+    sampling: Sampling
+
+    @property
+    def name(self) -> str:
+        return self.benchmark.name
+
+    @functools.cached_property
+    def asked(self) -> list[types.Item]:
+        """The items with the benchmark's whole prompt as their question; see `opened`."""
+        prompt = self.benchmark.prompt
+        return [
+            dataclasses.replace(item, question=prompt(item, self.profile))
+            for item in self.items
+        ]
+
+    @functools.cached_property
+    def keys(self) -> list[tuple[str, int]]:
+        """(uid, sample) of every answer that is wanted."""
+        return [(i.uid, g) for i in self.items for g in range(self.num_samples)]
+
+
+def read(e: Evaluation) -> list[Task]:
+    """Returns a task for each benchmark that has a file, read whole, in the order of tables.
+
+    Raises:
+        ValueError: a file is missing, or not of its benchmark.
+    """
+    paths = {name: path for name, path in e.benchmarks.items() if path}
+    for name, path in paths.items():
+        if not os.path.exists(path):
+            raise ValueError(f"benchmarks.{name}={path} does not exist")
+    if e.skipped:
+        print(f"without files, so skipped: {', '.join(e.skipped)}")
+    tasks = []
+    for name in sorted(paths, key=list(BENCHMARKS).index):
+        benchmark = BENCHMARKS[name]
+        protocol, drawn = benchmark.protocols[e.profile], e.sampling
+        if protocol.greedy:
+            num_samples = protocol.num_samples
+            sampling = Sampling(temperature=0.0, max_tokens=protocol.max_tokens)
+        else:
+            num_samples = drawn.num_samples or protocol.num_samples
+            sampling = Sampling(
+                temperature=drawn.temperature,
+                top_p=drawn.top_p,
+                top_k=drawn.top_k,
+                max_tokens=drawn.max_tokens or protocol.max_tokens,
+            )
+        items = benchmark.read(paths[name])[: e.num_items or None]
+        task = Task(benchmark, paths[name], e.profile, items, num_samples, sampling)
+        tasks.append(task)
+    return tasks
+
+
+def opened(item: types.Item) -> types.Item:
+    """Returns an item with images of its own to decode, in any thread.
+
+    PIL keeps what it has decoded, so decoding the images of a task's items themselves would fill the
+    memory.
+    """
+    images = [Image.open(io.BytesIO(image.fp.getvalue())) for image in item.images]
+    return dataclasses.replace(item, images=tuple(images))
+
+
+# ------------------------------------------------------------------------------ records
+def record(e: Evaluation, task: Task, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of one task, as JSON.
+
+    Args:
+        e: the settings of the evaluation.
+        task: one of its tasks.
+        policy: as `policy_record` returns it, once for all tasks since it reads all weights.
+    """
+    return {
+        "benchmark": task.name,
+        "profile": task.profile,
+        "policy": policy["is"],
+        "data": {"sha256": sha256(task.path), "num_items": len(task.items)},
+        "prompt": {
+            "sha256": _digest([[item.uid, item.question] for item in task.asked]),
+            "first": task.asked[0].question,
+            "instruction": e.data.instruction,
+        },
+        "sampling": _sampling(e, task),
+        "images": {"min_pixels": e.data.min_pixels, "max_pixels": e.data.max_pixels},
+        "scoring": _scoring(e, task),
+        "files": {"data": task.path, **policy["files"]},
+        "versions": _versions(),
+    }
+
+
+def policy_record(e: Evaluation, directory: str, template: str) -> dict[str, Any]:
+    """Returns what the policy "is", and "files" that name it without changing it.
+
+    Args:
+        e: the settings of the evaluation.
+        directory: of a checkpoint's weights, whose hash is taken.
+        template: how a question stands in a checkpoint's prompt.
+    """
+    if e.answers:
+        files = {"answers": e.answers, "answers_sha256": sha256(e.answers)}
+        return {"is": {"from": "answers"}, "files": files}
+    if e.server.url:
+        asked = {"model": e.server.model, "fields": e.server.request_fields()}
+        return {"is": {"from": "server", **asked}, "files": {"server": e.server.url}}
+    found = {"from": "checkpoint", "sha256": sha256(directory)}
+    found |= {"engine": e.engine.name, "dtype": e.model.dtype, "template": template}
+    return {"is": found, "files": {"checkpoint": directory}}
+
+
+def _sampling(e: Evaluation, task: Task) -> dict[str, Any]:
+    if e.answers:
+        return {"num_samples": task.num_samples, "others": "unknown, of saved answers"}
+    drawn = task.sampling
+    found = {
+        "num_samples": task.num_samples,
+        "temperature": drawn.temperature,
+        "top_p": drawn.top_p,
+        "max_tokens": drawn.max_tokens,
+        "seed": e.seed,
+    }
+    if e.server.url:  # its other knobs are in the policy's fields
+        return found
+    return found | {"top_k": drawn.top_k, "repetition_penalty": 1.0, "chunk": e.chunk}
+
+
+def _scoring(e: Evaluation, task: Task) -> dict[str, Any]:
+    """Returns who scores, down to the prompts of a judge."""
+    judge, item = task.benchmark.judge, task.items[0]
+    if judge is None:
+        return {"by": "the benchmark's rules"}
+    if e.judge.rules:
+        return {"by": "rules alone, ours where the benchmark has a judge"}
+    prompts = (judge.extraction_prompt, judge.judge_prompt)
+    return {
+        "by": "judge",
+        "model": e.judge.model,
+        "fields": e.judge.request_fields(),
+        "temperatures": list(base.TEMPERATURES),
+        "max_tokens": judge.max_tokens,
+        "prompts_sha256": _digest([p and p("ANSWER", item) for p in prompts]),
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Returns the versions of what makes and scores answers."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """Returns the hash of a file, or of the names and contents of a directory's files."""
+    path = pathlib.Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.is_file())
+        return _digest([[file.name, sha256(file)] for file in files])
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(value: Any) -> str:
+    """Returns the hash of JSON data."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -1,0 +1,179 @@
+"""An evaluation from its settings to its report: look at everything, ask, score, write.
+
+    prepared = evaluation.prepare(settings, workdir)
+    evaluation.answer(prepared)
+    print(evaluation.report(prepared))
+
+Answers and the judge's replies are kept as they come: made again with the same settings and
+directory, an evaluation goes on where it was cut off.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+import tqdm
+
+from vade_jax.evals import answers, policies, report, results, rules, tasks
+from vade_jax.evals.chat import Chat
+from vade_jax.evals.evaluation import Evaluation
+
+# (settings, tasks, workdir) -> what answers with a checkpoint
+MakePolicy = Callable[[Evaluation, Sequence[tasks.Task], str], policies.EnginePolicy]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """An evaluation whose inputs have all been looked at.
+
+    Attributes:
+        settings: of the evaluation.
+        workdir: where it is kept.
+        tasks: what is asked.
+        records: the settings of each task, which another evaluation must share to be compared.
+        others: the results to compare with, by directory.
+        policy: who answers, None for saved answers.
+        stores: the answers to each task, so far.
+        judge: asks the judge model, None where rules decide.
+    """
+
+    settings: Evaluation
+    workdir: str
+    tasks: Sequence[tasks.Task]
+    records: Mapping[str, Mapping]
+    others: Mapping[str, report.Results]
+    policy: policies.Policy | None
+    stores: Mapping[str, answers.Store | answers.Saved]
+    judge: Chat | None
+
+    @property
+    def num_answers(self) -> int:
+        """How many answers are there."""
+        return sum(len(store.answers) for store in self.stores.values())
+
+
+def prepare(
+    e: Evaluation, workdir: str, make_policy: MakePolicy, claim: Callable
+) -> Prepared:
+    """Reads all files, asks servers for a word, and builds every prompt once.
+
+    Raises:
+        ValueError: a setting, a file, a server or the directory of another evaluation is wrong; says
+            what to do.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    e.check_complete()
+    found = tasks.read(e)
+    others = {path: results.load_all(path) for path in e.compare}
+    for path, other in others.items():
+        report.check_pair(path, other, found)
+    policy, replies = None, os.path.join(workdir, answers.REPLIES)
+    if e.server.url:
+        chat = policies.connect(e.server, os.path.join(replies, answers.NAME))
+        policy = policies.ServerPolicy(chat, e.data, e.seed)
+    elif e.model.checkpoint:
+        policy = make_policy(e, found, workdir)
+    judge = _make_judge(e, found, os.path.join(replies, "judge.jsonl"))
+    directory, template = (policy.directory, policy.template) if policy else ("", "")
+    of_policy = tasks.policy_record(e, directory, template)
+    records = {task.name: tasks.record(e, task, of_policy) for task in found}
+    stores = _open_stores(e, found, workdir)
+    if e.answers:
+        _check_whole(e, found, stores)
+    for name, wanted in records.items():
+        path = pathlib.Path(workdir, name, "settings.json")
+        if e.answers or not stores[name].answers:
+            path.unlink(missing_ok=True)  # no answer was made with them
+        claim(path, wanted, tasks.MAY_CHANGE)
+    if policy is not None:
+        for task in found:
+            policy.check(task, stores[task.name])
+    return Prepared(e, workdir, found, records, others, policy, stores, judge)
+
+
+def answer(prepared: Prepared) -> None:
+    """Asks for every answer that is not there.
+
+    Raises:
+        ServerLost, EngineFailure: the policy is gone; its answers so far are kept.
+    """
+    if prepared.policy is None:
+        return
+    # An engine is closed before anything is scored: the judge may need its memory.
+    with contextlib.closing(prepared.policy):
+        for task in prepared.tasks:
+            with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
+                for done in prepared.policy.ask(task, prepared.stores[task.name]):
+                    bar.update(done)
+
+
+def check_answers(prepared: Prepared) -> None:
+    """Raises ValueError if answers are missing, unless the settings allow that."""
+    _check_whole(prepared.settings, prepared.tasks, prepared.stores)
+
+
+def write_report(prepared: Prepared) -> str:
+    """Scores all answers and writes results, the report and every verdict.
+
+    Returns:
+        The part of the report that is shown.
+
+    Raises:
+        ServerLost: the judge is gone; what it has said is kept.
+    """
+    e, found = prepared.settings, {}
+    path = e.answers or e.model.checkpoint
+    name = e.server.model if e.server.url else os.path.basename(os.path.normpath(path))
+    for task in prepared.tasks:
+        found[task.name] = results.score(
+            task,
+            prepared.stores[task.name].answers,
+            prepared.judge,
+            os.path.join(prepared.workdir, task.name),
+            label=e.label or name,
+            settings=prepared.records[task.name],
+        )
+    return report.write(
+        prepared.workdir,
+        found,
+        prepared.others,
+        skipped=e.skipped,
+        size=e.size,
+        seed=e.seed,
+    )
+
+
+def _make_judge(e: Evaluation, found: Sequence[tasks.Task], memory: str) -> Chat | None:
+    """Returns what asks the judge model, None if rules decide everything."""
+    if e.judge.rules:
+        for task in found:
+            rules.by_rules(task.benchmark, task.profile)  # raises where there are none
+        return None
+    names = [task.name for task in found if task.benchmark.needs_judge]
+    if not names:
+        return None
+    if not e.judge.url:
+        raise ValueError(
+            f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
+            "--judge_model, or --rules for rules of our own (not the published scores)"
+        )
+    return policies.connect(e.judge, memory)
+
+
+def _open_stores(e: Evaluation, found: Sequence[tasks.Task], workdir: str):
+    paths = {t.name: os.path.join(workdir, t.name, answers.NAME) for t in found}
+    if not e.answers:
+        return {name: answers.Store(path) for name, path in paths.items()}
+    if taken := [path for path in paths.values() if os.path.exists(path)]:
+        raise ValueError(
+            f"{taken[0]} has the answers of another evaluation, whose results would be replaced: give "
+            "another --workdir"
+        )
+    return answers.read_saved(e.answers, found)
+
+
+def _check_whole(e, found, stores) -> None:
+    for task in found:
+        answers.check_whole(task, stores[task.name].answers, e.allow_missing)
