@@ -15,7 +15,7 @@ from vade_jax.data import loading, tokens
 from vade_jax.evals import validation
 from vade_jax.models.qwen25vl import files, model
 from vade_jax.models.qwen25vl.config import PRESETS
-from vade_jax.rewards import overlong
+from vade_jax.rewards import mix
 from vade_jax.rollout.engine import Sampling
 from vade_jax.trainer import (
     feedback,
@@ -110,7 +110,7 @@ def judge(c: ConfigDict, policy: Policy) -> scoring.Judge:
         policy.tokenizer.decode,
         form=c.reward.format,
         format_weight=c.reward.format_weight,
-        by_length=lambda length: factor * overlong.penalty(length, limit, buffer),
+        by_length=lambda length: factor * mix.overlong_penalty(length, limit, buffer),
     )
 
 

@@ -13,7 +13,7 @@ from vade_jax import samplers
 from vade_jax.data import procedural
 from vade_jax.evals import validation
 from vade_jax.recipes.diva import hook
-from vade_jax.rewards import formats
+from vade_jax.rewards import answers
 from vade_jax.samplers import base
 from vade_jax.trainer import objectives, rounds
 
@@ -84,7 +84,7 @@ def config(c: ConfigDict) -> None:
     """
     _one_of("sampler.name", c.sampler.name, samplers.SAMPLERS)
     _one_of("engine.name", c.engine.name, ENGINES)
-    _one_of("reward.format", c.reward.format, formats.FORMATS)
+    _one_of("reward.format", c.reward.format, answers.FORMATS)
     _one_of("loss.old_logp", c.loss.old_logp, ("behaviour", "trainer"))
     _one_of("model.dtype", c.model.dtype, ("auto", "float32", "bfloat16"))
     for name, interval in RANGES.items():

@@ -310,7 +310,7 @@ class Reward(Section):
 
     path: ClassVar[str] = "reward."
 
-    format: str = "think_boxed"  # a key of vade_jax.rewards.formats.FORMATS
+    format: str = "think_boxed"  # a key of vade_jax.rewards.answers.FORMATS
     format_weight: float = number(0.1, at_least=0, below=1)
     overlong_buffer: int = number(0, at_least=0)  # last tokens of max_tokens that cost
     overlong_factor: float = number(1.0, at_least=0)  # what an answer cut off costs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from vade_jax.rewards import formats, golds, pool, verify
+from vade_jax.rewards import answers, pool, verify
 
 TABLE = json.loads(pathlib.Path(__file__).with_name("hostile_answers.json").read_text())
 GOLDS = {name: dict(gold) for name, gold in TABLE["golds"].items()}
@@ -95,13 +95,13 @@ def test_no_hostile_answer_is_right_unless_it_is(name):
 @pytest.mark.parametrize("name", GOLDS)
 def test_every_gold_of_the_table_is_its_own_answer(name):
     gold = {k: v for k, v in GOLDS[name].items() if k != "tolerance"}
-    assert golds.normalise_gold(**gold) == gold["answer"]
+    assert verify.normalise_gold(**gold) == gold["answer"]
 
 
 @settings(max_examples=300, **SAME)
 @given(text=st.one_of(NASTY, BOXED), gold=st.sampled_from(sorted(FAST)))
 def test_any_text_gets_a_verdict(text, gold):
-    for form in formats.FORMATS:
+    for form in answers.FORMATS:
         verdict = verify.verify(text, **FAST[gold], form=form)
         assert verdict.correct == (verdict.reason == "ok")
 
@@ -121,7 +121,7 @@ def test_any_formula_gets_a_verdict(text, gold):
 def test_a_kept_gold_verifies_against_itself(answer, kind):
     choices = ("red", "blue", "7") if kind == "choice" else ()
     try:
-        gold = golds.normalise_gold(answer, kind, choices=choices)
+        gold = verify.normalise_gold(answer, kind, choices=choices)
     except ValueError:
         return
     assert verify.verify(f"\\boxed{{{gold}}}", gold, kind, choices=choices).correct

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import small
-from vade_jax.rewards import overlong
+from vade_jax.rewards import mix
 from vade_jax.trainer import scoring
 from vade_jax.types import Item
 
@@ -70,7 +70,7 @@ def test_length_moves_the_reward_and_not_what_is_correct():
         decode,
         form="boxed",
         format_weight=0.1,
-        by_length=lambda length: 2 * overlong.penalty(length, 4, 2),
+        by_length=lambda length: 2 * mix.overlong_penalty(length, 4, 2),
     )
     answers = [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])]
     judged = judge(items()[0], answers)

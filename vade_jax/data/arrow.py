@@ -33,7 +33,7 @@ def table(path: str | pathlib.Path) -> pa.Table:
     """Returns an IPC file (or an IPC stream, as Hugging Face writes them) without copying it.
 
     Raises:
-      ValueError: if it is neither, or is cut off.
+        ValueError: if it is neither, or is cut off.
     """
     try:
         mapped = pa.memory_map(str(path))
@@ -66,7 +66,7 @@ class Spool:
     """Bytes that wait in a file for their turn to be written elsewhere.
 
     Args:
-      path: of the file; an old one is replaced.
+        path: of the file; an old one is replaced.
     """
 
     def __init__(self, path: str | pathlib.Path):

@@ -38,14 +38,14 @@ def collate(
     """Returns the prompts right-padded, with all their images in one block (numpy leaves).
 
     Args:
-      prompts: at least one.
-      prompt_length: P; this and the next two are those of `shapes` by default.
-      num_images: B; without images 1, a padded image whose slots are all invalid.
-      num_windows: W.
-      multiple: of P, when it is not given.
+        prompts: at least one.
+        prompt_length: P; this and the next two are those of `shapes` by default.
+        num_images: B; without images 1, a padded image whose slots are all invalid.
+        num_windows: W.
+        multiple: of P, when it is not given.
 
     Raises:
-      ValueError: if the prompts do not fit the sizes.
+        ValueError: if the prompts do not fit the sizes.
     """
     sizes = shapes(prompts, multiple=multiple)
     given = (prompt_length, num_images, num_windows)

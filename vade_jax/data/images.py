@@ -30,7 +30,7 @@ def smart_resize(
     Python's round (half to even), then a shrink or a growth if the area leaves the limits.
 
     Raises:
-      ValueError: if one side is more than 200 times the other, or empty.
+        ValueError: if one side is more than 200 times the other, or empty.
     """
     if min(height, width) < 1 or max(height, width) > MAX_ASPECT * min(height, width):
         raise ValueError(
@@ -94,8 +94,8 @@ def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
     """Returns the resized image as uint8 [height, width, 3], sides multiples of 28.
 
     Raises:
-      ValueError: if the file is corrupt or truncated, a side is a single pixel, or the aspect
-        ratio is over 200.
+        ValueError: if the file is corrupt or truncated, a side is a single pixel, or the aspect
+            ratio is over 200.
     """
     height, width = image.height, image.width
     if min(height, width) < 2:
@@ -180,12 +180,12 @@ def layout(
     """Returns resized images cut to windows of 64 slots, in arrays of fixed sizes.
 
     Args:
-      images: uint8 [height, width, 3] each; none gives padding only.
-      num_images: B, by default as many as there are (at least 1).
-      num_windows: W, by default those of the largest image.
+        images: uint8 [height, width, 3] each; none gives padding only.
+        num_images: B, by default as many as there are (at least 1).
+        num_windows: W, by default those of the largest image.
 
     Raises:
-      ValueError: if the images do not fit the given sizes.
+        ValueError: if the images do not fit the given sizes.
     """
     places = [_coordinates(image) for image in images]
     most = max([1, *(len(row) for row, _ in places)])

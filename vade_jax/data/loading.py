@@ -23,10 +23,10 @@ class Pool:
     other's threads.
 
     Args:
-      num_threads: 0 runs everything in the thread that asks.
+        num_threads: 0 runs everything in the thread that asks.
 
     Raises:
-      ValueError: if `num_threads` is negative.
+        ValueError: if `num_threads` is negative.
     """
 
     def __init__(self, num_threads: int):

@@ -23,9 +23,9 @@ def positions(
     column; the text behind it goes on max(rows, columns) later.
 
     Args:
-      token_P: ids, image pads expanded to one per merged cell.
-      grids: (rows, columns) of merged cells of each image, in order.
-      image_pad: the id of an image pad.
+        token_P: ids, image pads expanded to one per merged cell.
+        grids: (rows, columns) of merged cells of each image, in order.
+        image_pad: the id of an image pad.
     """
     position_PX = np.empty((len(token_P), 3), np.int32)
     pads = np.flatnonzero(np.asarray(token_P) == image_pad)
@@ -51,10 +51,10 @@ class PromptBuilder:
     """Turns items into prompts; what cannot become one is a `RejectedItem` with a reason.
 
     Args:
-      tokenizer: of the checkpoint.
-      instruction: put behind the question in the user's turn; may be empty.
-      min_pixels, max_pixels: area limits of a resized image; at least two merged cells.
-      max_length: the longest prompt in tokens, image tokens included.
+        tokenizer: of the checkpoint.
+        instruction: put behind the question in the user's turn; may be empty.
+        min_pixels, max_pixels: area limits of a resized image; at least two merged cells.
+        max_length: the longest prompt in tokens, image tokens included.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class PromptBuilder:
         """Returns the prompt of turns as chat templates take them, or raises `RejectedItem`.
 
         Args:
-          uid: names it in errors.
-          turns: with control tokens cleaned out of their texts.
-          pictures: of all turns in order, as `images.load` returns them.
+            uid: names it in errors.
+            turns: with control tokens cleaned out of their texts.
+            pictures: of all turns in order, as `images.load` returns them.
         """
         text = self.tokenizer.render(turns)
         _check_unicode(uid, text)
@@ -175,9 +175,9 @@ class Report:
     """What an audit found.
 
     Attributes:
-      num_items: rows looked at.
-      counts: rejects by reason.
-      rejects: one {"index", "uid", "reason", "detail"} for each.
+        num_items: rows looked at.
+        counts: rejects by reason.
+        rejects: one {"index", "uid", "reason", "detail"} for each.
     """
 
     num_items: int

@@ -59,9 +59,9 @@ class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an er
     """A row that cannot be trained on.
 
     Attributes:
-      uid: of the row.
-      reason: a short code, counted in reports.
-      detail: what is wrong, in words.
+        uid: of the row.
+        reason: a short code, counted in reports.
+        detail: what is wrong, in words.
     """
 
     def __init__(self, uid: str, reason: str, detail: str):
@@ -91,13 +91,13 @@ def rows(
     subset, domain and level, by which a run's report sorts the questions.
 
     Args:
-      path: of the file or directory.
-      all_columns: hold columns of other names as well, for `Rows.row`.
-      split: in a directory with train.arrow and validation.arrow, which one.
+        path: of the file or directory.
+        all_columns: hold columns of other names as well, for `Rows.row`.
+        split: in a directory with train.arrow and validation.arrow, which one.
 
     Raises:
-      ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
-        has both splits and none is named.
+        ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
+            has both splits and none is named.
     """
     path = pathlib.Path(path)
     files = [path]
@@ -144,7 +144,7 @@ class Rows:
     """A `Source` over `read(index) -> row`; made by `rows`.
 
     Attributes:
-      directory: that paths of images are relative to.
+        directory: that paths of images are relative to.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ def image_bytes(image: Any, directory: pathlib.Path) -> bytes:
     """Returns the file of an image: bytes, a path, a data URL, or {"bytes", "path"}.
 
     Raises:
-      OSError, TypeError, ValueError: there is none.
+        OSError, TypeError, ValueError: there is none.
     """
     if isinstance(image, Mapping):
         image = image.get("bytes") or image.get("path")
@@ -221,7 +221,7 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what the verifier and the variants of a question may need besides.
 
     Raises:
-      RejectedItem: a value of another type.
+        RejectedItem: a value of another type.
     """
     found = {name: row[name] for name in _METADATA if name in row}
     for name, value in found.items():

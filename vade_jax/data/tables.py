@@ -26,7 +26,7 @@ def json_lines(path: pathlib.Path) -> list[Any]:
     """Returns the value of every line that is not blank.
 
     Raises:
-      ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text.
+        ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text.
     """
     lines = enumerate(path.read_text("utf-8").split("\n"), 1)
     return [_json_line(number, line) for number, line in lines if line.strip()]

@@ -31,11 +31,11 @@ class Tokenizer:
     """Text to ids and back, with the chat template of a checkpoint.
 
     Attributes:
-      pad, im_end, vision_start, vision_end, image_pad, video_pad: ids of those tokens.
-      stop_ids: ids that end an answer (the end of the turn, the end of the text).
-      banned_ids: ids that must never be sampled: every vision token. A sampled image pad would ask
-        for image features that do not exist. Rows of the embedding behind the last token are not
-        among them: vLLM's softmax runs over all rows, so ours does.
+        pad, im_end, vision_start, vision_end, image_pad, video_pad: ids of those tokens.
+        stop_ids: ids that end an answer (the end of the turn, the end of the text).
+        banned_ids: ids that must never be sampled: every vision token. A sampled image pad would ask
+            for image features that do not exist. Rows of the embedding behind the last token are not
+            among them: vLLM's softmax runs over all rows, so ours does.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, template: str):
@@ -68,7 +68,7 @@ class Tokenizer:
         """Reads tokenizer.json and the chat template of a checkpoint directory.
 
         Raises:
-          ValueError: if either is missing or unreadable.
+            ValueError: if either is missing or unreadable.
         """
         path = pathlib.Path(directory) / "tokenizer.json"
         if not path.is_file():
@@ -177,11 +177,11 @@ def build(
     template has no default system turn: short prompts matter on a CPU.
 
     Args:
-      directory: where the files go; made if missing.
-      texts: questions and answers to learn merges from.
-      vocab_size: rows of the embedding; the tokens leave at least 10 spare, as published files do.
-      min_pixels: least area of a resized image, written for engines that resize.
-      max_pixels: greatest area.
+        directory: where the files go; made if missing.
+        texts: questions and answers to learn merges from.
+        vocab_size: rows of the embedding; the tokens leave at least 10 spare, as published files do.
+        min_pixels: least area of a resized image, written for engines that resize.
+        max_pixels: greatest area.
     """
     num_merged = vocab_size - len(SPECIAL) - len(PLAIN) - SPARE_ROWS
     if num_merged < 256:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from vade_jax.evals.benchmarks import base, mathvision
-from vade_jax.rewards import answers, scalars, verify
+from vade_jax.rewards import answers, kinds, verify
 from vade_jax.types import Item
 
 FAILURES = (
@@ -79,7 +79,7 @@ def _extract(text: str, item: Item) -> str | None:
     if found is None:
         return None
     if choices := item.metadata.get("choices"):  # any other text is near one of them
-        letter = scalars.letter(found)
+        letter = kinds.letter(found)
         chosen = letter if letter in base.letters(choices) else None
         return base.spelled(found, choices) or chosen
     if item.kind not in ("int", "float"):

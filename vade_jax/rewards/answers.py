@@ -1,6 +1,7 @@
-r"""The last \boxed{} of an answer, and the plain text and number inside it.
+r"""What an answer says: the last \boxed{}, the plain text or number inside it, and its form.
 
-Every function is linear in the length of its input, or bounded by `MAX_LENGTH`.
+A policy writes what pays. So every function is linear in the length of its input, or bounded by
+`MAX_LENGTH`: no answer can make its own verification slow.
 """
 
 import decimal
@@ -52,7 +53,7 @@ _QUANTITY = re.compile(
 )
 
 
-@functools.lru_cache(maxsize=4)  # asked by the format and by the extraction
+@functools.lru_cache(maxsize=4)  # the form and the extraction ask for the same text
 def boxes(text: str) -> tuple[tuple[int, int, str], ...]:
     r"""Returns (start, end, content) of every \boxed{} with balanced braces, by start."""
     found, opened = [], []
@@ -136,3 +137,27 @@ def num_decimals(text: str) -> int:
     """Returns how many digits follow the decimal point of the first number in `text`."""
     match = re.search(r"\.([0-9]+)", plain(text))
     return len(match[1]) if match else 0
+
+
+# ------------------------------------------------------------------------------ form
+_END = " \n\t.$\\)]"  # what may follow the box: a full stop, the end of a formula
+
+
+def boxed(text: str) -> bool:
+    r"""Returns whether exactly one \boxed{} is there, and nothing but punctuation behind it."""
+    found = boxes(text)
+    if len(found) != 1 or text.count("\\boxed") != 1:
+        return False
+    _, end, content = found[0]
+    return bool(content.strip()) and not text[end:].strip(_END)
+
+
+def think_boxed(text: str) -> bool:
+    r"""Returns whether `text` is <think>reasoning</think> and then one \boxed{} at the end."""
+    if text.count("<think>") != 1 or text.count("</think>") != 1:
+        return False
+    reasoning, answer = text.split("</think>")
+    return reasoning.lstrip().startswith("<think>") and boxed(answer)
+
+
+FORMATS = {"boxed": boxed, "think_boxed": think_boxed}

@@ -20,12 +20,12 @@ class Pool:
     """Workers that start when the first expression comes; any number of threads may ask.
 
     Args:
-      num_workers: most processes at a time.
-      deadline: seconds for one comparison; then the worker is killed and replaced.
-      memory: bytes that a worker may map (on Linux).
+        num_workers: most processes at a time.
+        deadline: seconds for one comparison; then the worker is killed and replaced.
+        memory: bytes that a worker may map (on Linux).
 
     Attributes:
-      timeouts, crashes: comparisons that ended so, since the pool was made.
+        timeouts, crashes: comparisons that ended so, since the pool was made.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Pool:
         Besides those of the worker that is "timeout" or "crash", and is then counted.
 
         Raises:
-          RuntimeError: if no worker can be started.
+            RuntimeError: if no worker can be started.
         """
         with self._free:
             worker = self._take()

@@ -1,15 +1,28 @@
-"""Is the boxed answer the right one? Compared by its kind: microseconds, formulas milliseconds."""
+"""Is the boxed answer the right one? And right answers in the one form that a data set keeps."""
 
 import dataclasses
+import re
 import typing
 from collections.abc import Sequence
 
-from vade_jax.rewards import answers, expressions, formats, lists, scalars
+from vade_jax.rewards import answers, kinds
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do without
     from vade_jax import types
 
 RELAXED = 0.05  # the tolerance of ChartQA's own score
+KINDS = {
+    "choice": kinds.choice,
+    "yesno": kinds.yesno,
+    "int": kinds.integer,
+    "float": kinds.real,
+    "text": kinds.text,
+    "list": kinds.listing,
+    "expr": kinds.expression,
+}
+_LEAD = re.compile(
+    r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +30,11 @@ class Verdict:
     """What the verifier says of one answer.
 
     Attributes:
-      correct: the boxed answer is right; the only thing that posteriors count.
-      well_formed: the answer has the asked form, right or wrong.
-      extracted: what was in the box, None without one.
-      reason: "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer
-        itself is no answer of its kind), "timeout" or "crash" (of an expression: `pool`).
+        correct: the boxed answer is right; the only thing that posteriors count.
+        well_formed: the answer has the asked form, right or wrong.
+        extracted: what was in the box, None without one.
+        reason: "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer
+            itself is no answer of its kind), "timeout" or "crash" (of an expression: `pool`).
     """
 
     correct: bool
@@ -43,23 +56,23 @@ def verify(
     r"""Compares the last \boxed{} of `text` with the right answer.
 
     Args:
-      text: what the policy wrote.
-      answer: the right answer.
-      kind: "choice", "yesno", "int", "float", "text", "list" or "expr" (a formula).
-      tolerance: relative, for "float" and numbers in a "list"; by default half a unit of the last
-        decimal of `answer`.
-      choices: texts of options A, B, ...: a "choice" may then be answered by its text as well.
-      ordered: whether the order of a "list" counts; by default it does, but not in \{1, 2\}.
-      form: name in `formats.FORMATS`.
+        text: what the policy wrote.
+        answer: the right answer.
+        kind: "choice", "yesno", "int", "float", "text", "list" or "expr" (a formula).
+        tolerance: relative, for "float" and numbers in a "list"; by default half a unit of the last
+            decimal of `answer`.
+        choices: texts of options A, B, ...: a "choice" may then be answered by its text as well.
+        ordered: whether the order of a "list" counts; by default it does, but not in \{1, 2\}.
+        form: a key of `answers.FORMATS`.
 
     Raises:
-      ValueError: for an unknown `kind` or `form`.
-      RuntimeError: if formulas cannot be compared, for want of math-verify.
+        ValueError: an unknown `kind` or `form`.
+        RuntimeError: formulas cannot be compared, for want of math-verify.
     """
-    for name, value, known in (("kind", kind, KINDS), ("form", form, formats.FORMATS)):
+    for name, value, known in (("kind", kind, KINDS), ("form", form, answers.FORMATS)):
         if value not in known:
             raise ValueError(f"{name}={value!r} is unknown; use one of {list(known)}")
-    well_formed = formats.FORMATS[form](text)
+    well_formed = answers.FORMATS[form](text)
     extracted = answers.extract_boxed(text)
     if extracted is None:
         return Verdict(False, well_formed, None, "no_box")
@@ -83,12 +96,65 @@ def verify_item(text: str, item: "types.Item", *, form: str = "boxed") -> Verdic
     )
 
 
-KINDS = {
-    "choice": scalars.choice,
-    "yesno": scalars.yesno,
-    "int": scalars.integer,
-    "float": scalars.real,
-    "text": scalars.text,
-    "list": lists.listing,
-    "expr": expressions.expression,
-}
+# ------------------------------------------------------------------------------ golds
+def normalise_gold(answer: str, kind: str, *, choices: Sequence[str] = ()) -> str:
+    r"""Returns a right answer in the form that a data set keeps.
+
+    A choice becomes its letter (also from the text of just one option), yes or no lower case, a
+    number digits without thousands commas and unit (percent signs, fractions and decimals stay:
+    the tolerance depends on them), a list its elements with ", " between, a formula LaTeX
+    without dollars. "The answer is" and "Answer:" before it are left out.
+
+    Args:
+        answer: the right answer as a source has it.
+        kind: a key of `KINDS`.
+        choices: texts of options A, B, ...
+
+    Raises:
+        ValueError: it is no answer of that kind, or would not be accepted as one itself.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind={kind!r} is unknown; use one of {list(KINDS)}")
+    gold = _kept_form(_LEAD.sub("", answer.strip(), count=1), kind, choices)
+    if not gold:
+        raise ValueError(f"answer={answer!r} is no answer of kind {kind!r}")
+    verdict = verify(f"\\boxed{{{gold}}}", gold, kind, choices=choices)
+    if not verdict.correct:
+        raise ValueError(
+            f"answer={answer!r} of kind {kind!r} does not verify as {gold!r} ({verdict.reason})"
+        )
+    return gold
+
+
+def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
+    """Returns the gold in `text`, None or "" if there is none of its kind."""
+    match kind:
+        case "choice":
+            letter, words = kinds.letter(text), answers.words(text)
+            if letter and (not choices or ord(letter) - 65 < len(choices)):
+                return letter
+            # An option that is there twice names no letter.
+            same = [
+                i for i, option in enumerate(choices) if answers.words(option) == words
+            ]
+            return chr(65 + same[0]) if len(same) == 1 else None
+        case "yesno":
+            return kinds.yes_or_no(text)
+        case "int":
+            number = answers.number(text)
+            if number is None or number[0] != number[0].to_integral_value():
+                return None
+            return f"{number[0]:f}".split(".")[0] + "%" * number[1]
+        case "float":
+            found = answers.quantity(text)
+            if found is None:
+                return None
+            bottom = f"/{found['bottom']}" if found["bottom"] else ""
+            return f"{found['top'].lstrip('+')}{bottom}{found['percent'] or ''}"
+        case "text":
+            return answers.plain(text)
+        case "list":
+            inside = ", ".join(kinds.elements(text))
+            return rf"\{{{inside}\}}" if kinds.is_set(text) else f"[{inside}]"
+        case "expr":
+            return kinds.clean(text)

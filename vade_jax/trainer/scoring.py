@@ -58,7 +58,7 @@ def make(
 
     Args:
         decode: tokens to text, special tokens left out.
-        form: the format that `well_formed` checks, a key of `rewards.formats.FORMATS`.
+        form: the format that `well_formed` checks, a key of `rewards.answers.FORMATS`.
         format_weight: its share of the reward.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vade_jax.rewards import answers, golds, scalars, verify
+from vade_jax.rewards import answers, kinds, verify
 
 _PREFIXES = (
     r"hint: please answer the question[^\n]*?at the end\.",
@@ -124,7 +124,7 @@ def normalise(sample: Sample) -> dict[str, Any]:
         raise Refused("bad_kind", f"kind {kind!r} is none of {list(verify.KINDS)}")
     tolerance = sample.tolerance if kind in ("float", "list") else None
     try:
-        answer = golds.normalise_gold(gold, kind, choices=choices)
+        answer = verify.normalise_gold(gold, kind, choices=choices)
     except ValueError as error:
         raise Refused("bad_gold", str(error)) from error
     # Once more with all that a run will grade with.
@@ -236,7 +236,7 @@ def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -
     """
     if choices or re.fullmatch(r"\(?[A-J]\)?", gold):
         return "choice"
-    if scalars.yes_or_no(gold) and len(gold.split()) == 1:
+    if kinds.yes_or_no(gold) and len(gold.split()) == 1:
         return "yesno"
     if re.fullmatch(r"[\[(].*[,;].*[\])]", gold):
         return "list"
