@@ -15,6 +15,16 @@ def test_masked_mean():
     assert arrays.masked_mean(x_NT, jnp.zeros((2, 3))) == 0
 
 
+@pytest.mark.parametrize("make", [np.array, jnp.array])
+def test_varies(make):
+    """On the host and in JAX: mixed; equal once the invalid one is gone; alone; empty."""
+    x_N, group_N = make([0.0, 1, 1, 1, 0, 3]), make([0, 0, 1, 1, 1, 3])
+    valid_N = make([True, True, True, True, False, True])
+    varies_M = arrays.varies(x_N, group_N, 5, valid_N)
+    assert isinstance(varies_M, np.ndarray) == (make is np.array)
+    assert varies_M.tolist() == [True, False, False, False, False]
+
+
 @pytest.mark.parametrize(
     ("size", "multiple", "expected"),
     [

@@ -1,4 +1,4 @@
-"""Masked means, padding to a few fixed sizes, answers laid out in rows."""
+"""Masked and group-wise reductions, padding to a few fixed sizes, answers laid out in rows."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,35 @@ from vade_jax.types import Array
 def masked_mean(x: Array, mask: Array, axis: int | None = None) -> jax.Array:
     """Returns the mean of `x` where `mask` is 1, and 0 where nothing is selected."""
     return jnp.sum(x * mask, axis) / jnp.maximum(jnp.sum(mask, axis), 1)
+
+
+def group_range(
+    x_N: Array, group_N: Array, num_groups: int, valid_N: Array
+) -> tuple[Array, Array]:
+    """Returns the lowest and the highest valid value of each group; inf and -inf where there is none.
+
+    NumPy arrays give NumPy arrays, so that a host with groups of ever new sizes compiles nothing.
+    """
+    if isinstance(x_N, np.ndarray):
+        low_M, high_M = np.full(num_groups, np.inf), np.full(num_groups, -np.inf)
+        np.minimum.at(low_M, group_N, np.where(valid_N, x_N, np.inf))
+        np.maximum.at(high_M, group_N, np.where(valid_N, x_N, -np.inf))
+        return low_M, high_M
+    low_N = jnp.where(valid_N, x_N, jnp.inf)
+    high_N = jnp.where(valid_N, x_N, -jnp.inf)
+    low_M = jax.ops.segment_min(low_N, group_N, num_groups)
+    high_M = jax.ops.segment_max(high_N, group_N, num_groups)
+    return low_M, high_M
+
+
+def varies(x_N: Array, group_N: Array, num_groups: int, valid_N: Array) -> Array:
+    """Returns which groups have two valid values that differ, bool `[M]`.
+
+    Of rewards: the groups that an update learns from. Their share is the effective ratio. A NaN differs
+    from everything, so that it reaches the loss, which is checked, and is not taken for a constant.
+    """
+    low_M, high_M = group_range(x_N, group_N, num_groups, valid_N)
+    return ~(low_M >= high_M)
 
 
 def bucket(size: int, multiple: int) -> int:

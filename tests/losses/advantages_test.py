@@ -66,11 +66,3 @@ def test_shift_of_rewards_and_order_change_nothing():
         rtol=1e-5,
         atol=1e-6,
     )
-
-
-def test_is_constant():
-    # mixed; constant once the invalid one is gone; empty
-    reward_N, group_N = jnp.array([0.0, 1, 1, 1, 0]), jnp.array([0, 0, 1, 1, 1])
-    valid_N = jnp.array([True, True, True, True, False])
-    constant_M = advantages.is_constant(reward_N, group_N, 3, valid_N)
-    assert constant_M.tolist() == [False, True, True]

@@ -16,13 +16,16 @@ METRICS = json.loads((GOLDEN / "losses.json").read_text())
 MASK = ARRAYS["mask"].astype(np.float32)
 ADVANTAGE = ARRAYS["adv_grpo_norm1"][:, 0]  # every sequence has a first token
 CASES = {
-    "vanilla": (ratios.token, {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": 3.0}),
+    "vanilla": (
+        ratios.token_log,
+        {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": 3.0},
+    ),
     "clip_higher": (
-        ratios.token,
+        ratios.token_log,
         {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 10.0},
     ),
-    "gspo": (ratios.sequence, {"clip_low": 3e-4, "clip_high": 4e-4}),
-    "gspo_wide": (ratios.sequence, {"clip_low": 0.2, "clip_high": 0.28}),
+    "gspo": (ratios.sequence_log, {"clip_low": 3e-4, "clip_high": 4e-4}),
+    "gspo_wide": (ratios.sequence_log, {"clip_low": 0.2, "clip_high": 0.28}),
 }
 
 
@@ -37,8 +40,8 @@ def test_policy_loss(case, how):
 
     @jax.jit
     def loss(logp_NT):
-        logratio_NT = ratio(logp_NT, ARRAYS["old"], MASK)
-        loss_NT = policy.clipped(logratio_NT, ADVANTAGE, **bounds)
+        log_ratio_NT = ratio(logp_NT, ARRAYS["old"], MASK)
+        loss_NT = policy.clipped(log_ratio_NT, ADVANTAGE, **bounds)
         return policy.aggregate(loss_NT, MASK, how)
 
     value, gradient = jax.value_and_grad(loss)(ARRAYS["new"])
@@ -49,9 +52,9 @@ def test_policy_loss(case, how):
 @pytest.mark.parametrize("case", CASES)
 def test_policy_metrics(case):
     ratio, bounds = CASES[case]
-    token_NT = ratios.token(ARRAYS["new"], ARRAYS["old"])
-    logratio_NT = ratio(ARRAYS["new"], ARRAYS["old"], MASK)
-    metrics = policy.metrics(logratio_NT, ADVANTAGE, token_NT, MASK, **bounds)
+    token_NT = ratios.token_log(ARRAYS["new"], ARRAYS["old"])
+    log_ratio_NT = ratio(ARRAYS["new"], ARRAYS["old"], MASK)
+    metrics = policy.metrics(log_ratio_NT, ADVANTAGE, token_NT, MASK, **bounds)
     assert len(metrics) == 3
     for name, value in metrics.items():
         expected = METRICS[f"{case}|token-mean"][name]

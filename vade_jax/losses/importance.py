@@ -1,7 +1,9 @@
 """Importance weights for answers that an engine sampled with slightly other probabilities.
 
-pi_rollout is the engine (vLLM in bf16, say), pi_old the trainer at the same weights. The weights
-carry no gradient and multiply the per-token loss after clipping.
+The engine (vLLM in bfloat16, say) and the trainer give the same token different probabilities at the same
+weights: other kernels, other precision. An answer drawn from pi_rollout counts for pi_old, the trainer's,
+with the weight w = pi_old / pi_rollout. Single tokens can have enormous weights, which is why they are
+truncated or dropped. The weights carry no gradient and multiply the per-token loss after clipping.
 """
 
 import chex
@@ -17,9 +19,20 @@ LEVELS = ("token", "sequence")
 def ratio(
     old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array, *, level: str
 ) -> jax.Array:
-    """Returns w = pi_old / pi_rollout of a token, or the product over its sequence.
+    """Returns the weight w of every token, before it is truncated.
 
-    0 where the mask is 0; the log is clamped to +-20.
+    Args:
+        old_logp_NT: log-probs of the trainer at the weights that made the answers.
+        rollout_logp_NT: log-probs of the engine.
+        mask_NT: 1 on the tokens of the answer.
+        level: "token" is the ratio of the token; "sequence" the product over its answer, which is
+            unbiased and varies more.
+
+    Returns:
+        `weight_NT`, 0 where the mask is 0; its logarithm is clamped to +-20.
+
+    Raises:
+        ValueError: `level` is unknown.
     """
     chex.assert_rank([old_logp_NT, rollout_logp_NT, mask_NT], 2)
     chex.assert_equal_shape([old_logp_NT, rollout_logp_NT, mask_NT])
@@ -40,7 +53,10 @@ def truncated(
     level: str = "token",
     cap: float = 2.0,
 ) -> jax.Array:
-    """Returns min(w, cap): truncated importance sampling (Ionides 2008; verl's default)."""
+    """Returns min(w, cap): truncated importance sampling (Ionides 2008; verl's default).
+
+    Arguments as in `ratio`; `cap` bounds what one token or answer can weigh.
+    """
     return jnp.minimum(ratio(old_logp_NT, rollout_logp_NT, mask_NT, level=level), cap)
 
 
@@ -53,13 +69,16 @@ def banded(
     low: float = 0.5,
     high: float = 5.0,
 ) -> jax.Array:
-    """Returns w where low <= w <= high and 0 elsewhere (IcePop, arXiv 2510.18855)."""
+    """Returns w where low <= w <= high and 0 elsewhere (IcePop, arXiv 2510.18855).
+
+    Arguments as in `ratio`. What both sides disagree about is not learned from at all.
+    """
     weight_NT = ratio(old_logp_NT, rollout_logp_NT, mask_NT, level=level)
     return jnp.where((weight_NT >= low) & (weight_NT <= high), weight_NT, 0)
 
 
 def normalized(weight_NT: Array, mask_NT: Array, *, level: str = "token") -> jax.Array:
-    """Returns weights divided by their mean over tokens, or over sequences."""
+    """Returns weights divided by their mean over tokens, or over answers at level "sequence"."""
     mean = arrays.masked_mean(weight_NT, mask_NT)
     if level == "sequence":
         mean_N = arrays.masked_mean(weight_NT, mask_NT, axis=1)
@@ -68,7 +87,7 @@ def normalized(weight_NT: Array, mask_NT: Array, *, level: str = "token") -> jax
 
 
 def metrics(weight_NT: Array, mask_NT: Array) -> Metrics:
-    """Returns mean, spread and effective share of the tokens, 1 / mean((w / mean)^2)."""
+    """Returns mean, std and effective share of the tokens, 1 / mean((w / mean)^2), under verl's names."""
     mean = arrays.masked_mean(weight_NT, mask_NT)
     square = arrays.masked_mean(weight_NT**2, mask_NT)
     name = "rollout_corr/rollout_is_"

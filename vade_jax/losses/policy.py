@@ -1,6 +1,7 @@
-"""The clipped policy loss a token, and the one function that reduces tokens to a scalar.
+"""The clipped policy loss of a token, and the one function that reduces tokens to a scalar.
 
-GRPO is `clipped(ratios.token(...))`, GSPO is `clipped(ratios.sequence(...))`.
+GRPO is `clipped(ratios.token_log(...))` with the aggregation "token-mean", GSPO is
+`clipped(ratios.sequence_log(...))` with "seq-mean-token-mean".
 """
 
 import chex
@@ -20,29 +21,41 @@ AGGREGATIONS = (
 
 # ------------------------------------------------------------------------------ per token
 def clipped(
-    logratio_NT: Array,
+    log_ratio_NT: Array,
     advantage_N: Array,
     *,
     clip_low: float,
     clip_high: float,
     dual_clip: float | None = None,
 ) -> jax.Array:
-    """Returns -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(logratio).
+    """Returns -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) of every token, PPO's loss.
 
-    PPO (arXiv 1707.06347); two bounds as in DAPO (arXiv 2503.14476). With `dual_clip` = c > 1 the
-    loss of a bad answer is at most -c A (arXiv 1912.09729); verl uses 3 with token ratios and none
-    with sequence ratios.
+    PPO is arXiv 1707.06347; two bounds instead of one are DAPO's (arXiv 2503.14476).
+
+    Args:
+        log_ratio_NT: log r, from `ratios`.
+        advantage_N: A, the same for all tokens of an answer.
+        clip_low: how far below 1 the ratio of a bad answer still counts.
+        clip_high: how far above 1 the ratio of a good answer still counts.
+        dual_clip: c > 1, at most -c A is lost on a token of a bad answer (arXiv 1912.09729); None: no
+            bound. verl uses 3 with token ratios and none with sequence ratios.
+
+    Returns:
+        `loss_NT`; tokens behind the end of an answer have garbage, for `aggregate` to mask.
+
+    Raises:
+        ValueError: `dual_clip` is not above 1.
     """
     plain_NT, bounded_NT, ceiling_NT = _surrogates(
-        logratio_NT, advantage_N, clip_low, clip_high, dual_clip
+        log_ratio_NT, advantage_N, clip_low, clip_high, dual_clip
     )
     return jnp.minimum(jnp.maximum(plain_NT, bounded_NT), ceiling_NT)
 
 
 def metrics(
-    logratio_NT: Array,
+    log_ratio_NT: Array,
     advantage_N: Array,
-    token_logratio_NT: Array,
+    token_log_ratio_NT: Array,
     mask_NT: Array,
     *,
     clip_low: float,
@@ -50,19 +63,27 @@ def metrics(
     dual_clip: float | None = None,
     num_tokens: Array | None = None,
 ) -> Metrics:
-    """Returns verl's clip fractions and KL estimate -log r, as means over tokens.
+    """Returns verl's clip fractions and its estimate -log r of the KL, as means over tokens.
 
-    `logratio_NT` is the one that was clipped, `token_logratio_NT` always `ratios.token`. With
-    the global `num_tokens` the values of micro-batches add up to those of the whole batch.
+    Args:
+        log_ratio_NT: the one that was clipped.
+        advantage_N: as in `clipped`.
+        token_log_ratio_NT: `ratios.token_log`, whatever was clipped.
+        mask_NT: 1 on the tokens that count.
+        clip_low: as in `clipped`.
+        clip_high: as in `clipped`.
+        dual_clip: as in `clipped`.
+        num_tokens: tokens of the whole update; the values of its micro-batches then add up to those
+            of the update. Default: those of `mask_NT`.
     """
     plain_NT, bounded_NT, ceiling_NT = _surrogates(
-        logratio_NT, advantage_N, clip_low, clip_high, dual_clip
+        log_ratio_NT, advantage_N, clip_low, clip_high, dual_clip
     )
-    chex.assert_equal_shape([logratio_NT, token_logratio_NT, mask_NT])
+    chex.assert_equal_shape([log_ratio_NT, token_log_ratio_NT, mask_NT])
     per_token = {
         "actor/pg_clipfrac": bounded_NT > plain_NT,
         "actor/pg_clipfrac_lower": jnp.maximum(plain_NT, bounded_NT) > ceiling_NT,
-        "actor/ppo_kl": -token_logratio_NT,
+        "actor/ppo_kl": -token_log_ratio_NT,
     }
     return {
         name: aggregate(x_NT, mask_NT, "token-mean", num_tokens=num_tokens)
@@ -71,19 +92,19 @@ def metrics(
 
 
 def _surrogates(
-    logratio_NT: Array,
+    log_ratio_NT: Array,
     advantage_N: Array,
     clip_low: float,
     clip_high: float,
     dual_clip: float | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns the loss without clip, the loss with clip, and the dual clip's ceiling."""
-    chex.assert_rank([logratio_NT, advantage_N], [2, 1])
-    chex.assert_equal_shape_prefix([logratio_NT, advantage_N], 1)
+    chex.assert_rank([log_ratio_NT, advantage_N], [2, 1])
+    chex.assert_equal_shape_prefix([log_ratio_NT, advantage_N], 1)
     if dual_clip is not None and not dual_clip > 1:
         raise ValueError(f"dual_clip={dual_clip}: set it above 1, or to None for none")
     advantage_N1 = advantage_N[:, None]
-    ratio_NT = jnp.exp(logratio_NT)
+    ratio_NT = jnp.exp(log_ratio_NT)
     bounded_NT = jnp.clip(ratio_NT, 1 - clip_low, 1 + clip_high)
     ceiling_N1 = jnp.full_like(advantage_N1, jnp.inf)
     if dual_clip is not None:
@@ -117,6 +138,9 @@ def aggregate(
             micro-batches then add up to the loss of the batch. Default: those of `mask_NT`.
         num_sequences: sequences of the whole update. Default: those with a token in `mask_NT`.
         scale: a constant length. Default: T.
+
+    Raises:
+        ValueError: `how` is unknown.
     """
     chex.assert_rank([x_NT, mask_NT], 2)
     chex.assert_equal_shape([x_NT, mask_NT])

@@ -1,4 +1,9 @@
-"""Log-ratios of the policy to the policy that made the answers, for a token or a sequence."""
+"""Log-ratios of the policy to the one that made the answers, of a token or of a whole answer.
+
+Logarithms, because that is what log-probs give and what clamping and averaging are defined on;
+`policy.clipped` takes the exponential. Both functions have the same arguments: GRPO and GSPO are one loss
+with another log-ratio.
+"""
 
 import chex
 import jax
@@ -11,12 +16,18 @@ MAX_TOKEN = 20.0  # both signs, as verl
 MAX_SEQUENCE = 10.0  # upwards only, as verl
 
 
-def token(
+def token_log(
     logp_NT: Array, old_logp_NT: Array, mask_NT: Array | None = None
 ) -> jax.Array:
-    """Returns log r_t = log pi(y_t) - log pi_old(y_t), clamped to +-20 (GRPO, 2402.03300).
+    """Returns log r_t = log pi(y_t) - log pi_old(y_t) (GRPO, arXiv 2402.03300).
 
-    The mask is not needed: it makes `token` and `sequence` interchangeable.
+    Args:
+        logp_NT: log-probs of the policy that is trained.
+        old_logp_NT: log-probs of the policy that made the answers.
+        mask_NT: not used; makes `token_log` and `sequence_log` interchangeable.
+
+    Returns:
+        `log_ratio_NT`, clamped to +-20; a clamped token has gradient 0.
     """
     del mask_NT
     chex.assert_rank([logp_NT, old_logp_NT], 2)
@@ -24,12 +35,21 @@ def token(
     return jnp.clip(logp_NT - old_logp_NT, -MAX_TOKEN, MAX_TOKEN)
 
 
-def sequence(logp_NT: Array, old_logp_NT: Array, mask_NT: Array) -> jax.Array:
-    """Returns log s_t, the length-normalised sequence ratio in its token form.
+def sequence_log(logp_NT: Array, old_logp_NT: Array, mask_NT: Array) -> jax.Array:
+    """Returns log s_t, the length-normalised log-ratio of the answer, on each of its tokens.
 
-    log s = sum_t log r_t / |y|; log s_t = sg(log s) + log pi(y_t) - sg(log pi(y_t)), Eq. 7 and 14
-    of GSPO (arXiv 2507.18071): every token has the value of its sequence and its own gradient.
-    Clamped to at most 10.
+    log s = sum_t log r_t / |y| (Eq. 7 of GSPO, arXiv 2507.18071), in the token form of Eq. 14:
+    log s_t = sg(log s) + log pi(y_t) - sg(log pi(y_t)). Every token has the value of its answer, so all
+    are clipped together, and the gradient of its own log-prob. Averaged over the answer's tokens that
+    is the gradient of s itself.
+
+    Args:
+        logp_NT: log-probs of the policy that is trained.
+        old_logp_NT: log-probs of the policy that made the answers.
+        mask_NT: 1 on the tokens of the answer.
+
+    Returns:
+        `log_ratio_NT`, at most 10.
     """
     chex.assert_rank([logp_NT, old_logp_NT, mask_NT], 2)
     chex.assert_equal_shape([logp_NT, old_logp_NT, mask_NT])

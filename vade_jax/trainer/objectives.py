@@ -9,7 +9,7 @@ from vade_jax.losses import importance, kl, policy, ratios
 from vade_jax.trainer.update import Objective, Totals
 from vade_jax.types import Array, Batch, Metrics
 
-RATIOS = {"token": ratios.token, "sequence": ratios.sequence}
+LOG_RATIOS = {"token": ratios.token_log, "sequence": ratios.sequence_log}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PolicyLoss:
 
     def __post_init__(self):
         fields = (
-            ("ratio", RATIOS),
+            ("ratio", LOG_RATIOS),
             ("kl", kl.ESTIMATORS),
             ("aggregate", policy.AGGREGATIONS),
             ("importance", (None, *importance.LEVELS)),
@@ -58,7 +58,7 @@ class PolicyLoss:
 
 def group_rl(loss: PolicyLoss) -> Objective:
     """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated alike."""
-    log_ratio = RATIOS[loss.ratio]
+    log_ratio = LOG_RATIOS[loss.ratio]
     clip = {
         "clip_low": loss.clip_low,
         "clip_high": loss.clip_high,
@@ -78,12 +78,12 @@ def group_rl(loss: PolicyLoss) -> Objective:
             )
 
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
-        ratio_NT = log_ratio(logp_NT, old_NT, mask_NT)
-        loss_NT = policy.clipped(ratio_NT, batch.advantage_N, **clip)
+        log_ratio_NT = log_ratio(logp_NT, old_NT, mask_NT)
+        loss_NT = policy.clipped(log_ratio_NT, batch.advantage_N, **clip)
         metrics = policy.metrics(
-            ratio_NT,
+            log_ratio_NT,
             batch.advantage_N,
-            ratios.token(logp_NT, old_NT),
+            ratios.token_log(logp_NT, old_NT),
             mask_NT,
             num_tokens=totals.num_tokens,
             **clip,

@@ -12,6 +12,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from vade_jax import arrays
 from vade_jax.losses import advantages
 from vade_jax.types import Array
 
@@ -162,9 +163,6 @@ def by_difficulty(a_N: Array, relative_N: Array, weight: float) -> jax.Array:
 
 def _lowest_and_highest(reward_N, group_N, num_groups, valid_N):
     """Returns the lowest and highest valid reward of each group; 0 and 0 for a group without."""
-    low_N = jnp.where(valid_N, reward_N, jnp.inf)
-    high_N = jnp.where(valid_N, reward_N, -jnp.inf)
-    low_M = jax.ops.segment_min(low_N, group_N, num_groups)
-    high_M = jax.ops.segment_max(high_N, group_N, num_groups)
-    some_M = low_M <= high_M  # an empty segment has inf and -inf
+    low_M, high_M = arrays.group_range(reward_N, group_N, num_groups, valid_N)
+    some_M = low_M <= high_M  # a group without a valid answer has inf and -inf
     return jnp.where(some_M, low_M, 0), jnp.where(some_M, high_M, 0)
