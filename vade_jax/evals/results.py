@@ -13,7 +13,7 @@ import numpy as np
 import tqdm
 
 from vade_jax import atomic, types
-from vade_jax.evals import judge, rules, stats
+from vade_jax.evals import stats, verdicts
 from vade_jax.evals.answers import Answer, Key
 from vade_jax.evals.chat import Chat
 from vade_jax.evals.tasks import Task
@@ -84,12 +84,12 @@ def score(
     """
     asked = [item for item in task.items for _ in range(task.num_samples)]
     found = [answers.get(key) for key in task.keys]
-    verdicts = _decide(task, asked, found, chat)
-    _write_items(os.path.join(directory, ITEMS), task, asked, found, verdicts)
-    starts = range(0, len(verdicts), task.num_samples)
-    by_item = [verdicts[i : i + task.num_samples] for i in starts]
-    outcomes = collections.Counter(verdict.outcome for verdict in verdicts)
-    counts = {name: outcomes[name] for name in rules.FAILURES}
+    decided = _decide(task, asked, found, chat)
+    _write_items(os.path.join(directory, ITEMS), task, asked, found, decided)
+    starts = range(0, len(decided), task.num_samples)
+    by_item = [decided[i : i + task.num_samples] for i in starts]
+    outcomes = collections.Counter(verdict.outcome for verdict in decided)
+    counts = {name: outcomes[name] for name in verdicts.FAILURES}
     counts["cut_off"] = sum(a is not None and a.finished is False for a in found)
     correct = [[verdict.correct for verdict in group] for group in by_item]
     result = Result(
@@ -113,25 +113,25 @@ def _decide(
     asked: Sequence[types.Item],
     found: Sequence[Answer | None],
     chat: Chat | None,
-) -> list[rules.Verdict]:
+) -> list[verdicts.Verdict]:
     """Returns the verdict of every answer, in order; a judge model is asked in many threads."""
     if chat is None:
-        decide, each = rules.by_rules(task.benchmark, task.profile), map
+        decide, each = verdicts.by_rules(task.benchmark, task.profile), map
     else:
-        decide, each = judge.by_model(task.benchmark, task.profile, chat), chat.map
+        decide, each = verdicts.by_judge(task.benchmark, task.profile, chat), chat.map
 
     def decide_pair(pair):
         item, answer = pair
-        return rules.MISSING if answer is None else decide(item, answer.text)
+        return verdicts.MISSING if answer is None else decide(item, answer.text)
 
-    verdicts = each(decide_pair, zip(asked, found, strict=True))
-    return list(tqdm.tqdm(verdicts, desc=f"scoring {task.name}", total=len(asked)))
+    decided = each(decide_pair, zip(asked, found, strict=True))
+    return list(tqdm.tqdm(decided, desc=f"scoring {task.name}", total=len(asked)))
 
 
-def _write_items(path, task, asked, found, verdicts) -> None:
+def _write_items(path, task, asked, found, decided) -> None:
     with atomic.replacing(path) as temporary, temporary.open("w") as file:
         for key, item, answer, verdict in zip(
-            task.keys, asked, found, verdicts, strict=True
+            task.keys, asked, found, decided, strict=True
         ):
             row = {
                 "uid": key[0],

@@ -19,7 +19,8 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.evals.benchmarks import BENCHMARKS, Benchmark, base
+from vade_jax.evals import verdicts
+from vade_jax.evals.benchmarks import BENCHMARKS, Benchmark
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rollout.engine import Sampling
 
@@ -184,7 +185,7 @@ def _scoring(e: Evaluation, task: Task) -> dict[str, Any]:
         "by": "judge",
         "model": e.judge.model,
         "fields": e.judge.request_fields(),
-        "temperatures": list(base.TEMPERATURES),
+        "temperatures": list(verdicts.TEMPERATURES),
         "max_tokens": judge.max_tokens,
         "prompts_sha256": _digest([p and p("ANSWER", item) for p in prompts]),
     }

@@ -13,7 +13,7 @@ import numpy as np
 
 from vade_jax import settings
 from vade_jax.data import prompts, tokens
-from vade_jax.evals import benchmarks, rules
+from vade_jax.evals import benchmarks, verdicts
 from vade_jax.evals.benchmarks import base
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.trainer.scoring import Ahead, Judge, Judged
@@ -96,7 +96,7 @@ def of_benchmark(
     Raises:
         ValueError: the benchmark cannot do without a judge model.
     """
-    decide = rules.by_rules(benchmark, profile)
+    decide = verdicts.by_rules(benchmark, profile)
 
     def build(item: Item) -> Prompt:
         question = benchmark.prompt(item, profile)
@@ -104,10 +104,9 @@ def of_benchmark(
 
     def judge(item: Item, answers: Sequence[np.ndarray]) -> list[Judged]:
         texts = [decode(tokens) for tokens in answers]
-        verdicts = [decide(item, text) for text in texts]
         return [
             Judged(text, verdict.extracted, float(verdict.correct), verdict.correct)
-            for text, verdict in zip(texts, verdicts, strict=True)
+            for text, verdict in ((text, decide(item, text)) for text in texts)
         ]
 
     return of_items(
@@ -152,7 +151,7 @@ def paths(section: settings.Eval) -> dict[str, str]:
             raise ValueError(f"{label}: {name} is there twice: remove one")
         if not os.path.exists(path):
             raise ValueError(f"{label}: {path!r} does not exist")
-        rules.by_rules(benchmarks.BENCHMARKS[name], section.profile)
+        verdicts.by_rules(benchmarks.BENCHMARKS[name], section.profile)
         found[name] = path
     return found
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tqdm
 
-from vade_jax.evals import answers, policies, report, results, rules, tasks
+from vade_jax.evals import answers, policies, report, results, tasks, verdicts
 from vade_jax.evals.chat import Chat
 from vade_jax.evals.evaluation import Evaluation
 
@@ -149,7 +149,9 @@ def _make_judge(e: Evaluation, found: Sequence[tasks.Task], memory: str) -> Chat
     """Returns what asks the judge model, None if rules decide everything."""
     if e.judge.rules:
         for task in found:
-            rules.by_rules(task.benchmark, task.profile)  # raises where there are none
+            verdicts.by_rules(
+                task.benchmark, task.profile
+            )  # raises where there are none
         return None
     names = [task.name for task in found if task.benchmark.needs_judge]
     if not names:

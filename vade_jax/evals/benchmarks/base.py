@@ -24,9 +24,6 @@ from vade_jax.data import images, tables
 from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
-# Temperatures of the attempts to get a readable reply from a judge model. The first is greedy. When
-# the last reply cannot be read either, the answer counts as wrong (the original scripts ask for ever).
-TEMPERATURES = (0.0, 0.5, 0.5, 1.0, 1.0)
 BOXED = r"Think step by step, then put the final answer in \boxed{}."
 BOXED_LETTER = (
     r"Think step by step, then put the letter of the right option in \boxed{}."

@@ -1,0 +1,182 @@
+r"""Verdicts on answers to a benchmark: by its rules, with a judge model where it asks for one.
+
+Some benchmarks leave what their rules cannot read to a judge model. A reply of it that cannot be read
+is asked for again, warmer. When none can be read, or the server has none, the answer is wrong and
+counted: nothing leaves the denominator.
+
+`by_rules` does without a judge: it takes the box, what follows "answer is", or a short text as it
+stands, and compares as the verifier of training does. That is no published score, and results say so.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from vade_jax.evals.benchmarks import base, mathvision
+from vade_jax.evals.chat import Chat, Unanswered
+from vade_jax.rewards import answers, kinds, verify
+from vade_jax.types import Item
+
+T = TypeVar("T")
+FAILURES = (
+    "undecided",  # rules alone could not read it
+    "judge_failed",  # no reply of the judge could be read
+    "judge_unanswered",  # the judge's server gave no reply
+    "missing",  # there is no answer to score
+)
+# Of the attempts to get a readable reply from a judge; the first is greedy. The original scripts ask
+# for ever.
+TEMPERATURES = (0.0, 0.5, 0.5, 1.0, 1.0)
+_LABEL = re.compile(
+    r"\b(?:answer|option|choice)[\s*]{0,4}(?:is\b|:|=)[\s*:]{0,4}", re.IGNORECASE
+)
+_SHORT = 40  # characters of a text that is an answer as it stands
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What became of one answer.
+
+    Attributes:
+        extracted: the answer in the text, None if none was found.
+        correct: False too where there is no verdict.
+        outcome: "rules", "judge", or one of `FAILURES`.
+        replies: of the judge, word for word, in the order that it was asked.
+    """
+
+    extracted: str | None
+    correct: bool
+    outcome: str = "rules"
+    replies: tuple[str, ...] = ()
+
+
+Decide = Callable[[Item, str], Verdict]  # (item, text), from any thread
+MISSING = Verdict(None, False, "missing")
+
+
+# ------------------------------------------------------------------------------ a judge model
+def by_judge(
+    benchmark: base.Benchmark,
+    profile: str,
+    chat: Chat,
+    temperatures: Sequence[float] = TEMPERATURES,
+) -> Decide:
+    """Returns what decides (item, text) by the benchmark's rules and, where they end, its judge.
+
+    What it returns raises ServerLost when the judge's server is gone; the replies so far are kept.
+
+    Args:
+        benchmark: without a judge its rules decide all.
+        profile: "paper" or "cot".
+        chat: asks the judge model. It keeps every reply, so nothing is asked twice.
+        temperatures: of the attempts; attempt i has seed i.
+    """
+    judge = benchmark.judge
+    if judge is None:
+        return by_rules(benchmark, profile)
+
+    def decide(item: Item, text: str) -> Verdict:
+        extracted, replies = None, []
+
+        def ask(prompt: str, read: Callable[[str], T | None]) -> T:
+            """Returns what the first readable reply says."""
+            messages = [{"role": "user", "content": prompt}]
+            for seed, temperature in enumerate(temperatures):
+                try:
+                    reply = chat.ask(
+                        messages,
+                        temperature=temperature,
+                        max_tokens=judge.max_tokens,
+                        seed=seed,
+                    )
+                except Unanswered as error:
+                    raise _NoVerdict("judge_unanswered") from error
+                replies.append(reply)
+                found = read(reply.rpartition("</think>")[2])
+                if found is not None:
+                    return found
+            raise _NoVerdict("judge_failed")
+
+        try:
+            extracted = benchmark.extract(text, item, profile)
+            if extracted is None:
+                prompt = judge.extraction_prompt(text, item)
+                extracted = ask(prompt, judge.read_extraction)
+            correct = benchmark.score(extracted, item, profile)
+            if correct is None:
+                prompt = judge.judge_prompt(extracted, item)
+                correct = ask(prompt, judge.read_judgement)
+            outcome = "judge" if replies else "rules"
+        except _NoVerdict as failure:
+            correct, outcome = False, failure.outcome
+        return Verdict(extracted, correct, outcome, tuple(replies))
+
+    return decide
+
+
+class _NoVerdict(Exception):  # noqa: N818 (says what happened)
+    def __init__(self, outcome: str):
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+# ------------------------------------------------------------------------------ rules alone
+def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
+    """Returns what decides (item, text) without a judge model.
+
+    Raises:
+        ValueError: the benchmark shows whole answers to a judge, so it has no rules.
+    """
+    if benchmark.judge and not benchmark.judge.extraction_prompt:
+        raise ValueError(
+            f"{benchmark.name} has no rules, a judge reads whole answers: give a judge, or take "
+            "another scorer of the same benchmark"
+        )
+
+    def decide(item: Item, text: str) -> Verdict:
+        extracted = benchmark.extract(text, item, profile)
+        if extracted is None:
+            extracted = _extract(text, item)
+        if extracted is None:
+            return Verdict(None, False, "undecided")
+        correct = benchmark.score(extracted, item, profile)
+        if correct is None:
+            # What a judge would be asked: the same value, or the same to the verifier of training.
+            correct = (
+                mathvision.close(item.answer, extracted)
+                or verify.verify_item(f"\\boxed{{{extracted}}}", item).correct
+            )
+        return Verdict(extracted, correct)
+
+    return decide
+
+
+def _extract(text: str, item: Item) -> str | None:
+    """Returns the box, the tail, or a short text: one choice, or a number without its unit."""
+    found = base.boxed(text) or _tail(text) or _short(text)
+    if found is None:
+        return None
+    # MathVista's rules make a choice of any text: only what names one may reach them.
+    if choices := item.metadata.get("choices"):
+        letter = kinds.letter(found)
+        chosen = letter if letter in base.letters(choices) else None
+        return base.spelled(found, choices) or chosen
+    if item.kind not in ("int", "float"):
+        return found
+    number = answers.number(found)
+    return found if number is None else format(number[0], "f")
+
+
+def _tail(text: str) -> str | None:
+    """Returns what follows the last "answer is", to the end of its sentence."""
+    ends = [match.end() for match in _LABEL.finditer(text)]
+    if not ends:
+        return None
+    line = text[ends[-1] :].partition("\n")[0]
+    return answers.plain(re.split(r"\.\s", line)[0].strip(" *")) or None
+
+
+def _short(text: str) -> str | None:
+    plain = answers.plain(text)
+    return plain if 0 < len(plain) <= _SHORT and "\n" not in text.strip() else None
