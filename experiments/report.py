@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from experiments import errors
 from vade_jax import report
-from vade_jax.report import pictures
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,11 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--compare", nargs="+", action="extend", default=[])
     given = parser.parse_args(arguments)
     with errors.user_errors():
-        path = report.write(
-            given.workdir,
-            given.compare,
-            find=lambda run: pictures.of_config(run.config),
-        )
+        path = report.write(given.workdir, given.compare)
     print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 

@@ -10,9 +10,8 @@ accelerator leave --parallel at 1: cores are shared out, devices are not.
 """
 
 import os
-import pathlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tqdm
 from absl import flags
@@ -20,10 +19,11 @@ from ml_collections import ConfigDict
 
 from experiments import cli, errors
 from experiments.sweeps import plan, schedule
-from vade_jax.report import arm_figures, comparison, figures, selection, sweep_figures
+from vade_jax.report import comparison
+from vade_jax.report import sweep as sweep_report
 from vade_jax.store import metrics
 
-PROGRAMS = {
+COMMANDS = {
     name: (sys.executable, "-m", f"experiments.{name}")
     for name in ("supervise", "train")
 }
@@ -36,133 +36,103 @@ REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Run nothing.")
 def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all that are finished."""
     with errors.user_errors():
-        runs = plan.runs(c, workdir)
+        sweep = plan.Sweep.from_dict(c.to_dict())
+        runs = plan.runs(sweep, workdir)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
         failed, stopped = make(runs, PARALLEL.value)
     finished = [run for run in runs if run.is_finished()]
     if finished and not stopped:
-        report(by_group(finished), os.path.join(workdir, c.name), baseline=c.baseline)
+        report(finished, os.path.join(workdir, sweep.name), sweep.baseline)
     print(f"{len(finished)} of {len(runs)} runs are finished")
     for ended in failed:
-        print(
-            f"error: {ended.job.name} ended with exit code {ended.code}: {ended.job.log}"
-        )
+        program = ended.program
+        print(f"error: {program.name} ended with exit code {ended.code}: {program.log}")
         print(f"    {ended.reason()}")
     if stopped:
         print("stopped: the same command goes on from here")
     sys.exit(1 if failed else 130 if stopped else 0)
 
 
-def make(runs: Sequence[plan.Run], parallel: int) -> tuple[list[schedule.Ended], bool]:
+def make(
+    runs: Sequence[plan.PlannedRun], parallel: int
+) -> tuple[list[schedule.Ended], bool]:
     """Runs what is missing; returns what failed, and whether it was asked to stop."""
     missing = [run for run in runs if not run.is_finished()]
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
     with schedule.Pool(parallel) as pool:
         failed = _follow(pool, warm_starts(missing), "warm starts")
-        without = {ended.job.name for ended in failed}
-        jobs = {
-            _job(run, "train", run.name, run.log): run
+        without = {ended.program.name for ended in failed}
+        programs = [
+            _program("train", run, run.name, run.log)
             for run in missing
-            if _warm_name(run) not in without
-        }
-        failed += _follow(
-            pool, jobs, "runs", {job.name: run for job, run in jobs.items()}
-        )
+            if _warm_start_name(run) not in without
+        ]
+        failed += _follow(pool, programs, "runs", {run.name: run for run in missing})
         return failed, pool.stopped
 
 
-def warm_starts(runs: Sequence[plan.Run]) -> list[schedule.Job]:
-    """Returns what makes the missing warm starts, each in the directory of a run that needs it."""
-    jobs = {}
+def warm_starts(runs: Sequence[plan.PlannedRun]) -> list[schedule.Program]:
+    """Returns what makes the missing warm starts, each with the config of a run that needs it."""
+    programs = {}
     for run in runs:
-        start = run.config.warm_start
+        start = run.settings.warm_start
         complete = os.path.exists(os.path.join(start.directory, "config.json"))
-        if start.num_steps and not complete and run.seed not in jobs:
-            name = _warm_name(run)
-            log = start.directory + ".log"
-            jobs[run.seed] = _job(run, "supervise", name, log)
-    return list(jobs.values())
-
-
-def by_group(runs: Iterable[plan.Run]) -> dict[str, dict[str, list[str]]]:
-    """Returns the run directories by data/loss and arm."""
-    groups = {}
-    for run in runs:
-        arms = groups.setdefault(run.group, {})
-        arms.setdefault(run.arm, []).append(run.directory)
-    return groups
+        if start.num_steps and not complete and run.seed not in programs:
+            name, log = _warm_start_name(run), start.directory + ".log"
+            programs[run.seed] = _program("supervise", run, name, log)
+    return list(programs.values())
 
 
 def report(
-    groups: Mapping[str, Mapping[str, Sequence[str]]],
-    directory: str,
-    *,
-    baseline: str = "vanilla",
-) -> None:
-    """Writes tables (table.md, table.json, selection.md) and figures, and prints the first.
-
-    Where there is an arm "vade", also how well its posterior foretells the effective ratio.
-
-    Args:
-        groups: run directories by data/loss, then arm; any, the seeds are read from them.
-        directory: where to.
-        baseline: the arm that the others are held against.
-    """
-    folder = pathlib.Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    compared = comparison.compare(groups, baseline=baseline)
-    comparison.write(compared, folder)
-    where = [f"## {name}\n\n{selection.table(arms)}\n" for name, arms in groups.items()]
-    (folder / "selection.md").write_text("\n".join(where))
-    sweep_figures.draw(groups, folder)
-    arm_figures.draw(compared, folder)
-    own = [w for arms in groups.values() for w in arms.get("vade", ())]
-    if predicting := [w for w in own if figures.has_predictions(w)]:
-        figures.calibration(predicting, folder / "calibration.png")
+    finished: Sequence[plan.PlannedRun], directory: str, baseline: str
+) -> comparison.Comparison:
+    """Writes tables and figures of finished runs, and prints the first table."""
+    groups = {}
+    for run in finished:
+        arms = groups.setdefault(run.group, {})
+        arms.setdefault(run.arm, []).append(run.directory)
+    compared = sweep_report.write(groups, directory, baseline=baseline)
     print(comparison.markdown(compared))
-    print(f"tables and figures are in {folder}")
+    print(f"tables and figures are in {directory}")
+    return compared
 
 
-def _follow(pool, jobs, what, runs=None):
-    """Shows progress; returns what failed."""
-    failed, jobs = [], list(jobs)
-    with tqdm.tqdm(total=len(jobs), desc=what, unit=" runs", smoothing=0.1) as bar:
-        for ended in pool.run(jobs):
+def _program(
+    command: str, run: plan.PlannedRun, name: str, log: str
+) -> schedule.Program:
+    arguments = (f"--config={run.write_config()}", f"--workdir={run.directory}")
+    return schedule.Program(name, (*COMMANDS[command], *arguments), log)
+
+
+def _warm_start_name(run: plan.PlannedRun) -> str:
+    return f"warm start of seed {run.seed}"
+
+
+def _follow(
+    pool: schedule.Pool,
+    programs: Sequence[schedule.Program],
+    what: str,
+    runs: Mapping[str, plan.PlannedRun] | None = None,
+) -> list[schedule.Ended]:
+    """Runs programs under a progress bar; returns what failed."""
+    failed = []
+    with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
+        for ended in pool.run(programs):
             bar.update()
+            name = ended.program.name
             if ended.code:
                 failed += [] if pool.stopped else [ended]
-                bar.write(f"{ended.job.name}: exit code {ended.code}, {ended.job.log}")
+                bar.write(f"{name}: exit code {ended.code}, {ended.program.log}")
             elif ended.code == 0:
-                bar.write(_line(ended, (runs or {}).get(ended.job.name)))
+                text, run = f"{name}: {ended.seconds:.0f} s", (runs or {}).get(name)
+                if run and not run.is_finished():
+                    text += ", stopped before its end"
+                elif run:
+                    scores = metrics.validation(metrics.read(run.directory))[1]
+                    text += f", validation {scores[-1]:.3f}" if len(scores) else ""
+                bar.write(text)
     return failed
-
-
-def _line(ended, run):
-    text = f"{ended.job.name}: {ended.seconds:.0f} s"
-    if run is None:
-        return text
-    if not run.is_finished():
-        return f"{text}, stopped before its end"
-    scores = metrics.validation(metrics.read(run.directory))[1]
-    return f"{text}, validation {scores[-1]:.3f}" if len(scores) else text
-
-
-def _job(run, program, name, log):
-    """Writes the config of a run beside its directory; returns what runs it from there."""
-    path = pathlib.Path(run.directory + ".json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(run.config.to_json_best_effort(indent=2) + "\n")
-    command = [
-        *PROGRAMS[program],
-        f"--config=configs/from_json.py:{path}",
-        f"--workdir={run.directory}",
-    ]
-    return schedule.Job(name, tuple(command), log)
-
-
-def _warm_name(run):
-    return f"warm start of seed {run.seed}"
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from experiments.stop_signal import StopSignal
 from vade_jax import report
 from vade_jax.data import contact_sheet, loading
 from vade_jax.recipes.diva import hook
-from vade_jax.report import figures, summary
+from vade_jax.report import figures, headline
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.store import metrics
 from vade_jax.trainer import loop, processes
@@ -53,7 +53,7 @@ def main(c: ConfigDict, workdir: str) -> None:
             sys.exit(f"error: {error}")
         print(f"finished in {time.perf_counter() - start:.0f} s")
     if processes.is_leader():
-        print(summary.table(metrics.read(workdir), workdir=workdir))
+        print(headline.summary(metrics.read(workdir), workdir=workdir))
 
 
 def train(c: ConfigDict, workdir: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.simulation.arena import Result
 from experiments.simulation.budget import Shape
-from vade_jax.report import intervals
+from vade_jax.report import curves
 
 LAST = 0.25  # the share of the rounds that counts as the last part
 HEADER = (
@@ -63,7 +63,7 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
 
 def interval(x_S: np.ndarray) -> dict[str, Any]:
     """Returns mean, half of the 95 % t interval (None for fewer than two) and the seeds' values."""
-    found = intervals.mean(np.asarray(x_S, np.float64))
+    found = curves.mean(np.asarray(x_S, np.float64))
     number = lambda x: float(x) if np.isfinite(x) else None
     seeds = [number(x) for x in np.asarray(x_S, np.float64)]
     return {"mean": number(found.mean), "half": number(found.half), "seeds": seeds}

@@ -1,4 +1,4 @@
-"""The runs of a sweep: where each lies, with which config, and whether it is finished."""
+"""Which runs a sweep is made of: where each lies, with which settings, and whether it is finished."""
 
 import dataclasses
 import difflib
@@ -6,22 +6,67 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from ml_collections import ConfigDict
 
 from experiments import checks, run_directory
+from vade_jax import settings
 from vade_jax.store import metrics
+
+Values = Mapping[str, Any]  # of settings, nested as they are
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Sweep:
+    """What is varied: every arm with every loss, data and seed."""
+
+    name: str  # of the folder of tables and figures
+    baseline: str  # the arm that the others are compared with, seed by seed
+    run: Values  # what all runs share
+    arms: Mapping[str, Values]  # label -> what differs
+    losses: Mapping[str, Values]
+    data: Mapping[str, Values]
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def from_dict(cls, values: Values) -> Self:
+        """Returns the sweep of a config file: words with commas between, and what they stand for.
+
+        Raises:
+            ValueError: it is a config of one run, or has an unknown word.
+        """
+        if "known" not in values:
+            raise ValueError(
+                "--config is of one run: give a sweep, such as configs/tiny_table1.py or "
+                "configs/ablations.py:base=FILE"
+            )
+        varied = {}
+        for name, known in values["known"].items():
+            chosen = words(name, values[name], list(known))
+            varied[name] = {word: known[word] for word in chosen}
+        try:
+            seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
+        except ValueError:
+            raise ValueError(
+                f"seeds={values['seeds']!r}: numbers with commas between"
+            ) from None
+        same = {name: values[name] for name in ("name", "baseline", "run")}
+        return cls(**same, **varied, seeds=tuple(seeds))
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRun:
     """One run: {workdir}/{data}/{loss}/{arm}_seed{seed}, its config and log beside it."""
 
     group: str  # data/loss
     arm: str
-    seed: int
-    config: ConfigDict
+    settings: settings.Run
     directory: str
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
 
     @property
     def name(self) -> str:
@@ -37,30 +82,70 @@ class Run:
         if not os.path.exists(exported):
             return False
         records = metrics.read(self.directory)
-        return max(record["step"] for record in records) >= self.config.num_steps
+        return max(record["step"] for record in records) >= self.settings.num_steps
+
+    def write_config(self) -> str:
+        """Writes the config beside the run's directory; returns the --config that reads it."""
+        path = pathlib.Path(self.directory + ".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.settings.to_dict(), indent=2) + "\n")
+        return f"configs/from_json.py:{path}"
 
 
-def runs(c: ConfigDict, workdir: str) -> list[Run]:
+def runs(sweep: Sweep, workdir: str) -> list[PlannedRun]:
     """Returns the runs in the order they are made: all of a seed before the next.
 
     Raises:
-        ValueError: an unknown word, a config that cannot run, or a finished run of another config.
+        ValueError: settings that cannot run, or a finished run of other settings.
     """
-    if "known" not in c:
-        raise ValueError(
-            "--config is of one run: give a sweep, such as configs/tiny_table1.py or "
-            "configs/ablations.py:base=FILE"
-        )
     made = [
-        _run(c, workdir, data, loss, arm, seed)
-        for seed in _seeds(c.seeds)
-        for data in words("data", c.data, c.known.data)
-        for loss in words("losses", c.losses, c.known.losses)
-        for arm in words("arms", c.arms, c.known.arms)
+        _run(sweep, workdir, data, loss, arm, seed)
+        for seed in sweep.seeds
+        for data in sweep.data
+        for loss in sweep.losses
+        for arm in sweep.arms
     ]
     for run in made:
-        _check(run)
+        if run.is_finished():  # not started again, so nothing else compares its config
+            wanted = json.loads(json.dumps(run.settings.to_dict()))
+            path = os.path.join(run.directory, "config.json")
+            run_directory.claim(path, wanted, run_directory.MAY_CHANGE)
     return made
+
+
+def _run(
+    sweep: Sweep, workdir: str, data: str, loss: str, arm: str, seed: int
+) -> PlannedRun:
+    values = sweep.run
+    for changes in (sweep.data[data], sweep.losses[loss], sweep.arms[arm]):
+        values = changed(values, changes)
+    # Runs of a seed share their warm start: they differ in nothing that it depends on.
+    shared = {"directory": os.path.join(workdir, f"warm_start_seed{seed}")}
+    values = changed(values, {"seed": seed, "warm_start": shared})
+    group, name = f"{data}/{loss}", f"{arm}_seed{seed}"
+    try:
+        run = settings.Run.from_dict(values)
+        checks.config(ConfigDict(run.to_dict()))
+    except ValueError as error:
+        raise ValueError(f"{group}/{name}: {error}") from error
+    return PlannedRun(group, arm, run, os.path.join(workdir, data, loss, name))
+
+
+def changed(values: Values, changes: Values) -> dict[str, Any]:
+    """Returns nested values with others put in. Another sampler starts without options and arrays."""
+    sampler = changes.get("sampler", {})
+    if sampler.get("name", values["sampler"]["name"]) != values["sampler"]["name"]:
+        values = {**values, "sampler": {"name": sampler["name"]}}
+    return _merged(values, changes)
+
+
+def _merged(values: Values, changes: Values) -> dict[str, Any]:
+    both = dict(values)
+    for name, new in changes.items():
+        old = both.get(name)
+        nested = isinstance(new, Mapping) and isinstance(old, Mapping)
+        both[name] = _merged(old, new) if nested else new
+    return both
 
 
 def words(name: str, text: str, known: Sequence[str]) -> list[str]:
@@ -76,58 +161,7 @@ def words(name: str, text: str, known: Sequence[str]) -> list[str]:
         raise ValueError(f"{name} is empty: some of {', '.join(known)}")
     for word in found:
         if word not in known:
-            close = difflib.get_close_matches(word, list(known), 1)
+            close = difflib.get_close_matches(word, known, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise ValueError(f"{name}={word!r}: {hint}known are {', '.join(known)}")
     return found
-
-
-def changed(run: ConfigDict, *changes: Mapping) -> ConfigDict:
-    """Returns a copy of a config with nested values put in, one after the other.
-
-    A sampler's options may be new fields, nothing else may. Another sampler starts without any.
-    """
-    c = ConfigDict(run.to_dict())
-    for change in changes:
-        sampler = change.get("sampler", {})
-        own = [name for name, x in c.sampler.items() if isinstance(x, ConfigDict)]
-        c.unlock()
-        if sampler.get("name", c.sampler.name) != c.sampler.name:
-            for name in own:
-                c.sampler[name] = ConfigDict()
-        c.lock()
-        for name in own:
-            c.sampler[name].unlock()
-        c.update(change)
-    return c
-
-
-def _run(c, workdir, data, loss, arm, seed):
-    known = c.known
-    config = changed(c.run, known.data[data], known.losses[loss], known.arms[arm])
-    config.seed = seed
-    shared = os.path.join(workdir, f"warm_start_seed{seed}")
-    config.warm_start.directory = shared
-    group = f"{data}/{loss}"
-    directory = os.path.join(workdir, data, loss, f"{arm}_seed{seed}")
-    return Run(group, arm, seed, config, directory)
-
-
-def _seeds(text):
-    try:
-        return list(dict.fromkeys(int(word) for word in text.split(",")))
-    except ValueError:
-        raise ValueError(f"seeds={text!r}: numbers with commas between") from None
-
-
-def _check(run):
-    try:
-        checks.config(run.config)
-    except ValueError as error:
-        raise ValueError(f"{run.name}: {error}") from error
-    if (
-        run.is_finished()
-    ):  # it will not be started, so nothing else compares the configs
-        wanted = json.loads(run.config.to_json_best_effort())
-        path = pathlib.Path(run.directory) / "config.json"
-        run_directory.claim(path, wanted, run_directory.MAY_CHANGE)

@@ -16,12 +16,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-BUSY = os.EX_TEMPFAIL  # the code of a job that somebody else has
+BUSY = os.EX_TEMPFAIL  # the exit code of a program whose log another process holds
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """A program to run."""
+class Program:
+    """What to run."""
 
     name: str
     command: Sequence[str]
@@ -32,7 +32,7 @@ class Job:
 class Ended:
     """How a program ended; code None: it was not started, as the sweep was stopped."""
 
-    job: Job
+    program: Program
     code: int | None
     seconds: float
 
@@ -40,14 +40,14 @@ class Ended:
         """Returns the error that its log ends with, or else its last line."""
         if self.code == BUSY:
             return "error: another process makes this run now; wait for it, or stop it"
-        text = pathlib.Path(self.job.log).read_text(errors="replace")
+        text = pathlib.Path(self.program.log).read_text(errors="replace")
         lines = [x.strip() for x in text.replace("\r", "\n").split("\n") if x.strip()]
         errors = [x for x in lines if x.startswith("error:")]
         return (errors or lines)[-1][:300]
 
 
 class Pool:
-    """Runs jobs, `parallel` at a time. A context: Ctrl-C and SIGTERM are handled inside.
+    """Runs programs, `parallel` at a time. A context: Ctrl-C and SIGTERM are handled inside.
 
     Each place has its share of the cores where the system can say so. The first Ctrl-C or SIGTERM
     starts nothing more and asks what runs to save and stop; the second asks it again.
@@ -71,60 +71,66 @@ class Pool:
         """Whether it was asked to stop."""
         return self._stopped.is_set()
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[Ended]:
-        """Yields how each job ended, as it ends."""
+    def run(self, programs: Iterable[Program]) -> Iterator[Ended]:
+        """Yields how each program ended, as it ends."""
         places = iter(self._cores)
-        pin = lambda: _pin(next(places))
+
+        def pin() -> None:
+            # Of this thread alone; the programs that it starts inherit it.
+            if cores := next(places):
+                os.sched_setaffinity(0, cores)
+
         with concurrent.futures.ThreadPoolExecutor(
             self._parallel, initializer=pin
-        ) as x:
-            waiting = [x.submit(self._run, job) for job in jobs]
+        ) as executor:
+            waiting = [executor.submit(self._run, program) for program in programs]
             try:
                 for done in concurrent.futures.as_completed(waiting):
                     yield done.result()
-            finally:  # who asks may have failed: what has not begun then never does
-                for job in waiting:
-                    job.cancel()
+            finally:  # the caller may have failed: then nothing more is started
+                for program in waiting:
+                    program.cancel()
 
-    def _run(self, job: Job) -> Ended:
+    def _run(self, program: Program) -> Ended:
         start = time.monotonic()
-        pathlib.Path(job.log).parent.mkdir(parents=True, exist_ok=True)
         if self.stopped:
-            return Ended(job, None, 0.0)
-        with open(job.log, "a") as log:
-            if not _is_ours(log):
-                return Ended(job, BUSY, 0.0)
-            log.write(f"\n$ {shlex.join(job.command)}\n")
+            return Ended(program, None, 0.0)
+        pathlib.Path(program.log).parent.mkdir(parents=True, exist_ok=True)
+        with open(program.log, "a") as log:
+            try:
+                # The program inherits the file and so keeps the lock: if this process is killed
+                # and the sweep started again, a run that still goes on is not started twice.
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Ended(program, BUSY, 0.0)
+            log.write(f"\n$ {shlex.join(program.command)}\n")
             log.flush()
-            program = self._start(job, log)
-            self._running.add(program)
+            process = subprocess.Popen(
+                program.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # In a session of its own a Ctrl-C at the terminal reaches it through us, once.
+                start_new_session=True,
+                env={"TQDM_MININTERVAL": "30", **os.environ},
+            )
+            self._running.add(process)
             if self.stopped:  # while it was being started
-                program.send_signal(signal.SIGTERM)
-            code = program.wait()
-        self._running.discard(program)
-        return Ended(job, code, time.monotonic() - start)
-
-    def _start(self, job, log):
-        """In a session of its own: Ctrl-C reaches it through us, once."""
-        return subprocess.Popen(
-            job.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={"TQDM_MININTERVAL": "30", **os.environ},
-        )
+                process.send_signal(signal.SIGTERM)
+            code = process.wait()
+        self._running.discard(process)
+        return Ended(program, code, time.monotonic() - start)
 
     def _stop(self, number, frame):
         self._stopped.set()
-        for program in list(self._running):
-            program.send_signal(signal.SIGTERM)
-        with contextlib.suppress(OSError):  # nobody may be reading any more
+        for process in list(self._running):
+            process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # the terminal may be gone
             os.write(sys.stderr.fileno(), b"\nstopping: what runs saves and ends\n")
 
 
 def shares(parallel: int) -> list[Sequence[int]]:
-    """Returns the cores of each place; nothing where there are fewer cores than places."""
+    """Returns the cores of each place; none where there are fewer cores than places."""
     if not hasattr(os, "sched_getaffinity"):
         return [()] * parallel
     cores = sorted(os.sched_getaffinity(0))
@@ -132,18 +138,3 @@ def shares(parallel: int) -> list[Sequence[int]]:
         return [()] * parallel
     bounds = [round(i * len(cores) / parallel) for i in range(parallel + 1)]
     return [cores[a:b] for a, b in itertools.pairwise(bounds)]
-
-
-def _is_ours(log) -> bool:
-    """Locks a log; the program that writes it keeps the lock, whatever becomes of us."""
-    try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _pin(cores):
-    """Holds the calling thread, and what it starts, to its cores."""
-    if cores:
-        os.sched_setaffinity(0, cores)

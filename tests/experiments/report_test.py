@@ -6,7 +6,7 @@ import pytest
 
 from experiments import report
 from tests.report.report_run import make
-from vade_jax.data import procedural, sources
+from vade_jax.data import procedural
 from vade_jax.report import at_end, pictures
 from vade_jax.store import rollout_log
 
@@ -80,46 +80,3 @@ def test_no_run_is_one_line(tmp_path, capsys):
     said = capsys.readouterr().err
     assert caught.value.code == 2
     assert said.startswith("error: ") and said.count("\n") == 1
-
-
-# ------------------------------------------------------------------------------ finding items
-def write_rows(path, ids):
-    rows = [{"question": f"q{i}", "answer": "1", "id": name} for i, name in ids]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return sources.rows(path)
-
-
-def test_items_are_found_by_place_or_by_id(tmp_path):
-    find = pictures.finder(write_rows(tmp_path / "a.jsonl", [(0, "x1"), (1, "x0")]))
-    assert find("x0").question == "q1" and find("x1").question == "q0"
-    assert find("x7") is None and find("") is None
-    find = pictures.finder(write_rows(tmp_path / "b.jsonl", [(0, None), (1, None)]))
-    assert find("b:1").question == "q1" and find("b:2") is None
-    built_in = pictures.finder(procedural.Procedural(0, 3))
-    assert built_in("train-0-2").uid == "train-0-2"
-    assert built_in("train-0-2 rotated") is None and built_in("train-1-2") is None
-
-
-def test_rows_that_are_none_have_no_picture(tmp_path):
-    path = tmp_path / "c.jsonl"
-    path.write_text(
-        '{"question": "q", "answer": "1", "id": "a"}\nnonsense\n[1]\n'
-        '{"question": "r", "answer": "2", "id": "b", "images": ["gone.png"]}\n'
-    )
-    find = pictures.finder(sources.rows(path))
-    assert find("a").question == "q" and find("b") is None and find("c:1") is None
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {},
-        {"data": 3},
-        {"data": {"train": ""}},
-        {"data": {"train": "gone.parquet"}},
-        {"data": {"train": "procedural"}},
-        {"data": {"train": "procedural", "num_train": "many"}, "seed": 0},
-    ],
-)
-def test_configs_without_data_find_nothing(config):
-    assert pictures.of_config(config) is None

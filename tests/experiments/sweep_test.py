@@ -46,14 +46,14 @@ def programs(tmp_path, monkeypatch):
     for name, text in (("supervise", SUPERVISE), ("train", TRAIN)):
         path = tmp_path / f"{name}.py"
         path.write_text(text)
-        monkeypatch.setitem(sweep.PROGRAMS, name, (sys.executable, str(path)))
+        monkeypatch.setitem(sweep.COMMANDS, name, (sys.executable, str(path)))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def runs(tmp_path, **fields):
     c = tiny_table1.get_config("smoke")
     c.update({"losses": "gspo", **fields})
-    return plan.runs(c, str(tmp_path / "w"))
+    return plan.runs(plan.Sweep.from_dict(c.to_dict()), str(tmp_path / "w"))
 
 
 @pytest.mark.usefixtures("programs")
@@ -62,7 +62,7 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     made = runs(tmp_path, **chosen)
     failed, stopped = sweep.make(made, 2)
     assert not stopped
-    assert {one.job.name for one in failed} == {
+    assert {one.program.name for one in failed} == {
         f"{data}/gspo/mopps_seed{seed}"
         for data in ("clean", "wrong10")
         for seed in (0, 1)
@@ -71,7 +71,7 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("12 runs, 0 of them finished before")
     finished = [run for run in made if run.is_finished()]
     assert len(finished) == 8
-    sweep.report(sweep.by_group(finished), str(tmp_path / "out"))
+    sweep.report(finished, str(tmp_path / "out"), "vanilla")
     table = json.loads((tmp_path / "out" / "table.json").read_text())["groups"]
     assert set(table) == {"clean/gspo", "wrong10/gspo"}
     assert table["wrong10/gspo"]["vade"]["seeds"] == [0, 1]
@@ -86,6 +86,6 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
 @pytest.mark.usefixtures("programs")
 def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
     failed, _ = sweep.make(runs(tmp_path, arms="vanilla", seeds="9,1"), 1)
-    assert [one.job.name for one in failed] == ["warm start of seed 9"]
+    assert [one.program.name for one in failed] == ["warm start of seed 9"]
     assert not (tmp_path / "w/clean/gspo/vanilla_seed9").exists()
     assert (tmp_path / "w/clean/gspo/vanilla_seed1/policy").exists()

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from vade_jax.report import arm_figures, comparison, outcome, sweep_figures
+from vade_jax.report import comparison, sweep
 from vade_jax.store import rollout_log
 
 
@@ -47,7 +47,7 @@ def groups(tmp_path):
 
 
 def test_the_outcome_of_a_run(tmp_path):
-    run = outcome.read(make_run(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]))
+    run = comparison.outcome(make_run(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]))
     assert (run.seed, run.last, run.best, run.rollouts) == (3, 0.3, 0.6, 256)
     assert run.late == pytest.approx(0.3)  # of 0.4, 0.2, 0.3
     assert (run.effective_ratio, run.hopeless, run.seconds) == (0.5, 0.25, 240)
@@ -91,13 +91,19 @@ def test_the_table(groups, tmp_path):
     assert read["groups"]["clean/gspo"]["vade"]["reach"] == [64, None]
 
 
-def test_figures_of_a_sweep(groups, tmp_path):
+def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
-    paths = sweep_figures.draw(groups, tmp_path / "new")
-    paths.append(arm_figures.draw(comparison.compare(groups), tmp_path / "new"))
-    names = ["effective_ratio.png", "learning.png", "rollouts.png", "arms.png"]
-    assert [path.name for path in paths] == names
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    compared = sweep.write(groups, tmp_path / "new")
+    assert set(compared.groups) == set(groups)
+    names = {"effective_ratio", "learning", "rollouts", "arms"}
+    paths = list((tmp_path / "new").iterdir())
+    pictures = [path for path in paths if path.suffix == ".png"]
+    assert {path.stem for path in pictures} == names  # no run predicts
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+    assert {path.name for path in paths} > {"table.md", "table.json", "selection.md"}
+    text = (tmp_path / "new" / "selection.md").read_text()
+    assert text.startswith("## clean/gspo\n\n| family, level | vanilla | vade |")
+    assert "## wrong10/gspo\n\n| family, level | vade |" in text
 
 
 def test_user_mistakes(groups, tmp_path):
@@ -109,4 +115,50 @@ def test_user_mistakes(groups, tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"again has no config\.json, so no seed"
     ):
-        outcome.read(tmp_path / "again")
+        comparison.outcome(tmp_path / "again")
+
+
+# ------------------------------------------------------------------------------ what was chosen
+def write_rollouts(workdir, step, families, correct):
+    """Two answers a group."""
+    group = [m for m in range(len(families)) for _ in range(2)]
+    metadata = [{"family": families[m], "level": 0} for m in group]
+    rollout_log.write(
+        rollout_log.path(workdir, step),
+        {"group": group, "correct": correct, "metadata": metadata},
+    )
+
+
+def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
+    write_rollouts(tmp_path / "a", 1, ["old", "old"], [1, 1, 1, 1])
+    write_rollouts(tmp_path / "a", 2, ["x", "y"], [1, 0, 1, 1])
+    write_rollouts(tmp_path / "b", 1, ["x", "x"], [0, 0, 1, 0])
+    lines = comparison.selection_table(
+        {"one": [tmp_path / "a"], "two": [tmp_path / "b"]}, last=0.5
+    ).splitlines()
+    assert lines[0] == "| family, level | one | two |"
+    assert lines[2:] == [
+        "| x 0 | 50% (1.00) | 100% (0.50) |",
+        "| y 0 | 50% (0.00) | - |",
+    ]
+
+
+def test_a_run_without_rollouts_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no rollouts in"):
+        comparison.selection_table({"one": [tmp_path]})
+
+
+def test_the_share_of_rollouts_on_hopeless_prompts(tmp_path):
+    stratum = {"graded": {"stratum": "graded"}, "impossible": {"stratum": "impossible"}}
+    wrong = {"stratum": "graded", "mislabelled": True}
+    both = {"stratum": "impossible", "mislabelled": True}  # counts once
+    for step, of in (
+        (1, [stratum["graded"], wrong, both]),
+        (2, [stratum["impossible"]]),
+    ):
+        path = rollout_log.path(tmp_path, step)
+        rollout_log.write(path, {"metadata": of})
+    assert comparison.hopeless_share(tmp_path) == 0.75
+    assert math.isnan(comparison.hopeless_share(tmp_path / "none"))
+    write_rollouts(tmp_path / "other", 1, ["x"], [1, 0])  # data that know no strata
+    assert math.isnan(comparison.hopeless_share(tmp_path / "other"))

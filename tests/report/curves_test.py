@@ -1,5 +1,7 @@
 """Curves by hand arithmetic, and that what they are made of is written by a run."""
 
+import math
+
 import jax
 import numpy as np
 import optax
@@ -27,27 +29,7 @@ def records(**columns):
     ]
 
 
-def test_average_is_over_the_shared_range():
-    short = (np.array([0, 2]), np.array([0.0, 2.0]))
-    long = (np.array([1, 2, 5]), np.array([3.0, 4.0, 9.0]))
-    x, mean = curves.average([short, long, (np.zeros(0), np.zeros(0))])
-    assert x.tolist() == [1, 2]  # 0 is before the second, 5 behind the first
-    assert mean.tolist() == [2.0, 3.0]  # (1 + 3) / 2, (2 + 4) / 2
-    assert curves.average([])[0].size == 0
-
-
-def test_a_band_is_the_standard_error_of_the_mean():
-    one = (np.array([0, 2]), np.array([0.0, 2.0]))
-    two = (np.array([0, 2]), np.array([2.0, 6.0]))
-    x, mean, error = curves.band([one, two])
-    assert x.tolist() == [0, 2] and mean.tolist() == [1.0, 4.0]
-    np.testing.assert_allclose(
-        error, [1.0, 2.0]
-    )  # sqrt(2) / sqrt(2), sqrt(8) / sqrt(2)
-    assert curves.band([one])[2].tolist() == [0.0, 0.0]
-    assert [len(values) for values in curves.band([])] == [0, 0, 0]
-
-
+# ------------------------------------------------------------------------------ of one run
 def test_moving_average():
     assert curves.window(39) == 1
     assert curves.window(40) == 3
@@ -93,15 +75,17 @@ def test_bins_have_equally_many_points():
     assert [m.tolist() for m in curves.binned(x, 2 * x)] == [[2, 7], [4, 14]]
 
 
-def test_runs_are_lists_of_directories_by_label(tmp_path):
-    metrics.Writer(tmp_path).write(3, {"x": 1})
-    found = curves.read_runs({"vade": [tmp_path, str(tmp_path)]})
-    assert found == {"vade": [[{"step": 3, "x": 1}]] * 2}
-    for runs in ({}, {"vade": []}):
-        with pytest.raises(ValueError, match="at least one run directory per label"):
-            curves.read_runs(runs)
-    with pytest.raises(ValueError, match="give a list of run directories"):
-        curves.read_runs({"vade": str(tmp_path)})
+def test_a_forecast_is_judged_by_its_error_and_its_bias():
+    found = curves.forecast_error(np.array([0.5, 0.5]), np.array([0.75, 0.375]))
+    assert found == (0.1875, 0.0625)  # (0.25 + 0.125) / 2, (0.25 - 0.125) / 2
+
+
+def test_quarters_and_spikes():
+    assert curves.quarters(np.arange(8.0)) == (0.5, 6.5)
+    assert curves.quarters(np.array([3.0])) == (3.0, 3.0)
+    assert curves.has_spikes(np.array([1.0, 1, 21]))
+    for values in ([1, 1, 20], [0, 0, 5], []):
+        assert not curves.has_spikes(np.array(values))
 
 
 def learned():
@@ -127,3 +111,56 @@ def test_a_run_writes_every_metric_that_is_drawn():
     named = {value for name, value in vars(curves).items() if name.isupper()}
     shown = named | {metrics.ROLLOUTS} | {name for name, _ in figures.DETAILS}
     assert shown <= set(recorder.metrics[1]) | learned()
+
+
+# ------------------------------------------------------------------------------ of many seeds
+def test_runs_are_lists_of_directories_by_label(tmp_path):
+    metrics.Writer(tmp_path).write(3, {"x": 1})
+    found = curves.read_runs({"vade": [tmp_path, str(tmp_path)]})
+    assert found == {"vade": [[{"step": 3, "x": 1}]] * 2}
+    for runs in ({}, {"vade": []}):
+        with pytest.raises(ValueError, match="at least one run directory per label"):
+            curves.read_runs(runs)
+    with pytest.raises(ValueError, match="give a list of run directories"):
+        curves.read_runs({"vade": str(tmp_path)})
+
+
+def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
+    one = (np.array([0, 2]), np.array([0.0, 2.0]))
+    two = (np.array([0, 2]), np.array([2.0, 6.0]))
+    x, mean, error = curves.band([one, two])
+    assert x.tolist() == [0, 2] and mean.tolist() == [1.0, 4.0]
+    # sqrt(2) / sqrt(2), sqrt(8) / sqrt(2)
+    np.testing.assert_allclose(error, [1.0, 2.0])
+    long = (np.array([1, 2, 5]), np.array([3.0, 4.0, 9.0]))
+    x, mean, _ = curves.band([one, long, (np.zeros(0), np.zeros(0))])
+    assert x.tolist() == [1, 2]  # 0 is before the second, 5 behind the first
+    assert mean.tolist() == [2.0, 3.0]  # (1 + 3) / 2, (2 + 4) / 2
+    assert curves.band([one])[2].tolist() == [0.0, 0.0]
+    assert [len(values) for values in curves.band([])] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "half"),
+    [  # the standard error times the quantile of Student's t in the tables
+        ([1.0, 3.0], 0.95, 1 * 12.706),
+        ([1.0, 3.0], 0.5, 1 * 1.0),
+        ([1.0, 2.0, 3.0], 0.95, 3**-0.5 * 4.3027),
+        ([1.0, math.nan, 3.0, math.inf], 0.95, 12.706),  # what is finite
+        ([4.0, 4.0, 4.0], 0.95, 0),
+    ],
+)
+def test_the_interval_is_students(values, level, half):
+    found = curves.mean(values, level)
+    assert found.half == pytest.approx(half, rel=1e-4)
+    finite = [x for x in values if math.isfinite(x)]
+    assert (found.mean, found.count) == (sum(finite) / len(finite), len(finite))
+
+
+def test_text_of_a_mean():
+    assert curves.Mean(0.5, 0.25, 3).text() == "0.500 ± 0.250"
+    assert curves.Mean(0.5, 0.25, 3).text(sign=True) == "+0.500 ± 0.250"
+    assert curves.Mean(-0.5, 0.25, 3).text("{:.1f}", sign=True) == "-0.5 ± 0.2"
+    assert curves.Mean(51200, 0.0, 3).text("{:,.0f}") == "51,200"
+    assert curves.mean([0.5]).text() == "0.500" and math.isnan(curves.mean([0.5]).half)
+    assert curves.mean([]).text() == "-" and math.isnan(curves.mean([]).mean)

@@ -1,6 +1,8 @@
-"""report.html: everything a run did on one page that needs no server and no network."""
+"""What people read of a run: the page (report.html), figures, and tables of comparison.
+
+Everything here reads run directories; nothing writes what a run needs.
+"""
 
 from vade_jax.report.page import COMPARISON, FILE, at_end, write
-from vade_jax.report.run import Run, read
 
-__all__ = ["COMPARISON", "FILE", "Run", "at_end", "read", "write"]
+__all__ = ["COMPARISON", "FILE", "at_end", "write"]

@@ -1,17 +1,19 @@
-"""What the page's script draws: curves and the calibration, as plain numbers."""
+"""What the page's script draws, as plain numbers: curves, the calibration, and maps over the steps."""
 
-from collections.abc import Mapping, Sequence
+import collections
+import math
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve
-from vade_jax.report.run import Run
+from vade_jax.report.run import Group, Log, Run
 
-Spec = dict[str, Any]
+Chart = dict[str, Any]
 
-OBSERVED, PREDICTED = "observed", "predicted"
 DETAILS = (  # (metric, title)
     (curves.ACCURACY, "Training accuracy"),
     ("response_length/mean", "Answer length, tokens"),
@@ -23,79 +25,9 @@ DETAILS = (  # (metric, title)
     ("vade/unique_selected", "Different prompts chosen so far"),
     ("perf/throughput", "Throughput, tokens/s"),
 )
-
-
-def dynamics(runs: Sequence[Run], points: int) -> list[Spec]:
-    """Returns the paper's three curves and the score against rollouts.
-
-    Args:
-        runs: drawn over each other.
-        points: of a curve at most; of more, evenly chosen ones are kept.
-    """
-    ratio = [
-        line
-        for i, run in enumerate(runs)
-        for line in (
-            _line(i, OBSERVED, curves.named(run.records, curves.EFFECTIVE), points),
-            _line(
-                i, PREDICTED, curves.named(run.records, curves.PREDICTED), points, True
-            ),
-        )
-    ]
-    norm = [
-        _line(i, "", curves.named(run.records, curves.GRADIENT_NORM), points)
-        for i, run in enumerate(runs)
-    ]
-    score = [
-        _line(i, "", curves.validation(run.records), points)
-        for i, run in enumerate(runs)
-    ]
-    return [
-        _chart("ratio", "Effective ratio", ratio, y=(0, 1)),
-        _chart("score", "Validation accuracy", score, points=True),
-        _chart("norm", "Gradient norm", norm, log=_has_spikes(norm)),
-        _chart(
-            "efficiency", "Score against rollouts", score, axis="rollouts", points=True
-        ),
-    ]
-
-
-def details(runs: Sequence[Run], points: int) -> list[Spec]:
-    """Returns what else was measured, the curves that no run has left out."""
-    found = []
-    for name, title in DETAILS:
-        lines = [
-            _line(i, "", curves.named(run.records, name), points)
-            for i, run in enumerate(runs)
-        ]
-        found.append(_chart("detail-" + name.replace("/", "-"), title, lines))
-    return [chart for chart in found if chart["series"]]
-
-
-def calibration(runs: Sequence[Run], points: int) -> Spec | None:
-    """Returns the predicted against the observed effective ratio, None if no run predicts."""
-    clouds = []
-    for i, run in enumerate(runs):
-        predicted, observed = curves.predicted_and_observed(run.records)
-        if predicted.size:
-            kept = _evenly(len(predicted), points)
-            x, y = curves.binned(predicted, observed)
-            clouds.append(
-                {
-                    "run": i,
-                    "x": numbers(predicted[kept]),
-                    "y": numbers(observed[kept]),
-                    "bins": {"x": numbers(x), "y": numbers(y)},
-                    "gap": float(np.mean(np.abs(observed - predicted))),
-                    "bias": float(np.mean(observed - predicted)),
-                }
-            )
-    chart = {
-        "id": "calibration",
-        "kind": "scatter",
-        "title": "Predicted against observed",
-    }
-    return {**chart, "clouds": clouds} if clouds else None
+COLUMNS = 80  # of a map, at most; each is a span of steps
+RATES = 20  # bins of the pass rate
+SUBSETS = 16  # rows of the map of subsets; the rest share the last one
 
 
 def numbers(values: Any, digits: int = 4) -> list[float | None]:
@@ -104,7 +36,73 @@ def numbers(values: Any, digits: int = 4) -> list[float | None]:
     return [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]
 
 
-def _line(run: int, name: str, curve: Curve, points: int, dashed: bool = False) -> Spec:
+# ------------------------------------------------------------------------------ curves
+def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
+    """Returns the paper's three curves and the score against rollouts.
+
+    Args:
+        runs: drawn over each other.
+        points: of a curve at most; of more, evenly chosen ones are kept.
+    """
+    ratio, norm, score = [], [], []
+    for i, run in enumerate(runs):
+        observed = curves.named(run.records, curves.EFFECTIVE)
+        predicted = curves.named(run.records, curves.PREDICTED)
+        ratio.append(_line(i, observed, points, name="observed"))
+        ratio.append(_line(i, predicted, points, name="predicted", dashed=True))
+        norm.append(_line(i, curves.named(run.records, curves.GRADIENT_NORM), points))
+        score.append(_line(i, curves.validation(run.records), points))
+    shown = [x for line in norm for x in line["y"] if x is not None]
+    return [
+        _chart("ratio", "Effective ratio", ratio, y=(0, 1)),
+        _chart("score", "Validation accuracy", score, points=True),
+        _chart("norm", "Gradient norm", norm, log=curves.has_spikes(shown)),
+        _chart(
+            "efficiency", "Score against rollouts", score, axis="rollouts", points=True
+        ),
+    ]
+
+
+def details(runs: Sequence[Run], points: int) -> list[Chart]:
+    """Returns the curves of other metrics, of those that a run has."""
+    found = []
+    for name, title in DETAILS:
+        lines = [
+            _line(i, curves.named(run.records, name), points)
+            for i, run in enumerate(runs)
+        ]
+        found.append(_chart("detail-" + name.replace("/", "-"), title, lines))
+    return [chart for chart in found if chart["series"]]
+
+
+def calibration(runs: Sequence[Run], points: int) -> Chart | None:
+    """Returns the predicted against the observed effective ratio, None if no run predicts."""
+    clouds = []
+    for i, run in enumerate(runs):
+        predicted, observed = curves.predicted_and_observed(run.records)
+        if not predicted.size:
+            continue
+        kept = _evenly(len(predicted), points)
+        x, y = curves.binned(predicted, observed)
+        gap, bias = curves.forecast_error(predicted, observed)
+        clouds.append(
+            {
+                "run": i,
+                "x": numbers(predicted[kept]),
+                "y": numbers(observed[kept]),
+                "bins": {"x": numbers(x), "y": numbers(y)},
+                "gap": gap,
+                "bias": bias,
+            }
+        )
+    title = "Predicted against observed"
+    chart = {"id": "calibration", "kind": "scatter", "title": title, "clouds": clouds}
+    return chart if clouds else None
+
+
+def _line(
+    run: int, curve: Curve, points: int, *, name: str = "", dashed: bool = False
+) -> dict[str, Any]:
     kept = _evenly(len(curve.steps), points)
     return {
         "run": run,
@@ -118,18 +116,123 @@ def _line(run: int, name: str, curve: Curve, points: int, dashed: bool = False) 
     }
 
 
-def _chart(name: str, title: str, lines: Sequence[Spec], **options: Any) -> Spec:
+def _chart(
+    name: str, title: str, lines: Sequence[dict[str, Any]], **options: Any
+) -> Chart:
     series = [line for line in lines if line["step"]]
     return {"id": name, "kind": "line", "title": title, "series": series, **options}
 
 
 def _evenly(length: int, count: int) -> np.ndarray:
+    """Returns at most `count` places of 0 .. length - 1, the first and the last among them."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int))
 
 
-def _has_spikes(lines: Sequence[Mapping[str, Any]]) -> bool:
-    """As in the figures: spikes that press all else to the floor ask for a log scale."""
-    values = np.array(
-        [x for line in lines for x in line["y"] if x is not None], np.float64
-    )
-    return bool(values.size and values.max() > 20 * np.median(values) > 0)
+# ------------------------------------------------------------------------------ maps
+def posterior(log: Log) -> Chart | None:
+    """Returns the mean density of the chosen prompts' posteriors, before their rollouts.
+
+    A column sums to 1: the mean over its groups of Beta(alpha + 1, beta + 1), in `RATES` bins.
+    """
+    known = [g for g in log.groups if math.isfinite(g.alpha) and math.isfinite(g.beta)]
+    if not known:
+        return None
+    spans, edges = _spans(known)
+    mass = [
+        beta_mass([g.alpha for g in span], [g.beta for g in span]).mean(0)
+        for span in spans
+    ]
+    rows = [f"{i / RATES:.2f}–{(i + 1) / RATES:.2f}" for i in range(RATES)]
+    return _map("posterior", edges, rows, mass, "of the mass")
+
+
+def observed(log: Log) -> Chart | None:
+    """Returns the share of groups by how many of their answers were right."""
+    judged = [group for group in log.groups if group.count]
+    if not judged:
+        return None
+    counts = {group.count for group in judged}
+    if len(counts) == 1 and max(counts) <= RATES:  # of one size: a row for each number
+        size = counts.pop()
+        rows = [f"{i} of {size}" for i in range(size + 1)]
+        place = operator.attrgetter("right")
+    else:
+        rows = ["none", "under 0.25", "0.25–0.5", "0.5–0.75", "0.75 or more", "all"]
+        place = _quarter
+    spans, edges = _spans(judged)
+    share = _shares(spans, place, len(rows))
+    return _map("observed", edges, rows, share, "of the groups")
+
+
+def _quarter(group: Group) -> int:
+    """Returns the row of a group among others of another size."""
+    if group.right in (0, group.count):
+        return 5 if group.right else 0
+    return 1 + 4 * group.right // group.count
+
+
+def subsets(log: Log) -> Chart | None:
+    """Returns the share of groups of each subset, the largest first."""
+    if not log.groups:
+        return None
+    count = collections.Counter(log.prompts[g.uid].subset for g in log.groups)
+    rows = [name for name, _ in count.most_common()]
+    row = {name: min(i, SUBSETS - 1) for i, name in enumerate(rows)}
+
+    def place(group: Group) -> int:
+        return row[log.prompts[group.uid].subset]
+
+    num_named = SUBSETS
+    if len(rows) > SUBSETS:
+        others, num_named = len(rows) - SUBSETS + 1, SUBSETS - 1
+        rows = [*rows[:num_named], f"{others} others"]
+    spans, edges = _spans(log.groups)
+    share = _shares(spans, place, len(rows))
+    found = _map("subsets", edges, rows, share, "of the groups")
+    # The row of the others is large and would make all named ones pale. The first row, the
+    # largest subset, is on top.
+    return {**found, "named": num_named, "up": False}
+
+
+def beta_mass(alpha_M: Sequence[float], beta_M: Sequence[float]) -> np.ndarray:
+    """Returns [M, RATES], the mass of Beta(alpha + 1, beta + 1) in equal bins of the pass rate."""
+    from scipy import special
+
+    a, b = (np.asarray(x, np.float64)[:, None] + 1 for x in (alpha_M, beta_M))
+    return np.diff(special.betainc(a, b, np.linspace(0, 1, RATES + 1)))
+
+
+def _spans(groups: Sequence[Group]) -> tuple[list[list[Group]], list[list[int]]]:
+    """Returns the groups of at most `COLUMNS` spans of steps, and [first, last] step of each."""
+    by_step = collections.defaultdict(list)
+    for group in groups:
+        by_step[group.step].append(group)
+    spans = np.array_split(sorted(by_step), min(COLUMNS, len(by_step)))
+    columns = [[group for step in span for group in by_step[step]] for span in spans]
+    return columns, [[int(span[0]), int(span[-1])] for span in spans]
+
+
+def _shares(
+    spans: Sequence[Sequence[Group]], place: Callable[[Group], int], num_rows: int
+) -> list[np.ndarray]:
+    """Returns the share of the groups in each row, by span."""
+    return [
+        np.bincount([place(group) for group in span], minlength=num_rows) / len(span)
+        for span in spans
+    ]
+
+
+def _map(
+    name: str, edges: list[list[int]], rows: list[str], columns: list[Any], unit: str
+) -> Chart:
+    return {
+        "id": name,
+        "kind": "map",
+        "columns": edges,
+        "rows": rows,
+        "values": [numbers(np.round(column, 4), 3) for column in columns],
+        "unit": unit,
+        "named": len(rows),  # rows that set the scale
+        "up": True,  # the first row is at the bottom
+        "rates": name == "posterior",
+    }

@@ -1,21 +1,29 @@
-"""Arms side by side over seeds, and against a baseline of the same seeds: Markdown and JSON."""
+"""A sweep in numbers: arms (selectors) side by side over seeds, against a baseline, and what they chose.
 
+`compare` reads run directories and returns a `Comparison`; `markdown` and `write` make tables of it.
+`selection_table` says which prompts each arm spent its rollouts on.
+"""
+
+import collections
 import dataclasses
 import json
+import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from vade_jax.report import intervals, outcome
-from vade_jax.report.intervals import Mean
-from vade_jax.report.outcome import LATE, Outcome
+from vade_jax.report import curves
+from vade_jax.report.curves import Mean
+from vade_jax.store import metrics, rollout_log
 
 PathLike = str | os.PathLike[str]
 Groups = Mapping[str, Mapping[str, Sequence[PathLike]]]
 
-# In the order of the table: (name, heading, format, unit).
+LATE = 3  # validations whose mean stands for the end of a run
+# In the order of the table: (name, heading, format).
 COLUMNS = (
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
@@ -24,7 +32,6 @@ COLUMNS = (
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
     ("minutes", "minutes", "{:.1f}"),
 )
-DIFFERENCE = "late"  # what is held against the baseline, seed by seed
 NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy is the mean over "
     "held-out questions and the answers to each (`eval.num_samples`, by default 4).",
@@ -38,6 +45,87 @@ NOTES = (
 )
 
 
+# ------------------------------------------------------------------------------ one run
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One run in numbers; NaN: not measured."""
+
+    directory: str
+    seed: int  # pairs it with runs of other arms
+    last: float  # validation accuracy, the mean over the sets
+    late: float  # mean of the last `LATE` validations: less noisy than the last
+    best: float
+    effective_ratio: float  # mean over the steps
+    rollouts: float
+    hopeless: float  # share of the rollouts on prompts that cannot be answered right
+    seconds: float  # of its steps, validations included
+    steps: np.ndarray  # of the validations
+    scores: np.ndarray
+    rollouts_then: np.ndarray  # spent before each validation
+
+    @property
+    def minutes(self) -> float:
+        """The time of the steps in minutes."""
+        return self.seconds / 60
+
+    def rollouts_to_reach(self, target: float) -> float:
+        """Returns the rollouts spent before the first validation of at least `target`, or NaN."""
+        reached = np.flatnonzero(self.scores >= target - 1e-9)  # of equal means
+        return float(self.rollouts_then[reached[0]]) if reached.size else np.nan
+
+
+def outcome(directory: PathLike) -> Outcome:
+    """Returns the outcome of a run directory.
+
+    Raises:
+        FileNotFoundError: it has no config.json or no metrics.jsonl.
+    """
+    records = metrics.read(directory)
+    path = pathlib.Path(directory) / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{directory} has no config.json, so no seed")
+    validations = curves.validation(records)
+    scores = validations.values
+    ratio = curves.named(records, curves.EFFECTIVE).values
+    total = curves.rollouts(records).values
+    seconds = curves.named(records, "timing_s/step").values
+    return Outcome(
+        directory=str(directory),
+        seed=int(json.loads(path.read_text())["seed"]),
+        last=scores[-1] if scores.size else np.nan,
+        late=float(np.mean(scores[-LATE:])) if scores.size else np.nan,
+        best=np.max(scores) if scores.size else np.nan,
+        effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
+        rollouts=total[-1] if total.size else np.nan,
+        hopeless=hopeless_share(directory),
+        seconds=float(seconds.sum()) if seconds.size else np.nan,
+        steps=validations.steps,
+        scores=scores,
+        rollouts_then=validations.rollouts,
+    )
+
+
+def hopeless_share(workdir: PathLike) -> float:
+    """Returns the share of a run's rollouts on prompts that cannot be answered right, or NaN.
+
+    Those of the built-in data's stratum "impossible", and those with a wrong gold. NaN: the run has
+    no rollout logs, or is of data that do not say which prompts those are.
+    """
+    counted = collections.Counter()
+    for path in rollout_log.paths(workdir):
+        counted.update(rollout_log.read(path, ["metadata"])["metadata"])
+    fields = [(json.loads(text), count) for text, count in counted.items()]
+    if not any("stratum" in of for of, _ in fields):
+        return math.nan
+    hopeless = sum(
+        count
+        for of, count in fields
+        if of.get("stratum") == "impossible" or of.get("mislabelled")
+    )
+    return hopeless / counted.total()
+
+
+# ------------------------------------------------------------------------------ arms
 @dataclasses.dataclass(frozen=True)
 class Row:
     """One arm under one loss and data."""
@@ -47,7 +135,7 @@ class Row:
     means: Mapping[str, Mean]
     reach: tuple[float, ...]  # rollouts to the baseline's best; NaN: not reached
     reach_mean: Mean
-    differences: tuple[float, ...]  # to the baseline, one a shared seed
+    differences: tuple[float, ...]  # of `late` to the baseline, one a shared seed
     difference: Mean
 
 
@@ -69,51 +157,17 @@ def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
     Raises:
         ValueError: an arm has two runs of one seed.
     """
-    return Comparison(
-        baseline=baseline,
-        groups={name: _group(arms, baseline) for name, arms in groups.items()},
-    )
+    compared = {}
+    for name, arms in groups.items():
+        runs = {arm: _by_seed(arm, directories) for arm, directories in arms.items()}
+        against = runs.get(baseline, {})
+        compared[name] = {arm: _row(of_arm, against) for arm, of_arm in runs.items()}
+    return Comparison(baseline=baseline, groups=compared)
 
 
-def markdown(compared: Comparison) -> str:
-    """Returns a table for each group, and what its columns mean."""
-    base = compared.baseline
-    head = ["arm", "seeds", COLUMNS[0][1], f"difference to {base}"]
-    head += [heading for _, heading, _ in COLUMNS[1:]]
-    head.insert(7, f"rollouts to {base}'s best")
-    parts = []
-    for name, rows in compared.groups.items():
-        lines = [head, ["---"] * len(head)]
-        lines += [_line(arm, row, arm == base) for arm, row in rows.items()]
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"## {name}\n\n{table}\n")
-    notes = "\n".join(f"- {note.format(baseline=base)}" for note in NOTES)
-    return "\n".join([*parts, notes])
-
-
-def as_json(compared: Comparison) -> dict:
-    """Returns every number, also those of single seeds; null: not measured or not reached."""
-    return _plain(dataclasses.asdict(compared))
-
-
-def write(compared: Comparison, directory: PathLike) -> None:
-    """Writes table.md and table.json."""
-    folder = pathlib.Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text(markdown(compared) + "\n")
-    (folder / "table.json").write_text(json.dumps(as_json(compared), indent=1) + "\n")
-
-
-# ------------------------------------------------------------------------------ rows
-def _group(arms, baseline):
-    found = {arm: _by_seed(arm, dirs) for arm, dirs in arms.items()}
-    against = found.get(baseline, {})
-    return {arm: _row(runs, against) for arm, runs in found.items()}
-
-
-def _by_seed(arm, directories) -> dict[int, Outcome]:
+def _by_seed(arm: str, directories: Sequence[PathLike]) -> dict[int, Outcome]:
     runs = {}
-    for run in map(outcome.read, directories):
+    for run in map(outcome, directories):
         if run.seed in runs:
             raise ValueError(
                 f"{arm}: {run.directory} and {runs[run.seed].directory} both have seed "
@@ -124,45 +178,132 @@ def _by_seed(arm, directories) -> dict[int, Outcome]:
 
 
 def _row(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Row:
-    of: dict[str, Callable[[Outcome], float]] = {
-        name: lambda run, name=name: getattr(run, name) for name, _, _ in COLUMNS
-    }
-    of["minutes"] = lambda run: run.seconds / 60
     values = {
-        name: tuple(get(run) for run in runs.values()) for name, get in of.items()
+        name: tuple(getattr(run, name) for run in runs.values())
+        for name, _, _ in COLUMNS
     }
     shared = [seed for seed in runs if seed in against]
-    get = of[DIFFERENCE]
-    differences = tuple(get(runs[s]) - get(against[s]) for s in shared)
+    differences = tuple(runs[s].late - against[s].late for s in shared)
     reach = tuple(runs[s].rollouts_to_reach(against[s].best) for s in shared)
     return Row(
         seeds=tuple(runs),
         values=values,
-        means={name: intervals.mean(x) for name, x in values.items()},
+        means={name: curves.mean(x) for name, x in values.items()},
         reach=reach,
-        reach_mean=intervals.mean(reach),
+        reach_mean=curves.mean(reach),
         differences=differences,
-        difference=intervals.mean(differences),
+        difference=curves.mean(differences),
     )
 
 
-def _line(arm: str, row: Row, is_baseline: bool) -> list[str]:
-    cells = [row.means[name].text(form) for name, _, form in COLUMNS]
-    difference = "" if is_baseline else row.difference.text(sign=True)
+# ------------------------------------------------------------------------------ tables
+def markdown(compared: Comparison) -> str:
+    """Returns a table for each group, and what its columns mean."""
+    base = compared.baseline
+    texts = []
+    for name, rows in compared.groups.items():
+        lines = [_cells(arm, row, base) for arm, row in rows.items()]
+        texts.append(
+            f"## {name}\n\n{_table(list(lines[0]), [x.values() for x in lines])}\n"
+        )
+    notes = "\n".join(f"- {note.format(baseline=base)}" for note in NOTES)
+    return "\n".join([*texts, notes])
+
+
+def write(compared: Comparison, directory: PathLike) -> None:
+    """Writes table.md and table.json.
+
+    The JSON has every number, also those of single seeds; null: not measured or not reached.
+    """
+    folder = pathlib.Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(markdown(compared) + "\n")
+    numbers = _without_nan(dataclasses.asdict(compared))
+    (folder / "table.json").write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+def _cells(arm: str, row: Row, baseline: str) -> dict[str, str]:
+    """Returns the cells of an arm's line by their headings."""
+    late, last, ratio, rollouts, *others = (
+        (heading, row.means[name].text(form)) for name, heading, form in COLUMNS
+    )
+    difference = "" if arm == baseline else row.difference.text(sign=True)
     reached = f"{row.reach_mean.count} of {len(row.reach)}"
     if row.reach_mean.count:
         reached = f"{row.reach_mean.mean:,.0f} ({reached})"
-    cells = [arm, str(len(row.seeds)), cells[0], difference, *cells[1:]]
-    cells.insert(7, reached if row.reach else "-")
-    return cells
+    return dict(
+        [
+            ("arm", arm),
+            ("seeds", str(len(row.seeds))),
+            late,
+            (f"difference to {baseline}", difference),
+            *(last, ratio, rollouts),
+            (f"rollouts to {baseline}'s best", reached if row.reach else "-"),
+            *others,
+        ]
+    )
 
 
-def _plain(value):
-    """NaN is no JSON."""
+def _table(head: Sequence[str], lines: Sequence[Any]) -> str:
+    """Returns a table in Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _without_nan(value: Any) -> Any:
+    """Returns what JSON can hold: null for NaN."""
     if isinstance(value, Mapping):
-        return {name: _plain(x) for name, x in value.items()}
+        return {name: _without_nan(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
+        return [_without_nan(x) for x in value]
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else None
     return value
+
+
+# ------------------------------------------------------------------------------ what was chosen
+def selection_table(
+    runs: Mapping[str, Sequence[PathLike]], *, last: float = 0.25
+) -> str:
+    """Returns markdown: for every family and level, each label's share of groups and mixed share.
+
+    "14 % (0.70)" is 14 % of all groups, 70 % of them with right and wrong answers.
+
+    Args:
+        runs: run directories by label, one per seed; all must have rollout logs.
+        last: the share of each run's steps that is read, from its end.
+    """
+    counted = {label: _count_groups(dirs, last) for label, dirs in runs.items()}
+    total = sum((count for count, _ in counted.values()), collections.Counter())
+    families = sorted(total, key=lambda family: (-total[family], family))
+    lines = []
+    for family in families:
+        line = [family]
+        for count, mixed in counted.values():
+            num = count[family]
+            share = num / count.total() if num else 0
+            line.append(f"{share:.0%} ({mixed[family] / num:.2f})" if num else "-")
+        lines.append(line)
+    return _table(["family, level", *counted], lines)
+
+
+def _count_groups(
+    workdirs: Sequence[PathLike], last: float
+) -> tuple[collections.Counter, collections.Counter]:
+    """Returns the number of groups by family in the last steps of runs, and of the mixed ones."""
+    count, mixed = collections.Counter(), collections.Counter()
+    for workdir in workdirs:
+        paths = rollout_log.paths(workdir)
+        if not paths:
+            raise FileNotFoundError(f"no rollouts in {workdir}/rollouts")
+        for path in paths[-max(1, round(last * len(paths))) :]:
+            rows = rollout_log.read(path, ["group", "correct", "metadata"])
+            answers = collections.defaultdict(list)
+            for group, correct in zip(rows["group"], rows["correct"], strict=True):
+                answers[group].append(correct)
+            metadata = dict(zip(rows["group"], rows["metadata"], strict=True))
+            for group, correct in answers.items():
+                family = rollout_log.subset(json.loads(metadata[group])) or "all"
+                count[family] += 1
+                mixed[family] += rollout_log.is_mixed(sum(correct), len(correct))
+    return count, mixed

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from vade_jax.report import curves, plotting
+from vade_jax.report.curves import Records
 from vade_jax.report.plotting import COLORS, FAINT
 from vade_jax.store import metrics
 
 PathLike = str | os.PathLike[str]
-Records = Sequence[metrics.Record]
 
 FOOTNOTE = (
     "thin: raw;  bold: moving average over a twentieth of the run (not of validation and "
     "counts);  dashed: predicted before the rollouts"
 )
-DASHED = {"linewidth": 1.3, "linestyle": (0, (3, 2))}
 
 # What a single run shows besides its progress: (metric, title).
 DETAILS = (
@@ -46,7 +45,7 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
 
 
 def has_predictions(workdir: PathLike) -> bool:
-    """Returns whether the selector of a run said before the rollouts what would be mixed."""
+    """Returns whether the selector of a run forecast its effective ratio."""
     return bool(curves.predicted_and_observed(metrics.read(workdir))[0].size)
 
 
@@ -59,17 +58,15 @@ def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
             f"no {curves.PREDICTED} in {[str(w) for w in workdirs]}: give runs of a "
             "selector with a posterior"
         )
+    gap, bias = curves.forecast_error(predicted, observed)
+    bins = curves.binned(predicted, observed)
     pyplot = plotting.pyplot()
     with pyplot.rc_context(plotting.STYLE):
         figure, axes = pyplot.subplots(figsize=(4.6, 4.6), layout="constrained")
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
-        axes.scatter(
-            predicted, observed, s=14, color=COLORS[0], alpha=0.35, linewidths=0
-        )
-        axes.plot(
-            *curves.binned(predicted, observed), "o-", color=COLORS[1], markersize=5
-        )
-        gap, bias = np.mean(np.abs(observed - predicted)), np.mean(observed - predicted)
+        dots = {"s": 14, "color": COLORS[0], "alpha": 0.35, "linewidths": 0}
+        axes.scatter(predicted, observed, **dots)
+        axes.plot(*bins, "o-", color=COLORS[1], markersize=5)
         axes.set(
             xlim=(0, 1),
             ylim=(0, 1),
@@ -85,32 +82,38 @@ def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
         return plotting.save(figure, path)
 
 
-# ------------------------------------------------------------------------------ progress
 def _draw_progress(records: Records, path: PathLike) -> pathlib.Path:
     """Draws score, effective ratio, gradient norm and rollouts, against steps and rollouts."""
+    names = metrics.validation_names(records)
+    score_title = "Validation accuracy"
+    if names:
+        one = names[0].rsplit("/", 1)[-1]
+        score_title += f", {one}" if len(names) == 1 else f", {len(names)} sets"
     pyplot = plotting.pyplot()
     with pyplot.rc_context(plotting.STYLE):
         figure, axes = pyplot.subplots(2, 4, figsize=(13, 6), layout="constrained")
         for row, axis in zip(axes, ("steps", "rollouts"), strict=True):
-            _draw_row(row, axis, records)
-            _finish_row(row, axis, _score_title(records))
+            _draw_row(row, axis, records, score_title)
         figure.supxlabel(FOOTNOTE, fontsize=9.5, color=FAINT, x=0.01, ha="left")
         return plotting.save(figure, path)
 
 
-def _draw_row(row: Any, axis: str, records: Records) -> None:
+def _draw_row(row: Any, axis: str, records: Records, score_title: str) -> None:
+    """Draws the four panels of progress against "steps" or "rollouts"."""
     score, ratio, norm, total = row
-    count = curves.rollouts if axis == "steps" else curves.effective_rollouts
+    if axis == "steps":
+        count, count_title = curves.rollouts(records), "Rollouts"
+    else:
+        count = curves.effective_rollouts(records)
+        count_title = "Rollouts in mixed groups"
     _lines(score, axis, curves.validation(records), marker="o")
     _lines(ratio, axis, curves.named(records, curves.EFFECTIVE))
-    _smooth_line(ratio, axis, curves.named(records, curves.PREDICTED), **DASHED)
+    predicted = curves.named(records, curves.PREDICTED)
+    _smooth_line(ratio, axis, predicted, linewidth=1.3, linestyle=(0, (3, 2)))
     _lines(norm, axis, curves.named(records, curves.GRADIENT_NORM))
-    _lines(total, axis, count(records))
+    _lines(total, axis, count)
 
-
-def _finish_row(row: Any, axis: str, score_title: str) -> None:
-    titles = [score_title, "Effective ratio", "Gradient norm"]
-    titles.append("Rollouts" if axis == "steps" else "Rollouts in mixed groups")
+    titles = (score_title, "Effective ratio", "Gradient norm", count_title)
     for panel, title in zip(row, titles, strict=True):
         panel.set_title(title)
         panel.set_xlabel(axis)
@@ -118,22 +121,32 @@ def _finish_row(row: Any, axis: str, score_title: str) -> None:
         if axis == "rollouts":
             panel.xaxis.set_major_formatter(plotting.thousands())
         plotting.say_if_empty(panel)
-    row[1].set_ylim(0, 1.02)
-    row[3].yaxis.set_major_formatter(plotting.thousands())
-    row[3].set_ylim(bottom=0)
-    plotting.from_zero_or_log(row[2])
+    ratio.set_ylim(0, 1.02)
+    total.yaxis.set_major_formatter(plotting.thousands())
+    total.set_ylim(bottom=0)
+    plotting.from_zero_or_log(norm)
 
 
-def _score_title(records: Records) -> str:
-    names = metrics.validation_names(records)
-    if not names:
-        return "Validation accuracy"
-    if len(names) > 1:
-        return f"Validation accuracy, {len(names)} sets"
-    return f"Validation accuracy, {names[0].rsplit('/', 1)[-1]}"
+def _draw_details(
+    records: Records, shown: Sequence[tuple[str, str]], path: PathLike
+) -> pathlib.Path:
+    """Draws one panel for each (metric, title)."""
+    pyplot = plotting.pyplot()
+    num_rows = -(-len(shown) // 4)
+    with pyplot.rc_context(plotting.STYLE):
+        size = (13, 2.9 * num_rows)
+        figure, axes = pyplot.subplots(
+            num_rows, 4, figsize=size, layout="constrained", squeeze=False
+        )
+        for panel in axes.flat[len(shown) :]:
+            panel.set_visible(False)
+        for panel, (name, title) in zip(axes.flat, shown, strict=False):
+            _lines(panel, "steps", curves.named(records, name))
+            panel.set_title(title)
+            panel.set_xlabel("steps")
+        return plotting.save(figure, path)
 
 
-# ------------------------------------------------------------------------------ lines
 def _lines(panel: Any, axis: str, curve: curves.Curve, **style: Any) -> None:
     """Draws a curve thin and raw, and smoothed on top, in `style`."""
     panel.plot(*curve.against(axis), color=COLORS[0], linewidth=0.8, alpha=0.3)
@@ -145,21 +158,3 @@ def _smooth_line(panel: Any, axis: str, curve: curves.Curve, **style: Any) -> No
     if len(x):
         style = {"marker": "o" if len(x) == 1 else None, "markersize": 4, **style}
         panel.plot(x, y, color=COLORS[0], **style)
-
-
-def _draw_details(
-    records: Records, shown: Sequence[Any], path: PathLike
-) -> pathlib.Path:
-    pyplot = plotting.pyplot()
-    rows = -(-len(shown) // 4)
-    with pyplot.rc_context(plotting.STYLE):
-        figure, axes = pyplot.subplots(
-            rows, 4, figsize=(13, 2.9 * rows), layout="constrained", squeeze=False
-        )
-        for panel in axes.flat[len(shown) :]:
-            panel.set_visible(False)
-        for panel, (name, title) in zip(axes.flat, shown, strict=False):
-            _lines(panel, "steps", curves.named(records, name))
-            panel.set_title(title)
-            panel.set_xlabel("steps")
-        return plotting.save(figure, path)

@@ -1,16 +1,29 @@
-"""The numbers on top of the page, the time of each phase, and what the runs were told."""
+"""A run in numbers: the table at its end, the top of the page, time by phase, and settings."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.report import curves, prompts
+from vade_jax.report import curves, examples
+from vade_jax.report.curves import Records
 from vade_jax.report.run import Run
 from vade_jax.store import metrics
 
-# In the order of a step; the others of timing_s/* run beside these or inside them.
+PathLike = str | os.PathLike[str]
+
+# Where to look in a run directory, in the order a reader wants it.
+PLACES = (
+    ("report.html", "everything on one page: open it in a browser"),
+    ("figures", "validation, effective ratio, gradient norm, rollouts"),
+    ("rollouts", "every answer, as parquet"),
+    ("metrics.jsonl", "one line a step"),
+    ("checkpoints", "start again with the same --workdir to resume"),
+    ("policy", "the policy as a Hugging Face directory"),
+)
+# The phases of a step, in their order. The others of timing_s/* run beside or inside these.
 PHASES = {
     "select": "choosing prompts",
     "gen": "generating answers",
@@ -28,6 +41,61 @@ BESIDE = {
 }
 
 
+# ------------------------------------------------------------------------------ at the end of a run
+def summary(records: Records, *, workdir: PathLike | None = None) -> str:
+    """Returns a short table: what a run learned, what it cost and, given `workdir`, where to look."""
+    if not records:
+        return "no step was made: nothing to report"
+    rows = []
+    for name in metrics.validation_names(records):
+        _, *words, _, samples = name.split("/")  # val/<set>/acc/mean@k
+        curve = curves.named(records, name)
+        if curve.values.size:
+            best = int(np.argmax(curve.values))
+            text = (
+                f"{curve.values[0]:.3f} first, {curve.values[best]:.3f} best "
+                f"(step {curve.steps[best]}), {curve.values[-1]:.3f} last"
+            )
+            rows.append((f"{'/'.join(words)} accuracy ({samples})", text))
+    for label, name in (
+        ("effective ratio", curves.EFFECTIVE),
+        ("training accuracy", curves.ACCURACY),
+    ):
+        values = curves.named(records, name).values
+        if values.size:
+            first, last = curves.quarters(values)
+            text = f"{first:.3f} in the first quarter, {last:.3f} in the last"
+            rows.append((label, text))
+    predicted, observed = curves.predicted_and_observed(records)
+    if predicted.size:
+        gap, bias = curves.forecast_error(predicted, observed)
+        text = f"off by {gap:.3f} a step; observed - predicted {bias:+.3f}"
+        rows.append(("predicted ratio", text))
+    rows += _summary_of_cost(records)
+    if workdir is not None:
+        paths = [(os.path.join(workdir, name), text) for name, text in PLACES]
+        rows += [(path, text) for path, text in paths if os.path.exists(path)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows)
+
+
+def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
+    spent = [f"{max(record['step'] for record in records):,} steps"]
+    for name in ("rollouts", "tokens"):
+        total = curves.named(records, f"vade/{name}_total").values
+        spent += [f"{total[-1]:,.0f} {name}"] if total.size else []
+    rows = [("spent", ", ".join(spent))]
+    seconds = curves.named(records, "timing_s/step").values
+    if seconds.size:
+        each = f"{np.median(seconds):.2f} s a step (median)"
+        rows.append(("time", f"{_clock(seconds.sum())}, {each}"))
+    speed = curves.named(records, "perf/throughput").values
+    if speed.size:
+        rows.append(("throughput", f"{np.median(speed):,.0f} tokens/s (median)"))
+    return rows
+
+
+# ------------------------------------------------------------------------------ on top of the page
 class Fact(NamedTuple):
     """One number with what it means."""
 
@@ -36,16 +104,10 @@ class Fact(NamedTuple):
     detail: str = ""
 
 
-def facts(run: Run) -> list[Fact]:
-    """Returns what a run learned and what it cost, as far as it was measured."""
-    found = [_score(run), _ratio(run), _forecast(run), *_spent(run), *_logged(run)]
-    return [fact for fact in found if fact is not None]
-
-
 def what(run: Run) -> list[str]:
     """Returns in a few words what was run."""
     config = run.config
-    sampler, loss = (_within(config, name) for name in ("sampler", "loss"))
+    sampler, loss = _section(config, "sampler"), _section(config, "loss")
     found = [f"selector {sampler['name']}"] if "name" in sampler else []
     found += [f"{loss['ratio']} ratio"] if "ratio" in loss else []
     if {"num_prompts", "num_rollouts"} <= config.keys():
@@ -59,87 +121,77 @@ def what(run: Run) -> list[str]:
     return [*found, f"step {run.records[-1]['step']}{of}"]
 
 
-def _within(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
+def facts(run: Run) -> list[Fact]:
+    """Returns what a run learned and what it cost, as far as it was measured."""
+    return [*_learned(run.records), *_spent(run.records), *_asked(run)]
 
 
-def _score(run: Run) -> Fact | None:
-    curve = curves.validation(run.records)
-    if not curve.values.size:
-        return None
-    best = int(np.argmax(curve.values))
-    detail = f"{curve.values[0]:.3f} at first, {curve.values[best]:.3f} at best (step "
-    names = metrics.validation_names(run.records)
-    sets = f", mean of {len(names)} sets" if len(names) > 1 else ""
-    return Fact(
-        "Validation accuracy",
-        f"{curve.values[-1]:.3f}",
-        f"{detail}{curve.steps[best]}){sets}",
-    )
-
-
-def _ratio(run: Run) -> Fact | None:
-    values = curves.named(run.records, curves.EFFECTIVE).values
-    if not values.size:
-        return None
-    quarter = max(1, len(values) // 4)
-    first, last = values[:quarter].mean(), values[-quarter:].mean()
-    return Fact(
-        "Effective ratio",
-        f"{values.mean():.2f}",
-        f"{first:.2f} in the first quarter, {last:.2f} in the last",
-    )
-
-
-def _forecast(run: Run) -> Fact | None:
-    predicted, observed = curves.predicted_and_observed(run.records)
-    if not predicted.size:
-        return None
-    bias = np.mean(observed - predicted)
-    return Fact(
-        "Forecast off by",
-        f"{np.mean(np.abs(observed - predicted)):.3f}",
-        f"a step; observed − predicted {bias:+.3f}".replace("-", "−"),
-    )
-
-
-def _spent(run: Run) -> list[Fact]:
+def _learned(records: Records) -> list[Fact]:
     found = []
-    rollouts = curves.rollouts(run.records).values
+    score = curves.validation(records)
+    if score.values.size:
+        best = int(np.argmax(score.values))
+        names = metrics.validation_names(records)
+        detail = (
+            f"{score.values[0]:.3f} at first, {score.values[best]:.3f} at best "
+            f"(step {score.steps[best]})"
+        )
+        detail += f", mean of {len(names)} sets" if len(names) > 1 else ""
+        found.append(Fact("Validation accuracy", f"{score.values[-1]:.3f}", detail))
+    ratio = curves.named(records, curves.EFFECTIVE).values
+    if ratio.size:
+        first, last = curves.quarters(ratio)
+        detail = f"{first:.2f} in the first quarter, {last:.2f} in the last"
+        found.append(Fact("Effective ratio", f"{ratio.mean():.2f}", detail))
+    predicted, observed = curves.predicted_and_observed(records)
+    if predicted.size:
+        gap, bias = curves.forecast_error(predicted, observed)
+        detail = f"a step; observed − predicted {bias:+.3f}".replace("-", "−")
+        found.append(Fact("Forecast off by", f"{gap:.3f}", detail))
+    return found
+
+
+def _spent(records: Records) -> list[Fact]:
+    found = []
+    rollouts = curves.rollouts(records).values
     if rollouts.size:
-        tokens = curves.named(run.records, "vade/tokens_total").values
+        tokens = curves.named(records, "vade/tokens_total").values
         detail = [f"{compact(tokens[-1])} tokens"] if tokens.size else []
-        measured = curves.named(run.records, "vade/measured_rollouts").values
+        measured = curves.named(records, "vade/measured_rollouts").values
         if measured.size and measured[-1]:
             passes = f"{compact(measured[-1])} in passes over all prompts, in no log"
             detail.append(passes)
         found.append(Fact("Rollouts", compact(rollouts[-1]), "; ".join(detail)))
-    seconds = curves.named(run.records, "timing_s/step").values
+    seconds = curves.named(records, "timing_s/step").values
     if seconds.size:
         detail = f"{len(seconds):,} steps, {duration(np.median(seconds))} each (median)"
         found.append(Fact("Time", duration(seconds.sum()), detail))
     return found
 
 
-def _logged(run: Run) -> list[Fact]:
+def _asked(run: Run) -> list[Fact]:
     if not run.log.groups:
         return []
-    size = _within(run.config, "data").get("num_train")
+    size = _section(run.config, "data").get("num_train")
     detail = [f"of {size:,} in the data"] if isinstance(size, int) and size else []
-    asked = list(run.log.prompts.values())
-    variants = sum(bool(prompt.variant) for prompt in asked)
+    prompts = list(run.log.prompts.values())
+    variants = sum(bool(prompt.variant) for prompt in prompts)
     detail += [f"and {variants:,} variants of them"] if variants else []
-    lists = {chosen.name: chosen for chosen in prompts.lists(run.log, 0)}
-    hopeless = lists["hopeless"]
+    num_asked = len({prompt.source for prompt in prompts})
+    hopeless = next(x for x in examples.lists(run.log, 0) if x.name == "hopeless")
     return [
-        Fact("Prompts asked", f"{len({p.source for p in asked}):,}", ", ".join(detail)),
+        Fact("Prompts asked", f"{num_asked:,}", ", ".join(detail)),
         Fact(
             "Spent on prompts never right",
             f"{100 * hopeless.share:.0f} %",
-            f"of the logged rollouts, on {hopeless.num_all:,} asked {prompts.REVISITED} times or more",
+            f"of the logged rollouts, on {hopeless.num_all:,} asked {examples.REVISITED} times or more",
         ),
     ]
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 # ------------------------------------------------------------------------------ time
@@ -149,44 +201,47 @@ def phases(run: Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     whole = float(step.sum())
     if not whole:
         return [], []
-    inside = [_phase(run, name, text, whole) for name, text in PHASES.items()]
-    inside = [phase for phase in inside if phase]
+    inside = _timed(run, PHASES, whole)
     rest = max(0.0, whole - sum(phase["seconds"] for phase in inside))
-    inside.append(_row("rest", "everything else", rest, rest / len(step), whole))
+    inside.append(_phase("rest", "everything else", rest, rest / len(step), whole))
     known = {"step", *PHASES, *BESIDE}
     names = {name for record in run.records for name in record}
     more = sorted(n[9:] for n in names if n.startswith("timing_s/"))
-    others = BESIDE | {n: "" for n in more if n not in known}
-    beside = [_phase(run, name, text, whole) for name, text in others.items()]
-    return inside, [phase for phase in beside if phase]
+    beside = BESIDE | {name: "" for name in more if name not in known}
+    return inside, _timed(run, beside, whole)
 
 
-def _phase(run: Run, name: str, text: str, whole: float) -> dict[str, Any] | None:
-    values = curves.named(run.records, f"timing_s/{name}").values
-    if not values.size:
-        return None
-    return _row(name, text, float(values.sum()), float(np.median(values)), whole)
+def _timed(run: Run, names: Mapping[str, str], whole: float) -> list[dict[str, Any]]:
+    """Returns those phases that were timed."""
+    found = []
+    for name, text in names.items():
+        seconds = curves.named(run.records, f"timing_s/{name}").values
+        if seconds.size:
+            total, median = float(seconds.sum()), float(np.median(seconds))
+            found.append(_phase(name, text, total, median, whole))
+    return found
 
 
-def _row(name: str, text: str, total: float, middle: float, whole: float):
+def _phase(
+    name: str, text: str, total: float, median: float, whole: float
+) -> dict[str, Any]:
     return {
         "name": name,
         "text": text,
         "seconds": total,
         "total": duration(total),
-        "median": duration(middle),
+        "median": duration(median),
         "share": total / whole,
     }
 
 
 # ------------------------------------------------------------------------------ settings
 def settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Returns a row a field of the configs: name, a value a run, and whether they differ."""
-    flat = [_flat(run.config) for run in runs]
-    names = sorted({name for fields in flat for name in fields})
+    """Returns a row for each field of the configs: name, a value a run, whether they differ."""
+    fields_of = [_flat(run.config) for run in runs]
     rows = []
-    for name in names:
-        values = [fields.get(name, "–") for fields in flat]
+    for name in sorted({name for fields in fields_of for name in fields}):
+        values = [fields.get(name, "–") for fields in fields_of]
         rows.append({"name": name, "values": values, "differs": len(set(values)) > 1})
     return rows
 
@@ -197,9 +252,8 @@ def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             found |= _flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = (
-                value if isinstance(value, str) and value else repr(value)
-            )
+            is_text = isinstance(value, str) and value
+            found[f"{prefix}{name}"] = value if is_text else repr(value)
     return found
 
 
@@ -220,6 +274,10 @@ def duration(seconds: float) -> str:
         return f"{1000 * seconds:.3g} ms"
     if seconds < 60:
         return f"{seconds:.3g} s"
+    return _clock(seconds)
+
+
+def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

@@ -1,8 +1,9 @@
-"""Thumbnails for the page, from the run directory or from the data, and what is left out."""
+"""Thumbnails for the page: from the run directory, or from the data, whose items are found by uid."""
 
 import base64
 import collections
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from PIL import Image
 
 from vade_jax import atomic
 from vade_jax.data import procedural, sources
-from vade_jax.report import groups
+from vade_jax.report.run import Prompt, Run
 from vade_jax.types import Item
 
 PathLike = str | os.PathLike[str]
@@ -56,7 +57,7 @@ class Album:
     shown: dict[str, Picture] = dataclasses.field(default_factory=dict)
     missing: dict[str, str] = dataclasses.field(default_factory=dict)  # uid -> reason
 
-    def take(self, prompt: groups.Prompt, question: str) -> None:
+    def take(self, prompt: Prompt, question: str) -> None:
         """Adds the picture of a prompt, or notes why it has none."""
         if prompt.uid in self.shown or prompt.uid in self.missing:
             return
@@ -78,11 +79,14 @@ class Album:
         why = ", ".join(f"{num} {LEFT_OUT[name]}" for name, num in counted.items())
         return f"prompts on this page without their picture: {counted.total()} ({why})"
 
-    def _make(self, prompt: groups.Prompt, question: str) -> Picture | str:
+    def _make(self, prompt: Prompt, question: str) -> Picture | str:
         item = self.find(prompt.source) if self.find else None
         if item is None:
             return "not_found"
-        if item.answer != prompt.gold or not _asks(question, item, prompt.variant):
+        # The data may have changed since the run. A variant asks in other words.
+        asked = " ".join(item.question.replace("<image>", " ").split())
+        is_asked = prompt.variant or asked in " ".join(question.split())
+        if item.answer != prompt.gold or not is_asked:
             return "differs"
         if not item.images:
             return "no_picture"
@@ -90,12 +94,6 @@ class Album:
             return thumbnail(item.images[0], len(item.images))
         except (OSError, ValueError, Image.DecompressionBombError):
             return "unreadable"
-
-
-def _asks(question: str, item: Item, variant: str) -> bool:
-    """Returns whether it is the item's question; a variant may ask in other words."""
-    asked = " ".join(item.question.replace("<image>", " ").split())
-    return bool(variant) or asked in " ".join(question.split())
 
 
 def thumbnail(image: Any, num_images: int = 1) -> Picture:
@@ -106,18 +104,16 @@ def thumbnail(image: Any, num_images: int = 1) -> Picture:
     page = Image.new("RGBA", rgba.size, "white")
     page.alpha_composite(rgba)
     page = page.convert("RGB")
-    ways = [("image/jpeg", {"format": "JPEG", "quality": 80, "optimize": True})]
-    if page.getcolors(DRAWN):
-        ways += [("image/png", {"format": "PNG", "optimize": True})]
-    made = [(_encode(page, options), mime) for mime, options in ways]
-    data, mime = min(made, key=lambda pair: len(pair[0]))
-    return Picture(data, mime, num_images)
-
-
-def _encode(image: Image.Image, options: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, **options)
-    return buffer.getvalue()
+    ways = {"image/jpeg": {"format": "JPEG", "quality": 80}}
+    if page.getcolors(DRAWN):  # None where there are more: then PNG is never smaller
+        ways["image/png"] = {"format": "PNG"}
+    encoded = {}
+    for mime, options in ways.items():
+        buffer = io.BytesIO()
+        page.save(buffer, optimize=True, **options)
+        encoded[mime] = buffer.getvalue()
+    mime = min(encoded, key=lambda mime: len(encoded[mime]))
+    return Picture(encoded[mime], mime, num_images)
 
 
 # ------------------------------------------------------------------------------ in the run directory
@@ -134,7 +130,14 @@ def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
         kept = {row.pop("uid"): Picture(**row) for row in rows}
     except (pyarrow.ArrowException, OSError, TypeError, KeyError) as error:
         return {}, [f"{FILE} cannot be read: {str(error).splitlines()[0]}"]
-    return {uid: picture for uid, picture in kept.items() if _is_safe(picture)}, []
+    # Nothing but what `thumbnail` makes goes into the page: the file may be anybody's.
+    safe = {
+        uid: picture
+        for uid, picture in kept.items()
+        if picture.mime in ("image/png", "image/jpeg")
+        and isinstance(picture.data, bytes)
+    }
+    return safe, []
 
 
 def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
@@ -147,71 +150,56 @@ def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
 
 
-def _is_safe(picture: Picture) -> bool:
-    return picture.mime in ("image/png", "image/jpeg") and isinstance(
-        picture.data, bytes
-    )
-
-
 # ------------------------------------------------------------------------------ in the data
+def of_run(run: Run) -> Find | None:
+    """Returns uid -> item of the data that a run's config names, None where they are not here."""
+    data = run.config.get("data")
+    if not isinstance(data, Mapping) or not isinstance(data.get("train"), str):
+        return None
+    try:
+        if data["train"] != "procedural":
+            return finder(sources.rows(data["train"]))
+        seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
+        items = procedural.Procedural(seed, data["num_train"])
+        return finder(procedural.Mislabelled(items, share, seed) if share else items)
+    except (ValueError, OSError, TypeError, KeyError):
+        return None  # the page says how many pictures are missing
+
+
 def finder(items: Sequence[Item]) -> Find:
     """Returns uid -> item, or None where no item has it or its row cannot be read.
 
     A uid usually ends in the item's place, so that one item is looked at; a file's own ids are read
     once, without opening an image.
     """
-    ids: dict[str, int] = {}
+    ids = functools.cache(lambda: _ids(items))
+
+    def read(place: int | None) -> Item | None:
+        try:
+            known = place is not None and place < len(items)
+            return items[place] if known else None
+        except (ValueError, OSError):
+            return None
 
     def find(uid: str) -> Item | None:
         place = re.search(r"(\d+)$", uid)
-        if place and (item := _item(items, int(place[1]))) and item.uid == uid:
-            return item
-        if not ids:
-            ids.update(_ids(items))
-        item = _item(items, ids[uid]) if uid in ids else None
+        item = read(int(place[1])) if place else None
+        if item is None or item.uid != uid:
+            item = read(ids().get(uid))
         return item if item and item.uid == uid else None
 
     return find
 
 
-def of_config(config: Mapping[str, Any]) -> Find | None:
-    """Returns uid -> item of the data that a config names, None where they are not here."""
-    data = config.get("data")
-    if not isinstance(data, Mapping) or not isinstance(data.get("train"), str):
-        return None
-    try:
-        return finder(_items(data, config))
-    except (ValueError, OSError, TypeError, KeyError):
-        return None  # the page says how many pictures are missing
-
-
-def _items(data: Mapping[str, Any], config: Mapping[str, Any]) -> Sequence[Item]:
-    if data["train"] != "procedural":
-        return sources.rows(data["train"])
-    items = procedural.Procedural(config["seed"], data["num_train"])
-    share = data.get("wrong_golds", 0.0)
-    return procedural.Mislabelled(items, share, config["seed"]) if share else items
-
-
-def _item(items: Sequence[Item], place: int) -> Item | None:
-    """Returns an item, None where the row is no item."""
-    try:
-        return items[place] if place < len(items) else None
-    except (ValueError, OSError):
-        return None
-
-
 def _ids(items: Sequence[Item]) -> dict[str, int]:
-    """Returns the rows of a file that have an id of their own."""
+    """Returns the places of the rows of a file that have an id of their own."""
     found: dict[str, int] = {}
-    if not isinstance(items, sources.Rows):
-        return found
-    for place in range(len(items)):
+    for place in range(len(items)) if isinstance(items, sources.Rows) else ():
         try:
             row = items.row(place)
             name = row.get("id", row.get("uid"))
         except (json.JSONDecodeError, AttributeError):
-            continue  # no item
+            continue  # not an item
         if name is not None:
             found.setdefault(str(name), place)
     return found

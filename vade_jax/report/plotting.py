@@ -1,4 +1,4 @@
-"""How figures look, and the only place that knows matplotlib."""
+"""How figures look. No other file imports matplotlib."""
 
 import dataclasses
 import logging
@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+
+from vade_jax.report import curves
 
 PathLike = str | os.PathLike[str]
 
@@ -81,19 +83,18 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     bold = {label: PRINCIPAL[label] for label in labels if label in PRINCIPAL}
     bold = bold or dict(zip(labels, COLORS, strict=False))
     new = [label for label in labels if label not in bold and label not in KNOWN]
-    places = {label: i for i, label in enumerate([*KNOWN, *new])}
-    return {
-        label: Look(bold[label], True, DASHES[0])
-        if label in bold
-        else _thin(places[label])
-        for label in labels
-    }
-
-
-def _thin(place: int) -> Look:
-    """Returns a look that is another for each place, as long as colors and dashes last."""
-    color, round_ = OTHERS[place % len(OTHERS)], place // len(OTHERS)
-    return Look(color, False, DASHES[(place + round_) % len(DASHES)])
+    place = {label: i for i, label in enumerate([*KNOWN, *new])}
+    found = {}
+    for label in labels:
+        if label in bold:
+            found[label] = Look(bold[label], True, DASHES[0])
+        else:
+            # Each time that the colors are used up the dashes move on by one, so that no two of
+            # the first len(OTHERS) * len(DASHES) places look alike.
+            i = place[label]
+            dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
+            found[label] = Look(OTHERS[i % len(OTHERS)], False, dashes)
+    return found
 
 
 def line(**style: Any) -> Any:
@@ -120,9 +121,9 @@ def say_if_empty(panel: Any) -> None:
 
 
 def from_zero_or_log(panel: Any) -> None:
-    """Lets the axis begin at 0, or be logarithmic where spikes press all else to the floor."""
-    values = np.concatenate([[0.0], *(line.get_ydata() for line in panel.lines)])
-    if np.max(values) > 20 * np.median(values):
+    """Starts the y axis at 0, or makes it logarithmic where there are spikes."""
+    lines = [line.get_ydata() for line in panel.lines]
+    if lines and curves.has_spikes(np.concatenate(lines)):
         panel.set_yscale("log")
         panel.set_title(f"{panel.get_title(loc='left')}, log scale")
     else:

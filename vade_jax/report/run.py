@@ -1,21 +1,108 @@
-"""A run directory as far as it can be read: what is missing or broken becomes a note."""
+"""A run directory as far as it can be read: what is missing or broken becomes a note.
 
+The rollout logs are read as groups: which prompt was asked when, and how often it was right. Only the
+small columns of all steps are held; the text of prompts and answers is read when it is asked for.
+"""
+
+import collections
 import dataclasses
+import functools
 import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.report import groups
-from vade_jax.store import metrics
+from vade_jax.store import metrics, rollout_log
 
 PathLike = str | os.PathLike[str]
+Columns = Mapping[str, list[Any]]  # of a rollout log
 
 CONFIG, VERSIONS = "config.json", "versions.json"
+
+# Columns of the rollout logs.
+REQUIRED = ("uid", "correct")
+SMALL = (*REQUIRED, "group", "gold", "kind", "extracted", "metadata")
+BELIEF = ("alpha", "beta", "p_drawn")
+FIELDS = ("family", "subset", "level", "stratum", "right_answer", "variant")
+
+LONGEST_WRONG = 60  # characters of a wrong answer that is counted
+_SPECIAL = re.compile(r"<\|[^|<>]*\|>")
+_LAST_USER_TURN = re.compile(
+    r".*<\|im_start\|>user\n(.*?)(?:<\|im_end\|>|$)", re.DOTALL
+)
+
+
+# ------------------------------------------------------------------------------ what is read
+class Group(NamedTuple):
+    """One prompt at one step; NaN: the log does not say."""
+
+    step: int
+    uid: str
+    right: int
+    count: int  # answers that were judged
+    alpha: float  # the posterior before the step
+    beta: float
+    drawn: float
+
+
+@dataclasses.dataclass
+class Prompt:
+    """A question of the data that was asked at least once."""
+
+    uid: str
+    gold: str
+    kind: str
+    fields: Mapping[str, Any]  # of the item's metadata, `FIELDS`
+    where: tuple[pathlib.Path, int]  # a file and a row that have its text
+    visits: list[Group] = dataclasses.field(default_factory=list)
+    wrong: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+
+    @property
+    def rollouts(self) -> int:
+        """The answers that were judged."""
+        return sum(group.count for group in self.visits)
+
+    @functools.cached_property
+    def subset(self) -> str:
+        """Family or subset and level, else the kind of answer."""
+        return rollout_log.subset(self.fields) or self.kind or "all"
+
+    @functools.cached_property
+    def variant(self) -> str:
+        """What DIVA changed in an item of the data; "" where this is the item itself."""
+        change = str(self.fields.get("variant") or "")
+        return change if change and self.uid.endswith(f" {change}") else ""
+
+    @property
+    def source(self) -> str:
+        """The uid of the item, a variant's too."""
+        return self.uid.removesuffix(f" {self.variant}") if self.variant else self.uid
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """What the rollout logs hold."""
+
+    groups: list[Group]  # by step
+    prompts: dict[str, Prompt]
+    paths: dict[int, pathlib.Path]  # by step, of the readable files
+    notes: list[str]  # what could not be read
+
+    def texts(self, path: pathlib.Path, names: Iterable[str]) -> Columns:
+        """Returns columns of a file; all empty, with a note, where they cannot be read."""
+        try:
+            return _columns(path, names)
+        except ValueError as error:
+            note = f"texts not readable: {path.name} ({_short(error)})"
+            if note not in self.notes:
+                self.notes.append(note)
+            return {name: [] for name in names}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,16 +112,18 @@ class Run:
     label: str
     workdir: pathlib.Path
     records: Sequence[metrics.Record]  # one a step, ascending; finite numbers only
-    log: groups.Log
+    log: Log
     config: Mapping[str, Any]
     versions: Mapping[str, str]
     notes: Sequence[str]  # what is missing or could not be read, the log's too
 
     @property
     def is_empty(self) -> bool:
+        """Whether nothing of a run could be read."""
         return not (self.records or self.log.groups or self.config)
 
 
+# ------------------------------------------------------------------------------ reading
 def read(workdir: PathLike, label: str | None = None) -> Run:
     """Returns what a run directory holds; an empty run if it holds nothing."""
     workdir = pathlib.Path(workdir)
@@ -42,20 +131,184 @@ def read(workdir: PathLike, label: str | None = None) -> Run:
     return Run(
         label=label or workdir.absolute().name,
         workdir=workdir,
-        records=_records(workdir / metrics.FILE, notes),
-        config=_mapping(workdir / CONFIG, notes),
-        versions=_mapping(workdir / VERSIONS, notes),
-        log=groups.read(workdir, notes),
+        records=_read_records(workdir / metrics.FILE, notes),
+        config=_read_mapping(workdir / CONFIG, notes),
+        versions=_read_mapping(workdir / VERSIONS, notes),
+        log=read_log(workdir, notes),
         notes=notes,
     )
 
 
+def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
+    """Returns one record a step, the later one of two; other lines are counted in a note.
+
+    More forgiving than `metrics.scan`: a page of what is left is better than an error.
+    """
+    if not path.is_file():
+        notes.append(f"{path.name} is missing: no curves and no times")
+        return []
+    by_step, num_bad = {}, 0
+    for line in path.read_bytes().split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+            step = int(np.int64(found["step"]))
+            numbers = {name: x for name, x in found.items() if is_number(x)}
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            num_bad += 1
+        else:
+            by_step[step] = numbers | {"step": step}
+    if num_bad:
+        lines = "line is" if num_bad == 1 else "lines are"
+        notes.append(f"{num_bad} {lines} no record of a step in {path.name}, left out")
+    if not by_step:
+        notes.append(f"{path.name} has no step yet: no curves and no times")
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def is_number(x: Any) -> bool:
+    """Returns whether x can be drawn."""
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def _read_mapping(path: pathlib.Path, notes: list[str]) -> Mapping[str, Any]:
+    if not path.is_file():
+        if path.name == CONFIG:
+            notes.append(f"{path.name} is missing: what the run was told is not known")
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        notes.append(f"{path.name} cannot be read: {error}")
+        return {}
+    if not isinstance(found, dict):
+        notes.append(f"{path.name} cannot be read: it holds no names and values")
+        return {}
+    return found
+
+
+def read_log(workdir: PathLike, notes: list[str] | None = None) -> Log:
+    """Returns the groups of a run; files that cannot be read are named in the notes."""
+    log, broken = Log([], {}, {}, [] if notes is None else notes), []
+    for path in rollout_log.paths(workdir):
+        try:
+            _add_file(log, path)
+        except (ValueError, TypeError) as error:
+            broken.append(f"{path.name} ({_short(error)})")
+    if broken:
+        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+        log.notes.append(f"rollouts not readable: {', '.join(broken[:3])}{more}")
+    if not log.groups:
+        log.notes.append(
+            "no rollout logs: no prompts, no answers, no map of the posterior"
+        )
+    log.groups.sort(key=lambda group: group.step)
+    return log
+
+
+def _add_file(log: Log, path: pathlib.Path) -> None:
+    """Adds the groups and prompts of one step to `log`."""
+    rows = _columns(path, (*SMALL, *BELIEF))
+    found = re.fullmatch(r"step_(\d+)", path.stem)
+    if not found:
+        raise ValueError("no number of a step in its name")
+    step = int(found[1])
+    correct = np.array(rows["correct"], np.float64)  # null is NaN: not judged
+    made = []
+    for members in rows_of_groups(rows).values():
+        first, judged = members[0], [i for i in members if np.isfinite(correct[i])]
+        wrong = [i for i in judged if correct[i] <= 0.5]
+        belief = (rows[name][first] for name in BELIEF)
+        group = Group(
+            step,
+            str(rows["uid"][first]),
+            len(judged) - len(wrong),
+            len(judged),
+            *(math.nan if x is None else float(x) for x in belief),
+        )
+        made.append((group, first, wrong))
+    # Only now, as anything above may have raised: a file counts whole or not at all.
+    for group, first, wrong in made:
+        prompt = log.prompts.get(group.uid) or _prompt(path, rows, first)
+        group = group._replace(uid=prompt.uid)  # one string in memory for all visits
+        prompt.visits.append(group)
+        said = (str(rows["extracted"][i])[:LONGEST_WRONG] for i in wrong)
+        prompt.wrong.update(map(sys.intern, said))
+        log.prompts[group.uid] = prompt
+        log.groups.append(group)
+    log.paths[step] = path
+
+
+def _prompt(path: pathlib.Path, rows: Columns, row: int) -> Prompt:
+    fields = json.loads(rows["metadata"][row] or "{}")
+    if not isinstance(fields, dict):
+        fields = {}
+    return Prompt(
+        uid=str(rows["uid"][row]),
+        gold=str(rows["gold"][row]),
+        kind=str(rows["kind"][row] or ""),
+        fields={name: fields[name] for name in FIELDS if name in fields},
+        where=(path, row),
+    )
+
+
+def _columns(path: PathLike, names: Iterable[str]) -> Columns:
+    """Returns columns as lists; one that the file does not have is all None.
+
+    Raises:
+        ValueError: the file is not readable, or lacks one of `REQUIRED`.
+    """
+    try:
+        table = rollout_log.read(path, [*REQUIRED, *names])
+    except (ValueError, OSError) as error:
+        raise ValueError(f"no parquet file: {error.__cause__ or error}") from error
+    if lacking := [name for name in REQUIRED if name not in table]:
+        raise ValueError(f"no column {lacking[0]!r}")
+    nothing = [None] * len(table["uid"])
+    return {name: table.get(name, nothing) for name in names}
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:80]
+
+
+# ------------------------------------------------------------------------------ of a log
+def rows_of_groups(rows: Columns) -> dict[Any, list[int]]:
+    """Returns the rows of each group of a step, by its number (its uid where it has none)."""
+    found = collections.defaultdict(list)
+    keys = zip(rows["group"], rows["uid"], strict=True)
+    for row, (number, uid) in enumerate(keys):
+        found[uid if number is None else number].append(row)
+    return found
+
+
+def questions(log: Log, prompts: Iterable[Prompt]) -> dict[str, str]:
+    """Returns the questions, by uid, as the model was first asked them."""
+    by_path = collections.defaultdict(list)
+    for prompt in prompts:
+        by_path[prompt.where[0]].append(prompt)
+    found = {}
+    for path, wanted in by_path.items():
+        column = log.texts(path, ("prompt",))["prompt"]
+        for prompt in wanted:
+            found[prompt.uid] = question(column[prompt.where[1]]) if column else ""
+    return found
+
+
+def question(text: str | None) -> str:
+    """Returns the last turn of the user without the marks of the chat and of images."""
+    turn = _LAST_USER_TURN.match(text or "")
+    return _SPECIAL.sub("", turn[1] if turn else text or "").strip()
+
+
+# ------------------------------------------------------------------------------ several runs
 def labels(workdirs: Sequence[PathLike]) -> list[str]:
-    """Returns the shortest ends of the paths, from their last part on, that tell them apart."""
-    parts = [pathlib.Path(w).absolute().parts for w in workdirs]
-    for count in range(1, max(map(len, parts)) + 1):
-        found = ["/".join(p[-count:]).lstrip("/") for p in parts]
-        if len(set(found)) == len(set(parts)):
+    """Returns the shortest ends of the paths that tell them apart."""
+    names = [pathlib.Path(w).absolute().parts for w in workdirs]
+    for count in range(1, max(map(len, names)) + 1):
+        found = ["/".join(name[-count:]).lstrip("/") for name in names]
+        if len(set(found)) == len(set(names)):
             break
     return found
 
@@ -72,61 +325,10 @@ def once(workdirs: Sequence[PathLike]) -> tuple[list[PathLike], list[str]]:
     return list(found.values()), notes
 
 
-def other_sets(runs: Sequence[Run]) -> list[str]:
-    """Returns a note where accuracies of different validations are over each other."""
+def other_validations(runs: Sequence[Run]) -> list[str]:
+    """Returns a note if runs were validated on different sets, whose curves share an axis."""
     names = {r.label: ", ".join(metrics.validation_names(r.records)) for r in runs}
     if len({sets for sets in names.values() if sets}) < 2:
         return []
     each = "; ".join(f"{label}: {sets}" for label, sets in names.items() if sets)
     return [f"a validation that all share: the accuracies do not compare ({each})"]
-
-
-def _records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
-    """Returns one record a step, the later one of two; lines that are none are counted."""
-    if not path.is_file():
-        notes.append(f"{path.name} is missing: no curves and no times")
-        return []
-    by_step, bad = {}, 0
-    for line in path.read_bytes().split(b"\n"):
-        record = _record(line) if line.strip() else {}
-        if record is None:
-            bad += 1
-        elif record:
-            by_step[record["step"]] = record
-    if bad:
-        lines = "line is" if bad == 1 else "lines are"
-        notes.append(f"{bad} {lines} no record of a step in {path.name}, left out")
-    if not by_step:
-        notes.append(f"{path.name} has no step yet: no curves and no times")
-    return [by_step[step] for step in sorted(by_step)]
-
-
-def _record(line: bytes) -> metrics.Record | None:
-    """Returns the finite numbers of a line with its step, None if it has none."""
-    try:
-        found = json.loads(line)
-        step = int(np.int64(found["step"]))
-        return {k: x for k, x in found.items() if is_number(x)} | {"step": step}
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
-
-
-def is_number(x: Any) -> bool:
-    """Returns whether it can be drawn."""
-    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
-
-
-def _mapping(path: pathlib.Path, notes: list[str]) -> Mapping[str, Any]:
-    if not path.is_file():
-        if path.name == CONFIG:
-            notes.append(f"{path.name} is missing: what the run was told is not known")
-        return {}
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        notes.append(f"{path.name} cannot be read: {error}")
-        return {}
-    if not isinstance(found, dict):
-        notes.append(f"{path.name} cannot be read: it holds no names and values")
-        return {}
-    return found

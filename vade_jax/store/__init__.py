@@ -1,1 +1,1 @@
-"""What a run leaves on disk: checkpoints, metrics, rollouts, figures, a summary."""
+"""What a run writes: checkpoints, metrics, and the log of its rollouts."""

@@ -14,9 +14,10 @@ Several processes share one directory and all call everything here, in the same 
 reads the shards of its devices. Another number of processes restores the same values.
 """
 
+import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -57,8 +58,8 @@ class Checkpointer:
     ) -> bool:
         """Saves every `every`-th step, or any with `force`; returns whether it did.
 
-        Returns once the arrays are copied, so the caller may donate them; files are written behind
-        it (see `wait`). A step that is already there is not written again.
+        Returns once the arrays are copied, so that the caller may donate them; a thread writes the
+        files (see `wait`). A step that is already there is not written again.
         """
         if not force and step % self._every:
             return False
@@ -66,17 +67,16 @@ class Checkpointer:
         manager.wait_until_finished()
         if step in manager.all_steps():
             return False
-        trees = _trees(state, selector_state)
-        args = {
-            name: ocp.args.StandardSave(_nest(named or NO_ARRAYS))
-            for name, named in trees.items()
-        }
+        args = {}
+        for name, tree in _items_of(state, selector_state).items():
+            named = {path: _to_write(leaf) for path, leaf in _named(tree).items()}
+            args[name] = ocp.args.StandardSave(_nested(named or NO_ARRAYS))
         args["progress"] = ocp.args.JsonSave(_plain(progress))
         args["config"] = ocp.args.JsonSave(_plain(config))
         return manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def wait(self) -> None:
-        """Blocks until the last `save` is complete on disk; raises what went wrong."""
+        """Blocks until the last `save` is complete on disk; raises its error, if any."""
         if self._opened is not None:
             self._opened.wait_until_finished()
 
@@ -100,34 +100,43 @@ class Checkpointer:
         The leaves of the two examples are `jax.ShapeDtypeStruct` or arrays. One that has a sharding
         comes back with it; a NumPy array comes back as NumPy; anything else, such as a fresh
         selector state, comes back uncommitted, free to meet arrays on any mesh.
+
+        Raises:
+            FileNotFoundError: there is no such step, or it was cut short.
+            ValueError: the step is damaged, or its arrays have other names, shapes or types.
         """
-        examples = {"policy": abstract_state.params}
-        examples["optimizer"] = _optimizer(abstract_state)
-        examples["selector"] = abstract_selector
+        examples = _items_of(abstract_state, abstract_selector)
         wanted = {name: _named(tree) for name, tree in examples.items()}
-        stored = self._read(step, self._metadata)
+        stored = self._read(step, functools.partial(self._metadata, step))
+        # Before any array is read: orbax would say the same in many more words, or not at all.
         _check_structure(stored, wanted, self._path(step))
-        args = {
-            name: ocp.args.StandardRestore(_nest(jax.tree.map(_target, named)))
-            for name, named in wanted.items()
-            if named
-        }
-        found = self._read(step, lambda step: self._items(step, args))
+        args = {}
+        for name, named in wanted.items():
+            if named:  # what was saved without arrays is not asked for any
+                into = {path: _to_read_into(leaf) for path, leaf in named.items()}
+                args[name] = ocp.args.StandardRestore(_nested(into))
+        args["progress"] = ocp.args.JsonRestore()
+        restored = ocp.args.Composite(**args)
+        found = self._read(step, lambda manager: manager.restore(step, args=restored))
         trees = {name: _like(tree, found.get(name)) for name, tree in examples.items()}
         state = types.TrainState(params=trees["policy"], **trees["optimizer"])
-        progress = self._read(step, lambda step: self._json(step, "progress"))
-        return state, trees["selector"], progress
+        return state, trees["selector"], found["progress"]
 
     def config(self, step: int | None = None) -> dict[str, Any]:
         """Returns the config that `step` (default: the latest) was saved with."""
         step = self.latest_step() if step is None else step
         if step is None:
             raise FileNotFoundError(f"no complete checkpoint in {self.directory}")
-        return self._read(step, lambda step: self._json(step, "config"))
+        wanted = ocp.args.Composite(config=ocp.args.JsonRestore())
+        found = self._read(step, lambda manager: manager.restore(step, args=wanted))
+        return found["config"]
 
     def _manager(self) -> ocp.CheckpointManager:
         if self._opened is None:
-            _check_directory(self.directory)
+            if os.path.exists(self.directory) and not os.path.isdir(self.directory):
+                raise NotADirectoryError(
+                    f"{self.directory} is a file; give a directory for checkpoints"
+                )
             handlers = {name: ocp.StandardCheckpointHandler() for name in ARRAY_ITEMS}
             handlers |= {name: ocp.JsonCheckpointHandler() for name in JSON_ITEMS}
             self._opened = ocp.CheckpointManager(
@@ -140,8 +149,8 @@ class Checkpointer:
     def _path(self, step: int) -> str:
         return os.path.join(self.directory, str(step))
 
-    def _read(self, step: int, reader: Any) -> Any:
-        """Returns `reader(step)`; a missing or damaged step is one error with its path."""
+    def _read(self, step: int, reader: Callable[[ocp.CheckpointManager], Any]) -> Any:
+        """Returns `reader(manager)`; a missing or damaged step is one error with its path."""
         path = self._path(step)
         steps = self._manager().all_steps() if os.path.exists(self.directory) else []
         if step not in steps:
@@ -149,41 +158,35 @@ class Checkpointer:
                 f"no complete checkpoint {path}; complete steps: {sorted(steps)}"
             )
         try:
-            return reader(step)
+            return reader(self._manager())
         except Exception as error:  # orbax and tensorstore raise many kinds
             older = max((other for other in steps if other < step), default=None)
             otherwise = "start anew" if older is None else f"resume from step {older}"
+            said = str(error).strip().splitlines()[0][:200]
             raise ValueError(
-                f"checkpoint {path} is damaged ({_first_line(error)}); restore it from "
+                f"checkpoint {path} is damaged ({type(error).__name__}: {said}); restore it from "
                 f"a copy, or delete that directory to {otherwise}"
             ) from error
 
-    def _metadata(self, step: int) -> dict[str, dict[str, Any]]:
-        found = self._manager().item_metadata(step)
-        trees = {}
+    def _metadata(
+        self, step: int, manager: ocp.CheckpointManager
+    ) -> dict[str, dict[str, Any]]:
+        """Returns {item: {path: an example of the leaf}} as stored; reads no array."""
+        found = manager.item_metadata(step)
+        items = {}
         for name in ARRAY_ITEMS:
             if found.get(name) is None or not found[name].tree:
                 raise FileNotFoundError(f"{name} is missing or has no _METADATA")
             named = _named(dict(found[name].tree))
-            trees[name] = {} if named.keys() == NO_ARRAYS.keys() else named
-        return trees
-
-    def _items(self, step: int, args: dict[str, Any]) -> Any:
-        return self._manager().restore(step, args=ocp.args.Composite(**args))
-
-    def _json(self, step: int, name: str) -> dict[str, Any]:
-        return self._items(step, {name: ocp.args.JsonRestore()})[name]
+            items[name] = {} if named.keys() == NO_ARRAYS.keys() else named
+        return items
 
 
-def _optimizer(state: types.TrainState) -> dict[str, Any]:
-    return {"opt_state": state.opt_state, "step": state.step}
-
-
-def _trees(state: types.TrainState, selector_state: Any) -> dict[str, dict[str, Any]]:
-    """Returns the array items as {item: {path: leaf}}, ready to be written."""
-    trees = {"policy": state.params, "optimizer": _optimizer(state)}
-    trees["selector"] = selector_state
-    return {name: jax.tree.map(_source, _named(tree)) for name, tree in trees.items()}
+# ------------------------------------------------------------------------------ trees and paths
+def _items_of(state: types.TrainState, selector_state: Any) -> dict[str, Any]:
+    """Returns the trees of `ARRAY_ITEMS`."""
+    optimizer = {"opt_state": state.opt_state, "step": state.step}
+    return {"policy": state.params, "optimizer": optimizer, "selector": selector_state}
 
 
 def _named(tree: Any) -> dict[str, Any]:
@@ -193,7 +196,7 @@ def _named(tree: Any) -> dict[str, Any]:
     return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
-def _nest(named: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(named: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested dicts from {path: leaf}."""
     root: dict[str, Any] = {}
     for name, leaf in named.items():
@@ -224,12 +227,12 @@ def _sharding(leaf: Any) -> jax.sharding.Sharding | None:
     return getattr(leaf, "sharding", None)
 
 
-def _source(leaf: Any) -> Any:
-    """Returns what to write: arrays that are bound to no device become host copies."""
+def _to_write(leaf: Any) -> Any:
+    """Returns what orbax writes: an array that is bound to no device becomes a host copy."""
     return leaf if _sharding(leaf) is not None else np.array(leaf)
 
 
-def _target(leaf: Any) -> Any:
+def _to_read_into(leaf: Any) -> Any:
     """Returns what orbax reads into: a sharded struct, or NumPy."""
     sharding = _sharding(leaf)
     if sharding is None:
@@ -262,15 +265,6 @@ def _describe(named: Mapping[str, Any], name: str) -> str:
     return f"{_dtype(leaf)}[{', '.join(str(size) for size in np.shape(leaf))}]"
 
 
-def _check_directory(path: str) -> None:
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise NotADirectoryError(f"{path} is a file; give a directory for checkpoints")
-
-
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `values` as JSON holds them; array scalars become numbers."""
     return json.loads(json.dumps(dict(values), default=lambda x: np.asarray(x).item()))
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"

@@ -1,8 +1,8 @@
 """metrics.jsonl: one JSON line a step, the only file that figures and summaries read.
 
 A line is {"step": 12, "actor/grad_norm": 0.31, ...}. A value that is not finite is written as null
-(JSON has no NaN) and read as NaN. A step whose line was cut short by a crash is dropped when the
-run resumes, with a count in the log.
+(JSON has no NaN) and read as NaN. A crash can cut the last line short: it is dropped when the run
+resumes, with a count in the log. TensorBoard and Weights & Biases can get the same numbers.
 """
 
 import json
@@ -11,13 +11,13 @@ import math
 import os
 import pathlib
 import re
+import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from vade_jax import atomic
-from vade_jax.store import boards
 
 Record = dict[str, Any]
 PathLike = str | os.PathLike[str]
@@ -27,8 +27,19 @@ ROLLOUTS = "vade/rollouts_total"
 _VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")
 
 
+# ------------------------------------------------------------------------------ writing
+class Board(Protocol):
+    """Another place where a run can be watched."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Shows the values of a step."""
+
+    def close(self) -> None:
+        """Finishes what is being written."""
+
+
 class Writer:
-    """Appends to metrics.jsonl, one per run: make it in process 0 only."""
+    """Appends to metrics.jsonl. One a run: of several processes, make it in process 0 only."""
 
     def __init__(
         self,
@@ -38,19 +49,22 @@ class Writer:
         wandb: str = "",
         config: Mapping[str, Any] | None = None,
     ):
-        """Opens a run directory, a new or an earlier one.
+        """Opens a run directory, new or to be resumed.
 
         Args:
             workdir: the run directory.
-            tensorboard: write for TensorBoard as well.
+            tensorboard: write TensorBoard's files as well.
             wandb: the Weights & Biases project that gets the numbers as well; empty: none.
             config: of the run, for W&B to show.
+
+        Raises:
+            ImportError: TensorBoard or W&B is asked for and not installed.
+            ValueError: W&B refuses, such as for want of a login.
         """
         self.path = pathlib.Path(workdir) / FILE
-        self._boards: list[Any] = [boards.TensorBoard(workdir)] if tensorboard else []
-        self._boards += (
-            [boards.WeightsAndBiases(workdir, wandb, config or {})] if wandb else []
-        )
+        self._boards: list[Board] = [TensorBoard(workdir)] if tensorboard else []
+        if wandb:
+            self._boards.append(WeightsAndBiases(workdir, wandb, config or {}))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             self.truncate_after(math.inf)  # a half-written line must not be continued
@@ -58,12 +72,12 @@ class Writer:
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends one line; values are numbers or scalar arrays."""
         values = {name: _number(name, value) for name, value in metrics.items()}
+        line = json.dumps({"step": int(step), **values}, allow_nan=False)
         with self.path.open("a") as file:
-            file.write(
-                json.dumps({"step": int(step), **values}, allow_nan=False) + "\n"
-            )
+            file.write(line + "\n")
+        shown = {name: math.nan if x is None else x for name, x in values.items()}
         for board in self._boards:
-            board.write(step, values)
+            board.write(int(step), shown)
 
     def truncate_after(self, step: float) -> int:
         """Drops the lines of later steps, which a resumed run makes again; returns how many.
@@ -82,10 +96,95 @@ class Writer:
         return num_dropped
 
     def close(self) -> None:
+        """Closes the boards; the file is complete after every `write`."""
         for board in self._boards:
             board.close()
 
 
+def _number(name: str, value: Any) -> float | int | None:
+    """Returns a JSON number, None if it is not finite."""
+    if np.ndim(value) or isinstance(value, str | bytes):
+        raise ValueError(f"metric {name} is {value!r}; give one number a step")
+    value = np.asarray(value).item()
+    return value if math.isfinite(value) else None
+
+
+# ------------------------------------------------------------------------------ boards
+class TensorBoard:
+    """Writes to `workdir`/tensorboard."""
+
+    def __init__(self, workdir: PathLike):
+        try:
+            import tensorboardX
+        except ImportError as error:
+            raise ImportError(
+                "tensorboard=True needs tensorboardX: pip install 'vade_jax[tracking]'"
+            ) from error
+        self._package, self._board = tensorboardX, None
+        self._folder = pathlib.Path(workdir) / "tensorboard"
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        if self._board is None:
+            # Only the first step says where a resumed run starts: its earlier points of that step
+            # and later ones are hidden.
+            self._board = self._package.SummaryWriter(
+                str(self._folder), purge_step=step
+            )
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
+        self._board.flush()
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+class WeightsAndBiases:
+    """Writes to a run of a W&B project, the same one when the job is resumed.
+
+    `step` is a metric and the axis of all others: a resumed run makes steps again, which W&B's own
+    counter would refuse; their points fall on the earlier ones. WANDB_MODE=offline writes to
+    `workdir`/wandb alone, for `wandb sync --append`.
+    """
+
+    def __init__(self, workdir: PathLike, project: str, config: Mapping[str, Any]):
+        try:
+            import wandb
+        except ImportError as error:
+            raise ImportError(
+                f"wandb={project!r} needs the package: pip install wandb"
+            ) from error
+        path = pathlib.Path(workdir).absolute()
+        run_id = path / "wandb" / "run_id"  # kept, so that a resumed job finds its run
+        if not run_id.exists():
+            run_id.parent.mkdir(parents=True, exist_ok=True)
+            run_id.write_text(uuid.uuid4().hex[:12])
+        try:
+            self._run = wandb.init(
+                project=project,
+                name=path.name,
+                id=run_id.read_text().strip(),
+                resume="allow",
+                dir=str(path),
+                config=dict(config),
+                settings=wandb.Settings(console="off"),
+            )
+        except wandb.Error as error:
+            raise ValueError(
+                f"wandb={project!r}: {str(error).rstrip('.')}; run `wandb login`, set WANDB_MODE=offline, or "
+                'leave it out with --config.wandb=""'
+            ) from error
+        self._run.define_metric("step")
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log({"step": step, **values})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+# ------------------------------------------------------------------------------ reading
 def read(workdir: PathLike) -> list[Record]:
     """Returns the records of a run directory, in the order they were written."""
     path = pathlib.Path(workdir) / FILE
@@ -100,12 +199,22 @@ def read(workdir: PathLike) -> list[Record]:
 def scan(path: PathLike) -> tuple[list[Record], int]:
     """Returns the records of a file and the number of half-written lines (0 or 1).
 
-    Only a last line without its newline can be half-written; any other bad line is an error.
+    Raises:
+        ValueError: a line is no record. Only a last one without its newline is half-written.
     """
     *lines, tail = pathlib.Path(path).read_bytes().split(b"\n")
     if tail:
         logging.warning("%s: 1 half-written line at the end ignored", path)
-    records = [_record(line, f"{path}:{i + 1}") for i, line in enumerate(lines)]
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            record["step"] = int(record["step"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}:{number} is no metrics line ({line[:40]!r}...); delete that line"
+            ) from error
+        records.append(record)
     return records, int(bool(tail))
 
 
@@ -124,7 +233,7 @@ def rollouts_at(records: Sequence[Record], steps: np.ndarray) -> np.ndarray:
 
 
 def validation_names(records: Sequence[Record]) -> list[str]:
-    """Returns one `val/<set>/acc/mean@k` per validation set, that with the most samples."""
+    """Returns one `val/<set>/acc/mean@k` for each validation set, that with the most samples."""
     best: dict[str, tuple[int, str]] = {}
     for name in {name for record in records for name in record}:
         if match := _VALIDATION.fullmatch(name):
@@ -137,31 +246,8 @@ def validation(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
     """Returns (steps, accuracy), the plain mean over the validation sets."""
     names = validation_names(records)
     complete = [
-        {"step": record["step"], "mean": np.mean([_value(record, n) for n in names])}
-        for record in records
-        if names and all(name in record for name in names)
+        record for record in records if names and all(name in record for name in names)
     ]
-    return column(complete, "mean")
-
-
-def _value(record: Record, name: str) -> float:
-    return math.nan if record[name] is None else record[name]
-
-
-def _number(name: str, value: Any) -> float | int | None:
-    """Returns a JSON number, None if not finite."""
-    if np.ndim(value) or isinstance(value, str | bytes):
-        raise ValueError(f"metric {name} is {value!r}; give one number a step")
-    value = np.asarray(value).item()
-    return value if math.isfinite(value) else None
-
-
-def _record(line: bytes, where: str) -> Record:
-    try:
-        record = json.loads(line)
-        record["step"] = int(record["step"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{where} is no metrics line ({line[:40]!r}...); delete that line"
-        ) from error
-    return record
+    steps = np.array([record["step"] for record in complete], np.int64)
+    values = [column(complete, name)[1] for name in names]
+    return steps, np.mean(values, axis=0) if names else np.zeros(0)

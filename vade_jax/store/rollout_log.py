@@ -12,7 +12,7 @@ from vade_jax import atomic
 
 PathLike = str | os.PathLike[str]
 
-# One type per column whatever a step holds, so that many files read as one table.
+# One type a column, whatever a step holds, so that many files read as one table.
 COLUMNS = {
     "uid": "string",
     "prompt": "string",
@@ -40,6 +40,11 @@ def path(workdir: PathLike, step: int) -> pathlib.Path:
     return pathlib.Path(workdir) / "rollouts" / f"step_{step:05d}.parquet"
 
 
+def paths(workdir: PathLike) -> list[pathlib.Path]:
+    """Returns the files of a run, by step."""
+    return sorted((pathlib.Path(workdir) / "rollouts").glob("step_*.parquet"))
+
+
 def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
     """Writes columns of equal length, all rows or no file. Mappings become JSON strings."""
     import pyarrow.parquet
@@ -53,16 +58,26 @@ def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
         pyarrow.parquet.write_table(table, temporary, compression="zstd")
 
 
-def read(path: PathLike) -> dict[str, list[Any]]:
-    """Returns the columns as lists; metadata stays a JSON string."""
+def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[Any]]:
+    """Returns columns as lists, all of them or those of `names` that the file has.
+
+    Metadata stays a JSON string.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a parquet file that can be read.
+    """
     import pyarrow
     import pyarrow.parquet
 
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no rollouts in {path}; see the folder rollouts/")
     try:
-        return pyarrow.parquet.ParquetFile(path).read().to_pydict()
-    except pyarrow.ArrowException as error:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            present = file.schema_arrow.names
+            wanted = present if names is None else [n for n in names if n in present]
+            return file.read(columns=wanted).to_pydict()
+    except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a readable parquet file: {error}") from error
 
 
@@ -70,6 +85,11 @@ def subset(metadata: Mapping[str, Any]) -> str:
     """Returns what tables call an item: its family or subset, and its level; "" for none."""
     name = metadata.get("family") or metadata.get("subset", "")
     return f"{name} {metadata.get('level', '')}".strip()
+
+
+def is_mixed(num_right: float, num_answers: int) -> bool:
+    """Returns whether a group has right and wrong answers: only then does it teach."""
+    return 0 < num_right < num_answers
 
 
 def _column(name: str, values: Sequence[Any]) -> Any:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from ml_collections import ConfigDict
 
 from configs import ablations, tiny_table1
 from experiments import supervise
@@ -15,47 +16,57 @@ def sweep(**fields):
     return c
 
 
+def planned(c, workdir="w"):
+    return plan.runs(plan.Sweep.from_dict(c.to_dict()), workdir)
+
+
 def test_every_combination_lies_where_its_name_says():
     c = sweep(losses="gspo,grpo", data="clean,wrong10", seeds="3,1")
-    found = plan.runs(c, "w")
+    found = planned(c)
     assert len(found) == 16 and {run.seed for run in found[:8]} == {3}
     assert found[0].name == "clean/gspo/vanilla_seed3"
     assert found[0].directory == "w/clean/gspo/vanilla_seed3"
     assert found[0].log == "w/clean/gspo/vanilla_seed3.log"
     last = found[-1]
     assert last.name == "wrong10/grpo/vade_seed1"
-    assert (last.config.seed, last.config.data.wrong_golds) == (1, 0.1)
-    assert last.config.warm_start.directory == "w/warm_start_seed1"
-    assert (last.config.loss.ratio, found[0].config.loss.ratio) == ("token", "sequence")
+    assert (last.settings.seed, last.settings.data.wrong_golds) == (1, 0.1)
+    assert last.settings.warm_start.directory == "w/warm_start_seed1"
+    assert (last.settings.loss.ratio, found[0].settings.loss.ratio) == (
+        "token",
+        "sequence",
+    )
 
 
 def test_runs_of_a_seed_differ_in_nothing_that_the_warm_start_depends_on():
     c = sweep(arms=",".join(tiny_table1.get_config().known.arms), data="clean,wrong10")
     c.losses = "gspo,grpo"
-    found = plan.runs(c, "w")
+    found = planned(c)
     assert len(found) == 4 * len(c.known.arms)
-    recipes = {json.dumps(supervise._recipe(run.config)) for run in found}
+    recipes = {
+        json.dumps(supervise._recipe(ConfigDict(run.settings.to_dict())))
+        for run in found
+    }
     assert len(recipes) == 1
 
 
 def test_an_arm_changes_what_it_names_and_nothing_else():
-    base = plan.runs(sweep(arms="vade"), "w")[0].config.to_dict()
-    greedy = plan.runs(sweep(arms="vade_greedy"), "w")[0].config.to_dict()
+    base = planned(sweep(arms="vade"))[0].settings.to_dict()
+    greedy = planned(sweep(arms="vade_greedy"))[0].settings.to_dict()
     assert greedy["sampler"]["options"].pop("draw") == "greedy"
     assert base["sampler"]["options"].pop("draw") == "thompson"
     assert greedy == base
-    both = plan.runs(sweep(arms="vade_dapo,dapo"), "w")
-    options = both[0].config.sampler.options.to_dict()
+    both = planned(sweep(arms="vade_dapo,dapo"))
+    options = both[0].settings.sampler.options
     assert options["base"] == "vade"
     assert options["base_options"]["warmup"] == base["sampler"]["options"]["warmup"]
-    assert both[1].config.sampler.options.to_dict() == {}
-    assert [run.config.refill.max_rounds for run in both] == [3, 3]
+    assert both[1].settings.sampler.options == {}
+    assert [run.settings.refill.max_rounds for run in both] == [3, 3]
 
 
 def test_what_all_runs_share_is_changed_in_one_place():
     c = sweep()
     c.run.num_steps = 7
-    assert {run.config.num_steps for run in plan.runs(c, "w")} == {7}
+    assert {run.settings.num_steps for run in planned(c)} == {7}
     assert c.run.sampler.name == "vade"  # the sweep's own is left as it is
 
 
@@ -74,12 +85,12 @@ def test_what_all_runs_share_is_changed_in_one_place():
 )
 def test_mistakes_are_found_before_anything_runs(fields, message):
     with pytest.raises((ValueError, KeyError), match=message):
-        plan.runs(sweep(**fields), "w")
+        planned(sweep(**fields))
 
 
 def test_a_config_of_one_run_is_no_sweep():
     with pytest.raises(ValueError, match=r"give a sweep, such as configs/tiny_table1"):
-        plan.runs(tiny_table1.get_config().run, "w")
+        planned(tiny_table1.get_config().run)
 
 
 def finish(folder, config, num_steps=2):
@@ -88,33 +99,31 @@ def finish(folder, config, num_steps=2):
     (folder / "policy" / "config.json").write_text("{}")
     lines = [json.dumps({"step": step}) for step in range(num_steps + 1)]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "config.json").write_text(config.to_json_best_effort())
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
 
 
 def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
     c = sweep(arms="vade")
-    run = plan.runs(c, str(tmp_path))[0]
+    run = planned(c, str(tmp_path))[0]
     assert not run.is_finished()
-    finish(tmp_path / "clean/gspo/vade_seed0", run.config)
-    assert plan.runs(c, str(tmp_path))[0].is_finished()
+    finish(tmp_path / "clean/gspo/vade_seed0", run.settings)
+    assert planned(c, str(tmp_path))[0].is_finished()
     c.run.eval.every = 1  # may change
-    assert plan.runs(c, str(tmp_path))[0].is_finished()
+    assert planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps = 3  # goes on
-    assert not plan.runs(c, str(tmp_path))[0].is_finished()
+    assert not planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps, c.run.num_rollouts = 2, 8
     with pytest.raises(ValueError, match=r"num_rollouts: 4 there, 8 now"):
-        plan.runs(c, str(tmp_path))
+        planned(c, str(tmp_path))
 
 
 def test_ablations_are_of_any_job():
     c = ablations.get_config("base=configs/tiny_grpo.py:smoke")
-    found = plan.runs(c, "w")
+    found = planned(c)
     assert {run.group for run in found} == {"clean/grpo"}
-    assert {run.config.loss.ratio for run in found} == {"token"}
-    assert {run.config.num_steps for run in found} == {2}
-    of = {
-        run.arm: run.config.sampler.options.to_dict() for run in found if not run.seed
-    }
+    assert {run.settings.loss.ratio for run in found} == {"token"}
+    assert {run.settings.num_steps for run in found} == {2}
+    of = {run.arm: run.settings.sampler.options for run in found if not run.seed}
     assert of["vade_warmup_full"]["warmup"] == "full"
     assert of["vade_decay_selected"]["decay_rest"] == 1.0  # that decay alone
     assert of["vade_decay_selected"]["decay_selected"] == of["vade"]["decay_selected"]

@@ -13,24 +13,27 @@ import pytest
 from experiments.sweeps import schedule
 
 
-def job(folder, name, code):
-    return schedule.Job(
+def program(folder, name, code):
+    return schedule.Program(
         name, (sys.executable, "-c", code), str(folder / f"x/{name}.log")
     )
 
 
 def test_each_has_its_log_and_one_that_fails_stops_no_other(tmp_path):
     bad = "print('one'); print('error: no luck', flush=True); raise SystemExit(3)"
-    jobs = [job(tmp_path, "bad", bad), job(tmp_path, "good", "print('fine')")]
+    programs = [
+        program(tmp_path, "bad", bad),
+        program(tmp_path, "good", "print('fine')"),
+    ]
     with schedule.Pool(1) as pool:
-        ended = {one.job.name: one for one in pool.run(jobs)}
+        ended = {one.program.name: one for one in pool.run(programs)}
     assert (ended["bad"].code, ended["good"].code) == (3, 0)
     assert ended["bad"].reason() == "error: no luck"
     assert ended["good"].reason() == "fine"
     command, said = (tmp_path / "x/good.log").read_text().split("\n")[1:3]
     assert command.startswith(f"$ {sys.executable} -c ") and said == "fine"
     with schedule.Pool(1) as pool:
-        list(pool.run(jobs[1:]))
+        list(pool.run(programs[1:]))
     assert (tmp_path / "x/good.log").read_text().count("fine") == 4  # appended
 
 
@@ -46,11 +49,12 @@ def test_as_many_at_a_time_as_asked(tmp_path):
         "sys.exit(1)\n"
     )
     names = [("a", "b"), ("b", "a")]
-    jobs = [
-        job(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b)) for a, b in names
+    programs = [
+        program(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b))
+        for a, b in names
     ]
     with schedule.Pool(2) as pool:
-        assert [ended.code for ended in pool.run(jobs)] == [0, 0]
+        assert [ended.code for ended in pool.run(programs)] == [0, 0]
 
 
 def test_a_log_that_is_being_written_is_left_alone(tmp_path):
@@ -62,12 +66,12 @@ def test_a_log_that_is_being_written_is_left_alone(tmp_path):
         fcntl.flock(file, fcntl.LOCK_EX)
         other = subprocess.Popen([sys.executable, "-c", code], stdout=file)
     with schedule.Pool(1) as pool:
-        (ended,) = pool.run([job(tmp_path, "a", "print(2)")])
+        (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
     other.kill()
     other.wait()
     assert ended.code == schedule.BUSY and "another process" in ended.reason()
     with schedule.Pool(1) as pool:
-        (ended,) = pool.run([job(tmp_path, "a", "print(2)")])
+        (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
     assert ended.code == 0
 
 
@@ -77,7 +81,7 @@ def test_cores_are_shared_out(tmp_path, monkeypatch):
     if len(whole) > 1:
         code = "import os; print('cores', *sorted(os.sched_getaffinity(0)))"
         with schedule.Pool(2) as pool:
-            ended = list(pool.run([job(tmp_path, f"j{i}", code) for i in range(6)]))
+            ended = list(pool.run([program(tmp_path, f"j{i}", code) for i in range(6)]))
         seen = {tuple(map(int, one.reason().split()[1:])) for one in ended}
         shares = [tuple(cores) for cores in schedule.shares(2)]
         assert seen <= set(shares)
@@ -105,12 +109,15 @@ def test_a_stop_asks_what_runs_once_and_starts_nothing_more(tmp_path):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
-    jobs = [job(tmp_path, "first", polite), job(tmp_path, "second", "print(1)")]
+    programs = [
+        program(tmp_path, "first", polite),
+        program(tmp_path, "second", "print(1)"),
+    ]
     before = signal.getsignal(signal.SIGINT)
     thread = threading.Thread(target=interrupt)
     with schedule.Pool(1) as pool:
         thread.start()
-        ended = {one.job.name: one for one in pool.run(jobs)}
+        ended = {one.program.name: one for one in pool.run(programs)}
         assert pool.stopped
     thread.join()
     assert ended["first"].code == 0 and ended["first"].reason() == "saved 1"

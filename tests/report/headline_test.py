@@ -1,0 +1,67 @@
+"""A run in numbers, by hand arithmetic."""
+
+import math
+
+import pytest
+
+from tests.report.report_run import make
+from vade_jax.report import headline, run
+
+
+def make_records(scores, ratio=0.5):
+    """Step k: 64 rollouts, 40 s, validation at every step from 0."""
+    records = [{"step": 0, "val/tiny/acc/mean@4": scores[0]}]
+    for step, score in enumerate(scores[1:], start=1):
+        line = {"step": step, "val/tiny/acc/mean@4": score}
+        line |= {"vade/rollouts_total": 64 * step, "vade/tokens_total": 1000 * step}
+        line |= {"vade/effective_ratio": ratio, "vade/predicted_effective_ratio": 0.25}
+        line |= {"timing_s/step": 40.0, "perf/throughput": 500.0}
+        records.append(line)
+    return records
+
+
+def test_the_summary_says_what_was_learned_and_spent(tmp_path):
+    (tmp_path / "figures").mkdir()
+    text = headline.summary(make_records([0.25, 0.75, 0.5]), workdir=tmp_path)
+    assert text.startswith("  tiny accuracy (mean@4)  ")
+    assert "  0.250 first, 0.750 best (step 1), 0.500 last\n" in text
+    assert "0.500 in the first quarter, 0.500 in the last" in text
+    assert "off by 0.250 a step; observed - predicted +0.250" in text
+    assert "2 steps, 128 rollouts, 2,000 tokens" in text
+    assert "1 min 20 s, 40.00 s a step" in text
+    assert "500 tokens/s" in text
+    assert str(tmp_path / "figures") in text
+    assert "rollouts/" not in text  # only what is there
+
+
+def test_the_summary_leaves_out_what_was_not_measured():
+    assert headline.summary([]) == "no step was made: nothing to report"
+    assert headline.summary([{"step": 3}]) == "  spent  3 steps"
+
+
+def test_facts_of_the_page(tmp_path):
+    facts = {fact.name: fact for fact in headline.facts(run.read(make(tmp_path)))}
+    assert facts["Validation accuracy"][1:] == (
+        "0.750",
+        "0.250 at first, 0.750 at best (step 6)",
+    )
+    assert facts["Effective ratio"].value == "0.44"  # mean of 1/8 .. 6/8
+    assert facts["Forecast off by"][1:] == (
+        "0.188",  # (3 + 2 + 1 + 0 + 1 + 2) / 8 / 6
+        "a step; observed − predicted −0.062",  # (1 + .. + 6) / 8 / 6 - 0.5
+    )
+    assert facts["Spent on prompts never right"].value == "33 %"
+
+
+def test_phases_make_up_the_step(tmp_path):
+    inside, beside = headline.phases(run.read(make(tmp_path)))
+    seconds = {phase["name"]: phase["seconds"] for phase in inside}
+    assert seconds == {"gen": 6.0, "update_actor": 15.0, "rest": 3.0}
+    assert sum(phase["share"] for phase in inside) == pytest.approx(1)
+    assert [phase["name"] for phase in beside] == ["judge"]
+
+
+def test_durations_and_counts_read_well():
+    found = [headline.duration(x) for x in (0.0123, 4.0, 67, 3725, math.nan)]
+    assert found == ["12.3 ms", "4 s", "1 min 07 s", "1 h 02 min", "–"]
+    assert [headline.compact(x) for x in (51200, 12.3e6)] == ["51,200", "12.3 M"]

@@ -1,0 +1,51 @@
+"""What is read of a run directory, against hand counts."""
+
+import math
+
+import pytest
+
+from tests.report.report_run import make
+from vade_jax.report import run
+
+
+def test_groups_and_prompts_of_the_rollout_logs(tmp_path):
+    log = run.read(make(tmp_path)).log
+    assert len(log.groups) == 18 and list(log.paths) == [1, 2, 3, 4, 5, 6]
+    prompt = log.prompts["train-0-2"]
+    assert [(g.step, g.right, g.count) for g in prompt.visits[:2]] == [
+        (1, 0, 4),
+        (2, 1, 4),
+    ]
+    first = prompt.visits[0]
+    assert (first.alpha, first.beta, first.drawn) == (1, 2, 0.25)
+    assert (prompt.gold, prompt.subset, prompt.rollouts) == ("red", "color 1", 24)
+    assert prompt.wrong == {"wrong3": 5, "wrong2": 3, "wrong1": 2, "wrong0": 1}
+    assert run.questions(log, [prompt]) == {"train-0-2": "Which color?"}
+
+
+def test_a_run_without_posterior_has_groups_all_the_same(tmp_path):
+    log = run.read_log(make(tmp_path, belief=False))
+    assert len(log.groups) == 18 and math.isnan(log.groups[0].alpha)
+    assert log.notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "<|im_start|>system\nBe good<|im_end|>\n<|im_start|>user\n<|vision_start|>"
+            "<|image_pad|><|vision_end|>How many?\nThink.<|im_end|>\n<|im_start|>assistant\n",
+            "How many?\nThink.",
+        ),
+        ("plain <b>text</b>", "plain <b>text</b>"),
+        (None, ""),
+    ],
+)
+def test_questions_are_read_without_marks(text, found):
+    assert run.question(text) == found
+
+
+def test_labels_tell_runs_apart():
+    assert run.labels(["/a/x", "/a/y"]) == ["x", "y"]
+    assert run.labels(["/a/x", "/b/x"]) == ["a/x", "b/x"]
+    assert run.labels(["/a/x", "/a/x"]) == ["x", "x"]  # the same run

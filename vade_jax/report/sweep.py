@@ -1,0 +1,249 @@
+"""What is written of a sweep: tables, and figures of arms (selectors) against each other, over seeds.
+
+Curves are means over seeds with a band; arms.png has every arm as a point with its interval. An arm
+looks the same in all figures.
+"""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vade_jax.report import comparison, curves, figures, plotting
+from vade_jax.report.comparison import LATE, Comparison, Groups, Row
+from vade_jax.report.curves import Mean, Records
+from vade_jax.report.plotting import FAINT, Look
+
+PathLike = str | os.PathLike[str]
+Arms = Mapping[str, Sequence[Records]]
+Looks = Mapping[str, Look]
+
+ROW_HEIGHT = 3.1  # inches of a row of panels
+CURVES_NOTE = (
+    "mean over seeds, the band of the bold ones is ± one standard error;  effective ratio and gradient "
+    "norm: moving average over a twentieth of the run"
+)
+ARMS_NOTE = (
+    "point: mean over seeds;  bar: 95 % interval (Student's t), from three seeds on;  small: single seeds;  accuracy: mean "
+    f"of the last {LATE} validations;  difference: seed by seed"
+)
+
+
+class Panel(NamedTuple):
+    """What one panel shows of every run."""
+
+    title: str
+    curve: Callable[[Records], curves.Curve]
+    axis: str = "steps"  # or "rollouts"
+
+
+def _effective_ratio(records: Records) -> curves.Curve:
+    return curves.named(records, curves.EFFECTIVE)
+
+
+def _gradient_norm(records: Records) -> curves.Curve:
+    return curves.named(records, curves.GRADIENT_NORM)
+
+
+SCORE = Panel("Validation accuracy", curves.validation)
+RATIO = Panel("Effective ratio", _effective_ratio)
+NORM = Panel("Gradient norm", _gradient_norm)
+SCORE_OF_ROLLOUTS = Panel("Validation accuracy", curves.validation, "rollouts")
+ROLLOUTS = Panel("Rollouts so far", curves.rollouts)
+
+FIGURES = {  # file: the panels of each data/loss
+    "effective_ratio.png": (RATIO,),  # the paper's Figure 1
+    "learning.png": (SCORE, RATIO, NORM),  # Figures 3, 5, 6, 7
+    "rollouts.png": (SCORE_OF_ROLLOUTS, ROLLOUTS),  # Figures 4, 8
+}
+
+
+def write(
+    groups: Groups, directory: PathLike, *, baseline: str = "vanilla"
+) -> Comparison:
+    """Writes tables (table.md, table.json, selection.md) and figures; returns the numbers.
+
+    Where there is an arm "vade", also how well its posterior foretells the effective ratio.
+
+    Args:
+        groups: run directories by data/loss, then arm; their seeds are read from them.
+        directory: where to.
+        baseline: the arm that the others are compared with.
+    """
+    folder = pathlib.Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    compared = comparison.compare(groups, baseline=baseline)
+    comparison.write(compared, folder)
+    chosen = [
+        f"## {name}\n\n{comparison.selection_table(arms)}\n"
+        for name, arms in groups.items()
+    ]
+    (folder / "selection.md").write_text("\n".join(chosen))
+    draw_curves(groups, folder)
+    draw_arms(compared, folder)
+    own = [run for arms in groups.values() for run in arms.get("vade", ())]
+    if predicting := [run for run in own if figures.has_predictions(run)]:
+        figures.calibration(predicting, folder / "calibration.png")
+    return compared
+
+
+# ------------------------------------------------------------------------------ curves
+def draw_curves(groups: Groups, directory: PathLike) -> list[pathlib.Path]:
+    """Draws the curves of a sweep into `directory`; returns what it wrote.
+
+    Steps without a metric, such as those that had nothing to learn from, are left out of its curve.
+
+    Args:
+        groups: run directories by data/loss, then by arm.
+        directory: where to.
+    """
+    read = {name: curves.read_runs(arms) for name, arms in groups.items()}
+    looks = plotting.looks(arm for arms in read.values() for arm in arms)
+    return [
+        _draw_curves(read, looks, panels, pathlib.Path(directory) / name)
+        for name, panels in FIGURES.items()
+    ]
+
+
+def _draw_curves(
+    groups: Mapping[str, Arms], looks: Looks, panels: Sequence[Panel], path: PathLike
+) -> pathlib.Path:
+    """Draws a row of panels for each data/loss; of one panel each, all in one row."""
+    pyplot = plotting.pyplot()
+    columns, rows = len(panels), len(groups)
+    if columns == 1:
+        columns, rows = len(groups), 1
+    size = (max(4.4 * columns, 7) + 2.2, max(ROW_HEIGHT * rows, 3.6) + 0.3)
+    with pyplot.rc_context(plotting.STYLE):
+        figure, axes = pyplot.subplots(
+            rows, columns, figsize=size, layout="constrained", squeeze=False
+        )
+        grid = axes.reshape(len(groups), len(panels))
+        for row, (name, arms) in zip(grid, groups.items(), strict=True):
+            for axes_of_panel, panel in zip(row, panels, strict=True):
+                axes_of_panel.set_title(f"{name}\n{panel.title}", linespacing=1.35)
+                _draw_panel(axes_of_panel, panel, arms, looks)
+        bold_first = sorted(looks, key=lambda arm: not looks[arm].bold)
+        handles = [plotting.line(**looks[arm].style()) for arm in bold_first]
+        where = {"loc": "outside right upper", "handlelength": 2.6, "fontsize": 10}
+        figure.legend(handles, bold_first, **where)
+        figure.supxlabel(CURVES_NOTE, fontsize=9, color=FAINT, x=0.01, ha="left")
+        return plotting.save(figure, path)
+
+
+def _draw_panel(axes: Any, panel: Panel, arms: Arms, looks: Looks) -> None:
+    thin_first = sorted(arms, key=lambda arm: looks[arm].bold)
+    ends = {}
+    for arm in thin_first:
+        x, mean, error = curves.band(
+            [panel.curve(run).smooth().against(panel.axis) for run in arms[arm]]
+        )
+        if not len(x):
+            continue
+        look, marker = looks[arm], {}
+        if len(x) == 1:
+            marker = {"marker": "o", "markersize": 3}
+        axes.plot(x, mean, **look.style(), **marker)
+        if look.bold and error.any():
+            band = {"color": look.color, "alpha": 0.16, "linewidth": 0}
+            axes.fill_between(x, mean - error, mean + error, **band)
+        ends[arm] = (x[-1], mean[-1])
+
+    axes.set_xlabel(panel.axis)
+    axes.margins(x=0.02)
+    plotting.say_if_empty(axes)
+    if panel is ROLLOUTS:
+        _name_ends(axes, {arm: ends[arm] for arm in reversed(ends)})
+        axes.yaxis.set_major_formatter(plotting.thousands())
+    elif panel is RATIO:
+        axes.set_ylim(0, 1.02)
+    elif panel is NORM:
+        plotting.from_zero_or_log(axes)
+    if panel.axis == "rollouts":
+        axes.xaxis.set_major_formatter(plotting.thousands())
+
+
+def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
+    """Names the arms at the ends of their lines; arms that share a line share a label."""
+    highest = max((y for _, y in ends.values()), default=1)
+    axes.set_ylim(0, 1.12 * highest)
+    while ends:
+        x, y = next(iter(ends.values()))
+        here = [arm for arm in ends if abs(ends[arm][1] - y) <= 0.06 * highest]
+        text = ", ".join(here[:2]) + (f" and {len(here) - 2} more" if here[2:] else "")
+        axes.annotate(
+            text,
+            (x, y),
+            xytext=(-8, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8.5,
+            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5, "alpha": 0.8},
+        )
+        ends = {arm: ends[arm] for arm in ends if arm not in here}
+
+
+# ------------------------------------------------------------------------------ arms
+def draw_arms(compared: Comparison, directory: PathLike) -> pathlib.Path:
+    """Draws arms.png: a row for each data/loss, the best arm on top (the paper's Table 2).
+
+    Columns: accuracy, its difference to the baseline, effective ratio, share on hopeless prompts.
+    """
+    looks = plotting.looks(arm for rows in compared.groups.values() for arm in rows)
+    tallest = max(len(rows) for rows in compared.groups.values())
+    height = (0.27 * tallest + 1.2) * len(compared.groups) + 0.4
+    pyplot = plotting.pyplot()
+    with pyplot.rc_context(plotting.STYLE):
+        figure, axes = pyplot.subplots(
+            len(compared.groups),
+            4,
+            figsize=(13, max(height, 3)),
+            layout="constrained",
+            squeeze=False,
+            sharey="row",
+        )
+        for panels, (name, rows) in zip(axes, compared.groups.items(), strict=True):
+            _draw_arms_of_group(panels, name, rows, looks, compared.baseline)
+        figure.supxlabel(ARMS_NOTE, fontsize=9, color=FAINT, x=0.01, ha="left")
+        return plotting.save(figure, pathlib.Path(directory) / "arms.png")
+
+
+def _draw_arms_of_group(
+    panels: Any, name: str, rows: Mapping[str, Row], looks: Looks, baseline: str
+) -> None:
+    score, difference, ratio, hopeless = panels
+    ordered = sorted(rows, key=lambda arm: rows[arm].means["late"].mean)
+    shown = {"late": score, "effective_ratio": ratio, "hopeless": hopeless}
+    for place, arm in enumerate(ordered):
+        row, look = rows[arm], looks[arm]
+        for column, panel in shown.items():
+            _draw_point(panel, place, row.means[column], row.values[column], look)
+        if arm != baseline:
+            _draw_point(difference, place, row.difference, row.differences, look)
+    difference.axvline(0, color=FAINT, linewidth=1)
+    score.set_yticks(range(len(ordered)), ordered)
+    score.set_ylim(-0.6, len(ordered) - 0.4)
+    for label, arm in zip(score.get_yticklabels(), ordered, strict=True):
+        label.set_fontweight("bold" if looks[arm].bold else "normal")
+    score.set_title(f"{name}\nAccuracy", linespacing=1.35)
+    difference.set_title(f"{name}\nDifference to {baseline}", linespacing=1.35)
+    ratio.set_title(f"{name}\nEffective ratio", linespacing=1.35)
+    hopeless.set_title(f"{name}\nShare on hopeless prompts", linespacing=1.35)
+    for panel in (ratio, hopeless):
+        panel.set_xlim(left=0)
+
+
+def _draw_point(
+    panel: Any, place: int, mean: Mean, values: Sequence[float], look: Look
+) -> None:
+    if not mean.count:
+        return
+    half = mean.half if mean.count > 2 else 0  # that of two seeds hides all others
+    size = {"markersize": 8 if look.bold else 6, "capsize": 0}
+    size |= {"elinewidth": 2.2 if look.bold else 1.4}
+    panel.errorbar(mean.mean, place, xerr=half, fmt="o", color=look.color, **size)
+    if mean.count > 1:
+        dots = {"s": 9, "color": look.color, "alpha": 0.55, "linewidths": 0}
+        panel.scatter(values, np.full(len(values), place - 0.24), **dots)
