@@ -15,7 +15,7 @@ from configs import tiny_gspo
 from experiments import supervise
 from experiments.benchmarks import tables, timing
 from vade_jax import samplers, types
-from vade_jax.data import arrow, batching, loading, prompts, sources, tokens
+from vade_jax.data import batching, loading, prompts, row_files, sources, tokens
 from vade_jax.trainer import parts, plans
 
 SIZE = (1200, 900)  # of a file; resized, an image has just under 1 MP
@@ -29,7 +29,7 @@ def run(quick: bool) -> Iterator[tables.Table]:
     num_rows, num_steps = (4, 20) if quick else (64, 1000)
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory, "train.arrow")
-        arrow.write(path, map(_row, range(num_rows)))
+        row_files.write_arrow(path, map(_row, range(num_rows)))
         build = _builder(directory)
         source = sources.rows(path)
         with loading.Pool(os.cpu_count()) as pool:
@@ -46,7 +46,7 @@ def _row(number: int) -> dict:
         file, "JPEG", quality=90
     )
     return {
-        **dict.fromkeys(arrow.SCHEMA.names),
+        **dict.fromkeys(row_files.SCHEMA.names),
         "uid": str(number),
         "question": "What is shown?",
         "images": [file.getvalue()],

@@ -1,4 +1,4 @@
-"""Built-in data: determinism, separate splits, right answers, mixture."""
+"""Built-in data: determinism, separate splits, right answers, mixture, and what is wrong on purpose."""
 
 import collections
 
@@ -173,3 +173,90 @@ def test_the_mixture_is_the_one_asked_for():
 def test_impossible_settings_are_one_clear_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         procedural.Procedural(**({"seed": 0, "size": 8} | arguments))
+
+
+# ------------------------------------------------------------------------------ wrong on purpose
+def _items(source):
+    return [source[i] for i in range(len(source))]
+
+
+def _wrong(source):
+    return [i for i, x in enumerate(_items(source)) if x.metadata.get("mislabelled")]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_a_wrong_gold_is_plausible_and_rejects_the_right_answer(part):
+    source = procedural.Procedural(1, 25, mixture={part: 1})
+    answers = {
+        x.answer for x in _items(procedural.Procedural(2, 400, mixture={part: 1}))
+    }
+    plausible = 0
+    for right, wrong in zip(
+        _items(source), _items(procedural.Mislabelled(source, 1.0, 1)), strict=True
+    ):
+        assert wrong.metadata["mislabelled"]
+        assert wrong.metadata["right_answer"] == right.answer
+        assert verify.verify_item(procedural.target_text(wrong), wrong).correct
+        assert not verify.verify_item(procedural.target_text(right), wrong).correct
+        assert not verify.verify_item(procedural.target_text(wrong), right).correct
+        plausible += wrong.answer in answers
+    assert plausible >= (5 if part == ("hidden", 0) else 20)
+
+
+def test_nothing_else_changes():
+    plain = _items(procedural.Procedural(3, 60))
+    some = _items(procedural.Mislabelled(procedural.Procedural(3, 60), 0.3, 3))
+    for a, b in zip(plain, some, strict=True):
+        assert (a.uid, a.question, a.kind) == (b.uid, b.question, b.kind)
+        np.testing.assert_array_equal(np.asarray(a.images[0]), np.asarray(b.images[0]))
+        if b.metadata.get("mislabelled"):
+            assert set(b.metadata) - set(a.metadata) == {"mislabelled", "right_answer"}
+        else:
+            assert (a.answer, a.metadata) == (b.answer, b.metadata)
+
+
+def test_the_same_items_whatever_the_size_and_more_of_them_at_a_larger_share():
+    source = procedural.Procedural(0, 1000)
+    few = procedural.Mislabelled(source, 0.1, 0)
+    wrong = _wrong(few)
+    assert 70 < len(wrong) < 130  # 100 +- 3 standard deviations
+    assert few.count() == len(wrong)
+    small = procedural.Mislabelled(procedural.Procedural(0, 400), 0.1, 0)
+    assert _wrong(small) == [i for i in wrong if i < 400]
+    assert set(wrong) < set(_wrong(procedural.Mislabelled(source, 0.2, 0)))
+    assert wrong != _wrong(procedural.Mislabelled(source, 0.1, 1))
+    assert _wrong(procedural.Mislabelled(source, 0.0, 0)) == []
+    assert few[7].answer == few[np.int32(7)].answer
+
+
+def test_a_share_is_one():
+    with pytest.raises(ValueError, match=r"share=1.5 must be in 0 .. 1"):
+        procedural.Mislabelled(procedural.Procedural(0, 4), 1.5, 0)
+    with pytest.raises(IndexError):
+        procedural.Mislabelled(procedural.Procedural(0, 4), 1.0, 0)[4]
+
+
+def test_the_teacher_is_wrong_as_often_as_asked_and_within_family_and_level():
+    """A stand-in is drawn from the family and level, so it is sometimes right by chance."""
+    source = procedural.Procedural(0, 400, "warmup")
+    items = [source[i] for i in range(400)]
+    part = lambda item: f"{item.metadata['family']}_{item.metadata['level']}"
+    family = part(items[0])
+    inside = [item for item in items if part(item) == family]
+    known = {procedural.target_text(item) for item in inside}
+
+    def right(noise):
+        teacher = procedural.Teacher(source, {family: noise}, 3)
+        truth = procedural.target_text(inside[0])
+        return np.mean([teacher(inside[0], i) == truth for i in range(60)])
+
+    assert right(0.0) == 1
+    assert right(1.0) < 0.7 < right(0.1)
+    always = procedural.Teacher(source, {family: 1.0}, 3)
+    said = [always(item, i) for i, item in enumerate(items)]
+    assert said == [always(item, i) for i, item in enumerate(items)]
+    for item, text in zip(items, said, strict=True):
+        if part(item) == family:
+            assert text in known
+        else:
+            assert text == procedural.target_text(item)

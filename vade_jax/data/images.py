@@ -1,8 +1,9 @@
-"""From a PIL image to uint8 patches, bit-equal to the published Qwen2-VL processor.
+"""From a PIL image to uint8 patches in windows, bit-equal to the published Qwen2-VL processor.
 
 An image is resized once, here, to sides that are multiples of 28; every engine and the trainer see
-those pixels. Patches stay uint8 on the host (a float copy is 8 times as large); the model divides
-by 255, subtracts the mean and doubles the frame on the device.
+those pixels. Patches stay uint8 on the host and on the way to the device (the published float copy of
+two equal frames is 8 times as large); the model divides by 255, subtracts the mean and doubles the frame
+there.
 """
 
 import math
@@ -50,10 +51,11 @@ def smart_resize(
 
 
 def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
-    """Returns the size that `smart_resize` leaves alone: an engine that resizes again changes nothing.
+    """Returns a size that `smart_resize` leaves alone, so that an engine may resize again.
 
-    For all but extreme images (a 28-pixel side and limits within a factor two) this is the first
-    answer of `smart_resize`.
+    vLLM runs the published processor on the pixels that it is sent. That rule changes its own answer
+    for extreme images (a 28-pixel side and limits within a factor two); for all others this is its
+    first answer.
     """
     for _ in range(16):
         size = smart_resize(height, width, **limits)
@@ -68,7 +70,7 @@ def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
 
 def why_not(error: Exception) -> str:
     """Returns what keeps Pillow from opening a file, in words that are the same in every run."""
-    if isinstance(error, UnidentifiedImageError):  # names an address in memory
+    if isinstance(error, UnidentifiedImageError):  # its text has an address in memory
         return "it is in no known format"
     return str(error)
 
@@ -102,6 +104,7 @@ def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
         raise ValueError(
             f"an image of {width} x {height} pixels shows nothing; replace the file"
         )
+    # Before decoding, which may take seconds and gigabytes: a bad shape is known from the header.
     smart_resize(height, width, min_pixels=min_pixels, max_pixels=max_pixels)
     try:
         image = _to_rgb(image)
@@ -136,7 +139,7 @@ def patches(image: np.ndarray) -> np.ndarray:
     return blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, WIDTH)
 
 
-def num_windows(image: np.ndarray) -> int:
+def count_windows(image: np.ndarray) -> int:
     """Returns how many attention windows of 4 x 4 cells cover the image."""
     rows, cols = grid(image)
     return -(-rows // WINDOW) * -(-cols // WINDOW)
@@ -151,27 +154,6 @@ def cells(image: np.ndarray) -> np.ndarray:
     return (window * CELLS + cell).astype(np.int32)
 
 
-def _cut(image: np.ndarray, patch_WSE: np.ndarray) -> None:
-    """Writes the image, padded with zeros and cut to windows, to the first ones of `patch_WSE`."""
-    rows, cols = (-(-side // WINDOW) for side in grid(image))
-    side = WINDOW * CELL
-    canvas = np.zeros((rows * side, cols * side, 3), np.uint8)
-    canvas[: image.shape[0], : image.shape[1]] = image
-    split = canvas.reshape(rows, WINDOW, 2, PATCH, cols, WINDOW, 2, PATCH, 3)
-    windows = patch_WSE[: rows * cols]
-    windows = windows.reshape(rows, cols, WINDOW, WINDOW, 2, 2, 3, PATCH, PATCH)
-    windows[...] = split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7)
-
-
-def _coordinates(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the patch row and column of every slot, int32 [windows, 64] each."""
-    rows, cols = (-(-side // WINDOW) for side in grid(image))
-    row = np.arange(rows * WINDOW * 2).reshape(rows, 1, WINDOW, 1, 2, 1)
-    col = np.arange(cols * WINDOW * 2).reshape(1, cols, 1, WINDOW, 1, 2)
-    shape = (rows, cols, WINDOW, WINDOW, 2, 2)
-    return tuple(np.broadcast_to(x, shape).reshape(-1, SLOTS) for x in (row, col))
-
-
 def layout(
     images: Sequence[np.ndarray],
     num_images: int | None = None,
@@ -179,16 +161,18 @@ def layout(
 ) -> types.Images:
     """Returns resized images cut to windows of 64 slots, in arrays of fixed sizes.
 
+    A window is 4 x 4 merged cells. Windows at the right and lower edges of an image may stick out of
+    it: their slots there are invalid, as are padded windows and padded images.
+
     Args:
         images: uint8 [height, width, 3] each; none gives padding only.
         num_images: B, by default as many as there are (at least 1).
         num_windows: W, by default those of the largest image.
 
     Raises:
-        ValueError: if the images do not fit the given sizes.
+        ValueError: the images do not fit the given sizes.
     """
-    places = [_coordinates(image) for image in images]
-    most = max([1, *(len(row) for row, _ in places)])
+    most = max([1, *map(count_windows, images)])
     num_images = max(1, len(images)) if num_images is None else num_images
     num_windows = most if num_windows is None else num_windows
     if len(images) > num_images or most > num_windows:
@@ -200,12 +184,40 @@ def layout(
     patch_BWSE = np.zeros((*shape, WIDTH), np.uint8)
     row_BWS, col_BWS = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     valid_BWS = np.zeros(shape, bool)
-    for b, (image, (row, col)) in enumerate(zip(images, places, strict=True)):
-        rows, cols = grid(image)
-        valid = (row < 2 * rows) & (col < 2 * cols)
-        _cut(image, patch_BWSE[b])
-        row_BWS[b, : len(row)], col_BWS[b, : len(row)] = row * valid, col * valid
-        valid_BWS[b, : len(row)] = valid
+    for b, image in enumerate(images):
+        _cut(image, patch_BWSE[b], row_BWS[b], col_BWS[b], valid_BWS[b])
     return types.Images(
         patch_BWSE=patch_BWSE, row_BWS=row_BWS, col_BWS=col_BWS, valid_BWS=valid_BWS
     )
+
+
+def _cut(
+    image: np.ndarray,
+    patch_WSE: np.ndarray,
+    row_WS: np.ndarray,
+    col_WS: np.ndarray,
+    valid_WS: np.ndarray,
+) -> None:
+    """Writes one image, cut to windows, to the first ones of arrays of zeros.
+
+    Straight into the batch: an array of the image's own and a copy of it would double the time.
+    """
+    rows, cols = (-(-cells // WINDOW) for cells in grid(image))  # of windows
+    side = WINDOW * CELL
+    canvas = np.zeros((rows * side, cols * side, 3), np.uint8)
+    canvas[: image.shape[0], : image.shape[1]] = image
+    # Pixels as (window, cell, patch, pixel) along each side, to windows row by row, in each the cells
+    # row by row, in each the four patches, in each (channel, y, x).
+    split = canvas.reshape(rows, WINDOW, 2, PATCH, cols, WINDOW, 2, PATCH, 3)
+    windows = patch_WSE[: rows * cols]
+    windows = windows.reshape(rows, cols, WINDOW, WINDOW, 2, 2, 3, PATCH, PATCH)
+    windows[...] = split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7)
+    # The same order for the row and column of each patch in its image.
+    row = np.arange(rows * WINDOW * 2).reshape(rows, 1, WINDOW, 1, 2, 1)
+    col = np.arange(cols * WINDOW * 2).reshape(1, cols, 1, WINDOW, 1, 2)
+    slots = (rows, cols, WINDOW, WINDOW, 2, 2)
+    row, col = (np.broadcast_to(x, slots).reshape(-1, SLOTS) for x in (row, col))
+    height, width = (2 * cells for cells in grid(image))  # in patches
+    valid = (row < height) & (col < width)
+    row_WS[: len(row)], col_WS[: len(row)] = row * valid, col * valid
+    valid_WS[: len(row)] = valid

@@ -1,15 +1,16 @@
 """Maps a function over items in a few threads: in order, a bounded number at a time.
 
-Decoding and resizing an image hold no lock, so threads are enough. The result is the one of a plain
-loop, whatever the number of threads; so is the error, the one of the first item that has one.
+Decoding and resizing an image release the interpreter's lock, so threads are enough. The result is that
+of a plain loop, whatever the number of threads; so is the error, that of the first item that has one.
 """
 
 import collections
 import contextlib
+import functools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T, R = TypeVar("T"), TypeVar("R")
 Map = Callable[[Callable[[T], R], Iterable[T]], list[R]]
@@ -42,11 +43,13 @@ class Pool:
         return list(self.stream(function, items))
 
     def stream(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Yields what `map` returns; no more items are taken than the threads are kept busy by."""
-        named = lambda item: _call(function, item)
+        """Yields what `map` returns; no more items are taken than keep the threads busy."""
+        named = functools.partial(_call, function)
         if self._threads is None:
             yield from map(named, items)
             return
+        # A queue of its own, not Executor.map, which would take all items at once: each may hold
+        # megabytes of pixels.
         begun = collections.deque()
         try:
             for item in items:
@@ -79,9 +82,6 @@ def _call(function: Callable[[T], R], item: T) -> R:
         return function(item)
     except Exception as error:
         with contextlib.suppress(Exception):  # a name must not hide the error
-            error.add_note(f"item: {_name(item)}")
+            name = getattr(item, "uid", None) or reprlib.repr(item)
+            error.add_note(f"item: {name}")
         raise
-
-
-def _name(item: Any) -> str:
-    return str(getattr(item, "uid", None) or reprlib.repr(item))

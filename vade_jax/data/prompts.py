@@ -1,4 +1,8 @@
-"""From an item to the prompt that every engine and the trainer see, and which items can become one."""
+"""From an item to the prompt that every engine and the trainer see, and which items can become one.
+
+The checkpoint's own chat template renders the text, with one image pad an image. Each pad is then repeated
+once per merged cell of its image, and every token gets its M-RoPE position.
+"""
 
 import collections
 import dataclasses
@@ -29,21 +33,19 @@ def positions(
     """
     position_PX = np.empty((len(token_P), 3), np.int32)
     pads = np.flatnonzero(np.asarray(token_P) == image_pad)
-    done = start = used = 0
+    token = position = used = 0  # the next token, its position, the pads so far
     for rows, cols in grids:
-        first = pads[used]
-        position_PX[done:first] = (start + np.arange(first - done))[:, None]
-        start, done, used = (
-            start + first - done,
-            first + rows * cols,
-            used + rows * cols,
-        )
-        row, col = np.divmod(np.arange(rows * cols), cols)
-        position_PX[first:done] = start + np.stack([0 * row, row, col], -1)
-        start += max(rows, cols)
+        size, first = rows * cols, pads[used]
+        text = np.arange(first - token)
+        position_PX[token:first] = (position + text)[:, None]
+        position += len(text)
+        row, col = np.divmod(np.arange(size), cols)
+        position_PX[first : first + size] = position + np.stack([0 * row, row, col], -1)
+        position += max(rows, cols)
+        token, used = first + size, used + size
     if used != len(pads):
         raise ValueError(f"{len(pads)} image pads do not match the grids {list(grids)}")
-    position_PX[done:] = (start + np.arange(len(token_P) - done))[:, None]
+    position_PX[token:] = (position + np.arange(len(token_P) - token))[:, None]
     return position_PX
 
 
@@ -66,7 +68,7 @@ class PromptBuilder:
         max_pixels: int,
         max_length: int,
     ):
-        least = 2 * images.CELL**2  # of one cell, batching could not tell from text
+        least = 2 * images.CELL**2  # batching tells an image from text by two cells
         if not least <= min_pixels <= max_pixels:
             raise ValueError(
                 f"min_pixels={min_pixels} must be in {least} .. max_pixels={max_pixels}"
@@ -78,26 +80,32 @@ class PromptBuilder:
 
     def __call__(self, item: types.Item) -> types.Prompt:
         """Returns the prompt of `item`, or raises `RejectedItem`."""
-        message = self._message(item)
-        pictures = tuple(self._load(item, image) for image in item.images)
-        return self.of_chat(item.uid, [message], pictures)
-
-    def of_chat(
-        self, uid: str, turns: Sequence[dict], pictures: Sequence[np.ndarray]
-    ) -> types.Prompt:
-        """Returns the prompt of turns as chat templates take them, or raises `RejectedItem`.
-
-        Args:
-            uid: names it in errors.
-            turns: with control tokens cleaned out of their texts.
-            pictures: of all turns in order, as `images.load` returns them.
-        """
-        text = self.tokenizer.render(turns)
-        _check_unicode(uid, text)
+        text = self.tokenizer.render([self._message(item)])
+        try:
+            pictures = [images.load(image, **self._limits) for image in item.images]
+        except ValueError as error:
+            raise RejectedItem(item.uid, "bad_image", str(error)) from error
+        try:
+            text.encode()  # half of a surrogate pair, as JSON can write it, cannot be
+        except UnicodeEncodeError as error:
+            detail = f"the text is no Unicode: {error}"
+            raise RejectedItem(item.uid, "bad_text", detail) from error
         grids = [images.grid(picture) for picture in pictures]
-        token_P = self._tokenize(uid, text, grids)
+        short = np.asarray(self.tokenizer.encode(text), np.int32)
+        is_pad = short == self.tokenizer.image_pad
+        if is_pad.sum() != len(grids):
+            raise ValueError(
+                f"the chat template made {is_pad.sum()} image pads of {len(grids)} images; "
+                "it is not a Qwen2-VL template"
+            )
+        repeat = np.ones(len(short), np.int64)
+        repeat[is_pad] = [rows * cols for rows, cols in grids]
+        if (length := int(repeat.sum())) > self.max_length:
+            detail = f"{length} tokens, the limit is max_length={self.max_length}"
+            raise RejectedItem(item.uid, "too_long", detail)
+        token_P = np.repeat(short, repeat)
         return types.Prompt(
-            uid=uid,
+            uid=item.uid,
             text=text,
             token_P=token_P,
             position_PX=positions(token_P, grids, self.tokenizer.image_pad),
@@ -123,30 +131,6 @@ class PromptBuilder:
         content = [c for c in content if c.get("text", "image")]
         return {"role": "user", "content": content}
 
-    def _load(self, item: types.Item, image: Any) -> np.ndarray:
-        try:
-            return images.load(image, **self._limits)
-        except ValueError as error:
-            raise RejectedItem(item.uid, "bad_image", str(error)) from error
-
-    def _tokenize(
-        self, uid: str, text: str, grids: Sequence[tuple[int, int]]
-    ) -> np.ndarray:
-        """Returns ids with each image pad repeated once per merged cell of its image."""
-        short = np.asarray(self.tokenizer.encode(text), np.int32)
-        is_pad = short == self.tokenizer.image_pad
-        if is_pad.sum() != len(grids):
-            raise ValueError(
-                f"the chat template made {is_pad.sum()} image pads of {len(grids)} images; "
-                "it is not a Qwen2-VL template"
-            )
-        repeat = np.ones(len(short), np.int64)
-        repeat[is_pad] = [rows * cols for rows, cols in grids]
-        if (length := int(repeat.sum())) > self.max_length:
-            detail = f"{length} tokens, the limit is max_length={self.max_length}"
-            raise RejectedItem(uid, "too_long", detail)
-        return np.repeat(short, repeat)
-
 
 def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
     """Returns a user's turn for a chat server: images where `text` has "<image>" marks, or first."""
@@ -160,16 +144,7 @@ def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
     return {"role": "user", "content": [c for c in content if c.get("text", "image")]}
 
 
-def _check_unicode(uid: str, text: str) -> None:
-    """Rejects half of a surrogate pair, which JSON can write and no tokenizer takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RejectedItem(
-            uid, "bad_text", f"the text is no Unicode: {error}"
-        ) from error
-
-
+# ------------------------------------------------------------------------------ the audit
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What an audit found.

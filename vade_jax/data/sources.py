@@ -1,4 +1,9 @@
-"""Where items come from: a protocol, and a user's own rows."""
+"""Where items come from: a protocol, and a user's own rows.
+
+An item is made when it is asked for: a selector jumps about in the data, and its images together would
+not fit into memory. What cannot become an item is a `RejectedItem` with a reason, never a crash in the
+middle of a run: an audit (`prompts.audit`) meets every row once before training.
+"""
 
 import base64
 import io
@@ -6,13 +11,13 @@ import math
 import operator
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import images, tables
+from vade_jax.data import images, row_files
 from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
@@ -21,36 +26,28 @@ _LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(x, str) for x in value)
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value < 1
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def is_label(value: Any) -> bool:
-    """Whether a value is a text or a number; NaN is neither, tables have it for no value."""
+    """Returns whether a value is a text or a number; NaN, a table's missing value, is neither."""
     return isinstance(value, str | int) or (
         isinstance(value, float) and math.isfinite(value)
     )
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
 # Kept in an item's metadata, and what they have to be.
 _METADATA = {
     "choices": (_are_texts, "is no list of texts"),
-    "tolerance": (_is_share, "is not in 0 .. 1"),
-    "ordered": (_is_bool, "is neither true nor false"),
+    "tolerance": (
+        lambda x: isinstance(x, int | float) and 0 <= x < 1,
+        "is not in 0 .. 1",
+    ),
+    "ordered": (lambda x: isinstance(x, bool), "is neither true nor false"),
     "paraphrases": (_are_texts, "is no list of texts"),
     "steps": (_are_texts, "is no list of texts"),
-    **{
-        name: (is_label, "is no text or number")
-        for name in ("subset", "domain", "level")
-    },
+    **dict.fromkeys(("subset", "domain", "level"), (is_label, "is no text or number")),
 }
 _COLUMNS = (*_REQUIRED, "images", "kind", "id", *_METADATA)
 
@@ -102,42 +99,37 @@ def rows(
     path = pathlib.Path(path)
     files = [path]
     if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.suffix in tables.OPEN)
+        files = sorted(f for f in path.iterdir() if f.suffix in row_files.OPEN)
         if {"train.arrow", "validation.arrow"} <= {file.name for file in files}:
-            files = [_of_split(path, split)]
+            if split not in ("train", "validation"):
+                raise ValueError(
+                    f"{path} holds train.arrow and validation.arrow: name one of them"
+                )
+            files = [path / f"{split}.arrow"]
     if not files or not all(file.is_file() for file in files):
         raise ValueError(
-            f"{path} is neither a {' or '.join(tables.OPEN)} file nor a directory of them"
+            f"{path} is neither a {' or '.join(row_files.OPEN)} file nor a directory of them"
         )
     suffixes = {file.suffix for file in files}
-    if len(suffixes) > 1 or not suffixes <= set(tables.OPEN):
+    if len(suffixes) > 1 or not suffixes <= set(row_files.OPEN):
         raise ValueError(
-            f"{path} has {sorted(suffixes)} files; give one of {list(tables.OPEN)}"
+            f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}"
         )
-    wanted = lambda name: all_columns or _ALIASES.get(name, name) in _COLUMNS
-    table = tables.OPEN[suffixes.pop()](files, wanted)
+
+    def wanted(name):
+        return all_columns or _ALIASES.get(name, name) in _COLUMNS
+
+    table = row_files.OPEN[suffixes.pop()](files, wanted)
     if table.columns is not None:
-        _check_columns(files[0], table.columns)
+        found = {_ALIASES.get(name, name) for name in table.columns}
+        if missing := [name for name in _REQUIRED if name not in found]:
+            raise ValueError(
+                f"{files[0]} has no column {missing[0]!r} among {list(table.columns)}; rename or "
+                "add it"
+            )
     if table.size == 0:
         raise ValueError(f"{path} has no rows")
     return Rows(table.read, table.size, files[0].parent, path.stem)
-
-
-def _check_columns(path: pathlib.Path, columns: Sequence[str]) -> None:
-    found = {_ALIASES.get(name, name) for name in columns}
-    missing = [name for name in _REQUIRED if name not in found]
-    if missing:
-        raise ValueError(
-            f"{path} has no column {missing[0]!r} among {list(columns)}; rename or add it"
-        )
-
-
-def _of_split(directory: pathlib.Path, split: str) -> pathlib.Path:
-    if split not in ("train", "validation"):
-        raise ValueError(
-            f"{directory} holds train.arrow and validation.arrow: name one of them"
-        )
-    return directory / f"{split}.arrow"
 
 
 class Rows:
@@ -175,10 +167,12 @@ class Rows:
         if missing:
             raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
         question, answer = str(row["question"]), _answer(uid, row["answer"])
+        shown = row.get("images", [])
+        shown = shown if isinstance(shown, list) else [shown]
         return types.Item(
             uid=uid,
             question=question,
-            images=tuple(self._image(uid, image) for image in _as_list(row)),
+            images=tuple(self._image(uid, image) for image in shown),
             answer=answer,
             kind=_kind(uid, question, answer, row),
             metadata=metadata(uid, row),
@@ -212,11 +206,6 @@ def image_bytes(image: Any, directory: pathlib.Path) -> bytes:
     return base64.b64decode(image.partition(",")[2], validate=True)
 
 
-def _as_list(row: Mapping[str, Any]) -> list[Any]:
-    value = row.get("images", [])
-    return value if isinstance(value, list) else [value]
-
-
 def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what the verifier and the variants of a question may need besides.
 
@@ -241,7 +230,7 @@ def _answer(uid: str, answer: Any) -> str:
 
 
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any]) -> str:
-    """Returns the row's kind, or the one that its answer surely has."""
+    """Returns the row's kind, or the one that its answer certainly has."""
     kind = row.get("kind") or _infer_kind(question, answer, "choices" in row)
     if kind not in verify.KINDS:
         detail = f"answer {answer!r} is of kind {kind!r}"

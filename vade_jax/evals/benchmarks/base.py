@@ -20,7 +20,7 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import images, tables
+from vade_jax.data import images, row_files
 from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
@@ -290,5 +290,5 @@ def _read_json(file: pathlib.Path) -> list[Any]:
 _READERS = {
     ".parquet": _read_parquet,
     ".json": _read_json,
-    ".jsonl": tables.json_lines,
+    ".jsonl": row_files.json_lines,
 }

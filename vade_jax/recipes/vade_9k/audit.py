@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from vade_jax import atomic
-from vade_jax.data import arrow, images
+from vade_jax.data import images, row_files
 from vade_jax.evals.benchmarks import Benchmark
 from vade_jax.recipes.vade_9k import texts
 
@@ -177,7 +177,11 @@ def _trained_on(target: pathlib.Path, index: Mapping[str, Sequence]) -> list[Ent
     """Returns the questions of both splits; no image is read, their hashes are in the index."""
     found = []
     for name in ("train", "validation"):
-        questions = arrow.table(target / f"{name}.arrow").column("question").to_pylist()
+        questions = (
+            row_files.open_arrow(target / f"{name}.arrow")
+            .column("question")
+            .to_pylist()
+        )
         for row, question in zip(index[name], questions, strict=True):
             hashes = tuple(int(h, 16) for h in row["dhash"])
             found.append(Entry(row["uid"], texts.key(question), hashes))

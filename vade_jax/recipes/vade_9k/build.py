@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vade_jax.data import arrow, loading, prompts, tokens
+from vade_jax.data import loading, prompts, row_files, tokens
 from vade_jax.recipes.vade_9k import draw, published
 from vade_jax.recipes.vade_9k.settings import Build, Subset
 
@@ -58,7 +58,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     _write_report(building / "report", drawn, splits)
     _check_enough(settings, drawn, splits, building / "report")
     for name, rows in splits.items():
-        arrow.write(building / f"{name}.arrow", _with_images(rows, spool))
+        row_files.write_arrow(building / f"{name}.arrow", _with_images(rows, spool))
     spool.close()
     _write_index(building / "index.json", settings, splits)
     os.rename(building, target)

@@ -80,7 +80,7 @@ class Drawn:
         num_rows: that it has.
         num_seen: rows that were looked at before there were enough.
         other_turns: questions of rows looked at that gave enough without them.
-        kept: one row of `arrow.SCHEMA` each, with "places" of its images for "images", and "dhash".
+        kept: one row of `row_files.SCHEMA` each, with "places" of its images for "images", and "dhash".
         rejects: all others that were looked at.
     """
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vade_jax.data import arrow, sources, tables
+from vade_jax.data import row_files, sources
 from vade_jax.recipes.vade_9k import texts
 
 Row = Mapping[str, Any]
@@ -164,7 +164,7 @@ class _Parquet(_File):
 
 class _Arrow(_File):
     def __init__(self, path: pathlib.Path):
-        self._table = arrow.table(path)
+        self._table = row_files.open_arrow(path)
         super().__init__(path, self._table.schema.names, len(self._table))
 
     def column(self, name: str) -> list[Any]:
@@ -183,7 +183,7 @@ class _Json(_File):
     def __init__(self, path: pathlib.Path):
         with _named(path):
             if path.suffix == ".jsonl":
-                rows = tables.json_lines(path)
+                rows = row_files.json_lines(path)
             else:
                 rows = json.loads(path.read_text("utf-8"))
         rows = rows if isinstance(rows, list) else [rows]

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from vade_jax.data import arrow, loading, sources
+from vade_jax.data import loading, row_files, sources
 
 
 def row(number):
@@ -17,18 +17,18 @@ def row(number):
 
 
 def test_rows_come_back_and_batches_do_not_matter(tmp_path):
-    path, size = tmp_path / "a.arrow", 2 * arrow.BATCH + 3
-    arrow.write(path, (row(i) for i in range(size)))
-    table = arrow.table(path)
-    assert table.schema == arrow.SCHEMA and len(table) == size
+    path, size = tmp_path / "a.arrow", 2 * row_files.BATCH + 3
+    row_files.write_arrow(path, (row(i) for i in range(size)))
+    table = row_files.open_arrow(path)
+    assert table.schema == row_files.SCHEMA and len(table) == size
     again = table.to_pylist()
-    empty = dict.fromkeys(arrow.SCHEMA.names)
+    empty = dict.fromkeys(row_files.SCHEMA.names)
     assert again == [empty | row(i) for i in range(size)]
 
 
 def test_a_file_is_mapped_not_read(tmp_path):
     path = tmp_path / "a.arrow"
-    arrow.write(path, (row(i) for i in range(400)))  # 20 MB
+    row_files.write_arrow(path, (row(i) for i in range(400)))  # 20 MB
     before = pa.total_allocated_bytes()
     source = sources.rows(path, all_columns=True)
     assert source.row(399)["answer"] == "399"
@@ -37,7 +37,7 @@ def test_a_file_is_mapped_not_read(tmp_path):
 
 def test_threads_read_the_rows_that_one_reads(tmp_path):
     path = tmp_path / "a.arrow"
-    arrow.write(path, (row(i) for i in range(300)))
+    row_files.write_arrow(path, (row(i) for i in range(300)))
     source = sources.rows(path, all_columns=True)
     with loading.Pool(4) as pool:
         assert pool.map(source.row, range(300)) == [source.row(i) for i in range(300)]
@@ -45,11 +45,11 @@ def test_threads_read_the_rows_that_one_reads(tmp_path):
 
 def test_what_is_no_arrow_file_is_refused(tmp_path):
     path = tmp_path / "a.arrow"
-    arrow.write(path, [row(1)])
+    row_files.write_arrow(path, [row(1)])
     (tmp_path / "cut.arrow").write_bytes(path.read_bytes()[:-50_000])
     for name in ("cut.arrow", "none.arrow"):
         with pytest.raises(ValueError, match=f"{name} cannot be read as Arrow"):
-            arrow.table(tmp_path / name)
+            row_files.open_arrow(tmp_path / name)
     other = pa.table({"question": ["q"]})
     with pa.ipc.new_file(tmp_path / "b.arrow", other.schema) as writer:
         writer.write_table(other)

@@ -1,0 +1,144 @@
+"""Rows of .jsonl, .parquet and .arrow files by number; Arrow is the form that built data sets are kept in.
+
+Arrow files are mapped into memory, not read: a row costs microseconds, and a data set larger than memory
+can be trained on.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+Wanted = Callable[[str], bool]  # which columns are held
+BATCH = 64  # rows that are written together
+SCHEMA = pa.schema(
+    [
+        ("uid", pa.string()),
+        ("question", pa.string()),
+        ("images", pa.list_(pa.large_binary())),  # files as they came, not decoded
+        ("answer", pa.string()),
+        ("kind", pa.string()),
+        ("choices", pa.list_(pa.string())),
+        ("tolerance", pa.float64()),
+        ("ordered", pa.bool_()),
+        ("paraphrases", pa.list_(pa.string())),
+        ("steps", pa.list_(pa.string())),
+        ("subset", pa.string()),
+        ("domain", pa.string()),
+        ("sha256", pa.string()),  # of the question, the answer and the images
+        ("num_tokens", pa.int32()),  # of the prompt, image tokens included
+        ("num_patches", pa.int32()),
+    ]
+)
+
+
+class Table(NamedTuple):
+    """The rows of files of one form, one behind the other.
+
+    `columns` are all that the files have, wanted or not; None where the first line of a .jsonl file
+    is broken. `read` of such a line raises ValueError.
+    """
+
+    size: int
+    columns: Sequence[str] | None
+    read: Callable[[int], Mapping[str, Any]]
+
+
+# ------------------------------------------------------------------------------ several files
+def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
+    """Holds the lines; one is parsed when it is asked for, with all its columns."""
+    text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)
+    lines = [line for line in text.split("\n") if line.strip()]
+    try:
+        first = json.loads(lines[0]) if lines else None
+    except json.JSONDecodeError:
+        first = None
+    columns = list(first) if isinstance(first, dict) else None
+    return Table(len(lines), columns, lambda index: json.loads(lines[index]))
+
+
+def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
+    """Holds the wanted columns in memory."""
+    from pyarrow import parquet
+
+    try:
+        columns = parquet.read_schema(files[0]).names
+        names = list(filter(wanted, columns))
+        parts = [parquet.read_table(file, columns=names) for file in files]
+        return _of_arrow(columns, pa.concat_tables(parts))
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
+
+
+def arrow(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
+    """Maps the files into memory."""
+    parts = [open_arrow(file) for file in files]
+    try:
+        whole = pa.concat_tables(parts)
+    except pa.ArrowException as error:
+        raise ValueError(f"{files[0]} and its like differ: {error}") from error
+    columns = whole.column_names
+    return _of_arrow(columns, whole.select(list(filter(wanted, columns))))
+
+
+def _of_arrow(columns: Sequence[str], rows: pa.Table) -> Table:
+    return Table(len(rows), columns, lambda index: rows.slice(index, 1).to_pylist()[0])
+
+
+OPEN = {".jsonl": jsonl, ".parquet": parquet, ".arrow": arrow}
+
+
+# ------------------------------------------------------------------------------ one file
+def json_lines(path: pathlib.Path) -> list[Any]:
+    """Returns the value of every line that is not blank.
+
+    Raises:
+        ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text.
+    """
+    values = []
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            values.append(json.loads(line))
+            # A lone surrogate, which JSON can write as \ud83d, fails here and not in a tokenizer.
+            json.dumps(values[-1], ensure_ascii=False).encode()
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+    return values
+
+
+def open_arrow(path: str | pathlib.Path) -> pa.Table:
+    """Maps an IPC file, or an IPC stream as Hugging Face writes them, without copying it.
+
+    Raises:
+        ValueError: it is neither, or cut off.
+    """
+    try:
+        mapped = pa.memory_map(str(path))
+        try:
+            return pa.ipc.open_file(mapped).read_all()
+        except pa.ArrowInvalid:
+            mapped.seek(0)
+            return pa.ipc.open_stream(mapped).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as Arrow: {error}") from error
+
+
+def write_arrow(path: str | pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows of `SCHEMA`; equal rows give equal bytes. Only a batch of rows is in memory."""
+    batch = []
+    with open(path, "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
+        for row in rows:
+            batch.append(row)
+            if len(batch) == BATCH:
+                writer.write_batch(pa.RecordBatch.from_pylist(batch, SCHEMA))
+                batch = []
+        if batch:
+            writer.write_batch(pa.RecordBatch.from_pylist(batch, SCHEMA))
+        writer.close()  # writes the footer, which must be on disk too
+        file.flush()
+        os.fsync(file.fileno())
