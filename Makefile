@@ -26,8 +26,9 @@ export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
 .PHONY: train test test-vllm test-plugins test-browser lint format bench compare clean
 
+# Silent: in a terminal it shows a progress bar a phase and the summary.
 train: $(VENV)/train.ok
-	$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR) $(SHORTER)
+	@$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR) $(SHORTER)
 
 test: $(VENV)/test.ok
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -59,13 +60,14 @@ compare: $(VENV)/train.ok
 # .venv is made in two steps: what training needs, then what the tests add. torch is installed first
 # and alone, or another package would choose its version.
 $(VENV)/python.ok:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(VENV)
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
 
 $(VENV)/train.ok: $(VENV)/python.ok setup.py
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
-	touch $@
+	@echo "installing into $(VENV): once, some minutes"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
 
 $(VENV)/test.ok: $(VENV)/train.ok
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0

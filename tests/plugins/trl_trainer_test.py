@@ -273,8 +273,8 @@ def test_a_trainer_without_the_hooks_is_refused_when_the_class_is_made():
         type("Mine", (load().Selecting, Old), {})
 
 
-def test_the_script_of_the_readme(tmp_path):
-    """The README's script with a tiny model: chats, two reward functions, checkpoints, resuming."""
+def test_the_script_of_the_docs(tmp_path):
+    """The script of docs/plugins.md with a tiny model: chats, two reward functions, checkpoints, resuming."""
     from datasets import load_dataset
     from trl import GRPOConfig
 

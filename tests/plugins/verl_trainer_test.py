@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("verl"), reason="needs verl"),
 ]
 B, G = parts.B, parts.G
-README = """
+DOCUMENTED = """
 data.custom_cls.path=pkg://vade_jax.plugins.verl_dataset data.custom_cls.name=SelectingDataset
 data.dataloader_num_workers=0
 +data.selector.num_rollouts=${actor_rollout_ref.rollout.n} +data.selector.id_column=id
@@ -42,7 +42,7 @@ CHAT = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 
 def compose(folder, *more):
-    """Returns verl's own configuration with the README's lines, and the sizes of a test."""
+    """Returns verl's own configuration with the lines of docs/plugins.md, and the sizes of a test."""
     import hydra
 
     files = f"""
@@ -50,7 +50,7 @@ def compose(folder, *more):
     actor_rollout_ref.model.path={folder}/model trainer.default_local_dir={folder}
     reward.custom_reward_function.path={folder}/reward.py
     """
-    lines = f"{README} {SIZES} {files}".split()
+    lines = f"{DOCUMENTED} {SIZES} {files}".split()
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         return hydra.compose("ppo_trainer", [*lines, *more])
 
