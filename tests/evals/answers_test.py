@@ -64,6 +64,29 @@ def test_a_table_without_samples_is_counted(tmp_path, vista):
     }
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("mathvista:9", "1")], "1 of 2 answers are of items .* mathvista:9"),
+        ([("mathvista:1", "x", 0)], "1 answers are there twice: mathvista:1, sample 0"),
+        (
+            [("mathvista:1", "x", 2)],
+            "1 answers are beyond the number that the protocol",
+        ),
+        ([("mathvista:1",)], "needs the texts uid and text"),
+        ([("mathvista:1", "x", "y")], "sample='y' is no whole number"),
+    ],
+)
+def test_answers_of_other_programs_that_cannot_be_taken(tmp_path, vista, rows, message):
+    lines = [
+        json.dumps(dict(zip(("uid", "text", "sample"), row, strict=False)))
+        for row in [("mathvista:1", "a"), *rows]
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=message):
+        answers.read_saved(str(tmp_path / "a.jsonl"), vista)
+
+
 def test_all_files_of_a_directory_and_none(tmp_path, vista):
     directory = tmp_path / "saved"
     directory.mkdir()

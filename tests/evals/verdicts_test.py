@@ -14,14 +14,9 @@ FREE = {"choices": None, "question_type": "free_form"}
 INTEGER = FREE | {"answer_type": "integer", "answer": "1200"}
 
 
-def item(tmp_path, name, make, **changes):
-    path = files.save(tmp_path / f"{name}.parquet", make(**changes))
-    return BENCHMARKS[name].read(path)[0]
-
-
-def decided(tmp_path, name, make, text, profile="paper", **changes):
-    found = item(tmp_path, name, make, **changes)
-    return verdicts.by_rules(BENCHMARKS[name], profile)(found, text)
+def decided(tmp_path, name, text, **changes):
+    found = files.item(tmp_path, name, **changes)
+    return verdicts.by_rules(BENCHMARKS[name], "paper")(found, text)
 
 
 @pytest.mark.parametrize(
@@ -37,31 +32,22 @@ def decided(tmp_path, name, make, text, profile="paper", **changes):
         (r"So it is \boxed{B}, not A.", "B", True),
         (r"The answer is A. \boxed{B}", "B", True),
         ("B", "B", True),
+        ("I look at the picture for a long time and\nsee many angles.", None, False),
+        ("who knows", None, False),  # near some choice, as every text is
+        ("The answer is E.", None, False),
     ],
 )
 def test_a_choice_is_read_from_box_tail_or_short_text(
     tmp_path, text, extracted, correct
 ):
-    verdict = decided(tmp_path, "mathvista", files.mathvista, text)
-    assert verdict == verdicts.Verdict(extracted, correct, "rules")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I look at the picture for a long time and see\nmany angles in it.",
-        "who knows",  # near some choice, as every text is
-        "The answer is E.",
-    ],
-)
-def test_what_nothing_can_be_read_from_is_wrong_and_says_so(tmp_path, text):
-    verdict = decided(tmp_path, "mathvista", files.mathvista, text)
-    assert verdict == verdicts.Verdict(None, False, "undecided")
+    verdict = decided(tmp_path, "mathvista", text)
+    outcome = "undecided" if extracted is None else "rules"
+    assert verdict == verdicts.Verdict(extracted, correct, outcome)
 
 
 @pytest.mark.parametrize("text", ["1200", "It is 1,200 cm:\nAnswer: 1,200 cm"])
 def test_a_number_loses_commas_and_unit(tmp_path, text):
-    verdict = decided(tmp_path, "mathvista", files.mathvista, text, **INTEGER)
+    verdict = decided(tmp_path, "mathvista", text, **INTEGER)
     assert (verdict.extracted, verdict.correct) == ("1200", True)
 
 
@@ -78,12 +64,12 @@ def test_a_number_loses_commas_and_unit(tmp_path, text):
 def test_a_verdict_that_a_judge_would_give(tmp_path, gold, text, correct):
     kind = "multi-choice" if gold == "B" else "free-form"
     changes = {"answer": gold, "question_type": kind}
-    verdict = decided(tmp_path, "mathverse", files.mathverse, text, **changes)
+    verdict = decided(tmp_path, "mathverse", text, **changes)
     assert (verdict.correct, verdict.outcome) == (correct, "rules")
 
 
 def test_the_rules_of_a_benchmark_without_judge_are_kept(tmp_path):
-    verdict = decided(tmp_path, "chartqa", files.chartqa, "the answer is 10")
+    verdict = decided(tmp_path, "chartqa", "the answer is 10")
     assert verdict == verdicts.Verdict("the answer is 10", False, "rules")
 
 
@@ -100,8 +86,7 @@ TEXT = "I would say the second one."
 
 @pytest.fixture
 def verse(tmp_path):
-    path = files.save(tmp_path / "verse.parquet", files.mathverse())
-    return BENCHMARKS["mathverse"].read(path)[0]
+    return files.item(tmp_path, "mathverse")
 
 
 def decide(server, tmp_path, item, text=TEXT, name="mathverse", **options):
@@ -129,12 +114,6 @@ def test_extraction_then_judgement_and_their_words_are_kept(tmp_path, verse):
     assert said(second).endswith("[Standard Answer]: B\n[Model answer]: B\nJudgement: ")
 
 
-def test_wrong_is_wrong_and_thoughts_are_not_the_reply(tmp_path, verse):
-    with ScriptedChat(says("A", "<think>1 or\n0?</think>\n0")) as server:
-        verdict, _ = decide(server, tmp_path, verse)
-    assert (verdict.correct, verdict.outcome) == (False, "judge")
-
-
 def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
     with ScriptedChat(says("B", "maybe")) as server:
         verdict, _ = decide(server, tmp_path, verse)
@@ -145,11 +124,18 @@ def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
     assert asked == [(0.0, 0), (0.5, 1), (0.5, 2), (1.0, 3), (1.0, 4)]
 
 
-def test_a_later_attempt_may_be_readable(tmp_path, verse):
-    with ScriptedChat(says("", "", "B", "right!", "1")) as server:
+@pytest.mark.parametrize(
+    ("replies", "correct"),
+    [
+        (("A", "<think>1 or\n0?</think>\n0"), False),  # thoughts are not the reply
+        (("", "", "B", "right!", "1"), True),  # a later attempt may be readable
+    ],
+)
+def test_the_first_readable_replies_decide(tmp_path, verse, replies, correct):
+    with ScriptedChat(says(*replies)) as server:
         verdict, _ = decide(server, tmp_path, verse)
-    assert (verdict.extracted, verdict.correct) == ("B", True)
-    assert verdict.replies == ("", "", "B", "right!", "1")
+    assert (verdict.correct, verdict.outcome) == (correct, "judge")
+    assert verdict.replies == replies
 
 
 @pytest.mark.parametrize("fault", [500, "hang", "html", 400])
@@ -180,8 +166,7 @@ def test_nothing_is_asked_twice_even_by_another_process(tmp_path, verse):
 
 
 def test_rules_come_first_and_need_no_judge(tmp_path):
-    path = files.save(tmp_path / "vista.parquet", files.mathvista())
-    item = BENCHMARKS["mathvista"].read(path)[0]
+    item = files.item(tmp_path, "mathvista")
     with ScriptedChat(says("B")) as server:
         verdict, _ = decide(server, tmp_path, item, "140°", "mathvista")
         assert (verdict.correct, verdict.outcome, server.bodies) == (True, "rules", [])

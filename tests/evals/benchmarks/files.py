@@ -7,6 +7,8 @@ import pyarrow as pa
 from PIL import Image
 from pyarrow import parquet
 
+from vade_jax.evals.benchmarks import BENCHMARKS
+
 
 def picture(form="PNG", mode="RGB", size=(40, 30), **options) -> bytes:
     file = io.BytesIO()
@@ -113,6 +115,12 @@ def scienceqa(**changes) -> dict:
 def chartqa(**changes) -> dict:
     row = {"type": "human_test", "question": "How many?", "answer": "10"}
     return row | {"image": struct()} | changes
+
+
+def item(tmp_path, name, **changes):
+    """Returns the one item of a benchmark's file."""
+    path = save(tmp_path / f"{name}.parquet", globals()[name](**changes))
+    return BENCHMARKS[name].read(path)[0]
 
 
 def save(path, *rows) -> str:

@@ -77,12 +77,4 @@ def test_mathvision_prompt_of_the_harness(options):
 
 
 def test_all_cases_are_there():
-    assert {name: len(found) for name, found in GOLDEN.items()} == {
-        "chartqa": 22,
-        "scienceqa": 12,
-        "scienceqa_prompt": 2,
-        "mathvista": 19,
-        "mathvision_prompt": 2,
-        "mathvision_lmms_eval_0.7.3": 17,
-        "mathvision_official": 23,
-    }
+    assert [len(found) for found in GOLDEN.values()] == [22, 12, 2, 19, 2, 17, 23]

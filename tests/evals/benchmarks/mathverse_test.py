@@ -1,4 +1,6 @@
-"""MathVerse: queries, extraction and judgement by a model."""
+"""MathVerse: queries, extraction and judgement by a judge model."""
+
+import functools
 
 import pytest
 
@@ -6,11 +8,7 @@ from tests.evals.benchmarks import files
 from vade_jax.evals.benchmarks import BENCHMARKS, mathverse
 
 JUDGE = mathverse.BENCHMARK.judge
-
-
-def make(tmp_path, **changes):
-    row = files.mathverse(**changes)
-    return mathverse.read(files.save(tmp_path / "a.parquet", row))[0]
+make = functools.partial(files.item, name="mathverse")
 
 
 def test_queries(tmp_path):
@@ -43,25 +41,22 @@ def test_cot_asks_only_about_differences(tmp_path, text, extracted, right):
 
 
 def test_vision_only_is_judged_by_another_question(tmp_path):
-    item = make(tmp_path, problem_version="Vision Only", question="")
+    changes = {"problem_version": "Vision Only", "question": ""}
+    item = make(tmp_path, **changes)
     assert item.question == ""
     prompt = JUDGE.judge_prompt("{40}", item)
     tail = "[Question]: Find x.\nChoices:\nA:40°\nB:50°\n[Standard Answer]: B\n"
     assert prompt.endswith(tail + "[Model answer]: {40}\nJudgement: ")
     assert prompt.count("Judgement:") == 6
     with pytest.raises(ValueError, match=r"column question_for_eval: is empty"):
-        make(
-            tmp_path, problem_version="Vision Only", question="", question_for_eval=None
-        )
+        make(tmp_path, **changes, question_for_eval=None)
 
 
 def test_extraction_sees_the_last_words(tmp_path):
-    item = make(tmp_path)
-    text = " ".join(map(str, range(100)))
+    item, text = make(tmp_path), " ".join(map(str, range(100)))
     prompt = JUDGE.extraction_prompt(text, item)
-    assert prompt.endswith(
-        f"'{' '.join(map(str, range(70, 100)))}'\nExtracted Answer: "
-    )
+    last = " ".join(map(str, range(70, 100)))
+    assert prompt.endswith(f"'{last}'\nExtracted Answer: ")
     assert prompt.count("Extracted Answer:") == 7 and item.question not in prompt
     assert f"'{text}'" in mathverse.extraction_prompt(text, item, last_words=0)
     replies = ["Extracted Answer: B ", "null", "  "]
@@ -81,9 +76,8 @@ def test_groups_and_clusters(tmp_path):
     ]
     rows.append(files.mathverse("9", problem_index="2", answer="C\nD"))
     items = mathverse.read(files.save(tmp_path / "b.parquet", *rows))
-    assert [mathverse.groups(i)["version"][0] for i in items[:5]] == list(
-        mathverse.VERSIONS
-    )
+    versions = tuple(mathverse.groups(i)["version"][0] for i in items[:5])
+    assert versions == mathverse.VERSIONS
     assert mathverse.groups(items[0])["subfield"] == ("Plane Geometry, Angle",)
     assert [mathverse.BENCHMARK.cluster(i) for i in items] == [*"11111", "2"]
     assert (items[5].answer, items[5].kind) == ("C\nD", "text")

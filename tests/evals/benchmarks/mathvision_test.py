@@ -7,16 +7,8 @@ from vade_jax.evals.benchmarks import mathvision
 
 
 def make(tmp_path, answer="7", options=(), **changes):
-    row = files.mathvision(answer=answer, options=list(options), **changes)
-    return mathvision.read(
-        files.save(tmp_path / "a.jsonl", row | {"decoded_image": None})
-    )[0]
-
-
-@pytest.fixture(autouse=True)
-def picture(tmp_path):
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images/1.jpg").write_bytes(files.picture("JPEG"))
+    changes |= {"answer": answer, "options": list(options)}
+    return files.item(tmp_path, "mathvision", **changes)
 
 
 # Run through the official code, which is not copied here.

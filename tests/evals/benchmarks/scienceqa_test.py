@@ -8,30 +8,20 @@ from vade_jax.evals.benchmarks import scienceqa
 
 @pytest.fixture
 def item(tmp_path):
-    return scienceqa.read(files.save(tmp_path / "a.parquet", files.scienceqa()))[0]
-
-
-@pytest.mark.parametrize("text", ["B", "b", "B.", "B. green", " B ", "B\n", "B.green"])
-def test_right(item, text):
-    assert scienceqa.score(scienceqa.extract(text, item), item) is True
+    return files.item(tmp_path, "scienceqa")
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("texts", "right"),
     [
-        "b.",
-        "(B)",
-        "B) green",
-        "B green",
-        "Answer: B",
-        "green",
-        r"\boxed{B}",
-        "B,",
-        "A. B",
+        (("B", "b", "B.", "B. green", " B ", "B\n", "B.green"), True),
+        (("b.", "(B)", "B) green", "B green", "Answer: B", "green"), False),
+        ((r"\boxed{B}", "B,", "A. B"), False),
     ],
 )
-def test_wrong(item, text):
-    assert scienceqa.score(scienceqa.extract(text, item), item) is False
+def test_letters(item, texts, right):
+    for text in texts:
+        assert scienceqa.score(scienceqa.extract(text, item), item) is right, text
 
 
 @pytest.mark.parametrize(
@@ -52,31 +42,28 @@ def test_cot_takes_the_letter_out_of_the_box(item, text, letter):
     assert scienceqa.score(letter, item, "cot") is (letter.upper() == "B")
 
 
-def test_prompts(item):
+def test_prompts(item, tmp_path):
     question = "What colour?\nA. red\nB. green\nC. blue\n"
     assert scienceqa.prompt(item, "paper") == question + scienceqa.INSTRUCTION
     cot = scienceqa.prompt(item, "cot")
     assert cot.startswith(question) and scienceqa.INSTRUCTION not in cot
+    hinted = files.item(tmp_path, "scienceqa", hint="Grass.")
+    assert scienceqa.prompt(hinted, "paper").startswith("Context: Grass.\nWhat")
 
 
-def test_groups(tmp_path):
-    rows = [
-        files.scienceqa(),
-        files.scienceqa(hint="Grass.", image=None, grade="grade6"),
-        files.scienceqa(image=None, subject="social science"),
-        files.scienceqa(hint="Grass."),
-    ]
-    items = scienceqa.read(files.save(tmp_path / "a.parquet", *rows))
-    groups = [scienceqa.groups(item) for item in items]
-    assert [g["modality"] for g in groups] == [
-        ("image",),
-        ("text",),
-        ("none",),
-        ("text", "image"),
-    ]
-    assert [g["grade"] for g in groups] == [("7-12",), ("1-6",), ("7-12",), ("7-12",)]
-    assert [g["subject"][0] for g in groups][1:3] == [
-        "natural science",
-        "social science",
-    ]
-    assert scienceqa.prompt(items[1], "paper").startswith("Context: Grass.\nWhat")
+@pytest.mark.parametrize(
+    ("changes", "modality", "grade"),
+    [
+        ({}, ("image",), "7-12"),
+        ({"hint": "Grass.", "image": None, "grade": "grade6"}, ("text",), "1-6"),
+        ({"image": None}, ("none",), "7-12"),
+        ({"hint": "Grass."}, ("text", "image"), "7-12"),
+    ],
+)
+def test_groups(tmp_path, changes, modality, grade):
+    item = files.item(tmp_path, "scienceqa", subject="social science", **changes)
+    assert scienceqa.groups(item) == {
+        "subject": ("social science",),
+        "modality": modality,
+        "grade": (grade,),
+    }
