@@ -1,6 +1,10 @@
 """Every field of a config, what it means and its default; the other files change these."""
 
+import operator
+
 from ml_collections import ConfigDict
+
+from vade_jax.samplers import SAMPLERS
 
 
 def get_config() -> ConfigDict:
@@ -201,24 +205,20 @@ def dapo(c: ConfigDict) -> None:
     c.reward.overlong_buffer = c.sampling.max_tokens // 5
 
 
-REFILLS = {  # what goes with a selector that drops groups
-    "dapo": dict(max_rounds=3),  # of VADE's comparison: 3 times the rollouts at most
-    "greso": dict(max_rounds=3, ask="estimate"),
-    "vcrl": dict(max_rounds=2, ask="missing"),  # the second takes from its bank
-}
-
-
-ARRAYS = {"sec": dict(category="family,level")}  # of the built-in data
-MEASURES = {"mmr1": 35}  # T of its main run
-ROWS = {"knapsack": 2}  # its smallest group: no row stays empty in part
-
-
 def selector(c: ConfigDict, name: str) -> None:
     """Sets another selector than VADE, with its own defaults."""
-    if name != c.sampler.name:
-        c.sampler.name = name
-        c.sampler.options = ConfigDict()
-        c.sampler.arrays = ConfigDict(ARRAYS.get(name, {}))
-        c.measure.every = MEASURES.get(name, 0)
-        c.batch.answers_per_row = ROWS.get(name, 0)
-        c.refill.update(dict(max_rounds=1, ask="batch") | REFILLS.get(name, {}))
+    if name == c.sampler.name:
+        return
+    plain = get_config()
+    for path in {path for method in SAMPLERS.values() for path in method.goes_with}:
+        _set(c, path, operator.attrgetter(path)(plain))
+    c.sampler.name = name
+    c.sampler.options = ConfigDict()
+    for path, value in SAMPLERS[name].goes_with.items():
+        _set(c, path, value)
+
+
+def _set(c: ConfigDict, path: str, value) -> None:
+    section, _, name = path.rpartition(".")
+    value = ConfigDict(dict(value)) if hasattr(value, "items") else value
+    setattr(operator.attrgetter(section)(c), name, value)

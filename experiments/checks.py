@@ -2,7 +2,6 @@
 
 import difflib
 import importlib.util
-import inspect
 import operator
 import re
 
@@ -14,7 +13,6 @@ from vade_jax.data import procedural
 from vade_jax.evals import validation
 from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers
-from vade_jax.samplers import base
 from vade_jax.trainer import objectives, rounds
 
 ENGINES = ("local", "vllm_server")
@@ -133,7 +131,7 @@ def config(c: ConfigDict) -> None:
 
 def sampler_options(c: ConfigDict) -> dict:
     """Returns the keyword arguments of the sampler: G, the seed where it takes one, its own."""
-    takes = inspect.signature(samplers.SAMPLERS[c.sampler.name]).parameters
+    takes = samplers.SAMPLERS[c.sampler.name].option_names
     seed = {"seed": c.seed} if "seed" in takes else {}
     return {"num_rollouts": c.num_rollouts, **seed, **c.sampler.options}
 
@@ -177,7 +175,7 @@ def _engine(c):
 
 def _sampler(c):
     make = samplers.SAMPLERS[c.sampler.name]
-    known = inspect.signature(make).parameters
+    known = make.option_names
     if unknown := [name for name in c.sampler.options if name not in known]:
         raise ValueError(
             f"sampler.options.{unknown[0]}: {c.sampler.name} takes {', '.join(known)}; "
@@ -194,27 +192,27 @@ def _refill(c, sampler):
     changed = [
         name for name in c.refill if getattr(refill, name) != getattr(plain, name)
     ]
-    if changed and inspect.unwrap(sampler.keep) is base.keep_all:
+    if changed and not sampler.drops:
         name, value = changed[0], getattr(plain, changed[0])
         raise ValueError(
             f"refill.{name}={c.refill[name]!r}, but the sampler {c.sampler.name} drops no group: "
             f"set refill.{name}={value!r}, or choose one that does, such as dapo"
         )
-    within = c.sampler.options.get("replay", "same_step") == "same_step"
-    if c.sampler.name == "vcrl" and within and refill.max_rounds != 2:
+    if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
         raise ValueError(
-            f"refill.max_rounds={refill.max_rounds}, but vcrl's bank fills the second round of a "
-            "step: set it to 2, or sampler.options.replay to 'next_step' or 'none'"
+            f"refill.max_rounds={refill.max_rounds}, but {c.sampler.name}'s bank fills the second "
+            f"round of a step: set it to {sampler.rounds}, or sampler.options.replay to 'next_step' "
+            "or 'none'"
         )
 
 
 def _arrays(c, sampler):
     """Raises ValueError unless the sampler's init gets what it needs of every item."""
     name, given = c.sampler.name, c.sampler.arrays
-    known = [x for x in inspect.signature(sampler.init).parameters if x != "num_items"]
-    if unknown := [x for x in given if x not in known]:
+    if unknown := [x for x in given if x not in sampler.accepts]:
         raise ValueError(
-            f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(known) or 'none'}"
+            f"sampler.arrays.{unknown[0]}: {name} takes "
+            f"{', '.join(sampler.accepts) or 'none'}"
         )
     if missing := [x for x in sampler.needs if not given.get(x)]:
         raise ValueError(

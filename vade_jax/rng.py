@@ -43,3 +43,32 @@ def round_key(key: jax.Array, number: int) -> jax.Array:
 def pass_key(key: jax.Array, step: int, batch: int) -> jax.Array:
     """Returns the key of the answers to one batch of the pass over all items before `step`."""
     return jax.random.fold_in(jax.random.fold_in(key, step), _PASSES + batch)
+
+
+# ------------------------------------------------------------------------------ of a selector
+# Streams of a selector that were added to a split key later: 0 and 1 are the split's own.
+_UNIFORM = 2
+# Folded into the key of a selector's own `seed`: a run of the same seed folds in its steps.
+_OWN = 2**20
+
+
+class SelectionKeys(NamedTuple):
+    """The streams of one choice from a posterior."""
+
+    draw: jax.Array  # the pass rates
+    ties: jax.Array  # which of several equal items, and the order of the batch
+    uniform: jax.Array  # the share of the batch that is drawn evenly
+
+
+def selection_keys(key: jax.Array) -> SelectionKeys:
+    """Returns the streams of the choice with `key`, such as `StepKeys.select`."""
+    draw, ties = jax.random.split(key)
+    return SelectionKeys(draw, ties, jax.random.fold_in(key, _UNIFORM))
+
+
+def own_key(seed: int, step: jax.Array) -> jax.Array:
+    """Returns the key of update `step` of a selector whose `seed` decides more than its choices.
+
+    It depends on nothing but the selector's state, so `propose` and `update` can draw the same.
+    """
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _OWN), step)

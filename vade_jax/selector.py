@@ -9,7 +9,6 @@ for step in range(num_steps):
 """
 
 import hashlib
-import inspect
 import json
 import numbers
 import operator
@@ -22,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from vade_jax import atomic, samplers
+from vade_jax import atomic, rng, samplers
 from vade_jax.losses import advantages
 from vade_jax.types import Feedback
 
@@ -38,7 +37,7 @@ class Selector:
     Args:
         items: how many there are; or their ids, unique, which then stand for them everywhere. A
             saved state fits only the same ids in the same order.
-        method: a key of `samplers.SAMPLERS`; not diva, whose variants are no items.
+        method: a key of `samplers.SAMPLERS`; not one whose variants are no items.
         seed: of all draws.
         arrays: what the method's `init` needs of every item, such as SEC's category.
         **options: the method's hyperparameters.
@@ -79,8 +78,7 @@ class Selector:
     def propose(self, batch_size: int) -> tuple[list, np.ndarray]:
         """Returns what `select` does, and how many answers the method wants to each."""
         with self._lock:
-            step = jax.random.fold_in(self._key, self._selections + 1)
-            key = jax.random.split(step, 3)[0]  # as trainer.loop has it
+            key = rng.step_keys(self._key, self._selections + 1).select
             proposal = self._sampler.propose(self._state, key, batch_size)
             self._selections += 1
         ids = [self._ids[int(i)] for i in proposal.index_M]
@@ -188,16 +186,12 @@ class Selector:
 
 def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
     """Returns the method's four functions; those with draws of their own get the seed too."""
-    known = [name for name in samplers.SAMPLERS if name != "diva"]
+    known = [name for name, make in samplers.SAMPLERS.items() if not make().variants]
     if method not in known:
         raise ValueError(f"method={method!r}: choose one of {known}")
     make = samplers.SAMPLERS[method]
-    takes = inspect.signature(make).parameters
-    if unknown := [name for name in options if name not in takes]:
-        raise ValueError(
-            f"{method} has no option {unknown[0]!r}: it takes {', '.join(takes)}"
-        )
-    return make(**({"seed": seed} if "seed" in takes else {}), **options)
+    own = {"seed": seed} if "seed" in make.option_names else {}
+    return make(**own, **options)
 
 
 def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
@@ -219,7 +213,7 @@ def _plain(ids: Sequence[Hashable]) -> list:
 
 
 def _check_arrays(sampler, method, arrays):
-    known = [x for x in inspect.signature(sampler.init).parameters if x != "num_items"]
+    known = sampler.accepts
     if unknown := [name for name in arrays if name not in known]:
         raise ValueError(
             f"{method} has no array {unknown[0]!r}: it takes {', '.join(known) or 'none'}"

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks import tables, timing
-from vade_jax.samplers import beta, vade
+from vade_jax.samplers import SAMPLERS, beta
 
 DRAW_BYTES = 12  # an item: two counts in, one draw out
 PROPOSE_BYTES = 9  # an item: two counts and a flag in
@@ -44,7 +44,7 @@ def draw(num_items: int, highest: float, rounds: int) -> tables.Table:
 def propose(num_items: int, num_prompts: int, rounds: int) -> tables.Table:
     """Returns draw, score and top-B, and the same made of numpy or of jax.random.beta."""
     alpha_I, beta_I = _counts(num_items, 8)
-    sampler, key = vade.make(warmup="none"), jax.random.key(2)
+    sampler, key = SAMPLERS["vade"](warmup="none"), jax.random.key(2)
     state = sampler.init(num_items).replace(alpha_I=alpha_I, beta_I=beta_I)
     a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
     generator = np.random.default_rng(2)

@@ -23,11 +23,9 @@ from experiments.simulation.budget import Schedule, Shape, schedule
 from experiments.simulation.contenders import Contender
 from experiments.simulation.rounds import Pending, mixed, prob_mixed
 from experiments.simulation.worlds import KINDS, Groups
-from vade_jax import samplers, types
+from vade_jax import types
 from vade_jax.samplers import base
 from vade_jax.types import Array
-
-PREDICTED = "vade/predicted_effective_ratio"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +82,8 @@ def play(kind, contender, shape, world, selector, key, measure_U):
             pending=pick(rounds.empty(size, shape.num_items), pending),
             visits_I=carry.visits_I.at[feedback.index_M].add(1),
         )
-        forecast = samplers.diagnostics(selector, proposal).get(PREDICTED, jnp.nan)
+        belief = sampler.believe(selector, proposal)
+        forecast = jnp.mean(belief.get("prob_mixed", jnp.nan))
         seen = observed(shape, p_I, kind.hopeless(world), feedback)
         trained = used(pending.groups, kind.hopeless(world), trains)
         more = {"predicted": forecast, "progress": kind.progress(after.world)}

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from experiments.simulation.contenders import Contender
-from vade_jax.samplers import checks
+from vade_jax.samplers import base
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +19,10 @@ class Shape:
 
     def check(self) -> None:
         """Raises ValueError unless the budget pays for a round, and the batch fits the pool."""
-        checks.num_rollouts(self.num_rollouts)
-        checks.within("num_prompts", self.num_prompts, 1, self.num_items)
+        base.check_num_rollouts(self.num_rollouts)
+        base.check_number(
+            "num_prompts", self.num_prompts, at_least=1, at_most=self.num_items
+        )
         if self.rollouts < self.of_round:
             raise ValueError(
                 f"rollouts={self.rollouts}: a step of {self.num_prompts} prompts with"

@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import functools
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import samplers, types
-from vade_jax.samplers import base, beta, checks
+from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
 MEASURES = ("", "paid", "free")
@@ -26,27 +25,32 @@ class OracleState:
     pass_rate_I: Array  # float32
 
 
-def oracle(*, num_rollouts: int = 8, info_gain: str = "p(1-p)^2") -> base.Sampler:
-    """Makes the selector that knows every pass rate and takes the best by `info_gain`."""
-    checks.num_rollouts(num_rollouts)
-    checks.option("info_gain", info_gain, beta.INFO_GAINS)
+@dataclasses.dataclass(frozen=True)
+class OracleOptions(base.Options):
+    """The hyperparameters of the oracle."""
+
+    info_gain: str = base.choice("p(1-p)^2", beta.INFO_GAINS)
+
+
+def oracle(options: OracleOptions) -> base.Sampler:
+    """Returns the selector that knows every pass rate and takes the best by `info_gain`."""
+    info_gain = beta.INFO_GAINS[options.info_gain]
 
     def init(num_items: int) -> OracleState:
         return OracleState(pass_rate_I=jnp.zeros(num_items, jnp.float32))
 
     def propose(state: OracleState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        score_I = beta.info_gain(state.pass_rate_I, info_gain)
-        return base.same_num_rollouts(
-            base.top_b(score_I, key, num_prompts), num_rollouts
-        )
+        score_I = info_gain(state.pass_rate_I)
+        index_M = base.top_b(score_I, key, num_prompts)
+        return base.same_num_rollouts(index_M, options.num_rollouts)
 
-    return base.assemble(init, propose, lambda state, feedback: state)
+    return base.compiled(init, propose, lambda state, feedback: state)
 
 
-# DIVA has no place here: there are no variants of an item.
-SELECTORS = {
-    **{name: make for name, make in samplers.SAMPLERS.items() if name != "diva"},
-    "oracle": oracle,
+SELECTORS: dict[str, base.Method] = {
+    # There are no variants of an item here.
+    **{name: x for name, x in samplers.SAMPLERS.items() if not x().variants},
+    "oracle": base.Method("oracle", OracleOptions, oracle),
 }
 
 
@@ -76,11 +80,10 @@ class Contender:
         options = dict(settings.pop("options", {}))
         frozen = tuple((k, _frozen(v)) for k, v in sorted(options.items()))
         found = cls(label=label, options=frozen, **settings)
-        checks.at_least(f"contender {label}: max_rounds", found.max_rounds, 1)
-        checks.at_least(f"contender {label}: measure_every", found.measure_every, 0)
-        checks.option(
-            f"contender {label}: measure_first", found.measure_first, MEASURES
-        )
+        of = f"contender {label}: "
+        base.check_number(of + "max_rounds", found.max_rounds, at_least=1)
+        base.check_number(of + "measure_every", found.measure_every, at_least=0)
+        base.check_option(of + "measure_first", found.measure_first, MEASURES)
         return found
 
     def sampler(self, num_rollouts: int) -> base.Sampler:
@@ -89,8 +92,7 @@ class Contender:
         Raises:
             ValueError: an unknown option, or a value that the selector refuses.
         """
-        known = set(inspect.signature(SELECTORS[self.name]).parameters)
-        known -= {"num_rollouts", "mesh", "axis"}
+        known = set(SELECTORS[self.name].option_names) - {"num_rollouts"}
         options = dict(self.options)
         for name in options:
             check_known(f"contender {self.label}: {self.name}'s option", name, known)
@@ -102,7 +104,7 @@ class Contender:
     def begin(self, num_rollouts: int, category_I: np.ndarray) -> Any:
         """Returns the selector's state before anything is known."""
         sampler, arrays = self.sampler(num_rollouts), {}
-        if "category" in inspect.signature(sampler.init).parameters:
+        if "category" in sampler.accepts:
             arrays = {"category": category_I}
         return sampler.init(len(category_I), **arrays)
 

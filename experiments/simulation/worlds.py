@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax.samplers import checks, gaussian
+from vade_jax.samplers import base, gaussian
 from vade_jax.types import Array
 
 State = Any  # a frozen dataclass of arrays
@@ -84,10 +84,10 @@ def init_drift(
         drift: a training step adds this to every logit.
         answers: from 0, where a group's size does not matter, to 1.
     """
-    checks.fraction("answers", answers)
-    checks.positive("shape", shape)
-    checks.at_least("gain", gain, 0)
-    checks.at_least("drift", drift, 0)
+    base.check_number("answers", answers, at_least=0, at_most=1)
+    base.check_number("shape", shape, above=0)
+    base.check_number("gain", gain, at_least=0)
+    base.check_number("drift", drift, at_least=0)
     right_I, wrong_I = jax.random.loggamma(key, shape, (2, num_items))
     return Drift(
         logit_I=jnp.sort(right_I - wrong_I),
@@ -147,12 +147,12 @@ def init_skills(
         hard: 0 or more; how much more hard prompts teach.
         answers: from 0, where a group's size does not matter, to 1.
     """
-    checks.fraction("answers", answers)
-    checks.fraction("hopeless", hopeless)
-    checks.at_least("rate", rate, 0)
-    checks.at_least("transfer", transfer, 0)
-    checks.fraction("forget", forget)
-    checks.at_least("hard", hard, 0)
+    base.check_number("answers", answers, at_least=0, at_most=1)
+    base.check_number("hopeless", hopeless, at_least=0, at_most=1)
+    base.check_number("rate", rate, at_least=0)
+    base.check_number("transfer", transfer, at_least=0)
+    base.check_number("forget", forget, at_least=0, at_most=1)
+    base.check_number("hard", hard, at_least=0)
     difficulty_key, hopeless_key = jax.random.split(key)
     mean, deviation = DIFFICULTY
     normal_I = jax.random.normal(difficulty_key, (num_items,))

@@ -1,6 +1,4 @@
-"""Top-B: no duplicates, ties at random, NaN last, local then global."""
-
-import functools
+"""Top-B, what is kept, hyperparameters, and what a selector says of its choice."""
 
 import jax
 import jax.numpy as jnp
@@ -39,33 +37,12 @@ def test_nan_wins_only_when_nothing_else_is_left():
     assert {1, 3} < set(index_M.tolist())
 
 
-@pytest.mark.parametrize("num_prompts", [1, 5, 40, 64])
-def test_top_b_of_a_sharded_array(num_prompts):
-    """40 is more than the 8 items of a shard; half of the scores tie."""
-    mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
-    score_I = np.random.default_rng(0).normal(size=64).round(1).astype(np.float32)
-    score_I[::2] = 0
-    sharding = jax.sharding.NamedSharding(mesh, jax.P("data"))
-    sharded = jax.jit(
-        functools.partial(base.top_b, mesh=mesh, axis="data"),
-        static_argnames="num_prompts",
-    )
-    for seed in range(5):
-        key = jax.random.key(seed)
-        expected_M = top_b(score_I, key, num_prompts)
-        index_M = sharded(jax.device_put(score_I, sharding), key, num_prompts)
-        np.testing.assert_array_equal(index_M, expected_M)
-
-
 def test_bad_sizes_are_named():
     score_I, key = jnp.zeros(12), jax.random.key(0)
     with pytest.raises(ValueError, match=r"13 prompts of a data set of 12.*1 to 12"):
         top_b(score_I, key, 13)
     with pytest.raises(ValueError, match="0 prompts"):
         top_b(score_I, key, 0)
-    mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
-    with pytest.raises(ValueError, match="12 items do not divide over the 8 shards"):
-        base.top_b(score_I, key, 2, mesh=mesh, axis="data")
 
 
 @pytest.mark.parametrize("valid", [True, False])
@@ -86,8 +63,13 @@ def test_keep_all_keeps_every_group_even_one_without_an_answer(valid):
     assert keep_M.dtype == bool and keep_M.tolist() == [True] * 3
 
 
-def test_diagnostics():
-    state = vade.State(
+def test_unknown_hyperparameters_are_named():
+    with pytest.raises(ValueError, match="vade has no option 'decay': it takes num_ro"):
+        samplers.SAMPLERS["vade"](decay=0.9)
+
+
+def test_what_a_posterior_believes():
+    state = vade.VadeState(
         alpha_I=jnp.array([0.0, 8, 2]),
         beta_I=jnp.array([0.0, 0, 2]),
         unseen_I=jnp.zeros(3, bool),
@@ -96,13 +78,39 @@ def test_diagnostics():
         index_M=jnp.array([2, 0]), num_rollouts_M=jnp.array([2, 2])
     )
     # Beta(3, 3): 1 - 2 x (3 x 4) / (6 x 7) = 3/7; Beta(1, 1): 1 - 2 / 3 = 1/3
-    belief = samplers.beliefs(state, proposal)
+    belief = samplers.SAMPLERS["vade"]().believe(state, proposal)
     np.testing.assert_allclose(belief["prob_mixed"], [3 / 7, 1 / 3], rtol=1e-6)
     np.testing.assert_allclose(belief["alpha"], [2, 0])
-    metrics = samplers.diagnostics(state, proposal)
+    metrics = samplers.belief_metrics(belief)
     np.testing.assert_allclose(metrics["vade/posterior_mean"], 0.5)
     np.testing.assert_allclose(
         metrics["vade/predicted_effective_ratio"], 8 / 21, rtol=1e-6
     )
-    uniform = samplers.SAMPLERS["uniform"]().init(3)
-    assert samplers.diagnostics(uniform, proposal) == {}
+    uniform = samplers.SAMPLERS["uniform"]()
+    belief = uniform.believe(uniform.init(3), proposal)
+    assert samplers.belief_metrics(belief) == belief == {}
+
+
+def test_metrics_of_a_methods_own_leave_out_what_does_not_apply():
+    nan = float("nan")
+    belief = {"own/a": np.array([1, nan, 2]), "own/b": np.full(3, nan)}
+    assert samplers.belief_metrics(belief) == {"own/a": 1.5}
+
+
+def test_what_methods_declare():
+    """Of needs, measures, accepts, drops, rounds and variants, what is not empty."""
+    declared = {name: method()[5:] for name, method in samplers.SAMPLERS.items()}
+    measured = ("pass_rate", "self_bleu")
+    plain = ((), (), (), False, None, False)
+    assert declared == dict.fromkeys(samplers.SAMPLERS, plain) | {
+        "dapo": ((), (), (), True, None, False),
+        "diva": ((), (), (), False, None, True),
+        "greso": ((), (), (), True, None, False),
+        "mmr1": ((), measured, measured, False, None, False),
+        "sec": (("category",), (), ("category",), False, None, False),
+        "vcrl": ((), (), (), True, 2, False),
+    }
+    assert not samplers.SAMPLERS["dapo"](keep="all").drops
+    assert not samplers.SAMPLERS["greso"](keep="all").drops
+    for replay in ("next_step", "none"):
+        assert samplers.SAMPLERS["vcrl"](replay=replay).rounds is None

@@ -181,24 +181,6 @@ def test_a_run_compiles_once(variant):
 
 
 @pytest.mark.parametrize("name", samplers.SAMPLERS)
-def test_sharded_over_items_is_the_same_run(name):
-    mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
-    sampler = samplers.SAMPLERS[name](num_rollouts=4, mesh=mesh, axis="data")
-    state = sampler.init(NUM_ITEMS, **ARRAYS.get(name, lambda _: {})(NUM_ITEMS))
-    rng, key = np.random.default_rng(0), jax.random.key(0)
-    proposals, _, last = run(name, 3)
-    for step, expected in enumerate(proposals):
-        proposal = sampler.propose(state, jax.random.fold_in(key, step), size(name))
-        np.testing.assert_array_equal(proposal.index_M, expected.index_M)
-        np.testing.assert_array_equal(proposal.num_rollouts_M, expected.num_rollouts_M)
-        state = sampler.update(state, answered(proposal, rng))
-    chex.assert_trees_all_close(jax.device_get(state), jax.device_get(last), rtol=1e-5)
-    for field, value in state.items():
-        if field.endswith("_I") and value is not None:
-            assert value.sharding.spec == jax.P("data")
-
-
-@pytest.mark.parametrize("name", samplers.SAMPLERS)
 def test_num_rollouts_is_the_first_keyword_and_one_is_an_error(name):
     with pytest.raises(ValueError, match=r"num_rollouts=1.*at least 2"):
         samplers.SAMPLERS[name](num_rollouts=1)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vade_jax.samplers import difficulty
+from vade_jax.samplers import diva
 
-wanted = jax.jit(difficulty.wanted, static_argnames="num_variants")
+wanted = jax.jit(diva.wanted, static_argnames="num_variants")
 TARGET = {1: 9, 2: 8, 3: 7, 4: 6, 5: 6, 6: 5, 7: 5, 8: 5, 9: 4}
 MEAN = {1: 8, 2: 7.5, 3: 7, 4: 6.5, 5: 6, 6: 5.5, 7: 4.5, 8: 3.5, 9: 3}
 
@@ -15,7 +15,7 @@ MEAN = {1: 8, 2: 7.5, 3: 7, 4: 6.5, 5: 6, 6: 5.5, 7: 4.5, 8: 3.5, 9: 3}
 def test_the_linear_rule_has_the_papers_numbers():
     # eta = 4, s = 0, .1, ... 1: 2 1.6 1.2 .8 .4 0 -.4 -.8 -1.2 -1.6 -2
     right_I = jnp.arange(11.0)
-    new_I = difficulty.linear(jnp.full(11, 5.0), right_I, jnp.full(11, 10.0), 4.0)
+    new_I = diva.linear(jnp.full(11, 5.0), right_I, jnp.full(11, 10.0), 4.0)
     np.testing.assert_allclose(new_I, 5 + 2 - 0.4 * np.arange(11), rtol=1e-6)
 
 
@@ -23,8 +23,8 @@ def test_difficulties_stay_from_1_to_9_and_without_answers_as_they_are():
     own_I, right_I = jnp.array([8.5, 1.5, 3.3]), jnp.array([0.0, 10, 0])
     count_I = jnp.array([10.0, 10, 0])
     for new_I in (
-        difficulty.linear(own_I, right_I, count_I, 4.0),
-        difficulty.by_table(own_I, right_I, count_I),
+        diva.linear(own_I, right_I, count_I, 4.0),
+        diva.by_table(own_I, right_I, count_I),
     ):
         np.testing.assert_allclose(new_I, [9, 1, 3.3])
 
@@ -40,7 +40,7 @@ def table_oracle(right, count):
 def test_the_table_is_exact_at_its_edges():
     pairs = [(right, count) for count in range(1, 61) for right in range(count + 1)]
     right_I, count_I = jnp.array(pairs, jnp.float32).T
-    new_I = difficulty.by_table(jnp.full(len(pairs), 5.0), right_I, count_I)
+    new_I = diva.by_table(jnp.full(len(pairs), 5.0), right_I, count_I)
     assert new_I.tolist() == [5 + table_oracle(*pair) for pair in pairs]
     # of the document: s = 0 .1 .2 .3 .4 .5 .6 .7 .8 1
     of_ten = {right: int(new_I[pairs.index((right, 10))]) - 5 for right in range(11)}
@@ -52,17 +52,15 @@ def test_the_table_is_exact_at_its_edges():
 def test_mean_rewards_at_an_edge_are_inside_with_some_room():
     # Three answers of reward 0.9 x 0 + 0.1 and the like: sums of float32 tenths.
     reward = np.float32(0.1) + np.float32(0.1) + np.float32(0.7)  # 0.3 on average
-    new_I = difficulty.by_table(
+    new_I = diva.by_table(
         jnp.array([5.0]), jnp.array([reward]), jnp.array([3.0]), room=1e-5
     )
     assert new_I.tolist() == [6]
-    above = difficulty.by_table(
+    above = diva.by_table(
         jnp.array([5.0]), jnp.array([0.91]), jnp.array([3.0]), room=1e-5
     )
     assert above.tolist() == [5]
-    negative = difficulty.by_table(
-        jnp.array([5.0]), jnp.array([-0.1]), jnp.array([3.0])
-    )
+    negative = diva.by_table(jnp.array([5.0]), jnp.array([-0.1]), jnp.array([3.0]))
     assert negative.tolist() == [5]
 
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from vade_jax.samplers import diversity
+from vade_jax.samplers import mmr1
 
 
 def bleu(answer, references):
@@ -28,7 +28,7 @@ def bleu(answer, references):
 
 
 def first(*answers):
-    return diversity.bleu([np.array(answer, np.int64) for answer in answers])[0]
+    return mmr1.bleu([np.array(answer, np.int64) for answer in answers])[0]
 
 
 def test_bleu_by_hand():
@@ -58,7 +58,7 @@ def test_equals_the_definition(vocabulary):
             bleu(tuple(x), [tuple(y) for j, y in enumerate(answers) if j != i])
             for i, x in enumerate(answers)
         ]
-        np.testing.assert_allclose(diversity.bleu(answers), expected, rtol=1e-9)
+        np.testing.assert_allclose(mmr1.bleu(answers), expected, rtol=1e-9)
 
 
 def test_groups_without_padding():
@@ -67,5 +67,5 @@ def test_groups_without_padding():
         [[1, 2, 3, 0], [4, 5, 6, 7], [1, 2, 3, 9], [8, 8, 8, 8], [1] * 4]
     )
     length_N, group_N = np.array([3, 4, 3, 4, 4]), np.array([0, 1, 0, 1, 2])
-    score_M = diversity.self_bleu(token_NT, length_N, group_N, 3)
+    score_M = mmr1.self_bleu(token_NT, length_N, group_N, 3)
     np.testing.assert_allclose(score_M, [1, 0, 1])

@@ -22,19 +22,19 @@ def feedback_of(index_M, successes_M, trials_M):
 
 
 def test_streaks_by_hand():
-    sampler = greso.make()
+    sampler = greso.METHOD()
     state = sampler.init(5).replace(streak_I=jnp.array([2, 2, 2, -1, 3]))
     # all right, all wrong, mixed, all wrong, no answer
     feedback = feedback_of([0, 1, 2, 3, 4], [8, 0, 3, 0, 0], [8, 8, 8, 8, 0])
     assert sampler.update(state, feedback).streak_I.tolist() == [3, -1, 0, -2, 3]
     assert sampler.keep(state, feedback).tolist() == [False, False, True, False, False]
-    everything = greso.make(keep="all").keep(state, feedback)
+    everything = greso.METHOD(keep="all").keep(state, feedback)
     assert everything.tolist() == [True] * 5
 
 
 def test_probabilities_follow_their_targets_from_the_second_epoch_on():
     """Targets .25/3 and .25 x 2/3: of 6, one all right (.167), one all wrong (.167, met)."""
-    sampler = greso.make()
+    sampler = greso.METHOD()
     feedback = feedback_of([0, 1, 2, 3, 4, 5], [8, 0, 3, 4, 5, 6], [8] * 6)
     first = sampler.update(sampler.init(6), feedback)
     np.testing.assert_allclose([first.p_easy, first.p_hard], 0.5)
@@ -44,7 +44,7 @@ def test_probabilities_follow_their_targets_from_the_second_epoch_on():
     few = feedback_of([0, 1, 2, 3, 4, 5], [3, 4, 3, 4, 5, 6], [8] * 6)
     state = sampler.update(later, few)
     np.testing.assert_allclose([state.p_easy, state.p_hard], [0.51, 0.51], rtol=1e-6)
-    bounded = greso.make(p_easy=0.05, p_hard=0.95)
+    bounded = greso.METHOD(p_easy=0.05, p_hard=0.95)
     later = bounded.init(6).replace(epoch_I=jnp.zeros(6, jnp.int32))
     all_right = feedback_of([0, 1, 2, 3, 4, 5], [8] * 6, [8] * 6)
     state = bounded.update(later, all_right)
@@ -56,7 +56,7 @@ def test_probabilities_follow_their_targets_from_the_second_epoch_on():
 )
 def test_epochs_skipped_are_geometric(streak, keep):
     """P(skipped = k) = keep (1 - keep)^k, over 20,000 lucks."""
-    size, sampler = 20_000, greso.make(p_hard=0.25)
+    size, sampler = 20_000, greso.METHOD(p_hard=0.25)
     state = sampler.init(size).replace(
         streak_I=jnp.full(size, streak), luck_I=(jnp.arange(size) + 0.5) / size
     )
@@ -68,7 +68,7 @@ def test_epochs_skipped_are_geometric(streak, keep):
 
 def test_mixed_items_once_an_epoch_and_solved_ones_less_often():
     """20 items mixed, 20 solved: the solved are visited, ever more rarely."""
-    sampler, count_I = greso.make(p_easy=0.3), np.zeros(40, int)
+    sampler, count_I = greso.METHOD(p_easy=0.3), np.zeros(40, int)
     state, rng = sampler.init(40), np.random.default_rng(0)
     for step in range(150):
         proposal = sampler.propose(state, jax.random.key(step), 4)
@@ -99,4 +99,4 @@ def test_mixed_items_once_an_epoch_and_solved_ones_less_often():
 )
 def test_bad_hyperparameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        greso.make(**options)
+        greso.METHOD(**options)

@@ -10,13 +10,13 @@ from tests.samplers import environment
 from vade_jax import samplers
 from vade_jax.samplers import gaussian, kalman
 
-LEARNER = kalman.make(temper=1.0, noise_rest=0.0)
+LEARNER = kalman.METHOD(temper=1.0, noise_rest=0.0)
 
 
 def test_update_by_hand():
     """Every variance + .002, the visited + .15 more; one without answers is not visited."""
-    sampler = kalman.make(noise="fixed")
-    state = kalman.State(
+    sampler = kalman.METHOD(noise="fixed")
+    state = kalman.KalmanState(
         mean_I=jnp.array([0.5, -1.0, 2.0]),
         var_I=jnp.array([1.0, 2.0, 3.0]),
         evidence_Q=jnp.zeros(9),
@@ -41,7 +41,7 @@ def test_update_by_hand():
 
 
 def test_evidence_fades_and_adds_by_hand():
-    sampler = kalman.make(memory=0.5)
+    sampler = kalman.METHOD(memory=0.5)
     state = sampler.init(3).replace(evidence_Q=jnp.arange(9.0))
     proposal = sampler.propose(state, jax.random.key(0), 1)
     feedback = environment.feedback(proposal, np.ones(3), np.random.default_rng(0))
@@ -95,16 +95,17 @@ def test_effective_ratio_beats_uniform():
 
 
 def test_forecast_of_the_effective_ratio():
-    state = kalman.make().init(3).replace(var_I=jnp.full(3, 1e-8))
+    state = kalman.METHOD().init(3).replace(var_I=jnp.full(3, 1e-8))
     proposal = environment.types.Proposal(
         index_M=jnp.array([0, 2]), num_rollouts_M=jnp.array([2, 4])
     )
     # p = 1/2: 1 - 2/4 = .5 and 1 - 2/16 = .875
-    metrics = samplers.diagnostics(state, proposal)
+    belief = LEARNER.believe(state, proposal)
+    metrics = samplers.belief_metrics(belief)
     np.testing.assert_allclose(metrics["vade/posterior_mean"], 0.5, rtol=1e-5)
     forecast = metrics["vade/predicted_effective_ratio"]
     np.testing.assert_allclose(forecast, 0.6875, rtol=1e-5)
-    assert samplers.beliefs(state, proposal) == {}
+    assert set(belief) == {"posterior_mean", "prob_mixed"}  # no counts
 
 
 @pytest.mark.parametrize(
@@ -120,4 +121,4 @@ def test_forecast_of_the_effective_ratio():
 )
 def test_bad_hyperparameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        kalman.make(**options)
+        kalman.METHOD(**options)

@@ -11,7 +11,7 @@ import pytest
 from tests.samplers import environment
 from vade_jax.samplers import knapsack, vade
 
-make = functools.cache(knapsack.make)
+make = functools.cache(knapsack.METHOD)
 
 
 def value(num, p):
@@ -102,8 +102,8 @@ def test_newest_answers_fill_a_buffer():
 
 def test_vade_chooses_and_its_posterior_shares():
     """The same prompts as VADE's; hard ones get more answers than easy ones."""
-    sampler, ours = knapsack.make(posterior="vade"), vade.make()
-    state = vade.State(
+    sampler, ours = knapsack.METHOD(posterior="vade"), vade.METHOD()
+    state = vade.VadeState(
         alpha_I=jnp.array([1.0, 4, 7, 0, 2]),
         beta_I=jnp.array([7.0, 4, 1, 8, 2]),
         unseen_I=jnp.zeros(5, bool),
@@ -129,4 +129,4 @@ def test_vade_chooses_and_its_posterior_shares():
 )
 def test_bad_hyperparameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        knapsack.make(**options)
+        knapsack.METHOD(**options)

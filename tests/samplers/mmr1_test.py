@@ -26,10 +26,10 @@ def step(sampler, state, index_M, successes_M, trials_M, self_bleu_M=None):
 
 def test_weights_of_the_paper_and_of_the_code():
     arrays = {"pass_rate": [0.5, 0, 0.25], "self_bleu": [0.4, 0.9, 1.0]}
-    state = mmr1.make().init(3, **arrays)
+    state = mmr1.METHOD().init(3, **arrays)
     # .8 (1/4) + .2 x .6, .2 x .1, .8 (3/16)
     np.testing.assert_allclose(state.weight_I, [0.32, 0.02, 0.15], rtol=1e-5)
-    state = mmr1.make(variant="code").init(3, **arrays)
+    state = mmr1.METHOD(variant="code").init(3, **arrays)
     # .2 + .08, .18, .15 + .2: the lowest is .18, the highest .35
     expected_I = [0.1 / 0.17, 0, 1]
     np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-5, atol=1e-6)
@@ -37,7 +37,7 @@ def test_weights_of_the_paper_and_of_the_code():
 
 def test_weights_are_made_anew_every_few_steps():
     """P of items 0 and 1 is 1/2, then 0 and 3/4; item 2 has no answer yet."""
-    sampler = mmr1.make(
+    sampler = mmr1.METHOD(
         diversity_weight=0,
         outcome_weight=1,
         refresh="visits",
@@ -59,7 +59,7 @@ def test_weights_are_made_anew_every_few_steps():
 
 def test_the_papers_weights_come_from_all_items_at_once():
     """.8 P (1 - P) + .2 (1 - self-BLEU): of P = 1/2, 1/4 and, without an answer, their mean."""
-    sampler = mmr1.make(momentum=0.5)
+    sampler = mmr1.METHOD(momentum=0.5)
     state = sampler.init(3)
     np.testing.assert_allclose(state.weight_I, 0.2)  # .8 / 4, all monotonous
     after = step(sampler, state, [0, 1], [4, 4], [8, 8])
@@ -81,7 +81,7 @@ def test_the_code_prefers_monotony():
     bleu_M = [0.2, 0.9, 0.5]
     states = [
         step(sampler, sampler.init(3), [0, 1, 2], [4] * 3, [8] * 3, self_bleu_M=bleu_M)
-        for sampler in (mmr1.make(), mmr1.make(variant="code"))
+        for sampler in (mmr1.METHOD(), mmr1.METHOD(variant="code"))
     ]
     paper_I, code_I = (state.weight_I for state in states)
     np.testing.assert_allclose(paper_I, [0.36, 0.22, 0.3], rtol=1e-6)
@@ -89,15 +89,15 @@ def test_the_code_prefers_monotony():
 
 
 def test_what_has_to_be_measured():
-    assert mmr1.make().measures == ("pass_rate", "self_bleu")
-    assert mmr1.make(diversity_weight=0).measures == ("pass_rate",)
-    assert mmr1.make(refresh="visits").measures == ("self_bleu",)
-    assert mmr1.make(refresh="visits", diversity_weight=0).measures == ()
+    assert mmr1.METHOD().measures == ("pass_rate", "self_bleu")
+    assert mmr1.METHOD(diversity_weight=0).measures == ("pass_rate",)
+    assert mmr1.METHOD(refresh="visits").measures == ("self_bleu",)
+    assert mmr1.METHOD(refresh="visits", diversity_weight=0).measures == ()
 
 
 def chosen(mixture, weight_I, num_prompts, num_draws=4000):
     """How often each item is in a batch."""
-    sampler = mmr1.make(diversity_weight=0, mixture=mixture)
+    sampler = mmr1.METHOD(diversity_weight=0, mixture=mixture)
     state = sampler.init(len(weight_I)).replace(weight_I=jnp.array(weight_I))
     keys = jax.random.split(jax.random.key(0), num_draws)
     propose = jax.vmap(lambda key: sampler.propose(state, key, num_prompts).index_M)
@@ -127,11 +127,11 @@ def test_draws_follow_the_weights_and_half_of_them_nothing():
 )
 def test_bad_hyperparameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        mmr1.make(**options)
+        mmr1.METHOD(**options)
 
 
 def test_what_was_measured_has_a_value_for_every_item():
     with pytest.raises(ValueError, match=r"self_bleu has shape \(2,\).*6 items"):
-        mmr1.make().init(6, self_bleu=[0.5, 0.5])
+        mmr1.METHOD().init(6, self_bleu=[0.5, 0.5])
     with pytest.raises(ValueError, match=r"pass_rate has shape \(2,\).*6 items"):
-        mmr1.make(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])
+        mmr1.METHOD(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])

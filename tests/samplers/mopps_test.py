@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 
 def state_of(alpha_I, beta_I):
-    return mopps.State(
+    return mopps.MoppsState(
         alpha_I=jnp.array(alpha_I, jnp.float32),
         beta_I=jnp.array(beta_I, jnp.float32),
         passes_I=jnp.zeros(len(alpha_I), jnp.int32),
@@ -22,7 +22,7 @@ def state_of(alpha_I, beta_I):
 
 def test_update_decays_towards_the_prior():
     """With a = alpha + 1: a <- 0.5 a + 0.5 x 2 + k s; items not visited stay."""
-    sampler = mopps.make(decay=0.5, prior_alpha=2, prior_beta=3, candidates=1)
+    sampler = mopps.METHOD(decay=0.5, prior_alpha=2, prior_beta=3, candidates=1)
     first = sampler.init(2)
     assert first.alpha_I.tolist() == [1, 1] and first.beta_I.tolist() == [2, 2]
     state = state_of([5, 5], [3, 3])
@@ -39,7 +39,7 @@ def test_update_decays_towards_the_prior():
 @pytest.mark.parametrize(("num_items", "candidates"), [(12, 2), (13, 3), (7, 16)])
 def test_every_item_is_a_candidate_once_a_pass(num_items, candidates):
     """The pool takes all that are due first; the prompts chosen lie in it."""
-    sampler, count_I = mopps.make(candidates=candidates), np.zeros(num_items, int)
+    sampler, count_I = mopps.METHOD(candidates=candidates), np.zeros(num_items, int)
     state, size = sampler.init(num_items), min(2 * candidates, num_items)
     for step in range(12):
         proposal = sampler.propose(state, jax.random.key(step), 2)
@@ -53,7 +53,7 @@ def test_every_item_is_a_candidate_once_a_pass(num_items, candidates):
 
 def test_topk_takes_the_draws_nearest_to_the_target():
     state = state_of(RNG.random(50) * 9, RNG.random(50) * 9)
-    proposal = mopps.make(target=0.2).propose(state, jax.random.key(1), 5)
+    proposal = mopps.METHOD(target=0.2).propose(state, jax.random.key(1), 5)
     draw_key, _ = jax.random.split(jax.random.key(1))
     p_I = np.asarray(beta.draw(draw_key, state.alpha_I, state.beta_I))
     expected = np.argsort(abs(p_I - 0.2))[:5]
@@ -64,7 +64,7 @@ def test_topk_takes_the_draws_nearest_to_the_target():
 def test_threshold_takes_random_ones_of_the_band_then_the_nearest():
     """Sharp posteriors at .2, .35, .5, .65 and .9: three in the band, .2 the next."""
     p_I = np.array([0.2, 0.35, 0.5, 0.65, 0.9])
-    sampler = mopps.make(selection="threshold")
+    sampler = mopps.METHOD(selection="threshold")
     state = state_of(p_I * 1e6, (1 - p_I) * 1e6)
     choose = lambda num, seed: frozenset(
         sampler.propose(state, jax.random.key(seed), num).index_M.tolist()
@@ -91,4 +91,4 @@ def test_threshold_takes_random_ones_of_the_band_then_the_nearest():
 )
 def test_bad_hyperparameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        mopps.make(**options)
+        mopps.METHOD(**options)

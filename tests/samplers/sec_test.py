@@ -13,7 +13,7 @@ CATEGORY = np.array([2, 0, 1, 0, 2, 2])
 
 def updated(variant):
     """Arms 0 and 2 are drawn; the last answer is not valid."""
-    sampler = sec.make(variant=variant, learning_rate=0.5)
+    sampler = sec.METHOD(variant=variant, learning_rate=0.5)
     state = sampler.init(6, category=CATEGORY)
     state = state.replace(value_A=jnp.array([0.2, 0.8, 0.4]))
     proposal = sampler.propose(state, jax.random.key(0), 3).replace(
@@ -107,7 +107,7 @@ def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
     for number, share in reversed(list(enumerate(visits))):
         visits_I[(rng.random(5000) < share)] = number
     luck_I = rng.random(5000).astype(np.float32)
-    state = sec.State(
+    state = sec.SecState(
         value_A=jnp.zeros(4), category_I=jnp.array(category_I), visits_I=visits_I
     )
     size_A, sorted_ = jnp.bincount(state.category_I, length=4), []
@@ -125,7 +125,7 @@ def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
 def test_the_arm_that_teaches_is_chosen_more():
     """Of three named arms only "b" has advantages."""
     names = np.repeat(["a", "b", "c"], 30)
-    sampler = sec.make(temperature=0.2)
+    sampler = sec.METHOD(temperature=0.2)
     state, rng, shares = sampler.init(90, category=names), np.random.default_rng(0), []
     for step in range(20):
         proposal = sampler.propose(state, jax.random.key(step), 9)
@@ -149,11 +149,11 @@ def test_the_arm_that_teaches_is_chosen_more():
 )
 def test_bad_hyperparameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        sec.make(**options)
+        sec.METHOD(**options)
 
 
 def test_categories_have_to_be_given():
     with pytest.raises(ValueError, match=r"sec needs the category.*init\(6, category="):
-        sec.make().init(6)
+        sec.METHOD().init(6)
     with pytest.raises(ValueError, match=r"category has shape \(6,\).*7 items"):
-        sec.make().init(7, category=CATEGORY)
+        sec.METHOD().init(7, category=CATEGORY)

@@ -48,15 +48,3 @@ def test_order_is_uniform():
     _, count = np.unique(orders, axis=0, return_counts=True)
     assert len(count) == 24
     assert np.sum((count - 20) ** 2 / 20) < 49.7
-
-
-def test_compiles_once():
-    sampler = samplers.SAMPLERS["uniform"](num_rollouts=2)
-    list(batches(9, 4, 3, sampler=sampler))
-    for function in (sampler.init, sampler.propose, sampler.update):
-        assert function._cache_size() == 1
-
-
-def test_num_rollouts_below_two_is_an_error():
-    with pytest.raises(ValueError, match=r"num_rollouts=1.*at least 2"):
-        samplers.SAMPLERS["uniform"](num_rollouts=1)

@@ -24,7 +24,7 @@ def step_feedback(proposal, successes_M):
 
 
 def test_threshold_rises_after_the_first_steps():
-    sampler = vcrl.make(first_steps=2, replay="next_step")
+    sampler = vcrl.METHOD(first_steps=2, replay="next_step")
     state = sampler.init(5)
     proposal = sampler.propose(state, jax.random.key(0), 5)
     feedback = step_feedback(proposal, [1, 2, 3, 4, 8])
@@ -34,13 +34,13 @@ def test_threshold_rises_after_the_first_steps():
         state = state.replace(step=jnp.int32(step))
         assert sampler.keep(state, feedback).tolist() == expected
     none = feedback.replace(trials_M=jnp.zeros(5), successes_M=jnp.zeros(5))
-    assert not np.any(vcrl.make(threshold_first=0).keep(state, none))
+    assert not np.any(vcrl.METHOD(threshold_first=0).keep(state, none))
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
 def test_bank_is_that_of_a_loop(momentum):
     """30 steps of 4 of 12 items; each is taken out twice at most, and then trained on."""
-    sampler = vcrl.make(momentum=momentum, first_steps=3, replay="next_step")
+    sampler = vcrl.METHOD(momentum=momentum, first_steps=3, replay="next_step")
     state, rng = sampler.init(12), np.random.default_rng(0)
     bank, dropped = {}, 0  # item: [priority, step]
     replays, visits = np.zeros(12, int), np.zeros(12, int)
@@ -80,7 +80,7 @@ def test_the_bank_fills_the_same_step_as_that_of_a_loop(momentum):
 
     What enters in a step is not taken out in it; the others' priorities change once a step.
     """
-    sampler = vcrl.make(momentum=momentum, first_steps=3)
+    sampler = vcrl.METHOD(momentum=momentum, first_steps=3)
     state, rng = sampler.init(12), np.random.default_rng(0)
     bank, visits, replays = {}, np.zeros(12, int), np.zeros(12, int)
 
@@ -127,7 +127,7 @@ def test_the_bank_fills_the_same_step_as_that_of_a_loop(momentum):
 
 
 def test_replays_can_be_left_to_others_and_nan_is_none():
-    sampler = vcrl.make(replay="none")
+    sampler = vcrl.METHOD(replay="none")
     state = sampler.init(6).replace(priority_I=jnp.ones(6))
     proposal = sampler.propose(state, jax.random.key(0), 3)
     state = sampler.update(state, step_feedback(proposal, [0, 0, 4]))
@@ -152,4 +152,4 @@ def test_replays_can_be_left_to_others_and_nan_is_none():
 )
 def test_bad_hyperparameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        vcrl.make(**options)
+        vcrl.METHOD(**options)

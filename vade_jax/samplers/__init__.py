@@ -13,21 +13,22 @@ from vade_jax.samplers import (
     vade,
     vcrl,
 )
-from vade_jax.samplers.base import Sampler
+from vade_jax.samplers.base import Method, Sampler, belief_metrics
 from vade_jax.samplers.forecast import beliefs, diagnostics
 
-SAMPLERS = {
-    "dapo": dapo.make,
-    "diva": diva.make,
-    "greso": greso.make,
-    "kalman": kalman.make,
-    "knapsack": knapsack.make,
-    "mmr1": mmr1.make,
-    "mopps": mopps.make,
-    "sec": sec.make,
-    "uniform": uniform.make,
-    "vade": vade.make,
-    "vcrl": vcrl.make,
-}
+_FILES = (dapo, diva, greso, kalman, knapsack, mmr1, mopps, sec, uniform, vade, vcrl)
+SAMPLERS: dict[str, Method] = {file.METHOD.name: file.METHOD for file in _FILES}
 
-__all__ = ["SAMPLERS", "Sampler", "beliefs", "diagnostics"]
+# What of `Sampler.measures` a pass over all items computes from the answers' tokens:
+# (token_NT, length_N, group_N, num_groups) -> one value a group.
+FROM_TOKENS = {"self_bleu": mmr1.self_bleu}
+
+__all__ = [
+    "FROM_TOKENS",
+    "SAMPLERS",
+    "Method",
+    "Sampler",
+    "belief_metrics",
+    "beliefs",
+    "diagnostics",
+]

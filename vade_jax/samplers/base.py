@@ -1,20 +1,27 @@
-"""The selector contract: four pure functions over a frozen pytree of arrays.
+"""The selector contract: pure functions over a frozen pytree of arrays.
 
-A new selector is one file with a `make(**hyperparameters) -> Sampler`, one line in `SAMPLERS`
-and one test. Its state is a frozen dataclass of arrays; whatever is static lives in `make`'s
-closure.
+A new selector is one file, one line in `SAMPLERS` and one test. The file has
+
+    a frozen dataclass of hyperparameters, derived from `Options`
+    a frozen dataclass of arrays, the state
+    a function from the first to a `Sampler`, whose closure holds all that is static
+    METHOD, which names them
+
+What a method needs of the data, what it measures, drops and believes is declared in its `Sampler`, and
+the run settings that go with it in its `Method`: no other file asks for a selector's name.
 """
 
-import functools
-from collections.abc import Callable
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import checks
 from vade_jax.types import Array
 
 State = Any  # a frozen dataclass of arrays
@@ -23,88 +30,208 @@ State = Any  # a frozen dataclass of arrays
 class Sampler(NamedTuple):
     """What the training loop knows of a selector.
 
-    init: (num_items) -> state
-    propose: (state, key, num_prompts) -> Proposal; `num_prompts` is static
-    keep: (state, feedback) -> keep_M, the groups to train on
-    update: (state, feedback) -> state
-    needs: arguments of `init`, one value an item, that have to be given
-    measures: arguments of `init` that may be left out where a pass over all items measures them
+    Attributes:
+        init: (num_items, **arrays) -> state.
+        propose: (state, key, num_prompts) -> Proposal. `num_prompts` is static.
+        keep: (state, feedback) -> keep_M, the groups to train on.
+        update: (state, feedback) -> state.
+        believe: (state, proposal) -> what the selector thinks of the chosen prompts before their
+            answers are there, arrays with one entry a prompt. "posterior_mean" and "prob_mixed" are
+            what every posterior can tell; a name with a slash is a metric of the method's own, NaN
+            where it does not apply.
+        needs: arguments of `init`, one value an item, that have to be given.
+        measures: arguments of `init` that may be left out where a pass over all items measures them.
+        accepts: all per-item arguments that `init` takes.
+        drops: whether `keep` may be False.
+        rounds: the number of rounds of rollouts in a step that the method is made for; None: any.
+        variants: whether it asks for variants of items, see `trainer.plans`.
     """
 
     init: Callable[..., State]
     propose: Callable[[State, jax.Array, int], types.Proposal]
     keep: Callable[[State, types.Feedback], jax.Array]
     update: Callable[[State, types.Feedback], State]
+    believe: Callable[[State, types.Proposal], dict[str, jax.Array]]
     needs: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
+    accepts: tuple[str, ...] = ()
+    drops: bool = False
+    rounds: int | None = None
+    variants: bool = False
+
+
+# ------------------------------------------------------------------------------ hyperparameters
+def number(
+    default: float,
+    *,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    above: float = -math.inf,
+) -> Any:
+    """Returns the field of a finite number in a range, for a subclass of `Checked`."""
+    metadata = {"at_least": at_least, "at_most": at_most, "above": above}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def fraction(default: float) -> Any:
+    """Returns the field of a number from 0 to 1."""
+    return number(default, at_least=0, at_most=1)
+
+
+def choice(default: str, words: Iterable[str]) -> Any:
+    """Returns the field of one of a few words."""
+    return dataclasses.field(default=default, metadata={"words": frozenset(words)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """Constants that are checked when they are made: see `number`, `fraction` and `choice`."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, bounds = getattr(self, field.name), field.metadata
+            if "words" in bounds:
+                check_option(field.name, value, bounds["words"])
+            elif bounds:
+                check_number(field.name, value, **bounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(Checked):
+    """The hyperparameters that every selector has."""
+
+    num_rollouts: int = 8  # G, answers to a prompt
+
+    def __post_init__(self):
+        check_num_rollouts(self.num_rollouts)
+        super().__post_init__()
+
+
+def check_num_rollouts(num_rollouts: int) -> None:
+    """Raises ValueError unless a group has at least two answers."""
+    if num_rollouts < 2:
+        raise ValueError(
+            f"num_rollouts={num_rollouts}: one answer cannot be compared with its group;"
+            " set num_rollouts to at least 2"
+        )
+
+
+def check_number(
+    name: str,
+    value: float,
+    *,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    above: float = -math.inf,
+) -> None:
+    """Raises ValueError unless `value` is a finite number in the range."""
+    inside = at_least <= value <= at_most and above < value < math.inf  # NaN is not
+    if inside:
+        return
+    if above > -math.inf:
+        raise ValueError(f"{name}={value}: set it to a value above {above}")
+    if at_most < math.inf:
+        raise ValueError(
+            f"{name}={value}: set it to a value from {at_least} to {at_most}"
+        )
+    raise ValueError(f"{name}={value}: set it to at least {at_least}")
+
+
+def check_option(name: str, value: Any, options: Iterable[Any]) -> None:
+    """Raises ValueError unless `value` is one of `options`."""
+    if value not in options:
+        raise ValueError(f"{name}={value!r}: choose one of {sorted(options)}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Method:
+    """A selection method: from hyperparameters to a `Sampler`."""
+
+    name: str
+    options: type[Options]
+    build: Callable[[Any], Sampler]  # from an instance of `options`
+    # Dotted settings of a run to the values that go with this method.
+    goes_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """The hyperparameters, in order."""
+        return tuple(field.name for field in dataclasses.fields(self.options))
+
+    def __call__(self, **hyperparameters: Any) -> Sampler:
+        """Returns the selector.
+
+        Raises:
+            ValueError: a hyperparameter is unknown or out of its range.
+        """
+        known = self.option_names
+        if unknown := [name for name in hyperparameters if name not in known]:
+            raise ValueError(
+                f"{self.name} has no option {unknown[0]!r}: it takes {', '.join(known)}"
+            )
+        return self.build(self.options(**hyperparameters))
+
+
+# ------------------------------------------------------------------------------ per-item arrays
+def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
+    """Raises ValueError unless `values` has one entry for each of `num_items` items."""
+    if values is None:
+        raise ValueError(
+            f"{method} needs the {name} of every item:"
+            f" call init({num_items}, {name}=...) with {num_items} values"
+        )
+    if np.shape(values) != (num_items,):
+        raise ValueError(
+            f"{name} has shape {np.shape(values)}: give one value for each of the"
+            f" {num_items} items"
+        )
 
 
 # ------------------------------------------------------------------------------ choosing
-def top_b(
-    score_I: Array,
-    key: jax.Array,
-    num_prompts: int,
-    *,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-) -> jax.Array:
+def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
     """Returns the `num_prompts` items of highest score, in random order, without duplicates.
 
-    `key` decides which of several tied items get in, and the order: mini-batches cut from it
-    are alike. NaN loses against every number. With a mesh, scores are sharded over its `axis`:
-    each shard finds its own best, and the best of those are taken; the result is the same.
+    NaN loses against every number.
+
+    Args:
+        score_I: any floats, infinities too.
+        key: decides which of several tied items get in, and the order: mini-batches cut from it are
+            alike.
+        num_prompts: B, at most as many as there are items.
+
+    Returns:
+        int32 index_M.
     """
     chex.assert_rank(score_I, 1)
-    num_items = len(score_I)
-    checks.num_prompts(num_prompts, num_items)
+    check_num_prompts(num_prompts, len(score_I))
     score_I = jnp.where(jnp.isnan(score_I), -jnp.inf, score_I)
     tie_key, order_key = jax.random.split(key)
-    random_I = jax.random.uniform(tie_key, (num_items,))
+    random_I = jax.random.uniform(tie_key, score_I.shape)
     # A minimum, not [-1]: XLA on CPU turns a slice of top_k into a sort of all items, 211 ms for 1 M.
-    threshold = jnp.min(score_I[_top_k(score_I, num_prompts, mesh, axis)])
-    # Above the threshold: all, in [1, 2). At it: the luckiest, in [0, 1). Below: none.
+    threshold = jnp.min(score_I[jax.lax.top_k(score_I, num_prompts)[1]])
+    # top_k alone breaks ties by index, which would favour the head of the data set. So a second one:
+    # above the threshold, all are in [1, 2); at it, the luckiest of [0, 1) get in; below it, none.
     rank_I = jnp.where(score_I == threshold, random_I, -1.0)
     rank_I = jnp.where(score_I > threshold, 1 + random_I, rank_I)
-    index_M = _top_k(rank_I, num_prompts, mesh, axis)
+    index_M = jax.lax.top_k(rank_I, num_prompts)[1]
     return jax.random.permutation(order_key, index_M)
 
 
-def _top_k(
-    x_I: Array, k: int, mesh: jax.sharding.Mesh | None, axis: str | None
-) -> jax.Array:
-    """Returns the int32 indices of the k largest; local, then global, on a mesh."""
-    if mesh is None:
-        return jax.lax.top_k(x_I, k)[1]
-    num_shards = mesh.shape[axis]
-    if len(x_I) % num_shards:
+def check_num_prompts(num_prompts: int, num_items: int) -> None:
+    """Raises ValueError unless so many different items exist."""
+    if not 1 <= num_prompts <= num_items:
         raise ValueError(
-            f"{len(x_I)} items do not divide over the {num_shards} shards of mesh axis"
-            f" {axis!r}: replicate the selector's state (mesh=None), or drop or add"
-            f" {len(x_I) % num_shards} items"
+            f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
+            f" set the prompts per step (B) to a value from 1 to {num_items}"
         )
-    spec, local_size = jax.P(axis), len(x_I) // num_shards
-
-    def local_top_k(x_I):
-        value_K, index_K = jax.lax.top_k(x_I, min(k, local_size))
-        return value_K, index_K + jax.lax.axis_index(axis) * local_size
-
-    value_C, index_C = jax.shard_map(
-        local_top_k, mesh=mesh, in_specs=spec, out_specs=spec
-    )(x_I)
-    # Few are left, k a shard: from here on every device holds all of them.
-    replicated = jax.sharding.NamedSharding(mesh, jax.P())
-    value_C, index_C = jax.lax.with_sharding_constraint((value_C, index_C), replicated)
-    return index_C[jax.lax.top_k(value_C, k)[1]]
 
 
-def mix_uniform(
-    score_I: Array,
-    key: jax.Array,
-    num_uniform: int,
-    *,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-) -> jax.Array:
+def least_visited(visits_I: Array) -> jax.Array:
+    """Returns scores that put the items visited least first: an epoch is a shuffled pass."""
+    return (jnp.min(visits_I) - visits_I).astype(jnp.float32)
+
+
+def mix_uniform(score_I: Array, key: jax.Array, num_uniform: int) -> jax.Array:
     """Returns the scores with +inf for `num_uniform` items, each as likely as any other.
 
     NaN stays, where that many others exist.
@@ -112,8 +239,7 @@ def mix_uniform(
     if num_uniform == 0:
         return score_I
     even_I = jnp.where(jnp.isnan(score_I), score_I, 0.0)
-    num_uniform = min(num_uniform, len(score_I))
-    index_M = top_b(even_I, key, num_uniform, mesh=mesh, axis=axis)
+    index_M = top_b(even_I, key, min(num_uniform, len(score_I)))
     return score_I.at[index_M].set(jnp.inf)
 
 
@@ -150,40 +276,52 @@ def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
 KEEPS = {"all": keep_all, "mixed": keep_mixed, "varied": keep_varied}
 
 
-# ------------------------------------------------------------------------------ assembling
-def assemble(
-    init: Callable[[int], State],
+# ------------------------------------------------------------------------------ putting together
+def no_belief(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
+    """Returns nothing: the `believe` of a selector without a posterior."""
+    del state, proposal
+    return {}
+
+
+def compiled(
+    init: Callable[..., State],
     propose: Callable[[State, jax.Array, int], types.Proposal],
     update: Callable[[State, types.Feedback], State],
     *,
     keep: Callable[[State, types.Feedback], jax.Array] = keep_all,
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
+    believe: Callable[[State, types.Proposal], dict[str, jax.Array]] = no_belief,
+    **declared: Any,
 ) -> Sampler:
-    """Returns the four functions compiled; on a mesh, `*_I` of the state lie over its `axis`."""
-
-    def placed(function):
-        return functools.wraps(function)(
-            lambda *args, **kwargs: _place(function(*args, **kwargs), mesh, axis)
-        )
-
+    """Returns a selector's functions compiled, with what it declares beside them."""
     return Sampler(
-        init=jax.jit(placed(init), static_argnames="num_items"),
+        init=jax.jit(init, static_argnames="num_items"),
         propose=jax.jit(propose, static_argnames="num_prompts"),
         keep=jax.jit(keep),
-        update=jax.jit(placed(update)),
+        update=jax.jit(update),
+        believe=jax.jit(believe),
+        drops=keep is not keep_all,
+        **declared,
     )
 
 
-def _place(state, mesh, axis):
-    if mesh is None:
-        return state
-    place = lambda name: jax.P(axis) if name.endswith("_I") else jax.P()
-    return type(state)(
-        **{
-            name: jax.lax.with_sharding_constraint(
-                value, jax.sharding.NamedSharding(mesh, place(name))
-            )
-            for name, value in state.items()
-        }
-    )
+# ------------------------------------------------------------------------------ reporting
+METRICS = {
+    "posterior_mean": "vade/posterior_mean",
+    "prob_mixed": "vade/predicted_effective_ratio",
+}
+
+
+def belief_metrics(belief: Mapping[str, Array]) -> types.Metrics:
+    """Returns the means of what `Sampler.believe` has said.
+
+    With the state that made the proposal, `vade/predicted_effective_ratio` is a forecast, made before
+    the rollouts: it shows whether the posterior is calibrated.
+    """
+    metrics = {METRICS[x]: jnp.mean(belief[x]) for x in METRICS if x in belief}
+    for name in belief:
+        if "/" in name:
+            value_M = np.asarray(belief[name])
+            value_M = value_M[~np.isnan(value_M)]
+            if value_M.size:
+                metrics[name] = float(value_M.mean())
+    return metrics

@@ -1,50 +1,51 @@
 """DAPO's dynamic sampling (arXiv 2503.14476): groups without signal are not trained on."""
 
-import inspect
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from vade_jax.samplers import base as contract
-from vade_jax.samplers import checks, uniform, vade
+from vade_jax.samplers import base, uniform, vade
 
-BASES = {"uniform": uniform.make, "vade": vade.make}
+BASES = {method.name: method for method in (uniform.METHOD, vade.METHOD)}
 
 
-def make(
-    *,
-    num_rollouts: int = 8,
-    base: str = "uniform",
-    base_options: Mapping[str, Any] | None = None,
-    keep: str = "mixed",
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-) -> contract.Sampler:
-    """Makes DAPO's filter around another selector, the constraint of Eq. 11 of arXiv 2503.14476.
+@dataclasses.dataclass(frozen=True)
+class DapoOptions(base.Options):
+    """The hyperparameters of DAPO's filter, and of the selector below it."""
+
+    # Groups of right and wrong answers ("mixed"), whose training rewards differ ("varied"), or "all".
+    keep: str = base.choice("mixed", base.KEEPS)
+    base: str = base.choice("uniform", BASES)  # of prompts; the paper's is "uniform"
+    base_options: Mapping[str, Any] | None = None  # its other hyperparameters
+
+    def __post_init__(self):
+        super().__post_init__()
+        known = set(BASES[self.base].option_names) - {"num_rollouts"}
+        for name in self.base_options or {}:
+            base.check_option(
+                f"{self.base} has no such option; base_options", name, known
+            )
+
+
+def selector(options: DapoOptions) -> base.Sampler:
+    """Returns DAPO's filter around another selector, the constraint of Eq. 11 of arXiv 2503.14476.
 
     Groups are kept with 0 < correct < G. A selector only says which; the paper's dynamic sampling,
     rolling out prompts until a batch of such groups is full, is the training loop's refill in
-    rounds. `base` proposes, and learns from, every round.
-
-    Args:
-        num_rollouts: G, answers to a prompt.
-        base: the selector of prompts, "uniform" (the paper) or "vade".
-        base_options: its other hyperparameters.
-        keep: "mixed" by right and wrong answers; "varied" by the training reward; "all" filters
-            nothing.
-        mesh: where the state is sharded over items; None replicates it.
-        axis: the axis of `mesh` that items are sharded over.
+    rounds. The base proposes, and learns from, every round.
     """
-    checks.option("base", base, BASES)
-    checks.option("keep", keep, contract.KEEPS)
-    make_base, options = BASES[base], dict(base_options or {})
-    known = set(inspect.signature(make_base).parameters) - {
-        "num_rollouts",
-        "mesh",
-        "axis",
-    }
-    for name in options:
-        checks.option(f"{base} has no such option; base_options", name, known)
-    sampler = make_base(num_rollouts=num_rollouts, mesh=mesh, axis=axis, **options)
-    return sampler._replace(keep=jax.jit(contract.KEEPS[keep]))
+    below = BASES[options.base]
+    sampler = below(num_rollouts=options.num_rollouts, **(options.base_options or {}))
+    keep = base.KEEPS[options.keep]
+    return sampler._replace(keep=jax.jit(keep), drops=keep is not base.keep_all)
+
+
+METHOD = base.Method(
+    "dapo",
+    DapoOptions,
+    selector,
+    # VADE's comparison allows three times the rollouts at most.
+    goes_with={"refill.max_rounds": 3},
+)

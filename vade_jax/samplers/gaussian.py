@@ -1,10 +1,17 @@
-"""A Gaussian posterior of every item's logit pass rate, log(p / (1 - p)) ~ N(mean, var)."""
+"""A Gaussian posterior of every item's logit pass rate, log(p / (1 - p)) ~ N(mean, var).
+
+A Beta posterior can only forget; this one can also drift, and the variance says by how much. The counts
+are binomial, so conditioning has no closed form: `condition` takes the mode and the curvature there
+(Laplace), and what has to be exact is integrated by 32-point Gauss-Hermite quadrature.
+"""
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vade_jax import types
+from vade_jax.samplers.base import State
 from vade_jax.types import Array
 
 NUM_NEWTON = 2
@@ -36,6 +43,8 @@ def condition(
         p_M = jax.nn.sigmoid(x_M)
         return p_M, trials_M * p_M * (1 - p_M) + 1 / var_M
 
+    # Two steps suffice from the prior's mean. Far out on the logit the slope is flat, and a whole
+    # Newton step would overshoot: hence the clip.
     x_M = mean_M
     for _ in range(NUM_NEWTON):
         p_M, precision_M = precision(x_M)
@@ -66,3 +75,12 @@ def prob_mixed(mean_M: Array, var_M: Array, num_rollouts: int | Array) -> jax.Ar
     all_right_M = jnp.exp(log_evidence(mean_M, var_M, num_M, num_M))
     all_wrong_M = jnp.exp(log_evidence(mean_M, var_M, jnp.zeros_like(num_M), num_M))
     return 1 - all_right_M - all_wrong_M
+
+
+def believe(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
+    """Implements `Sampler.believe` for states with `mean_I` and `var_I`."""
+    mean_M, var_M = state.mean_I[proposal.index_M], state.var_I[proposal.index_M]
+    return {
+        "posterior_mean": posterior_mean(mean_M, var_M),
+        "prob_mixed": prob_mixed(mean_M, var_M, proposal.num_rollouts_M),
+    }

@@ -1,114 +1,108 @@
 """Kalman: a Gaussian posterior on the logit pass rate that drifts, drawn with little noise.
 
 A candidate of this project, not of a paper; near it is KGPS (arXiv 2607.27610), of which only the
-abstract was known.
+abstract was known. Where VADE forgets by decaying counts, here the logit of every pass rate walks at
+random, and a step widens what is known of it:
+
+    every item         var <- var + noise_rest
+    items rolled out   var <- var + noise_selected, then mean and var given k of n right
+
+How fast the policy moves is not known beforehand. So nine scales of both noises, 1/16 to 16, are run
+beside each other on the counts of the prompts rolled out, and the step uses their mean, weighted by how
+well each has predicted these counts.
 """
+
+import dataclasses
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import types
-from vade_jax.samplers import base, beta, checks, gaussian
+from vade_jax import rng, types
+from vade_jax.samplers import base, beta, gaussian
 from vade_jax.types import Array
 
-NOISES = ("learned", "fixed")
 SCALE_Q = (2.0 ** np.arange(-4, 5)).astype(np.float32)  # of the noise, those compared
 
 
+@dataclasses.dataclass(frozen=True)
+class KalmanOptions(base.Options):
+    """The hyperparameters of Kalman; variances are of the logit."""
+
+    prior_mean: float = 0.0  # of the logit pass rate
+    prior_var: float = base.number(4.0, above=0)
+    # Variance that a visit adds, before its counts are taken in; a prompt without valid answers has
+    # not been visited.
+    noise_selected: float = base.number(0.15, at_least=0)
+    noise_rest: float = base.number(0.002, at_least=0)  # that a step adds to every item
+    noise: str = base.choice("learned", ("learned", "fixed"))  # the scale of both
+    memory: float = base.fraction(0.98)  # what a step leaves of the evidence before it
+    # Factor on the standard deviation of the draws: 1 is Thompson, 0 the mode.
+    temper: float = base.number(0.5, at_least=0)
+    info_gain: str = base.choice("p(1-p)^2", beta.INFO_GAINS)  # as VADE's
+
+
 @chex.dataclass(frozen=True)
-class State:
+class KalmanState:
     """log(p / (1 - p)) of every item is N(mean, var)."""
 
     mean_I: Array  # float32
     var_I: Array  # float32
-    evidence_Q: (
-        Array  # float32, faded log-probability of the counts under each noise scale
-    )
+    # float32, faded log-probability of the counts of past steps under each noise scale
+    evidence_Q: Array
 
 
-def make(
-    *,
-    num_rollouts: int = 8,
-    prior_mean: float = 0.0,
-    prior_var: float = 4.0,
-    noise_selected: float = 0.15,
-    noise_rest: float = 0.002,
-    noise: str = "learned",
-    memory: float = 0.98,
-    temper: float = 0.5,
-    info_gain: str = "p(1-p)^2",
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-) -> base.Sampler:
-    """Makes the Kalman selector: tempered Thompson draws, scored as VADE's.
+def selector(options: KalmanOptions) -> base.Sampler:
+    """Returns the Kalman selector: tempered Thompson draws, scored as VADE's."""
+    info_gain, learned = beta.INFO_GAINS[options.info_gain], options.noise == "learned"
 
-    A step adds `noise_rest` to every variance and `noise_selected` to those of the prompts rolled
-    out, then conditions these on their counts; a prompt without valid answers is one of the rest.
-    With `noise="learned"`, both noises are multiplied by exp(sum_q w_q log s_q), where s runs over
-    1/16 ... 16 and w_q is proportional to the probability of the counts of past steps under s_q.
-
-    Args:
-        num_rollouts: G, answers to a prompt.
-        prior_mean: of the logit pass rate.
-        prior_var: of the logit pass rate.
-        noise_selected: variance that a visit adds, before its counts are taken in.
-        noise_rest: variance that a step adds to every item.
-        noise: "learned" scales both noises by how well they predicted, "fixed" does not.
-        memory: what a step leaves of the evidence of the ones before.
-        temper: factor on the standard deviation of the draws; 1 is Thompson, 0 the mode.
-        info_gain: I(p) of Eq. 4 of VADE (arXiv 2511.18902), or its ablation.
-        mesh: where the state is sharded over items; None replicates it.
-        axis: the axis of `mesh` that items are sharded over.
-    """
-    checks.num_rollouts(num_rollouts)
-    checks.positive("prior_var", prior_var)
-    checks.at_least("noise_selected", noise_selected, 0)
-    checks.at_least("noise_rest", noise_rest, 0)
-    checks.option("noise", noise, NOISES)
-    checks.fraction("memory", memory)
-    checks.at_least("temper", temper, 0)
-    checks.option("info_gain", info_gain, beta.INFO_GAINS)
-
-    def init(num_items: int) -> State:
-        return State(
-            mean_I=jnp.full(num_items, prior_mean, jnp.float32),
-            var_I=jnp.full(num_items, prior_var, jnp.float32),
+    def init(num_items: int) -> KalmanState:
+        return KalmanState(
+            mean_I=jnp.full(num_items, options.prior_mean, jnp.float32),
+            var_I=jnp.full(num_items, options.prior_var, jnp.float32),
             evidence_Q=jnp.zeros(len(SCALE_Q), jnp.float32),
         )
 
-    def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
-        draw_key, tie_key = jax.random.split(key)
-        p_I = gaussian.draw(draw_key, state.mean_I, state.var_I, temper)
-        score_I = beta.info_gain(p_I, info_gain)
-        index_M = base.top_b(score_I, tie_key, num_prompts, mesh=mesh, axis=axis)
-        proposal = base.same_num_rollouts(index_M, num_rollouts)
+    def propose(state: KalmanState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
+        p_I = gaussian.draw(keys.draw, state.mean_I, state.var_I, options.temper)
+        index_M = base.top_b(info_gain(p_I), keys.ties, num_prompts)
+        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
 
-    def update(state: State, feedback: types.Feedback) -> State:
+    def update(state: KalmanState, feedback: types.Feedback) -> KalmanState:
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
         counts = feedback.successes_M, feedback.trials_M
-        scale = noise_scale(state.evidence_Q) if noise == "learned" else 1.0
-        mean_M, rest_I = state.mean_I[index_M], state.var_I + scale * noise_rest
-        var_M = rest_I[index_M] + scale * noise_selected * asked_M
+        # Predict: the logits have walked. Then correct, where there are answers.
+        scale = noise_scale(state.evidence_Q) if learned else 1.0
+        mean_M, rest_I = state.mean_I[index_M], state.var_I + scale * options.noise_rest
+        var_M = rest_I[index_M] + scale * options.noise_selected * asked_M
         new_mean_M, new_var_M = gaussian.condition(mean_M, var_M, *counts)
 
         def evidence(scale):
-            added = scale * (noise_selected + noise_rest)
+            """Returns the log-probability of this step's counts, had the noise this scale."""
+            added = scale * (options.noise_selected + options.noise_rest)
             var_M = state.var_I[index_M] + added
             return jnp.sum(asked_M * gaussian.log_evidence(mean_M, var_M, *counts))
 
-        new_Q = jax.vmap(evidence)(SCALE_Q) if noise == "learned" else 0.0
-        return State(
+        new_Q = jax.vmap(evidence)(SCALE_Q) if learned else 0.0
+        return KalmanState(
             mean_I=state.mean_I.at[index_M].set(new_mean_M),
             var_I=rest_I.at[index_M].set(new_var_M),
-            evidence_Q=memory * state.evidence_Q + new_Q,
+            evidence_Q=options.memory * state.evidence_Q + new_Q,
         )
 
-    return base.assemble(init, propose, update, mesh=mesh, axis=axis)
+    return base.compiled(init, propose, update, believe=gaussian.believe)
+
+
+METHOD = base.Method("kalman", KalmanOptions, selector)
 
 
 def noise_scale(evidence_Q: Array) -> jax.Array:
-    """Returns the geometric mean of the noise scales, each weighted by its evidence."""
+    """Returns exp(sum_q w_q log s_q): the mean noise scale, weighted by evidence.
+
+    w_q is proportional to the probability of past counts under scale s_q. A mean of logarithms, as the
+    scales are powers of two: 1/16 and 16 with equal weights give 1.
+    """
     return jnp.exp(jnp.sum(jax.nn.softmax(evidence_Q) * jnp.log(SCALE_Q)))

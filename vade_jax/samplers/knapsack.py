@@ -1,18 +1,65 @@
-"""Knapsack RL (arXiv 2509.25849): a step's rollouts go to the prompts where one more pays."""
+"""Knapsack RL (arXiv 2509.25849): a step's answers go to the prompts where one more pays.
+
+B prompts share B G answers. N answers to a prompt with pass rate p are worth, by the paper's equation,
+
+    Value(N) = (1 - p^N - (1-p)^N) p (1-p)^2,
+
+the chance of a mixed group times its information gain. This is concave in N from 1 on, so handing out one
+answer after the other, always where it adds most, solves the knapsack exactly.
+
+Departures from the public code: it is exact (the code's recursion scores a prompt without extra answers
+as 0), no group exceeds `max_rollouts`, prompts not yet rolled out do not share the surplus of those all
+wrong, and a batch of mixed prompts only is no error.
+"""
+
+import dataclasses
 
 import chex
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import betaln
 
 from vade_jax import types
-from vade_jax.samplers import allocation, base, checks, uniform, vade
+from vade_jax.samplers import base, beta, vade
 from vade_jax.types import Array
 
-POSTERIORS = ("newest", "vade")
+
+@dataclasses.dataclass(frozen=True)
+class KnapsackOptions(base.Options):
+    """The hyperparameters of Knapsack RL; `num_rollouts` is the mean, and what unknown prompts get."""
+
+    min_rollouts: int = 2  # the least for a prompt with right and wrong answers
+    max_rollouts: int = 128  # the most for any prompt
+    negative_rollouts: int = (
+        2  # where the newest answers are all wrong, before a surplus
+    )
+    positive_rollouts: int = 2  # the same for all right
+    # A mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers: see `usable`.
+    confidence: float = base.number(0.9, at_least=0, at_most=1 - 1e-6)
+    # What the mixed prompts of a batch cannot use goes evenly to those all wrong, else to the other
+    # ones; False leaves it with the mixed.
+    fallback: bool = True
+    # p is of this many newest answers, more if the newest group is larger.
+    buffer: int = base.number(16, at_least=1)
+    min_count: int = base.number(8, at_least=1)  # answers from which on p is known
+    # "newest" takes p from the newest answers and prompts in uniform's order; "vade" takes both from
+    # VADE: its choice, and the mean value under its Beta posterior.
+    posterior: str = base.choice("newest", ("newest", "vade"))
+    # VADE's, for posterior="vade"
+    decay_selected: float = base.fraction(0.2)
+    decay_rest: float = base.fraction(0.999)
+    warmup: str = base.choice("full", ("full", "none"))
+
+    def __post_init__(self):
+        super().__post_init__()
+        usual = self.num_rollouts
+        for name in ("min_rollouts", "negative_rollouts", "positive_rollouts"):
+            base.check_number(name, getattr(self, name), at_least=2, at_most=usual)
+        base.check_number("max_rollouts", self.max_rollouts, at_least=usual)
 
 
 @chex.dataclass(frozen=True)
-class State:
+class KnapsackState:
     """The newest answers to every item, counted."""
 
     alpha_I: Array  # float32, right
@@ -20,132 +67,160 @@ class State:
     visits_I: Array  # int32
 
 
-def make(
-    *,
-    num_rollouts: int = 8,
-    min_rollouts: int = 2,
-    max_rollouts: int = 128,
-    negative_rollouts: int = 2,
-    positive_rollouts: int = 2,
-    confidence: float = 0.9,
-    fallback: bool = True,
-    buffer: int = 16,
-    min_count: int = 8,
-    posterior: str = "newest",
-    decay_selected: float = 0.2,
-    decay_rest: float = 0.999,
-    warmup: str = "full",
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-) -> base.Sampler:
-    """Makes the Knapsack selector (arXiv 2509.25849): B prompts share B num_rollouts answers.
+def selector(options: KnapsackOptions) -> base.Sampler:
+    """Returns the Knapsack selector: uniform's order, or VADE's choice, with uneven groups."""
+    if options.posterior == "vade":
+        return on_top_of_vade(options)
 
-    N answers to a prompt are worth (1 - p^N - (1-p)^N) p (1-p)^2 (their Eq. for Value). This is
-    concave in N, so handing out one answer after the other, always where it adds most, solves the
-    knapsack exactly. Departures from the public code: it is exact (the code's recursion scores a
-    prompt without extra answers as 0), no group exceeds `max_rollouts`, prompts not yet rolled out
-    do not share the surplus of those all wrong, and a batch of mixed prompts only is no error.
-
-    Args:
-        num_rollouts: G, the mean number of answers to a prompt, and that of unknown ones.
-        min_rollouts: the least for a prompt with right and wrong answers.
-        max_rollouts: the most for any prompt.
-        negative_rollouts: for a prompt whose newest answers are all wrong, before any surplus.
-        positive_rollouts: the same for all right.
-        confidence: a mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers.
-        fallback: what the mixed ones of a batch cannot use goes evenly to those all wrong, else
-            to the other ones; False leaves it with the mixed.
-        buffer: p is of this many newest answers, more if the newest group is larger.
-        min_count: answers from which on p counts as known.
-        posterior: "newest" takes p from the newest answers and prompts in uniform's order; "vade"
-            takes both from VADE: its choice, and the mean value under its Beta posterior.
-        decay_selected: lambda_1 of VADE's Eq. 5, for posterior="vade".
-        decay_rest: lambda_2 of its Eq. 6.
-        warmup: VADE's, "full" or "none".
-        mesh: where the state is sharded over items; None replicates it.
-        axis: the axis of `mesh` that items are sharded over.
-    """
-    checks.num_rollouts(num_rollouts)
-    checks.within("min_rollouts", min_rollouts, 2, num_rollouts)
-    checks.at_least("max_rollouts", max_rollouts, num_rollouts)
-    checks.within("negative_rollouts", negative_rollouts, 2, num_rollouts)
-    checks.within("positive_rollouts", positive_rollouts, 2, num_rollouts)
-    checks.within("confidence", confidence, 0, 1 - 1e-6)
-    checks.at_least("buffer", buffer, 1)
-    checks.at_least("min_count", min_count, 1)
-    checks.option("posterior", posterior, POSTERIORS)
-    place = {"mesh": mesh, "axis": axis}
-    even = uniform.make(num_rollouts=num_rollouts, **place)
-    bayes = vade.make(
-        num_rollouts=num_rollouts,
-        decay_selected=decay_selected,
-        decay_rest=decay_rest,
-        warmup=warmup,
-        **place,
-    )
-
-    def propose_vade(state, key: jax.Array, num_prompts: int) -> types.Proposal:
-        proposal = bayes.propose(state, key, num_prompts)
-        alpha_M, beta_M = counts(state, proposal)
-        gain_MG = allocation.expected_gain(alpha_M, beta_M, max_rollouts)
-        low_M = jnp.full(num_prompts, min_rollouts)
-        order_MG = jnp.full(gain_MG.shape, allocation.WITHIN)
-        budget = num_rollouts * num_prompts
-        num_M = allocation.fill(gain_MG, low_M, order_MG, budget)
-        return proposal.replace(num_rollouts_M=num_M)
-
-    if posterior == "vade":
-        propose_vade = jax.jit(propose_vade, static_argnames="num_prompts")
-        return bayes._replace(propose=propose_vade)
-
-    def init(num_items: int) -> State:
+    def init(num_items: int) -> KnapsackState:
         zero_I = jnp.zeros(num_items, jnp.float32)
         visits_I = jnp.zeros(num_items, jnp.int32)
-        return State(alpha_I=zero_I, beta_I=zero_I, visits_I=visits_I)
+        return KnapsackState(alpha_I=zero_I, beta_I=zero_I, visits_I=visits_I)
 
-    def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
-        visits = uniform.State(visits_I=state.visits_I)
-        proposal = even.propose(visits, key, num_prompts)
-        num_M = share(*counts(state, proposal), num_rollouts * num_prompts)
-        return proposal.replace(num_rollouts_M=num_M)
+    def propose(
+        state: KnapsackState, key: jax.Array, num_prompts: int
+    ) -> types.Proposal:
+        index_M = base.top_b(base.least_visited(state.visits_I), key, num_prompts)
+        num_M = share(options, state.alpha_I[index_M], state.beta_I[index_M])
+        return types.Proposal(index_M=index_M, num_rollouts_M=num_M)
 
-    def share(alpha_M, beta_M, budget):
-        total_M = alpha_M + beta_M
-        known_M = total_M > min_count - 0.5  # the counts are sums of fractions
-        wrong_M, right_M = known_M & (alpha_M == 0), known_M & (beta_M == 0)
-        mixed_M = known_M & ~wrong_M & ~right_M
-        low_M = jnp.select(
-            [mixed_M, wrong_M, right_M],
-            [min_rollouts, negative_rollouts, positive_rollouts],
-            num_rollouts,
-        )
-        p_M = jnp.where(known_M, alpha_M / jnp.maximum(total_M, 1), 0.5)
-        gain_MG, useful = allocation.gain(p_M, max_rollouts), jnp.inf
-        if fallback:
-            useful = allocation.usable(p_M, mixed_M, confidence, max_rollouts)
-        order_MG = allocation.fill_order(gain_MG, low_M, mixed_M, wrong_M, useful)
-        # Of prompts that are not mixed, the one with the fewest answers is next.
-        level_G = -jnp.arange(max_rollouts, dtype=jnp.float32)
-        gain_MG = jnp.where(mixed_M[:, None], gain_MG, level_G)
-        return allocation.fill(gain_MG, low_M, order_MG, budget)
-
-    def update(state: State, feedback: types.Feedback) -> State:
+    def update(state: KnapsackState, feedback: types.Feedback) -> KnapsackState:
         index_M, trials_M = feedback.index_M, feedback.trials_M
         alpha_M, beta_M = state.alpha_I[index_M], state.beta_I[index_M]
-        # How much of the older answers still fits: they have no order, so a share of both.
-        room_M = jnp.maximum(buffer - trials_M, 0) / jnp.maximum(alpha_M + beta_M, 1)
-        room_M = jnp.minimum(room_M, 1)
+        # How much of the older answers still fits into the buffer. The counts do not know in which
+        # order they came, so the same share of right and wrong ones stays.
+        room_M = jnp.maximum(options.buffer - trials_M, 0)
+        room_M = jnp.minimum(room_M / jnp.maximum(alpha_M + beta_M, 1), 1)
         new_alpha_M = room_M * alpha_M + feedback.successes_M
         new_beta_M = room_M * beta_M + trials_M - feedback.successes_M
-        return State(
+        return KnapsackState(
             alpha_I=state.alpha_I.at[index_M].set(new_alpha_M),
             beta_I=state.beta_I.at[index_M].set(new_beta_M),
             visits_I=state.visits_I.at[index_M].add(1),
         )
 
-    return base.assemble(init, propose, update, **place)
+    return base.compiled(init, propose, update, believe=beta.believe)
 
 
-def counts(state, proposal: types.Proposal) -> tuple[Array, Array]:
-    """Returns right and wrong answers of the prompts proposed."""
-    return state.alpha_I[proposal.index_M], state.beta_I[proposal.index_M]
+def on_top_of_vade(options: KnapsackOptions) -> base.Sampler:
+    """Returns VADE, whose prompts share the answers by the value that its posterior expects."""
+    names = ("num_rollouts", "decay_selected", "decay_rest", "warmup")
+    below = vade.METHOD(**{name: getattr(options, name) for name in names})
+
+    def propose(state, key: jax.Array, num_prompts: int) -> types.Proposal:
+        proposal = below.propose(state, key, num_prompts)
+        index_M = proposal.index_M
+        gain_MG = expected_gain(
+            state.alpha_I[index_M], state.beta_I[index_M], options.max_rollouts
+        )
+        low_M = jnp.full(num_prompts, options.min_rollouts)
+        order_MG = jnp.full(gain_MG.shape, WITHIN)
+        budget = options.num_rollouts * num_prompts
+        return proposal.replace(num_rollouts_M=fill(gain_MG, low_M, order_MG, budget))
+
+    return below._replace(propose=jax.jit(propose, static_argnames="num_prompts"))
+
+
+METHOD = base.Method(
+    "knapsack",
+    KnapsackOptions,
+    selector,
+    # Its smallest group: rows of two answers, so that none stays empty in part.
+    goes_with={"batch.answers_per_row": 2},
+)
+
+
+def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> jax.Array:
+    """Returns int32 num_rollouts_M of prompts with these newest answers, right and wrong."""
+    total_M = alpha_M + beta_M
+    known_M = total_M > options.min_count - 0.5  # the counts are sums of fractions
+    wrong_M, right_M = known_M & (alpha_M == 0), known_M & (beta_M == 0)
+    mixed_M = known_M & ~wrong_M & ~right_M
+    low_M = jnp.select(
+        [mixed_M, wrong_M, right_M],
+        [options.min_rollouts, options.negative_rollouts, options.positive_rollouts],
+        options.num_rollouts,
+    )
+    p_M = jnp.where(known_M, alpha_M / jnp.maximum(total_M, 1), 0.5)
+    gain_MG, useful = gain(p_M, options.max_rollouts), jnp.inf
+    if options.fallback:
+        useful = usable(p_M, mixed_M, options.confidence, options.max_rollouts)
+    order_MG = fill_order(gain_MG, low_M, mixed_M, wrong_M, useful)
+    # One more answer to a prompt that is not mixed adds nothing by Value. Among those the one with
+    # the fewest answers is next, so that a surplus is spread evenly.
+    level_G = -jnp.arange(options.max_rollouts, dtype=jnp.float32)
+    gain_MG = jnp.where(mixed_M[:, None], gain_MG, level_G)
+    return fill(gain_MG, low_M, order_MG, options.num_rollouts * len(alpha_M))
+
+
+# ------------------------------------------------------------------------------ value
+# A prompt's answers are cells of a row [M, G]: cell g stands for answer g + 1.
+def gain(p_M: Array, max_rollouts: int) -> jax.Array:
+    """Returns Value(N + 1) - Value(N) for N = 0 ... max_rollouts - 1; decreasing from N = 1 on."""
+    p_MG, n_G = p_M[:, None], jnp.arange(max_rollouts)
+    first_MG = p_MG**n_G * (1 - p_MG) + (1 - p_MG) ** n_G * p_MG
+    return first_MG * p_MG * (1 - p_MG) ** 2
+
+
+def expected_gain(alpha_M: Array, beta_M: Array, max_rollouts: int) -> jax.Array:
+    """Returns E[gain] under Beta(alpha + 1, beta + 1), in closed form.
+
+    With a = alpha + 1, b = beta + 1: (B(a+N+1, b+3) + B(a+2, b+N+2)) / B(a, b).
+    """
+    a_MG, b_MG = alpha_M[:, None] + 1, beta_M[:, None] + 1
+    n_G, whole_MG = jnp.arange(max_rollouts), betaln(a_MG, b_MG)
+    right_MG = jnp.exp(betaln(a_MG + n_G + 1, b_MG + 3) - whole_MG)
+    wrong_MG = jnp.exp(betaln(a_MG + 2, b_MG + n_G + 2) - whole_MG)
+    return right_MG + wrong_MG
+
+
+def usable(
+    p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int
+) -> jax.Array:
+    """Returns how many answers the mixed prompts can use, each to see both outcomes.
+
+    N answers with max(p, 1-p)^N <= 1 - confidence show the rarer outcome with that confidence.
+    """
+    likely_M = jnp.where(mixed_M, jnp.maximum(p_M, 1 - p_M), 0.5)
+    need_M = jnp.floor(jnp.log1p(-confidence) / jnp.log(likely_M))
+    return jnp.sum(jnp.where(mixed_M, jnp.minimum(need_M, max_rollouts), 0))
+
+
+# ------------------------------------------------------------------------------ filling
+# The classes of cells, in the order in which they are filled. CLOSED cells never are.
+WITHIN, ALL_WRONG, REST, BEYOND, CLOSED = range(5)
+
+
+def fill_order(
+    gain_MG: Array, low_M: Array, mixed_M: Array, wrong_M: Array, useful: Array
+) -> jax.Array:
+    """Returns the class of every cell.
+
+    The `useful` best cells of the mixed prompts come first (WITHIN), then prompts all wrong, then those
+    all right or unknown, and at last what the mixed ones cannot use (BEYOND).
+    """
+    free_MG = jnp.arange(gain_MG.shape[1]) >= low_M[:, None]
+    candidate_MG = jnp.where(free_MG & mixed_M[:, None], gain_MG, -jnp.inf)
+    place_MG = places(-candidate_MG.ravel()).reshape(gain_MG.shape)
+    mixed_MG = jnp.where(place_MG < useful, WITHIN, BEYOND)
+    other_M = jnp.where(wrong_M, ALL_WRONG, REST)
+    return jnp.where(mixed_M[:, None], mixed_MG, other_M[:, None])
+
+
+def fill(gain_MG: Array, low_M: Array, order_MG: Array, budget: int) -> jax.Array:
+    """Returns int32 num_rollouts_M that add up to `budget`.
+
+    The first `low_M` answers to each prompt are given; the rest of the budget fills cells by class,
+    within it by gain. As the gain of a row falls, a row is filled from the left.
+    """
+    free_MG = jnp.arange(gain_MG.shape[1]) >= low_M[:, None]
+    order_MG = jnp.where(free_MG, order_MG, CLOSED)
+    place_Q = places(-gain_MG.ravel(), order_MG.ravel())
+    filled_MG = (place_Q < budget - jnp.sum(low_M)).reshape(gain_MG.shape)
+    return (low_M + jnp.sum(filled_MG, axis=1)).astype(jnp.int32)
+
+
+def places(*keys: Array) -> jax.Array:
+    """Returns the place of every cell when sorted by the last key, then by those before it."""
+    order_Q = jnp.lexsort(keys)
+    return jnp.zeros_like(order_Q).at[order_Q].set(jnp.arange(len(order_Q)))

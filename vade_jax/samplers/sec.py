@@ -1,4 +1,15 @@
-"""SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories."""
+"""SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories.
+
+Each slot of a batch draws an arm (a category) from softmax(Q / temperature), with replacement, then takes
+the next item of a shuffled pass over that arm. An arm's reward r is the mean |advantage| of its answers,
+and Q <- Q + learning_rate (r - Q): Algorithm 1 and Eq. 5.
+
+Departures: no item twice in a batch, so slots of an arm with fewer items go to a random arm that still has
+some; an arm without a valid answer counts as not drawn. Advantages divided by the group's standard
+deviation (the loop's default) are those of the paper.
+"""
+
+import dataclasses
 
 import chex
 import jax
@@ -6,15 +17,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import base, checks
+from vade_jax.samplers import base
 from vade_jax.types import Array
 
-VARIANTS = ("paper", "code")
 POOL = 20  # candidates a prompt: the few that are sorted
 
 
+@dataclasses.dataclass(frozen=True)
+class SecOptions(base.Options):
+    """The hyperparameters of SEC."""
+
+    # tau (the paper: 1.0 countdown, 0.4 mathematics, 0.2 puzzles)
+    temperature: float = base.number(1.0, above=0)
+    learning_rate: float = base.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
+    # "paper" updates the arms drawn; "code" updates the others too, with r = 0.
+    variant: str = base.choice("paper", ("paper", "code"))
+
+
 @chex.dataclass(frozen=True)
-class State:
+class SecState:
     """The learning gain expected of each of the A categories (arms)."""
 
     value_A: Array  # float32, Q
@@ -22,90 +43,72 @@ class State:
     visits_I: Array  # int32
 
 
-def make(
-    *,
-    num_rollouts: int = 8,
-    temperature: float = 1.0,
-    learning_rate: float = 0.5,
-    variant: str = "paper",
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-) -> base.Sampler:
-    """Makes the SEC selector, Algorithm 1 and Eq. 5 of arXiv 2505.14970.
+def selector(options: SecOptions) -> base.Sampler:
+    """Returns SEC. `init(num_items, category=...)` takes the category of every item, numbers or names."""
 
-    Each slot of a batch draws an arm from softmax(Q / temperature), with replacement, then takes
-    the next item of a shuffled pass over that arm. An arm's reward is the mean |advantage| of its
-    answers. Departures: no item twice in a batch, so slots of an arm with fewer items go to a
-    random arm that still has some; an arm without a valid answer counts as not drawn. Advantages
-    divided by the group's standard deviation (the loop's default) are those of the paper.
+    def first(num_items: int, category_I: jax.Array, value_A: jax.Array) -> SecState:
+        visits_I = jnp.zeros(num_items, jnp.int32)
+        return SecState(value_A=value_A, category_I=category_I, visits_I=visits_I)
 
-    `init(num_items, category=...)` takes the category of every item, numbers or names.
-
-    Args:
-        num_rollouts: G, answers to a prompt.
-        temperature: tau (the paper: 1.0 countdown, 0.4 mathematics, 0.2 puzzles).
-        learning_rate: alpha of Q <- Q + alpha (r - Q).
-        variant: "paper" updates the arms drawn; "code" updates the others too, with r = 0.
-        mesh: where the state is sharded over items; None replicates it.
-        axis: the axis of `mesh` that items are sharded over.
-    """
-    checks.num_rollouts(num_rollouts)
-    checks.positive("temperature", temperature)
-    checks.fraction("learning_rate", learning_rate)
-    checks.option("variant", variant, VARIANTS)
-
-    def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
-        checks.num_prompts(num_prompts, len(state.visits_I))
+    def propose(state: SecState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        base.check_num_prompts(num_prompts, len(state.visits_I))
         arm_key, luck_key, tie_key = jax.random.split(key, 3)
         size_A = jnp.bincount(state.category_I, length=len(state.value_A))
-        logit_A = state.value_A / temperature
+        logit_A = state.value_A / options.temperature
         count_A = slots(arm_key, logit_A, size_A, num_prompts)
+        # New luck in every step is a new order of the rest of each pass: no permutation is stored.
         luck_I = jax.random.uniform(luck_key, state.visits_I.shape)
         index_M = next_in_arms(state, luck_I, size_A, count_A, num_prompts)
         index_M = jax.random.permutation(tie_key, index_M)
-        return base.same_num_rollouts(index_M, num_rollouts)
+        return base.same_num_rollouts(index_M, options.num_rollouts)
 
-    def update(state: State, feedback: types.Feedback) -> State:
+    def update(state: SecState, feedback: types.Feedback) -> SecState:
         arm_N = state.category_I[feedback.index_M][feedback.group_N]
-        num_arms = len(state.value_A)
-        total = lambda x_N: jax.ops.segment_sum(
-            jnp.where(feedback.valid_N, x_N, 0.0), arm_N, num_arms
-        )
+
+        def total(x_N):
+            """Returns the sum over the valid answers of each arm."""
+            valid_N = jnp.where(feedback.valid_N, x_N, 0.0)
+            return jax.ops.segment_sum(valid_N, arm_N, len(state.value_A))
+
         count_A = total(jnp.ones(arm_N.shape))
         reward_A = total(jnp.abs(feedback.advantage_N)) / jnp.maximum(count_A, 1)
-        moved_A = state.value_A + learning_rate * (reward_A - state.value_A)
-        known_A = True if variant == "code" else count_A > 0
-        return State(
+        moved_A = state.value_A + options.learning_rate * (reward_A - state.value_A)
+        known_A = True if options.variant == "code" else count_A > 0
+        return SecState(
             value_A=jnp.where(known_A, moved_A, state.value_A),
             category_I=state.category_I,
             visits_I=state.visits_I.at[feedback.index_M].add(1),
         )
 
-    def first(num_items: int, category_I: jax.Array, value_A: jax.Array) -> State:
-        return State(
-            value_A=value_A,
-            category_I=category_I,
-            visits_I=jnp.zeros(num_items, jnp.int32),
-        )
+    sampler = base.compiled(first, propose, update)
 
-    sampler = base.assemble(first, propose, update, mesh=mesh, axis=axis)
-
-    def init(num_items: int, *, category: Array | None = None) -> State:
+    def init(num_items: int, *, category: Array | None = None) -> SecState:
         """Raises ValueError unless every item has a category."""
-        checks.per_item("sec", "category", category, num_items)
+        base.check_per_item("sec", "category", category, num_items)
+        # Outside of the compiled `init`: names become numbers, and A is known only then.
         names, category_I = np.unique(np.asarray(category), return_inverse=True)
         value_A = np.zeros(len(names), np.float32)
         return sampler.init(num_items, category_I.astype(np.int32), value_A)
 
-    return sampler._replace(init=init, needs=("category",))
+    return sampler._replace(init=init, needs=("category",), accepts=("category",))
 
 
+METHOD = base.Method(
+    "sec",
+    SecOptions,
+    selector,
+    goes_with={"sampler.arrays": {"category": "family,level"}},  # of the built-in data
+)
+
+
+# ------------------------------------------------------------------------------ arms
 def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> jax.Array:
     """Returns how many of `num_prompts` slots each arm gets, none more than it has items.
 
     Drawn from the softmax of `logit_A`; slots that do not fit are drawn again, evenly over the
     arms with room. An arm whose value is NaN gets a slot only when no other has room.
     """
+    # -1e9 rather than -inf: a softmax of nothing but -inf, where only NaN arms have room, is NaN.
     nan_A = jnp.isnan(logit_A)
     first_A = jnp.where(nan_A, -1e9, logit_A)
     refill_A = jnp.where(nan_A, -1e9, 0.0)
@@ -114,6 +117,7 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
         count, count_A, missing = carry
         room_A = count_A < size_A
         logit_A = jnp.where(room_A, jnp.where(count == 0, first_A, refill_A), -jnp.inf)
+        # Always B draws, of which the first `missing` count: shapes cannot depend on what is missing.
         arm_M = jax.random.categorical(
             jax.random.fold_in(key, count), logit_A, shape=(num_prompts,)
         )
@@ -125,8 +129,9 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
     return jax.lax.while_loop(lambda c: c[2] > 0, add, carry)[1]
 
 
+# ------------------------------------------------------------------------------ items of an arm
 def next_in_arms(
-    state: State, luck_I: Array, size_A: Array, count_A: Array, num_prompts: int
+    state: SecState, luck_I: Array, size_A: Array, count_A: Array, num_prompts: int
 ) -> jax.Array:
     """Returns `index_M`, the first `count_A` items of every arm: see `rank_in_arm`.
 
@@ -136,6 +141,7 @@ def next_in_arms(
     category_I, visits_I = state.category_I, state.visits_I
 
     def first(index_C):
+        """Returns the first items of every arm, sought among `index_C` only."""
         arm_C = category_I[index_C]
         rank_C = rank_in_arm(luck_I[index_C], arm_C, visits_I[index_C])
         chosen_C = (rank_C < count_A[arm_C]).astype(jnp.float32)
@@ -151,16 +157,18 @@ def next_in_arms(
     enough = jnp.all(found_A >= count_A) & (jnp.sum(found_A) <= POOL * num_prompts)
 
     def first_of_likely():
-        # The arm of an item that is not likely gets more candidates, and the same first ones.
+        # top_k fills up with items that are not likely. That does no harm: those stand behind the
+        # likely ones of their arm, which has enough of them.
         return first(jax.lax.top_k(likely_I, POOL * num_prompts)[1])
 
     return jax.lax.cond(enough, first_of_likely, first_of_all)
 
 
-def likely(state: State, luck_I: Array, size_A: Array, count_A: Array) -> jax.Array:
+def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax.Array:
     """Returns 1.0 for the items that are first in their arm, some more than `count_A` of each.
 
-    Luck is uniform: of the d items of fewest visits, about n have luck below n / d.
+    Luck is uniform: of the d items of fewest visits, about n have luck below n / d. So a bound on
+    visits + luck finds n items without sorting; 6 standard deviations and 10 more make it safe.
     """
     category_I, num_arms = state.category_I, len(size_A)
     level_A = jax.ops.segment_min(state.visits_I, category_I, num_arms)
@@ -168,6 +176,7 @@ def likely(state: State, luck_I: Array, size_A: Array, count_A: Array) -> jax.Ar
     due_I = (ahead_I == 0).astype(jnp.int32)
     due_A = jax.ops.segment_sum(due_I, category_I, num_arms)
     wanted_A = jnp.where(count_A > 0, count_A + 6 * jnp.sqrt(count_A) + 10, 0)
+    # Within this pass; where too few are left of it, all of those and the rest of the next pass.
     now_A = wanted_A / jnp.maximum(due_A, 1)
     later_A = 1 + (wanted_A - due_A) / jnp.maximum(size_A - due_A, 1)
     bound_A = jnp.where(wanted_A < due_A, now_A, later_A)

@@ -1,18 +1,50 @@
-"""VCRL (arXiv 2509.19803): only groups of high variance train, and they come back."""
+"""VCRL (arXiv 2509.19803): only groups of high variance train, and they come back.
+
+A group with c of n right has v = c (n-c) / (floor(n/2) ceil(n/2)), its variance over the largest possible.
+It is trained on if v reaches the threshold kappa, and enters the memory bank with priority v; the
+priorities of the others become momentum P + (1 - momentum) (steps since they entered). Items of the bank
+take the places of dropped groups. They are rolled out anew and, as in the paper, trained on whatever their
+variance; to enter the bank again they have to reach the threshold. Places that the bank cannot fill take
+the next items of uniform's order, which the threshold filters: the paper does not say.
+
+The training loop knows nothing of a bank. With replay="same_step" it asks for a second round (its refill of
+2 rounds, "missing") of as many prompts as were dropped, and `propose` tells the two rounds of a step apart
+by `state.dropped`: 0 before the first; behind it, the places that are empty. So one state describes both
+
+    step t, round 1: dropped = 0    propose B by uniform's order; update sets dropped = d
+    step t, round 2: dropped = d    propose d, the best of the bank first; update sets dropped = 0
+
+and a step without dropped groups is over after its first round. With replay="next_step" there is one round,
+`dropped` is that of the step before, and the bank's items stand at the front of the next batch.
+"""
+
+import dataclasses
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from vade_jax import types
-from vade_jax.samplers import base, checks
+from vade_jax.samplers import base
 from vade_jax.types import Array
 
-REPLAYS = ("same_step", "next_step", "none")
+
+@dataclasses.dataclass(frozen=True)
+class VcrlOptions(base.Options):
+    """The hyperparameters of VCRL."""
+
+    threshold_first: float = base.fraction(0.3)  # kappa in the first steps
+    threshold: float = base.fraction(0.8)  # kappa after them
+    first_steps: int = base.number(20, at_least=0)  # how many these are
+    momentum: float = base.fraction(0.9)  # alpha_m
+    max_replays: int = base.number(2, at_least=0)  # an item's, out of the bank
+    # When items of the bank come back: in the "same_step", at the beginning of the batch of the
+    # "next_step", which needs no second round, or in "none".
+    replay: str = base.choice("same_step", ("same_step", "next_step", "none"))
 
 
 @chex.dataclass(frozen=True)
-class State:
+class VcrlState:
     """Visits, and the memory bank: items with a priority above -inf are in it."""
 
     visits_I: Array  # int32, replays not counted
@@ -24,52 +56,14 @@ class State:
     step: Array  # int32
 
 
-def make(
-    *,
-    num_rollouts: int = 8,
-    threshold_first: float = 0.3,
-    threshold: float = 0.8,
-    first_steps: int = 20,
-    momentum: float = 0.9,
-    max_replays: int = 2,
-    replay: str = "same_step",
-    mesh: jax.sharding.Mesh | None = None,
-    axis: str | None = None,
-) -> base.Sampler:
-    """Makes the VCRL selector (arXiv 2509.19803): uniform's order, filtered by variance.
+def selector(options: VcrlOptions) -> base.Sampler:
+    """Returns VCRL: uniform's order, filtered by variance, with a memory bank."""
+    # Whether the bank's items come back in a second round of the step that dropped groups.
+    within = options.replay == "same_step"
 
-    A group with c of n right has v = c (n-c) / (floor(n/2) ceil(n/2)), its variance over the
-    largest possible. It is trained on if v reaches the threshold, and enters the memory bank with
-    priority v; the priorities of the others become momentum P + (1 - momentum) (steps since they
-    entered). Items of the bank take the places of dropped groups: in the same step, which needs a
-    training loop with a second round for them (its refill of 2 rounds, "missing"). They are rolled
-    out anew and, as in the paper, trained on whatever their variance; to enter the bank again they
-    have to reach the threshold. Places that the bank cannot fill take the next items of the order,
-    which the threshold filters: the paper does not say.
-
-    Args:
-        num_rollouts: G, answers to a prompt.
-        threshold_first: kappa in the first steps.
-        threshold: kappa after them.
-        first_steps: how many these are.
-        momentum: alpha_m.
-        max_replays: how often an item may be taken out of the bank.
-        replay: when items of the bank come back: in the "same_step", at the beginning of the
-            batch of the "next_step", which needs no second round, or in "none".
-        mesh: where the state is sharded over items; None replicates it.
-        axis: the axis of `mesh` that items are sharded over.
-    """
-    checks.num_rollouts(num_rollouts)
-    checks.fraction("threshold_first", threshold_first)
-    checks.fraction("threshold", threshold)
-    checks.at_least("first_steps", first_steps, 0)
-    checks.fraction("momentum", momentum)
-    checks.at_least("max_replays", max_replays, 0)
-    checks.option("replay", replay, REPLAYS)
-
-    def init(num_items: int) -> State:
+    def init(num_items: int) -> VcrlState:
         zero_I = jnp.zeros(num_items, jnp.int32)
-        return State(
+        return VcrlState(
             visits_I=zero_I,
             priority_I=jnp.full(num_items, -jnp.inf),
             access_I=zero_I,
@@ -79,49 +73,56 @@ def make(
             step=jnp.zeros((), jnp.int32),
         )
 
-    within = replay == "same_step"
-
-    def propose(state: State, key: jax.Array, num_prompts: int) -> types.Proposal:
-        due_I = (jnp.min(state.visits_I) - state.visits_I).astype(jnp.float32)
+    def propose(state: VcrlState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        due_I = base.least_visited(state.visits_I)
         taken_I = replayed(state, num_prompts, within=within)
         score_I = jnp.where(taken_I, jnp.inf, due_I)
-        index_M = base.top_b(score_I, key, num_prompts, mesh=mesh, axis=axis)
-        return base.same_num_rollouts(index_M, num_rollouts)
+        index_M = base.top_b(score_I, key, num_prompts)
+        return base.same_num_rollouts(index_M, options.num_rollouts)
 
-    def keep(state: State, feedback: types.Feedback) -> jax.Array:
-        return (feedback.trials_M > 0) & (
-            high(state, feedback) | taken(state, feedback)
-        )
+    def keep(state: VcrlState, feedback: types.Feedback) -> jax.Array:
+        # A replayed group is trained on whatever its variance.
+        wanted_M = reaches(state, feedback) | taken(state, feedback)
+        return (feedback.trials_M > 0) & wanted_M
 
     def taken(state, feedback):
+        """Returns which groups came out of the bank; `state` is the one that proposed them."""
         index_M = feedback.index_M
         return replayed(state, len(index_M), within=within)[index_M]
 
-    def high(state, feedback):
-        early = state.step - refilling(state) < first_steps
-        kappa = jnp.where(early, threshold_first, threshold)
+    def reaches(state, feedback):
+        """Returns which groups reach the threshold of their step."""
+        # `step` counts steps begun: in a second round it is one ahead of the first's.
+        early = state.step - is_second(state) < options.first_steps
+        kappa = jnp.where(early, options.threshold_first, options.threshold)
         variance_M = variance(feedback.successes_M, feedback.trials_M)
         return (variance_M >= kappa) & (feedback.trials_M > 0)
 
-    def refilling(state):
-        """Returns whether a proposal of `state` is its step's second."""
+    def is_second(state):
+        """Returns whether a proposal of `state` is its step's second round."""
         return (state.dropped > 0) & within
 
-    def update(state: State, feedback: types.Feedback) -> State:
+    def update(state: VcrlState, feedback: types.Feedback) -> VcrlState:
         index_M, taken_M = feedback.index_M, taken(state, feedback)
-        step = state.step + ~refilling(state)
+        step = state.step + ~is_second(state)
+        # What a second round drops stays empty: there is no third.
         dropped = jnp.sum(~keep(state, feedback))
-        dropped = jnp.where(refilling(state) | (replay == "none"), 0, dropped)
+        no_places = is_second(state) | (options.replay == "none")
+        dropped = jnp.where(no_places, 0, dropped)
+
+        # The bank: out with what was taken, then the others age, then in with the new ones. An item
+        # that was taken and is good again enters with its new variance.
         replays_M = state.replays_I[index_M] + taken_M
         priority_I = state.priority_I.at[index_M].add(jnp.where(taken_M, -jnp.inf, 0))
-        aged_I = aged(priority_I, step - state.access_I, momentum)
-        ends = (dropped == 0) | (not within)
-        priority_I = jnp.where(ends, aged_I, priority_I)
-        enter_M = high(state, feedback) & (replays_M < max_replays)
+        # Priorities age once a step: where a second round follows, behind that one.
+        ends_step = (dropped == 0) | (not within)
+        aged_I = aged(priority_I, step - state.access_I, options.momentum)
+        priority_I = jnp.where(ends_step, aged_I, priority_I)
+        enter_M = reaches(state, feedback) & (replays_M < options.max_replays)
         variance_M = variance(feedback.successes_M, feedback.trials_M)
         priority_M = jnp.where(enter_M, variance_M, priority_I[index_M])
         access_M = jnp.where(enter_M, step, state.access_I[index_M])
-        return State(
+        return VcrlState(
             visits_I=state.visits_I.at[index_M].add(~taken_M),
             priority_I=priority_I.at[index_M].set(priority_M),
             access_I=state.access_I.at[index_M].set(access_M),
@@ -131,7 +132,16 @@ def make(
             step=step,
         )
 
-    return base.assemble(init, propose, update, keep=keep, mesh=mesh, axis=axis)
+    rounds = 2 if within else None
+    return base.compiled(init, propose, update, keep=keep, rounds=rounds)
+
+
+METHOD = base.Method(
+    "vcrl",
+    VcrlOptions,
+    selector,
+    goes_with={"refill.max_rounds": 2, "refill.ask": "missing"},
+)
 
 
 def variance(successes_M: Array, trials_M: Array) -> jax.Array:
@@ -145,20 +155,27 @@ def aged(priority_I: Array, age_I: Array, momentum: float) -> Array:
     """Returns the priorities one step later; those that entered in this one, at age 0, stay."""
     later_I = momentum * priority_I + (1 - momentum) * age_I
     later_I = jnp.where(age_I > 0, later_I, priority_I)
+    # With momentum 0 an item outside of the bank would be 0 x -inf, NaN.
     return jnp.where(priority_I > -jnp.inf, later_I, -jnp.inf)
 
 
-def replayed(state: State, num_prompts: int, *, within: bool = False) -> jax.Array:
+def replayed(state: VcrlState, num_prompts: int, *, within: bool = False) -> jax.Array:
     """Returns which items the batch takes from the bank: for each group dropped, the next best.
 
     Args:
-        state: of the selector.
-        num_prompts: of the batch.
+        state: of the selector, when it proposes.
+        num_prompts: of the batch. `propose`, `keep` and `update` give the same number, so all three
+            agree about what was taken, and no proposal has to carry it.
         within: the batch is of the step that has dropped them, and takes no item twice.
+
+    Returns:
+        bool taken_I.
     """
     there_I = state.priority_I > -jnp.inf
     if within:
-        there_I &= state.last_I < state.step
+        there_I &= (
+            state.last_I < state.step
+        )  # not rolled out in this step's first round
     priority_I = jnp.where(there_I, state.priority_I, -jnp.inf)
     priority_M, index_M = jax.lax.top_k(priority_I, min(num_prompts, len(priority_I)))
     taken_M = (jnp.arange(len(index_M)) < state.dropped) & (priority_M > -jnp.inf)

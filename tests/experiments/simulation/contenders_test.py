@@ -41,7 +41,7 @@ def test_the_oracle_takes_the_best_true_pass_rates():
     p_I = jnp.array([0.0, 0.34, 0.5, 0.9, 1.0])
     state = contenders.OracleState(pass_rate_I=p_I)
     choose = lambda number, **options: set(
-        contenders.oracle(**options)
+        contenders.SELECTORS["oracle"](**options)
         .propose(state, jax.random.key(0), number)
         .index_M.tolist()
     )

@@ -1,0 +1,99 @@
+"""Gamma draws for every item at once, by rejection: what a Beta draw is made of.
+
+On CPU `jax.random.gamma` takes one item after the other. Here all items propose together, and only the
+few that are rejected go on. Inside `draw` items lie in Q words of Z = 32, one bit an item.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from vade_jax.types import Array
+
+
+def draw(words: jax.Array, shape_I: Array) -> jax.Array:
+    """Returns x ~ Gamma(shape) for every item, redrawing until each has been accepted.
+
+    An item's draw depends on `words`, its index and its shape only, not on its neighbours.
+
+    Args:
+        words: two random uint32, the key of all draws.
+        shape_I: at least 1. NaN gives NaN.
+    """
+    num_items = len(shape_I)
+    # Whole words, also because XLA on CPU vectorises no odd length (5x slower).
+    shape_I = jnp.pad(shape_I, (0, -num_items % 32), constant_values=1)
+    item_I = jnp.arange(len(shape_I), dtype=jnp.uint32)
+    gamma_I = _propose(words, item_I, jnp.uint32(0), shape_I)
+
+    # Under 5 % are rejected. They are remembered as the set bits of one word per 32 items: finding
+    # them by `nonzero` would be a compaction over the whole array in every pass.
+    bit_Z = jnp.uint32(1) << jnp.arange(32, dtype=jnp.uint32)
+    rejected_QZ = gamma_I.reshape(-1, 32) <= 0
+    todo_Q = jnp.sum(rejected_QZ * bit_Z, axis=1, dtype=jnp.uint32)
+    first_Q = jnp.arange(len(todo_Q), dtype=jnp.uint32) * 32
+    get = jax.vmap(lambda row_Z, z: row_Z.at[z].get(mode="clip"))
+    put = jax.vmap(lambda row_Z, z, x: row_Z.at[z].set(x, mode="drop"))
+
+    def redraw(carry):
+        """Redraws the lowest set bit of every word: a 32nd of the first pass's work."""
+        count, gamma_I, todo_Q = carry
+        bit_Q = todo_Q & (~todo_Q + 1)  # the lowest set bit, 0 if there is none
+        # 32 if there is none: `get` then clips, and `put` drops what came of it
+        column_Q = jax.lax.population_count(bit_Q - 1)
+        shape_Q = get(shape_I.reshape(-1, 32), column_Q)
+        new_Q = _propose(words, first_Q + column_Q, count, shape_Q)
+        gamma_I = put(gamma_I.reshape(-1, 32), column_Q, new_Q).reshape(-1)
+        # Accepted: the bit is cleared. Rejected again: it stays for the next pass.
+        return count + 1, gamma_I, jnp.where(new_Q <= 0, todo_Q, todo_Q ^ bit_Q)
+
+    carry = jnp.uint32(1), gamma_I, todo_Q
+    _, gamma_I, _ = jax.lax.while_loop(lambda c: jnp.any(c[2] > 0), redraw, carry)
+    return gamma_I[:num_items]
+
+
+def _propose(
+    words: jax.Array, item_I: Array, count: jax.Array, shape_I: Array
+) -> jax.Array:
+    """Returns an accepted x ~ Gamma(shape), or 0 where this proposal was rejected.
+
+    d = shape - 1/3, t = z / sqrt(9 d), v = (1 + t)^3: accept x = d v if
+    log u < z^2/2 + d (1 - v + log v) (Marsaglia and Tsang 2000, doi 10.1145/358407.358414), here
+    expanded in t: no two large terms cancel up to shapes of 1e4 and beyond.
+    """
+    # The counter is (item, pass): redraws of an item never reuse its random words.
+    z_bits_I, u_bits_I = _threefry(words, item_I, jnp.broadcast_to(count, item_I.shape))
+    z_I = jnp.sqrt(2.0) * jax.lax.erf_inv(2 * _unit(z_bits_I) - 1)  # a standard normal
+    d_I = shape_I - 1 / 3
+    t_I = z_I * jax.lax.rsqrt(9 * d_I)
+    # t <= -1 makes v <= 0, outside of the support: log v is -inf, so the proposal is rejected.
+    log_v_I = 3 * jnp.log1p(jnp.maximum(t_I, -1))
+    accept_I = z_I * z_I / 6 - d_I * t_I * (3 + t_I * t_I) + d_I * log_v_I
+    x_I = d_I * (1 + t_I) * (1 + t_I) * (1 + t_I)
+    # `<=` is False for NaN, which therefore stays, as an accepted draw, and ends the loop.
+    return jnp.where(accept_I <= jnp.log(_unit(u_bits_I)), 0.0, x_I)
+
+
+def _unit(bits_I: Array) -> jax.Array:
+    """Returns uniforms in (0, 1): the centres of 2^23 equal cells, never 0 or 1."""
+    # The upper 23 bits become the mantissa of a float in [1, 2).
+    one_to_two_I = jax.lax.bitcast_convert_type(
+        (bits_I >> 9) | jnp.uint32(0x3F800000), jnp.float32
+    )
+    return one_to_two_I - jnp.float32(1 - 2**-24)
+
+
+def _threefry(words: jax.Array, high_I: Array, low_I: Array) -> tuple[Array, Array]:
+    """Returns two random words for every counter (high, low): Threefry-2x32, 20 rounds.
+
+    The generator of `jax.random` itself (Salmon et al. 2011), but inline: on CPU JAX lowers its
+    own to a loop over stored intermediates, and returns one word an item where two are needed.
+    """
+    schedule = (words[0], words[1], words[0] ^ words[1] ^ jnp.uint32(0x1BD11BDA))
+    high_I, low_I = high_I + schedule[0], low_I + schedule[1]
+    for i in range(5):  # groups of four rounds, with a part of the key added after each
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            high_I = high_I + low_I
+            low_I = ((low_I << r) | (low_I >> (32 - r))) ^ high_I
+        high_I = high_I + schedule[(i + 1) % 3]
+        low_I = low_I + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
+    return high_I, low_I
