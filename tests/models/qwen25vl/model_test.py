@@ -226,11 +226,11 @@ def test_rows_default_to_prompts(plain):
     def answer(params, prompts, token_NT):
         qwen = model.merge(model.graph(TINY), params)
         hidden_NTD = qwen.answer_hidden(prompts, token_NT, remat=False)
-        return answer_logps(qwen, hidden_NTD, token_NT), hidden_NTD
+        single = qwen.answer_hidden(prompts, token_NT[:, :1], remat=False)
+        return answer_logps(qwen, hidden_NTD, token_NT), hidden_NTD, single
 
-    logp, hidden = answer(params, prompts, token)
+    logp, hidden, single = answer(params, prompts, token)
     np.testing.assert_allclose(logp, np.asarray(expected_NT)[first], atol=1e-5)
-    _, single = answer(params, prompts, token[:, :1])
     np.testing.assert_allclose(single, hidden[:, :1], atol=1e-5)
     with pytest.raises(ValueError, match="10 answers do not make 3 equal rows"):
         qwen.answer_hidden(prompts, token_NT)
@@ -245,9 +245,10 @@ def test_parameter_counts(name, count):
 
 
 def test_init_is_reproducible_and_of_moderate_size():
-    params = model.init(TINY, jax.random.key(1))
-    again = model.init(TINY, jax.random.key(1))
+    init = jax.jit(functools.partial(model.init, TINY))
+    params, again, other = (init(jax.random.key(seed)) for seed in (1, 1, 2))
     jax.tree.map(np.testing.assert_array_equal, params, again)
+    assert np.any(params["embedding"] != other["embedding"])
     logits, features = run(
         TINY, params, inputs.batch(examples(TINY), TINY.image_token_id)
     )

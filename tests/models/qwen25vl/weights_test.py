@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 
 import jax
 import ml_dtypes
@@ -107,11 +106,14 @@ def test_a_tied_checkpoint_may_carry_a_copy_of_its_embedding():
     assert "lm_head" not in weights.to_params(TINY, tensors)
 
 
-def test_misshapen_parameters_are_not_exported():
+def test_wrong_parameters_are_not_exported():
     params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
     params["text"]["norm"]["scale"] = np.ones(3, np.float32)
     with pytest.raises(ValueError, match=r"text/norm/scale has shape \(3,\)"):
         list(weights.from_params(TINY, params))
+    del params["text"]["norm"]["scale"]
+    with pytest.raises(ValueError, match=r"text/norm/scale is missing"):
+        next(weights.from_params(TINY, params))
 
 
 TYPES = np.float32, ml_dtypes.bfloat16
@@ -130,8 +132,9 @@ def assert_same_bits(x, y):
 @pytest.mark.parametrize(
     ("axes", "stored", "wanted"),
     [
-        *((MESHES[1], *types) for types in itertools.product(TYPES, TYPES)),
         (MESHES[0], *TYPES),
+        (MESHES[1], TYPES[0], TYPES[0]),
+        (MESHES[1], TYPES[1], TYPES[1]),
         (MESHES[2], *TYPES[::-1]),
     ],
     ids=lambda x: getattr(x, "__name__", str(x)),
@@ -187,10 +190,3 @@ def test_large_tensors_leave_in_blocks(monkeypatch, on_mesh):
     assert sum(name == "lm_head.weight" for name, _ in blocks) == 9  # of 512 x 128
     for name, x in weights.from_params(UNTIED, params):
         assert_same_bits(x, tensors[name])
-
-
-def test_missing_parameters_are_not_exported():
-    params = weights.to_params(TINY, oracle.random_tensors(TINY, 0))
-    del params["vision"]["merger"]["up"]["bias"]
-    with pytest.raises(ValueError, match=r"vision/merger/up/bias is missing"):
-        next(weights.from_params(TINY, params))
