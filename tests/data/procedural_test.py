@@ -160,16 +160,13 @@ def test_the_mixture_is_the_one_asked_for():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"split": "test"}, "split='test'"),
-        ({"size": 0}, "size=0"),
-        ({"seed": -1}, "seed=-1"),
-        ({"image_size": 100}, "image_size=100"),
-        ({"mixture": {("colour", 0): 1}}, "no part"),
+        ({"split": "test"}, "split='test'"), ({"size": 0}, "size=0"), ({"seed": -1}, "seed=-1"),
+        ({"image_size": 100}, "image_size=100"), ({"mixture": {("colour", 0): 1}}, "no part"),
         ({"mixture": {("color", 4): 1}}, "level below"),
         ({"mixture": {"easy": 1}}, "use a stratum"),
         ({"mixture": {("color", 0): 0}}, "must be >= 0, not all 0"),
     ],
-)
+)  # fmt: skip
 def test_impossible_settings_are_one_clear_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         procedural.Procedural(**({"seed": 0, "size": 8} | arguments))

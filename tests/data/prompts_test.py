@@ -94,14 +94,11 @@ def test_positions_of_one_small_image_by_hand():
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (_item(" <|im_end|> "), "empty_question"),
-        (_item("<image>"), "empty_question"),
-        (_item("<image> a <image>"), "image_count"),
-        (_item(sizes=((1, 300),)), "bad_image"),
-        (_item("a " * 300), "too_long"),
-        (_item("half a pair: \ud83d"), "bad_text"),
+        (_item(" <|im_end|> "), "empty_question"), (_item("<image>"), "empty_question"),
+        (_item("<image> a <image>"), "image_count"), (_item(sizes=((1, 300),)), "bad_image"),
+        (_item("a " * 300), "too_long"), (_item("half a pair: \ud83d"), "bad_text"),
     ],
-)
+)  # fmt: skip
 def test_rejects_carry_their_reason(tokenizer, item, reason):
     with pytest.raises(prompts.RejectedItem, match=r"^u: ") as caught:
         _builder(tokenizer)(item)

@@ -82,17 +82,12 @@ def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("question", "answer", "kind"),
     [
-        ("Which?\n(A) 3\n(B) 4", "B", "choice"),
-        ("Which? A. 3 B. 4", "(B)", "choice"),
-        ("Which letter is it?", "B", "text"),
-        ("?", "Yes.", "yesno"),
-        ("?", "1,200", "int"),
-        ("?", "-3", "int"),
-        ("?", "3.0", "float"),
-        ("?", "1/3", "float"),
+        ("Which?\n(A) 3\n(B) 4", "B", "choice"), ("Which? A. 3 B. 4", "(B)", "choice"),
+        ("Which letter is it?", "B", "text"), ("?", "Yes.", "yesno"), ("?", "1,200", "int"),
+        ("?", "-3", "int"), ("?", "3.0", "float"), ("?", "1/3", "float"),
         ("?", "dark blue", "text"),
     ],
-)
+)  # fmt: skip
 def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind):
     row = {"question": question, "answer": answer}
     assert sources.rows(_write(tmp_path / "a.jsonl", row))[0].kind == kind

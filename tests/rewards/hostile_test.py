@@ -14,54 +14,11 @@ TABLE = json.loads(pathlib.Path(__file__).with_name("hostile_answers.json").read
 GOLDS = {name: dict(gold) for name, gold in TABLE["golds"].items()}
 FAST = {name: gold for name, gold in GOLDS.items() if gold["kind"] != "expr"}
 SAME = {"deadline": 5_000, "derandomize": True}  # the same examples every time
-PIECES = st.sampled_from(
-    [
-        *(
-            "\\boxed{",
-            "}",
-            "{",
-            "\\",
-            "$",
-            "\\frac{",
-            "\\sqrt",
-            "^",
-            "_",
-            "%",
-            ",",
-            ".",
-            " ",
-        ),
-        *(
-            "7",
-            "0",
-            "e",
-            "1e999",
-            "-",
-            "+",
-            "=",
-            "/",
-            "x",
-            "yes",
-            "no",
-            "(B)",
-            "B. ",
-            "blue",
-        ),
-        *(
-            "\\text{",
-            "\\left",
-            "\\infty",
-            "nan",
-            "\n",
-            "[",
-            "]",
-            "or",
-            "not",
-            "\u202e",
-            "\x00",
-        ),
-    ]
-)
+PIECES = st.sampled_from([
+    "\\boxed{", "}", "{", "\\", "$", "\\frac{", "\\sqrt", "^", "_", "%", ",", ".", " ",
+    "7", "0", "e", "1e999", "-", "+", "=", "/", "x", "yes", "no", "(B)", "B. ", "blue",
+    "\\text{", "\\left", "\\infty", "nan", "\n", "[", "]", "or", "not", "\u202e", "\x00",
+])  # fmt: skip
 NASTY = st.one_of(st.text(), st.lists(PIECES).map("".join))
 BOXED = NASTY.map(lambda text: f"\\boxed{{{text}}}")
 NUMBERS = st.decimals(-1000, 1000, places=3).map(lambda x: f"{x:f}")

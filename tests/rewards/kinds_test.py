@@ -46,15 +46,15 @@ def test_choice_by_the_text_of_an_option(given, answer, reason):
             (given, "Yes", "ok")
             for given in ("yes", "YES.", "Yes, there are", "\\text{yes}")
         ],
-        *[("no", "No.", "ok"), ("no", "yes", "different")],
+        ("no", "No.", "ok"), ("no", "yes", "different"),
         *[
             (given, "yes", "unreadable")
             for given in ("yes and no", "maybe", "", "yesno")
         ],
-        *[("no, it is not", "no", "ok"), ("yes, but not", "yes", "unreadable")],
-        *[("yes or maybe", "yes", "unreadable"), ("yes", "perhaps", "bad_key")],
+        ("no, it is not", "no", "ok"), ("yes, but not", "yes", "unreadable"),
+        ("yes or maybe", "yes", "unreadable"), ("yes", "perhaps", "bad_key"),
     ],
-)
+)  # fmt: skip
 def test_yesno(given, answer, reason):
     assert kinds.yesno(given, answer) == reason
 
@@ -66,20 +66,16 @@ def test_yesno(given, answer, reason):
             (given, "7", "ok")
             for given in ("7", "7.0", "07", "７", "7 cm", "x=7", "14/2")
         ],
-        *[("1,000", "1000", "ok"), ("1000", "1,000", "ok"), ("-0", "0", "ok")],
-        *[("30°", "30", "ok"), ("30", "30^\\circ", "ok"), ("50%", "50", "ok")],
-        *[
-            ("7.5", "7", "different"),
-            ("-7", "7", "different"),
-            ("70", "7", "different"),
-        ],
-        *[("seven", "7", "unreadable"), ("7 or 8", "7", "unreadable")],
-        *[("7", "7.5", "bad_key"), ("7", "seven", "bad_key")],
-        *[("3=7", "7", "unreadable"), ("7=7", "7", "ok"), ("14/2=7", "7", "ok")],
-        *[("x!=7", "7", "unreadable"), ("3\\frac{1}{2}", "31", "unreadable")],
-        *[("9" * 41, "9" * 40 + "8", "different"), ("9" * 200, "7", "different")],
+        ("1,000", "1000", "ok"), ("1000", "1,000", "ok"), ("-0", "0", "ok"),
+        ("30°", "30", "ok"), ("30", "30^\\circ", "ok"), ("50%", "50", "ok"),
+        ("7.5", "7", "different"), ("-7", "7", "different"), ("70", "7", "different"),
+        ("seven", "7", "unreadable"), ("7 or 8", "7", "unreadable"), ("7", "7.5", "bad_key"),
+        ("7", "seven", "bad_key"), ("3=7", "7", "unreadable"), ("7=7", "7", "ok"),
+        ("14/2=7", "7", "ok"), ("x!=7", "7", "unreadable"),
+        ("3\\frac{1}{2}", "31", "unreadable"), ("9" * 41, "9" * 40 + "8", "different"),
+        ("9" * 200, "7", "different"),
     ],
-)
+)  # fmt: skip
 def test_int(given, answer, reason):
     assert kinds.integer(given, answer) == reason
 
@@ -151,28 +147,21 @@ def test_elements(text, expected):
             (g, "[1, 2]", {}, "different")
             for g in ("[2, 1]", "[1]", "[1, 2, 2]", "[1, 3]")
         ],
-        *[("2, 1", "\\{1, 2\\}", {}, "ok"), ("2, 2", "\\{1, 2\\}", {}, "different")],
-        *[("2, 1", "[1, 2]", {"ordered": False}, "ok")],
-        *[("2, 1", "\\{1, 2\\}", {"ordered": True}, "different")],
-        *[("[1,000, 2]", "[1000, 2]", {}, "ok"), ("[1,000,2]", "[1000, 2]", {}, "ok")],
-        *[("[1, 0, 2]", "[1,000, 2]", {}, "different")],
-        *[("[104, 190]", "[100, 200]", {"tolerance": 0.05}, "ok")],
-        *[("[106, 190]", "[100, 200]", {"tolerance": 0.05}, "different")],
-        *[("[1.4]", "[1]", {}, "different"), ("[1.04]", "[1.0]", {}, "ok")],
-        *[("Red, the blue", "[red, blue]", {}, "ok"), ("A, C", "[A, C]", {}, "ok")],
-        *[("(1,2), (3,4)", "[(1, 2), (3, 4)]", {}, "ok")],
-        *[("(2,1), (3,4)", "[(1, 2), (3, 4)]", {}, "different")],
-        *[
-            ("√12, 1", "[2\\sqrt{3}, 1]", {}, "ok"),
-            ("√13, 1", "[2\\sqrt{3}, 1]", {}, "different"),
-        ],
-        *[
-            ("", "[1]", {}, "unreadable"),
-            ("1", "[]", {}, "bad_key"),
-            ("1", "[1,]", {}, "bad_key"),
-        ],
+        ("2, 1", "\\{1, 2\\}", {}, "ok"), ("2, 2", "\\{1, 2\\}", {}, "different"),
+        ("2, 1", "[1, 2]", {"ordered": False}, "ok"),
+        ("2, 1", "\\{1, 2\\}", {"ordered": True}, "different"),
+        ("[1,000, 2]", "[1000, 2]", {}, "ok"), ("[1,000,2]", "[1000, 2]", {}, "ok"),
+        ("[1, 0, 2]", "[1,000, 2]", {}, "different"),
+        ("[104, 190]", "[100, 200]", {"tolerance": 0.05}, "ok"),
+        ("[106, 190]", "[100, 200]", {"tolerance": 0.05}, "different"),
+        ("[1.4]", "[1]", {}, "different"), ("[1.04]", "[1.0]", {}, "ok"),
+        ("Red, the blue", "[red, blue]", {}, "ok"), ("A, C", "[A, C]", {}, "ok"),
+        ("(1,2), (3,4)", "[(1, 2), (3, 4)]", {}, "ok"),
+        ("(2,1), (3,4)", "[(1, 2), (3, 4)]", {}, "different"),
+        ("√12, 1", "[2\\sqrt{3}, 1]", {}, "ok"), ("√13, 1", "[2\\sqrt{3}, 1]", {}, "different"),
+        ("", "[1]", {}, "unreadable"), ("1", "[]", {}, "bad_key"), ("1", "[1,]", {}, "bad_key"),
     ],
-)
+)  # fmt: skip
 def test_listing(given, key, options, reason):
     assert kinds.listing(given, key, **options) == reason
 
@@ -186,27 +175,20 @@ def test_listing(given, key, options, reason):
             (g, "2\\sqrt{3}", "ok")
             for g in ("AB = 2√3", "2\\sqrt{3} cm", "$2\\sqrt3$.")
         ],
-        *[
-            ("2\\sqrt{3}\\text{ cm}^2", "2\\sqrt{3}", "ok"),
-            ("π/4", "\\frac{\\pi}{4}", "ok"),
-        ],
-        *[("3.46", "2\\sqrt{3}", "different"), ("-2√3", "2\\sqrt{3}", "different")],
-        *[("1 = 2√3", "2\\sqrt{3}", "unreadable"), ("", "x", "unreadable")],
-        *[("2√3 = 2√3", "2\\sqrt{3}", "unreadable"), ("x = y = 2", "2x", "unreadable")],
-        *[("2\\sqrt{3}\\text{ or not}", "2\\sqrt{3}", "unreadable")],
-        *[
-            ("x≠2√3", "2\\sqrt{3}", "different"),
-            ("x\\not=2√3", "2\\sqrt{3}", "unreadable"),
-        ],
-        *[("2x+1", "y=2x+1", "ok"), ("x=2x+1", "y=2x+1", "different")],
-        *[("[0, 1)", "[0,1)", "ok"), ("[0,1]", "[0,1)", "different")],
-        *[("x\\in(0,1)", "(0,1)", "ok"), ("\\{0,1\\}", "(0,1)", "different")],
-        *[("2 or 1", "\\{1,2\\}", "ok"), ("1 and 3", "\\{1,2\\}", "different")],
-        *[("0.5", "50\\%", "ok"), ("3.5", "3\\frac{1}{2}", "ok")],
-        *[("foo(", "foo(", "bad_key"), ("x", "x" * 201, "bad_key")],
-        *[("\\frac{1}{0}", "\\frac{1}{0}", "different")],
+        ("2\\sqrt{3}\\text{ cm}^2", "2\\sqrt{3}", "ok"), ("π/4", "\\frac{\\pi}{4}", "ok"),
+        ("3.46", "2\\sqrt{3}", "different"), ("-2√3", "2\\sqrt{3}", "different"),
+        ("1 = 2√3", "2\\sqrt{3}", "unreadable"), ("", "x", "unreadable"),
+        ("2√3 = 2√3", "2\\sqrt{3}", "unreadable"), ("x = y = 2", "2x", "unreadable"),
+        ("2\\sqrt{3}\\text{ or not}", "2\\sqrt{3}", "unreadable"),
+        ("x≠2√3", "2\\sqrt{3}", "different"), ("x\\not=2√3", "2\\sqrt{3}", "unreadable"),
+        ("2x+1", "y=2x+1", "ok"), ("x=2x+1", "y=2x+1", "different"), ("[0, 1)", "[0,1)", "ok"),
+        ("[0,1]", "[0,1)", "different"), ("x\\in(0,1)", "(0,1)", "ok"),
+        ("\\{0,1\\}", "(0,1)", "different"), ("2 or 1", "\\{1,2\\}", "ok"),
+        ("1 and 3", "\\{1,2\\}", "different"), ("0.5", "50\\%", "ok"),
+        ("3.5", "3\\frac{1}{2}", "ok"), ("foo(", "foo(", "bad_key"),
+        ("x", "x" * 201, "bad_key"), ("\\frac{1}{0}", "\\frac{1}{0}", "different"),
     ],
-)
+)  # fmt: skip
 def test_expression(given, key, reason):
     assert kinds.expression(given, key) == reason
 
@@ -214,16 +196,10 @@ def test_expression(given, key, reason):
 @pytest.mark.parametrize(
     "given",
     [
-        *("9^{9^{9^9}}", "9^9^9", "(9^{99999})^{99999}", "99999999!", "2^{9999999}"),
-        *(
-            "5!!",
-            "(" * 50 + "1" + ")" * 50,
-            "1" * 60,
-            "2^(1000000)",
-            "x^{" * 20 + "}" * 20,
-        ),
+        "9^{9^{9^9}}", "9^9^9", "(9^{99999})^{99999}", "99999999!", "2^{9999999}", "5!!",
+        "(" * 50 + "1" + ")" * 50, "1" * 60, "2^(1000000)", "x^{" * 20 + "}" * 20,
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_evaluated_reaches_no_worker(given, monkeypatch):
     monkeypatch.setattr(pool, "SHARED", None)
     assert kinds.expression(given, "x+1") == "unreadable"

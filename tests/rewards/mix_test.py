@@ -11,13 +11,10 @@ from vade_jax.rewards import mix, verify
 @pytest.mark.parametrize(
     ("correct", "well_formed", "weight", "expected"),
     [
-        (True, True, 0.1, 1.0),
-        (True, False, 0.1, 0.9),
-        (False, True, 0.1, 0.1),
-        (False, False, 0.1, 0.0),
-        (False, True, 0.0, 0.0),
+        (True, True, 0.1, 1.0), (True, False, 0.1, 0.9), (False, True, 0.1, 0.1),
+        (False, False, 0.1, 0.0), (False, True, 0.0, 0.0),
     ],
-)
+)  # fmt: skip
 def test_reward(correct, well_formed, weight, expected):
     verdict = verify.Verdict(correct, well_formed, "7", "")
     assert mix.reward(verdict, format_weight=weight) == pytest.approx(expected)

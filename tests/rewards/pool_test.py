@@ -25,16 +25,13 @@ def workers():
 @pytest.mark.parametrize(
     ("key", "given", "reason"),
     [
-        *[
-            (r"2\sqrt{3}", r"\sqrt{12}", "ok"),
-            (r"2\sqrt{3}", r"3\sqrt{2}", "different"),
-        ],
-        *[("(x+1)^2", "x^2+2x+1", "ok"), ("(x+1)^2", "x^2+1", "different")],
-        *[("x", "((", "unreadable"), ("((", "x", "bad_key"), ("", "x", "bad_key")],
-        *[("x", "\ud800", "unreadable"), ("x", "\x00", "unreadable")],
-        *[("x", '"\n["x","x"]', "unreadable"), ("x>5", r"(5,\infty)", "ok")],
+        (r"2\sqrt{3}", r"\sqrt{12}", "ok"), (r"2\sqrt{3}", r"3\sqrt{2}", "different"),
+        ("(x+1)^2", "x^2+2x+1", "ok"), ("(x+1)^2", "x^2+1", "different"),
+        ("x", "((", "unreadable"), ("((", "x", "bad_key"), ("", "x", "bad_key"),
+        ("x", "\ud800", "unreadable"), ("x", "\x00", "unreadable"),
+        ("x", '"\n["x","x"]', "unreadable"), ("x>5", r"(5,\infty)", "ok"),
     ],
-)
+)  # fmt: skip
 def test_reasons(workers, key, given, reason):
     assert workers.check(key, given) == reason
 
@@ -83,18 +80,11 @@ def test_a_worker_that_dies_is_counted_and_replaced(monkeypatch):
 @pytest.mark.parametrize(
     "code",
     [
-        *(
-            "__import__('os').system('touch {}')",
-            'eval(\'__import__("os").mkdir("{}")\')',
-        ),
-        *(r"\mathrm{{__import__('os').mkdir('{}')}}", "1.__class__.mkdir('{}')"),
-        *(
-            r"\text{{open('{}','w')}}",
-            "x_{{open('{}','w')}}",
-            r"\operatorname{{open}}('{}','w')",
-        ),
+        "__import__('os').system('touch {}')", 'eval(\'__import__("os").mkdir("{}")\')',
+        r"\mathrm{{__import__('os').mkdir('{}')}}", "1.__class__.mkdir('{}')",
+        r"\text{{open('{}','w')}}", "x_{{open('{}','w')}}", r"\operatorname{{open}}('{}','w')",
     ],
-)
+)  # fmt: skip
 def test_no_answer_is_run_as_code(workers, tmp_path, code):
     target = tmp_path / "x"
     assert workers.check("1", code.format(target)) != "ok"

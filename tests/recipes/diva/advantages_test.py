@@ -84,44 +84,34 @@ def example(seed):
 
 
 # ------------------------------------------------------------------------------ by hand
+def agrees(actual, expected, rtol=1e-5):
+    np.testing.assert_allclose(actual, expected, rtol=rtol)
+
+
 def test_local_and_global_z_scores_by_hand():
     # Two variants, rewards (1, 0) and (1, 1). Local: +-1/sqrt(2) and 0. All four: mean 3/4, variance
     # (3 (1/4)^2 + (3/4)^2) / 3 = 1/4, so +1/2, -3/2, +1/2, +1/2.
     args = [1.0, 0, 1, 1], [0, 0, 1, 1], [0, 0], [5.0, 5.0]
-    root = 1 / np.sqrt(2)
-    np.testing.assert_allclose(
-        two_level(*args, **OFF, global_share=0.0), [root, -root, 0, 0], rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        two_level(*args, **OFF, local_share=0.0), [0.5, -1.5, 0.5, 0.5], rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        two_level(*args, **OFF, local_share=2.0, global_share=3.0),
-        [2 * root + 1.5, -2 * root - 4.5, 1.5, 1.5],
-        rtol=1e-5,
-    )
+    local_N = np.array([1, -1, 0, 0]) / np.sqrt(2)
+    global_N = np.array([0.5, -1.5, 0.5, 0.5])
+    agrees(two_level(*args, **OFF, global_share=0.0), local_N)
+    agrees(two_level(*args, **OFF, local_share=0.0), global_N)
+    both_N = two_level(*args, **OFF, local_share=2.0, global_share=3.0)
+    agrees(both_N, 2 * local_N + 3 * global_N)
 
 
 def test_success_on_the_harder_variant_counts_more():
     # difficulties 4 and 8, mean 6, k = 0.1: e^{+-0.2}; the global part is +-sqrt(3)/2
     args = [1.0, 0, 1, 0], [0, 0, 1, 1], [0, 0], [4.0, 8.0]
-    options = {"norm": "off", "balance": "off", "local_share": 0.0}
-    up, down, size = np.exp(0.2), np.exp(-0.2), np.sqrt(3) / 2
-    np.testing.assert_allclose(
-        two_level(*args, **options),
-        [size * down, -size * up, size * up, -size * down],
-        rtol=1e-5,
-    )
-    local = {**options, "local_share": 1.0, "global_share": 0.0}
-    root = 1 / np.sqrt(2)
-    np.testing.assert_allclose(
-        two_level(*args, **local), [root, -root, root, -root], rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        two_level(*args, **local, weighted="both"),
-        [root * down, -root * up, root * up, -root * down],
-        rtol=1e-5,
-    )
+    options = {"norm": "off", "balance": "off"}
+    up, down = np.exp(0.2), np.exp(-0.2)
+    weighted_N, plain_N = np.array([down, -up, up, -down]), np.array([1, -1, 1, -1])
+    only_global = {**options, "local_share": 0.0}
+    agrees(two_level(*args, **only_global), weighted_N * np.sqrt(3) / 2)
+    only_local = {**options, "global_share": 0.0}
+    agrees(two_level(*args, **only_local), plain_N / np.sqrt(2))
+    both_N = two_level(*args, **only_local, weighted="both")
+    agrees(both_N, weighted_N / np.sqrt(2))
 
 
 def test_the_range_of_rewards_tells_a_tenth_from_a_whole():
@@ -130,31 +120,24 @@ def test_the_range_of_rewards_tells_a_tenth_from_a_whole():
     args = reward_N, np.repeat([0, 1], 5), [0, 1], [5.0, 5.0]
     only_local = {"norm": "off", "weight": 0.0, "global_share": 0.0}
     z = np.array([-0.4472136] * 4 + [1.7888544])
-    a_N = two_level(*args, **only_local, balance="off")
-    np.testing.assert_allclose(a_N, [*z, *z], rtol=1e-4)
-    a_N = two_level(*args, **only_local)
-    np.testing.assert_allclose(a_N, [*(0.1 * z), *z], rtol=1e-4)
-    a_N = two_level(*args, **only_local, highest_reward=2.0)
-    np.testing.assert_allclose(a_N, [*(0.05 * z), *(0.5 * z)], rtol=1e-4)
-    a_N = two_level(*args, **only_local, balance="low_reward")
-    np.testing.assert_allclose(a_N, [*(0.1 * z), *z], rtol=1e-4)
+    for options, low, high in (
+        ({"balance": "off"}, 1, 1),
+        ({}, 0.1, 1),
+        ({"highest_reward": 2.0}, 0.05, 0.5),
+        ({"balance": "low_reward"}, 0.1, 1),
+    ):
+        a_N = two_level(*args, **only_local, **options)
+        agrees(a_N, [*(low * z), *(high * z)], rtol=1e-4)
 
 
 def test_low_rewards_are_looked_for_on_each_level():
     """A variant of 0 and 0.1 beside one with a right answer: only its local part is damped."""
     args = [0.0, 0.1, 0, 1], [0, 0, 1, 1], [0, 0], [5.0, 5.0]
     options = {"norm": "off", "weight": 0.0, "balance": "low_reward"}
-    root = 1 / np.sqrt(2)
-    np.testing.assert_allclose(
-        two_level(*args, **options, global_share=0.0),
-        [-0.1 * root, 0.1 * root, -root, root],
-        rtol=1e-4,
-    )
-    np.testing.assert_allclose(
-        two_level(*args, **options, local_share=0.0),
-        z_score(np.array([0, 0.1, 0, 1])),
-        rtol=1e-4,
-    )
+    local_N = np.array([-0.1, 0.1, -1, 1]) / np.sqrt(2)
+    agrees(two_level(*args, **options, global_share=0.0), local_N, rtol=1e-4)
+    global_N = z_score(np.array([0, 0.1, 0, 1]))
+    agrees(two_level(*args, **options, local_share=0.0), global_N, rtol=1e-4)
 
 
 def test_problems_begin_at_variant_0():
@@ -247,19 +230,12 @@ def test_it_compiles_once():
     assert advantages.two_level._cache_size() == 1
 
 
-def test_no_answer_at_all_is_zero():
-    for norm in advantages.OPTIONS["norm"]:
-        a_N = two_level(
-            np.full(4, np.nan),
-            [0, 0, 1, 1],
-            [0, 0],
-            [5.0, 6.0],
-            valid_N=np.zeros(4, bool),
-            length_N=np.ones(4, np.int32),
-            padded_length=9.0,
-            norm=norm,
-        )
-        assert a_N.tolist() == [0] * 4
+@pytest.mark.parametrize("norm", advantages.OPTIONS["norm"])
+def test_no_answer_at_all_is_zero(norm):
+    args = np.full(4, np.nan), [0, 0, 1, 1], [0, 0], [5.0, 6.0]
+    lengths = {"length_N": np.ones(4, np.int32), "padded_length": 9.0}
+    a_N = two_level(*args, valid_N=np.zeros(4, bool), norm=norm, **lengths)
+    assert a_N.tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("option", ["norm", "weighted", "balance"])

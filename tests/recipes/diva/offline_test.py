@@ -120,18 +120,11 @@ def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
 @pytest.mark.parametrize(
     ("tries", "right", "kept", "asked"),
     [
-        (0, "", True, 0),
-        (1, "1", True, 1),
-        (1, "0", False, 1),
-        (2, "11", True, 2),
-        (2, "10", False, 2),
-        (2, "0", False, 1),
-        (3, "101", True, 3),
-        (3, "00", False, 2),
-        (4, "1110", True, 3),
-        (4, "1100", False, 4),
+        (0, "", True, 0), (1, "1", True, 1), (1, "0", False, 1), (2, "11", True, 2),
+        (2, "10", False, 2), (2, "0", False, 1), (3, "101", True, 3), (3, "00", False, 2),
+        (4, "1110", True, 3), (4, "1100", False, 4),
     ],
-)
+)  # fmt: skip
 def test_a_wording_needs_most_of_its_answers_and_no_more_are_asked(
     tries, right, kept, asked
 ):
@@ -143,9 +136,7 @@ def test_a_wording_needs_most_of_its_answers_and_no_more_are_asked(
         seeds.append(seed)
         return rf"\boxed{{{7 if right[seed] == '1' else 8}}}"
 
-    item = sources.types.Item(
-        uid="a", question="What?", images=(), answer="7", kind="int"
-    )
+    item = sources.types.Item("a", "What?", (), "7", "int")
     found, others = offline.find_paraphrases(item, ask, 1, tries)
     assert found == (["The other"] if kept else [])
     assert others == ([] if kept else [("not_confirmed", "The other")])

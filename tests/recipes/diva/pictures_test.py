@@ -44,14 +44,10 @@ def test_what_is_chosen_is_as_hard_as_asked(delta):
 @pytest.mark.parametrize(
     ("allowed", "delta", "expected"),
     [
-        ({"rotate"}, 8, 4),
-        ({"blur"}, 3, 3),
-        ({"write"}, 8, 2),
-        ({"write"}, 1, None),
-        ({"write", "gaussian"}, 8, 6),
-        ((), 5, None),
+        ({"rotate"}, 8, 4), ({"blur"}, 3, 3), ({"write"}, 8, 2), ({"write"}, 1, None),
+        ({"write", "gaussian"}, 8, 6), ((), 5, None),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_allowed_is_not_done(allowed, delta, expected):
     rng = np.random.default_rng(0)
     for _ in range(20):

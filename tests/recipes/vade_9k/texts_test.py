@@ -100,14 +100,11 @@ def test_a_letter_among_equal_choices_stays():
     ("solution", "gold"),
     [
         ("Add: $1.20 + $3.50 = $4.70.\nThe total cost is $4.70.", "4.70"),
-        ("The numbers are 3, 4. The range is 1,234.", "1,234"),
-        ("Subtract.\n7 - 9 = -2", "-2"),
-        ("There is a surplus.", "There is a surplus"),
-        ("So it is.\nThe answer is yes.", "yes"),
-        ("72", "72"),
-        ("2 of 5 is 2/5.", "2/5"),
+        ("The numbers are 3, 4. The range is 1,234.", "1,234"), ("Subtract.\n7 - 9 = -2", "-2"),
+        ("There is a surplus.", "There is a surplus"), ("So it is.\nThe answer is yes.", "yes"),
+        ("72", "72"), ("2 of 5 is 2/5.", "2/5"),
     ],
-)
+)  # fmt: skip
 def test_the_gold_of_a_solution_stands_in_its_last_sentence(solution, gold):
     assert texts.read_gold(solution, is_solution=True) == gold
 
@@ -143,21 +140,16 @@ def test_own_words_stay_as_they_are():
 @pytest.mark.parametrize(
     ("text", "bare"),
     [
-        ("Is it?\nAnswer yes or no.", "Is it?"),
-        ("Is it? Answer yes or no", "Is it?"),
+        ("Is it?\nAnswer yes or no.", "Is it?"), ("Is it? Answer yes or no", "Is it?"),
         ("Is it?\nBe succinct.\nAnswer the question with a short phrase.", "Is it?"),
         ("Question: Question: Is it?", "Is it?"),
         ("Can you answer yes or no?", "Can you answer yes or no?"),
         ("What does the hint say?", "What does the hint say?"),
         ("Answer the question using a single word or phrase. Why?",) * 2,
-        (
-            "Find x. You FIRST think about the reasoning process as an internal monologue and "
-            "then provide the final answer. The final answer MUST BE put in \\boxed{}.",
-            "Find x.",
-        ),
+        ("Find x. You FIRST think about the reasoning process as an internal monologue and " "then provide the final answer. The final answer MUST BE put in \\boxed{}.", "Find x."),
         ("Question:", ""),
     ],
-)
+)  # fmt: skip
 def test_wishes_about_the_form_are_taken_off(text, bare):
     assert texts.strip(text) == bare
 
@@ -167,14 +159,11 @@ def test_wishes_about_the_form_are_taken_off(text, bare):
     [
         ("Q\nChoices:\n(A) 135°\n(B) 140°", ("135°", "140°")),
         ("Q\nOptions:\nA 3\nB 4\n", ("3", "4")),
-        ("Q\nA. one\nB) two\nC: three", ("one", "two", "three")),
-        ("Q\nA. one\nC. three", ()),
-        ("Q\nA. one", ()),
-        ("Q\nChoices:\nA. one\nand more", ()),
-        ("Q\nA: 1\nB: 2\nA: 3\nB: 4", ("3", "4")),
-        ("A cat\nB sat", ()),
+        ("Q\nA. one\nB) two\nC: three", ("one", "two", "three")), ("Q\nA. one\nC. three", ()),
+        ("Q\nA. one", ()), ("Q\nChoices:\nA. one\nand more", ()),
+        ("Q\nA: 1\nB: 2\nA: 3\nB: 4", ("3", "4")), ("A cat\nB sat", ()),
     ],
-)
+)  # fmt: skip
 def test_options_are_labelled_lines_at_the_end(text, choices):
     question, found = texts.split_choices(text)
     assert found == choices
