@@ -354,7 +354,8 @@ def test_saved_answers_replace_nothing(data, tmp_path):
 def test_missing_saved_answers_may_count_as_wrong(data, tmp_path):
     path = answers_file(tmp_path / "a.jsonl", *RIGHT[:1])
     c = wanted(data, "chartqa", answers=path, allow_missing=True)
-    assert run(c, tmp_path / "out")[0] == 0
+    code, printed = run(c, tmp_path / "out")
+    assert code == 0 and printed.count("they count as wrong") == 1
     result = results.load(tmp_path / "out" / "chartqa" / "result.json")
     assert result.correct_MG.tolist() == [[True], [False]]
     assert result.counts["missing"] == 1

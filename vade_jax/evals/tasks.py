@@ -68,22 +68,22 @@ class Task:
         return [(i.uid, g) for i in self.items for g in range(self.num_samples)]
 
 
-def read(e: Evaluation) -> list[Task]:
+def read(evaluation: Evaluation) -> list[Task]:
     """Returns a task for each benchmark that has a file, read whole, in the order of tables.
 
     Raises:
         ValueError: a file is missing, or not of its benchmark.
     """
-    paths = {name: path for name, path in e.benchmarks.items() if path}
+    paths = {name: path for name, path in evaluation.benchmarks.items() if path}
     for name, path in paths.items():
         if not os.path.exists(path):
             raise ValueError(f"benchmarks.{name}={path} does not exist")
-    if e.skipped:
-        print(f"without files, so skipped: {', '.join(e.skipped)}")
+    if evaluation.skipped:
+        print(f"without files, so skipped: {', '.join(evaluation.skipped)}")
     tasks = []
     for name in sorted(paths, key=list(BENCHMARKS).index):
         benchmark = BENCHMARKS[name]
-        protocol, drawn = benchmark.protocols[e.profile], e.sampling
+        protocol, drawn = benchmark.protocols[evaluation.profile], evaluation.sampling
         if protocol.greedy:
             num_samples = protocol.num_samples
             sampling = Sampling(temperature=0.0, max_tokens=protocol.max_tokens)
@@ -95,8 +95,10 @@ def read(e: Evaluation) -> list[Task]:
                 top_k=drawn.top_k,
                 max_tokens=drawn.max_tokens or protocol.max_tokens,
             )
-        items = benchmark.read(paths[name])[: e.num_items or None]
-        task = Task(benchmark, paths[name], e.profile, items, num_samples, sampling)
+        items = benchmark.read(paths[name])[: evaluation.num_items or None]
+        task = Task(
+            benchmark, paths[name], evaluation.profile, items, num_samples, sampling
+        )
         tasks.append(task)
     return tasks
 
@@ -112,11 +114,13 @@ def opened(item: types.Item) -> types.Item:
 
 
 # ------------------------------------------------------------------------------ records
-def record(e: Evaluation, task: Task, policy: Mapping[str, Any]) -> dict[str, Any]:
+def record(
+    evaluation: Evaluation, task: Task, policy: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns the settings of one task, as JSON.
 
     Args:
-        e: the settings of the evaluation.
+        evaluation: its settings.
         task: one of its tasks.
         policy: as `policy_record` returns it, once for all tasks since it reads all weights.
     """
@@ -128,37 +132,55 @@ def record(e: Evaluation, task: Task, policy: Mapping[str, Any]) -> dict[str, An
         "prompt": {
             "sha256": _digest([[item.uid, item.question] for item in task.asked]),
             "first": task.asked[0].question,
-            "instruction": e.data.instruction,
+            "instruction": evaluation.data.instruction,
         },
-        "sampling": _sampling(e, task),
-        "images": {"min_pixels": e.data.min_pixels, "max_pixels": e.data.max_pixels},
-        "scoring": _scoring(e, task),
+        "sampling": _sampling(evaluation, task),
+        "images": {
+            "min_pixels": evaluation.data.min_pixels,
+            "max_pixels": evaluation.data.max_pixels,
+        },
+        "scoring": _scoring(evaluation, task),
         "files": {"data": task.path, **policy["files"]},
         "versions": _versions(),
     }
 
 
-def policy_record(e: Evaluation, directory: str, template: str) -> dict[str, Any]:
+def policy_record(
+    evaluation: Evaluation, directory: str, template: str
+) -> dict[str, Any]:
     """Returns what the policy "is", and "files" that name it without changing it.
 
     Args:
-        e: the settings of the evaluation.
+        evaluation: its settings.
         directory: of a checkpoint's weights, whose hash is taken.
         template: how a question stands in a checkpoint's prompt.
     """
-    if e.answers:
-        files = {"answers": e.answers, "answers_sha256": sha256(e.answers)}
+    if evaluation.answers:
+        files = {
+            "answers": evaluation.answers,
+            "answers_sha256": sha256(evaluation.answers),
+        }
         return {"is": {"from": "answers"}, "files": files}
-    if e.server.url:
-        asked = {"model": e.server.model, "fields": e.server.request_fields()}
-        return {"is": {"from": "server", **asked}, "files": {"server": e.server.url}}
+    if evaluation.server.url:
+        asked = {
+            "model": evaluation.server.model,
+            "fields": evaluation.server.request_fields(),
+        }
+        return {
+            "is": {"from": "server", **asked},
+            "files": {"server": evaluation.server.url},
+        }
     found = {"from": "checkpoint", "sha256": sha256(directory)}
-    found |= {"engine": e.engine.name, "dtype": e.model.dtype, "template": template}
+    found |= {
+        "engine": evaluation.engine.name,
+        "dtype": evaluation.model.dtype,
+        "template": template,
+    }
     return {"is": found, "files": {"checkpoint": directory}}
 
 
-def _sampling(e: Evaluation, task: Task) -> dict[str, Any]:
-    if e.answers:
+def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
+    if evaluation.answers:
         return {"num_samples": task.num_samples, "others": "unknown, of saved answers"}
     drawn = task.sampling
     found = {
@@ -166,25 +188,29 @@ def _sampling(e: Evaluation, task: Task) -> dict[str, Any]:
         "temperature": drawn.temperature,
         "top_p": drawn.top_p,
         "max_tokens": drawn.max_tokens,
-        "seed": e.seed,
+        "seed": evaluation.seed,
     }
-    if e.server.url:  # its other knobs are in the policy's fields
+    if evaluation.server.url:  # its other knobs are in the policy's fields
         return found
-    return found | {"top_k": drawn.top_k, "repetition_penalty": 1.0, "chunk": e.chunk}
+    return found | {
+        "top_k": drawn.top_k,
+        "repetition_penalty": 1.0,
+        "chunk": evaluation.chunk,
+    }
 
 
-def _scoring(e: Evaluation, task: Task) -> dict[str, Any]:
+def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
     """Returns who scores, down to the prompts of a judge."""
     judge, item = task.benchmark.judge, task.items[0]
     if judge is None:
         return {"by": "the benchmark's rules"}
-    if e.judge.rules:
+    if evaluation.judge.rules:
         return {"by": "rules alone, ours where the benchmark has a judge"}
     prompts = (judge.extraction_prompt, judge.judge_prompt)
     return {
         "by": "judge",
-        "model": e.judge.model,
-        "fields": e.judge.request_fields(),
+        "model": evaluation.judge.model,
+        "fields": evaluation.judge.request_fields(),
         "temperatures": list(verdicts.TEMPERATURES),
         "max_tokens": judge.max_tokens,
         "prompts_sha256": _digest([p and p("ANSWER", item) for p in prompts]),

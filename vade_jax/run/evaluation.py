@@ -2,7 +2,8 @@
 
     prepared = evaluation.prepare(settings, workdir)
     evaluation.answer(prepared)
-    print(evaluation.report(prepared))
+    evaluation.check_answers(prepared)
+    print(evaluation.write_report(prepared))
 
 Answers and the judge's replies are kept as they come: made again with the same settings and
 directory, an evaluation goes on where it was cut off.
@@ -55,7 +56,7 @@ class Prepared:
 
 
 def prepare(
-    e: Evaluation, workdir: str, make_policy: MakePolicy, claim: Callable
+    evaluation: Evaluation, workdir: str, make_policy: MakePolicy, claim: Callable
 ) -> Prepared:
     """Reads all files, asks servers for a word, and builds every prompt once.
 
@@ -64,33 +65,33 @@ def prepare(
             what to do.
         FileNotFoundError: there is no such checkpoint.
     """
-    e.check_complete()
-    found = tasks.read(e)
-    others = {path: results.load_all(path) for path in e.compare}
+    evaluation.check_complete()
+    chosen = tasks.read(evaluation)
+    others = {path: results.load_all(path) for path in evaluation.compare}
     for path, other in others.items():
-        report.check_pair(path, other, found)
+        report.check_pair(path, other, chosen)
     policy, replies = None, os.path.join(workdir, answers.REPLIES)
-    if e.server.url:
-        chat = policies.connect(e.server, os.path.join(replies, answers.NAME))
-        policy = policies.ServerPolicy(chat, e.data, e.seed)
-    elif e.model.checkpoint:
-        policy = make_policy(e, found, workdir)
-    judge = _make_judge(e, found, os.path.join(replies, "judge.jsonl"))
+    if evaluation.server.url:
+        chat = policies.connect(evaluation.server, os.path.join(replies, answers.NAME))
+        policy = policies.ServerPolicy(chat, evaluation.data, evaluation.seed)
+    elif evaluation.model.checkpoint:
+        policy = make_policy(evaluation, chosen, workdir)
+    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
     directory, template = (policy.directory, policy.template) if policy else ("", "")
-    of_policy = tasks.policy_record(e, directory, template)
-    records = {task.name: tasks.record(e, task, of_policy) for task in found}
-    stores = _open_stores(e, found, workdir)
-    if e.answers:
-        _check_whole(e, found, stores)
+    of_policy = tasks.policy_record(evaluation, directory, template)
+    records = {task.name: tasks.record(evaluation, task, of_policy) for task in chosen}
+    stores = _open_stores(evaluation, chosen, workdir)
+    if evaluation.answers:
+        _check_whole(evaluation, chosen, stores)
     for name, wanted in records.items():
         path = pathlib.Path(workdir, name, "settings.json")
-        if e.answers or not stores[name].answers:
+        if evaluation.answers or not stores[name].answers:
             path.unlink(missing_ok=True)  # no answer was made with them
         claim(path, wanted, tasks.MAY_CHANGE)
     if policy is not None:
-        for task in found:
+        for task in chosen:
             policy.check(task, stores[task.name])
-    return Prepared(e, workdir, found, records, others, policy, stores, judge)
+    return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
 
 
 def answer(prepared: Prepared) -> None:
@@ -110,8 +111,9 @@ def answer(prepared: Prepared) -> None:
 
 
 def check_answers(prepared: Prepared) -> None:
-    """Raises ValueError if answers are missing, unless the settings allow that."""
-    _check_whole(prepared.settings, prepared.tasks, prepared.stores)
+    """Raises ValueError if answers are missing, or says how many if the settings allow that."""
+    if prepared.policy is not None:  # saved answers were looked at before
+        _check_whole(prepared.settings, prepared.tasks, prepared.stores)
 
 
 def write_report(prepared: Prepared) -> str:
@@ -123,59 +125,63 @@ def write_report(prepared: Prepared) -> str:
     Raises:
         ServerLost: the judge is gone; what it has said is kept.
     """
-    e, found = prepared.settings, {}
-    path = e.answers or e.model.checkpoint
-    name = e.server.model if e.server.url else os.path.basename(os.path.normpath(path))
+    evaluation, found = prepared.settings, {}
+    label = evaluation.label or (evaluation.server.url and evaluation.server.model)
+    if not label:
+        path = evaluation.answers or evaluation.model.checkpoint
+        label = os.path.basename(os.path.normpath(path))
     for task in prepared.tasks:
         found[task.name] = results.score(
             task,
             prepared.stores[task.name].answers,
             prepared.judge,
             os.path.join(prepared.workdir, task.name),
-            label=e.label or name,
+            label=label,
             settings=prepared.records[task.name],
         )
     return report.write(
         prepared.workdir,
         found,
         prepared.others,
-        skipped=e.skipped,
-        size=e.size,
-        seed=e.seed,
+        skipped=evaluation.skipped,
+        size=evaluation.size,
+        seed=evaluation.seed,
     )
 
 
-def _make_judge(e: Evaluation, found: Sequence[tasks.Task], memory: str) -> Chat | None:
+def _make_judge(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str
+) -> Chat | None:
     """Returns what asks the judge model, None if rules decide everything."""
-    if e.judge.rules:
-        for task in found:
+    if evaluation.judge.rules:
+        for task in chosen:
             verdicts.by_rules(
                 task.benchmark, task.profile
             )  # raises where there are none
         return None
-    names = [task.name for task in found if task.benchmark.needs_judge]
+    names = [task.name for task in chosen if task.benchmark.needs_judge]
     if not names:
         return None
-    if not e.judge.url:
+    if not evaluation.judge.url:
         raise ValueError(
             f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
             "--judge_model, or --rules for rules of our own (not the published scores)"
         )
-    return policies.connect(e.judge, memory)
+    return policies.connect(evaluation.judge, memory)
 
 
-def _open_stores(e: Evaluation, found: Sequence[tasks.Task], workdir: str):
-    paths = {t.name: os.path.join(workdir, t.name, answers.NAME) for t in found}
-    if not e.answers:
+def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str):
+    paths = {t.name: os.path.join(workdir, t.name, answers.NAME) for t in chosen}
+    if not evaluation.answers:
         return {name: answers.Store(path) for name, path in paths.items()}
     if taken := [path for path in paths.values() if os.path.exists(path)]:
         raise ValueError(
             f"{taken[0]} has the answers of another evaluation, whose results would be replaced: give "
             "another --workdir"
         )
-    return answers.read_saved(e.answers, found)
+    return answers.read_saved(evaluation.answers, chosen)
 
 
-def _check_whole(e, found, stores) -> None:
-    for task in found:
-        answers.check_whole(task, stores[task.name].answers, e.allow_missing)
+def _check_whole(evaluation, chosen, stores) -> None:
+    for task in chosen:
+        answers.check_whole(task, stores[task.name].answers, evaluation.allow_missing)
