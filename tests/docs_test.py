@@ -1,0 +1,69 @@
+"""What README.md and docs/ name is there, and the README's selector runs."""
+
+import importlib.util
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = "vade_jax|experiments|configs|tests|docs|third_party"
+
+
+def missing(page):
+    """Yields the links, paths, commands and functions of a page that are not there."""
+    text = page.read_text()
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        if not (page.parent / link).exists():
+            yield link
+    for path in re.findall(rf"`((?:{FOLDERS})/[\w/.]+)", text):
+        if not (ROOT / path).exists():
+            yield path
+    for command in re.findall(r"-m (experiments\.\w+)", text):
+        if not importlib.util.find_spec(command):
+            yield command
+    for name in re.findall(r"`((?:trainer|samplers|losses|selector)\.[\w.]+\w)`", text):
+        module, _, attribute = f"vade_jax.{name}".rpartition(".")
+        if not hasattr(importlib.import_module(module), attribute):
+            yield name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page):
+    assert not list(missing(page))
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def test_the_selector_of_the_readme_prefers_the_items_nearest_to_its_target(tmp_path):
+    (snippet,) = re.findall(
+        r"```python\n(@chex.*?)```", PAGES[0].read_text(), re.DOTALL
+    )
+    file = tmp_path / "nearest.py"
+    file.write_text(f"""import dataclasses
+import chex
+import jax.numpy as jnp
+from vade_jax.samplers import base
+from vade_jax.types import Array
+{snippet}""")
+    spec = importlib.util.spec_from_file_location("nearest", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(ValueError, match="target=2: set it to a value from 0 to 1"):
+        module.METHOD(target=2)
+    sampler = module.METHOD(num_rollouts=64, target=0.5)
+    rate_I, rng = np.array([0.5, 0.0, 0.55, 1.0]), np.random.default_rng(0)
+    state = sampler.init(4)
+    for size in (4, 2):  # all items; then the two best of them
+        proposal = sampler.propose(state, jax.random.key(size), size)
+        feedback = environment.feedback(proposal, rate_I, rng)
+        assert sampler.keep(state, feedback).all()
+        state = sampler.update(state, feedback)
+    assert set(np.asarray(proposal.index_M)) == {0, 2}
