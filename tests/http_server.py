@@ -215,7 +215,7 @@ class ScriptedChat(ScriptedServer):
         if request.body["model"] != self.model:
             return error(404, f"The model `{request.body['model']}` is unknown")
         if said(request.body).startswith("Reply with the word"):
-            return 200, self.completion("yes")
+            return 200, b"<html>" if self.always == "html" else self.completion("yes")
         with self._lock:
             self.bodies.append(request.body)
             self.times.append(time.monotonic())

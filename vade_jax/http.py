@@ -13,7 +13,6 @@ import socket
 import ssl
 import threading
 import time
-import urllib.parse
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -68,8 +67,7 @@ class Client:
     """
 
     def __init__(self, url: str, *, timeout_s: float, headers: Mapping[str, str] = {}):
-        found = urllib.parse.urlsplit(url)
-        if found.scheme not in ("http", "https") or not found.hostname:
+        if not _is_url(url):
             raise ValueError(f"server {url!r} is no URL: write http://host:port")
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
@@ -176,6 +174,14 @@ def retrying(
         before_sleep=lambda _: on_retry(),
         reraise=True,
     )
+
+
+def _is_url(url: str) -> bool:
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return found.scheme in ("http", "https") and bool(found.host)
 
 
 def _until(end: float, response: httpx.Response):

@@ -69,18 +69,12 @@ def test_fields_of_the_run_win_and_none_takes_one_out(server, make):
 
 
 # ------------------------------------------------------------------------------ faults
-@pytest.mark.parametrize("fault", [500, 429, "drop", "html", "other"])
+@pytest.mark.parametrize("fault", [500, "other", "hang"])
 def test_a_fault_is_mended_by_asking_again(server, make, fault):
     server.faults = [fault, fault]
-    chat = make(retries=2)
+    chat = make(retries=2, timeout_s=0.3 if fault == "hang" else 10.0)
     assert ask(chat) == "A"
     assert chat.counts() == dict(asked=1, remembered=0, retries=2, unanswered=0)
-
-
-def test_a_stall_is_cut_off_and_asked_again(server, make):
-    server.faults = ["hang"]
-    chat = make(timeout_s=0.3)
-    assert ask(chat) == "A" and chat.counts()["retries"] == 1
 
 
 def test_retries_have_an_end_and_failures_are_not_remembered(server, make):
@@ -98,20 +92,6 @@ def test_a_refused_question_is_not_asked_again(server, make):
     with pytest.raises(Unanswered, match="refused: HTTP 400: out of luck"):
         ask(chat)
     assert ask(chat, "b") == "B" and len(server.bodies) == 2
-
-
-def test_pauses_double_and_have_a_random_part(server, make):
-    server.faults = [500] * 3
-    ask(make(backoff_s=0.2), "a")
-    pauses = [b - a for a, b in zip(server.times, server.times[1:], strict=False)]
-    for pause, longest in zip(pauses, (0.2, 0.4, 0.8), strict=True):
-        assert longest / 2 <= pause < longest + 0.15
-
-
-def test_the_servers_wish_is_heard(server, make):
-    server.faults, server.retry_after = [429], "1"
-    ask(make(backoff_s=0.0))
-    assert server.times[1] - server.times[0] >= 1
 
 
 @pytest.mark.parametrize("status", [401, 404])

@@ -1,15 +1,10 @@
-"""One request: what is sent, which errors may pass, and what a bad address is told."""
-
-import contextlib
-import socket
-import threading
-import time
+"""One question: what its reply says, and what a bad address is told. tests/http_test.py has the rest."""
 
 import pytest
 
 from tests.http_server import KEY, ScriptedChat
 from vade_jax.evals.endpoint import Endpoint, finished, num_tokens, text
-from vade_jax.http import RefusedError, TransientError
+from vade_jax.http import TransientError
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
 
@@ -33,10 +28,9 @@ def test_a_url_without_a_path_means_v1(url, full):
     assert Endpoint(url, "m").url == full
 
 
-@pytest.mark.parametrize("url", ["host:8000", "localhost", "ftp://host", "http://"])
-def test_no_url(url):
-    with pytest.raises(ValueError, match=r"is no URL: write http://host:port"):
-        Endpoint(url, "m")
+def test_no_url():
+    with pytest.raises(ValueError, match=r"'host:8000' is no URL"):
+        Endpoint("host:8000", "m")
 
 
 def test_a_reply_comes_raw(server):
@@ -45,42 +39,17 @@ def test_a_reply_comes_raw(server):
     assert text(reply) == "hello" and server.bodies == [BODY]
 
 
-@pytest.mark.parametrize("fault", [408, 429, 500, 503, "drop", "html", "other"])
-def test_what_may_pass_is_a_fault(server, fault):
-    server.faults = [fault]
-    with pytest.raises(TransientError):
+def test_what_is_no_chat_completion_is_transient(server):
+    server.faults = ["other"]
+    with pytest.raises(TransientError, match="no chat completion"):
         Endpoint(server.url, "m").complete(BODY)
-
-
-@pytest.mark.parametrize("fault", ["hang", "trickle"])
-def test_a_stall_is_a_fault_at_the_time_limit(server, fault):
-    server.faults = [fault]
-    start = time.monotonic()
-    with pytest.raises(TransientError, match="ReadTimeout"):
-        Endpoint(server.url, "m", timeout_s=0.3).complete(BODY)
-    assert 0.3 <= time.monotonic() - start < 30  # it would hang for 60
-
-
-@pytest.mark.parametrize("status", [400, 403, 422])
-def test_what_will_not_pass_is_refused(server, status):
-    server.faults = [status]
-    with pytest.raises(RefusedError, match="out of luck") as caught:
-        Endpoint(server.url, "m").complete(BODY)
-    assert caught.value.status == status
-
-
-def test_a_busy_server_says_for_how_long(server):
-    server.faults, server.retry_after = [429], "7"
-    with pytest.raises(TransientError) as caught:
-        Endpoint(server.url, "m").complete(BODY)
-    assert caught.value.pause_s == 7
+    with pytest.raises(TransientError, match="content is no text"):
+        text({"choices": [{"message": {"content": 5}}]})
 
 
 def test_a_reply_without_text_is_empty(server):
     server.faults = ["null"]
     assert text(Endpoint(server.url, "m").complete(BODY)) == ""
-    with pytest.raises(TransientError, match="content is no text"):
-        text({"choices": [{"message": {"content": 5}}]})
 
 
 @pytest.mark.parametrize(
@@ -99,15 +68,6 @@ def test_how_a_reply_ended(reason, usage, expected):
     assert (finished(reply), num_tokens(reply)) == expected
     bare = {"choices": [{"message": {"content": "a"}}]}
     assert finished(bare) is num_tokens(bare) is None
-
-
-def test_an_end_from_another_thread(server):
-    server.faults = ["hang"]
-    endpoint = Endpoint(server.url, "m")
-    threading.Timer(0.2, endpoint.close).start()
-    for _ in range(2):  # the one in flight, and any other
-        with pytest.raises(TransientError):
-            endpoint.complete(BODY)
 
 
 # ------------------------------------------------------------------------------ check
@@ -133,18 +93,13 @@ def test_an_unknown_model_and_a_wrong_path(server):
         Endpoint(f"{server.url}/other/v1", "m").check()
 
 
-def test_nobody_listens():
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(
-        ValueError, match=r"does not answer \(.*Connection refused.*URL"
-    ):
-        Endpoint(f"http://127.0.0.1:{port}", "m").check()
-
-
-def test_another_service_on_that_port(server):
-    server.always = "html"
+def test_nobody_listens_or_another_service_does(server):
     endpoint = Endpoint(server.url, "m")
-    endpoint.complete = lambda body: Endpoint.complete(endpoint, BODY)
+    server.always = "html"
     with pytest.raises(ValueError, match=r"does not answer \(a reply that is no JSON"):
+        endpoint.check()
+    server.kill()
+    with pytest.raises(
+        ValueError, match=r"does not answer \(.*refused.*correct its URL"
+    ):
         endpoint.check()
