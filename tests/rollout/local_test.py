@@ -250,7 +250,7 @@ def test_weights_are_gathered_once_a_call_not_once_a_token():
     def ways(x):
         return x.size // np.prod(x.sharding.shard_shape(x.shape))
 
-    before, whole = jax.tree.leaves(params), jax.tree.leaves(engine._whole())
+    before, whole = jax.tree.leaves(params), jax.tree.leaves(engine._gathered())
     assert max(map(ways, before)) == 8 and max(map(ways, whole)) == 2
     for x, y in zip(before, whole, strict=True):
         np.testing.assert_array_equal(x, y)

@@ -3,10 +3,15 @@
 A prompt's images are encoded and its keys and values computed once, whatever the number of
 answers; the answers read them in place. Decoding stops when every answer has ended. On a mesh every
 device decodes its share of the rows, and every process gets all answers.
+
+A *call* is one run of the compiled program (`decode.answers`), over a fixed number of prompts. A *row*
+is one prompt with room for a fixed number of answers; a group that is larger takes several rows. Groups
+of any sizes become rows, so uneven budgets need few programs.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -58,11 +63,16 @@ class LocalEngine:
         self._version = version
         self._sampling = sampling
         self._answers_per_row = answers_per_row
-        self._sharding = None if mesh is None else _by_rows(mesh)
-        self._ways = 1 if mesh is None else _ways(self._sharding)
-        self._prompts_per_call = prompts_per_call + -prompts_per_call % self._ways
-        self._rows_per_call = rows_per_call + -rows_per_call % self._ways
         self._length_multiple = length_multiple
+        self._sharding, self._num_shards, everywhere = None, 1, None
+        if mesh is not None:
+            axes = tuple(axis for axis in mesh.axis_names if axis != "tensor")
+            self._sharding = NamedSharding(mesh, P(axes))
+            self._num_shards = math.prod(mesh.shape[axis] for axis in axes)
+            everywhere = NamedSharding(mesh, P())  # every process reads all answers
+        # What is split must divide by the number of shards.
+        self._prompts_per_call = prompts_per_call + -prompts_per_call % self._num_shards
+        self._rows_per_call = rows_per_call + -rows_per_call % self._num_shards
         run = functools.partial(
             decode.answers,
             merge,
@@ -70,7 +80,6 @@ class LocalEngine:
             banned_ids=banned_ids,
             sharding=self._sharding,
         )
-        everywhere = None if mesh is None else NamedSharding(mesh, P())
         self._decode = jax.jit(
             run, static_argnames="sampling", out_shardings=everywhere
         )
@@ -84,19 +93,25 @@ class LocalEngine:
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
     ) -> Rollouts:
-        """See `Engine.generate`. Answer n draws from fold_in(key, n)."""
+        """See `Engine.generate`. Answer n draws from fold_in(key, n), whichever call makes it."""
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
-        params, parts = self._whole(), []
-        for i, stop in self._calls(num_rollouts_M):
-            counts = num_rollouts_M[i:stop]
-            draws = np.arange(end_M[i] - counts[0], end_M[stop - 1])
-            part = self._call(params, prompts[i:stop], counts, draws, key, sampling)
-            _report(on_group, i, counts, *part)
-            parts.append(part)
+        params, found = self._gathered(), []
+        for start, stop in self._calls(num_rollouts_M):
+            counts_M = num_rollouts_M[start:stop]
+            answer_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
+            arrays_N = self._call(
+                params, prompts[start:stop], counts_M, answer_N, key, sampling
+            )
+            found.append(arrays_N)
+            token_NT, _, length_N, _ = arrays_N
+            tokens_N = [x[:n] for x, n in zip(token_NT, length_N, strict=True)]
+            ends = zip(np.cumsum(counts_M), counts_M, strict=True)
+            for m, (end, count) in enumerate(ends, start):
+                on_group(m, tokens_N[end - count : end])
         token_NT, logp_NT, length_N, finished_N = (
-            np.concatenate(part) for part in zip(*parts, strict=True)
+            np.concatenate(arrays_C) for arrays_C in zip(*found, strict=True)
         )
         return Rollouts(
             token_NT=token_NT,
@@ -109,7 +124,7 @@ class LocalEngine:
         )
 
     def sync(self, params: Params, version: int) -> None:
-        """See `Engine.sync`."""
+        """See `Engine.sync`. Shares the arrays: the trainer must not donate them while they are used."""
         self._params, self._version = params, version
 
     def metrics(self) -> Metrics:
@@ -120,19 +135,23 @@ class LocalEngine:
         """See `Engine.close`."""
         self._params = None
 
-    def _whole(self):
-        """Returns the weights as every token reads them: not split over the devices of the rows.
+    def _gathered(self) -> Params:
+        """Returns the weights as decoding reads them: not split over the devices of the rows.
 
-        In the dtype that the model computes in, so a copy of half the size, until the call ends.
+        The trainer's arrays are; every step of the decode loop would gather them again. In the
+        dtype that the model computes in, so a copy of half the size, until the call ends.
         """
-        if self._ways == 1:
+        if self._num_shards == 1:
             return self._params
         dtype = self._merge(self._params).dtype
         leaves = jax.tree.leaves(self._params)
         return _gather(dtype, tuple(x.sharding for x in leaves))(self._params)
 
-    def _calls(self, num_rollouts_M):
-        """Yields where each call's prompts start and stop."""
+    def _calls(self, num_rollouts_M: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Yields where each call's prompts start and stop.
+
+        A call ends before it has more than its prompts or rows; a prompt of more rows has its own.
+        """
         rows_M = -(-num_rollouts_M // self._answers_per_row)
         end_M, start = np.cumsum(rows_M), 0
         while start < len(rows_M):
@@ -144,70 +163,55 @@ class LocalEngine:
             yield start, stop
             start = stop
 
-    def _call(self, params, prompts, num_rollouts_M, draw_N, key, sampling):
-        """Decodes one call's prompts in fixed shapes and returns the flat answers."""
+    def _call(self, params, prompts, num_rollouts_M, answer_N, key, sampling):
+        """Decodes one call's prompts in fixed shapes and returns the flat answers, on the host."""
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)
         num_rows = arrays.bucket(int(rows_M.sum()), self._rows_per_call or size)
         group_R, slot_N = arrays.rows(num_rollouts_M, capacity, num_rows)
-        answer_N = np.full(num_rows * capacity, -1, np.int32)
-        answer_N[slot_N] = draw_N
-        filled = [*prompts, *[prompts[-1]] * (size - len(prompts))]
+        answer_of_slot = np.full(num_rows * capacity, -1, np.int32)
+        answer_of_slot[slot_N] = answer_N
+        # The last call is filled up with a prompt that nobody answers, and keeps its shape.
+        prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
+        sizes = batching.shapes(prompts, multiple=self._length_multiple)
+        sizes["num_images"] += -sizes["num_images"] % self._num_shards
+        # Equal groups, the usual case, need no gather of the prompts' caches.
         one_row_each = bool(np.all(rows_M == 1))
-        placed = self._place(
-            (self._collate(filled), None if one_row_each else group_R, answer_N)
+        inputs = (
+            batching.collate(prompts, **sizes),
+            None if one_row_each else group_R,
+            answer_of_slot,
         )
+        if self._sharding is not None:
+            inputs = jax.tree.map(self._put, inputs)
         answers = self._decode(
-            params, *placed, key, sampling=sampling or self._sampling
+            params, *inputs, key, sampling=sampling or self._sampling
         )
         return [x[slot_N] for x in jax.device_get(answers)]
 
-    def _collate(self, prompts):
-        sizes = batching.shapes(prompts, multiple=self._length_multiple)
-        sizes["num_images"] += -sizes["num_images"] % self._ways
-        return batching.collate(prompts, **sizes)
-
-    def _place(self, tree):
-        """Puts host arrays, equal in all processes, on the mesh."""
-        if self._sharding is None:
-            return tree
-        put = lambda x: jax.make_array_from_callback(
-            x.shape, self._sharding, x.__getitem__
-        )
-        return jax.tree.map(put, tree)
+    def _put(self, x: np.ndarray) -> jax.Array:
+        """Splits a host array, equal in all processes, over the mesh."""
+        return jax.make_array_from_callback(x.shape, self._sharding, x.__getitem__)
 
 
 @functools.cache
 def _gather(dtype, shardings):
-    """Returns what casts parameters of these shardings, and splits them over `tensor` alone."""
+    """Returns what casts parameters of these shardings, and splits them over `tensor` alone.
+
+    Cached by the shardings, so that engines and calls share one program.
+    """
+
+    def over_tensor(sharding):
+        names = [axes if isinstance(axes, tuple) else (axes,) for axes in sharding.spec]
+        spec = ["tensor" if "tensor" in axes else None for axes in names]
+        return NamedSharding(sharding.mesh, P(*spec))
 
     def gather(params):
         leaves, tree = jax.tree.flatten(params)
-        whole = [
-            jax.lax.with_sharding_constraint(x.astype(dtype), _over_tensor(sharding))
+        gathered = [
+            jax.lax.with_sharding_constraint(x.astype(dtype), over_tensor(sharding))
             for x, sharding in zip(leaves, shardings, strict=True)
         ]
-        return jax.tree.unflatten(tree, whole)
+        return jax.tree.unflatten(tree, gathered)
 
     return jax.jit(gather)
-
-
-def _over_tensor(sharding):
-    names = lambda axes: axes if isinstance(axes, tuple) else (axes,)
-    keep = ["tensor" if "tensor" in names(axes) else None for axes in sharding.spec]
-    return NamedSharding(sharding.mesh, P(*keep))
-
-
-def _by_rows(mesh):
-    return NamedSharding(mesh, P(tuple(a for a in mesh.axis_names if a != "tensor")))
-
-
-def _ways(sharding):
-    return sharding.num_devices // sharding.shard_shape((sharding.num_devices,))[0]
-
-
-def _report(on_group, first, num_rollouts_M, token_NT, _, length_N, __):
-    answers = [x[:n] for x, n in zip(token_NT, length_N, strict=True)]
-    stops = np.cumsum(num_rollouts_M)
-    for m, (stop, count) in enumerate(zip(stops, num_rollouts_M, strict=True), first):
-        on_group(m, answers[stop - count : stop])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from vade_jax.rollout import sampling
+from vade_jax.rollout import decode
 
 
 def keys(num, seed=0):
@@ -33,7 +33,7 @@ def hugging_face_truncation(logits_V, top_p, top_k):
 def test_truncation_equals_a_sort(top_p, top_k):
     x_NV = logits(6)
     expected = [hugging_face_truncation(x, top_p, top_k) for x in x_NV]
-    np.testing.assert_array_equal(sampling.truncate(x_NV, top_p, top_k), expected)
+    np.testing.assert_array_equal(decode.truncate(x_NV, top_p, top_k), expected)
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,14 @@ def test_truncation_equals_a_sort(top_p, top_k):
 )
 def test_the_nucleus_holds_all_that_tie_at_its_edge(top_p, expected):
     prob_NV = jnp.array([[0.125, 0.5, 0.125, 0.125, 0.125], [0.375, 0, 0.25, 0.375, 0]])
-    threshold_N = sampling.nucleus_threshold(prob_NV, top_p)
+    threshold_N = decode.nucleus_threshold(prob_NV, top_p)
     np.testing.assert_array_equal(threshold_N, np.array(expected, np.float32))
 
 
 def test_draws_follow_the_tempered_truncated_distribution():
     row, num = logits()[0], 40_000
     x_NV = jnp.broadcast_to(row, (num, len(row)))
-    token_N, logp_N = sampling.draw(
-        keys(num), x_NV, temperature=0.7, top_p=0.9, top_k=8
-    )
+    token_N, logp_N = decode.draw(keys(num), x_NV, temperature=0.7, top_p=0.9, top_k=8)
     kept = hugging_face_truncation(row.astype(np.float64) / 0.7, 0.9, 8)
     prob = np.exp(kept) / np.exp(kept).sum()
     counts = np.bincount(token_N, minlength=len(row))
@@ -69,26 +67,24 @@ def test_draws_follow_the_tempered_truncated_distribution():
 
 def test_a_forbidden_row_is_never_drawn_even_first_or_last():
     x_NV = jnp.zeros((5000, 6)).at[:, jnp.array([0, 3, 5])].set(-jnp.inf)
-    token_N, _ = sampling.draw(keys(5000), x_NV, temperature=1.0, top_p=1.0, top_k=0)
+    token_N, _ = decode.draw(keys(5000), x_NV, temperature=1.0, top_p=1.0, top_k=0)
     assert set(np.unique(token_N)) == {1, 2, 4}
     edges = jnp.array([0.0, 1 - 2**-24])
     np.testing.assert_array_equal(
-        sampling.inverse_cdf(edges, jax.nn.softmax(x_NV[:2])), [1, 4]
+        decode.inverse_cdf(edges, jax.nn.softmax(x_NV[:2])), [1, 4]
     )
 
 
 def test_temperature_zero_takes_the_most_likely_token():
     x_NV = logits(5)
-    token_N, logp_N = sampling.draw(keys(5), x_NV, temperature=0, top_p=1.0, top_k=0)
+    token_N, logp_N = decode.draw(keys(5), x_NV, temperature=0, top_p=1.0, top_k=0)
     np.testing.assert_array_equal(token_N, x_NV.argmax(-1))
     np.testing.assert_allclose(logp_N, jax.nn.log_softmax(x_NV).max(-1), atol=1e-6)
 
 
 def test_each_row_draws_from_its_own_key():
     x_NV = jnp.zeros((64, 1000))
-    token_N, _ = sampling.draw(keys(64), x_NV, temperature=1.0, top_p=1.0, top_k=0)
+    token_N, _ = decode.draw(keys(64), x_NV, temperature=1.0, top_p=1.0, top_k=0)
     assert len(np.unique(token_N)) > 50
-    alone, _ = sampling.draw(
-        keys(64)[7:8], x_NV[:1], temperature=1.0, top_p=1.0, top_k=0
-    )
+    alone, _ = decode.draw(keys(64)[7:8], x_NV[:1], temperature=1.0, top_p=1.0, top_k=0)
     assert alone[0] == token_N[7]
