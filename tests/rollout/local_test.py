@@ -98,6 +98,7 @@ def test_a_key_decides_every_draw():
         {"answers_per_row": 3},
         {"answers_per_row": 2, "prompts_per_call": 3, "rows_per_call": 4},
         {"answers_per_row": 1, "prompts_per_call": 4, "rows_per_call": 5},
+        {"answers_per_row": 8, "prompts_per_call": 3, "rows_per_call": 6},
     ],
 )
 def test_the_answers_do_not_depend_on_how_they_are_batched(options):

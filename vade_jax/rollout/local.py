@@ -100,9 +100,9 @@ class LocalEngine:
         params, found = self._gathered(), []
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
-            answer_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
+            number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
             arrays_N = self._call(
-                params, prompts[start:stop], counts_M, answer_N, key, sampling
+                params, prompts[start:stop], counts_M, number_N, key, sampling
             )
             found.append(arrays_N)
             token_NT, _, length_N, _ = arrays_N
@@ -163,24 +163,24 @@ class LocalEngine:
             yield start, stop
             start = stop
 
-    def _call(self, params, prompts, num_rollouts_M, answer_N, key, sampling):
+    def _call(self, params, prompts, num_rollouts_M, number_N, key, sampling):
         """Decodes one call's prompts in fixed shapes and returns the flat answers, on the host."""
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)
         num_rows = arrays.bucket(int(rows_M.sum()), self._rows_per_call or size)
         group_R, slot_N = arrays.rows(num_rollouts_M, capacity, num_rows)
-        answer_of_slot = np.full(num_rows * capacity, -1, np.int32)
-        answer_of_slot[slot_N] = answer_N
+        answer_N = np.full(num_rows * capacity, -1, np.int32)
+        answer_N[slot_N] = number_N
         # The last call is filled up with a prompt that nobody answers, and keeps its shape.
         prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
         sizes = batching.shapes(prompts, multiple=self._length_multiple)
         sizes["num_images"] += -sizes["num_images"] % self._num_shards
-        # Equal groups, the usual case, need no gather of the prompts' caches.
-        one_row_each = bool(np.all(rows_M == 1))
+        # With as many rows as prompts, each prompt's its own, their caches need no gather.
+        one_row_each = num_rows == size and bool(np.all(rows_M == 1))
         inputs = (
             batching.collate(prompts, **sizes),
             None if one_row_each else group_R,
-            answer_of_slot,
+            answer_N,
         )
         if self._sharding is not None:
             inputs = jax.tree.map(self._put, inputs)
