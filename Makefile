@@ -39,7 +39,7 @@ test-vllm: $(VLLM)/test.ok
 test-plugins: $(PLUGINS)/test.ok
 	$(PLUGINS)/bin/python -m pytest -m plugins tests/plugins
 
-test-browser: $(VENV)/test.ok
+test-browser: $(VENV)/browser.ok
 	$(BIN)/python -m pytest -m browser
 
 lint: $(VENV)/test.ok
@@ -72,6 +72,10 @@ $(VENV)/train.ok: $(VENV)/python.ok setup.py
 $(VENV)/test.ok: $(VENV)/train.ok
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $@
+
+$(VENV)/browser.ok: $(VENV)/test.ok
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
 	touch $@
 
 # vLLM pins other versions of torch and transformers than the tests above, hence a second environment.

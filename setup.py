@@ -63,6 +63,7 @@ setuptools.setup(
             "transformers>=5.5.3,!=5.6.0,<5.11",
             "uvicorn",
         ],
+        "browser": ["playwright>=1.50"],  # drives a Chromium that is there already
         # torch too, installed by itself before these: see the Makefile
         "test": [
             "hypothesis>=6.170",

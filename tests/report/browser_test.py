@@ -1,144 +1,198 @@
 """The page in a real browser: it draws, filters, fits a phone, and nothing in it complains."""
 
+import contextlib
 import dataclasses
+import shutil
+import time
 
 import pytest
 from PIL import Image
 
-from tests import browser
 from tests.report import report_run
 from tests.report.report_run import make
 from vade_jax import report
 from vade_jax.store import rollout_log
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(browser.executable() is None, reason="no Chromium here"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
 ]
-FIND = lambda _: report_run.item
 HOSTILE = "</script><script>document.title = 'hacked'</script><img src=x onerror=1> {}"
+
+
+def find(run):
+    return report_run.item
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    found = browser.Browser()
-    yield found
-    found.close()
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(
+            executable_path=CHROMIUM, chromium_sandbox=False
+        )
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    workdir = make(tmp_path_factory.mktemp("run"))
-    return report.write(workdir, find=FIND)
+    return report.write(make(tmp_path_factory.mktemp("run")), find=find)
+
+
+@contextlib.contextmanager
+def opened(chromium, path, *, width=1280, dark=False):
+    """Yields a page that is loaded and drawn; no error, warning or request may have come of it."""
+    complaints = []
+    context = chromium.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if dark else "light",
+        is_mobile=width < 600,
+    )
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+
+    def said(message):
+        if message.type in ("error", "warning"):
+            complaints.append(message.text)
+
+    def asked(request):
+        if request.url != f"file://{path}" and not request.url.startswith("data:"):
+            complaints.append(request.url)
+
+    page.on("pageerror", lambda error: complaints.append(error))
+    page.on("console", said)
+    page.on("request", asked)
+    page.goto(f"file://{path}")
+    page.evaluate(  # charts are drawn in the next frame
+        "new Promise(f => requestAnimationFrame(() => requestAnimationFrame(f)))"
+    )
+    yield page
+    assert complaints == []
+    context.close()
+
+
+def until(page, expression):
+    """Waits until JavaScript is true. Not by wait_for_function: the page forbids eval."""
+    end = time.monotonic() + 15
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(50)
+
+
+def color(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def is_as_wide_as(page, width):
+    return page.evaluate("document.documentElement.scrollWidth") == width
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_is_drawn_and_fits(chromium, run, width, dark):
-    chromium.open(run, width=width, dark=dark)
-    assert chromium.errors == []
-    assert [r for r in chromium.requests if not r.startswith("data:")] == [
-        f"file://{run}"
-    ]
-    assert chromium.run("document.documentElement.scrollWidth") == width
-    drawn = "[...document.querySelectorAll('[data-chart]')].filter(c => c.clientWidth)"
-    assert chromium.run(f"{drawn}.length") == 8
-    assert chromium.run(f"{drawn}.every(c => c.querySelector(':scope > svg'))")
-    chromium.until(
-        "[...document.images].length === 15 && "
-        "[...document.images].every(i => i.complete && i.naturalWidth === 40 && i.alt)"
-    )
-    page = chromium.run("getComputedStyle(document.body).backgroundColor")
-    assert page == ("rgb(20, 23, 27)" if dark else "rgb(251, 250, 248)")
-
-
-def test_text_can_be_read_in_both_themes(chromium, run):
-    """The contrast of text of every color on its background is 4.5 or more (WCAG AA)."""
-    chromium.open(run, width=1280)
-    for _ in range(2):
-        assert chromium.run(_CONTRAST) >= 4.5
-        chromium.click("#theme")
-        chromium.settle()
+    with opened(chromium, run, width=width, dark=dark) as page:
+        assert is_as_wide_as(page, width)
+        charts = page.locator("[data-chart]:visible")
+        assert charts.count() == 8
+        assert page.locator("[data-chart]:visible:has(> svg)").count() == 8
+        until(
+            page,
+            "[...document.images].length === 15 && "
+            "[...document.images].every(i => i.complete && i.naturalWidth === 40 && i.alt)",
+        )
+        assert color(page) == ("rgb(20, 23, 27)" if dark else "rgb(251, 250, 248)")
+        page.emulate_media(media="print")
+        assert color(page) == "rgb(251, 250, 248)"  # paper is white
 
 
 def test_the_theme_button_switches_and_stays(chromium, run):
-    chromium.open(run, width=1280)
+    """In both themes the contrast of all text on its background is 4.5 or more (WCAG AA)."""
     theme = "document.documentElement.dataset.theme"
-    before = chromium.run(theme)
-    chromium.click("#theme")
-    assert chromium.run(theme) != before
-    after = chromium.run(theme)
-    chromium.open(run, width=1280)
-    assert chromium.run(theme) == after
-    chromium.run("localStorage.clear()")
+    with opened(chromium, run) as page:
+        before = page.evaluate(theme)
+        assert page.evaluate(_CONTRAST) >= 4.5
+        page.click("#theme")
+        after = page.evaluate(theme)
+        assert after != before
+        assert page.evaluate(_CONTRAST) >= 4.5
+        page.reload()
+        assert page.evaluate(theme) == after
 
 
-def choose(chromium, name, value):
-    chromium.run(
-        f"(() => {{ const e = document.getElementById('filters').elements['{name}'];"
-        f"e.value = '{value}'; e.dispatchEvent(new Event('input', {{bubbles: true}})) }})()"
-    )
+def found(page, text):
+    """Waits until the line above the answers begins with a text."""
+    until(page, f"document.getElementById('found').textContent.startsWith({text!r})")
 
 
 def test_filters_work(chromium, run):
-    chromium.open(run, width=1280)
-    answers = "document.querySelectorAll('#list .answer').length"
-    found = "document.getElementById('found').textContent"
-    assert chromium.run("document.querySelectorAll('#list .card').length") == 12
-    chromium.click("#next")
-    assert chromium.run("document.querySelectorAll('#list .card').length") == 18
-    assert chromium.run("document.getElementById('next').hidden")
-    choose(chromium, "step", 3)
-    chromium.until(f"{found} === '8 answers to 3 groups'")
-    choose(chromium, "verdict", "right")
-    chromium.until(f"{answers} === 4")
-    assert chromium.run("document.querySelectorAll('#list .answer.wrong').length") == 0
-    choose(chromium, "subset", "color 1")
-    chromium.until(f"{answers} === 2")
-    choose(chromium, "text", "no such text")
-    chromium.until(f"{found}.startsWith('No answer here matches')")
-    chromium.click("#filters button[type=reset]")
-    chromium.until(f"{found} === '41 answers to 18 groups'")
-    choose(chromium, "text", "WRONG3")
-    chromium.until(f"{answers} === 3")
-    facts = "document.querySelector('#list .answer .facts-line').textContent"
-    assert "read as wrong3" in chromium.run(facts)
-    assert "comparison timed out" in chromium.run(facts)
-    assert chromium.errors == []
+    with opened(chromium, run) as page:
+        cards, answers = page.locator("#list .card"), page.locator("#list .answer")
+        assert cards.count() == 12
+        page.click("#next")
+        assert cards.count() == 18 and not page.is_visible("#next")
+        page.select_option("[name=step]", "3")
+        found(page, "8 answers to 3 groups")
+        page.select_option("[name=verdict]", "right")
+        found(page, "4 answers")
+        assert answers.count() == 4 and page.locator("#list .answer.wrong").count() == 0
+        page.select_option("[name=subset]", "color 1")
+        found(page, "2 answers")
+        page.fill("[name=text]", "no such text")
+        found(page, "No answer here matches")
+        page.click("#filters button[type=reset]")
+        found(page, "41 answers to 18 groups")
+        page.fill("[name=text]", "WRONG3")
+        found(page, "3 answers")
+        said = answers.first.locator(".facts-line").text_content()
+        assert "read as wrong3" in said and "comparison timed out" in said
+
+
+def test_filters_work_with_the_keyboard(chromium, run):
+    with opened(chromium, run) as page:
+        page.focus("#filters [name=text]")
+        page.keyboard.type("wrong3")
+        found(page, "3 answers")
+        page.keyboard.press("Enter")  # sends nothing anywhere
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.type") == "reset"
+        page.keyboard.press("Enter")
+        found(page, "41 answers")
 
 
 def test_charts_are_read_out_by_mouse_and_keys(chromium, run):
-    chromium.open(run, width=1280)
-    text = "document.querySelector('[data-chart=ratio] .legend').textContent"
-    chromium.click("[data-chart=ratio] > svg")
-    assert "step 3" in chromium.run(text) or "step 4" in chromium.run(text)
-    for key in ("Home", "ArrowRight"):
-        event = {"key": key, "code": key}
-        chromium.send("Input.dispatchKeyEvent", type="keyDown", **event)
-    assert "step 2" in chromium.run(text) and "0.25" in chromium.run(text)
-    chromium.click("[data-axis=rollouts]")
-    assert chromium.run(
-        "document.querySelector('[data-chart=ratio]').textContent"
-    ).endswith("rollouts")
-    chromium.click("[data-chart=posterior-0] > svg")
-    where = chromium.run(
-        "document.querySelector('[data-chart=posterior-0] .where').textContent"
-    )
-    assert where.startswith("step") and "0." in where
+    with opened(chromium, run) as page:
+        legend = page.locator("[data-chart=ratio] .legend")
+        page.click("[data-chart=ratio] > svg")
+        assert legend.text_content().count("step 3") + legend.text_content().count(
+            "step 4"
+        )
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        assert "step 2" in legend.text_content() and "0.25" in legend.text_content()
+        page.click("[data-axis=rollouts]")
+        until(
+            page,
+            "document.querySelector('[data-chart=ratio]').textContent.endsWith('rollouts')",
+        )
+        page.click("[data-chart=posterior-0] > svg")
+        where = page.locator("[data-chart=posterior-0] .where").text_content()
+        assert where.startswith("step") and "0." in where
 
 
 def test_what_a_model_wrote_does_not_run(chromium, tmp_path):
-    path = report.write(make(tmp_path, answer=HOSTILE), find=FIND)
-    chromium.open(path, width=1280)
-    assert "hacked" not in chromium.run("document.title")
-    assert chromium.errors == []
-    shown = chromium.run("document.querySelector('#list pre').textContent")
-    assert shown.startswith("</script><script>document.title")
+    path = report.write(make(tmp_path, answer=HOSTILE), find=find)
+    with opened(chromium, path) as page:
+        assert "hacked" not in page.title()
+        shown = page.locator("#list pre").first.text_content()
+        assert shown.startswith("</script><script>document.title")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_long_words_and_thin_pictures_fit(chromium, tmp_path, width):
-    def find(uid):
+    def thin(uid):
         item = report_run.item(uid)
         return dataclasses.replace(item, images=(Image.new("RGB", (4, 2000)),))
 
@@ -148,11 +202,11 @@ def test_long_words_and_thin_pictures_fit(chromium, tmp_path, width):
         rows |= {name: ["w" * 500] * 12 for name in ("extracted", "reason")}
         rows["metadata"] = [{"family": "w" * 500}] * 12
         rollout_log.write(rollout_log.path(tmp_path, step), rows)
-    chromium.open(report.write(tmp_path, find=lambda _: find), width=width)
-    assert chromium.errors == []
-    assert chromium.run("document.documentElement.scrollWidth") == width
-    heights = "[...document.images].map(i => i.getBoundingClientRect().height)"
-    assert 0 < max(chromium.run(heights)) < 300
+    path = report.write(tmp_path, find=lambda _: thin)
+    with opened(chromium, path, width=width) as page:
+        assert is_as_wide_as(page, width)
+        heights = "[...document.images].map(i => i.getBoundingClientRect().height)"
+        assert 0 < max(page.evaluate(heights)) < 300
 
 
 def test_a_variant_is_shown_as_one(chromium, tmp_path):
@@ -161,55 +215,26 @@ def test_a_variant_is_shown_as_one(chromium, tmp_path):
     rows["uid"] = [f"{uid} picture turned 90" for uid in rows["uid"]]
     rows["metadata"] = [{"variant": "picture turned 90"}] * 12
     rollout_log.write(rollout_log.path(tmp_path, 1), rows)
-    chromium.open(report.write(tmp_path, find=FIND), width=1280)
-    card = "document.querySelector('#list .card')"
-    chromium.until(f"{card}.querySelector('img').naturalWidth === 40")
-    said = chromium.run(f"{card}.querySelector('.picture').textContent")
-    assert said == "the original; the model saw it changed: turned 90"
-    assert chromium.run(f"{card}.querySelector('.warn').textContent") == (
-        "variant: picture turned 90"
-    )
-
-
-def test_filters_work_with_the_keyboard(chromium, run):
-    def press(key):
-        for kind in ("keyDown", "keyUp"):
-            chromium.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
-
-    chromium.open(run, width=1280)
-    found = "document.getElementById('found').textContent"
-    chromium.run("document.querySelector('#filters [name=text]').focus()")
-    chromium.send("Input.insertText", text="wrong3")
-    chromium.until(f"{found}.startsWith('3 answers')")
-    press("Enter")  # sends nothing anywhere
-    press("Tab")
-    assert chromium.run("document.activeElement.type") == "reset"
-    chromium.send(
-        "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", text="\r"
-    )
-    chromium.until(f"{found}.startsWith('41 answers')")
-    assert chromium.errors == []
-
-
-def test_paper_is_white(chromium, run):
-    chromium.open(run, width=1280, dark=True)
-    chromium.send("Emulation.setEmulatedMedia", media="print")
-    page = chromium.run("getComputedStyle(document.body).backgroundColor")
-    chromium.send("Emulation.setEmulatedMedia", media="")
-    assert page == "rgb(251, 250, 248)"
+    with opened(chromium, report.write(tmp_path, find=find)) as page:
+        until(page, "document.querySelector('#list .card img').naturalWidth === 40")
+        card = page.locator("#list .card").first
+        said = card.locator(".picture").text_content()
+        assert said == "the original; the model saw it changed: turned 90"
+        warning = card.locator(".warn").first.text_content()
+        assert warning == "variant: picture turned 90"
 
 
 def test_a_comparison_is_drawn(chromium, tmp_path):
     runs = [make(tmp_path / name, belief=name == "a") for name in ("a", "b")]
-    path = report.write(runs[0], runs[1:], find=FIND)
-    chromium.open(path, width=390)
-    assert chromium.errors == []
-    assert chromium.run("document.documentElement.scrollWidth") == 390
-    choose(chromium, "run", 1)
-    chromium.until(
-        "[...document.querySelectorAll('#list .tag:first-child')]"
-        ".every(t => t.textContent === 'b')"
-    )
+    path = report.write(runs[0], runs[1:], find=find)
+    with opened(chromium, path, width=390) as page:
+        assert is_as_wide_as(page, 390)
+        page.select_option("[name=run]", "1")
+        until(
+            page,
+            "[...document.querySelectorAll('#list .tag:first-child')]"
+            ".every(t => t.textContent === 'b')",
+        )
 
 
 _CONTRAST = """(() => {
