@@ -55,7 +55,8 @@ class PromptBuilder:
     Args:
         tokenizer: of the checkpoint.
         instruction: put behind the question in the user's turn; may be empty.
-        min_pixels, max_pixels: area limits of a resized image; at least two merged cells.
+        min_pixels: least area of a resized image; at least two merged cells.
+        max_pixels: greatest area.
         max_length: the longest prompt in tokens, image tokens included.
     """
 
@@ -163,12 +164,16 @@ class Report:
 def audit(
     source: sources.Source,
     builder: PromptBuilder,
-    over: loading.Map = loading.in_turn,
+    map_items: loading.Map = loading.in_turn,
 ) -> tuple[np.ndarray, Report]:
     """Returns the rows that can be trained on, int32 [kept], and a report of all others.
 
-    A row is kept if it can be read, its prompt can be built and its own answer verifies. `over` maps
-    over the rows, such as in threads.
+    A row is kept if it can be read, its prompt can be built and its own answer verifies.
+
+    Args:
+        source: the rows.
+        builder: of the run.
+        map_items: maps over the rows, such as in threads.
     """
 
     def reject(index: int) -> dict[str, Any] | None:
@@ -180,7 +185,7 @@ def audit(
             row = {"uid": error.uid, "reason": error.reason, "detail": error.detail}
             return {"index": index, **row}
 
-    found = over(reject, range(len(source)))
+    found = map_items(reject, range(len(source)))
     kept = [index for index, why in enumerate(found) if why is None]
     rejects = [why for why in found if why is not None]
     counts = dict(collections.Counter(why["reason"] for why in rejects))

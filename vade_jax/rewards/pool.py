@@ -1,6 +1,9 @@
-"""Processes that compare expressions, and die when one takes too long.
+"""Processes that compare expressions, and are killed when one takes too long.
 
-math-verify's own timeouts need the main thread, and no timeout within Python ends 9^{9^{9^9}}.
+math-verify's own timeouts are signals, which only the main thread gets, and no signal handler of Python
+runs within the one C call that evaluates 9^{9^{9^9}}. So comparisons happen in processes that can be
+killed. They are started by path, not by multiprocessing: a worker imports math-verify alone, no JAX, and
+no main module of the run.
 """
 
 import atexit
@@ -25,7 +28,8 @@ class Pool:
         memory: bytes that a worker may map (on Linux).
 
     Attributes:
-        timeouts, crashes: comparisons that ended so, since the pool was made.
+        timeouts: comparisons that took too long, since the pool was made.
+        crashes: comparisons whose worker ended, since then.
     """
 
     def __init__(
@@ -45,11 +49,13 @@ class Pool:
         Raises:
             RuntimeError: if no worker can be started.
         """
-        with self._free:
+        with self._free:  # so there are never more workers than places
             worker = self._take()
             try:
                 reason = worker.ask(key, given, self._deadline)
-            except BaseException:
+            except (
+                BaseException
+            ):  # such as Ctrl-C: its late reply would be the next one's
                 worker.kill()
                 raise
             if reason in ("timeout", "crash"):
@@ -65,7 +71,7 @@ class Pool:
             worker.kill()
 
     def _take(self) -> "_Worker":
-        """Returns a living worker that nobody else has."""
+        """Returns a living worker that nobody else has; one may have died while it was idle."""
         while worker := self._pop():
             if worker.is_alive():
                 return worker

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import settings
+from vade_jax import samplers, settings
 from vade_jax.data import prompts
 from vade_jax.recipes.diva import advantages, built_in, variants
 from vade_jax.trainer import feedback
@@ -31,7 +31,8 @@ def check(run: settings.Run) -> None:
         raise ValueError(f"diva.{error}") from None
     if run.sampler.name != NAME:
         return
-    slots = 1 + run.sampler.options.get("num_variants", 1)
+    options = samplers.SAMPLERS[NAME].options(**run.sampler.options)
+    slots = 1 + options.num_variants
     if run.num_prompts % slots:
         raise ValueError(
             f"num_prompts={run.num_prompts}: a problem and its variants take {slots} prompts; set "
@@ -51,11 +52,6 @@ def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
         print(
             f"train: items without {dict(lacking)}; the nearest variant is made instead"
         )
-
-
-def parts(run: settings.Run, build_prompt: prompts.PromptBuilder) -> dict[str, Any]:
-    """Returns the fields of `trainer.parts.Parts` that the sampler needs."""
-    return {"advantage": advantage(run), "vary": vary(run, build_prompt)}
 
 
 def advantage(run: settings.Run) -> feedback.Advantage:
@@ -98,6 +94,16 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
     if run.data.train == "procedural":
         return variants.Vary(built_in.texts, allowed=built_in.allowed, **more)
     return variants.Vary(variants.from_metadata, **more)
+
+
+def parts(run: settings.Run, build_prompt: prompts.PromptBuilder) -> dict[str, Any]:
+    """Returns the fields of `trainer.parts.Parts` that the sampler needs."""
+    return {"advantage": advantage(run), "vary": vary(run, build_prompt)}
+
+
+def expand(run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Expand":
+    """Returns what makes the variants that a proposal asks for."""
+    return Expand(vary(run, build_prompt))
 
 
 class Expand:
