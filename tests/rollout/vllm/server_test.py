@@ -108,6 +108,8 @@ def test_every_prompt_gets_its_answers_once(start, connect):
 
     rollouts = engine.generate(PROMPTS, COUNTS, KEY, 1, on_group=on_group)
     check(rollouts)
+    seeds = {body["seed"] for server in servers for body in server.chats()}
+    assert seeds == {one.seed for one in engines.make_requests(COUNTS, KEY)}
     assert rollouts.params_version == 1
     np.testing.assert_allclose(rollouts.logp_NT[:, :4], [[-0.5, -0.75, -1, -1.25]] * 83)
     assert (
@@ -119,16 +121,6 @@ def test_every_prompt_gets_its_answers_once(start, connect):
     asked = [len(server.chats()) for server in servers]
     assert sum(asked) == 8 and max(asked) <= 4, asked  # 66 answers are two requests
     assert counted(engine) == {}
-
-
-def test_the_key_decides_the_seeds(start, connect):
-    server = start()
-    engine = connect(server)
-    for seed in (3, 3, 4):
-        engine.generate(PROMPTS, COUNTS, jax.random.key(seed), 1)
-    seeds = [body["seed"] for body in server.chats()]
-    first, again, other = (set(seeds[i : i + 8]) for i in (0, 8, 16))
-    assert first == again and first.isdisjoint(other)
 
 
 def test_no_more_requests_in_flight_than_allowed(start, connect):
@@ -161,7 +153,9 @@ def test_new_weights_go_to_every_server_and_caches_are_dropped(start, connect):
     servers = [start(), start()]
     engine = connect(*servers)
     assert [server.paths() for server in servers] == [RELOAD, RELOAD]
-    engine.sync(np.zeros(2, np.float32), 2)
+    for _ in range(2):  # the same version again is loaded again
+        engine.sync(np.zeros(2, np.float32), 2)
+    assert [server.paths() for server in servers] == [RELOAD * 3, RELOAD * 3]
     check(engine.generate(PROMPTS, COUNTS, KEY, 2), weights=2)
     metrics = engine.metrics()
     assert metrics["timing_s/sync_write"] > 0 < metrics["timing_s/sync_load"]
@@ -180,13 +174,6 @@ def test_a_checkpoint_that_is_there_is_read_by_every_server(start, connect, tmp_
     check(engine.generate(PROMPTS, COUNTS, KEY, 0), weights=7)
     engine.close()
     assert os.path.isdir(path)
-
-
-def test_the_same_version_again_is_loaded_again(start, connect):
-    server = start()
-    engine = connect(server)
-    engine.sync(np.zeros(2, np.float32), 1)
-    assert server.paths() == RELOAD * 2
 
 
 def test_weights_of_another_version_are_an_error(start, connect):
@@ -342,21 +329,16 @@ def test_a_given_server_that_is_gone_is_left_out(start, connect):
     assert gone.weights == 3 and counted(engine) == {}
 
 
-def test_without_any_server_the_run_ends(start, connect):
+@pytest.mark.parametrize(
+    ("launched", "words"),
+    [(False, "did not come back"), (True, "without being healthy")],
+)
+def test_without_any_server_the_run_ends(start, connect, launched, words):
     server = start()
-    engine = connect(server, wait_s=0.3)
+    target = Relaunched(server, comes_back=False) if launched else server
+    engine = connect(target, wait_s=0.3)
     server.faults = ["die"]
-    with pytest.raises(
-        EngineFailure, match=r"no vLLM server is left.*did not come back"
-    ):
-        engine.generate(PROMPTS, COUNTS, KEY, 1)
-
-
-def test_a_launched_server_that_does_not_come_back_ends_the_run(start, connect):
-    server = start()
-    engine = connect(Relaunched(server, comes_back=False))
-    server.faults = ["die"]
-    with pytest.raises(EngineFailure, match=r"left.*without being healthy"):
+    with pytest.raises(EngineFailure, match=rf"no vLLM server is left.*{words}"):
         engine.generate(PROMPTS, COUNTS, KEY, 1)
 
 
@@ -462,28 +444,18 @@ def test_a_server_that_a_killed_run_left_asleep_is_woken(start, connect):
 
 # ------------------------------------------------------------------------------ start-up
 @pytest.mark.parametrize(
-    ("options", "engine_options", "words"),
+    ("options", "words"),
     [
-        (
-            {"model": "other"},
-            {},
-            r"serves other, not 'policy'.*--served-model-name policy",
-        ),
-        (
-            {"max_model_len": 15},
-            {},
-            r"=15 is less than the 16 tokens.*--max-model-len 16",
-        ),
-        ({"dev_mode": False}, {}, r"weight_info: HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
-        ({"processed": False}, {}, r"raw logits.*--logprobs-mode processed_logprobs"),
-        ({"trusting": False}, {}, r"start it with --trust-request-chat-template"),
+        ({"model": "other"}, r"serves other, not 'policy'.*--served-model-name policy"),
+        ({"max_model_len": 15}, r"=15 is less than the 16 tokens.*--max-model-len 16"),
+        ({"dev_mode": False}, r"weight_info: HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
+        ({"processed": False}, r"raw logits.*--logprobs-mode processed_logprobs"),
+        ({"trusting": False}, r"start it with --trust-request-chat-template"),
     ],
 )
-def test_a_server_that_cannot_serve_is_an_error_at_once(
-    start, connect, options, engine_options, words
-):
+def test_a_server_that_cannot_serve_is_an_error_at_once(start, connect, options, words):
     with pytest.raises(ValueError, match=words) as caught:
-        connect(start(), start(**options), synced=False, **engine_options)
+        connect(start(), start(**options), synced=False)
     assert "http://127.0.0.1" in str(caught.value)
 
 

@@ -1,10 +1,11 @@
 """Runs a server that must not outlive the run: `python guardian.py PARENT COMMAND...`.
 
-It stands between the run and the server, in a session of their own: Ctrl-C does not reach them.
-When the run is gone, however it ended, or sends SIGTERM, the server is asked to stop, and after
-`GRACE` seconds every process of the group is killed, the guardian too. Python's resource trackers
-go last: they remove the shared memory that killed processes leave in /dev/shm. Standard library
-only: it is started by its path.
+It stands between the run (PARENT, a process id) and the server, in a session of its own: Ctrl-C does
+not reach them. When the run is gone, however it ended, or sends SIGTERM, the server is asked to stop,
+and after `GRACE` seconds every process of the group is killed, the guardian too. A process of its own
+is the only one that is still there when the run was killed by SIGKILL.
+
+Standard library only: it is started by its path, without the package.
 """
 
 import contextlib
@@ -18,16 +19,17 @@ import time
 from collections.abc import Iterator
 
 POLL = 0.2  # seconds
-GRACE = 10.0
-CLEANING = 5.0  # for the resource trackers
-_PR_SET_PDEATHSIG = 1
+GRACE = 10.0  # seconds between asking and killing
+CLEANING = 5.0  # seconds for the resource trackers
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Returns never: ends with its whole process group."""
-    asked = []
+    """Does not return: ends with its whole process group."""
+    asked = []  # to stop
     signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
     server = subprocess.Popen(command, preexec_fn=_die_with_guardian)
+    # A run that is gone has left its children to another parent.
     while server.poll() is None and not asked and os.getppid() == parent:
         time.sleep(POLL)
     if server.poll() is None:
@@ -46,7 +48,11 @@ def _die_with_guardian() -> None:
 
 
 def _kill_all_but_trackers() -> None:
-    """Returns when the trackers are done; where there is no /proc, at once."""
+    """Kills the group but for Python's resource trackers, and waits until these are done.
+
+    They see that their process has ended, and remove the shared memory that it left in /dev/shm.
+    Without /proc it returns at once.
+    """
     end = time.monotonic() + CLEANING
     while (members := dict(_members())) and time.monotonic() < end:
         for pid, is_tracker in members.items():

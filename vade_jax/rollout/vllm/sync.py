@@ -29,11 +29,11 @@ class WeightDirectory:
     read again (by a server that restarts); while a version is written both are there.
 
     Args:
-      path: made if missing. What else is in it is left alone, but versions of an earlier run are
-        removed.
-      dtype: float32 or bfloat16; what the engine computes in.
-      shard_bytes: size of a file, and what is held on the host while it is filled. A larger tensor
-        is a file of its own.
+        path: made if missing. What else is in it is left alone, but versions of an earlier run are
+            removed.
+        dtype: float32 or bfloat16; what the engine computes in.
+        shard_bytes: size of a file, and what is held on the host while it is filled. A larger tensor
+            is a file of its own.
     """
 
     def __init__(
@@ -50,15 +50,17 @@ class WeightDirectory:
     def write(
         self, tensors: Iterable[tuple[str, np.ndarray | jax.Array]], version: int
     ) -> str:
-        """Returns the directory of this version, whole or not made at all; removes older ones.
+        """Returns the directory of this version, and removes older ones.
+
+        It is written under another name and then renamed: readers see it whole or not at all.
 
         Args:
-          tensors: (Hugging Face name, values); one is fetched at a time.
-          version: of the weights.
+            tensors: (Hugging Face name, values); one is fetched at a time.
+            version: of the weights.
 
         Raises:
-          EngineFailure: the disk is full or cannot be written.
-          ValueError: a name comes twice, or there is no tensor.
+            EngineFailure: the disk is full or cannot be written.
+            ValueError: a name comes twice, or there is no tensor.
         """
         fresh = pathlib.Path(tempfile.mkdtemp(prefix=".version_", dir=self.path))
         try:
@@ -78,7 +80,7 @@ class WeightDirectory:
         """Returns the directory of a version that is there.
 
         Raises:
-          FileNotFoundError: it was never written, or a newer one replaced it.
+            FileNotFoundError: it was never written, or a newer one replaced it.
         """
         path = self._place(version)
         if not path.is_dir():
@@ -112,7 +114,7 @@ class WeightDirectory:
             files.write_tensors(directory / file, sizes, self._dtype, blocks)
             weight_map |= dict.fromkeys(shard, file)
             size += sum(value.nbytes for value in shard.values())
-            shard.clear()  # before the next one is fetched
+            shard.clear()  # its memory is needed for the next one
         if not weight_map:
             raise ValueError("no tensor to write")
         metadata = {"total_size": size, "version": version}
@@ -129,7 +131,8 @@ class WeightDirectory:
                 shard, room = {}, self._shard_bytes
             if name in shard:
                 raise ValueError(f"tensor {name} comes twice")
-            value = np.asarray(value.astype(self._dtype, copy=False))  # on its device
+            # Cast where it lies: half as much crosses from an accelerator to the host.
+            value = np.asarray(value.astype(self._dtype, copy=False))
             shard[name] = np.ascontiguousarray(value)
             room -= need
         if shard:
