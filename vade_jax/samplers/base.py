@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import types
+from vade_jax import arrays, types
 from vade_jax.types import Array
 
 State = Any  # a frozen dataclass of arrays
@@ -265,12 +265,9 @@ def keep_mixed(state: State, feedback: types.Feedback) -> jax.Array:
 def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
     """Returns True for groups whose training rewards are not all equal: some advantage is not 0."""
     del state
-    num_groups, valid_N = len(feedback.index_M), feedback.valid_N
-    low_N = jnp.where(valid_N, feedback.reward_N, jnp.inf)
-    high_N = jnp.where(valid_N, feedback.reward_N, -jnp.inf)
-    low_M = jax.ops.segment_min(low_N, feedback.group_N, num_groups)
-    high_M = jax.ops.segment_max(high_N, feedback.group_N, num_groups)
-    return low_M < high_M
+    return arrays.varies(
+        feedback.reward_N, feedback.group_N, len(feedback.index_M), feedback.valid_N
+    )
 
 
 KEEPS = {"all": keep_all, "mixed": keep_mixed, "varied": keep_varied}
