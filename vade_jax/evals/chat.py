@@ -99,9 +99,8 @@ class Chat:
         key = replies.key(body)
         with self._lock:
             lock = self._lock_of[key]
-        with (
-            lock
-        ):  # the same question in another thread waits, and then finds the reply
+        # The same question in another thread waits here, and then finds the reply.
+        with lock:
             reply = self._memory.get(key)
             if reply is None:
                 with self._slots:
@@ -136,7 +135,7 @@ class Chat:
 
     # ------------------------------------------------------------------------- failures
     def _persist(self, body: Mapping[str, Any]) -> Any:
-        """Returns the first good reply.
+        """Returns the first good reply, in as many tries as it may take.
 
         After many questions in a row without one the server is given up. Questions that it refuses
         do not count: it is there.

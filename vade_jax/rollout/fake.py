@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
-from vade_jax.rollout.engine import OnGroup, Sampling, ignore
+from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 RIGHT = 1  # the token of a right answer; a wrong one is 0
@@ -28,7 +28,7 @@ class FakeEngine:
         on_group: OnGroup = ignore,
     ) -> Rollouts:
         """See `Engine.generate`."""
-        assert params_version == self.version
+        check_version(params_version, self.version)
         rate_M = np.array([self.pass_rate[prompt.uid] for prompt in prompts])
         group_N = np.repeat(np.arange(len(prompts), dtype=np.int32), num_rollouts_M)
         uniform_N = np.asarray(jax.random.uniform(key, group_N.shape))
