@@ -9,7 +9,8 @@ from collections.abc import Callable
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from experiments import distributed, errors
+from experiments.errors import user_errors
+from vade_jax.run import cluster
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -21,6 +22,14 @@ WORKDIR = flags.DEFINE_string(
     None,
     "The run directory; an existing one is resumed. Default: runs/NAME_argument.",
 )
+DISTRIBUTED = flags.DEFINE_bool(
+    "distributed", False, "Several processes, as the cluster's environment says."
+)
+COORDINATOR = flags.DEFINE_string(
+    "coordinator_address", None, "HOST:PORT of process 0, as all processes reach it."
+)
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Processes in all.")
+PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
 
 
 def run(main: Callable[[ConfigDict, str], None]) -> None:
@@ -32,9 +41,14 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
             sys.exit(
                 "error: --config is missing, such as --config=configs/tiny_gspo.py"
             )
-        with errors.user_errors():
-            distributed.initialize()
-        with distributed.ends_together():
+        with user_errors():
+            cluster.join(
+                COORDINATOR.value,
+                NUM_PROCESSES.value,
+                PROCESS_ID.value,
+                distributed=DISTRIBUTED.value,
+            )
+        with cluster.ends_together():
             main(CONFIG.value, WORKDIR.value or default_workdir())
 
     app.run(start, flags_parser=_parse)

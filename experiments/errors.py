@@ -6,13 +6,17 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def user_errors() -> Iterator[None]:
+def user_errors(
+    kinds: tuple[type[Exception], ...] = (ValueError, OSError),
+) -> Iterator[None]:
     """Turns the errors that name a user's mistake into one line and exit code 2.
 
-    Wraps what is done before any training step; behind that a traceback is wanted.
+    Args:
+        kinds: of errors. The default is for what is done before any training step; behind that a
+            traceback is wanted.
     """
     try:
         yield
-    except (ValueError, OSError) as error:
+    except kinds as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -19,12 +19,11 @@ from collections.abc import Iterator
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import cli, errors, run_directory
-from experiments.evaluations import checkpoint
+from experiments import cli, errors
 from vade_jax.evals.chat import ServerLost
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.run import evaluation
+from vade_jax.run import checkpoint, directory, evaluation
 
 
 def main(c: ConfigDict, workdir: str) -> None:
@@ -32,7 +31,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     with errors.user_errors():
         settings = Evaluation.from_dict(c.to_dict())
         prepared = evaluation.prepare(
-            settings, workdir, checkpoint.make, run_directory.claim
+            settings, workdir, checkpoint.make, directory.claim
         )
     with _stops(prepared):
         evaluation.answer(prepared)

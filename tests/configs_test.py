@@ -7,7 +7,8 @@ import pathlib
 import pytest
 
 from configs import arguments, default
-from experiments import checks, layout
+from vade_jax import samplers, settings
+from vade_jax.run import checks, cluster
 
 ROOT = pathlib.Path(__file__).parents[1]
 HELPERS = {"__init__", "arguments", "default", "qwen", "tiny"}
@@ -20,6 +21,13 @@ def selector(name, arg=""):
     """The selector of a config, and of its argument `vade`."""
     own = {"tiny_dapo": "dapo", "tiny_diva": "diva"}
     return own.get(name, "vade") if "vade" not in arg else "vade"
+
+
+def check(c):
+    """Returns the settings of a config that passes all checks."""
+    run = settings.Run.from_dict(c.to_dict())
+    checks.check(run)
+    return run
 
 
 def load(name, arg=None):
@@ -43,7 +51,7 @@ def test_the_main_jobs_exist():
 @pytest.mark.parametrize("name", RUNS)
 def test_builds_in_smoke_form(name, arg):
     c = load(name, arg)
-    checks.config(c)
+    check(c)
     assert c.seed == (3 if "seed" in arg else 0)
     assert c.sampler.name == ("uniform" if "uniform" in arg else selector(name, arg))
     assert (c.num_steps, c.data.train) == (2, "procedural")
@@ -92,6 +100,9 @@ def test_table_4(size, algorithm):
             "draw": "thompson",
             "history": "two_scale",
             "warmup": "full",
+            "half_life_epochs": 0.0,  # these three are not in the paper: off
+            "max_consecutive": 0,
+            "uniform_share": 0.0,
         },
         "arrays": {},
     }
@@ -100,7 +111,7 @@ def test_table_4(size, algorithm):
         assert clip == ("token", 0.2, 0.2, "token-mean")
     else:
         assert clip == ("sequence", 3e-4, 4e-4, "seq-mean-token-mean")
-        assert checks.policy_loss(c).dual_clip is None
+        assert c.loss.dual_clip == 0  # none
 
 
 def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
@@ -114,12 +125,13 @@ def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
 @pytest.mark.parametrize("name", ["qwen3b_grpo", "qwen7b_gspo"])
 def test_the_layouts_of_four_gpus_fit(name, arg):
     c = load(name, arg)
-    layout.check(c)
-    trainers = layout.devices(c.layout.train) or ["0", "1", "2", "3"]
+    run = settings.Run.from_dict(c.to_dict())
+    cluster.check_gpus(run.layout, run.engine)
+    trainers = cluster.gpus(c.layout.train) or ["0", "1", "2", "3"]
     servers = [
         gpu
         for i in range(c.engine.num_servers)
-        for gpu in layout.devices(layout.of_server(c, i)["CUDA_VISIBLE_DEVICES"])
+        for gpu in cluster.gpus_of_server(run.layout, run.engine, i)
     ]
     assert sorted({*trainers, *servers}) == ["0", "1", "2", "3"]
     assert bool(set(trainers) & set(servers)) == (arg is None)
@@ -135,8 +147,11 @@ def test_without_vllm_the_built_in_engine_decodes():
 @pytest.mark.parametrize("name", ["kalman", "mopps", "greso", "knapsack", "dapo"])
 def test_another_selector_has_its_own_options(name):
     c = load("tiny_gspo", f"selector={name}")
-    checks.config(c)
-    assert c.sampler.to_dict() == {"name": name, "options": {}, "arrays": {}}
+    check(c)
+    defaults, found = samplers.SAMPLERS[name].options(), c.sampler.options.to_dict()
+    names = set(samplers.SAMPLERS[name].option_names) - {"num_rollouts", "seed"}
+    assert c.sampler.name == name and set(found) == names
+    assert all(getattr(defaults, k) == v for k, v in found.items())
     assert c.batch.answers_per_row == (2 if name == "knapsack" else 0)
     with pytest.raises(ValueError, match="give one selector"):
         load("tiny_gspo", f"uniform,selector={name}")
@@ -176,8 +191,8 @@ def test_vade_is_the_selector_unless_another_is_named(name):
 
 def test_dapo_is_its_four_parts():
     c = load("tiny_dapo")
-    loss = checks.policy_loss(c)
-    assert (c.sampler.name, c.sampler.options.to_dict()) == ("dapo", {})
+    loss = c.loss
+    assert (c.sampler.name, c.sampler.options.base) == ("dapo", "uniform")
     assert (loss.ratio, loss.aggregate) == ("token", "token-mean")
     assert (loss.clip_low, loss.clip_high, loss.dual_clip) == (0.2, 0.28, 10)
     assert loss.kl_coef == 0

@@ -328,10 +328,14 @@ class Loss(Section):
     clip_high: float = 0.2
     dual_clip: float = 3.0  # 0: none
     aggregate: str = choice(
-        "token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+        "token-mean",
+        "token-sum",
+        "seq-mean-token-sum",
+        "seq-mean-token-mean",
+        "seq-mean-token-sum-norm",
     )
     mask_cut_off: bool = False  # True: answers that were cut off are not trained on
-    kl: str = choice("k3", "k1", "k2")  # estimator of the KL to the reference policy
+    kl: str = choice("k3", "k1", "abs", "k2", "k1+", "k3+")  # estimator: losses.kl
     kl_coef: float = 0.01  # 0: no reference policy is kept
     # "behaviour" takes the engine's log-probs for the old policy's; "trainer" computes them again.
     old_logp: str = choice("trainer", "behaviour")

@@ -12,11 +12,11 @@ import numpy as np
 from PIL import Image
 
 from configs import tiny_gspo
-from experiments import supervise
 from experiments.benchmarks import tables, timing
 from vade_jax import samplers, types
 from vade_jax.data import batching, loading, prompts, row_files, sources, tokens
-from vade_jax.trainer import parts, plans
+from vade_jax.run import warm_start
+from vade_jax.trainer import choosing
 
 SIZE = (1200, 900)  # of a file; resized, an image has just under 1 MP
 LIMITS = dict(min_pixels=3136, max_pixels=1003520)
@@ -56,7 +56,7 @@ def _row(number: int) -> dict:
 
 
 def _builder(directory: str) -> prompts.PromptBuilder:
-    base = supervise.untrained(tiny_gspo.get_config(), directory)
+    base = warm_start.untrained(tiny_gspo.get_config(), directory)
     tokenizer = tokens.Tokenizer.load(base)
     return prompts.PromptBuilder(tokenizer, instruction="", max_length=8192, **LIMITS)
 
@@ -116,17 +116,14 @@ class Steps:
 
     def __init__(self, items: Sequence[types.Item], build, over: loading.Map):
         sampler = samplers.SAMPLERS["uniform"](num_rollouts=2)
-        unused = dict.fromkeys(("engine", "judge", "learn", "validate", "recorder"))
         self._selector = sampler.init(len(items))
-        self._parts = parts.Parts(
-            items=items, build_prompt=build, sampler=sampler, map=over, **unused
-        )
+        self._choose = choosing.Chooser(sampler, items, build, over)
 
     def __call__(self, steps: Sequence[int]) -> None:
         for step in steps:
             key = jax.random.key(step)
-            plan = plans.plan(self._parts, self._selector, key, self.num_prompts)
-            batching.collate(plan.prompts)
+            chosen = self._choose(self._selector, key, self.num_prompts)
+            batching.collate(chosen.prompts)
 
 
 def memory() -> int:

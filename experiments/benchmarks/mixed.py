@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks import flops, tables, timing, workload
-from vade_jax.trainer import lengths, minibatches, objectives, optimizer, update
+from vade_jax import settings
+from vade_jax.trainer import minibatches, objectives, update
 from vade_jax.types import Batch, Params, Rollouts, TrainState
 
 CUT, PADDED = "cut to one of three lengths", "padded to the longest"
@@ -24,7 +25,7 @@ def compare(
     rollouts = mixed(shape, sizes)
     batch = _batch(shape, sizes, rollouts)
     steps = {
-        CUT: _step(merge, params, batch, lengths.in_shortest),
+        CUT: _step(merge, params, batch, minibatches.in_shortest),
         PADDED: _step(merge, params, batch, lambda run: run),
     }
     times, machine = timing.interleaved(
@@ -71,18 +72,20 @@ def _batch(shape, sizes, rollouts) -> Batch:
         workload.text_prompts(shape, sizes.num_prompts, sizes.prompt),
         rollouts,
         rng.standard_normal(sizes.num_answers).astype(np.float32),
-        prompts_per_minibatch=sizes.num_prompts,
-        prompts_per_microbatch=2,
-        answers_per_row=sizes.group_size,
-        length_multiple=sizes.prompt,
+        minibatches.Shape(
+            prompts_per_minibatch=sizes.num_prompts,
+            prompts_per_microbatch=2,
+            answers_per_row=sizes.group_size,
+            length_multiple=sizes.prompt,
+        ),
     )
     return batch
 
 
 def _step(merge, params: Params, batch: Batch, cut):
     logp = update.make_logp(merge, temperature=1.0, banned=(), chunk=1024, remat=False)
-    loss = objectives.PolicyLoss("token", 0.2, 0.2, "token-mean")
-    transform = optimizer.make(learning_rate=1e-6)
+    loss = settings.Loss(dual_clip=0.0, kl_coef=0.0)
+    transform = update.make_optimizer(settings.Optimizer(learning_rate=1e-6))
     step = jax.jit(update.make(logp, objectives.group_rl(loss), transform, cut=cut))
     state = TrainState(
         params=params, opt_state=transform.init(params), step=jnp.int32(0)

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import checks
 from experiments.benchmarks import tables
 from experiments.benchmarks.plan_memory import compiled, memory
 from experiments.benchmarks.plan_shapes import (
@@ -36,7 +35,7 @@ from experiments.benchmarks.plan_time import (
     step_flops,
     step_seconds,
 )
-from vade_jax import arrays
+from vade_jax import arrays, settings
 from vade_jax.trainer import mesh
 
 VLLM = "vLLM's share"
@@ -68,7 +67,7 @@ def run(c: ConfigDict, num_devices: int, machine: Machine) -> Report:
     policy = abstract_policy(c, num_devices)
     size = c.batch.prompts_per_microbatch
     mesh.check_batch(policy.mesh, "batch.prompts_per_microbatch", size)
-    checks.policy_loss(c)
+    settings.Run.from_dict(c.to_dict())
     programs = compiled(c, policy, largest(c))
     capacity = machine.memory_gb * GB
     parts = memory(c, policy, programs)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import assemble
 from experiments.benchmarks import plan_shapes as shapes
-from vade_jax.trainer import mesh, optimizer
+from vade_jax.run import build
+from vade_jax.trainer import mesh, update
 
 UPDATE, SCORE, PREFILL = "update", "log-probs", "prefill"
 GRADIENTS = "gradients: their sum and a micro-batch's"
@@ -30,13 +30,13 @@ class Program(NamedTuple):
 
 
 def compiled(
-    c: ConfigDict, policy: assemble.Policy, lengths: shapes.Lengths
+    c: ConfigDict, policy: build.Policy, lengths: shapes.Lengths
 ) -> dict[str, Program]:
     """Returns what each program of a run needs; the prefill is the built-in engine's."""
-    transform = optimizer.make(**c.optimizer)
-    state = assemble.abstract_state(policy, transform)
+    transform = update.make_optimizer(c.optimizer)
+    state = build.abstract_state(policy, transform)
     shardings = mesh.shardings(policy.mesh, state)
-    improve, score = assemble.programs(c, policy, transform, shardings)
+    improve, score = build.make_programs(c, policy, transform, shardings)
     whole = shapes.batch(c, policy, lengths)
     ways = mesh.batch_size(policy.mesh)
     size = c.engine.prompts_per_call
@@ -66,12 +66,12 @@ def _program(function, *given) -> Program:
 
 def memory(
     c: ConfigDict,
-    policy: assemble.Policy,
+    policy: build.Policy,
     programs: dict[str, Program],
 ) -> dict[str, float]:
     """Returns the bytes of one device by what they are for, at the worst moment of a step."""
-    transform = optimizer.make(**c.optimizer)
-    state = assemble.abstract_state(policy, transform)
+    transform = update.make_optimizer(c.optimizer)
+    state = build.abstract_state(policy, transform)
     shardings = mesh.shardings(policy.mesh, state)
     weights = local_bytes(state.params, shardings.params)
     moments = local_bytes(state.opt_state, shardings.opt_state)
@@ -96,7 +96,7 @@ def memory(
     return parts
 
 
-def reference_bytes(c: ConfigDict, policy: assemble.Policy) -> int:
+def reference_bytes(c: ConfigDict, policy: build.Policy) -> int:
     """Returns the bytes of the reference policy, in the compute dtype."""
     if not c.loss.kl_coef:
         return 0

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments import assemble
 from vade_jax import arrays
 from vade_jax.data import images
 from vade_jax.models.qwen25vl import config, model
+from vade_jax.run import build
 from vade_jax.trainer import mesh
 from vade_jax.types import Batch, Images, Prompts
 
@@ -36,7 +36,7 @@ class Lengths(NamedTuple):
         return rows * cols
 
 
-def abstract_policy(c: ConfigDict, num_devices: int) -> assemble.Policy:
+def abstract_policy(c: ConfigDict, num_devices: int) -> build.Policy:
     """Returns the policy that `c` describes, with shapes in the place of arrays."""
     name = c.model.preset or c.model.size
     if name not in config.PRESETS:
@@ -52,7 +52,7 @@ def abstract_policy(c: ConfigDict, num_devices: int) -> assemble.Policy:
     special = ("vision_start", "vision_end", "image", "video")
     banned = tuple(getattr(shape, f"{name}_token_id") for name in special)
     dtype = jnp.float32 if c.model.dtype == "float32" else jnp.bfloat16
-    return assemble.Policy(
+    return build.Policy(
         directory="",
         shape=shape,
         graphdef=model.graph(shape, dtype=dtype, place=mesh.Place(devices)),
@@ -110,7 +110,7 @@ def prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: int) -> Pro
     )
 
 
-def batch(c: ConfigDict, policy: assemble.Policy, lengths: Lengths) -> Batch:
+def batch(c: ConfigDict, policy: build.Policy, lengths: Lengths) -> Batch:
     """Returns the shapes of a mini-batch."""
     size, leading = c.batch.prompts_per_microbatch, num_microbatches(c)
     N, T = size * c.num_rollouts, lengths.answer

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from experiments import assemble
 from experiments.benchmarks import flops
 from experiments.benchmarks.plan_shapes import Lengths
 from vade_jax.models.qwen25vl import config
+from vade_jax.run import build
 
 GB = 1e9
 
@@ -45,7 +45,7 @@ def step_flops(c: ConfigDict, shape: config.Config, lengths: Lengths) -> dict[st
 
 
 def step_seconds(
-    c: ConfigDict, policy: assemble.Policy, lengths: Lengths, machine: Machine
+    c: ConfigDict, policy: build.Policy, lengths: Lengths, machine: Machine
 ) -> dict[str, float]:
     """Returns the seconds of each part of a step."""
     speed = machine.mfu * machine.peak_tflops * 1e12 * policy.mesh.size
@@ -56,7 +56,7 @@ def step_seconds(
 
 
 def decode_seconds(
-    c: ConfigDict, policy: assemble.Policy, lengths: Lengths, machine: Machine
+    c: ConfigDict, policy: build.Policy, lengths: Lengths, machine: Machine
 ) -> float:
     """Returns how long reading weights and caches takes, for as many groups as fit at once."""
     G, T = c.num_rollouts, lengths.answer
@@ -86,7 +86,7 @@ class Replica(NamedTuple):
 
 
 def replica(
-    c: ConfigDict, policy: assemble.Policy, lengths: Lengths, machine: Machine
+    c: ConfigDict, policy: build.Policy, lengths: Lengths, machine: Machine
 ) -> Replica:
     """Returns a vLLM server of `engine.tensor_parallel` devices, at most all of them."""
     text = policy.shape.text

@@ -1,6 +1,5 @@
 """Every selector's step, propose and update, beside a whole step of the tiny job."""
 
-import dataclasses
 import functools
 import tempfile
 from collections.abc import Iterator
@@ -9,10 +8,9 @@ import jax
 import numpy as np
 
 from configs import tiny_gspo
-from experiments import assemble, datasets, supervise, train
 from experiments.benchmarks import tables, timing
-from vade_jax import samplers, types
-from vade_jax.trainer import loop
+from vade_jax import samplers, settings, types
+from vade_jax.run import build, datasets, job, warm_start
 
 STEP = "a step of configs/tiny_gspo.py, 32 x 8"
 NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
@@ -117,21 +115,20 @@ class TinyStep:
         self._directory = tempfile.TemporaryDirectory()
         workdir, c = self._directory.name, tiny_gspo.get_config()
         c.warm_start.num_steps = 0
-        base = supervise.untrained(c, workdir)
-        policy = assemble.policy(c, base)
-        data = datasets.load(c, base, workdir)
-        parts, self._progress = train.build(c, policy, data, workdir)
-        parts.recorder.close()
-        self._parts = dataclasses.replace(
-            parts, recorder=Silent(), validate=lambda *_: {}
-        )
+        run = settings.Run.from_dict(c.to_dict())
+        base = warm_start.untrained(run, workdir)
+        policy = build.load_policy(run, base)
+        data = datasets.load(run, base, workdir)
+        ready = job.prepare(run, policy, data, workdir)
+        ready.recorder.close()
+        self._progress = ready.progress
         self._run = functools.partial(
-            loop.run, num_prompts=c.num_prompts, key=jax.random.key(0), eval_every=1
+            ready.run, recorder=Silent(), validate=lambda *_: {}, eval_every=1
         )
 
     def __call__(self):
         step = self._progress.step + 1
-        self._progress = self._run(self._parts, self._progress, num_steps=step)
+        self._progress = self._run(self._progress, num_steps=step)
         return self._progress.state.step
 
 

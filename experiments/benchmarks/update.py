@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks import flops, mixed, tables, timing, trl_update, workload
+from vade_jax import settings
 from vade_jax.models import logprobs
-from vade_jax.trainer import objectives, optimizer, update
+from vade_jax.trainer import objectives, update
 from vade_jax.types import Batch, Params, TrainState
 
 LOSS = {"clip_low": 0.2, "clip_high": 0.2, "kl": "k3", "kl_coef": 0.01}
@@ -109,7 +110,10 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> tables.Tabl
 
 def parts(setup: Setup, *, rounds: int) -> tables.Table:
     """Returns where the grouped update's time goes, part by part."""
-    params, transform = setup.params, optimizer.make(**OPTIMIZER)
+    params, transform = (
+        setup.params,
+        update.make_optimizer(settings.Optimizer(**OPTIMIZER)),
+    )
     moments, batch = jax.jit(transform.init)(params), setup.batch
     total = lambda p: jnp.sum(setup.logp(p, batch))
     forward, gradient = jax.jit(total), jax.jit(jax.grad(total))
@@ -135,9 +139,11 @@ def parts(setup: Setup, *, rounds: int) -> tables.Table:
 class Step:
     """A compiled update and its state: a call takes one step."""
 
-    def __init__(self, logp: update.Logp, params: Params, batch: Batch):
-        transform = optimizer.make(**OPTIMIZER)
-        loss = objectives.PolicyLoss(ratio="token", aggregate="token-mean", **LOSS)
+    def __init__(self, logp: update.LogProbs, params: Params, batch: Batch):
+        transform = update.make_optimizer(settings.Optimizer(**OPTIMIZER))
+        loss = settings.Loss(
+            ratio="token", aggregate="token-mean", dual_clip=0.0, **LOSS
+        )
         step = update.make(logp, objectives.group_rl(loss), transform)
         self._state = jax.jit(functools.partial(_start, transform))(params)
         self._batch = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[None], batch))
@@ -159,12 +165,12 @@ def _start(transform, params: Params) -> TrainState:
     return TrainState(params=copy, opt_state=transform.init(params), step=jnp.int32(0))
 
 
-def grouped_logp(merge) -> update.Logp:
+def grouped_logp(merge) -> update.LogProbs:
     """Returns the trainer's own log-probs."""
     return update.make_logp(merge, temperature=1.0, banned=(), chunk=CHUNK, remat=False)
 
 
-def plain_logp(merge) -> update.Logp:
+def plain_logp(merge) -> update.LogProbs:
     """Returns log-probs of full-length rows, each a prompt and one answer."""
 
     def logp(params: Params, batch: Batch) -> jax.Array:

@@ -8,10 +8,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from ml_collections import ConfigDict
-
-from experiments import checks, run_directory
 from vade_jax import settings
+from vade_jax.run import checks, directory
 from vade_jax.store import metrics
 
 Values = Mapping[str, Any]  # of settings, nested as they are
@@ -109,7 +107,7 @@ def runs(sweep: Sweep, workdir: str) -> list[PlannedRun]:
         if run.is_finished():  # not started again, so nothing else compares its config
             wanted = json.loads(json.dumps(run.settings.to_dict()))
             path = os.path.join(run.directory, "config.json")
-            run_directory.claim(path, wanted, run_directory.MAY_CHANGE)
+            directory.claim(path, wanted, directory.MAY_CHANGE)
     return made
 
 
@@ -125,7 +123,7 @@ def _run(
     group, name = f"{data}/{loss}", f"{arm}_seed{seed}"
     try:
         run = settings.Run.from_dict(values)
-        checks.config(ConfigDict(run.to_dict()))
+        checks.check(run)
     except ValueError as error:
         raise ValueError(f"{group}/{name}: {error}") from error
     return PlannedRun(group, arm, run, os.path.join(workdir, data, loss, name))

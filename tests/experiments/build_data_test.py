@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from ml_collections import ConfigDict
 
-from configs import default
-from experiments import build_data, datasets
+from experiments import build_data
 from tests.recipes.vade_9k import build_test
+from vade_jax import settings as run_settings
 from vade_jax.data import loading, sources, tokens
 from vade_jax.recipes.vade_9k import build, settings
+from vade_jax.run import datasets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -32,12 +32,19 @@ def built(tmp_path_factory, checkpoint):
     return root, root / "target"
 
 
+def of_files(target, **data):
+    """Returns the settings of a run on a built directory, in categories of subsets."""
+    data |= {"train": str(target), "validation": str(target)}
+    batch = {"prompts_per_minibatch": 4, "prompts_per_microbatch": 4}
+    sampler = {"arrays": {"category": "subset"}}
+    return run_settings.Run.from_dict(
+        {"num_prompts": 4, "batch": batch, "data": data, "sampler": sampler}
+    )
+
+
 def test_a_run_takes_both_splits_of_the_directory(built, checkpoint, tmp_path):
     _, target = built
-    c = default.get_config()
-    c.data.train = c.data.validation = str(target)
-    c.data.instruction, c.num_prompts = "", 4
-    c.sampler.arrays = ConfigDict({"category": "subset"})
+    c = of_files(target, instruction="")
     with loading.Pool(2) as pool:
         data = datasets.load(c, str(checkpoint), str(tmp_path), pool.map)
     index = json.loads((target / "index.json").read_text())
@@ -56,9 +63,7 @@ def test_a_run_takes_both_splits_of_the_directory(built, checkpoint, tmp_path):
 
 def test_a_run_that_can_use_no_row_says_why(built, checkpoint, tmp_path):
     _, target = built
-    c = default.get_config()
-    c.data.train = c.data.validation = str(target)
-    c.data.min_pixels = c.data.max_pixels = 12544
+    c = of_files(target, min_pixels=12544, max_pixels=12544)
     with pytest.raises(ValueError, match=r"none of its .*{'bad_image': .*at least 4 x"):
         datasets.load(c, str(checkpoint), str(tmp_path))
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from configs import eval_paper
-from experiments import engines, evaluate
+from experiments import evaluate
 from tests.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
 from tests.trainer import small
@@ -25,6 +25,7 @@ from vade_jax.evals import results
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.models.qwen25vl import config, tiny_checkpoint
 from vade_jax.rollout import fake
+from vade_jax.run import engines
 from vade_jax.trainer import mesh
 
 ROOT = pathlib.Path(__file__).parents[2]

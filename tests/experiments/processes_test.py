@@ -202,20 +202,21 @@ def test_a_process_that_is_killed_ends_the_other_with_one_clear_line(runs, kille
 
 def _member():
     """A two-layer model whose answers are judged by their length in characters: rewards differ."""
-    from experiments import assemble, cli, train
+    from experiments import cli, train
     from tests.trainer import small
     from vade_jax.models.qwen25vl import config
+    from vade_jax.run import build
     from vade_jax.trainer import scoring
 
-    def judge(item, answers):
+    def score(item, answers):
         odd = [float(int(np.sum(tokens)) % 2) for tokens in answers]
         return [
-            scoring.Judged(str(list(t)), None, x, x)
+            scoring.Scored(str(list(t)), None, x, x)
             for t, x in zip(answers, odd, strict=True)
         ]
 
     config.PRESETS["tiny"] = small.SHAPE
-    assemble.judge = lambda c, policy: judge
+    build.make_scorer = lambda run, policy: score
     cli.run(train.main)
 
 

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from configs import tiny_gspo
-from experiments import stop_signal, train
+from experiments import train
 from tests.trainer import small
 from vade_jax.models.qwen25vl import config, files
+from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer import learner, mesh
+from vade_jax.trainer import mesh, update
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -180,14 +181,14 @@ def test_a_loss_that_is_not_a_number_names_the_step_and_keeps_the_checkpoint(
     runs, monkeypatch
 ):
     base, _, run = runs
-    real = learner.Learner.__call__
+    real = update.Learner.__call__
 
     def diverge(self, state, *rest):
         at = int(state.step)
         state, found = real(self, state, *rest)
         return state, found | {"actor/loss": np.nan if at >= 6 else 0.0}
 
-    monkeypatch.setattr(learner.Learner, "__call__", diverge)
+    monkeypatch.setattr(update.Learner, "__call__", diverge)
     assert "error: step 4: {'actor/loss': nan}" in run("two", 4)  # two updates a step
     assert checkpoints.Checkpointer(base / "two" / "checkpoints").latest_step() == 3
 
@@ -349,7 +350,7 @@ def test_sigterm_saves_and_the_next_run_resumes(tmp_path):
 def test_the_stop_signal(monkeypatch):
     handlers = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    stop = stop_signal.StopSignal()
+    stop = cluster.StopSignal()
     assert set(handlers) == {signal.SIGTERM, signal.SIGINT} and not stop()
     handlers[signal.SIGTERM](signal.SIGTERM, None)
     assert stop()

@@ -10,8 +10,9 @@ import orbax.checkpoint as ocp
 import pytest
 
 from configs import tiny_gspo
-from experiments import engines, train
+from experiments import train
 from vade_jax.rollout.engine import ignore
+from vade_jax.run import engines
 from vade_jax.store import metrics
 
 pytest.importorskip("vllm")

@@ -8,45 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.trainer import fakes
 from vade_jax import samplers
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import loop, scoring
-from vade_jax.types import Item, Prompt, TrainState
+from vade_jax.settings import Refill
+from vade_jax.trainer import choosing, loop
+from vade_jax.types import TrainState
 
 NUM_ITEMS, B = 200, 16
 RATES = np.concatenate([np.zeros(80), np.ones(80), np.linspace(0.2, 0.8, 40)])
 PASS_RATE = dict(zip(map(str, range(NUM_ITEMS)), RATES, strict=True))
-
-
-class Recorder:
-    def __init__(self):
-        self.metrics, self.saved, self.data = {}, [], {}
-
-    def step(self, step, metrics, data):
-        self.metrics[step], self.data[step] = metrics, data
-
-    def save(self, progress, *, last):
-        self.saved.append((progress.step, last))
-
-
-def items():
-    return [
-        Item(uid=str(i), question="?", images=(), answer="1", kind="int")
-        for i in range(NUM_ITEMS)
-    ]
-
-
-def build_prompt(item):
-    empty = np.zeros(0, np.int32)
-    return Prompt(
-        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
-    )
-
-
-def judge(item, answers):
-    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
-    return [scoring.Judged("", None, reward=x, correct=x) for x in right]
 
 
 def learn(state, prompts, rollouts, advantage_N):
@@ -62,31 +34,26 @@ def run(
     engine=None,
     recorder=None,
     sampler=None,
-    refill=loop.Refill(),  # noqa: B008 (frozen)
+    refill=None,
     **options,
 ):
     sampler = sampler or samplers.SAMPLERS[name](**options)
-    recorder = recorder or Recorder()
-    parts = loop.Parts(
-        items=items(),
-        build_prompt=build_prompt,
-        sampler=sampler,
-        engine=engine or fake.FakeEngine(PASS_RATE),
-        judge=judge,
-        learn=learn,
-        validate=lambda engine, key, version: {"val/x/acc/mean@4": float(version)},
-        recorder=recorder,
-    )
+    recorder = recorder or fakes.Recorder()
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
     progress = progress or loop.Progress(state=state, selector=sampler.init(NUM_ITEMS))
     progress = loop.run(
-        parts,
         progress,
         num_steps=num_steps,
         num_prompts=B,
         key=jax.random.key(0),
+        choose=choosing.Chooser(sampler, fakes.items(NUM_ITEMS), fakes.build_prompt),
+        engine=engine or fake.FakeEngine(PASS_RATE),
+        score=fakes.score,
+        learn=learn,
+        validate=lambda engine, key, version: {"val/x/acc/mean@4": float(version)},
+        recorder=recorder,
         eval_every=4,
-        refill=refill,
+        refill=refill or Refill(),
     )
     return progress, recorder
 
@@ -120,11 +87,15 @@ def test_predicted_ratio_follows_the_observed_one():
 
 
 def test_the_prediction_is_of_all_rounds_each_by_the_state_that_proposed():
-    _, recorder = run("dapo", 6, refill=loop.Refill(max_rounds=3), base="vade")
+    sampler = samplers.SAMPLERS["dapo"](base="vade")
+    _, recorder = run("dapo", 6, refill=Refill(max_rounds=3), sampler=sampler)
     for step in range(1, 7):
         rounds = recorder.data[step].rounds
         expected = np.concatenate(
-            [samplers.beliefs(x.selector, x.proposal)["prob_mixed"] for x in rounds]
+            [
+                sampler.believe(x.selector, x.chosen.proposal)["prob_mixed"]
+                for x in rounds
+            ]
         )
         found = recorder.metrics[step]["vade/predicted_effective_ratio"]
         np.testing.assert_allclose(found, expected.mean(), rtol=1e-5)
@@ -138,7 +109,7 @@ def trained(recorder, steps):
 
 def test_dapo_fills_the_batch_at_up_to_three_times_the_rollouts():
     """A fifth of the items are mixed: three rounds of 16 bring about 9 of them."""
-    refill = loop.Refill(max_rounds=3)
+    refill = Refill(max_rounds=3)
     _, uniform = run("dapo", 20, refill=refill)
     assert 0.4 < trained(uniform, range(1, 21)) < 0.8
     assert uniform.metrics[20]["vade/rollouts_total"] <= 20 * 3 * B * 8
@@ -147,15 +118,15 @@ def test_dapo_fills_the_batch_at_up_to_three_times_the_rollouts():
 
 
 def test_vcrl_fills_the_step_from_its_bank():
-    _, recorder = run("vcrl", 12, refill=loop.Refill(max_rounds=2, ask="missing"))
+    _, recorder = run("vcrl", 12, refill=Refill(max_rounds=2, ask="missing"))
     num_replayed = 0
     for step in range(2, 13):
         first, second = recorder.data[step].rounds
-        assert len(second.items) == B - first.keep_M.sum()
+        assert len(second.chosen.items) == B - first.keep_M.sum()
         bank = np.flatnonzero(np.isfinite(first.selector.priority_I))
-        there = set(bank.tolist()) - set(first.proposal.index_M.tolist())
-        again_M = np.isin(second.proposal.index_M, list(there))
-        assert again_M.sum() >= min(len(there), len(second.items))
+        there = set(bank.tolist()) - set(first.chosen.proposal.index_M.tolist())
+        again_M = np.isin(second.chosen.proposal.index_M, list(there))
+        assert again_M.sum() >= min(len(there), len(second.chosen.items))
         assert second.keep_M[again_M].all()
         num_replayed += again_M.sum()
     assert num_replayed > 10
@@ -170,11 +141,11 @@ def test_validates_before_the_first_step_every_fourth_and_at_the_end():
 
 
 REFILLS = {
-    "vade": loop.Refill(),
-    "uniform": loop.Refill(),
-    "dapo": loop.Refill(max_rounds=3),
-    "greso": loop.Refill(max_rounds=3, ask="estimate"),
-    "vcrl": loop.Refill(max_rounds=2, ask="missing"),
+    "vade": Refill(),
+    "uniform": Refill(),
+    "dapo": Refill(max_rounds=3),
+    "greso": Refill(max_rounds=3, ask="estimate"),
+    "vcrl": Refill(max_rounds=2, ask="missing"),
 }
 
 
@@ -202,7 +173,7 @@ def test_the_log_has_the_state_that_proposed():
     _, recorder = run("vade", 3, warmup="none")
     (first,) = recorder.data[1].rounds
     assert np.all(np.asarray(first.selector.alpha_I) == 0)
-    assert len(set(first.proposal.index_M.tolist())) == B
+    assert len(set(first.chosen.proposal.index_M.tolist())) == B
 
 
 def test_the_next_prompts_are_chosen_while_the_policy_learns():
@@ -246,7 +217,7 @@ class FailingEngine(fake.FakeEngine):
 @pytest.mark.parametrize("method", ["generate", "sync"])
 def test_a_failing_engine_loses_no_step(method):
     """Steps 1 to 3 are recorded and the third is saved as the last one."""
-    recorder = Recorder()
+    recorder = fakes.Recorder()
     with pytest.raises(EngineFailure, match="the server is gone"):
         run("uniform", 6, engine=FailingEngine(3, method), recorder=recorder)
     assert sorted(recorder.metrics) == [0, 1, 2, 3]

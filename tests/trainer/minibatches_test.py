@@ -1,4 +1,7 @@
+"""Rollouts as fixed shapes, by hand: nothing is lost, moved or computed but padding."""
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -6,19 +9,16 @@ from tests.trainer import small
 from vade_jax.data import loading
 from vade_jax.trainer import minibatches
 
-LAYOUT = dict(answers_per_row=4, length_multiple=32)
-
 
 def split(sizes, *, mini, micro, **changes):
     sizes = np.array(sizes)
     rollouts = small.rollouts(sizes).replace(**changes)
-    batches = minibatches.split(
+    batches = small.split(
         small.prompts(len(sizes)),
         rollouts,
         np.arange(1, sizes.sum() + 1),
         prompts_per_minibatch=mini,
         prompts_per_microbatch=micro,
-        **LAYOUT,
     )
     return rollouts, batches
 
@@ -64,17 +64,16 @@ def test_all_minibatches_share_one_set_of_shapes():
 
 def test_threads_change_nothing():
     sizes = np.array([1, 8, 2, 2])
-    make = lambda **more: minibatches.split(
+    make = lambda **more: small.split(
         small.prompts(4),
         small.rollouts(sizes),
         np.arange(13),
         prompts_per_minibatch=4,
         prompts_per_microbatch=1,
-        **LAYOUT,
         **more,
     )
     with loading.Pool(3) as pool:
-        (batch,) = make(over=pool.map)
+        (batch,) = make(map=pool.map)
     jax.tree.map(np.testing.assert_array_equal, batch, make()[0])
     assert batch.prompts.images.patch_BWSE.any()
 
@@ -82,14 +81,13 @@ def test_threads_change_nothing():
 def test_rows_and_images_are_padded_to_what_the_mesh_splits():
     sizes = np.array([3, 8, 1, 5])
     rollouts = small.rollouts(sizes)
-    (batch,) = minibatches.split(
+    (batch,) = small.split(
         small.prompts(4),
         rollouts,
         np.ones(17),
         prompts_per_minibatch=4,
         prompts_per_microbatch=4,
         ways=4,
-        **LAYOUT,
     )
     np.testing.assert_array_equal(batch.group_R, [[0, 1, 1, 2, 3, 3, 0, 0]])
     assert batch.prompts.images.patch_BWSE.shape[1] == 4
@@ -130,3 +128,78 @@ def test_padding_is_the_share_of_empty_slots():
     lengths = sum(prompt.length for prompt in small.prompts(4))
     np.testing.assert_allclose(found["perf/padding_prompts"], 1 - lengths / slots)
     assert 0 < found["perf/padding_images"] < 1
+
+
+# ------------------------------------------------------------------------------ short answers
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (8, (8,)),
+        (30, (30,)),
+        (31, (16, 31)),
+        (32, (16, 32)),
+        (63, (16, 32, 63)),
+        (2048, (512, 1024, 2048)),
+    ],
+)
+def test_the_ladder(width, expected):
+    assert minibatches.ladder(width) == expected
+
+
+@pytest.mark.parametrize(
+    ("longest", "width"), [(0, 16), (16, 16), (17, 32), (32, 32), (33, 64), (64, 64)]
+)
+def test_the_shortest_that_holds_all_answers_is_taken(longest, width):
+    """The cut batch's width comes out of the branch, as the number of its columns."""
+    mask_NT = np.zeros((3, 64), np.float32)
+    mask_NT[1, :longest] = 1
+    mask_NT[0, : longest // 2] = 1
+    (batch,) = split_masked([4], np.ones((4, 64), np.float32), mini=1, micro=1)
+    batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
+    batch = batch.replace(mask_NT=jnp.asarray(mask_NT))
+    columns = lambda batch: jnp.int32(batch.token_NT.shape[1])
+    assert jax.jit(minibatches.in_shortest(columns))(batch) == width
+    assert minibatches.num_slots(mask_NT) == 3 * width
+
+
+def split_masked(sizes, mask_NT, *, mini, micro):
+    """Cuts answers with these masks into micro-batches; a token tells its answer."""
+    length_N = mask_NT.sum(1).astype(np.int32)
+    token_NT = np.arange(len(mask_NT))[:, None] * mask_NT.astype(np.int32)
+    rollouts = small.rollouts(sizes).replace(
+        token_NT=token_NT.astype(np.int32),
+        logp_NT=-token_NT.astype(np.float32),
+        length_N=length_N,
+    )
+    return small.split(
+        small.prompts(len(sizes)),
+        rollouts,
+        np.arange(len(mask_NT), dtype=np.float32),
+        prompts_per_minibatch=mini,
+        prompts_per_microbatch=micro,
+    )
+
+
+def test_prompts_of_a_minibatch_are_sorted_by_their_longest_answer():
+    """Longest answers 60, 5, 30, 9 | 40, 2, 50, 3: each half sorted, no answer lost or moved."""
+    length_N = np.ones(32, int)
+    length_N[[1, 6, 11, 12, 17, 22, 27, 28]] = 60, 5, 30, 9, 40, 2, 50, 3
+    mask_NT = (np.arange(64) < length_N[:, None]).astype(np.float32)
+    first, second = split_masked([4] * 8, mask_NT, mini=4, micro=1)
+    groups = [batch.advantage_N[:, 0] // 4 for batch in (first, second)]
+    np.testing.assert_array_equal(groups, [[1, 3, 2, 0], [5, 7, 4, 6]])
+    for batch in (first, second):
+        told = batch.advantage_N[..., None] * batch.mask_NT  # an answer's own number
+        np.testing.assert_array_equal(batch.token_NT * batch.mask_NT, told)
+        np.testing.assert_array_equal(batch.rollout_logp_NT, -told)
+        lengths_AN = batch.mask_NT.sum(-1)
+        np.testing.assert_array_equal(
+            lengths_AN, length_N[batch.advantage_N.astype(int)]
+        )
+    prompts = small.prompts(8)
+    for batch, order in zip((first, second), ([1, 3, 2, 0], [5, 7, 4, 6]), strict=True):
+        found = batch.prompts.length_M[:, 0]
+        np.testing.assert_array_equal(found, [prompts[m].length for m in order])
+    padding = minibatches.padding([first, second])["perf/padding_answers"]
+    slots = 4 * (16 + 16 + 32 + 64) + 4 * (16 + 16 + 64 + 64)
+    np.testing.assert_allclose(padding, 1 - length_N.sum() / slots)

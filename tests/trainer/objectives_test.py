@@ -1,9 +1,14 @@
 """Two answers, by hand: of one token with advantage 2, of two tokens with advantage -1."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.trainer import small
+from vade_jax import settings
+from vade_jax.losses import importance, kl, policy
 from vade_jax.trainer import objectives
 from vade_jax.trainer.update import Totals
 from vade_jax.types import Batch
@@ -29,7 +34,7 @@ def batch():
 
 
 def loss(ratio, **changes):
-    return objectives.PolicyLoss(ratio, 0.2, 0.2, "token-mean", **changes)
+    return small.loss(ratio, 0.2, 0.2, "token-mean", **changes)
 
 
 def evaluate(objective, num_tokens=3, num_sequences=2):
@@ -39,7 +44,7 @@ def evaluate(objective, num_tokens=3, num_sequences=2):
 
 def test_grpo_by_hand():
     """-1.2 x 2 (clipped); max(0.5, 0.8) (clipped) and 1.5: (-2.4 + 0.8 + 1.5) / 3."""
-    loss = objectives.PolicyLoss("token", 0.2, 0.2, "token-mean", kl_coef=0.1)
+    loss = small.loss("token", 0.2, 0.2, "token-mean", kl_coef=0.1)
     value, metrics = evaluate(objectives.group_rl(loss))
     kl = (2 - np.log(2) - 1) / 3
     np.testing.assert_allclose(metrics["actor/pg_loss"], -0.1 / 3, atol=1e-6)
@@ -53,14 +58,14 @@ def test_grpo_by_hand():
 
 def test_gspo_by_hand():
     """Ratios 1.5, and sqrt(0.5 x 1.5) = 0.866: (-1.1 x 2 + max(0.866, 0.9)) / 2."""
-    loss = objectives.PolicyLoss("sequence", 0.1, 0.1, "seq-mean-token-mean")
+    loss = small.loss("sequence", 0.1, 0.1, "seq-mean-token-mean")
     value, metrics = evaluate(objectives.group_rl(loss))
     np.testing.assert_allclose(value, (-2.2 + 0.9) / 2, atol=1e-6)
     np.testing.assert_allclose(metrics["actor/pg_clipfrac"], 1.0, atol=1e-6)
 
 
 def test_the_denominators_are_those_of_the_whole_update():
-    loss = objectives.PolicyLoss("token", 0.2, 0.2, "token-mean")
+    loss = small.loss("token", 0.2, 0.2, "token-mean")
     one, _ = evaluate(objectives.group_rl(loss), num_tokens=3)
     half, metrics = evaluate(objectives.group_rl(loss), num_tokens=6)
     np.testing.assert_allclose(half, one / 2, rtol=1e-6)
@@ -69,7 +74,7 @@ def test_the_denominators_are_those_of_the_whole_update():
 
 def test_dual_clip_bounds_the_loss_of_a_bad_answer():
     """Token 3 has ratio 1.5 and advantage -1: 1.5 becomes 1.25."""
-    loss = objectives.PolicyLoss("token", 0.2, 0.2, "token-mean", dual_clip=1.25)
+    loss = small.loss("token", 0.2, 0.2, "token-mean", dual_clip=1.25)
     value, metrics = evaluate(objectives.group_rl(loss))
     np.testing.assert_allclose(value, (-2.4 + 0.8 + 1.25) / 3, atol=1e-6)
     np.testing.assert_allclose(metrics["actor/pg_clipfrac_lower"], 1 / 3, rtol=1e-6)
@@ -114,15 +119,26 @@ def test_likelihood_is_the_mean_over_tokens():
     ("changes", "message"),
     [
         ({"ratio": "tokn"}, r"loss.ratio='tokn': one of token, sequence"),
-        ({"kl": "k4"}, r"loss.kl='k4': one of k1"),
+        ({"kl": "k4"}, r"loss.kl='k4': one of k3"),
         ({"aggregate": "mean"}, r"loss.aggregate='mean': one of token-mean"),
         ({"clip_low": 1.0}, r"clip_low=1.0 must be in \[0, 1\)"),
-        ({"importance": "group"}, r"loss.importance='group': one of None, token, seq"),
+        ({"importance": "group"}, r"loss.importance='group': one of , token, seq"),
         ({"importance_cap": 0.0}, r"importance_cap=0.0: must be above 0"),
         ({"kl_coef": -0.1}, r"kl_coef=-0.1 at least 0"),
     ],
 )
 def test_an_impossible_value_is_an_error_with_the_options(changes, message):
-    fields = dict(ratio="token", clip_low=0.2, clip_high=0.2, aggregate="token-mean")
     with pytest.raises(ValueError, match=message):
-        objectives.PolicyLoss(**fields | changes)
+        settings.Loss(**changes)
+
+
+def test_the_words_of_the_settings_are_those_of_the_losses():
+    fields = {field.name: field for field in dataclasses.fields(settings.Loss)}
+    known = {
+        "ratio": objectives.LOG_RATIOS,
+        "aggregate": policy.AGGREGATIONS,
+        "kl": kl.ESTIMATORS,
+        "importance": ("", *importance.LEVELS),
+    }
+    for name, options in known.items():
+        assert sorted(fields[name].metadata["words"]) == sorted(options)

@@ -1,16 +1,18 @@
 """Rounds of a step by hand: a selector that goes through the items in order, and scripted answers."""
 
 import dataclasses
+import types
 
 import jax
 import numpy as np
 import pytest
 
-from vade_jax import samplers
+from tests.trainer import fakes, small
+from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.samplers import base
-from vade_jax.trainer import loop, rounds, scoring
-from vade_jax.types import Item, Prompt, Proposal, TrainState
+from vade_jax.trainer import choosing, loop, rounds
+from vade_jax.types import Proposal, TrainState
 
 B, G = 4, 2
 
@@ -41,7 +43,7 @@ class InOrder:
     def __init__(self, num_items, counts=True):
         self.num_items, self.counts, self.asked = num_items, counts, []
         self.sampler = samplers.Sampler(
-            self.init, self.propose, base.keep_mixed, self.update
+            self.init, self.propose, base.keep_mixed, self.update, lambda *_: {}
         )
 
     def init(self):
@@ -77,71 +79,40 @@ class Learner:
         return state.replace(step=state.step + 1), {"actor/loss": 0.0}
 
 
-class Recorder:
-    def __init__(self):
-        self.metrics, self.data, self.saved = {}, {}, []
-
-    def step(self, step, metrics, data):
-        self.metrics[step], self.data[step] = metrics, data
-
-    def save(self, progress, *, last):
-        self.saved.append((progress.step, last))
-
-
-def build_prompt(item):
-    empty = np.zeros(0, np.int32)
-    return Prompt(
-        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
-    )
-
-
-def judge(item, answers):
-    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
-    return [scoring.Judged("", None, reward=x, correct=x) for x in right]
-
-
 @dataclasses.dataclass
 class Run:
     engine: Engine
     order: InOrder
     learner: Learner
-    recorder: Recorder
+    recorder: fakes.Recorder
     progress: loop.Progress | None = None
 
     def __call__(self, num_steps=1, **refill):
         state = TrainState(params={}, opt_state=(), step=0)
         first = loop.Progress(state=state, selector=self.order.init())
         self.progress = loop.run(
-            self.parts(),
             self.progress or first,
             num_steps=num_steps,
             num_prompts=B,
             key=jax.random.key(3),
-            eval_every=100,
-            refill=rounds.Refill(**refill),
-        )
-        return self
-
-    def parts(self, **changes):
-        items = [
-            Item(uid=str(i), question="?", images=(), answer="1", kind="int")
-            for i in range(self.order.num_items)
-        ]
-        parts = loop.Parts(
-            items=items,
-            build_prompt=build_prompt,
-            sampler=self.order.sampler,
+            choose=self.chooser(),
             engine=self.engine,
-            judge=judge,
+            score=fakes.score,
             learn=self.learner,
             validate=lambda engine, key, version: {},
             recorder=self.recorder,
+            eval_every=100,
+            refill=settings.Refill(**refill),
         )
-        return dataclasses.replace(parts, **changes)
+        return self
+
+    def chooser(self, **hooks):
+        items = fakes.items(self.order.num_items)
+        return choosing.Chooser(self.order.sampler, items, fakes.build_prompt, **hooks)
 
 
 def make(mixed, num_items=24, counts=True):
-    return Run(Engine(mixed), InOrder(num_items, counts), Learner(), Recorder())
+    return Run(Engine(mixed), InOrder(num_items, counts), Learner(), fakes.Recorder())
 
 
 def counted(run, step=1):
@@ -198,7 +169,7 @@ def test_at_the_cap_the_run_is_saved_and_stops():
     message = (
         r"step 2: 1 groups kept of the 4 wanted, after 2 rounds: .*refill.max_rounds"
     )
-    with pytest.raises(loop.BatchNotFilled, match=message):
+    with pytest.raises(rounds.BatchNotFilled, match=message):
         run(num_steps=3, max_rounds=2, at_cap="stop")
     assert run.recorder.saved == [(1, False), (1, True)]
     assert sorted(run.recorder.metrics) == [0, 1]
@@ -213,7 +184,7 @@ def test_a_surplus_can_be_trained_on():
 
 def test_the_log_has_every_round_with_the_state_that_proposed():
     data = make([0, 5])(max_rounds=2).recorder.data[1]
-    assert [one.proposal.index_M.tolist() for one in data.rounds] == [
+    assert [one.chosen.proposal.index_M.tolist() for one in data.rounds] == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
     ]
@@ -230,6 +201,15 @@ def test_what_is_missing_is_asked_for():
     assert run.learner.given == [[(uid, True) for uid in "1347"]]
 
 
+def gathered(num_prompts, refill, kept, generated):
+    """A step after one round, of which only the sizes are looked at."""
+    chosen = types.SimpleNamespace(items=range(generated))
+    keep_M = np.arange(generated) < kept
+    gathering = rounds.Gathering(num_prompts, refill)
+    gathering.rounds.append(types.SimpleNamespace(chosen=chosen, keep_M=keep_M))
+    return gathering
+
+
 @pytest.mark.parametrize(
     ("kept", "generated", "size"),
     [
@@ -241,9 +221,9 @@ def test_what_is_missing_is_asked_for():
     ],
 )
 def test_the_estimate_by_hand(kept, generated, size):
-    refill = rounds.Refill(max_rounds=3, ask="estimate")
-    assert refill.size(512, kept, generated) == size
-    assert refill.size(8, 1, 8) == 8  # a small batch has no least
+    refill = settings.Refill(max_rounds=3, ask="estimate")
+    assert gathered(512, refill, kept, generated).num_missing() == size
+    assert gathered(8, refill, 1, 8).num_missing() == 8  # a small batch has no least
 
 
 # ------------------------------------------------------------------------------ nothing kept
@@ -292,7 +272,7 @@ def test_uniform_goes_on_through_its_shuffled_pass():
         data = run.recorder.data[step]
         several += len(data.rounds) > 2
         for one in data.rounds:
-            np.add.at(visits_I, one.proposal.index_M, 1)
+            np.add.at(visits_I, one.chosen.proposal.index_M, 1)
             assert np.ptp(visits_I) <= 1
         assert len(set(data.feedback.index_M.tolist())) == len(data.keep_M)
     assert several > 10 and visits_I.min() > 4
@@ -340,87 +320,42 @@ class Given:
         return state, {"actor/loss": 0.0}
 
 
-# ------------------------------------------------------------------------------ variants
-class Variants(InOrder):
-    """Each item and a variant of it, half as many problems as prompts."""
-
-    def propose(self, state, key, num_prompts):
-        order = np.argsort(state, kind="stable")[: num_prompts // 2]
-        return Proposal(
-            index_M=np.repeat(order, 2).astype(np.int32),
-            num_rollouts_M=np.full(num_prompts, G),
-            extra_M={
-                "variant": np.tile(np.array([0, 1], np.int32), num_prompts // 2),
-                "difficulty": np.tile(np.array([5, 8], np.float32), num_prompts // 2),
-            },
-        )
+# ------------------------------------------------------------------------------ flat answers
+def test_dropped_groups_become_invalid_and_nothing_else_changes():
+    rollouts = small.rollouts([2, 1, 3])
+    kept = rounds.drop(rollouts, np.array([True, False, True]))
+    assert kept.valid_N.tolist() == [True, True, False, True, True, True]
+    assert kept.token_NT is rollouts.token_NT and rollouts.valid_N.all()
 
 
-def vary(item, own, wanted, rng):
-    assert (own, wanted) == (5, 8)
-    uid = f"{item.uid} {rng.integers(10**6)}"
-    return dataclasses.replace(item, uid=uid), wanted - 0.5
+def test_groups_are_taken_in_any_order_and_more_than_once():
+    rollouts = small.rollouts([2, 1, 3])
+    taken, order_N = rounds.take(rollouts, np.array([2, 0, 2]))
+    assert order_N.tolist() == [3, 4, 5, 0, 1, 3, 4, 5]
+    assert taken.group_N.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert taken.group_N.dtype == np.int32
+    np.testing.assert_array_equal(taken.token_NT, rollouts.token_NT[order_N])
+    np.testing.assert_array_equal(taken.length_N, rollouts.length_N[order_N])
+    assert taken.params_version == 0
 
 
-def test_variants_are_made_from_the_item_for_the_difficulty_wanted():
-    run = make([0, 1])
-    run.order = Variants(24)
-    proposal = []
-
-    def advantage(reward_N, group_N, num_groups, valid_N, length_N, made):
-        proposal.append(made)
-        assert (num_groups, len(reward_N), length_N.tolist()) == (4, 8, [2] * 8)
-        return np.arange(8, dtype=np.float32)
-
-    parts = run.parts(vary=vary, advantage=advantage)
-    key = jax.random.key(5)
-    planned = rounds.plan(parts, run.order.init(), key, B)
-    uids = [item.uid for item in planned.items]
-    assert [uid.split()[0] for uid in uids] == list("0011")
-    assert uids == [prompt.uid for prompt in planned.prompts]
-    assert uids[0] == "0" and uids[1] != "0" and uids[1][2:] != uids[3][2:]
-    assert planned.proposal.extra_M["difficulty"].tolist() == [5, 7.5, 5, 7.5]
-    again = rounds.plan(parts, run.order.init(), key, B)
-    other = rounds.plan(parts, run.order.init(), jax.random.key(6), B)
-    assert uids == [item.uid for item in again.items]
-    assert uids[1] != other.items[1].uid and other.items[0].uid == "0"
-
-    progress = loop.Progress(state=None, selector=run.order.init())
-    keys = jax.random.split(key)
-    data = rounds.gather(
-        parts, progress, planned, keys, B, rounds.Refill(), loop.Clock()
-    )
-    assert proposal == [planned.proposal]
-    assert data.feedback.extra_M["variant"].tolist() == [0, 1, 0, 1]
-    assert data.feedback.extra_M["difficulty"].tolist() == [5, 7.5, 5, 7.5]
-    assert data.feedback.advantage_N.tolist() == list(range(8))
-    assert data.rounds[0].items == planned.items
+def test_all_of_them_in_order_are_the_same():
+    rollouts = small.rollouts([2, 1, 3])
+    taken, _ = rounds.take(rollouts, np.arange(3))
+    for name in rollouts:
+        np.testing.assert_array_equal(taken[name], rollouts[name], err_msg=name)
+        assert taken[name].dtype == rollouts[name].dtype
 
 
-def test_variants_have_one_round():
-    run = make([0, 1])
-    run.order = Variants(24)
-    parts = run.parts(vary=vary)
-    planned = rounds.plan(parts, run.order.init(), jax.random.key(5), B)
-    progress = loop.Progress(state=None, selector=run.order.init())
-    keys, refill = jax.random.split(jax.random.key(0)), rounds.Refill(max_rounds=3)
-    with pytest.raises(
-        ValueError, match=r"refill.max_rounds=3.*variants.*max_rounds=1"
-    ):
-        rounds.gather(parts, progress, planned, keys, B, refill, loop.Clock())
-    assert run.engine.asked == []
-
-
-# ------------------------------------------------------------------------------ bad input
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_rounds": 0}, "refill.max_rounds=0: must be at least 1"),
-        ({"ask": "more"}, "refill.ask='more': one of batch, missing, estimate"),
-        ({"at_cap": "go"}, "refill.at_cap='go': one of fewer, repeat, stop"),
-        ({"surplus": ""}, "refill.surplus='': one of discard, train"),
-    ],
-)
-def test_a_wrong_option_is_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        rounds.Refill(**options)
+def test_parts_are_joined_and_their_groups_counted_on():
+    """A group without answers, the last of the first part, counts too."""
+    a, b = small.rollouts([2, 1]), small.rollouts([3, 1], seed=1)
+    whole = rounds.join([a, b], [3, 2])
+    assert whole.group_N.tolist() == [0, 0, 1, 3, 3, 3, 4]
+    expected_NT = np.concatenate([a.token_NT, b.token_NT])
+    np.testing.assert_array_equal(whole.token_NT, expected_NT)
+    assert whole.params_version == 0
+    alone = rounds.join([a], [2])
+    for name in a:
+        np.testing.assert_array_equal(alone[name], a[name], err_msg=name)
+        assert alone[name].dtype == a[name].dtype

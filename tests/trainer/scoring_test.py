@@ -1,12 +1,17 @@
+"""Verdicts in the order of the rollouts, and what selector and policy learn from them."""
+
+import functools
 import threading
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.trainer import small
+from vade_jax.losses import advantages
 from vade_jax.rewards import mix
 from vade_jax.trainer import scoring
-from vade_jax.types import Item
+from vade_jax.types import Item, Proposal, Rollouts
 
 TEXTS = (
     r"\boxed{7}",
@@ -25,19 +30,19 @@ def items():
     ]
 
 
-def scores_of(judge, groups):
+def scores_of(score, groups):
     """Reports the groups last first, as an engine may, and asks for the scores."""
-    ahead = scoring.Ahead(judge, items())
+    thread = scoring.ScoringThread(score, items())
     for m in reversed(range(len(groups))):
-        ahead(m, [np.array([token]) for token in groups[m]])
-    return ahead.scores(small.rollouts([len(group) for group in groups]))
+        thread(m, [np.array([token]) for token in groups[m]])
+    return thread.scores(small.rollouts([len(group) for group in groups]))
 
 
-def test_item_m_judges_the_answers_of_group_m():
+def test_item_m_scores_the_answers_of_group_m():
     """Four answers to 7, two to B; a token is the index of a text."""
     decode = lambda tokens: "".join(TEXTS[t] for t in tokens)
-    judge = scoring.make(decode, form="boxed", format_weight=0.1)
-    scores = scores_of(judge, [[0, 1, 2, 3], [4, 5]])
+    score = scoring.make_scorer(decode, form="boxed", format_weight=0.1)
+    scores = scores_of(score, [[0, 1, 2, 3], [4, 5]])
     assert scores.text_N == list(TEXTS)
     assert scores.extracted_N == ["7", None, "7", "8", "B", "(b)"]
     np.testing.assert_array_equal(scores.correct_N, [1, 0, 1, 0, 1, 1])
@@ -47,7 +52,7 @@ def test_item_m_judges_the_answers_of_group_m():
 
 
 def test_the_form_has_its_weight():
-    make = lambda weight: scoring.make(
+    make = lambda weight: scoring.make_scorer(
         lambda tokens: r"\boxed{7}", form="think_boxed", format_weight=weight
     )
     # Right, without the thinking that the form asks for; wrong for the second item.
@@ -56,56 +61,180 @@ def test_the_form_has_its_weight():
 
 def test_answers_that_were_not_compared_to_the_end_are_counted():
     reasons = iter(["timeout", "ok", "crash", "timeout", "different"])
-    judge = lambda item, answers: [
-        scoring.Judged("", None, 0.0, 0.0, reason=next(reasons)) for _ in answers
+    score = lambda item, answers: [
+        scoring.Scored("", None, 0.0, 0.0, reason=next(reasons)) for _ in answers
     ]
-    found = scores_of(judge, [[0, 0, 0], [0, 0]]).metrics()
+    found = scores_of(score, [[0, 0, 0], [0, 0]]).metrics()
     assert found == {"reward/timeouts": 2, "reward/crashes": 1}
 
 
 def test_length_moves_the_reward_and_not_what_is_correct():
     """Answers of 1, 3 and 4 tokens under a limit of 4 with a buffer of 2, twice the price."""
     decode = lambda tokens: TEXTS[tokens[0]]
-    judge = scoring.make(
+    score = scoring.make_scorer(
         decode,
         form="boxed",
         format_weight=0.1,
         by_length=lambda length: 2 * mix.overlong_penalty(length, 4, 2),
     )
     answers = [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])]
-    judged = judge(items()[0], answers)
-    assert [answer.correct for answer in judged] == [1, 1, 0]
-    rewards = [answer.reward for answer in judged]
+    scored = score(items()[0], answers)
+    assert [answer.correct for answer in scored] == [1, 1, 0]
+    rewards = [answer.reward for answer in scored]
     np.testing.assert_allclose(rewards, [1, 1 - 1, 0.1 - 2], atol=1e-12)
 
 
-def test_answers_are_judged_while_the_engine_still_works():
-    judged = threading.Event()
+def test_answers_are_scored_while_the_engine_still_works():
+    scored = threading.Event()
 
-    def judge(item, answers):
-        judged.set()
-        return [scoring.Judged("", None, 1.0, 1.0) for _ in answers]
+    def score(item, answers):
+        scored.set()
+        return [scoring.Scored("", None, 1.0, 1.0) for _ in answers]
 
-    ahead = scoring.Ahead(judge, items())
-    ahead(1, [np.zeros(1, int)])
-    assert judged.wait(10)  # nobody asked for the scores yet
-    ahead(0, [np.zeros(1, int)])
-    assert ahead.scores(small.rollouts([1, 1])).reward_N.sum() == 2
+    thread = scoring.ScoringThread(score, items())
+    thread(1, [np.zeros(1, int)])
+    assert scored.wait(10)  # nobody asked for the scores yet
+    thread(0, [np.zeros(1, int)])
+    assert thread.scores(small.rollouts([1, 1])).reward_N.sum() == 2
 
 
-def test_an_error_of_the_judge_reaches_who_asks_for_the_scores():
-    def judge(item, answers):
+def test_an_error_of_the_scorer_reaches_who_asks_for_the_scores():
+    def score(item, answers):
         raise KeyError("no such kind")
 
     with pytest.raises(KeyError, match="no such kind"):
-        scores_of(judge, [[0], [0]])
+        scores_of(score, [[0], [0]])
 
 
 def test_a_group_that_comes_twice_or_never_is_caught():
-    judge = lambda item, answers: [scoring.Judged("", None, 0.0, 0.0) for _ in answers]
-    ahead = scoring.Ahead(judge, items())
-    ahead(0, [np.zeros(1, int)])
+    score = lambda item, answers: [scoring.Scored("", None, 0.0, 0.0) for _ in answers]
+    thread = scoring.ScoringThread(score, items())
+    thread(0, [np.zeros(1, int)])
     with pytest.raises(AssertionError, match="came twice"):
-        ahead(0, [np.zeros(1, int)])
+        thread(0, [np.zeros(1, int)])
     with pytest.raises(AssertionError, match="not reported"):
-        ahead.scores(small.rollouts([1, 1]))
+        thread.scores(small.rollouts([1, 1]))
+
+
+# ------------------------------------------------------------------------------ feedback
+# Four groups: mixed, all right, all wrong with different format, one valid answer.
+GROUP = np.array([0, 0, 0, 1, 1, 2, 2, 3, 3], np.int32)
+VALID = np.array([1, 1, 1, 1, 1, 1, 1, 1, 0], bool)
+CORRECT = np.array([1, 0, 0, 1, 1, 0, 0, 0, 1], np.float32)
+REWARD = np.array([1, 0.1, 0.1, 1, 1, 0, 0.1, 0.1, 1], np.float32)
+LENGTH = np.array([2, 4, 6, 3, 5, 1, 1, 2, 9], np.int32)
+
+
+def rollouts(valid_N=VALID):
+    return Rollouts(
+        token_NT=np.zeros((9, 9), np.int32),
+        length_N=LENGTH,
+        logp_NT=np.zeros((9, 9), np.float32),
+        group_N=GROUP,
+        finished_N=np.arange(9) != 2,
+        valid_N=valid_N,
+        params_version=np.int32(0),
+    )
+
+
+def collect(valid_N=VALID, **options):
+    proposal = Proposal(
+        index_M=np.array([7, 5, 9, 1], np.int32),
+        num_rollouts_M=np.array([3, 2, 2, 2], np.int32),
+    )
+    none = [None] * 9
+    scores = scoring.Scores(
+        text_N=none,
+        extracted_N=none,
+        reward_N=REWARD,
+        correct_N=CORRECT,
+        reason_N=[""] * 9,
+    )
+    return scoring.collect(proposal, rollouts(valid_N), scores, **options)
+
+
+def test_counts_are_of_correctness_over_valid_answers():
+    found = collect()
+    np.testing.assert_array_equal(found.index_M, [7, 5, 9, 1])
+    np.testing.assert_array_equal(found.successes_M, [1, 2, 0, 0])
+    np.testing.assert_array_equal(found.trials_M, [3, 2, 2, 1])
+
+
+def test_advantages_by_hand():
+    """Group 0: mean 0.4, std sqrt((0.36 + 2 x 0.09) / 2) = 0.5196; group 2: +-1 / sqrt 2."""
+    a, b = 0.6 / 0.519615, 1 / np.sqrt(2)
+    expected = [a, -a / 2, -a / 2, 0, 0, -b, b, 0, 0]
+    np.testing.assert_allclose(collect().advantage_N, expected, atol=3e-5)
+    by_mean = functools.partial(scoring.group_normalized, std=False)
+    plain = collect(advantage=by_mean).advantage_N
+    np.testing.assert_allclose(
+        plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6
+    )
+
+
+def test_metrics_by_hand():
+    """8 valid answers. Rewards vary in groups 0 and 2, correctness in group 0 alone."""
+    found = scoring.metrics(collect(), rollouts())
+    expected = {
+        "vade/effective_ratio": 2 / 4,
+        "vade/effective_ratio_correct": 1 / 4,
+        "vade/all_right_ratio": 1 / 4,
+        "vade/all_wrong_ratio": 2 / 4,
+        "critic/score/mean": 3 / 8,
+        "critic/rewards/mean": 3.4 / 8,
+        "critic/advantages/max": 0.6 / 0.519615,
+        "critic/advantages/min": -1 / np.sqrt(2),
+        "response_length/mean": 24 / 8,
+        "response_length/max": 6,
+        "response_length/clip_ratio": 1 / 8,
+        "response/aborted_ratio": 1 / 9,
+    }
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=4e-5, err_msg=name)
+
+
+def test_a_group_without_answers_is_neither_right_nor_wrong():
+    valid_N = VALID & (GROUP != 2)
+    found = scoring.metrics(collect(valid_N), rollouts(valid_N))
+    assert found["vade/all_right_ratio"] == found["vade/all_wrong_ratio"] == 0.25
+
+
+def test_no_answer_at_all_is_an_error():
+    nothing = np.zeros(9, bool)
+    with pytest.raises(RuntimeError, match="no answer to any of 9 requests"):
+        scoring.metrics(collect(nothing), rollouts(nothing))
+
+
+def test_advantages_are_what_the_method_takes_for_them():
+    """It sees the proposal, and answers that do not count."""
+
+    def length(reward_N, group_N, num_groups, valid_N, length_N, proposal):
+        assert num_groups == len(proposal.index_M) == 4
+        return np.where(valid_N, length_N * proposal.index_M[group_N], 0) + reward_N
+
+    expected = np.where(VALID, LENGTH * np.array([7, 5, 9, 1])[GROUP], 0) + REWARD
+    np.testing.assert_array_equal(collect(advantage=length).advantage_N, expected)
+
+
+@pytest.mark.parametrize("sizes", [[3, 2, 2], [8] * 8, [8] * 11, [2] * 70])
+@pytest.mark.parametrize("std", [True, False])
+def test_padding_changes_no_bit(sizes, std):
+    rng = np.random.default_rng(len(sizes))
+    group_N = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    reward_N = rng.choice([0, 0.1, 0.9, 1], len(group_N)).astype(np.float32)
+    valid_N = rng.random(len(group_N)) < 0.9
+    args = (reward_N, group_N, len(sizes))
+    plain_N = advantages.group_normalized(
+        *map(jnp.asarray, args[:2]), len(sizes), valid_N=jnp.asarray(valid_N), std=std
+    )
+    found_N = scoring.group_normalized(*args, valid_N, None, None, std=std)
+    np.testing.assert_array_equal(found_N, plain_N)
+    assert found_N.dtype == np.float32 and np.any(found_N)
+
+
+def test_varied_is_where_some_advantage_is_not_zero():
+    for valid_N in (VALID, VALID & (GROUP != 2), VALID & (np.arange(9) != 0)):
+        found = collect(valid_N)
+        expected_M = [np.any(found.advantage_N[m == GROUP]) for m in range(4)]
+        assert scoring.varied(found).tolist() == expected_M

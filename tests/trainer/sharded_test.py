@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer import small
 from vade_jax.models.qwen25vl import model
-from vade_jax.trainer import mesh, minibatches, objectives, update
+from vade_jax.trainer import mesh, objectives, update
 from vade_jax.types import TrainState
 
 SIZES = np.array([4, 2, 3, 4, 6, 1, 4, 4])  # 9 rows of 4: padded to 12
@@ -46,7 +46,7 @@ def program(devices, remat=False):
 
 
 def one_batch(ways, sizes=SIZES, T=5):
-    (batch,) = minibatches.split(
+    (batch,) = small.split(
         small.prompts(8),
         small.rollouts(sizes, T),
         small.advantages(sizes.sum()),

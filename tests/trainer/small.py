@@ -6,8 +6,10 @@ import jax
 import numpy as np
 
 from tests.models.qwen25vl import inputs, oracle
+from vade_jax import settings
+from vade_jax.data import loading
 from vade_jax.models.qwen25vl import config, model, weights
-from vade_jax.trainer import objectives
+from vade_jax.trainer import minibatches
 from vade_jax.types import Prompt, Rollouts
 
 SHAPE = dataclasses.replace(
@@ -26,8 +28,21 @@ STOP = (SHAPE.eos_token_id, SHAPE.bos_token_id)
 FAST = {"xla_backend_optimization_level": 0}  # half the time to compile
 BANNED = (329, 330, 331, 332, 333)
 SIZES = ([(2, 3)], [], [(2, 2), (3, 1)], [(4, 5)])  # images, in cells
-GRPO = objectives.PolicyLoss("token", 0.2, 0.25, "token-mean", kl_coef=0.1)
-GSPO = objectives.PolicyLoss("sequence", 0.05, 0.1, "seq-mean-token-mean", kl_coef=0.1)
+
+
+def loss(ratio, clip_low, clip_high, aggregate, **changes) -> settings.Loss:
+    """A loss without dual clip and KL, unless they are asked for."""
+    return settings.Loss(
+        ratio=ratio,
+        clip_low=clip_low,
+        clip_high=clip_high,
+        aggregate=aggregate,
+        **{"dual_clip": 0.0, "kl_coef": 0.0} | changes,
+    )
+
+
+GRPO = loss("token", 0.2, 0.25, "token-mean", kl_coef=0.1)
+GSPO = loss("sequence", 0.05, 0.1, "seq-mean-token-mean", kl_coef=0.1)
 
 
 def merge(params):
@@ -83,3 +98,10 @@ def rollouts(num_rollouts_M, T: int = 5, seed: int = 0) -> Rollouts:
 
 def advantages(num_answers: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=num_answers).astype(np.float32)
+
+
+def split(prompts, rollouts, advantage_N, *, map=loading.in_turn, **shape):
+    """`minibatches.split` with rows of 4 answers and prompts in multiples of 32."""
+    defaults = {"answers_per_row": 4, "length_multiple": 32}
+    shape = minibatches.Shape(**defaults | shape)
+    return minibatches.split(prompts, rollouts, advantage_N, shape, map=map)

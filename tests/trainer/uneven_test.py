@@ -17,13 +17,12 @@ SPLITS = ([2, 26, 2, 2], [8, 8, 8, 8], [14, 2, 2, 14], [2, 3, 5, 22])
 
 def split(rollouts, advantage_N, mini, micro, **layout):
     mean = -(-len(advantage_N) // 4)
-    batches = minibatches.split(
+    batches = small.split(
         small.prompts(4),
         rollouts,
         advantage_N,
         prompts_per_minibatch=mini,
         prompts_per_microbatch=micro,
-        length_multiple=32,
         **{
             "answers_per_row": 2,
             "rows_per_microbatch": micro + micro * (mean - 1) // 2,

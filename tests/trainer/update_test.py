@@ -10,16 +10,16 @@ import pytest
 
 from tests.models.qwen25vl import inputs
 from tests.trainer import small
+from vade_jax import settings
 from vade_jax.models.qwen25vl import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
-from vade_jax.trainer import groups, lengths, minibatches, objectives, update
+from vade_jax.trainer import minibatches, objectives, rounds, update
 from vade_jax.types import TrainState
 
 UNEVEN = np.array([3, 8, 1, 5])
 TEMPERATURE = 0.7
 SGD = optax.sgd(0.05)
-LAYOUT = dict(answers_per_row=4, length_multiple=32)
 model_logp = update.make_logp(
     small.merge, temperature=TEMPERATURE, banned=small.BANNED, chunk=16, remat=False
 )
@@ -40,13 +40,12 @@ def start(params, optimizer=SGD):
 
 def split(rollouts, advantage_N, micro=2, seed=0):
     """Four prompts as one update, `micro` of them at a time; the reference is another policy."""
-    (batch,) = minibatches.split(
+    (batch,) = small.split(
         small.prompts(4, seed),
         rollouts,
         advantage_N,
         prompts_per_minibatch=4,
         prompts_per_microbatch=micro,
-        **LAYOUT,
     )
     return batch.replace(ref_logp_NT=batch.old_logp_NT - 0.5)
 
@@ -224,7 +223,7 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
             ),
             valid_N=np.arange(17) != 12,
         )
-        other = groups.drop(other, np.array([True, False, True, True]))
+        other = rounds.drop(other, np.array([True, False, True, True]))
         batch = split(other, np.where(gone_N, advantage, advantage_N))
         states.append(compiled(start(small.params()), batch))
     assert_close(states[1], states[0], 0)
@@ -309,7 +308,7 @@ def test_short_answers_run_a_shorter_program_to_the_same_end(monkeypatch):
     length_N = np.where(short_N, 5 + rollouts.length_N % 9, rollouts.length_N)
     rollouts = rollouts.replace(length_N=length_N.astype(np.int32))
     batch = split(rollouts, small.advantages(17), micro=1)
-    longest = [int(lengths.longest(mask)) for mask in batch.mask_NT]
+    longest = [int(minibatches.longest(mask)) for mask in batch.mask_NT]
     assert max(longest[:2]) <= 16 < 32 < longest[-1]
 
     def run():
@@ -320,5 +319,189 @@ def test_short_answers_run_a_shorter_program_to_the_same_end(monkeypatch):
         return *step(start(small.params()), batch), logp_ANT
 
     cut = run()
-    monkeypatch.setattr(lengths, "ladder", lambda width: (width,))
+    monkeypatch.setattr(minibatches, "ladder", lambda width: (width,))
     assert_close(cut, run(), 2e-6)
+
+
+# ------------------------------------------------------------------------------ a whole step
+# Update and score write down what they were given.
+SHAPE = minibatches.Shape(
+    prompts_per_minibatch=2,
+    prompts_per_microbatch=1,
+    answers_per_row=4,
+    length_multiple=32,
+)
+
+
+class Journal:
+    def __init__(self):
+        self.updates, self.scores = [], []
+
+    def update(self, state, batch):
+        self.updates.append(batch)
+        metrics = {
+            "actor/loss": jnp.float32(len(self.updates)),
+            "actor/x": jnp.float32(3),
+        }
+        return state.replace(params=state.params + 1, step=state.step + 1), metrics
+
+    def score(self, params, batch):
+        self.scores.append(params)
+        return np.full(batch.old_logp_NT.shape, float(params), np.float32)
+
+
+def run_learner(num_prompts=4, invalid=(), cut_off=None, **options):
+    journal = Journal()
+    learn = update.Learner(
+        update=journal.update, score=journal.score, shape=SHAPE, **options
+    )
+    rollouts = small.rollouts([4] * num_prompts)
+    rollouts = rollouts.replace(valid_N=~np.isin(rollouts.group_N, invalid))
+    if cut_off is not None:
+        rollouts = rollouts.replace(finished_N=~cut_off)
+    state = TrainState(params=-1, opt_state=(), step=jnp.int32(0))
+    prompts, advantage_N = small.prompts(num_prompts), small.advantages(4 * num_prompts)
+    state, metrics = learn(state, prompts, rollouts, advantage_N)
+    return journal, rollouts, state, metrics
+
+
+def test_an_update_a_minibatch_and_the_mean_of_their_metrics():
+    journal, _, state, metrics = run_learner()
+    assert len(journal.updates) == 2 and journal.scores == []
+    assert (state.step, state.params) == (2, 1)
+    mean = {name: x for name, x in metrics.items() if name.startswith("actor/")}
+    assert mean == {"actor/loss": 1.5, "actor/x": 3.0, "actor/updates": 2}
+    assert all(isinstance(value, float | int) for value in metrics.values())
+
+
+def test_a_minibatch_without_a_valid_answer_is_no_update():
+    journal, _, state, metrics = run_learner(invalid=(0, 1))
+    assert (state.step, metrics["actor/updates"], metrics["actor/loss"]) == (1, 1, 1.0)
+    assert journal.updates[0].mask_NT.any()
+    journal, _, state, metrics = run_learner(invalid=(0, 1, 2, 3))
+    assert journal.updates == [] and state.step == 0 and metrics == {}
+
+
+def test_what_does_not_fill_the_last_minibatch_is_masked():
+    journal, rollouts, state, _ = run_learner(num_prompts=3)
+    first, last = journal.updates
+    assert state.step == 2 and first.mask_NT.shape == last.mask_NT.shape
+    assert last.mask_NT[0].any(1).all() and not last.mask_NT[1].any()
+    np.testing.assert_array_equal(last.token_NT[0], rollouts.token_NT[8:])
+
+
+def test_behaviour_takes_the_engines_logps():
+    journal, rollouts, _, _ = run_learner()
+    old = np.concatenate([b.old_logp_NT.reshape(8, 5) for b in journal.updates])
+    np.testing.assert_array_equal(old, rollouts.logp_NT)
+
+
+def test_old_logps_are_of_the_policy_before_the_first_update():
+    """verl: all mini-batches are scored first, so the second is off-policy by one update."""
+    journal, _, _, _ = run_learner(old_logp="trainer")
+    assert journal.scores == [-1, -1]
+    assert all((b.old_logp_NT == -1).all() for b in journal.updates)
+
+
+@pytest.mark.parametrize("old_logp", ["behaviour", "trainer"])
+def test_the_reference_never_moves(old_logp):
+    journal, _, _, _ = run_learner(reference=-7, old_logp=old_logp)
+    assert journal.scores.count(-7) == 2
+    assert all((b.ref_logp_NT == -7).all() for b in journal.updates)
+
+
+def test_answers_that_were_cut_off_are_not_trained_on():
+    """They are left out of the mask; who is finished and valid stays as the engine said."""
+    cut_off = np.arange(16) % 2 == 1
+    journal, rollouts, _, _ = run_learner(cut_off=cut_off, mask_cut_off=True)
+    found = np.concatenate([b.mask_NT.reshape(8, 5).any(1) for b in journal.updates])
+    np.testing.assert_array_equal(found, ~cut_off)
+    assert rollouts.valid_N.all()
+    journal, *_ = run_learner(cut_off=cut_off)
+    assert all(b.mask_NT.any(-1).all() for b in journal.updates)
+
+
+@pytest.mark.parametrize(("old_logp", "times"), [("behaviour", 2), ("trainer", 4)])
+def test_every_batch_is_put_on_the_mesh(old_logp, times):
+    put = []
+
+    def place(batch):
+        put.append(batch)
+        return batch.replace(mask_NT=batch.mask_NT * 0 + 7)
+
+    journal, *_ = run_learner(old_logp=old_logp, put=place)
+    assert len(put) == times
+    assert all((batch.mask_NT == 7).all() for batch in journal.updates)
+    assert not any((batch.mask_NT == 7).any() for batch in put)  # the host's stay
+
+
+# ------------------------------------------------------------------------------ optimizer
+PARAMS = {"vision": {"w": jnp.array([1.0, 2.0])}, "text": {"w": jnp.array([3.0, -4.0])}}
+GRADS = {"vision": {"w": jnp.array([30.0, 0.0])}, "text": {"w": jnp.array([0.0, 40.0])}}
+
+
+def steps(transform, num, params=PARAMS):
+    state = transform.init(params)
+    for _ in range(num):
+        updates, state = transform.update(GRADS, state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def test_two_steps_of_adamw_by_hand():
+    """Torch's AdamW: w -= lr (m^ / (sqrt v^ + eps) + decay w), after the clip to norm 1."""
+    transform = update.make_optimizer(
+        settings.Optimizer(learning_rate=0.1, weight_decay=0.01)
+    )
+    g, w, m, v = np.array([0.6, 0.8]), np.array([1.0, -4.0]), 0.0, 0.0  # 30, 40 over 50
+    for t in (1, 2):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.999**t)
+        w = w - 0.1 * (m_hat / (np.sqrt(v_hat) + 1e-8) + 0.01 * w)
+    after = steps(transform, 2)
+    np.testing.assert_allclose(after["vision"]["w"][0], w[0], rtol=5e-6)
+    np.testing.assert_allclose(after["text"]["w"][1], w[1], rtol=5e-6)
+    # No gradient: only the decay moves it.
+    np.testing.assert_allclose(after["vision"]["w"][1], 2 * 0.999**2, rtol=1e-6)
+
+
+def test_a_frozen_prefix_does_not_move_and_has_no_part_in_the_clip():
+    transform = update.make_optimizer(
+        settings.Optimizer(learning_rate=0.1, weight_decay=0.0, frozen=("vision",))
+    )
+    after = steps(transform, 3)
+    np.testing.assert_array_equal(after["vision"]["w"], PARAMS["vision"]["w"])
+    alone = {"vision": {"w": jnp.zeros(2)}, "text": GRADS["text"]}
+    plain = update.make_optimizer(
+        settings.Optimizer(learning_rate=0.1, weight_decay=0.0)
+    )
+    updates, _ = plain.update(alone, plain.init(PARAMS), PARAMS)
+    first, _ = transform.update(GRADS, transform.init(PARAMS), PARAMS)
+    np.testing.assert_allclose(first["text"]["w"], updates["text"]["w"], rtol=1e-6)
+
+
+def test_frozen_parameters_have_no_moments():
+    state = update.make_optimizer(
+        settings.Optimizer(learning_rate=0.1, frozen=("vision",))
+    ).init(PARAMS)
+    sizes = [leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim]
+    assert sizes == [2, 2]  # mu and nu of text
+
+
+def test_a_prefix_that_freezes_nothing_is_an_error():
+    with pytest.raises(
+        ValueError, match=r"starts with 'visual'; they start with text, vis"
+    ):
+        update.make_optimizer(
+            settings.Optimizer(learning_rate=0.1, frozen=("visual",))
+        ).init(PARAMS)
+
+
+def test_schedule_by_hand():
+    constant = update.schedule(2.0, 0, 0)
+    assert [float(constant(t)) for t in (0, 5)] == [2, 2]
+    ramp = update.schedule(2.0, 4, 0)
+    np.testing.assert_allclose([ramp(t) for t in range(6)], [0, 0.5, 1, 1.5, 2, 2])
+    tail = update.schedule(2.0, 4, 10)
+    # Halfway down the cosine: 2 (0.9 / 2 + 0.1); at its end a tenth.
+    np.testing.assert_allclose([tail(t) for t in (4, 9, 14, 20)], [2, 1.1, 0.2, 0.2])

@@ -16,7 +16,7 @@ from vade_jax.data import prompts, tokens
 from vade_jax.evals import benchmarks, verdicts
 from vade_jax.evals.benchmarks import base
 from vade_jax.rollout.engine import Engine, Sampling
-from vade_jax.trainer.scoring import Ahead, Judge, Judged
+from vade_jax.trainer.scoring import Scored, Scorer, ScoringThread
 from vade_jax.types import Item, Metrics, Prompt
 
 # (engine, key, version of the weights) -> metrics
@@ -27,7 +27,7 @@ def of_items(
     name: str,
     items: Sequence[Item],
     build_prompt: Callable[[Item], Prompt],
-    judge: Judge,
+    score: Scorer,
     *,
     num_samples: int,
     sampling: Sampling,
@@ -40,7 +40,7 @@ def of_items(
         name: in metrics.
         items: read once, here; their images are not kept.
         build_prompt: item -> prompt.
-        judge: scores answers; only `correct` is looked at.
+        score: scores answers; only `correct` is looked at.
         num_samples: k, answers to each item.
         sampling: how they are drawn.
     """
@@ -56,11 +56,11 @@ def of_items(
 
     def validate(engine: Engine, key: jax.Array, version: int) -> Metrics:
         num_rollouts_M = np.full(len(kept), num_samples)
-        ahead = Ahead(judge, kept)
+        scoring_thread = ScoringThread(score, kept)
         rollouts = engine.generate(
-            built, num_rollouts_M, key, version, sampling, on_group=ahead
+            built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
         )
-        correct_N = ahead.scores(rollouts).correct_N
+        correct_N = scoring_thread.scores(rollouts).correct_N
         metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
         for family in filter(None, np.unique(family_M)):
             inside_N = family_M[rollouts.group_N] == family
@@ -102,10 +102,10 @@ def of_benchmark(
         question = benchmark.prompt(item, profile)
         return build_prompt(dataclasses.replace(item, question=question))
 
-    def judge(item: Item, answers: Sequence[np.ndarray]) -> list[Judged]:
+    def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
         texts = [decode(tokens) for tokens in answers]
         return [
-            Judged(text, verdict.extracted, float(verdict.correct), verdict.correct)
+            Scored(text, verdict.extracted, float(verdict.correct), verdict.correct)
             for text, verdict in ((text, decide(item, text)) for text in texts)
         ]
 
@@ -113,7 +113,7 @@ def of_benchmark(
         benchmark.name,
         items,
         build,
-        judge,
+        score,
         num_samples=num_samples,
         sampling=sampling,
     )

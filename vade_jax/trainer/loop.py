@@ -1,58 +1,97 @@
-"""Algorithm 1 of VADE (arXiv 2511.18902), with every part passed in: the only training loop.
+"""Algorithm 1 of VADE (arXiv 2511.18902): the only training loop.
 
-A step is one or more rounds of propose -> generate -> score -> keep -> update the posterior, see
-`rounds`, and then: update the policy -> sync -> write -> save. A step draws from `fold_in(key, step)`
-alone, so a resumed run repeats what an uninterrupted one would have done. Two things overlap: answers
-are judged while others are being made, and the posterior is final once they are, so the next prompts
-are chosen and prepared while the policy learns.
+Every part is passed in: no selector, model or engine is known here by name. A step draws from keys that
+depend on the run's key and the step's number alone (`rng`), so a resumed run repeats what an
+uninterrupted one would have done. Two things overlap: answers are scored while others are being made,
+and the next step's prompts are chosen while the policy learns.
 """
 
 import contextlib
-from collections.abc import Callable
-from concurrent import futures
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import measure as measures
-from vade_jax.trainer import rounds
-from vade_jax.trainer.measure import Measure
-from vade_jax.trainer.parts import Learn, Parts, Progress, Recorder, StepData, Validate
-from vade_jax.trainer.rounds import BatchNotFilled, Refill
+from vade_jax import rng, settings
+from vade_jax.rollout.engine import Engine, EngineFailure
+from vade_jax.trainer import measure as passes
+from vade_jax.trainer import processes, rounds, scoring
+from vade_jax.trainer.choosing import Chooser, Lookahead
+from vade_jax.trainer.rounds import BatchNotFilled, Gathering, Round, StepData
+from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
-from vade_jax.types import Metrics
+from vade_jax.types import Feedback, Metrics, Prompt, Rollouts, TrainState
 
-__all__ = [
-    "BatchNotFilled",
-    "Learn",
-    "Measure",
-    "NonFiniteLoss",
-    "Parts",
-    "Progress",
-    "Recorder",
-    "Refill",
-    "StepData",
-    "Validate",
-    "check_finite",
-    "run",
+Learn = Callable[
+    [TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]
 ]
+Validate = Callable[[Engine, jax.Array, int], Metrics]
 
 
 class NonFiniteLoss(RuntimeError):  # noqa: N818 (says what happened)
     """The loss or its gradient is not a number; the last checkpoint is still good."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Everything that a step changes and a checkpoint holds."""
+
+    state: TrainState
+    selector: Any  # the selector's state
+    step: int = 0  # RL steps done; also the version of the weights
+    rollouts_total: int = 0
+    tokens_total: int = 0
+    seen: frozenset[int] = frozenset()  # items chosen at least once
+    skipped_updates: int = 0  # steps that had nothing to learn from
+
+    def paid_for(self, feedback: Feedback, **changes: Any) -> "Progress":
+        """Returns the progress with some more answers in its totals, and other changes."""
+        return dataclasses.replace(
+            self,
+            rollouts_total=self.rollouts_total + len(feedback.length_N),
+            tokens_total=self.tokens_total + int(feedback.length_N.sum()),
+            **changes,
+        )
+
+    def metrics(self) -> Metrics:
+        """Returns the totals."""
+        return {
+            "vade/rollouts_total": self.rollouts_total,
+            "vade/tokens_total": self.tokens_total,
+            "vade/unique_selected": len(self.seen),
+            "vade/skipped_updates": self.skipped_updates,
+        }
+
+
+class Recorder(Protocol):
+    """Where a run writes to."""
+
+    def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
+        """Takes the metrics of a step, and its rollouts."""
+
+    def save(self, progress: Progress, *, last: bool) -> None:
+        """Takes the progress after a step; `last`: the run ends here."""
+
+
 def run(
-    parts: Parts,
     progress: Progress,
     *,
     num_steps: int,
     num_prompts: int,
     key: jax.Array,
+    choose: Chooser,
+    engine: Engine,
+    score: Scorer,
+    learn: Learn,
+    validate: Validate,
+    recorder: Recorder,
     eval_every: int,
-    refill: Refill = Refill(),  # noqa: B008 (frozen)
-    measure: Measure = Measure(),  # noqa: B008
+    advantage: Advantage = scoring.group_normalized,
+    refill: settings.Refill = settings.Refill(),  # noqa: B008 (frozen)
+    measure: settings.Measure = settings.Measure(),  # noqa: B008
     stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Trains until `num_steps` are done or `stop()` is true after a step; saves before it returns.
@@ -60,12 +99,18 @@ def run(
     A step that has nothing to learn from leaves policy and optimizer as they are, and is counted.
 
     Args:
-        parts: selector, engine, learner and the rest.
         progress: where to start.
         num_steps: RL steps in all, those already done included.
-        num_prompts: prompts a step, B.
+        num_prompts: B, prompts a step.
         key: of the whole run.
+        choose: the selector over the data set.
+        engine: makes the answers.
+        score: rewards them.
+        learn: improves the policy on a batch of rollouts.
+        validate: measures the policy.
+        recorder: takes metrics, rollouts and checkpoints.
         eval_every: steps between validations; the first is before any step.
+        advantage: compares the answers of a group.
         refill: what a step does about the groups that the selector drops.
         measure: when all items are rolled out for the selector alone.
         stop: asked after each step.
@@ -75,105 +120,119 @@ def run(
         EngineFailure: there are no more answers; every step that was taken is saved.
         BatchNotFilled: `refill` asks to stop; every step that was taken is saved.
     """
-    plan = lambda selector, step: rounds.plan(
-        parts, selector, _keys(key, step)[0], num_prompts
-    )
-    with futures.ThreadPoolExecutor(1) as beside:
-        choose = lambda selector, step: beside.submit(plan, selector, step)
-        following = None  # chosen ahead, but where a pass over all items comes between
-        if not measure.due(progress.step):
-            following = choose(progress.selector, progress.step + 1)
-        parts.engine.sync(progress.state.params, progress.step)
+    sampler = choose.sampler
+    answer = functools.partial(rounds.answer, engine, score)
+
+    with Lookahead(choose) as ahead:
+
+        def choose_ahead(posterior, step):
+            # A pass over all items changes the posterior before the step: then it is too early.
+            if step <= num_steps and not passes.is_due(measure, step - 1):
+                select_key = rng.step_keys(key, step).select
+                ahead.start(posterior, select_key, num_prompts)
+
+        choose_ahead(progress.selector, progress.step + 1)
+        engine.sync(progress.state.params, progress.step)
         if progress.step == 0:
-            metrics = parts.validate(parts.engine, jax.random.fold_in(key, 0), 0)
-            parts.recorder.step(0, metrics | _totals(progress), None)
+            metrics = validate(engine, rng.untrained_validation_key(key), 0)
+            recorder.step(0, metrics | progress.metrics(), None)
         stopped = stop()
+
         while progress.step < num_steps and not stopped:
-            step, clock = progress.step + 1, Clock()
-            *keys, eval_key = _keys(key, step)
-            with _saved_on_failure(parts.recorder, progress):
-                if measure.due(progress.step):
+            version, step, clock = progress.step, progress.step + 1, Clock()
+            keys = rng.step_keys(key, step)
+            with _saved_on_failure(recorder, progress):
+                # Lines 1-4: answers to every item make the first posterior; no policy learns.
+                if passes.is_due(measure, progress.step):
                     with clock("measure"):
-                        progress = measures.run(
-                            parts,
-                            progress,
-                            jax.random.fold_in(key, step),
-                            measure.num_rollouts,
-                            num_prompts,
+                        feedback = passes.roll_out_all(
+                            choose, answer, advantage, measure, key, step, num_prompts
                         )
-                    following = choose(progress.selector, step)
+                        posterior = sampler.update(progress.selector, feedback)
+                    progress = progress.paid_for(feedback, selector=posterior)
+                    ahead.start(posterior, keys.select, num_prompts)
+
+                # Line 6 on: draw p ~ Beta for every item, score I(p) (Eq. 4), propose the top B.
                 with clock("select"):
-                    planned = following.result()
-                data = rounds.gather(
-                    parts, progress, planned, keys, num_prompts, refill, clock
-                )
-            if step < num_steps and not measure.due(step):
-                following = choose(data.selector, step + 1)
-            state, losses = _learn(parts, progress, data, clock)
-            metrics = losses | rounds.metrics(data, num_prompts)
-            metrics |= measure.metrics(step, len(parts.items))
-            progress = _after(progress, state, data, learned=bool(losses))
-            with _saved_on_failure(parts.recorder, progress, metrics, data):
+                    chosen = ahead.result()
+                posterior, gathering = progress.selector, Gathering(num_prompts, refill)
+                while chosen.items:
+                    number = len(gathering.rounds)
+                    asked = f"the prompts of step {step}, round {number + 1}"
+                    processes.agree(asked, chosen.identity())
+
+                    # Generate G answers to each, score them, compare them in their group (Eq. 2).
+                    rollout_key = rng.round_key(keys.rollouts, number)
+                    rollouts, scores = answer(chosen, rollout_key, version, clock)
+                    with clock("adv"):
+                        feedback = scoring.collect(
+                            chosen.proposal, rollouts, scores, advantage
+                        )
+                        keep_M = np.asarray(sampler.keep(posterior, feedback))
+                        gathering.add(
+                            Round(chosen, rollouts, scores, feedback, keep_M, posterior)
+                        )
+                        # To line 15: old counts decay at two speeds, new ones come in (Eq. 5, 6).
+                        # The paper does it behind the policy's update. It needs no weights: done
+                        # here, the next prompts can be chosen while the policy learns.
+                        posterior = sampler.update(posterior, feedback)
+                    if not (missing := gathering.num_missing()):
+                        break
+                    with clock(
+                        "select"
+                    ):  # other prompts in the places of dropped groups
+                        select_key = rng.round_key(keys.select, number + 1)
+                        chosen = choose(posterior, select_key, missing, gathering.used)
+                data = gathering.finish(step)
+
+            # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile.
+            choose_ahead(posterior, step + 1)
+            state, losses = progress.state, {}
+            if len(data.learned_M):
+                with clock("update_actor"):
+                    state, losses = learn(state, *data.batch())
+                check_finite(f"step {step}", losses)
+            progress = progress.paid_for(
+                data.feedback,
+                state=state,
+                selector=posterior,
+                step=step,
+                seen=progress.seen | gathering.used,
+                skipped_updates=progress.skipped_updates + (not losses),
+            )
+            metrics = losses | rounds.metrics(data, num_prompts, sampler)
+            metrics |= passes.metrics(measure, step, len(choose.items))
+
+            # The engine gets the new weights; the step is recorded and saved.
+            with _saved_on_failure(recorder, progress, metrics, data):
                 with clock("update_weights"):
-                    parts.engine.sync(state.params, step)
+                    engine.sync(state.params, step)
                 if step % eval_every == 0 or step == num_steps:
                     with clock("testing"):
-                        metrics |= parts.validate(parts.engine, eval_key, step)
-            metrics |= parts.engine.metrics()
-            metrics |= clock.metrics(data.prompts, data.rollouts)
-            parts.recorder.step(step, metrics | _totals(progress), data)
+                        metrics |= validate(engine, keys.validation, step)
+            metrics |= engine.metrics() | clock.metrics(data.prompts, data.rollouts)
+            recorder.step(step, metrics | progress.metrics(), data)
             stopped = stop()  # asked once: what ends the loop has been saved
-            parts.recorder.save(progress, last=step == num_steps or stopped)
+            recorder.save(progress, last=step == num_steps or stopped)
     return progress
 
 
-def _keys(key, step):
-    """The keys of a step's selection, rollouts and validation."""
-    return jax.random.split(jax.random.fold_in(key, step), 3)
-
-
-def _learn(parts, progress, data, clock):
-    """Returns the new state and the losses; where no group is kept, the old one and none."""
-    if not len(data.learned_M):
-        return progress.state, {}
-    with clock("update_actor"):
-        state, losses = parts.learn(progress.state, *rounds.batch(data))
-    check_finite(f"step {progress.step + 1}", losses)
-    return state, losses
-
-
-def _after(progress, state, data, *, learned):
-    return Progress(
-        state=state,
-        selector=data.selector,
-        step=progress.step + 1,
-        rollouts_total=progress.rollouts_total + len(data.rollouts.length_N),
-        tokens_total=progress.tokens_total + int(data.rollouts.length_N.sum()),
-        seen=progress.seen.union(map(int, data.feedback.index_M)),
-        skipped_updates=progress.skipped_updates + (not learned),
-    )
-
-
 @contextlib.contextmanager
-def _saved_on_failure(recorder, progress, metrics=None, data=None):
+def _saved_on_failure(
+    recorder: Recorder,
+    progress: Progress,
+    metrics: Metrics | None = None,
+    data: StepData | None = None,
+) -> Iterator[None]:
     """Records and saves the last step when no other can follow it, then passes on why."""
     try:
         yield
     except (EngineFailure, BatchNotFilled):
         if data is not None:
-            recorder.step(progress.step, metrics | _totals(progress), data)
+            recorder.step(progress.step, metrics | progress.metrics(), data)
         if progress.step:
             recorder.save(progress, last=True)
         raise
-
-
-def _totals(progress):
-    return {
-        "vade/rollouts_total": progress.rollouts_total,
-        "vade/tokens_total": progress.tokens_total,
-        "vade/unique_selected": len(progress.seen),
-        "vade/skipped_updates": progress.skipped_updates,
-    }
 
 
 def check_finite(when: str, losses: Metrics) -> None:

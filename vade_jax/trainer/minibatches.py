@@ -1,192 +1,222 @@
-"""Prompts and flat rollouts, laid out as the fixed shapes that the update compiles for."""
+"""Prompts and flat rollouts, laid out as the fixed shapes that the update compiles for.
 
+A step's rollouts become mini-batches (one optimizer update each) of micro-batches (what memory holds at
+once). XLA compiles a program for every shape, so all of them share one set of shapes, and sizes that
+vary from step to step are rounded up to few values. Two kinds of waste are avoided: answers
+of like length are put together, so that the update can run a shorter program for short ones
+(`in_shortest`), and groups of uneven size fill rows of `answers_per_row` answers.
+"""
+
+import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import arrays
 from vade_jax.data import batching, loading
-from vade_jax.trainer import groups, lengths
-from vade_jax.types import Batch, Metrics, Prompt, Rollouts
+from vade_jax.trainer import rounds
+from vade_jax.types import Array, Batch, Metrics, Prompt, Rollouts
+
+T = TypeVar("T")
+MIN_LENGTH = 16  # tokens; below it another length is not worth a program of its own
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """How a step's rollouts are cut.
+
+    Attributes:
+        prompts_per_minibatch: prompts of one optimizer update.
+        prompts_per_microbatch: prompts in memory at once; divides the former.
+        answers_per_row: G, the answers that share one copy of their prompt; a larger group takes
+            several rows.
+        length_multiple: prompts are padded to few multiples of so many tokens.
+        rows_per_microbatch: bounds the rows of uneven groups in memory at once. There are always so
+            many, in as many micro-batches as it takes; empty ones cost nothing, `update` skips
+            them. 0: as many as `prompts_per_microbatch` prompts happen to take.
+        ways: devices that share the batch; rows and images come in multiples of it.
+    """
+
+    prompts_per_minibatch: int
+    prompts_per_microbatch: int
+    answers_per_row: int
+    length_multiple: int
+    rows_per_microbatch: int = 0
+    ways: int = 1
+
+
+class Piece(NamedTuple):
+    """One micro-batch, as places in the step's prompts and answers."""
+
+    prompt_M: list[int]
+    group_R: np.ndarray  # the prompt of each row, counted within the piece
+    answers: slice  # of the flat answers
+    slot_N: np.ndarray  # where each of them goes: row x answers_per_row + column
 
 
 def split(
     prompts: Sequence[Prompt],
     rollouts: Rollouts,
     advantage_N: np.ndarray,
+    shape: Shape,
     *,
-    prompts_per_minibatch: int,
-    prompts_per_microbatch: int,
-    answers_per_row: int,
-    length_multiple: int,
-    rows_per_microbatch: int = 0,
-    ways: int = 1,
-    over: loading.Map = loading.in_turn,
+    map: loading.Map = loading.in_turn,
 ) -> list[Batch]:
     """Returns one Batch an optimizer update, leaves with a leading micro-batch axis.
 
-    All of them share one set of shapes. An invalid answer, and a slot of a row that no answer fills,
-    has an empty mask. `old_logp_NT` and `ref_logp_NT` start as copies of the engine's log-probs.
-    Prompts, images and uneven groups' rows come in few sizes, so a run compiles a handful of programs
-    (`lengths` cuts the answers inside of them); rows and images come in multiples of `ways`, what
-    the mesh splits a batch into. `rows_per_microbatch` bounds the rows of uneven groups in memory at
-    once: always so many, in as many micro-batches as it takes, of which empty ones cost nothing
-    (`update` skips them). Where the prompts end within a mini-batch, masked ones fill it. `over` maps
-    over the micro-batches, whose images are cut to patches, such as in threads.
-    """
-    prompts, rollouts, advantage_N = _whole(
-        prompts, rollouts, np.asarray(advantage_N), prompts_per_minibatch
-    )
-    if prompts_per_microbatch < prompts_per_minibatch:
-        prompts, rollouts, advantage_N = _by_length(
-            prompts, rollouts, advantage_N, prompts_per_minibatch
-        )
-    advantage_N, mask_NT = np.asarray(advantage_N, np.float32), answer_mask(rollouts)
-    first_M = np.searchsorted(rollouts.group_N, np.arange(len(prompts) + 1))
-    num_answers_M = np.diff(first_M)
-    even = bool(np.all(num_answers_M == answers_per_row))
-    firsts = range(0, len(prompts), prompts_per_minibatch)
-    laid_out = [
-        arrays.rows(num_answers_M[i : i + prompts_per_minibatch], answers_per_row)
-        for i in firsts
-    ]
-    cuts, num_rows = _cuts(
-        [group_R for group_R, _ in laid_out],
-        prompts_per_minibatch,
-        prompts_per_microbatch,
-        0 if even else rows_per_microbatch,
-    )
-    if not (even or rows_per_microbatch):
-        num_rows = arrays.bucket(num_rows, 1)
-    num_rows += -num_rows % ways
-    last = len(prompts) - 1
-    members = lambda first, cut: [
-        prompts[min(first + cut.prompt + i, last)]
-        for i in range(prompts_per_microbatch)
-    ]
-    shapes = batching.shapes(
-        *[members(i, cut) for i, of in zip(firsts, cuts, strict=True) for cut in of],
-        multiple=length_multiple,
-    )
-    shapes["num_images"] += -shapes["num_images"] % ways
+    An invalid answer, and a slot of a row that no answer fills, has an empty mask. `old_logp_NT` and
+    `ref_logp_NT` start as copies of the engine's log-probs. Where the prompts end within a
+    mini-batch, masked ones fill it.
 
-    def micro(first, group_R, slot_N, cut):
-        low, high = np.searchsorted(
-            slot_N, [x * answers_per_row for x in (cut.start, cut.stop)]
-        )
-        slot_N = slot_N[low:high] - cut.start * answers_per_row
-        answers = slice(first_M[first] + low, first_M[first] + high)
-        place = lambda x_N: _scatter(x_N[answers], slot_N, num_rows * answers_per_row)
+    Args:
+        prompts: M of them.
+        rollouts: their answers, in any split.
+        advantage_N: of the answers.
+        shape: what is cut into what.
+        map: maps over micro-batches, whose images are cut to patches, such as in threads.
+    """
+    order_M, is_real_M = _order(rollouts, len(prompts), shape)
+    prompts = [prompts[m] for m in order_M]
+    rollouts, order_N = rounds.take(rollouts, order_M)
+    rollouts = rounds.drop(rollouts, is_real_M)
+    advantage_N = np.asarray(advantage_N, np.float32)[order_N]
+
+    num_answers_M = np.bincount(rollouts.group_N, minlength=len(prompts))
+    even = bool(np.all(num_answers_M == shape.answers_per_row))
+    updates, num_rows = _pieces(num_answers_M, shape, even)
+    sizes = batching.shapes(
+        *[[prompts[m] for m in piece.prompt_M] for of in updates for piece in of],
+        multiple=shape.length_multiple,
+    )
+    sizes["num_images"] += -sizes["num_images"] % shape.ways
+    mask_NT = answer_mask(rollouts)
+
+    def lay_out(piece: Piece) -> Batch:
+        def place(x_N):
+            out = np.zeros(
+                (num_rows * shape.answers_per_row, *x_N.shape[1:]), x_N.dtype
+            )
+            out[piece.slot_N] = x_N[piece.answers]
+            return out
+
         logp_NT = place(rollouts.logp_NT)
-        group_R = group_R[cut.start : cut.stop] - cut.prompt
         return Batch(
-            prompts=batching.collate(members(first, cut), **shapes),
+            prompts=batching.collate([prompts[m] for m in piece.prompt_M], **sizes),
             token_NT=place(rollouts.token_NT),
             mask_NT=place(mask_NT),
-            group_R=None if even else arrays.pad_rows(group_R, num_rows),
+            group_R=None if even else arrays.pad_rows(piece.group_R, num_rows),
             advantage_N=place(advantage_N),
             rollout_logp_NT=logp_NT,
             old_logp_NT=logp_NT,
             ref_logp_NT=logp_NT,
         )
 
-    return [
-        batching.stack_micro(over(functools.partial(micro, first, *rows), of))
-        for first, rows, of in zip(firsts, laid_out, cuts, strict=True)
-    ]
+    return [batching.stack_micro(map(lay_out, of)) for of in updates]
 
 
-class _Cut(NamedTuple):
-    """A micro-batch: its first prompt, and its rows, within the mini-batch."""
+def _order(
+    rollouts: Rollouts, num_prompts: int, shape: Shape
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the prompts in the order that they are cut in, and which of them are real.
 
-    prompt: int
-    start: int
-    stop: int
-
-
-def _cuts(groups_R, prompts_per_minibatch, prompts_per_microbatch, rows_per_microbatch):
-    """Returns the micro-batches of every mini-batch, and the rows that each of them has.
-
-    Without `rows_per_microbatch` they have the same number of prompts each. With it, rows as well are
-    limited: a group may go on in the next one, and empty ones fill up to few numbers of them.
+    The last prompt is repeated, with invalid answers, until there are whole mini-batches. Within a
+    mini-batch, where the order does not matter to the gradient, prompts are sorted by their longest
+    answer if it has several micro-batches and that saves anything.
     """
-    least = prompts_per_minibatch // prompts_per_microbatch
-    if rows_per_microbatch:
-        cuts = [
-            _by_rows(group_R, prompts_per_microbatch, rows_per_microbatch)
-            for group_R in groups_R
+    size = shape.prompts_per_minibatch
+    order_M = np.arange(num_prompts + -num_prompts % size)
+    is_real_M = order_M < num_prompts
+    order_M = np.minimum(order_M, num_prompts - 1)
+    one_length = len(ladder(rollouts.token_NT.shape[1])) == 1
+    if shape.prompts_per_microbatch == size or one_length:
+        return order_M, is_real_M
+    longest_M = np.zeros(num_prompts, np.int32)
+    np.maximum.at(longest_M, rollouts.group_N, rollouts.length_N * rollouts.valid_N)
+    key_M = np.where(is_real_M, longest_M[order_M], 0)
+    by_length_M = np.concatenate(
+        [
+            i + np.argsort(key_M[i : i + size], kind="stable")
+            for i in range(0, len(order_M), size)
         ]
-        number = max(map(len, cuts))
-        number = arrays.bucket(number, 2 * least) if number > 1 else 1
-        empty = _Cut(0, 0, 0)
-        return [of + [empty] * (number - len(of)) for of in cuts], rows_per_microbatch
-    edges = np.arange(0, prompts_per_minibatch + 1, prompts_per_microbatch)
-    cuts = []
-    for group_R in groups_R:
+    )
+    return order_M[by_length_M], is_real_M[by_length_M]
+
+
+def _pieces(
+    num_answers_M: np.ndarray, shape: Shape, even: bool
+) -> tuple[list[list[Piece]], int]:
+    """Returns the micro-batches of every mini-batch, and the rows that each of them has."""
+    size, per_row = shape.prompts_per_minibatch, shape.answers_per_row
+    bound = 0 if even else shape.rows_per_microbatch
+    last, first_N = len(num_answers_M) - 1, np.cumsum([0, *num_answers_M])
+    updates = []
+    for first in range(0, len(num_answers_M), size):
+        group_R, slot_N = arrays.rows(num_answers_M[first : first + size], per_row)
+        pieces = []
+        for prompt, start, stop in _cuts(group_R, shape, bound):
+            low, high = np.searchsorted(slot_N, [start * per_row, stop * per_row])
+            pieces.append(
+                Piece(
+                    # Beyond the last prompt, which a short mini-batch reaches, it comes again.
+                    prompt_M=[
+                        min(first + prompt + i, last)
+                        for i in range(shape.prompts_per_microbatch)
+                    ],
+                    group_R=group_R[start:stop] - prompt,
+                    answers=slice(first_N[first] + low, first_N[first] + high),
+                    slot_N=slot_N[low:high] - start * per_row,
+                )
+            )
+        updates.append(pieces)
+    if bound:
+        _fill_up(updates, shape)
+        num_rows = bound
+    else:
+        num_rows = max(len(piece.group_R) for of in updates for piece in of)
+        num_rows = num_rows if even else arrays.bucket(num_rows, 1)
+    return updates, num_rows + -num_rows % shape.ways
+
+
+def _cuts(group_R: np.ndarray, shape: Shape, bound: int) -> list[tuple[int, int, int]]:
+    """Cuts a mini-batch's rows into micro-batches: (first prompt, first row, end of rows).
+
+    Each has `prompts_per_microbatch` prompts. With `bound` it has at most so many rows as well:
+    then a group may go on in the next one.
+    """
+    most = shape.prompts_per_microbatch
+    if not bound:
+        edges = np.arange(0, shape.prompts_per_minibatch + 1, most)
         row = np.searchsorted(group_R, edges).tolist()
-        cuts.append(list(map(_Cut, edges[:-1].tolist(), row[:-1], row[1:])))
-    return cuts, max(cut.stop - cut.start for of in cuts for cut in of)
-
-
-def _by_rows(group_R, num_prompts, num_rows):
-    """Cuts rows so that no part has more rows, or spans more prompts, than it may."""
+        return list(zip(edges[:-1].tolist(), row[:-1], row[1:], strict=True))
     cuts, start = [], 0
     while start < len(group_R):
         prompt = int(group_R[start])
-        stop = int(np.searchsorted(group_R, prompt + num_prompts))
-        stop = min(stop, start + num_rows)
-        cuts.append(_Cut(prompt, start, stop))
+        stop = min(int(np.searchsorted(group_R, prompt + most)), start + bound)
+        cuts.append((prompt, start, stop))
         start = stop
     return cuts
 
 
-def padding(batches: Sequence[Batch]) -> Metrics:
-    """Returns which share of the slots for prompts, answers and image patches holds nothing.
-
-    Of the slots that are computed: answers' as `lengths` cuts them.
-    """
-    share = lambda filled, slots: (
-        1 - float(sum(map(np.sum, filled)) / max(sum(slots), 1))
-    )
-    prompts = [batch.prompts for batch in batches]
-    valid = [p.images.valid_BWS for p in prompts]
-    masks = [batch.mask_NT for batch in batches]
-    return {
-        "perf/padding_prompts": share(
-            [p.length_M for p in prompts], [p.token_MP.size for p in prompts]
-        ),
-        "perf/padding_answers": share(
-            masks,
-            [lengths.num_slots(m) for mask_ANT in masks for m in mask_ANT if m.any()],
-        ),
-        "perf/padding_images": share(valid, [v.size for v in valid]),
-    }
-
-
-def _whole(prompts, rollouts, advantage_N, size):
-    """Repeats the last prompt, with invalid answers, until there are whole mini-batches."""
-    if not (missing := -len(prompts) % size):
-        return prompts, rollouts, advantage_N
-    order_M = np.minimum(np.arange(len(prompts) + missing), len(prompts) - 1)
-    taken, order_N = groups.take(rollouts, order_M)
-    taken = groups.drop(taken, np.arange(len(order_M)) < len(prompts))
-    return [prompts[m] for m in order_M], taken, advantage_N[order_N]
-
-
-def _by_length(prompts, rollouts, advantage_N, size):
-    """Sorts the prompts of every mini-batch by their longest answer, if that saves anything."""
-    if len(lengths.ladder(rollouts.token_NT.shape[1])) == 1:
-        return prompts, rollouts, advantage_N
-    longest_M = np.zeros(len(prompts), np.int32)
-    np.maximum.at(longest_M, rollouts.group_N, rollouts.length_N * rollouts.valid_N)
-    starts = range(0, len(prompts), size)
-    order_M = np.concatenate(
-        [i + np.argsort(longest_M[i : i + size], kind="stable") for i in starts]
-    )
-    rollouts, order_N = groups.take(rollouts, order_M)
-    return [prompts[m] for m in order_M], rollouts, advantage_N[order_N]
+def _fill_up(updates: list[list[Piece]], shape: Shape) -> None:
+    """Appends empty micro-batches until all updates have the same, rounded, number of them."""
+    number = max(map(len, updates))
+    if number > 1:
+        least = shape.prompts_per_minibatch // shape.prompts_per_microbatch
+        number = arrays.bucket(number, 2 * least)
+    for first, pieces in enumerate(updates):
+        nothing = np.zeros(0, np.int32)
+        start = first * shape.prompts_per_minibatch
+        empty = Piece(
+            prompt_M=list(range(start, start + shape.prompts_per_microbatch)),
+            group_R=nothing,
+            answers=slice(0, 0),
+            slot_N=nothing,
+        )
+        pieces += [empty] * (number - len(pieces))
 
 
 def answer_mask(rollouts: Rollouts) -> np.ndarray:
@@ -196,7 +226,72 @@ def answer_mask(rollouts: Rollouts) -> np.ndarray:
     return (inside_NT & np.asarray(rollouts.valid_N)[:, None]).astype(np.float32)
 
 
-def _scatter(x_N, slot_N, num_slots):
-    out = np.zeros((num_slots, *x_N.shape[1:]), x_N.dtype)
-    out[slot_N] = x_N
-    return out
+def padding(batches: Sequence[Batch]) -> Metrics:
+    """Returns which share of the slots for prompts, answers and image patches holds nothing.
+
+    Of the slots that are computed: answers' as `in_shortest` cuts them.
+    """
+
+    def empty_share(filled, slots):
+        return 1 - float(sum(map(np.sum, filled)) / max(sum(slots), 1))
+
+    prompts = [batch.prompts for batch in batches]
+    valid = [p.images.valid_BWS for p in prompts]
+    masks = [batch.mask_NT for batch in batches]
+    slots = [num_slots(m) for mask_ANT in masks for m in mask_ANT if m.any()]
+    return {
+        "perf/padding_prompts": empty_share(
+            [p.length_M for p in prompts], [p.token_MP.size for p in prompts]
+        ),
+        "perf/padding_answers": empty_share(masks, slots),
+        "perf/padding_images": empty_share(valid, [v.size for v in valid]),
+    }
+
+
+# ------------------------------------------------------------------------------ short answers
+def ladder(width: int) -> tuple[int, ...]:
+    """Returns the lengths that answers of at most `width` tokens are cut to, ascending.
+
+    Each is one more copy of the whole program to compile, so there are at most three.
+    """
+    shorter = (-(-width // 4), -(-width // 2))
+    return (*(x for x in shorter if MIN_LENGTH <= x < width), width)
+
+
+def in_shortest(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
+    """Returns `run` on the batch without columns that none of its answers reaches.
+
+    All micro-batches have the shape of the longest answer allowed. Inside the compiled program
+    one of a few branches, each for another length, is executed. What `run` returns must not have the
+    answers' length in its shape.
+    """
+
+    def shortest(batch: Batch) -> T:
+        lengths = ladder(batch.mask_NT.shape[1])
+        if len(lengths) == 1:
+            return run(batch)
+        branches = [
+            functools.partial(lambda x, batch: run(cut(batch, x)), x) for x in lengths
+        ]
+        index = jnp.searchsorted(jnp.array(lengths), longest(batch.mask_NT))
+        return jax.lax.switch(index, branches, batch)
+
+    return shortest
+
+
+def longest(mask_NT: Array) -> jax.Array:
+    """Returns the tokens of the longest answer, int32."""
+    place_T = jnp.arange(1, mask_NT.shape[1] + 1)
+    return jnp.max(jnp.where(mask_NT > 0, place_T, 0))
+
+
+def num_slots(mask_NT: Array) -> int:
+    """Returns the answer tokens that are computed for one micro-batch."""
+    lengths = ladder(mask_NT.shape[1])
+    return len(mask_NT) * lengths[np.searchsorted(lengths, longest(mask_NT))]
+
+
+def cut(batch: Batch, length: int) -> Batch:
+    """Returns the batch with the first `length` tokens of every answer."""
+    names = ("token_NT", "mask_NT", "rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
+    return batch.replace(**{name: batch[name][:, :length] for name in names})

@@ -1,10 +1,9 @@
 """What an update minimises: the group-RL objective, and likelihood for the warm start."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 
+from vade_jax import settings
 from vade_jax.losses import importance, kl, policy, ratios
 from vade_jax.trainer.update import Objective, Totals
 from vade_jax.types import Array, Batch, Metrics
@@ -12,57 +11,21 @@ from vade_jax.types import Array, Batch, Metrics
 LOG_RATIOS = {"token": ratios.token_log, "sequence": ratios.sequence_log}
 
 
-@dataclasses.dataclass(frozen=True)
-class PolicyLoss:
-    """The knobs of GRPO (arXiv 2402.03300) and GSPO (arXiv 2507.18071).
+def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
+    """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated alike.
 
-    GRPO is ratio "token" with aggregate "token-mean"; GSPO is ratio "sequence" with
-    "seq-mean-token-mean" and bounds near 3e-4. `dual_clip` None is none. `importance` "token" or
-    "sequence" weighs the loss by the truncated ratio of trainer to engine, at most
-    `importance_cap`; it needs old log-probs that the trainer made. `scale` is the constant length of
-    "seq-mean-token-sum-norm", the longest that an answer may be.
+    GRPO is `loss.ratio` "token" with "token-mean"; GSPO is "sequence" with "seq-mean-token-mean" and
+    bounds near 3e-4.
+
+    Args:
+        loss: the knobs. `importance` needs old log-probs that the trainer made.
+        max_tokens: the longest that an answer may be, the constant of "seq-mean-token-sum-norm".
     """
-
-    ratio: str
-    clip_low: float
-    clip_high: float
-    aggregate: str
-    dual_clip: float | None = None
-    kl: str = "k3"
-    kl_coef: float = 0.0
-    importance: str | None = None
-    importance_cap: float = 2.0
-    scale: float | None = None
-
-    def __post_init__(self):
-        fields = (
-            ("ratio", LOG_RATIOS),
-            ("kl", kl.ESTIMATORS),
-            ("aggregate", policy.AGGREGATIONS),
-            ("importance", (None, *importance.LEVELS)),
-        )
-        for name, options in fields:
-            if (value := getattr(self, name)) not in options:
-                known = ", ".join(map(str, options))
-                raise ValueError(f"loss.{name}={value!r}: one of {known}")
-        if not (0 <= self.clip_low < 1 and self.clip_high >= 0 and self.kl_coef >= 0):
-            raise ValueError(
-                f"loss: clip_low={self.clip_low} must be in [0, 1), "
-                f"clip_high={self.clip_high} and kl_coef={self.kl_coef} at least 0"
-            )
-        if not self.importance_cap > 0:
-            raise ValueError(
-                f"loss.importance_cap={self.importance_cap}: must be above 0"
-            )
-
-
-def group_rl(loss: PolicyLoss) -> Objective:
-    """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated alike."""
     log_ratio = LOG_RATIOS[loss.ratio]
     clip = {
         "clip_low": loss.clip_low,
         "clip_high": loss.clip_high,
-        "dual_clip": loss.dual_clip,
+        "dual_clip": loss.dual_clip or None,
     }
 
     def objective(
@@ -74,7 +37,7 @@ def group_rl(loss: PolicyLoss) -> Objective:
                 batch.mask_NT,
                 loss.aggregate,
                 **totals._asdict(),
-                scale=loss.scale,
+                scale=max_tokens,
             )
 
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT

@@ -1,183 +1,197 @@
-"""One step's rollouts, in one or more rounds: propose -> generate -> judge -> keep -> update.
+"""The rollouts of one step, gathered in one or more rounds.
 
-A selector that drops groups, such as DAPO's (arXiv 2503.14476), leaves places in the batch. Then
-another round asks for other prompts, until the batch is full or a cap is reached. The posterior is
-updated after every round, so a selector's decays are per round. No prompt comes twice in a step. The
-first round draws what a step of one round draws; later ones fold their number into its keys.
+Usually a step has one round. A selector that drops groups, such as DAPO's (arXiv 2503.14476), leaves
+places in the batch; then another round asks for other prompts, until the batch is full or a cap is
+reached. The posterior is updated after every round, so a selector's decays are per round.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-from vade_jax import samplers
-from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import feedback as feedbacks
-from vade_jax.trainer import groups, plans, processes
-from vade_jax.trainer.parts import Parts, Progress, Round, StepData
-from vade_jax.trainer.plans import Plan, plan
-from vade_jax.trainer.refill import Refill
-from vade_jax.trainer.scoring import Ahead
+from vade_jax import samplers, settings
+from vade_jax.rollout.engine import Engine, EngineFailure
+from vade_jax.trainer import scoring
+from vade_jax.trainer.choosing import Chosen
+from vade_jax.trainer.scoring import Scorer, Scores, ScoringThread
 from vade_jax.trainer.timing import Clock
-from vade_jax.types import Metrics, Prompt, Rollouts
+from vade_jax.types import Array, Feedback, Metrics, Prompt, Rollouts
+
+T = TypeVar("T")
+
+# Of `refill.ask="estimate"`, as in GRESO's code (arXiv 2506.02177): a quarter more than the share
+# of dropped groups calls for, and at least 64 prompts.
+ESTIMATE_MARGIN, ESTIMATE_LEAST = 1.25, 64
 
 
 class BatchNotFilled(RuntimeError):  # noqa: N818 (says what happened)
-    """A step has kept too few groups, and the run is to stop then."""
+    """A step has kept too few groups, and the settings ask to stop then."""
 
 
-def gather(
-    parts: Parts,
-    progress: Progress,
-    planned: Plan,
-    keys: Sequence[jax.Array],
-    num_prompts: int,
-    refill: Refill,
-    clock: Clock,
-) -> StepData:
-    """Returns the rounds of the step after `progress`.
-
-    They end with a full batch, at the cap, or when every item has been rolled out.
-
-    Args:
-        parts: of the run.
-        progress: before the step.
-        planned: the first round.
-        keys: of the first round's choice and of its answers.
-        num_prompts: B, the groups of a full batch.
-        refill: what is done about dropped groups.
-        clock: of the step.
-
-    Raises:
-        BatchNotFilled: the batch is not full, and `refill.at_cap` is "stop".
-        EngineFailure: there are no more answers.
-        ValueError: the selector asks for variants, and there may be several rounds.
-    """
-    _check_variants(planned.proposal, refill)
-    made, selector, step = [], progress.selector, progress.step + 1
-    while planned.items:
-        name = f"the prompts of step {step}, round {len(made) + 1}"
-        processes.agree(name, _identity(planned))
-        key = _key(keys[1], len(made))
-        made.append(roll_out(parts, selector, planned, key, progress.step, clock))
-        with clock("adv"):
-            selector = parts.sampler.update(selector, made[-1].feedback)
-        kept = sum(int(one.keep_M.sum()) for one in made)
-        if kept >= num_prompts or len(made) == refill.max_rounds:
-            break
-        used = {int(i) for one in made for i in one.proposal.index_M}
-        generated = sum(len(one.items) for one in made)
-        size, key = refill.size(num_prompts, kept, generated), _key(keys[0], len(made))
-        with clock("select"):
-            planned = plan(parts, selector, key, size, used)
-    if kept < num_prompts and refill.at_cap == "stop":
-        raise BatchNotFilled(
-            f"step {step}: {kept} groups kept of the {num_prompts} wanted, after {len(made)} "
-            "rounds: raise refill.max_rounds, or let refill.at_cap be 'fewer' or 'repeat'"
-        )
-    return joined(made, selector, num_prompts, refill)
-
-
-def roll_out(
-    parts: Parts,
-    selector: Any,
-    planned: Plan,
+def answer(
+    engine: Engine,
+    score: Scorer,
+    chosen: Chosen,
     key: jax.Array,
     version: int,
     clock: Clock,
-) -> Round:
-    """Generates and judges one round, and asks the selector which groups it keeps."""
-    proposal, ahead = planned.proposal, Ahead(parts.judge, planned.items)
+) -> tuple[Rollouts, Scores]:
+    """Generates the answers to the chosen prompts and scores them, both at once.
+
+    Args:
+        engine: holds the weights.
+        score: rewards the answers.
+        chosen: prompts, and how many answers to each.
+        key: of the answers.
+        version: of the weights that shall answer.
+        clock: of the step.
+
+    Raises:
+        EngineFailure: there are no more answers, or they come from other weights.
+    """
+    scoring_thread = ScoringThread(score, chosen.items)
     with clock("gen"):
-        rollouts = parts.engine.generate(
-            planned.prompts, proposal.num_rollouts_M, key, version, on_group=ahead
+        rollouts = engine.generate(
+            chosen.prompts,
+            chosen.proposal.num_rollouts_M,
+            key,
+            version,
+            on_group=scoring_thread,
         )
-        _check_version(rollouts, version)
-    with clock("reward"):
-        scores = _of_leader(ahead.scores(rollouts))
-    with clock("adv"):
-        feedback = feedbacks.collect(proposal, rollouts, scores, parts.advantage)
-        keep_M = np.asarray(parts.sampler.keep(selector, feedback))
-    clock.beside("prepare", planned.seconds)
-    clock.beside("judge", ahead.seconds)
-    return Round(
-        planned.items,
-        planned.prompts,
-        proposal,
-        rollouts,
-        scores,
-        feedback,
-        keep_M,
-        selector,
-    )
-
-
-def _key(first, made):
-    """Returns the key of the round after `made` others."""
-    return jax.random.fold_in(first, made) if made else first
-
-
-def _check_variants(proposal, refill):
-    if plans.has_variants(proposal) and refill.max_rounds > 1:
-        raise ValueError(
-            f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
-            "groups belong together: set refill.max_rounds=1"
-        )
-
-
-def _identity(planned):
-    """What all processes must have chosen alike."""
-    texts = [prompt.text for prompt in planned.prompts]
-    return [np.asarray(planned.proposal.index_M), texts]
-
-
-def _of_leader(scores):
-    """A verifier with a deadline may judge differently on another host."""
-    rewards = {"reward_N": scores.reward_N, "correct_N": scores.correct_N}
-    return dataclasses.replace(scores, **processes.from_leader(rewards))
-
-
-def _check_version(rollouts, version):
     if (found := int(rollouts.params_version)) != version:
         raise EngineFailure(
             f"the engine answered with weights {found} instead of {version}: "
             "its sync did not take"
         )
+    with clock("reward"):  # what is left of scoring when the last answer is there
+        scores = scoring_thread.scores(rollouts)
+    clock.beside("prepare", chosen.seconds)
+    clock.beside("judge", scoring_thread.seconds)
+    return rollouts, scores
 
 
-# ------------------------------------------------------------------------------ what came of it
-def joined(
-    rounds: Sequence[Round], selector: Any, num_prompts: int, refill: Refill
-) -> StepData:
-    """Returns what a step rolled out; `selector` is the state after it."""
-    sizes = [len(one.items) for one in rounds]
-    keep_M = np.concatenate([one.keep_M for one in rounds])
-    return StepData(
-        rounds=rounds,
-        prompts=[prompt for one in rounds for prompt in one.prompts],
-        rollouts=groups.join([one.rollouts for one in rounds], sizes),
-        feedback=groups.join([one.feedback for one in rounds], sizes),
-        keep_M=keep_M,
-        learned_M=refill.learned(keep_M, num_prompts),
-        selector=selector,
-    )
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """One round of a step: what was rolled out, and what came of it."""
+
+    chosen: Chosen
+    rollouts: Rollouts
+    scores: Scores
+    feedback: Feedback
+    keep_M: np.ndarray  # bool, the groups that the selector would train on
+    selector: Any  # the state that proposed, for the log
 
 
-def batch(data: StepData) -> tuple[list[Prompt], Rollouts, np.ndarray]:
-    """Returns the prompts, answers and advantages that the policy learns from.
+@dataclasses.dataclass(frozen=True)
+class StepData:
+    """What a step rolled out: its rounds, and all their groups in one.
 
-    Answers of a group that only fills its place are marked invalid.
+    Attributes:
+        rounds: in order.
+        prompts: of all groups.
+        rollouts: of all groups.
+        feedback: of all groups.
+        keep_M: of all groups.
+        learned_M: the groups that the policy is given, in order; one that is not kept only fills
+            its place, so that the shapes stay. Empty: there is nothing to learn from.
     """
-    kept = groups.drop(data.rollouts, data.keep_M)
-    rollouts, order_N = groups.take(kept, data.learned_M)
-    prompts = [data.prompts[m] for m in data.learned_M]
-    return prompts, rollouts, data.feedback.advantage_N[order_N]
+
+    rounds: Sequence[Round]
+    prompts: Sequence[Prompt]
+    rollouts: Rollouts
+    feedback: Feedback
+    keep_M: np.ndarray
+    learned_M: np.ndarray
+
+    def batch(self) -> tuple[list[Prompt], Rollouts, np.ndarray]:
+        """Returns the prompts, answers and advantages that the policy learns from.
+
+        Answers of a group that only fills its place are marked invalid.
+        """
+        kept = drop(self.rollouts, self.keep_M)
+        rollouts, order_N = take(kept, self.learned_M)
+        prompts = [self.prompts[m] for m in self.learned_M]
+        return prompts, rollouts, self.feedback.advantage_N[order_N]
 
 
-def metrics(data: StepData, num_prompts: int) -> Metrics:
+class Gathering:
+    """Collects the rounds of a step until the batch is full.
+
+    Args:
+        num_prompts: B, the groups of a full batch.
+        refill: what is done about dropped groups.
+    """
+
+    def __init__(self, num_prompts: int, refill: settings.Refill):
+        self._num_prompts, self._refill = num_prompts, refill
+        self.rounds: list[Round] = []
+        self.used: set[int] = set()  # items that were rolled out
+
+    @property
+    def num_kept(self) -> int:
+        """Groups kept so far."""
+        return sum(int(one.keep_M.sum()) for one in self.rounds)
+
+    def add(self, one: Round) -> None:
+        """Takes a round."""
+        self.rounds.append(one)
+        self.used.update(map(int, one.chosen.proposal.index_M))
+
+    def num_missing(self) -> int:
+        """Returns how many prompts the next round asks for; 0: the step is complete."""
+        missing = self._num_prompts - self.num_kept
+        if missing <= 0 or len(self.rounds) == self._refill.max_rounds:
+            return 0
+        if self._refill.ask == "missing":
+            return missing
+        if self._refill.ask == "batch" or self.num_kept == 0:
+            return self._num_prompts
+        generated = sum(len(one.chosen.items) for one in self.rounds)
+        likely = int(missing * generated / self.num_kept * ESTIMATE_MARGIN)
+        return min(max(likely, ESTIMATE_LEAST), self._num_prompts)
+
+    def finish(self, step: int) -> StepData:
+        """Returns all rounds in one.
+
+        Raises:
+            BatchNotFilled: the batch is not full, and `refill.at_cap` is "stop".
+        """
+        if self.num_kept < self._num_prompts and self._refill.at_cap == "stop":
+            raise BatchNotFilled(
+                f"step {step}: {self.num_kept} groups kept of the {self._num_prompts} wanted, "
+                f"after {len(self.rounds)} rounds: raise refill.max_rounds, or let "
+                "refill.at_cap be 'fewer' or 'repeat'"
+            )
+        sizes = [len(one.chosen.items) for one in self.rounds]
+        keep_M = np.concatenate([one.keep_M for one in self.rounds])
+        return StepData(
+            rounds=self.rounds,
+            prompts=[prompt for one in self.rounds for prompt in one.chosen.prompts],
+            rollouts=join([one.rollouts for one in self.rounds], sizes),
+            feedback=join([one.feedback for one in self.rounds], sizes),
+            keep_M=keep_M,
+            learned_M=self._learned(keep_M),
+        )
+
+    def _learned(self, keep_M: np.ndarray) -> np.ndarray:
+        """Returns `StepData.learned_M`."""
+        kept, dropped = np.flatnonzero(keep_M), np.flatnonzero(~keep_M)
+        missing = self._num_prompts - len(kept)
+        if len(kept) == 0:
+            return kept
+        if missing <= 0:
+            train_all = self._refill.surplus == "train"
+            return kept if train_all else kept[: self._num_prompts]
+        if self._refill.at_cap == "repeat":
+            return np.resize(kept, self._num_prompts)
+        return np.sort(np.concatenate([kept, dropped[:missing]]))
+
+
+# ------------------------------------------------------------------------------ metrics
+def metrics(data: StepData, num_prompts: int, sampler: samplers.Sampler) -> Metrics:
     """Returns the metrics of all groups of a step, kept or not, and how many there were.
 
     `vade/trained_effective_ratio` is of those that the policy learns from, over B. It is above 1
@@ -185,11 +199,12 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
     """
     kept_M = data.learned_M[data.keep_M[data.learned_M]]
     num_kept = int(data.keep_M.sum())
-    trained = feedbacks.varied(data.feedback)[kept_M].sum()
+    trained = scoring.varied(data.feedback)[kept_M].sum()
+    of_scores = [one.scores.metrics() for one in data.rounds]
     return {
-        **_beliefs(data.rounds),
-        **feedbacks.metrics(data.feedback, data.rollouts),
-        **_summed([one.scores.metrics() for one in data.rounds]),
+        **_forecast(data.rounds, sampler),
+        **scoring.metrics(data.feedback, data.rollouts),
+        **jax.tree.map(lambda *counts: sum(counts), *of_scores),
         "vade/rounds": len(data.rounds),
         "vade/generated_groups": len(data.keep_M),
         "vade/kept_groups": num_kept,
@@ -198,13 +213,52 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
     }
 
 
-def _summed(metrics):
-    return jax.tree.map(lambda *x: sum(x), *metrics)
-
-
-def _beliefs(rounds):
+def _forecast(rounds, sampler) -> Metrics:
     """What the selector thought of the prompts before it saw answers, averaged over all of them."""
-    weights = np.array([len(one.items) for one in rounds])
-    values = [samplers.diagnostics(one.selector, one.proposal) for one in rounds]
-    mean = lambda *x: np.average(x, weights=weights / weights.sum())
-    return jax.tree.map(mean, *values)
+    weights = np.array([len(one.chosen.items) for one in rounds])
+    values = [
+        samplers.belief_metrics(sampler.believe(one.selector, one.chosen.proposal))
+        for one in rounds
+    ]
+    return jax.tree.map(
+        lambda *x: np.average(x, weights=weights / weights.sum()), *values
+    )
+
+
+# ------------------------------------------------------------------------------ flat answers
+def drop(rollouts: Rollouts, keep_M: np.ndarray) -> Rollouts:
+    """Returns the rollouts with the groups that are not kept marked invalid."""
+    keep_N = np.asarray(keep_M)[rollouts.group_N]
+    return rollouts.replace(valid_N=rollouts.valid_N & keep_N)
+
+
+def take(rollouts: Rollouts, order_M: Array) -> tuple[Rollouts, np.ndarray]:
+    """Returns the groups of `order_M`, in that order, and the answers `order_N` that these are.
+
+    A group may be taken several times.
+    """
+    num_groups = int(np.max(order_M)) + 1
+    first_M = np.searchsorted(rollouts.group_N, np.arange(num_groups + 1))
+    order_N = np.concatenate([np.arange(first_M[m], first_M[m + 1]) for m in order_M])
+    group_N = np.repeat(np.arange(len(order_M)), np.diff(first_M)[order_M])
+    version = rollouts.params_version
+    taken = jax.tree.map(lambda x: x[order_N], rollouts.replace(params_version=None))
+    taken = taken.replace(group_N=group_N.astype(np.int32), params_version=version)
+    return taken, order_N
+
+
+def join(made: Sequence[T], num_groups: Sequence[int]) -> T:
+    """Returns several `Rollouts`, or several `Feedback`, as one.
+
+    Args:
+        made: of the same weights; fields are joined along their first axis.
+        num_groups: groups of each; `group_N` counts on.
+    """
+    first_P = np.cumsum([0, *num_groups[:-1]], dtype=np.int32)
+    shifted = [
+        one.replace(group_N=np.asarray(one.group_N) + first)
+        for one, first in zip(made, first_P, strict=True)
+    ]
+    return jax.tree.map(
+        lambda *x: x[0] if np.ndim(x[0]) == 0 else np.concatenate(x), *shifted
+    )

@@ -1,33 +1,80 @@
-"""From sampled tokens to text, verdicts and rewards."""
+"""From sampled tokens to rewards, counts and advantages: what selector and policy learn from.
+
+Answers are scored in a thread while the engine still makes others. Two numbers come of each: whether it
+is correct, 0 or 1, which is all that the posteriors count, and its training reward, which mixes in
+format and length and is what advantages are made from.
+"""
 
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
+from typing import Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
+from vade_jax import arrays
+from vade_jax.losses import advantages
 from vade_jax.rewards import mix, verify
-from vade_jax.types import Item, Metrics, Rollouts
+from vade_jax.trainer import processes
+from vade_jax.types import Array, Feedback, Item, Metrics, Proposal, Rollouts
 
 
+# ------------------------------------------------------------------------------ one answer
 @dataclasses.dataclass(frozen=True)
-class Judged:
-    """What one answer was worth.
-
-    `correct` is 0 or 1; `reward` mixes in format and length; `reason` is of `verify.Verdict`.
-    """
+class Scored:
+    """What one answer was worth."""
 
     text: str
-    extracted: str | None
-    reward: float
-    correct: float
-    reason: str = ""
+    extracted: str | None  # what was compared with the gold answer
+    reward: float  # correctness, format and length
+    correct: float  # 0 or 1
+    reason: str = ""  # of `verify.Verdict`: why it was not compared to the end
 
 
+# Scores all answers (tokens, the end included) to one question.
+Scorer = Callable[[Item, Sequence[np.ndarray]], list[Scored]]
+
+
+def make_scorer(
+    decode: Callable[[Sequence[int]], str],
+    *,
+    form: str,
+    format_weight: float,
+    by_length: Callable[[int], float] = lambda length: 0.0,
+) -> Scorer:
+    """Returns the rule-based reward of a run.
+
+    Args:
+        decode: tokens to text, special tokens left out.
+        form: the format that is asked for, a key of `rewards.answers.FORMATS`.
+        format_weight: its share of the reward.
+        by_length: tokens of an answer, the end included -> what is added to its reward; whether it
+            is correct stays as it is.
+    """
+
+    def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
+        texts = [decode(tokens) for tokens in answers]
+        verdicts = [verify.verify_item(text, item, form=form) for text in texts]
+        return [
+            Scored(
+                text=text,
+                extracted=verdict.extracted,
+                reward=mix.reward(verdict, format_weight) + by_length(len(tokens)),
+                correct=float(verdict.correct),
+                reason=verdict.reason,
+            )
+            for tokens, text, verdict in zip(answers, texts, verdicts, strict=True)
+        ]
+
+    return score
+
+
+# ------------------------------------------------------------------------------ a round's answers
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What all answers of a step were worth, in the order of the rollouts."""
+    """What all answers of a round were worth, in the order of the rollouts."""
 
     text_N: list[str]
     extracted_N: list[str | None]
@@ -43,77 +90,164 @@ class Scores:
         }
 
 
-# Judges all answers (tokens, the end included) to one question.
-Judge = Callable[[Item, Sequence[np.ndarray]], list[Judged]]
+class ScoringThread:
+    """Scores groups while the engine makes others: the engine's `on_group`. Then ask for `scores`.
 
-
-def make(
-    decode: Callable[[Sequence[int]], str],
-    *,
-    form: str,
-    format_weight: float,
-    by_length: Callable[[int], float] = lambda length: 0.0,
-) -> Judge:
-    """Returns the judge of a run.
-
-    Args:
-        decode: tokens to text, special tokens left out.
-        form: the format that `well_formed` checks, a key of `rewards.answers.FORMATS`.
-        format_weight: its share of the reward.
-        by_length: tokens of an answer, the end included -> what is added to its reward; whether it
-            is correct stays as it is.
+    One thread is enough: what takes long, a symbolic comparison, runs in worker processes anyway.
     """
 
-    def judge(item: Item, answers: Sequence[np.ndarray]) -> list[Judged]:
-        texts = [decode(tokens) for tokens in answers]
-        verdicts = [verify.verify_item(text, item, form=form) for text in texts]
-        return [
-            Judged(
-                text=text,
-                extracted=verdict.extracted,
-                reward=mix.reward(verdict, format_weight) + by_length(len(tokens)),
-                correct=float(verdict.correct),
-                reason=verdict.reason,
-            )
-            for tokens, text, verdict in zip(answers, texts, verdicts, strict=True)
-        ]
-
-    return judge
-
-
-class Ahead:
-    """Judges groups in a thread of its own while the engine still makes others.
-
-    Give it to the engine as `on_group`, then ask for `scores`.
-    """
-
-    def __init__(self, judge: Judge, items: Sequence[Item]):
-        self._judge, self._items = judge, items
-        self._pool = futures.ThreadPoolExecutor(1)
+    def __init__(self, score: Scorer, items: Sequence[Item]):
+        self._score, self._items = score, items
+        self._thread = futures.ThreadPoolExecutor(1, "scoring")
         self._groups: dict[int, futures.Future] = {}
-        self.seconds = 0.0  # of judging, most of it hidden behind the engine's
+        self.seconds = 0.0  # of scoring, most of it hidden behind the engine's
 
     def __call__(self, m: int, answers: Sequence[np.ndarray]) -> None:
         """Takes all answers to prompt m."""
         assert m not in self._groups, f"the answers to prompt {m} came twice"
-        self._groups[m] = self._pool.submit(self._timed, self._items[m], answers)
+        self._groups[m] = self._thread.submit(self._timed, self._items[m], answers)
 
     def scores(self, rollouts: Rollouts) -> Scores:
-        """Returns the verdicts in the order of `rollouts`, once all of them are there."""
-        self._pool.shutdown()
-        groups = [self._groups[m].result() for m in sorted(self._groups)]
-        judged = [answer for group in groups for answer in group]
-        assert len(judged) == len(rollouts.group_N), "an answer was not reported"
+        """Returns the scores in the order of `rollouts`, once all of them are there.
+
+        Of several processes all get the leader's: a verifier with a time limit may decide otherwise
+        on a slower host, and then their selectors would drift apart.
+        """
+        self._thread.shutdown()
+        scored = [
+            answer for m in sorted(self._groups) for answer in self._groups[m].result()
+        ]
+        assert len(scored) == len(rollouts.group_N), "an answer was not reported"
+        rewards = {
+            "reward_N": np.array([answer.reward for answer in scored], np.float32),
+            "correct_N": np.array([answer.correct for answer in scored], np.float32),
+        }
         return Scores(
-            text_N=[answer.text for answer in judged],
-            extracted_N=[answer.extracted for answer in judged],
-            reward_N=np.array([answer.reward for answer in judged], np.float32),
-            correct_N=np.array([answer.correct for answer in judged], np.float32),
-            reason_N=[answer.reason for answer in judged],
+            text_N=[answer.text for answer in scored],
+            extracted_N=[answer.extracted for answer in scored],
+            reason_N=[answer.reason for answer in scored],
+            **processes.from_leader(rewards),
         )
 
     def _timed(self, item, answers):
         start = time.perf_counter()
-        judged = self._judge(item, answers)
+        scored = self._score(item, answers)
         self.seconds += time.perf_counter() - start
-        return judged
+        return scored
+
+
+# ------------------------------------------------------------------------------ advantages, counts
+class Advantage(Protocol):
+    """How much better an answer is than its group, or what a method takes for that."""
+
+    def __call__(
+        self,
+        reward_N: np.ndarray,
+        group_N: np.ndarray,
+        num_groups: int,
+        valid_N: np.ndarray,
+        length_N: np.ndarray,
+        proposal: Proposal,
+    ) -> Array:
+        """Returns float32 `advantage_N`, 0 where `valid_N` is False, of one round's answers."""
+
+
+def group_normalized(
+    reward_N: np.ndarray,
+    group_N: np.ndarray,
+    num_groups: int,
+    valid_N: np.ndarray,
+    length_N: np.ndarray,
+    proposal: Proposal,
+    *,
+    std: bool = True,
+) -> Array:
+    """Implements `Advantage`: see `advantages.group_normalized`.
+
+    Answers are padded to few numbers with invalid ones, which change no bit: otherwise every
+    round of another size would compile.
+    """
+    del length_N, proposal
+    N = len(reward_N)
+    reward_N, group_N, valid_N = (
+        jnp.asarray(arrays.pad_rows(x_N, arrays.bucket(N, 64)))
+        for x_N in (reward_N, group_N, valid_N)
+    )
+    advantage_N = advantages.group_normalized(
+        reward_N, group_N, arrays.bucket(num_groups, 8), valid_N=valid_N, std=std
+    )
+    return np.asarray(advantage_N)[:N]
+
+
+def collect(
+    proposal: Proposal,
+    rollouts: Rollouts,
+    scores: Scores,
+    advantage: Advantage = group_normalized,
+) -> Feedback:
+    """Returns the counts of every chosen prompt and the advantage of every answer."""
+    M, group_N = len(proposal.index_M), rollouts.group_N
+    valid_N, length_N = np.asarray(rollouts.valid_N), rollouts.length_N
+
+    def count(x_N):
+        return np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
+
+    advantage_N = advantage(scores.reward_N, group_N, M, valid_N, length_N, proposal)
+    return Feedback(
+        index_M=np.asarray(proposal.index_M),
+        successes_M=count(scores.correct_N),
+        trials_M=count(np.ones_like(scores.correct_N)),
+        group_N=group_N,
+        reward_N=scores.reward_N,
+        correct_N=scores.correct_N,
+        advantage_N=np.asarray(advantage_N),
+        length_N=length_N,
+        valid_N=valid_N,
+        extra_M=proposal.extra_M,
+    )
+
+
+# ------------------------------------------------------------------------------ metrics
+def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
+    """Returns the shares of groups that teach, and scores and lengths, on the host.
+
+    Raises:
+        RuntimeError: not one answer is valid.
+    """
+    valid_N = feedback.valid_N
+    if not valid_N.any():
+        raise RuntimeError(
+            f"the engine gave no answer to any of {len(valid_N)} requests"
+        )
+    successes_M, trials_M = feedback.successes_M, feedback.trials_M
+    asked_M = trials_M > 0
+    shares_M = {
+        "vade/effective_ratio": varied(feedback),
+        "vade/effective_ratio_correct": (successes_M > 0) & (successes_M < trials_M),
+        "vade/all_right_ratio": asked_M & (successes_M == trials_M),
+        "vade/all_wrong_ratio": asked_M & (successes_M == 0),
+    }
+    length_N = feedback.length_N[valid_N]
+    return {name: float(np.mean(share_M)) for name, share_M in shares_M.items()} | {
+        "critic/score/mean": float(np.mean(feedback.correct_N[valid_N])),
+        "critic/rewards/mean": float(np.mean(feedback.reward_N[valid_N])),
+        "critic/advantages/max": float(np.max(feedback.advantage_N)),
+        "critic/advantages/min": float(np.min(feedback.advantage_N)),
+        "response_length/mean": float(np.mean(length_N)),
+        "response_length/max": float(np.max(length_N)),
+        "response_length/clip_ratio": float(1 - np.mean(rollouts.finished_N[valid_N])),
+        "response/aborted_ratio": float(1 - np.mean(valid_N)),
+    }
+
+
+def varied(feedback: Feedback) -> np.ndarray:
+    """Returns which groups have training rewards that are not all equal.
+
+    On the host: rounds of any size compile nothing.
+    """
+    low_M = np.full(len(feedback.index_M), np.inf)
+    high_M = -low_M
+    reward_N, valid_N = feedback.reward_N, feedback.valid_N
+    np.minimum.at(low_M, feedback.group_N, np.where(valid_N, reward_N, np.inf))
+    np.maximum.at(high_M, feedback.group_N, np.where(valid_N, reward_N, -np.inf))
+    return low_M < high_M

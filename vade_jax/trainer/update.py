@@ -1,20 +1,23 @@
-"""One optimizer update over micro-batches, for any objective.
+"""One RL step of the policy: old and reference log-probs, then an optimizer update a mini-batch.
 
-An objective turns the policy's log-probs into a scalar with the *global* token and sequence
-counts as denominators, so the gradients of micro-batches add up to the gradient of the one big
-batch.
+An objective turns the policy's log-probs into a scalar with the *global* token and sequence counts as
+denominators, so the gradients of micro-batches add up to the gradient of the one big batch.
 """
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from vade_jax import settings
+from vade_jax.data import loading
 from vade_jax.models import logprobs
-from vade_jax.trainer import lengths
-from vade_jax.types import Array, Batch, Metrics, Params, TrainState
+from vade_jax.trainer import mesh, minibatches
+from vade_jax.types import Array, Batch, Metrics, Params, Prompt, Rollouts, TrainState
 
 T = TypeVar("T")
 
@@ -26,11 +29,96 @@ class Totals(NamedTuple):
     num_sequences: Array
 
 
-Logp = Callable[[Params, Batch], jax.Array]
+LogProbs = Callable[[Params, Batch], jax.Array]
 Objective = Callable[[jax.Array, Batch, Totals], tuple[jax.Array, Metrics]]
 Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 
+# ------------------------------------------------------------------------------ a whole step
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """Improves the policy on a step's rollouts.
+
+    Attributes:
+        update: the compiled update.
+        score: the compiled log-probs of a batch.
+        shape: how the rollouts are cut.
+        reference: parameters of the reference policy; None when no KL is asked for.
+        old_logp: "behaviour" takes the engine's log-probs for the old policy's, exact when the
+            engine computes as the trainer does; "trainer" computes them again, as verl does.
+        mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
+        put: places a batch on the mesh (`processes.put`); leaves that are there stay. Done for each
+            mini-batch in turn, so that only one at a time is on the devices.
+        map: maps over micro-batches, such as in threads.
+    """
+
+    update: Update
+    score: LogProbs
+    shape: minibatches.Shape
+    reference: Params | None = None
+    old_logp: str = "behaviour"
+    mask_cut_off: bool = False
+    put: Callable[[Batch], Batch] = lambda batch: batch
+    map: loading.Map = loading.in_turn
+
+    def __call__(
+        self,
+        state: TrainState,
+        prompts: Sequence[Prompt],
+        rollouts: Rollouts,
+        advantage_N: np.ndarray,
+    ) -> tuple[TrainState, Metrics]:
+        """Returns the new state and verl-named metrics, the mean over the mini-batches.
+
+        A mini-batch without a valid answer is no update: momentum and weight decay would move the
+        weights all the same. `actor/updates` counts the others; without any there are no metrics.
+        """
+        if self.mask_cut_off:
+            finished_N = rollouts.valid_N & rollouts.finished_N
+            rollouts = rollouts.replace(valid_N=finished_N)
+        cut = minibatches.split(
+            prompts, rollouts, advantage_N, self.shape, map=self.map
+        )
+        cut = [batch for batch in cut if batch.mask_NT.any()]
+        if not cut:
+            return state, {}
+        # All old log-probs before the first update: they are the policy's that made the answers.
+        batches = [self._with_logprobs(state.params, batch) for batch in cut]
+        history = []
+        for batch in batches:
+            state, metrics = self.update(state, self.put(batch))
+            history.append(metrics)
+        metrics = _mean_over_minibatches(jax.device_get(history))
+        metrics["actor/updates"] = len(history)
+        return state, metrics | minibatches.padding(cut)
+
+    def _with_logprobs(self, params, batch):
+        if self.old_logp != "trainer" and self.reference is None:
+            return batch
+        placed = self.put(batch)
+        if self.old_logp == "trainer":
+            batch = batch.replace(old_logp_NT=self.score(params, placed))
+        if self.reference is not None:
+            batch = batch.replace(ref_logp_NT=self.score(self.reference, placed))
+        return batch
+
+
+def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
+    """Returns means; `training/*`, which compares engine and trainer, is the first mini-batch's.
+
+    Later ones are scored by weights that the engine does not have yet.
+    """
+    return {
+        name: float(
+            value
+            if name.startswith("training/")
+            else np.mean([later[name] for later in history])
+        )
+        for name, value in history[0].items()
+    }
+
+
+# ------------------------------------------------------------------------------ programs
 def make_logp(
     merge: Callable[[Params], object],
     *,
@@ -38,7 +126,7 @@ def make_logp(
     banned: tuple[int, ...],
     chunk: int,
     remat: bool = True,
-) -> Logp:
+) -> LogProbs:
     """Returns `logp(params, batch) -> logp_NT`: prompts once, answers many.
 
     Args:
@@ -67,7 +155,7 @@ def make_logp(
     return logp
 
 
-def make_score(logp: Logp) -> Callable[[Params, Batch], jax.Array]:
+def make_score(logp: LogProbs) -> LogProbs:
     """Returns `score(params, batch) -> logp_ANT` over the micro-batches, without gradients."""
 
     def score(params: Params, batch: Batch) -> jax.Array:
@@ -75,31 +163,32 @@ def make_score(logp: Logp) -> Callable[[Params, Batch], jax.Array]:
 
         def one(micro):
             logp_NT = logp(params, micro)
+            # Branches for short answers must agree in shape.
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 
-        return jax.lax.map(skip_empty(lengths.in_shortest(one)), batch)
+        return jax.lax.map(skip_empty(minibatches.in_shortest(one)), batch)
 
     return score
 
 
 def make(
-    logp: Logp,
+    logp: LogProbs,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     *,
-    cut: Callable = lengths.in_shortest,
+    cut: Callable = minibatches.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
+
+    `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss` and
+    `actor/grad_norm` (before the clip). A non-finite loss is the caller's to detect, before the
+    state is used again.
 
     Args:
         logp: log-probs of a micro-batch.
         objective: what is minimised.
         optimizer: what is done with its gradient.
         cut: lets a micro-batch of short answers run a shorter program.
-
-    `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss` and
-    `actor/grad_norm` (before the clip). A non-finite loss is the caller's to detect, before the
-    state is used again.
     """
 
     def loss(params, micro, totals):
@@ -112,28 +201,18 @@ def make(
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         totals = count(batch.mask_NT)
-        one = lambda micro: gradient(state.params, micro, totals)
-        grads, metrics = _sum_over_microbatches(cut(one), batch)
+
+        def of_micro(micro):
+            return gradient(state.params, micro, totals)
+
+        grads, metrics = _sum_over_microbatches(cut(of_micro), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics["actor/grad_norm"] = optax.tree.norm(grads)
         params = optax.apply_updates(state.params, updates)
-        return state.replace(
-            params=params, opt_state=opt_state, step=state.step + 1
-        ), metrics
+        state = state.replace(params=params, opt_state=opt_state, step=state.step + 1)
+        return state, metrics
 
     return update
-
-
-def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
-    """Returns `run`, but zeros for a micro-batch without a token that counts: it is not computed."""
-
-    def unless_empty(micro: Batch) -> T:
-        zeros = lambda _: jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, micro)
-        )
-        return jax.lax.cond(jnp.any(micro.mask_NT > 0), run, zeros, micro)
-
-    return unless_empty
 
 
 def count(mask_ANT: Array) -> Totals:
@@ -141,21 +220,91 @@ def count(mask_ANT: Array) -> Totals:
     return Totals(jnp.sum(mask_ANT), jnp.sum(jnp.any(mask_ANT > 0, axis=-1)))
 
 
-def _sum_over_microbatches(one, batch):
+def _zeros_like_output(run: Callable, micro: Batch):
+    return jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, micro)
+    )
+
+
+def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
+    """Returns `run`, but zeros for a micro-batch without a token that counts: it is not computed."""
+
+    def unless_empty(micro: Batch) -> T:
+        return jax.lax.cond(
+            jnp.any(micro.mask_NT > 0),
+            run,
+            lambda micro: _zeros_like_output(run, micro),
+            micro,
+        )
+
+    return unless_empty
+
+
+def _sum_over_microbatches(run, batch):
+    """Returns the sums of gradients and metrics; only one micro-batch's activations exist at once."""
     first = jax.tree.map(lambda x: x[0], batch)
     if batch.mask_NT.shape[0] == 1:
-        return one(first)
-    zeros = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, first)
+        return run(first)
+
+    def add(total, micro):
+        (grads, metrics), (more_grads, more_metrics) = total, skip_empty(run)(micro)
+        # A metric named *_max, of values >= 0, keeps the larger.
+        summed = {
+            name: (jnp.maximum if name.endswith("_max") else jnp.add)(
+                x, more_metrics[name]
+            )
+            for name, x in metrics.items()
+        }
+        return (jax.tree.map(jnp.add, grads, more_grads), summed), None
+
+    return jax.lax.scan(add, _zeros_like_output(run, first), batch)[0]
+
+
+# ------------------------------------------------------------------------------ optimizer
+def make_optimizer(config: settings.Optimizer) -> optax.GradientTransformation:
+    """Returns AdamW behind a global-norm clip: the optimizer of verl's Qwen2.5-VL recipe.
+
+    Weight decay is decoupled and on every parameter, as torch's AdamW has it.
+
+    Raises:
+        ValueError: in `init`, no parameter is at a path of `config.frozen`.
+    """
+    trained = optax.chain(
+        optax.clip_by_global_norm(config.clip_norm),
+        optax.adamw(
+            schedule(config.learning_rate, config.warmup_steps, config.decay_steps),
+            config.b1,
+            config.b2,
+            weight_decay=config.weight_decay,
+        ),
     )
-    add = lambda total, micro: (_add(total, skip_empty(one)(micro)), None)
-    return jax.lax.scan(add, zeros, batch)[0]
+    if not config.frozen:
+        return trained
+    transforms = {"train": trained, "freeze": optax.set_to_zero()}
+    return optax.partition(transforms, lambda params: _labels(params, config.frozen))
 
 
-def _add(total, more):
-    """Adds gradients and metrics; a metric named `*_max`, of values >= 0, keeps the larger."""
-    (grads, metrics), (more_grads, more_metrics) = total, more
-    combine = lambda name: jnp.maximum if name.endswith("_max") else jnp.add
-    return jax.tree.map(jnp.add, grads, more_grads), {
-        name: combine(name)(x, more_metrics[name]) for name, x in metrics.items()
-    }
+def schedule(peak: float, warmup_steps: int, decay_steps: int) -> optax.Schedule:
+    """Returns the learning rate as a function of the update."""
+    flat = optax.constant_schedule(peak)
+    tail = optax.cosine_decay_schedule(peak, decay_steps, 0.1) if decay_steps else flat
+    ramp = optax.linear_schedule(0.0, peak, max(warmup_steps, 1))
+    return optax.join_schedules([ramp, tail], [warmup_steps]) if warmup_steps else tail
+
+
+def _labels(params: Params, frozen: tuple[str, ...]) -> Params:
+    """Returns "freeze" for the parameters whose path starts with one of `frozen`, else "train"."""
+    names = [mesh.path_name(path) for path, _ in jax.tree.leaves_with_path(params)]
+    for prefix in frozen:
+        if not any(name.startswith(prefix) for name in names):
+            known = sorted({name.split("/")[0] for name in names})
+            raise ValueError(
+                f"optimizer.frozen: no parameter path starts with {prefix!r}; "
+                f"they start with {', '.join(known)}"
+            )
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: (
+            "freeze" if mesh.path_name(path).startswith(frozen) else "train"
+        ),
+        params,
+    )

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from ml_collections import ConfigDict
 
 from configs import ablations, tiny_table1
-from experiments import supervise
 from experiments.sweeps import plan
+from vade_jax.run import warm_start
 
 
 def sweep(**fields):
@@ -42,10 +41,7 @@ def test_runs_of_a_seed_differ_in_nothing_that_the_warm_start_depends_on():
     c.losses = "gspo,grpo"
     found = planned(c)
     assert len(found) == 4 * len(c.known.arms)
-    recipes = {
-        json.dumps(supervise._recipe(ConfigDict(run.settings.to_dict())))
-        for run in found
-    }
+    recipes = {json.dumps(warm_start._recipe(run.settings)) for run in found}
     assert len(recipes) == 1
 
 

@@ -1,8 +1,7 @@
-"""What a run adds for the selector `diva`: variants of every problem, advantages on two levels."""
+"""What a run adds for a selector that asks for variants: they are made, and compared on two levels."""
 
 import collections
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +10,9 @@ import numpy as np
 from vade_jax import samplers, settings
 from vade_jax.data import prompts
 from vade_jax.recipes.diva import advantages, built_in, variants
-from vade_jax.trainer import feedback
+from vade_jax.trainer.scoring import Advantage
 from vade_jax.types import Item, Proposal
 
-NAME = "diva"
 # Makes a variant of an item: from its difficulty and the wanted one to the variant and its own.
 Vary = Callable[[Item, float, float, np.random.Generator], tuple[Item, float]]
 
@@ -29,10 +27,8 @@ def check(run: settings.Run) -> None:
         variants.check_changes(run.diva.changes)
     except ValueError as error:
         raise ValueError(f"diva.{error}") from None
-    if run.sampler.name != NAME:
-        return
-    options = samplers.SAMPLERS[NAME].options(**run.sampler.options)
-    slots = 1 + options.num_variants
+    method = samplers.SAMPLERS[run.sampler.name]
+    slots = 1 + method.options(**run.sampler.options).num_variants
     if run.num_prompts % slots:
         raise ValueError(
             f"num_prompts={run.num_prompts}: a problem and its variants take {slots} prompts; set "
@@ -46,7 +42,7 @@ def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
     Raises:
         ValueError: all of them do.
     """
-    if run.sampler.name != NAME or run.data.train == "procedural":
+    if run.data.train == "procedural":
         return
     if lacking := variants.count_lacking(items, variants.from_metadata):
         print(
@@ -54,7 +50,7 @@ def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
         )
 
 
-def advantage(run: settings.Run) -> feedback.Advantage:
+def advantage(run: settings.Run) -> Advantage:
     """Returns the advantages of `advantages.two_level`, with the run's options."""
     options = {
         **{"norm": run.diva.norm, "balance": run.diva.balance},

@@ -3,14 +3,13 @@
 Of several processes all save their part of a checkpoint; the leader writes the rest.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import tqdm
 
-from vade_jax import samplers
+from vade_jax import samplers, settings
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import loop, processes
+from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.types import Metrics
 
 
@@ -21,38 +20,47 @@ class Recorder:
         self,
         workdir: str,
         checkpointer: checkpoints.Checkpointer,
-        config: Mapping,
+        run: settings.Run,
+        sampler: samplers.Sampler,
         step: int,
     ):
-        """Starts after `step`: what metrics hold of later steps is made again."""
-        self._workdir = workdir
-        self._checkpointer = checkpointer
-        self._config = config
+        """Starts after `step`: what metrics hold of later steps is made again.
+
+        Args:
+            workdir: of the run.
+            checkpointer: saves it.
+            run: its settings, which are stored with it.
+            sampler: says what it believed of the prompts, for the rollout log.
+            step: steps done.
+        """
+        self._workdir, self._checkpointer = workdir, checkpointer
+        self._run, self._sampler = run, sampler
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(
                 workdir,
-                tensorboard=config["tensorboard"],
-                wandb=config["wandb"],
-                config=config,
+                tensorboard=run.tensorboard,
+                wandb=run.wandb,
+                config=run.to_dict(),
             )
             self._metrics.truncate_after(step if step else -1)
         self._bar = tqdm.tqdm(
             disable=not processes.is_leader(),
-            total=config["num_steps"],
+            total=run.num_steps,
             initial=step,
             desc="RL",
             unit=" steps",
             smoothing=0.1,
         )
 
-    def step(self, step: int, values: Metrics, data: loop.StepData | None) -> None:
+    def step(self, step: int, values: Metrics, data: StepData | None) -> None:
         """See `loop.Recorder`."""
         if self._metrics is None:
             return
         self._metrics.write(step, values)
         if data is not None:
-            rollout_log.write(rollout_log.path(self._workdir, step), table(data))
+            path = rollout_log.path(self._workdir, step)
+            rollout_log.write(path, table(data, self._sampler))
             self._bar.update()
         self._bar.set_postfix(_key_numbers(values, self._bar))
 
@@ -60,7 +68,7 @@ class Recorder:
         """See `loop.Recorder`."""
         counters = {
             "step": progress.step,
-            "seed": self._config["seed"],
+            "seed": self._run.seed,
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
             "seen": sorted(progress.seen),
@@ -71,7 +79,7 @@ class Recorder:
             progress.state,
             progress.selector,
             counters,
-            self._config,
+            self._run.to_dict(),
             force=last,
         )
         if last:
@@ -85,9 +93,9 @@ class Recorder:
             self._metrics.close()
 
 
-def table(data: loop.StepData) -> dict:
+def table(data: StepData, sampler: samplers.Sampler) -> dict:
     """Returns the columns of the rollout log, one row an answer, round after round."""
-    tables = [_table(one) for one in data.rounds]
+    tables = [_columns(one, sampler) for one in data.rounds]
     trained_M = np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M
     group_N = data.rollouts.group_N
     answers = [len(one.rollouts.group_N) for one in data.rounds]
@@ -99,32 +107,31 @@ def table(data: loop.StepData) -> dict:
     }
 
 
-def _table(data):
-    """The columns that a round fills by itself."""
-    group_N = data.rollouts.group_N
-    by_answer = lambda values_M: [values_M[m] for m in group_N]
-    belief = samplers.beliefs(data.selector, data.proposal)
-    posterior = {
-        name: by_answer(np.asarray(belief[name]))
-        for name in ("alpha", "beta")
-        if belief
-    }
-    if data.proposal.p_M is not None:
-        posterior["p_drawn"] = by_answer(np.asarray(data.proposal.p_M))
+def _columns(one: Round, sampler: samplers.Sampler) -> dict:
+    """Returns the columns that a round fills by itself."""
+    chosen, group_N = one.chosen, one.rollouts.group_N
+
+    def by_answer(values_M):
+        return [values_M[m] for m in group_N]
+
+    belief = sampler.believe(one.selector, chosen.proposal)
+    counts = {name: belief[name] for name in ("alpha", "beta") if name in belief}
+    if chosen.proposal.p_M is not None:
+        counts["p_drawn"] = chosen.proposal.p_M
     return {
-        "uid": by_answer([item.uid for item in data.items]),
-        "prompt": by_answer([prompt.text for prompt in data.prompts]),
-        "answer": data.scores.text_N,
-        "extracted": data.scores.extracted_N,
-        "reason": data.scores.reason_N,
-        "gold": by_answer([item.answer for item in data.items]),
-        "kind": by_answer([item.kind for item in data.items]),
-        "correct": data.scores.correct_N,
-        "reward": data.scores.reward_N,
-        "length": data.rollouts.length_N,
-        "finished": data.rollouts.finished_N,
-        **posterior,
-        "metadata": by_answer([dict(item.metadata) for item in data.items]),
+        "uid": by_answer([item.uid for item in chosen.items]),
+        "prompt": by_answer([prompt.text for prompt in chosen.prompts]),
+        "answer": one.scores.text_N,
+        "extracted": one.scores.extracted_N,
+        "reason": one.scores.reason_N,
+        "gold": by_answer([item.answer for item in chosen.items]),
+        "kind": by_answer([item.kind for item in chosen.items]),
+        "correct": one.scores.correct_N,
+        "reward": one.scores.reward_N,
+        "length": one.rollouts.length_N,
+        "finished": one.rollouts.finished_N,
+        **{name: by_answer(np.asarray(x_M)) for name, x_M in counts.items()},
+        "metadata": by_answer([dict(item.metadata) for item in chosen.items]),
     }
 
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from configs import tiny_gspo
-from experiments import assemble, supervise
 from tests.trainer import small
+from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import config, files, tiny_checkpoint
+from vade_jax.run import UserError, build, warm_start
 from vade_jax.trainer import loop, mesh
 
 
@@ -38,10 +39,11 @@ def base(tmp_path_factory):
     return directory
 
 
-def smoke(**warm_start):
+def smoke(max_tokens=8, **warm_start):
     c = tiny_gspo.get_config("smoke")
     c.warm_start.update(batch_size=4, **warm_start)
-    return c
+    c.sampling.max_tokens = max_tokens
+    return settings.Run.from_dict(c.to_dict())
 
 
 def test_the_tiny_checkpoint_has_all_that_a_published_one_has(base):
@@ -62,7 +64,7 @@ def test_the_tiny_checkpoint_has_all_that_a_published_one_has(base):
 def test_targets_are_the_answers_with_an_end(base):
     tokenizer = tokens.Tokenizer.load(base)
     texts = [r"\boxed{7}", r"\boxed{red}", r"\boxed{12}"]
-    found = supervise._targets(smoke(), tokenizer, texts)
+    found = warm_start._targets(texts, tokenizer, 8)
     for n, text in enumerate(texts):
         ids = list(found.token_NT[n, : found.length_N[n]])
         assert ids.pop() == tokenizer.im_end
@@ -72,25 +74,25 @@ def test_targets_are_the_answers_with_an_end(base):
 
 
 def test_an_answer_longer_than_an_answer_may_be_is_an_error(base):
-    c = smoke()
-    c.sampling.max_tokens = 2
+    run = smoke(max_tokens=2)
     with pytest.raises(ValueError, match=r"max_tokens=2: .* have up to \d+ tokens"):
-        supervise._check_answers_fit(c, tokens.Tokenizer.load(base))
+        warm_start._check_answers_fit(run, tokens.Tokenizer.load(base))
 
 
 def test_batches_are_new_every_step_and_the_same_every_run(base):
     c = smoke(num_steps=3)
-    policy = assemble.policy(c, base)
-    first = list(supervise._batches(c, policy, 0))
+    policy = build.load_policy(c, base)
+    first = list(warm_start._batches(c, policy, 0))
     assert [b.mask_NT.shape[:2] for b in first] == [(1, 4)] * 3
-    again = list(supervise._batches(c, policy, 1))  # as a resumed run takes them
+    again = list(warm_start._batches(c, policy, 1))  # as a resumed run takes them
     jax.tree.map(np.testing.assert_array_equal, first[1:], again)
     prompts = {b.prompts.images.patch_BWSE.tobytes() for b in first}
     assert len(prompts) == 3
 
 
 def warm_started(c, base, workdir, stop=lambda: False):
-    return pathlib.Path(supervise.warm_started(c, str(base), str(workdir), stop))
+    made = warm_start.warm_started(c, str(base), str(workdir), stop)
+    return made and pathlib.Path(made)
 
 
 def test_it_learns_and_leaves_a_whole_checkpoint(base, tmp_path, capsys):
@@ -107,23 +109,19 @@ def test_it_learns_and_leaves_a_whole_checkpoint(base, tmp_path, capsys):
     assert (out / "model.safetensors").stat().st_mtime_ns == stamp
 
 
-def test_one_made_with_other_values_is_not_taken(base, tmp_path, capsys):
+def test_one_made_with_other_values_is_not_taken(base, tmp_path):
     (tmp_path / "warm_start.json").write_text(
-        json.dumps(supervise._recipe(smoke(num_steps=6)))
+        json.dumps(warm_start._recipe(smoke(num_steps=6)))
     )
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(UserError, match=r"warm_start.num_steps: 6 there, 7 now"):
         warm_started(smoke(num_steps=7), base, tmp_path)
-    assert caught.value.code == 2
-    assert "warm_start.num_steps: 6 there, 7 now" in capsys.readouterr().err
 
 
 def test_a_stopped_warm_start_goes_on_where_it_was(base, tmp_path, capsys):
     c = smoke(num_steps=4)
     whole = warm_started(c, base, tmp_path / "whole")
     asked = iter([False, True])
-    with pytest.raises(SystemExit) as caught:
-        warm_started(c, base, tmp_path / "cut", lambda: next(asked))
-    assert caught.value.code == 0
+    assert warm_started(c, base, tmp_path / "cut", lambda: next(asked)) is None
     assert "stopped after step 2" in capsys.readouterr().out
     resumed = warm_started(c, base, tmp_path / "cut")
     one, other = ((d / "model.safetensors").read_bytes() for d in (whole, resumed))
@@ -133,12 +131,12 @@ def test_a_stopped_warm_start_goes_on_where_it_was(base, tmp_path, capsys):
 def test_a_loss_that_is_not_a_number_names_its_step():
     fine, bad = {"actor/loss": np.float32(1.0)}, {"actor/loss": np.float32(np.nan)}
     with pytest.raises(loop.NonFiniteLoss, match=r"warm start, step 42: .*actor/loss"):
-        supervise._read([(41, fine), (42, bad), (43, bad)])
+        warm_start._read([(41, fine), (42, bad), (43, bad)])
 
 
 def test_a_half_made_checkpoint_is_made_again(tmp_path):
     (tmp_path / "tiny_model").mkdir()
     (tmp_path / "tiny_model" / "tokenizer.json").write_text("{")
-    directory = supervise.untrained(smoke(), str(tmp_path))
+    directory = warm_start.untrained(smoke(), str(tmp_path))
     files.load(directory)
     tokens.Tokenizer.load(directory)

@@ -2,12 +2,15 @@
 
 import numpy as np
 
-from experiments import recorder
 from tests.trainer import small
-from vade_jax import samplers
+from vade_jax import samplers, settings
+from vade_jax.run import recorder
 from vade_jax.store import metrics, rollout_log
-from vade_jax.trainer import feedback, loop, parts, processes, rounds, scoring
+from vade_jax.trainer import loop, processes, rounds, scoring
+from vade_jax.trainer.choosing import Chosen
 from vade_jax.types import Item, Proposal
+
+SAMPLER = samplers.SAMPLERS["vade"]()
 
 
 def step_data(name="vade", p_M=None, num_rounds=1):
@@ -37,17 +40,18 @@ def step_data(name="vade", p_M=None, num_rounds=1):
         correct_N=np.array([1, 0, 1], np.float32),
         reason_N=["ok", "timeout", "ok"],
     )
-    one = parts.Round(
-        items,
-        small.prompts(2),
-        proposal,
+    one = rounds.Round(
+        Chosen(proposal, items, small.prompts(2), seconds=0.0),
         rollouts,
         scores,
-        feedback.collect(proposal, rollouts, scores),
+        scoring.collect(proposal, rollouts, scores),
         np.array([True, False]),
         selector,
     )
-    return rounds.joined([one] * num_rounds, selector, 2, rounds.Refill())
+    gathering = rounds.Gathering(2, settings.Refill())
+    for _ in range(num_rounds):
+        gathering.add(one)
+    return gathering.finish(1)
 
 
 class Checkpointer:
@@ -63,8 +67,8 @@ class Checkpointer:
 
 def make(tmp_path):
     checkpointer = Checkpointer()
-    config = {"seed": 4, "num_steps": 3, "tensorboard": False, "wandb": ""}
-    made = recorder.Recorder(str(tmp_path), checkpointer, config, 0)
+    run = settings.Run(seed=4, num_steps=3)
+    made = recorder.Recorder(str(tmp_path), checkpointer, run, SAMPLER, 0)
     return made, checkpointer
 
 
@@ -83,12 +87,12 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
 
 
 def test_a_selector_without_posterior_has_no_such_columns(tmp_path):
-    columns = recorder.table(step_data("uniform"))
+    columns = recorder.table(step_data("uniform"), samplers.SAMPLERS["uniform"]())
     assert not {"alpha", "beta", "p_drawn"} & set(columns)
 
 
 def test_the_rounds_follow_each_other():
-    columns = recorder.table(step_data(num_rounds=2))
+    columns = recorder.table(step_data(num_rounds=2), SAMPLER)
     assert columns["round"].tolist() == [1, 1, 1, 2, 2, 2]
     assert columns["group"].tolist() == [0, 1, 1, 2, 3, 3]
     assert columns["trained"].tolist() == [True, False, False, True, False, False]

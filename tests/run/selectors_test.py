@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from configs import tiny_gspo
-from experiments import assemble, checks, datasets, train
-from tests.trainer import small
-from vade_jax import samplers
+from experiments import train
+from tests.trainer import fakes, small
+from vade_jax import samplers, settings
 from vade_jax.data import procedural, sources
 from vade_jax.models.qwen25vl import config
 from vade_jax.rollout import fake
+from vade_jax.run import build, checks, datasets
 from vade_jax.store import metrics
-from vade_jax.trainer import loop, mesh, scoring
-from vade_jax.types import Prompt, TrainState
+from vade_jax.trainer import choosing, loop, mesh
+from vade_jax.types import TrainState
 
 NAMES = sorted(set(samplers.SAMPLERS) - {"diva"})  # it needs variants of the questions
 
@@ -30,27 +31,6 @@ def smoke(name):
 
 
 # ------------------------------------------------------------------------------ small parts
-class Recorder:
-    def __init__(self):
-        self.metrics = {}
-
-    def step(self, step, values, data):
-        self.metrics[step] = values
-
-    def save(self, progress, *, last):
-        pass
-
-
-def judge(item, answers):
-    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
-    return [scoring.Judged("", None, reward=x, correct=x) for x in right]
-
-
-def build_prompt(item):
-    empty = np.zeros(0, np.int32)
-    return Prompt(item.uid, "", empty, empty[:, None], ())
-
-
 def learn(state, prompts, rollouts, advantage_N):
     return state.replace(step=state.step + 1), {"actor/loss": 0.0}
 
@@ -60,36 +40,32 @@ def learn(state, prompts, rollouts, advantage_N):
     [*((name, {}) for name in NAMES), ("knapsack", {"posterior": "vade"})],
 )
 def test_three_steps_of_the_smoke_config(name, options):
-    c, recorder = smoke(name), Recorder()
+    c, recorder = smoke(name), fakes.Recorder()
     with c.unlocked():
         c.sampler.options.update(options)
-    checks.config(c)
+    run = settings.Run.from_dict(c.to_dict())
+    checks.check(run)
     size = c.data.num_train
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     rate = {item.uid: i / (size - 1) for i, item in enumerate(items)}
-    sampler, arrays = assemble.sampler(c), datasets.per_item(items, c.sampler.arrays)
-    parts = loop.Parts(
-        items=items,
-        build_prompt=build_prompt,
-        sampler=sampler,
+    sampler = checks.make_sampler(run)
+    arrays = datasets.per_item(items, run.sampler.arrays)
+    state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
+    progress = loop.run(
+        loop.Progress(state=state, selector=sampler.init(size, **arrays)),
+        num_steps=3,
+        num_prompts=run.num_prompts,
+        key=jax.random.key(run.seed),
+        choose=choosing.Chooser(sampler, items, fakes.build_prompt),
         engine=fake.FakeEngine(rate),
-        judge=judge,
+        score=fakes.score,
         learn=learn,
         validate=lambda *_: {},
         recorder=recorder,
-        advantage=assemble.advantage(c),
-    )
-    state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-    progress = loop.Progress(state=state, selector=sampler.init(size, **arrays))
-    progress = loop.run(
-        parts,
-        progress,
-        num_steps=3,
-        num_prompts=c.num_prompts,
-        key=jax.random.key(c.seed),
         eval_every=9,
-        refill=assemble.refill(c),
-        measure=assemble.measure(c),
+        advantage=build.make_advantage(run),
+        refill=run.refill,
+        measure=build.make_measure(run),
     )
     assert progress.step == 3 and len(progress.seen) >= c.num_prompts
     last = recorder.metrics[3]
@@ -219,14 +195,18 @@ def test_what_the_sampler_does_not_get_is_named(name, changes, message):
         for field, value in changes.items():
             c.sampler[field] = type(c)(value)
     with pytest.raises(ValueError, match=message):
-        checks.config(c)
+        checks.check(settings.Run.from_dict(c.to_dict()))
 
 
-@pytest.mark.parametrize("name", ["mopps", "greso"])
-def test_the_seed_is_the_runs_unless_another_is_given(name):
-    c = tiny_gspo.get_config(f"selector={name},seed=7")
-    assert checks.sampler_options(c)["seed"] == 7
+def test_the_seed_is_the_runs_unless_another_is_given(monkeypatch):
+    """GRESO draws by itself; uniform takes no seed."""
+    given, method = [], samplers.SAMPLERS["greso"]
+    monkeypatch.setattr(type(method), "__call__", lambda self, **o: given.append(o))
+    c = tiny_gspo.get_config("selector=greso,seed=7")
+    checks.make_sampler(settings.Run.from_dict(c.to_dict()))
     with c.unlocked():
         c.sampler.options.seed = 3
-    assert checks.sampler_options(c)["seed"] == 3
-    assert "seed" not in checks.sampler_options(tiny_gspo.get_config("uniform"))
+    checks.make_sampler(settings.Run.from_dict(c.to_dict()))
+    uniform = tiny_gspo.get_config("uniform").to_dict()
+    checks.make_sampler(settings.Run.from_dict(uniform))
+    assert [options.get("seed") for options in given] == [7, 3, None]

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 import jax
 
-from configs import default
-from experiments import assemble, checks, datasets, engines, layout
+from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.evals import policies, tasks
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.models.qwen25vl import files
 from vade_jax.rollout.engine import Engine
+from vade_jax.run import build, checks, cluster, datasets, engines
 from vade_jax.trainer import processes
-
-SECTIONS = ("model", "data", "engine", "layout", "mesh")  # as training has them
 
 
 def make(
@@ -32,46 +30,63 @@ def make(
             "an evaluation is one process: use vLLM servers, engine.name='vllm_server'"
         )
     directory = directory_of(e.model.checkpoint)
-    run = default.get_config()
-    for name in SECTIONS:
-        run[name].update(getattr(e, name).to_dict())
-    run.data.train = run.data.validation = "procedural"  # neither is read
-    run.data.num_train = run.data.num_validation = run.num_prompts
-    longest = max(task.sampling.max_tokens for task in found)
-    run.sampling.max_tokens = run.eval.max_tokens = longest
-    run.sampling.top_p, run.sampling.top_k = e.sampling.top_p, e.sampling.top_k
-    run.eval.temperature = e.sampling.temperature
-    run.batch.prompts_per_microbatch = jax.device_count()  # of no update
-    checks.config(run)
-    layout.apply(run)
+    run = _as_run(e, max(task.sampling.max_tokens for task in found))
+    checks.check(run)
+    cluster.take_gpus(run.layout)
     shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     on_close, local = contextlib.ExitStack(), e.engine.name == "local"
 
     @functools.cache
-    def policy() -> assemble.Policy:
+    def policy() -> build.Policy:
         if local:
-            return assemble.policy(run, directory)
-        unused = {"graphdef": None, "params": None, "shardings": None, "mesh": None}
-        return assemble.Policy(
-            directory=directory, shape=shape, tokenizer=tokenizer, **unused
+            return build.load_policy(run, directory)
+        # vLLM reads the weights itself.
+        return build.Policy(
+            directory=directory,
+            shape=shape,
+            tokenizer=tokenizer,
+            **dict.fromkeys(("graphdef", "params", "shardings", "mesh")),
         )
 
     @functools.cache
     def engine_of(num_samples: int) -> Engine:
-        own = run.copy_and_resolve_references()
-        own.num_rollouts = num_samples
-        engine = engines.of_files(own, policy(), workdir)
+        engine = engines.of_files(run, policy(), workdir, num_samples)
         on_close.callback(engine.close)
         return engine
 
     return policies.EnginePolicy(
         directory,
         tokenizer,
-        datasets.prompt_builder(run, tokenizer),
+        datasets.prompt_builder(run.data, tokenizer),
+        # The built-in engine is laid out for the size of a group; a server takes any.
         engine_of if local else lambda num_samples: engine_of(0),
         seed=e.seed,
         chunk=e.chunk,
         close_engines=on_close.close,
+    )
+
+
+def _as_run(e: Evaluation, longest: int) -> settings.Run:
+    """Returns the settings of a run that engines and policies are built from, as in training."""
+    size = jax.device_count()  # of no update, but the mesh divides it
+    return settings.Run.from_dict(
+        {
+            "num_prompts": size,
+            "model": e.model.to_dict(),
+            "data": e.data.to_dict()
+            | {"train": "procedural", "validation": "procedural"}  # neither is read
+            | {"num_train": size, "num_validation": 1},
+            "engine": e.engine,
+            "layout": e.layout,
+            "mesh": e.mesh,
+            "sampling": {
+                "max_tokens": longest,
+                "top_p": e.sampling.top_p,
+                "top_k": e.sampling.top_k,
+            },
+            "eval": {"max_tokens": longest, "temperature": e.sampling.temperature},
+            "batch": {"prompts_per_minibatch": size, "prompts_per_microbatch": size},
+        }
     )
 
 

@@ -1,4 +1,4 @@
-"""From a config to the items that are trained and validated on, and their prompts."""
+"""The items that a run trains and validates on, and how they become prompts."""
 
 import dataclasses
 import json
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from experiments import checks
+from vade_jax import settings
 from vade_jax.data import loading, procedural, prompts, sources, tokens
-from vade_jax.evals import validation as benchmark_validation
+from vade_jax.evals import validation
+from vade_jax.run import checks
 from vade_jax.trainer import processes
 from vade_jax.types import Item
 
@@ -51,23 +51,30 @@ class Datasets:
 
 
 def load(
-    c: ConfigDict, checkpoint: str, workdir: str, over: loading.Map = loading.in_turn
+    run: settings.Run,
+    checkpoint: str,
+    workdir: str,
+    map: loading.Map = loading.in_turn,
 ) -> Datasets:
     """Returns the usable items of both splits, looked through once with the checkpoint's tokenizer.
 
-    `over` maps over the items, such as in threads.
+    `map` maps over the items, such as in threads.
 
     Raises:
         ValueError: a file cannot be read, nothing in it is usable, a batch is larger than it, or
             an item lacks a field of `sampler.arrays`.
     """
-    build_prompt = prompt_builder(c, tokens.Tokenizer.load(checkpoint))
-    benchmarks = benchmark_validation.read(c.eval)
-    train = _usable(c, "train", build_prompt, workdir, over)
-    checks.data_size(c, len(train))
-    arrays = per_item(train, c.sampler.arrays)
-    validation = _usable(c, "validation", build_prompt, workdir, over)
-    return Datasets(train, validation, build_prompt, arrays, benchmarks)
+    build_prompt = prompt_builder(run.data, tokens.Tokenizer.load(checkpoint))
+    benchmarks = validation.read(run.eval)
+    train = _usable(run, "train", build_prompt, workdir, map)
+    checks.check_data_size(run, len(train))
+    return Datasets(
+        train=train,
+        validation=_usable(run, "validation", build_prompt, workdir, map),
+        build_prompt=build_prompt,
+        arrays=per_item(train, run.sampler.arrays),
+        benchmarks=benchmarks,
+    )
 
 
 def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
@@ -111,31 +118,47 @@ def _numbered(rows) -> np.ndarray:
     return np.array([number[row] for row in rows], np.int32)
 
 
-def prompt_builder(c: ConfigDict, tokenizer: tokens.Tokenizer) -> prompts.PromptBuilder:
+def prompt_builder(
+    data: settings.Data, tokenizer: tokens.Tokenizer
+) -> prompts.PromptBuilder:
     """Returns item -> prompt."""
     return prompts.PromptBuilder(
         tokenizer,
-        instruction=c.data.instruction,
-        min_pixels=c.data.min_pixels,
-        max_pixels=c.data.max_pixels,
-        max_length=c.data.max_prompt_length,
+        instruction=data.instruction,
+        min_pixels=data.min_pixels,
+        max_pixels=data.max_pixels,
+        max_length=data.max_prompt_length,
     )
 
 
-def _usable(c, split, build_prompt, workdir, over) -> Subset:
-    path, size = c.data[split], c.data[f"num_{split}"]
-    built_in = path == "procedural"
-    if built_in:
-        source = _built_in(c, split, size)
+def _usable(
+    run: settings.Run,
+    split: str,
+    build_prompt: prompts.PromptBuilder,
+    workdir: str,
+    map: loading.Map,
+) -> Subset:
+    """Returns the rows of a split that make a prompt; the others are counted and listed."""
+    data, is_train = run.data, split == "train"
+    path = data.train if is_train else data.validation
+    size = data.num_train if is_train else data.num_validation
+    if path == "procedural":
+        source = _built_in(run, split, size)
     else:
-        every = bool(c.sampler.arrays)
+        every = bool(run.sampler.arrays)
         source = sources.rows(path, all_columns=every, split=split)
-    kept, report = prompts.audit(source, build_prompt, over)
+    kept, report = prompts.audit(source, build_prompt, map)
     processes.agree(f"data.{split}={path!r}, its usable rows", kept)
     if processes.is_leader():
         _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
-    _check_too_long(c, split, report)
-    if size and not built_in:
+    if report.counts.get("too_long") and not data.drop_too_long:
+        first = next(row for row in report.rejects if row["reason"] == "too_long")
+        raise ValueError(
+            f"data.{split}={path!r}: {report.counts['too_long']} prompts are too long, the "
+            f"first is {first['uid']} ({first['detail']}): raise data.max_prompt_length, or set "
+            "data.drop_too_long=True to leave them out"
+        )
+    if size and path != "procedural":
         kept = kept[:size]
     if not len(kept):
         raise ValueError(
@@ -145,27 +168,16 @@ def _usable(c, split, build_prompt, workdir, over) -> Subset:
     return Subset(source, kept)
 
 
-def _built_in(c, split, size):
-    source = procedural.Procedural(c.seed, size, split)
-    if split != "train" or not c.data.wrong_golds:
+def _built_in(run: settings.Run, split: str, size: int) -> sources.Source:
+    source = procedural.Procedural(run.seed, size, split)
+    if split != "train" or not run.data.wrong_golds:
         return source
-    source = procedural.Mislabelled(source, c.data.wrong_golds, c.seed)
+    source = procedural.Mislabelled(source, run.data.wrong_golds, run.seed)
     print(f"train: {source.count()} of {size} golds are wrong on purpose")
     return source
 
 
-def _check_too_long(c, split, report):
-    if c.data.drop_too_long or not report.counts.get("too_long"):
-        return
-    first = next(row for row in report.rejects if row["reason"] == "too_long")
-    raise ValueError(
-        f"data.{split}={c.data[split]!r}: {report.counts['too_long']} prompts are too long, the "
-        f"first is {first['uid']} ({first['detail']}): raise data.max_prompt_length, or set "
-        "data.drop_too_long=True to leave them out"
-    )
-
-
-def _list_rejects(listing, split, report):
+def _list_rejects(listing: pathlib.Path, split: str, report) -> None:
     listing.unlink(missing_ok=True)
     if not report.rejects:
         return

@@ -1,17 +1,18 @@
-"""What can be wrong with a config: one clear sentence, before anything is built."""
+"""What can be wrong with settings: one clear sentence, before anything is built."""
 
 import dataclasses
 import functools
 import importlib.util
+import json
 import math
-import operator
 
 import pytest
 
 from configs import default, tiny_gspo
-from experiments import assemble, checks
+from vade_jax import settings
 from vade_jax.models.qwen25vl import config as shapes
 from vade_jax.models.qwen25vl import files
+from vade_jax.run import build, checks
 
 WRONG = {
     "sampler.name": ("vaed", r"sampler.name='vaed': one of .*vade"),
@@ -27,7 +28,7 @@ WRONG = {
     "loss.importance": ("token", r"loss.importance='token'.*loss.old_logp='trainer'"),
     "loss.importance_cap": (0.0, r"loss.importance_cap=0.0: must be above 0"),
     "reward.format": ("box", r"reward.format='box': one of boxed, think_boxed"),
-    "loss.old_logp": ("engine", r"loss.old_logp='engine': one of behaviour, trainer"),
+    "loss.old_logp": ("engine", r"loss.old_logp='engine': one of trainer, behaviour"),
     "loss.ratio": ("tokn", r"loss.ratio='tokn': one of token, sequence"),
     "loss.clip_low": (1.5, r"clip_low=1.5 must be in \[0, 1\)"),
     "model.dtype": ("fp8", r"model.dtype='fp8': one of auto, float32, bfloat16"),
@@ -123,25 +124,39 @@ def smoke(**fields):
     return c
 
 
+def check(c):
+    checks.check(settings.Run.from_dict(c.to_dict()))
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_an_impossible_value_names_the_field_and_the_way_out(name):
     value, message = WRONG[name]
     with pytest.raises(ValueError, match=message) as caught:
-        checks.config(smoke(**{name: value}))
+        check(smoke(**{name: value}))
     assert "\n" not in str(caught.value)
+
+
+def numbers(section=settings.Run(), prefix=""):  # noqa: B008 (frozen)
+    """Yields the dotted name, the field and the value of every number."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from numbers(value, f"{prefix}{field.name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield prefix + field.name, field, value
 
 
 FLOATS = [
     name
-    for name in checks.RANGES
-    if isinstance(operator.attrgetter(name)(tiny_gspo.get_config()), float)
+    for name, field, value in numbers()
+    if isinstance(value, float) and "interval" in field.metadata
 ]
 
 
 @pytest.mark.parametrize("name", [*FLOATS, "warm_start.noise.color_0"])
 def test_nan_is_in_no_range(name):
     with pytest.raises(ValueError, match=rf"{name}=nan: must be in"):
-        checks.config(smoke(**{name: math.nan}))
+        check(smoke(**{name: math.nan}))
 
 
 @pytest.mark.parametrize(
@@ -159,73 +174,90 @@ def test_nan_is_in_no_range(name):
     ],
 )
 def test_an_edge_that_belongs_to_its_range(name, value):
-    checks.config(smoke(**{name: value}))
+    check(smoke(**{name: value}))
 
 
-def test_every_number_of_a_config_is_checked():
-    def leaves(section, prefix=""):
-        for name, value in section.items():
-            if isinstance(value, dict):
-                yield from leaves(value, f"{prefix}{name}.")
-            elif isinstance(value, int | float) and not isinstance(value, bool):
-                yield prefix + name
+def test_every_number_has_its_range():
+    elsewhere = ("loss.", "mesh.", "batch.prompts_per_")  # against each other
+    free = [name for name, field, _ in numbers() if "interval" not in field.metadata]
+    assert [name for name in free if not name.startswith(elsewhere)] == [
+        "data.max_pixels"  # against min_pixels
+    ]
 
-    elsewhere = ("loss.", "sampler.options.", "mesh.", "batch.prompts_per_")
-    rest = set(leaves(default.get_config().to_dict())) - set(checks.RANGES)
-    rest = {name for name in rest if not name.startswith(elsewhere)}
-    assert rest == {"data.max_pixels"}  # against min_pixels
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_stps": 3}, r"no setting 'num_stps': did you mean 'num_steps'"),
+        ({"loss": {"clp": 1}}, r"no setting 'loss.clp': did you mean 'kl'|'loss.clp'"),
+        ({"num_steps": "3"}, r"num_steps='3': must be of type int, not str"),
+        ({"num_steps": True}, r"num_steps=True: must be of type int, not bool"),
+        ({"data": {"train": 3}}, r"data.train=3: must be of type str, not int"),
+        ({"engine": {"urls": "a"}}, r"engine.urls='a': must be of type tuple"),
+    ],
+)
+def test_a_wrong_name_or_type_is_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        settings.Run.from_dict(values)
+
+
+def test_settings_survive_json():
+    run = settings.Run.from_dict(tiny_gspo.get_config("smoke").to_dict())
+    run = dataclasses.replace(run, engine=settings.Engine(urls=("a", "b")))
+    again = settings.Run.from_dict(json.loads(json.dumps(run.to_dict())))
+    assert again == run and again.engine.urls == ("a", "b")
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_how_many_items_may_be_all_of_a_file_but_not_of_procedural_data(split):
     number, path = f"data.num_{split}", f"data.{split}"
-    checks.config(smoke(**{number: 0, path: "rows.jsonl"}))
+    check(smoke(**{number: 0, path: "rows.jsonl"}))
     with pytest.raises(ValueError, match=rf"{number}=-1: must be in \[0, inf\)"):
-        checks.config(smoke(**{number: -1, path: "rows.jsonl"}))
+        check(smoke(**{number: -1, path: "rows.jsonl"}))
     with pytest.raises(ValueError, match=rf"{number}=0: must be in \[1, inf\) for"):
-        checks.config(smoke(**{number: 0}))
+        check(smoke(**{number: 0}))
 
 
 def test_golds_of_files_are_never_made_wrong():
-    checks.config(smoke(**{"data.wrong_golds": 0.1}))
-    checks.config(smoke(**{"data.wrong_golds": 0.0, "data.train": "rows.jsonl"}))
+    check(smoke(**{"data.wrong_golds": 0.1}))
+    check(smoke(**{"data.wrong_golds": 0.0, "data.train": "rows.jsonl"}))
     with pytest.raises(
         ValueError, match=r"wrong_golds=0.1 with .*'rows.jsonl': golds of"
     ):
-        checks.config(smoke(**{"data.wrong_golds": 0.1, "data.train": "rows.jsonl"}))
+        check(smoke(**{"data.wrong_golds": 0.1, "data.train": "rows.jsonl"}))
 
 
 @pytest.mark.parametrize("preset", ["tyni", "3b", "7b"])
 def test_the_only_model_that_is_made_is_the_tiny_one(preset):
     with pytest.raises(ValueError, match=rf"model.preset='{preset}': one of tiny"):
-        checks.config(smoke(**{"model.preset": preset}))
+        check(smoke(**{"model.preset": preset}))
 
 
 @pytest.mark.parametrize(("name", "value"), [("top_p", 0.9), ("top_k", 5)])
 def test_the_engines_logps_are_refused_under_truncation(name, value):
     c = smoke(**{f"sampling.{name}": value, "loss.old_logp": "trainer"})
-    checks.config(c)
+    check(c)
     c.loss.old_logp = "behaviour"
     with pytest.raises(
         ValueError, match=r"'behaviour' is of the truncated .*'trainer'"
     ):
-        checks.config(c)
+        check(c)
 
 
 def test_tensorboard_needs_its_package(monkeypatch):
     c = smoke(tensorboard=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    checks.config(c)
+    check(c)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs tensorboardX: pip .*\[tracking\]"):
-        checks.config(c)
+        check(c)
 
 
 def test_an_option_that_the_sampler_does_not_have():
     c = tiny_gspo.get_config("smoke")
     c.sampler.name = "uniform"  # and still VADE's options
     with pytest.raises(ValueError, match=r"sampler.options.decay_.*uniform takes"):
-        checks.config(c)
+        check(c)
 
 
 @pytest.mark.parametrize(
@@ -237,12 +269,12 @@ def test_a_refill_without_a_selector_that_drops_is_useless(name, value):
         ValueError,
         match=rf"refill.{name}={value!r}, but the sampler vade drops no group",
     ):
-        checks.config(c)
+        check(c)
     default.selector(c, "dapo")
-    checks.config(c)
+    check(c)
     c.sampler.options.keep = "all"
     with pytest.raises(ValueError, match="sampler dapo drops no group: set refill"):
-        checks.config(c)
+        check(c)
 
 
 def test_each_selector_that_drops_has_its_refill():
@@ -250,7 +282,7 @@ def test_each_selector_that_drops_has_its_refill():
     for name in ("dapo", "greso", "vcrl", "uniform"):
         c = smoke()
         default.selector(c, name)
-        checks.config(c)
+        check(c)
         found[name] = (c.refill.max_rounds, c.refill.ask)
     assert found == {
         "dapo": (3, "batch"),
@@ -260,7 +292,7 @@ def test_each_selector_that_drops_has_its_refill():
     }
     default.selector(c, "dapo")
     default.selector(c, "mopps")
-    checks.config(c)
+    check(c)
 
 
 def test_the_bank_of_vcrl_needs_a_second_round():
@@ -268,20 +300,18 @@ def test_the_bank_of_vcrl_needs_a_second_round():
     default.selector(c, "vcrl")
     c.refill.max_rounds = 1
     with pytest.raises(ValueError, match=r"max_rounds=1, but vcrl.*'next_step'"):
-        checks.config(c)
+        check(c)
     c.sampler.options.replay = "next_step"
-    checks.config(c)
-
-
-def test_no_dual_clip_is_zero_in_a_config():
-    c = tiny_gspo.get_config("smoke")
-    assert checks.policy_loss(c).dual_clip is None
-    c.loss.dual_clip = 3.0
-    assert checks.policy_loss(c).dual_clip == 3
+    check(c)
 
 
 # --------------------------------------------------------------------- the checkpoint's size
-EIGHT_WAYS = {"batch.prompts_per_microbatch": 8}  # one prompt for each fake device
+# One prompt for each fake device.
+EIGHT_WAYS = {
+    "num_prompts": 8,
+    "batch.prompts_per_minibatch": 8,
+    "batch.prompts_per_microbatch": 8,
+}
 
 
 @pytest.mark.parametrize("size", ["", "3b"])
@@ -289,7 +319,7 @@ def test_a_checkpoint_of_the_wanted_size_passes(size, monkeypatch):
     monkeypatch.setattr(files, "load_config", lambda _: shapes.PRESETS["3b"])
     monkeypatch.setattr(files, "load", _stop)
     with pytest.raises(InterruptedError):  # weights are read
-        assemble.policy(smoke(**EIGHT_WAYS, **{"model.size": size}), "somewhere")
+        build.load_policy(make(**EIGHT_WAYS, **{"model.size": size}), "somewhere")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +340,11 @@ def test_another_size_is_refused_before_weights_are_read(
     monkeypatch.setattr(files, "load_config", lambda _: shape)
     monkeypatch.setattr(files, "load", _stop)
     with pytest.raises(ValueError, match=message):
-        assemble.policy(smoke(**EIGHT_WAYS, **{"model.size": wanted}), "somewhere")
+        build.load_policy(make(**EIGHT_WAYS, **{"model.size": wanted}), "somewhere")
+
+
+def make(**fields):
+    return settings.Run.from_dict(smoke(**fields).to_dict())
 
 
 def _stop(*_, **__):

@@ -1,0 +1,35 @@
+"""What a config's reward and loss options become."""
+
+import types
+
+import numpy as np
+import pytest
+
+from configs import tiny_gspo
+from vade_jax import settings
+from vade_jax.run import build
+from vade_jax.types import Item
+
+
+def score(**reward):
+    c = tiny_gspo.get_config()
+    c.reward.update(reward)
+    tokenizer = types.SimpleNamespace(decode=lambda tokens: "\\boxed{7}")
+    run = settings.Run.from_dict(c.to_dict())
+    return build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        ({}, [1, 1, 1]),
+        ({"overlong_buffer": 4}, [1, 0.5, 0]),
+        ({"overlong_buffer": 4, "overlong_factor": 0.5}, [1, 0.75, 0.5]),
+    ],
+)
+def test_answers_near_the_limit_of_8_tokens_cost(reward, expected):
+    item = Item(uid="a", question="?", images=(), answer="7", kind="int")
+    answers = [np.zeros(length, int) for length in (4, 6, 8)]
+    scored = score(**reward)(item, answers)
+    assert [answer.reward for answer in scored] == expected
+    assert [answer.correct for answer in scored] == [1, 1, 1]

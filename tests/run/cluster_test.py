@@ -1,0 +1,259 @@
+"""How processes find each other and end together; this file is also what they run."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+from experiments import errors
+from vade_jax import settings
+from vade_jax.run import cluster
+from vade_jax.trainer import processes
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+# ------------------------------------------------------------------------------ joining
+def test_a_plain_run_joins_nobody():
+    cluster.join()
+    assert not jax.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, None, 0), "--coordinator_address and --num_processes missing"),
+        (
+            ("a:1", 2, None),
+            "^--process_id missing: give .* together, or --distributed alone",
+        ),
+        (("a", 2, 0), "--coordinator_address=a is not HOST:PORT"),
+        (("a:1", 2, 2), "--process_id=2 is not in 0 .. --num_processes - 1 = 1"),
+    ],
+)
+def test_places_that_do_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        cluster.join(*arguments)
+
+
+def test_what_process_0_wrote_must_be_seen_by_all(tmp_path, monkeypatch):
+    cluster.check_shared(tmp_path)
+    monkeypatch.setattr(cluster, "VISIBLE_TIMEOUT_S", 0.0)
+    with pytest.raises(ValueError, match=r"does not see .*absent.*hosts share"):
+        cluster.check_shared(tmp_path / "absent")
+
+
+def test_alone_errors_pass_through():
+    with pytest.raises(KeyError), cluster.ends_together():
+        raise KeyError("x")
+
+
+# ------------------------------------------------------------------------------ two processes
+def start(*ends):
+    """Starts a process for each `ends`, which say what it does after a few steps."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    return [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.run.cluster_test", end),
+                *(f"127.0.0.1:{port}", str(i)),
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i, end in enumerate(ends)
+    ]
+
+
+def finish(members):
+    """Returns (exit code, last line of stderr, stdout) of each."""
+    try:
+        said = [member.communicate(timeout=60) for member in members]
+    finally:
+        for member in members:
+            member.kill()
+    last = lambda text: ([""] + [x for x in text.splitlines() if x.strip()])[-1]
+    return [
+        (member.returncode, last(err), out)
+        for member, (out, err) in zip(members, said, strict=True)
+    ]
+
+
+STOPPED = "error: another process of this run has stopped"
+
+
+@pytest.mark.parametrize("ends", [("killed", "steps"), ("steps", "killed")])
+def test_a_killed_process_ends_the_other_with_a_clear_last_line(ends):
+    before = time.monotonic()
+    ended = dict(zip(ends, finish(start(*ends)), strict=True))
+    assert ended["killed"][0] == -signal.SIGKILL
+    assert ended["steps"][0] == 1 and ended["steps"][1].startswith(STOPPED)
+    assert time.monotonic() - before < 40
+
+
+@pytest.mark.slow
+def test_an_error_in_one_process_is_shown_there_and_ends_both():
+    (_, stopped, _), (code, last, _) = finish(start("steps", "fails"))
+    assert code == 1 and last == "KeyError: 'a bug'"
+    assert stopped.startswith(STOPPED)
+
+
+@pytest.mark.slow
+def test_a_users_error_keeps_its_exit_code():
+    ended = finish(start("refuses", "refuses"))
+    assert {code for code, *_ in ended} <= {1, 2}  # 1: the other was quicker to leave
+    assert any(
+        (code, last) == (2, "error: lower the learning rate") for code, last, _ in ended
+    )
+
+
+def test_both_end_well_and_one_prints():
+    (code, _, out), (other_code, _, other_out) = finish(start("done", "done"))
+    assert (code, other_code) == (0, 0)
+    assert "process 0 is done" in out and "is done" not in other_out
+
+
+def test_a_process_that_stays_alone_says_so():
+    (member,) = start("alone")
+    ((code, last, _),) = finish([member])
+    assert code == 2 and last.startswith("error: the processes did not find each other")
+
+
+def _member(end, address, number):
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 2)
+    cluster.START_TIMEOUT_S, cluster.HEARTBEAT_TIMEOUT_S = 20, 6
+    if end == "alone":
+        cluster.START_TIMEOUT_S = 3
+    with errors.user_errors():
+        cluster.join(address, 2, number)
+    with cluster.ends_together():
+        cluster.only_leader_prints()
+        _live(end)
+
+
+def _live(end):
+    for step in range(1000):
+        if step == 3:
+            _end(end)
+            if end == "done":
+                return
+        processes.any_of(False)
+        time.sleep(0.01)
+
+
+def _end(end):
+    if end == "done":
+        print(f"process {jax.process_index()} is done")
+    if end == "killed":
+        signal.raise_signal(signal.SIGKILL)
+    if end == "fails":
+        raise KeyError("a bug")
+    if end == "refuses":
+        with errors.user_errors():
+            raise ValueError("lower the learning rate")
+
+
+# ------------------------------------------------------------------------------ GPUs
+# Arithmetic on names, so no GPU is needed.
+def sections(**fields):
+    """Returns the layout and the engine with section__field changed."""
+    made = {"layout": {}, "engine": {"name": "vllm_server"}}
+    for name, value in fields.items():
+        section, _, field = name.partition("__")
+        made[section][field] = value
+    return settings.Layout(**made["layout"]), settings.Engine(**made["engine"])
+
+
+def test_each_server_gets_its_gpus_in_order():
+    c = sections(
+        engine__num_servers=2, engine__tensor_parallel=2, layout__serve="4,5,6,7"
+    )
+    cluster.check_gpus(*c)
+    assert cluster.gpus_of_server(*c, 0) == ["4", "5"]
+    assert cluster.gpus_of_server(*c, 1) == ["6", "7"]
+
+
+def test_without_names_the_servers_take_the_first_gpus():
+    c = sections(engine__num_servers=2, engine__tensor_parallel=2)
+    assert cluster.gpus_of_server(*c, 1) == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            dict(layout__serve="0,1", engine__tensor_parallel=4),
+            r"layout.serve='0,1' names 2 GPUs, but .* is 4: name as many",
+        ),
+        (
+            dict(layout__train_memory=0.6, layout__serve_memory=0.5),
+            r"train_memory=0.6 and layout.serve_memory=0.5 are more than the GPU",
+        ),
+        (
+            dict(
+                layout__train="0,1",
+                layout__serve="1",
+                layout__train_memory=0.8,
+                layout__serve_memory=0.9,
+            ),
+            r"give layout.train and layout.serve different GPUs",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_an_error(fields, message):
+    with pytest.raises(ValueError, match=message):
+        cluster.check_gpus(*sections(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        dict(layout__train_memory=0.6, layout__serve_memory=0.3),
+        dict(layout__train_memory=0.8, layout__serve_memory=0.9, layout__sleep=True),
+        dict(
+            layout__train="0",
+            layout__serve="1",
+            layout__train_memory=0.9,
+            layout__serve_memory=0.9,
+        ),
+    ],
+)
+def test_what_fits_passes(fields):
+    cluster.check_gpus(*sections(**fields))
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What JAX was told, in place of telling it."""
+    told = {}
+    monkeypatch.setattr(jax.config, "update", told.__setitem__)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "")  # restored afterwards
+    del os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"]
+    return told
+
+
+def test_jax_gets_its_gpus_and_its_share(told):
+    cluster.take_gpus(settings.Layout(train="0,1", train_memory=0.6))
+    assert told == {"jax_cuda_visible_devices": "0,1"}
+    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.6"
+
+
+def test_nothing_said_changes_nothing(told):
+    cluster.take_gpus(settings.Layout())
+    assert told == {}
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ
+
+
+if __name__ == "__main__":
+    _member(sys.argv[1], sys.argv[2], int(sys.argv[3]))

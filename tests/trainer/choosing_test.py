@@ -1,0 +1,91 @@
+"""What a round rolls out is read and built by `Chooser.map`, and keeps no decoded image."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from vade_jax import samplers
+from vade_jax.data import loading
+from vade_jax.trainer import choosing
+from vade_jax.types import Item, Prompt
+
+NUM_ITEMS, B = 20, 8
+SAMPLER = samplers.SAMPLERS["vade"](warmup="none")
+
+
+class Items:
+    """Opens an image when it is asked for an item, and remembers in which thread."""
+
+    def __init__(self):
+        self.threads = set()
+
+    def __len__(self):
+        return NUM_ITEMS
+
+    def __getitem__(self, i):
+        self.threads.add(threading.get_ident())
+        image = Image.new("RGB", (28, 28), (i, i, i))
+        return Item(str(i), "?", (image,), str(i), "int", {"level": i % 3})
+
+
+def build_prompt(item):
+    pixels = np.array(item.images[0])
+    empty = np.zeros(0, np.int32)
+    return Prompt(item.uid, item.question, empty, empty[:, None], (pixels,))
+
+
+@pytest.mark.parametrize("num_threads", [0, 3])
+def test_items_lose_their_images_and_prompts_have_them(num_threads):
+    with loading.Pool(num_threads) as pool:
+        items = Items()
+        choose = choosing.Chooser(SAMPLER, items, build_prompt, pool.map)
+        chosen = choose(SAMPLER.init(NUM_ITEMS), jax.random.key(0), B)
+    index_M = np.asarray(chosen.proposal.index_M)
+    assert [item.uid for item in chosen.items] == [str(i) for i in index_M]
+    assert [item.metadata["level"] for item in chosen.items] == list(index_M % 3)
+    assert all(item.images == () for item in chosen.items)
+    assert [prompt.images[0][0, 0, 0] for prompt in chosen.prompts] == list(index_M)
+    if num_threads:
+        assert threading.get_ident() not in items.threads
+    else:
+        assert items.threads == {threading.get_ident()}
+
+
+def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
+    """Proposals of diva name an item and its variants; here every variant is black."""
+
+    def expand(items, proposal, key):
+        variant_M = np.asarray(proposal.extra_M["variant"])
+        black = Item("v", "?", (Image.new("RGB", (28, 28)),), "1", "int")
+        shown = [black if v else x for x, v in zip(items, variant_M, strict=True)]
+        extra_M = {**proposal.extra_M, "difficulty": variant_M + 0.5}
+        return shown, proposal.replace(extra_M=extra_M)
+
+    sampler = samplers.SAMPLERS["diva"]()
+    choose = choosing.Chooser(sampler, Items(), build_prompt, expand=expand)
+    chosen = choose(sampler.init(NUM_ITEMS), jax.random.key(0), B)
+    variant_M = np.asarray(chosen.proposal.extra_M["variant"])
+    assert variant_M.any() and not variant_M.all()
+    shown = np.array([prompt.images[0][0, 0, 0] for prompt in chosen.prompts])
+    index_M = np.asarray(chosen.proposal.index_M)
+    np.testing.assert_array_equal(shown, np.where(variant_M, 0, index_M))
+    np.testing.assert_array_equal(
+        chosen.proposal.extra_M["difficulty"], variant_M + 0.5
+    )
+
+
+def test_everything_is_every_item_in_its_order():
+    choose = choosing.Chooser(SAMPLER, Items(), build_prompt)
+    chosen = choose.everything(range(4, 7), 3)
+    assert [item.uid for item in chosen.items] == ["4", "5", "6"]
+    assert chosen.proposal.num_rollouts_M.tolist() == [3, 3, 3]
+
+
+def test_a_choice_that_nobody_took_is_dropped():
+    with choosing.Lookahead(lambda x: x) as ahead:
+        ahead.start(1)
+        ahead.start(2)
+        assert ahead.result() == 2

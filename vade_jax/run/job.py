@@ -1,0 +1,148 @@
+"""A training run from settings to an exported policy: what `python -m experiments.train` does.
+
+    from vade_jax import run, settings
+    run.train(settings.Run.from_dict({...}), "runs/mine")
+
+The loop itself is trainer/loop.py.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+
+import jax
+
+from vade_jax import report, settings
+from vade_jax.data import contact_sheet, loading
+from vade_jax.recipes.diva import hook
+from vade_jax.report import figures
+from vade_jax.rollout.engine import Engine
+from vade_jax.run import (
+    build,
+    checks,
+    cluster,
+    datasets,
+    directory,
+    engines,
+    warm_start,
+)
+from vade_jax.run.recorder import Recorder
+from vade_jax.trainer import choosing, loop, processes
+
+
+def train(
+    run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda: False
+) -> bool:
+    """Runs or resumes the job in `workdir`.
+
+    Args:
+        run: the settings; a resumed run may change few of them (`directory.MAY_CHANGE`).
+        workdir: everything that the run makes goes there.
+        stop: asked after each step; once it is true, the run is saved and ends.
+
+    Returns:
+        Whether all steps are done.
+
+    Raises:
+        UserError: a mistake in the settings or files, found before the first step.
+        NonFiniteLoss: as `loop.run`, like the next two.
+        EngineFailure: the rollouts ended.
+        BatchNotFilled: the selector keeps too few groups.
+    """
+    with checks.user_errors():
+        checks.check(run)
+        cluster.take_gpus(run.layout)
+        directory.open_for(run, workdir)
+        if directory.is_done(run, workdir):
+            print(f"{workdir} is done: {run.num_steps} steps. Its summary again:")
+            return True
+    with loading.Pool(run.data.num_threads) as threads:
+        with checks.user_errors():  # data first: the warm start takes minutes
+            base = warm_start.untrained(run, workdir)
+            data = datasets.load(run, base, workdir, threads.map)
+            if checks.make_sampler(run).variants:
+                hook.check_texts(run, data.train)
+        start = warm_start.warm_started(run, base, workdir, stop)
+        if start is None:
+            return False
+        with checks.user_errors():
+            policy = build.load_policy(run, start)
+            job = prepare(run, policy, data, workdir, threads.map)
+        # The state has the only copy of the weights from here on: its first update takes theirs.
+        policy = dataclasses.replace(policy, params=None)
+        directory.drop_policy(workdir)
+        # Closed also when the run fails: what was being saved is written whole.
+        with contextlib.closing(job.recorder), contextlib.closing(job.engine):
+            progress = job.run(job.progress, stop=stop)
+    is_done = progress.step >= run.num_steps
+    if is_done:
+        directory.export_policy(policy, progress, workdir)
+    if processes.is_leader():
+        figures.draw(workdir)
+        report.at_end(workdir, data.train.source)
+        if job.expand is not None:
+            print(f"variants: {dict(job.expand.counts)}")
+    if not is_done:
+        print(f"stopped after step {progress.step}; run again to resume")
+    return is_done
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that is ready to start.
+
+    Attributes:
+        progress: where it starts: after the latest checkpoint, or anew.
+        run: `loop.run` with all its arguments but the progress; they can be given again.
+        recorder: to be closed, like the engine.
+        engine: see `recorder`.
+        expand: makes variants, where the selector asks for them.
+    """
+
+    progress: loop.Progress
+    run: Callable[..., loop.Progress]
+    recorder: Recorder
+    engine: Engine
+    expand: hook.Expand | None
+
+
+def prepare(
+    run: settings.Run,
+    policy: build.Policy,
+    data: datasets.Datasets,
+    workdir: str,
+    map: loading.Map = loading.in_turn,
+) -> Job:
+    """Builds all parts of the run and restores what is there; `map` maps over items."""
+    if processes.is_leader():
+        contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
+    sampler = checks.make_sampler(run)
+    state, learn = build.make_learner(run, policy, map)
+    selector = sampler.init(len(data.train), **data.arrays)
+    saved = directory.checkpointer(run, workdir)
+    progress = directory.restore(saved, loop.Progress(state, selector))
+    advantage, expand = build.make_advantage(run), None
+    if sampler.variants:
+        expand = hook.Expand(hook.vary(run, data.build_prompt))
+        advantage = hook.advantage(run)
+    engine = engines.make(run, policy, workdir)
+    recorder = Recorder(workdir, saved, run, sampler, progress.step)
+    algorithm = functools.partial(
+        loop.run,
+        num_steps=run.num_steps,
+        num_prompts=run.num_prompts,
+        key=jax.random.key(run.seed),
+        choose=choosing.Chooser(sampler, data.train, data.build_prompt, map, expand),
+        engine=engine,
+        score=build.make_scorer(run, policy),
+        learn=learn,
+        validate=build.make_validation(run, policy, data),
+        recorder=recorder,
+        eval_every=run.eval.every,
+        advantage=advantage,
+        refill=run.refill,
+        measure=build.make_measure(run),
+    )
+    return Job(progress, algorithm, recorder, engine, expand)

@@ -1,0 +1,213 @@
+"""The supervised warm start: likelihood of a teacher's answers, on the RL trainer's own update.
+
+Reads the procedural "warmup" split, which training and validation never share. Leaves a Hugging Face
+checkpoint in <workdir>/warm_start.
+"""
+
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+import tqdm
+
+from vade_jax import settings
+from vade_jax.data import procedural
+from vade_jax.models.qwen25vl import files, tiny_checkpoint
+from vade_jax.run import build, checks, cluster, datasets, directory
+from vade_jax.run.build import Policy
+from vade_jax.store import checkpoints
+from vade_jax.trainer import loop, mesh, minibatches, objectives, processes, update
+from vade_jax.types import Batch, Rollouts
+
+
+def untrained(run: settings.Run, workdir: str) -> str:
+    """Returns the checkpoint that everything starts from; makes the tiny one where asked to."""
+    if not run.model.preset:
+        files.load_config(run.model.checkpoint)  # is there, and is a Qwen2.5-VL
+        return run.model.checkpoint
+    made = os.path.join(workdir, "tiny_model")
+    if not processes.on_leader(lambda: _is_complete(made)):
+        processes.on_leader(
+            lambda: tiny_checkpoint.write(made, run.seed, run.model.preset)
+        )
+    cluster.check_shared(os.path.join(made, "config.json"))
+    return made
+
+
+def warm_started(
+    run: settings.Run, base: str, workdir: str, stop: Callable[[], bool]
+) -> str | None:
+    """Returns the checkpoint that RL starts from, or None if `stop()` was true before it was done.
+
+    It is `base` itself, where no warm start is asked for, or made from it, where it is not there yet.
+
+    Raises:
+        UserError: there is one that was made with other settings.
+    """
+    if not run.warm_start.num_steps:
+        return base
+    target = run.warm_start.directory or os.path.join(workdir, "warm_start")
+    with checks.user_errors():
+        processes.on_leader(lambda: directory.claim(target + ".json", _recipe(run)))
+    if not processes.on_leader(lambda: _is_complete(target)):
+        start = time.perf_counter()
+        if not train(run, base, target, stop):
+            return None
+        print(f"warm start: {time.perf_counter() - start:.0f} s, in {target}")
+    cluster.check_shared(os.path.join(target, "config.json"))
+    return target
+
+
+def _recipe(run: settings.Run) -> dict:
+    """What a warm start depends on: one made with other values must not be taken for it."""
+    wanted = {
+        "seed": run.seed,
+        "model": run.model.to_dict(),
+        "warm_start": run.warm_start.to_dict(),
+    }
+    del wanted["warm_start"]["directory"]
+    prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length")
+    return wanted | {"data": {name: getattr(run.data, name) for name in prompt}}
+
+
+def _is_complete(checkpoint: str) -> bool:
+    """Returns whether config.json is there: the last thing that a checkpoint gets."""
+    return os.path.exists(os.path.join(checkpoint, "config.json"))
+
+
+# ------------------------------------------------------------------------------ training
+def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -> bool:
+    """Trains the checkpoint in `base` and writes it to `target`; resumes what was stopped.
+
+    Returns:
+        False if `stop()` was true; then the state is saved beside `target`.
+    """
+    with checks.user_errors():
+        policy = build.load_policy(run, base)
+        _check_answers_fit(run, policy.tokenizer)
+    state, step = _compile(run, policy)
+    partial = f"{target}.partial"
+    saved = checkpoints.Checkpointer(partial, keep=1, every=200)
+    if done := saved.latest_step() or 0:
+        state, _, _ = saved.restore(done, state, {})
+    size, last = run.warm_start.batch_size, run.warm_start.num_steps
+    bar = tqdm.tqdm(
+        total=last * size,
+        initial=done * size,
+        unit=" samples",
+        desc="warm start",
+        disable=not processes.is_leader(),
+    )
+    with bar, contextlib.closing(saved):
+        unread = []  # metrics on the devices: fetching them waits for the step
+        for number, batch in enumerate(_batches(run, policy, done), done + 1):
+            state, metrics = step(state, batch)
+            unread.append((number, metrics))
+            bar.update(size)
+            stopped = stop()
+            if number % 20 == 0 or number == last or stopped:
+                bar.set_postfix(loss=f"{_read(unread):.3f}")
+            saved.save(number, state, {}, {}, {}, force=stopped)
+            if stopped:
+                print(f"warm start stopped after step {number}; run again to resume")
+                return False
+    processes.on_leader(lambda: files.copy_tokenizer(base, target))
+    files.save(target, policy.shape, state.params, write=processes.is_leader())
+    processes.on_leader(lambda: shutil.rmtree(partial, ignore_errors=True))
+    return True
+
+
+def _compile(run: settings.Run, policy: Policy):
+    """Returns the first state and the compiled step."""
+    steps = run.warm_start.num_steps
+    transform = update.make_optimizer(
+        settings.Optimizer(
+            learning_rate=run.warm_start.learning_rate,
+            warmup_steps=min(50, steps // 10),
+            decay_steps=steps,
+            b2=run.warm_start.b2,
+        )
+    )
+    state, shardings = build.make_state(policy, transform)
+    logp = build.make_logp(run, policy, temperature=1.0)
+    step = update.make(logp, objectives.likelihood(), transform)
+    return state, build.compile_update(step, policy.mesh, shardings)
+
+
+def _read(unread: list) -> float:
+    """Fetches the metrics of the last steps, empties the list and returns the newest loss."""
+    for number, metrics in jax.device_get(unread):
+        loop.check_finite(f"warm start, step {number}", metrics)
+    unread.clear()
+    return float(metrics["actor/loss"])
+
+
+def _batches(run: settings.Run, policy: Policy, done: int) -> Iterator[Batch]:
+    """Yields the batches after `done`; the next one is cut while a step runs."""
+    size, steps = run.warm_start.batch_size, run.warm_start.num_steps
+    source = procedural.Procedural(run.seed, size * steps, "warmup")
+    build_prompt = datasets.prompt_builder(run.data, policy.tokenizer)
+    teacher = procedural.Teacher(source, run.warm_start.noise, run.seed)
+    shape = minibatches.Shape(
+        prompts_per_minibatch=size,
+        prompts_per_microbatch=size,
+        answers_per_row=1,
+        length_multiple=run.data.length_multiple,
+        ways=mesh.batch_size(policy.mesh),
+    )
+
+    def make_batch(number):
+        index = range(number * size, (number + 1) * size)
+        items = [source[i] for i in index]
+        answers = [teacher(item, i) for item, i in zip(items, index, strict=True)]
+        (batch,) = minibatches.split(
+            [build_prompt(item) for item in items],
+            _targets(answers, policy.tokenizer, run.sampling.max_tokens),
+            np.zeros(size, np.float32),
+            shape,
+        )
+        return processes.put(batch, mesh.batch_sharding(policy.mesh, axis=1))
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        ready = pool.submit(make_batch, done)
+        for number in range(done + 1, steps + 1):
+            now = ready.result()
+            if number < steps:
+                ready = pool.submit(make_batch, number)
+            yield now
+
+
+def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
+    """Returns the teacher's answers as rollouts, one a prompt."""
+    answers = [[*tokenizer.encode(text), tokenizer.im_end] for text in texts]
+    length_N = np.array([len(answer) for answer in answers], np.int32)
+    shape = (len(answers), max_tokens)
+    token_NT = np.full(shape, tokenizer.im_end, np.int32)
+    for n, answer in enumerate(answers):
+        token_NT[n, : len(answer)] = answer
+    return Rollouts(
+        token_NT=token_NT,
+        length_N=length_N,
+        logp_NT=np.zeros(shape, np.float32),
+        group_N=np.arange(len(answers), dtype=np.int32),
+        finished_N=np.ones(len(answers), bool),
+        valid_N=np.ones(len(answers), bool),
+        params_version=np.int32(0),
+    )
+
+
+def _check_answers_fit(run: settings.Run, tokenizer) -> None:
+    """Raises ValueError when the built-in answers are longer than what may be sampled."""
+    source = procedural.Procedural(run.seed, 2000, "warmup")
+    texts = {procedural.target_text(item) for item in source}
+    longest = 1 + max(len(tokenizer.encode(text)) for text in texts)
+    if longest > run.sampling.max_tokens:
+        raise ValueError(
+            f"sampling.max_tokens={run.sampling.max_tokens}: the warm start's answers have "
+            f"up to {longest} tokens; set it to at least that"
+        )

@@ -1,0 +1,161 @@
+"""Which prompts a step rolls out next: the selector's proposal, made into prompts.
+
+Reading items, decoding their images and building prompts takes as long as a small update. The
+posterior is final once a step's answers are scored, before the policy learns from them, so `Lookahead`
+does all of it for the next step in a thread while the devices are busy with the update.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent import futures
+from typing import Any
+
+import jax
+import numpy as np
+
+from vade_jax import arrays, samplers
+from vade_jax.data import loading
+from vade_jax.types import Item, Prompt, Proposal
+
+# Makes the variants that a proposal asks for: from its items, with their images, to what is shown
+# instead of them, and the proposal with what came out in its `extra_M`.
+Expand = Callable[
+    [Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What one round rolls out."""
+
+    proposal: Proposal
+    items: Sequence[Item]  # without their images, which the prompts have
+    prompts: Sequence[Prompt]
+    seconds: float  # that it took, in whatever thread
+
+    def identity(self) -> list[Any]:
+        """Returns what several processes, each of which chooses by itself, must have in common."""
+        texts = [prompt.text for prompt in self.prompts]
+        return [np.asarray(self.proposal.index_M), texts]
+
+
+@dataclasses.dataclass(frozen=True)
+class Chooser:
+    """Asks the selector and builds the prompts.
+
+    Attributes:
+        sampler: the selector's functions.
+        items: the data set.
+        build_prompt: item -> prompt.
+        map: maps a function over items, such as in threads.
+        expand: makes variants, for a selector that asks for them.
+    """
+
+    sampler: samplers.Sampler
+    items: Sequence[Item]
+    build_prompt: Callable[[Item], Prompt]
+    map: loading.Map = loading.in_turn
+    expand: Expand | None = None
+
+    def __call__(
+        self,
+        selector: Any,
+        key: jax.Array,
+        num_prompts: int,
+        used: AbstractSet[int] = frozenset(),
+    ) -> Chosen:
+        """Returns what a round rolls out, as the posterior says before it.
+
+        Args:
+            selector: the selector's state.
+            key: of its draws.
+            num_prompts: how many; fewer, or none, where the data has not as many that are unused.
+            used: items that this step has rolled out already; none of them comes again.
+        """
+        start = time.perf_counter()
+        proposal = self._propose(selector, key, num_prompts, used)
+        read = self._reader(proposal)
+        if self.expand is not None:
+            items = self.map(read, range(len(proposal.index_M)))
+            shown, proposal = self.expand(items, proposal, key)
+            read = shown.__getitem__
+        return self._build(proposal, read, start)
+
+    def everything(self, batch: range, num_rollouts: int) -> Chosen:
+        """Returns a batch of items in their own order, whatever the selector thinks of them."""
+        proposal = Proposal(
+            index_M=np.array(batch, np.int32),
+            num_rollouts_M=np.full(len(batch), num_rollouts, np.int32),
+        )
+        return self._build(proposal, self._reader(proposal), time.perf_counter())
+
+    def _reader(self, proposal):
+        return lambda m: self.items[int(proposal.index_M[m])]
+
+    def _build(self, proposal, read, start) -> Chosen:
+        """Builds the prompts of the items that `read` gives of the places in `proposal`."""
+
+        def build(m):
+            item = read(m)
+            # A decoded image takes megabytes: it lives on in the prompt alone, cut to size.
+            return item.without_images(), self.build_prompt(item)
+
+        made = self.map(build, range(len(proposal.index_M)))
+        return Chosen(
+            proposal=proposal,
+            items=[item for item, _ in made],
+            prompts=[prompt for _, prompt in made],
+            seconds=time.perf_counter() - start,
+        )
+
+    def _propose(self, selector, key, num_prompts, used) -> Proposal:
+        """Returns the selector's choice among the items that are not used.
+
+        A selector does not know what its step has used. If it names used items, it is asked again
+        with the same key, so with the same draws, for so many that enough others are left. The
+        number is one of few sizes, because each compiles.
+        """
+
+        def ask(number):
+            number = min(number, len(self.items))
+            return jax.device_get(self.sampler.propose(selector, key, number))
+
+        proposal = ask(num_prompts)
+        first = _without(used, proposal)
+        if len(first.index_M) == len(proposal.index_M):
+            return proposal
+        more = ask(arrays.bucket(len(used) + num_prompts, 1))
+        more = _without(used | set(first.index_M.tolist()), more)
+        return jax.tree.map(
+            lambda a, b: np.concatenate([a, b])[:num_prompts], first, more
+        )
+
+
+def _without(used: AbstractSet[int], proposal: Proposal) -> Proposal:
+    unused_M = np.array([int(i) not in used for i in proposal.index_M], bool)
+    return jax.tree.map(lambda x: x[unused_M], proposal)
+
+
+class Lookahead:
+    """Chooses in one thread, one choice at a time. Use it in a `with` statement."""
+
+    def __init__(self, choose: Callable[..., Chosen]):
+        self._choose = choose
+        self._thread = futures.ThreadPoolExecutor(1, "lookahead")
+        self._chosen: futures.Future | None = None
+
+    def start(self, *args: Any) -> None:
+        """Begins to choose with these arguments; an earlier choice that nobody took is dropped."""
+        self._chosen = self._thread.submit(self._choose, *args)
+
+    def result(self) -> Chosen:
+        """Waits for the choice that was begun last."""
+        return self._chosen.result()
+
+    def __enter__(self) -> "Lookahead":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._thread.shutdown()
