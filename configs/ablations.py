@@ -3,6 +3,9 @@ r"""Table 2 of VADE (arXiv 2511.18902) and more: what each of its parts does, on
     python -m experiments.sweep --config=configs/ablations.py:base=configs/tiny_grpo.py \
         --workdir=runs/ablations --parallel=2
 
+15 arms x 3 seeds; each run takes as long as one of the base. `--config.arms=vade,vade_greedy
+--config.seeds=0` runs less. The tables are in {workdir}/ablations.
+
 Arguments: `base=FILE`, with its own arguments behind another colon, such as
 `base=configs/qwen7b_gspo.py:split`; by default configs/tiny_gspo.py. `--config.arms=vade,kalman`
 compares others: every arm of configs/tiny_table1.py is known here too.

@@ -3,6 +3,9 @@
     python -m experiments.evaluate --config=configs/eval_paper.py --checkpoint=DIR --workdir=DIR \
         --config.benchmarks.mathvista=testmini.parquet --judge_server=URL --judge_model=NAME
 
+Hardware: what the policy needs, and a server for the judge (the paper's is Qwen2.5-72B-Instruct). What
+else can be asked, and how: docs/evaluation.md.
+
 Arguments: `cot` (the policy reasons and boxes its answer; another protocol, other numbers);
 `seed=3`. What every field means stands in vade_jax/evals/evaluation.py.
 """

