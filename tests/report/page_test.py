@@ -4,6 +4,7 @@ import html.parser
 import json
 import math
 import re
+import shutil
 
 import numpy as np
 import pyarrow
@@ -105,12 +106,8 @@ def test_a_hostile_directory_and_config_are_text_too(tmp_path):
 
 
 # ------------------------------------------------------------------------------ bad input
-def spoil_metrics(text):
-    def spoil(workdir):
-        path = workdir / "metrics.jsonl"
-        path.write_bytes(text(path.read_bytes()))
-
-    return spoil
+def rewrite(path, change):
+    path.write_bytes(change(path.read_bytes() if path.exists() else b""))
 
 
 def other_schema(workdir):
@@ -139,100 +136,64 @@ def scrambled_answers(workdir):
         for column in map(chunks.column, range(chunks.num_columns))
         if column.path_in_schema == "answer"
     )
-    data = bytearray(path.read_bytes())
-    data[at : at + 30] = b"\xff" * 30
-    path.write_bytes(data)
+    rewrite(path, lambda x: x[:at] + b"\xff" * 30 + x[at + 30 :])
 
 
 def scrambled_pictures(workdir):
     pictures.keep(workdir, {"a": pictures.Picture(b"x" * 200, "image/png", 1)})
-    path = workdir / "pictures.parquet"
-    data = bytearray(path.read_bytes())
-    data[4:40] = b"\xff" * 36
-    path.write_bytes(data)
+    rewrite(workdir / pictures.FILE, lambda x: x[:4] + b"\xff" * 36 + x[40:])
 
 
-SPOILS = {
-    "cut_line": (
-        spoil_metrics(lambda x: x[:-20]),
-        "1 line is no record of a step in metrics.jsonl",
-    ),
-    "bad_lines": (
-        spoil_metrics(lambda x: b"\xff\xfe\n[1]\n{}\n" + x),
-        "3 lines are no record",
-    ),
-    "other_values": (
-        spoil_metrics(lambda x: x + b'{"step": 7, "actor/grad_norm": "large"}\n'),
-        "",
-    ),
-    "numbers_too_large": (
-        spoil_metrics(
-            lambda x: (
-                x + b'{"step": 1%s}\n{"step": 7, "a": 1%s}\n' % (b"0" * 99, b"0" * 999)
-            )
-        ),
-        "2 lines are no record",
-    ),
-    "nested": (
-        spoil_metrics(lambda x: b"[" * 99999 + b"\n" + x),
-        "1 line is no record",
-    ),
-    "no_metrics": (
-        lambda w: (w / "metrics.jsonl").unlink(),
-        "metrics.jsonl is missing: no curves",
-    ),
-    "empty_metrics": (spoil_metrics(lambda _: b""), "metrics.jsonl has no step yet"),
-    "no_config": (lambda w: (w / "config.json").unlink(), "config.json is missing"),
-    "bad_config": (
-        lambda w: (w / "config.json").write_text('{"a":'),
-        "config.json cannot be read",
-    ),
-    "no_rollouts": (
-        lambda w: [p.unlink() for p in (w / "rollouts").iterdir()],
-        "no rollout logs",
-    ),
-    "bad_rollouts": (
-        lambda w: (w / "rollouts/step_00002.parquet").write_bytes(b"PAR1 half"),
-        "rollouts not readable: step_00002.parquet",
-    ),
-    "not_a_step": (
-        lambda w: (w / "rollouts/step_00002.parquet").rename(
-            w / "rollouts/step_x.parquet"
-        ),
-        "rollouts not readable: step_x.parquet",
-    ),
-    "few_columns": (other_schema, ""),
-    "other_types": (other_values, ""),
-    "scrambled_answers": (
-        scrambled_answers,
-        "texts not readable: step_00002.parquet (no parquet file",
-    ),
-    "scrambled_pictures": (scrambled_pictures, "pictures.parquet cannot be read"),
-    "bad_pictures": (
-        lambda w: (w / "pictures.parquet").write_bytes(b"no"),
-        "pictures.parquet cannot be read",
-    ),
-    "config_of_another_shape": (
-        lambda w: (w / "config.json").write_text(
-            '{"data": 3, "sampler": [], "loss": 1}'
-        ),
-        "",
-    ),
-}
+def not_a_step(workdir):
+    path = rollout_log.path(workdir, 2)
+    path.rename(path.with_name("step_x.parquet"))
 
 
-@pytest.mark.parametrize("name", SPOILS)
-def test_what_is_broken_is_said_and_the_rest_is_shown(name, tmp_path):
-    spoil, note = SPOILS[name]
+def no_rollouts(workdir):
+    shutil.rmtree(workdir / "rollouts")
+
+
+METRICS, CONFIG, STEP = "metrics.jsonl", "config.json", "rollouts/step_00002.parquet"
+LARGE = b'{"step": 1%s}\n{"step": 7, "a": 1%s}\n' % (b"0" * 99, b"0" * 999)
+TEXT = b'{"step": 7, "actor/grad_norm": "large"}\n'
+REWRITTEN = [  # file, its bytes, what the page says
+    (METRICS, lambda x: x[:-20], "1 line is no record of a step in metrics.jsonl"),
+    (METRICS, lambda x: b"\xff\xfe\n[1]\n{}\n" + x, "3 lines are no record"),
+    (METRICS, lambda x: x + TEXT, ""),
+    (METRICS, lambda x: x + LARGE, "2 lines are no record"),
+    (METRICS, lambda x: b"[" * 99999 + b"\n" + x, "1 line is no record"),
+    (METRICS, lambda _: b"", "metrics.jsonl has no step yet"),
+    (CONFIG, lambda _: b'{"a":', "config.json cannot be read"),
+    (CONFIG, lambda _: b'{"data": 3, "sampler": [], "loss": 1}', ""),
+    (STEP, lambda _: b"PAR1 half", "rollouts not readable: step_00002.parquet"),
+    (pictures.FILE, lambda _: b"no", "pictures.parquet cannot be read"),
+]
+SPOILT = [  # how, what the page says
+    (lambda w: (w / METRICS).unlink(), "metrics.jsonl is missing: no curves"),
+    (lambda w: (w / CONFIG).unlink(), "config.json is missing"),
+    (no_rollouts, "no rollout logs"),
+    (not_a_step, "rollouts not readable: step_x.parquet"),
+    (other_schema, ""),
+    (other_values, ""),
+    (scrambled_answers, "texts not readable: step_00002.parquet (no parquet file"),
+    (scrambled_pictures, "pictures.parquet cannot be read"),
+    *(
+        (lambda w, name=name, change=change: rewrite(w / name, change), note)
+        for name, change, note in REWRITTEN
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "note"), SPOILT)
+def test_what_is_broken_is_said_and_the_rest_is_shown(spoil, note, tmp_path):
     make(tmp_path)
     spoil(tmp_path)
     found = page(tmp_path, find=lambda _: find)
     assert note in found.text
     assert ("What is missing" in found.text) == bool(note)
     assert found.data["charts"] and "Settings and versions" in found.text
-    assert not re.search(
-        "NaN|Infinity", json.dumps(found.data)
-    )  # a browser reads neither
+    # A browser reads neither.
+    assert not re.search("NaN|Infinity", json.dumps(found.data))
 
 
 def test_metrics_alone_or_rollouts_alone_make_a_page(tmp_path):
@@ -337,7 +298,7 @@ def test_a_run_given_twice_is_shown_once(tmp_path):
 def test_validations_that_differ_are_said(tmp_path):
     a, b = make(tmp_path / "a"), make(tmp_path / "b")
     assert "do not compare" not in page(a, b).text
-    spoil_metrics(lambda x: x.replace(b"val/tiny", b"val/other"))(b)
+    rewrite(b / METRICS, lambda x: x.replace(b"val/tiny", b"val/other"))
     assert "(a: val/tiny/acc/mean@4; b: val/other/acc/mean@4)" in page(a, b).text
 
 

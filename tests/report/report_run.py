@@ -40,6 +40,7 @@ def write_metrics(workdir):
             "vade/effective_ratio": step / 8,
             "vade/predicted_effective_ratio": 0.5,
             "actor/grad_norm": 1.0 + step,
+            "critic/score/mean": 0.5,
             "vade/rollouts_total": 12 * step,
             "timing_s/gen": 1.0,
             "timing_s/update_actor": 2.5,

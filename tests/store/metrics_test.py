@@ -5,7 +5,7 @@ import math
 import os
 import subprocess
 import sys
-import types
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -126,67 +126,42 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
-class FakeRun:
-    def __init__(self, **options):
-        self.options, self.logged, self.defined, self.finished = options, [], [], False
-
-    def define_metric(self, name, step_metric=None):
-        self.defined.append((name, step_metric))
-
-    def log(self, values):
-        self.logged.append(values)
-
-    def finish(self):
-        self.finished = True
-
-
 @pytest.fixture
-def runs(monkeypatch):
-    """What a stand-in for wandb was told, a run a start."""
-    made = []
-
-    def init(**options):
-        made.append(FakeRun(**options))
-        return made[-1]
-
-    class Refused(Exception):  # noqa: N818
-        pass
-
-    fake = types.ModuleType("wandb")
-    fake.init, fake.Error, fake.Settings = init, Refused, dict
+def wandb(monkeypatch):
+    """A stand-in that remembers what it was told."""
+    fake = mock.MagicMock(Error=RuntimeError)
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    return made
+    return fake
 
 
-def test_wandb_gets_the_same_names_and_numbers(runs, tmp_path):
+def test_wandb_gets_the_same_names_and_numbers(wandb, tmp_path):
     workdir = tmp_path / "my_run"
     writer = metrics.Writer(workdir, wandb="project", config={"seed": 3})
     writer.write(1, {"actor/grad_norm": 0.5, "vade/rollouts_total": 8})
     writer.write(2, {"actor/grad_norm": float("nan")})
     writer.close()
-    (run,) = runs
-    assert run.options["project"] == "project" and run.options["name"] == "my_run"
-    assert run.options["config"] == {"seed": 3} and run.finished
-    assert run.logged[0] == metrics.read(workdir)[0]
-    assert run.logged[1]["step"] == 2 and math.isnan(run.logged[1]["actor/grad_norm"])
-    assert run.defined == [("step", None), ("*", "step")]
+    options, run = wandb.init.call_args.kwargs, wandb.init.return_value
+    assert options["project"] == "project" and options["name"] == "my_run"
+    assert options["config"] == {"seed": 3} and options["resume"] == "allow"
+    (first,), (second,) = (call.args for call in run.log.call_args_list)
+    assert first == metrics.read(workdir)[0]
+    assert second["step"] == 2 and math.isnan(second["actor/grad_norm"])
+    assert run.define_metric.call_args_list == [
+        mock.call("step"),
+        mock.call("*", step_metric="step"),
+    ]
+    run.finish.assert_called_once()
 
 
-def test_a_resumed_job_is_the_same_wandb_run(runs, tmp_path):
+def test_a_resumed_job_is_the_same_wandb_run(wandb, tmp_path):
     for workdir in (tmp_path / "a", tmp_path / "a", tmp_path / "b"):
         metrics.Writer(workdir, wandb="project").close()
-    first, again, other = (run.options["id"] for run in runs)
+    first, again, other = (c.kwargs["id"] for c in wandb.init.call_args_list)
     assert first == again != other
-    assert all(run.options["resume"] == "allow" for run in runs)
 
 
-def test_a_refusal_of_wandb_is_one_error(runs, tmp_path, monkeypatch):
-    wandb = sys.modules["wandb"]
-
-    def refuse(**_):
-        raise wandb.Error("not logged in")
-
-    monkeypatch.setattr(wandb, "init", refuse)
+def test_a_refusal_of_wandb_is_one_error(wandb, tmp_path):
+    wandb.init.side_effect = wandb.Error("not logged in")
     with pytest.raises(ValueError, match="wandb='p': not logged in; run `wandb login`"):
         metrics.Writer(tmp_path, wandb="p")
 
