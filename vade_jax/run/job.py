@@ -125,7 +125,7 @@ def prepare(
     progress = directory.restore(saved, loop.Progress(state, selector))
     advantage, expand = build.make_advantage(run), None
     if sampler.variants:
-        expand = hook.Expand(hook.vary(run, data.build_prompt))
+        expand = hook.expand(run, data.build_prompt)
         advantage = hook.advantage(run)
     engine = engines.make(run, policy, workdir)
     recorder = Recorder(workdir, saved, run, sampler, progress.step)

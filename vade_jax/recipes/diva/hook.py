@@ -92,28 +92,6 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
     return variants.Vary(variants.from_metadata, **more)
 
 
-def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Vary:
-    """Returns what makes variants of the training items."""
-
-    def fits(item: Item) -> bool:
-        try:
-            build_prompt(item)
-        except prompts.RejectedItem:
-            return False
-        return True
-
-    limits = {"min_pixels": run.data.min_pixels, "max_pixels": run.data.max_pixels}
-    more = {"changes": tuple(run.diva.changes), "fits": fits, **limits}
-    if run.data.train == "procedural":
-        return variants.Vary(built_in.texts, allowed=built_in.allowed, **more)
-    return variants.Vary(variants.from_metadata, **more)
-
-
-def parts(run: settings.Run, build_prompt: prompts.PromptBuilder) -> dict[str, Any]:
-    """Returns the fields of `trainer.parts.Parts` that the sampler needs."""
-    return {"advantage": advantage(run), "vary": vary(run, build_prompt)}
-
-
 def expand(run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Expand":
     """Returns what makes the variants that a proposal asks for."""
     return Expand(vary(run, build_prompt))
