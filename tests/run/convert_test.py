@@ -12,11 +12,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from experiments import convert
 from tests.models.qwen25vl import oracle
 from tests.trainer import small
 from vade_jax import types
 from vade_jax.models.qwen25vl import config, files, tiny_checkpoint, weights
+from vade_jax.run import convert
 from vade_jax.store import checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
