@@ -221,13 +221,13 @@ class Form:
 
     Attributes:
         name: of the form.
-        columns: sets of column names; one of them must be there whole.
+        columns: names with spaces between; those of one text must all be there.
         read: row -> its questions; raises `texts.Refused`.
         id_column: that names a row; None: rows have no name but their number.
     """
 
     name: str
-    columns: Sequence[frozenset[str]]
+    columns: Sequence[str]
     read: Callable[[Row], list[texts.Sample]]
     id_column: str | None = None
 
@@ -239,10 +239,10 @@ def detect(columns: Sequence[str], where: str) -> Form:
         ValueError: none has.
     """
     for form in FORMS:
-        if any(wanted <= set(columns) for wanted in form.columns):
+        if any(set(columns).issuperset(names.split()) for names in form.columns):
             return form
     known = "; ".join(
-        f"{form.name}: {' or '.join(', '.join(sorted(x)) for x in form.columns)}"
+        f"{form.name}: {' or '.join(', '.join(sorted(x.split())) for x in form.columns)}"
         for form in FORMS
     )
     raise ValueError(
@@ -290,14 +290,12 @@ def _llava(row: Row) -> list[texts.Sample]:
         raise texts.Refused(
             "bad_turns", f"turns of {speakers} are no questions and answers"
         )
-    images = _images(row, "image")
-    questions = _unmarked([text for _, text in said[::2]], images)
-    pairs = zip(questions, said[1::2], strict=True)
+    shown = {"images": _images(row, "image"), "answer_is": "turn"}
+    questions = _unmarked([text for _, text in said[::2]], shown["images"])
+    answers = [text for _, text in said[1::2]]
     return [
-        texts.Sample(
-            question=question, answer=answer, images=images, turn=turn, answer_is="turn"
-        )
-        for turn, (question, (_, answer)) in enumerate(pairs)
+        texts.Sample(question, answer, turn=turn, **shown)
+        for turn, (question, answer) in enumerate(zip(questions, answers, strict=True))
     ]
 
 
@@ -310,9 +308,9 @@ def _chartqa(row: Row) -> list[texts.Sample]:
     images = _images(row, "image") or [f"png/{_text(row, 'imgname')}"]
     return [
         texts.Sample(
-            question=_text(row, "query"),
-            answer=_text({"label": label}, "label"),
-            images=images,
+            _text(row, "query"),
+            _text({"label": label}, "label"),
+            images,
             choices=(),
             tolerance=CHARTQA_TOLERANCE,
         )
@@ -330,10 +328,10 @@ def _scienceqa(row: Row) -> list[texts.Sample]:
     context = f"Context: {hint}\n" if hint else ""
     return [
         texts.Sample(
-            question=context + _text(row, "question"),
-            answer=chr(65 + answer),
-            images=_images(row, "image"),
-            choices=tuple(choices),
+            context + _text(row, "question"),
+            chr(65 + answer),
+            _images(row, "image"),
+            tuple(choices),
         )
     ]
 
@@ -347,7 +345,7 @@ def _verl(row: Row) -> list[texts.Sample]:
     images = _images(row, "images")
     (question,) = _unmarked([_text(turns[0], "content")], images)
     answer = _text({"ground_truth": truth}, "ground_truth")
-    return [texts.Sample(question=question, answer=answer, images=images)]
+    return [texts.Sample(question, answer, images)]
 
 
 def _own(row: Row) -> list[texts.Sample]:
@@ -361,10 +359,10 @@ def _own(row: Row) -> list[texts.Sample]:
     choices = more.pop("choices", None)
     return [
         texts.Sample(
-            question=_text(found, question),
-            answer=_text(found, "answer"),
-            images=_images(found, "images" if "images" in found else "image"),
-            choices=tuple(choices) if choices else None,
+            _text(found, question),
+            _text(found, "answer"),
+            _images(found, "images" if "images" in found else "image"),
+            tuple(choices) if choices else None,
             kind=found.get("kind"),
             tolerance=more.pop("tolerance", None),
             own_words=True,
@@ -374,25 +372,9 @@ def _own(row: Row) -> list[texts.Sample]:
 
 
 FORMS = (
-    Form("LLaVA-OneVision", (frozenset({"conversations", "image"}),), _llava, "id"),
-    Form(
-        "ChartQA",
-        (
-            frozenset({"query", "label", "image"}),
-            frozenset({"query", "label", "imgname"}),
-        ),
-        _chartqa,
-    ),
-    Form(
-        "ScienceQA",
-        (frozenset({"question", "choices", "answer", "image", "hint"}),),
-        _scienceqa,
-    ),
-    Form("verl", (frozenset({"prompt", "reward_model", "images"}),), _verl),
-    Form(
-        "rows of your own",
-        (frozenset({"question", "answer"}), frozenset({"problem", "answer"})),
-        _own,
-        "id",
-    ),
+    Form("LLaVA-OneVision", ("conversations image",), _llava, "id"),
+    Form("ChartQA", ("query label image", "query label imgname"), _chartqa),
+    Form("ScienceQA", ("question choices answer image hint",), _scienceqa),
+    Form("verl", ("prompt reward_model images",), _verl),
+    Form("rows of your own", ("question answer", "problem answer"), _own, "id"),
 )
