@@ -100,6 +100,18 @@ def test_the_rounds_follow_each_other():
     assert columns["alpha"] == [5, 2, 2] * 2
 
 
+def test_the_bar_shows_all_of_its_numbers_in_80_columns(tmp_path, capfd):
+    made, _ = make(tmp_path)
+    made._bar.ncols, made._bar.total = 80, 10_000
+    made.step(0, {"val/validation/acc/mean@4": 0.4301}, None)
+    values = {"critic/score/mean": 0.3512, "vade/effective_ratio": 0.72}
+    made.step(1, values, step_data())
+    made._bar.refresh()
+    line = capfd.readouterr().err.split("\r")[-1]
+    assert line.endswith("left, valid=0.430, score=0.35, effective=0.72]")
+    assert len(line) == 80
+
+
 def test_validation_alone_leaves_no_rollouts(tmp_path):
     made, _ = make(tmp_path)
     made.step(0, {"val/validation/acc/mean@4": 0.5}, None)

@@ -12,6 +12,9 @@ from vade_jax.trainer import loop, processes
 from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.types import Metrics
 
+# Fits a terminal of 80 columns with all of its numbers.
+BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
+
 
 class Recorder:
     """Implements `loop.Recorder` for a run directory."""
@@ -48,10 +51,10 @@ class Recorder:
             disable=not processes.is_leader(),
             total=run.num_steps,
             initial=step,
-            desc="RL",
-            unit=" steps",
+            bar_format=BAR,
             smoothing=0.1,
         )
+        self._watched: dict[str, str] = {}
 
     def step(self, step: int, values: Metrics, data: StepData | None) -> None:
         """See `loop.Recorder`."""
@@ -62,7 +65,8 @@ class Recorder:
             path = rollout_log.path(self._workdir, step)
             rollout_log.write(path, table(data, self._sampler))
             self._bar.update()
-        self._bar.set_postfix(_key_numbers(values, self._bar))
+        self._watched |= _key_numbers(values)  # the last validation stays in sight
+        self._bar.set_postfix(self._watched)
 
     def save(self, progress: loop.Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
@@ -135,17 +139,9 @@ def _columns(one: Round, sampler: samplers.Sampler) -> dict:
     }
 
 
-def _key_numbers(values, bar):
-    """The numbers a person watches; the last validation stays in sight."""
-    names = {
-        "score": "critic/score/mean",
-        "effective": "vade/effective_ratio",
-        "predicted": "vade/predicted_effective_ratio",
-    }
+def _key_numbers(values: Metrics) -> dict[str, str]:
+    """Returns the numbers that a person watches."""
+    names = {"score": "critic/score/mean", "effective": "vade/effective_ratio"}
     shown = {k: f"{values[name]:.2f}" for k, name in names.items() if name in values}
-    if "timing_s/step" in values:
-        shown["rollouts/s"] = f"{values['perf/rollouts_per_s']:.0f}"
     valid = [v for name, v in values.items() if name.startswith("val/validation/")]
-    if valid:
-        bar.set_description(f"RL, validation {valid[0]:.3f}")
-    return shown
+    return {"valid": f"{valid[0]:.3f}", **shown} if valid else shown

@@ -8,7 +8,6 @@ import concurrent.futures
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 
 import jax
@@ -54,11 +53,9 @@ def warm_started(
     target = run.warm_start.directory or os.path.join(workdir, "warm_start")
     with checks.user_errors():
         processes.on_leader(lambda: directory.claim(target + ".json", _recipe(run)))
-    if not processes.on_leader(lambda: _is_complete(target)):
-        start = time.perf_counter()
-        if not train(run, base, target, stop):
-            return None
-        print(f"warm start: {time.perf_counter() - start:.0f} s, in {target}")
+    is_made = processes.on_leader(lambda: _is_complete(target))
+    if not is_made and not train(run, base, target, stop):
+        return None
     cluster.check_shared(os.path.join(target, "config.json"))
     return target
 
