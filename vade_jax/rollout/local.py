@@ -97,7 +97,7 @@ class LocalEngine:
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
-        params, found = self._gathered(), []
+        params, found = self._gathered(), []  # once for all calls
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
             number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
@@ -105,6 +105,7 @@ class LocalEngine:
                 params, prompts[start:stop], counts_M, number_N, key, sampling
             )
             found.append(arrays_N)
+            # Groups are reported call by call: the first are scored while others are decoded.
             token_NT, _, length_N, _ = arrays_N
             tokens_N = [x[:n] for x, n in zip(token_NT, length_N, strict=True)]
             ends = zip(np.cumsum(counts_M), counts_M, strict=True)
@@ -157,6 +158,7 @@ class LocalEngine:
         while start < len(rows_M):
             stop = min(start + self._prompts_per_call, len(rows_M))
             if self._rows_per_call:
+                # As many prompts as fit into the rows: the last whose rows end within them.
                 before = end_M[start] - rows_M[start]
                 fit = np.searchsorted(end_M, before + self._rows_per_call, "right")
                 stop = min(stop, max(int(fit), start + 1))
@@ -167,8 +169,10 @@ class LocalEngine:
         """Decodes one call's prompts in fixed shapes and returns the flat answers, on the host."""
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)
+        # One of few numbers, so that calls of other sizes share a program.
         num_rows = arrays.bucket(int(rows_M.sum()), self._rows_per_call or size)
         group_R, slot_N = arrays.rows(num_rollouts_M, capacity, num_rows)
+        # N is all slots here, empty ones too, and `number_N` the answers alone.
         answer_N = np.full(num_rows * capacity, -1, np.int32)
         answer_N[slot_N] = number_N
         # The last call is filled up with a prompt that nobody answers, and keeps its shape.

@@ -139,7 +139,10 @@ class WeightDirectory:
             yield shard
 
     def _replace(self, fresh: pathlib.Path, version: int) -> None:
-        """Puts a version in its place, then removes the others."""
+        """Puts a version in its place, then removes the others.
+
+        In this order: a crash in between leaves a version too many, which `clear` finds.
+        """
         place = self._place(version)
         if place.exists():
             place.rename(fresh.with_name(fresh.name + ".old"))
