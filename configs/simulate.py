@@ -11,6 +11,7 @@ Arguments: `reference` (the set-ups of two earlier simulations, ours beside thei
 from ml_collections import ConfigDict
 
 from configs import arguments
+from experiments.simulation.contenders import Settings
 
 DEFAULT = (
     "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,kalman,kalman_p1p,vade,vade_measured,"
@@ -29,16 +30,10 @@ FREE = ",".join(
 def get_config(arg=None):
     """Returns the worlds, who plays in them, and for how many rollouts."""
     args = arguments.parse(arg, reference=False, smoke=False, seed=0)
-    c = ConfigDict()
+    c = ConfigDict(Settings().to_dict())
     c.seed = args.seed
-    c.num_seeds = 8
-    c.num_items = 4000  # of a world that does not say otherwise
-    c.num_prompts = 128  # B
-    c.num_rollouts = 8  # G
-    c.rollouts = 300 * 128 * 8  # the budget of every selector
-    c.worlds = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
-    c.selectors = DEFAULT  # of `contender` below, or of vade_jax.samplers.SAMPLERS
-    c.highlight = "uniform,dapo,vade,vade_mean_p1p,kalman_p1p,oracle"  # in the figure
+    c.selectors = DEFAULT
+    c.highlight = "uniform,dapo,vade,vade_mean_p1p,kalman_p1p,oracle"
     c.reference = args.reference
     c.world = worlds()
     c.contender = contenders()
@@ -124,7 +119,6 @@ def reference(c: ConfigDict) -> None:
     the worlds without skills.
     """
     c.num_seeds = 4
-    c.worlds = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
     c.highlight = "uniform,vade_free,vade_measured,vade_mean_p1p_free,oracle"
     sizes = dict(num_items=8524, num_prompts=512, rollouts=240 * 512 * 8)
     for name in ("stationary", "drift"):

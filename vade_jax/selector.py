@@ -37,7 +37,7 @@ class Selector:
     Args:
         items: how many there are; or their ids, unique, which then stand for them everywhere. A
             saved state fits only the same ids in the same order.
-        method: a key of `samplers.SAMPLERS`; not one whose variants are no items.
+        method: a key of `samplers.SAMPLERS`, but for those that ask for variants of items.
         seed: of all draws.
         arrays: what the method's `init` needs of every item, such as SEC's category.
         **options: the method's hyperparameters.
@@ -95,7 +95,7 @@ class Selector:
         Args:
             ids: whose answers; not only selected ones.
             correct: right answers to each; a soft score between 0 and `trials` counts in part.
-            trials: valid answers to each, or to all of them. None to an id: nothing is learned of it.
+            trials: valid answers to each, or to all of them. Where it is 0, nothing is learned of that id.
 
         Raises:
             ValueError: an unknown id, lengths that differ, or counts outside [0, trials].
@@ -185,7 +185,7 @@ class Selector:
 
 
 def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
-    """Returns the method's four functions; those with draws of their own get the seed too."""
+    """Returns the method's functions; a method with draws of its own gets the seed too."""
     known = [name for name, make in samplers.SAMPLERS.items() if not make().variants]
     if method not in known:
         raise ValueError(f"method={method!r}: choose one of {known}")

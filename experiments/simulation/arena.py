@@ -18,27 +18,124 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.simulation import rounds
-from experiments.simulation.budget import Schedule, Shape, schedule
-from experiments.simulation.contenders import Contender
-from experiments.simulation.rounds import Pending, mixed, prob_mixed
-from experiments.simulation.worlds import KINDS, Groups
+from experiments.simulation.contenders import (
+    Cell,
+    Contender,
+    Schedule,
+    Shape,
+    schedule,
+)
+from experiments.simulation.worlds import KINDS, Groups, Kind
 from vade_jax import types
+from vade_jax.losses import advantages
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What happened: arrays by name, `*_SU` a round and `*_S` at the end."""
+# ------------------------------------------------------------------------------ a round
+@chex.dataclass(frozen=True)
+class Pending:
+    """The groups kept so far for the next training step."""
 
-    schedule: Schedule
-    rounds: dict[str, np.ndarray]  # [S, U]
-    ends: dict[str, np.ndarray]  # [S]
-    seconds: float  # of all seeds, without compilation
-    compile_seconds: float
+    groups: Groups
+    count: Array  # int32
+    rounds: Array  # int32
+    used_I: Array  # bool, items that the step has rolled out
 
 
+def answer(
+    key: jax.Array, pass_rate_I: Array, proposal: types.Proposal, total: int
+) -> types.Feedback:
+    """Returns the feedback of answers right with their item's pass rate; `total` is N."""
+    index_M, num_M = proposal.index_M, proposal.num_rollouts_M
+    size = len(index_M)
+    group_N = jnp.repeat(jnp.arange(size), num_M, total_repeat_length=total)
+    luck_N = jax.random.uniform(key, (total,))
+    correct_N = (luck_N < pass_rate_I[index_M][group_N]).astype(jnp.float32)
+    return types.Feedback(
+        index_M=index_M,
+        successes_M=jax.ops.segment_sum(correct_N, group_N, size),
+        trials_M=num_M.astype(jnp.float32),
+        group_N=group_N,
+        reward_N=correct_N,
+        correct_N=correct_N,
+        advantage_N=advantages.group_normalized(correct_N, group_N, size),
+        length_N=jnp.ones(total, jnp.int32),
+        valid_N=jnp.ones(total, bool),
+    )
+
+
+def no_groups(num_prompts: int, num_items: int) -> Pending:
+    """Returns the slots of a training step, none of them filled."""
+    zero_M = jnp.zeros(num_prompts, jnp.float32)
+    groups = Groups(
+        index_M=jnp.zeros(num_prompts, jnp.int32),
+        successes_M=zero_M,
+        trials_M=zero_M,
+        trained_M=jnp.zeros(num_prompts, bool),
+    )
+    return Pending(
+        groups=groups,
+        count=jnp.int32(0),
+        rounds=jnp.int32(0),
+        used_I=jnp.zeros(num_items, bool),
+    )
+
+
+def unused(propose, num_prompts: int, max_rounds: int, used_I: Array) -> types.Proposal:
+    """Returns the proposal of a round, without items that the step has rolled out.
+
+    As the trainer: what the selector names of unused ones, then those of a larger proposal with the
+    same key. Used ones come last, for pools that have no others.
+    """
+    first = propose(num_prompts)
+    if max_rounds == 1:
+        return first
+    more = propose(min(max_rounds * num_prompts, len(used_I)))
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, more)
+    place_M, seen_I = jnp.arange(len(both.index_M)), used_I.at[first.index_M].set(True)
+    again_M = jnp.where(
+        place_M < num_prompts, used_I[both.index_M], seen_I[both.index_M]
+    )
+    order_M = jnp.argsort(again_M, stable=True)[:num_prompts]
+    return jax.tree.map(lambda x: x[order_M], both)
+
+
+def collect(pending: Pending, feedback: types.Feedback, keep_M: Array) -> Pending:
+    """Returns the step with the kept groups put in, as far as there is room."""
+    count = pending.count + jnp.cumsum(keep_M)
+    size = len(pending.groups.index_M)
+    slot_M = jnp.where(keep_M, count - 1, size)  # a slot beyond the last one: dropped
+
+    def put(x_M, new_M):
+        return x_M.at[slot_M].set(new_M, mode="drop")
+
+    groups = Groups(
+        index_M=put(pending.groups.index_M, feedback.index_M),
+        successes_M=put(pending.groups.successes_M, feedback.successes_M),
+        trials_M=put(pending.groups.trials_M, feedback.trials_M),
+        trained_M=put(pending.groups.trained_M, True),
+    )
+    count = jnp.minimum(count[-1], size).astype(jnp.int32)
+    return Pending(
+        groups=groups,
+        count=count,
+        rounds=pending.rounds + 1,
+        used_I=pending.used_I.at[feedback.index_M].set(True),
+    )
+
+
+def mixed(successes_M: Array, trials_M: Array) -> jax.Array:
+    """Returns which groups have right and wrong answers."""
+    return (successes_M > 0) & (successes_M < trials_M)
+
+
+def prob_mixed(p: Array, num: Array) -> jax.Array:
+    """Returns the chance of right and wrong answers among `num` with a known pass rate."""
+    return 1 - p**num - (1 - p) ** num
+
+
+# ------------------------------------------------------------------------------ a play
 @chex.dataclass(frozen=True)
 class Carry:
     """Everything that a round changes."""
@@ -49,15 +146,33 @@ class Carry:
     visits_I: Array  # int32
 
 
-def play(kind, contender, shape, world, selector, key, measure_U):
-    """Plays all rounds of one seed; returns the last carry and the records of the rounds."""
+def play(
+    kind: Kind,
+    contender: Contender,
+    shape: Shape,
+    world: Any,
+    selector: Any,
+    key: jax.Array,
+    measure_U: Array,
+) -> tuple[Carry, dict[str, jax.Array]]:
+    """Plays all rounds of one seed; returns the last carry and the records of the rounds.
+
+    Args:
+        kind: of the world.
+        contender: who plays.
+        shape: the sizes.
+        world: its state at the beginning.
+        selector: the contender's state at the beginning.
+        key: of all draws. Contenders share it: the same luck by slot.
+        measure_U: before which rounds all items are measured.
+    """
     sampler = contender.sampler(shape.num_rollouts)
     size, usual = shape.num_prompts, shape.num_rollouts
     every_item = base.same_num_rollouts(jnp.arange(shape.num_items), usual)
 
     def measure(carry, key):
         p_I = kind.pass_rate(carry.world)
-        feedback = rounds.answer(key, p_I, every_item, shape.of_measurement)
+        feedback = answer(key, p_I, every_item, shape.of_measurement)
         return carry.replace(selector=sampler.update(carry.selector, feedback))
 
     def turn(carry, now):
@@ -65,34 +180,45 @@ def play(kind, contender, shape, world, selector, key, measure_U):
         keys = jax.random.split(jax.random.fold_in(key, number), 3)
         if contender.measures:
             carry = jax.lax.cond(measured, measure, lambda c, _: c, carry, keys[0])
-        world, selector, waiting = carry.world, carry.selector, carry.pending
+        world, selector, pending = carry.world, carry.selector, carry.pending
         p_I = kind.pass_rate(world)
         if contender.name == "oracle":
             selector = selector.replace(pass_rate_I=p_I)
-        propose = lambda number: sampler.propose(selector, keys[1], number)
-        proposal = rounds.unused(propose, size, contender.max_rounds, waiting.used_I)
-        feedback = rounds.answer(keys[2], p_I, proposal, shape.of_round)
+
+        # propose, answer, keep, update: as the training loop
+        def propose(number):
+            return sampler.propose(selector, keys[1], number)
+
+        proposal = unused(propose, size, contender.max_rounds, pending.used_I)
+        feedback = answer(keys[2], p_I, proposal, shape.of_round)
         keep_M = sampler.keep(selector, feedback)
-        pending = rounds.collect(waiting, feedback, keep_M)
+        pending = collect(pending, feedback, keep_M)
         trains = (pending.count == size) | (pending.rounds == contender.max_rounds)
-        pick = functools.partial(jax.tree.map, lambda a, b: jnp.where(trains, a, b))
+
+        # A training step is taken in every round and thrown away where there is none: both branches
+        # of a `cond` would run under `vmap` over seeds anyway.
+        def pick(taken, left):
+            return jax.tree.map(lambda a, b: jnp.where(trains, a, b), taken, left)
+
         after = Carry(
             world=pick(kind.learn(world, pending.groups, usual), world),
             selector=sampler.update(selector, feedback),
-            pending=pick(rounds.empty(size, shape.num_items), pending),
+            pending=pick(no_groups(size, shape.num_items), pending),
             visits_I=carry.visits_I.at[feedback.index_M].add(1),
         )
         belief = sampler.believe(selector, proposal)
-        forecast = jnp.mean(belief.get("prob_mixed", jnp.nan))
-        seen = observed(shape, p_I, kind.hopeless(world), feedback)
-        trained = used(pending.groups, kind.hopeless(world), trains)
-        more = {"predicted": forecast, "progress": kind.progress(after.world)}
-        return after, seen | trained | more
+        hopeless_I = kind.hopeless(world)
+        return after, {
+            **observed(shape, p_I, hopeless_I, feedback),
+            **used(pending.groups, hopeless_I, trains),
+            "predicted": jnp.mean(belief.get("prob_mixed", jnp.nan)),
+            "progress": kind.progress(after.world),
+        }
 
     carry = Carry(
         world=world,
         selector=selector,
-        pending=rounds.empty(size, shape.num_items),
+        pending=no_groups(size, shape.num_items),
         visits_I=jnp.zeros(shape.num_items, jnp.int32),
     )
     return jax.lax.scan(turn, carry, (jnp.arange(len(measure_U)), measure_U))
@@ -123,39 +249,39 @@ def used(groups: Groups, hopeless_I: Array, trains: Array) -> dict[str, jax.Arra
 
 
 # ------------------------------------------------------------------------------ all seeds
-def run(
-    kind_name: str,
-    constants: dict[str, float],
-    contender: Contender,
-    shape: Shape,
-    *,
-    seed: int,
-    num_seeds: int,
-) -> Result:
-    """Plays `num_seeds` seeds. Contenders share the keys: the same items, the same luck by slot.
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What happened: arrays by name, `*_SU` a round and `*_S` at the end."""
 
-    Raises:
-        ValueError: bad constants of the world, options of the selector or sizes.
-    """
-    shape.check()
-    kind, plan = KINDS[kind_name], schedule(contender, shape)
-    key_S = jax.random.split(jax.random.key(seed), num_seeds)
+    schedule: Schedule
+    rounds: dict[str, np.ndarray]  # [S, U]
+    ends: dict[str, np.ndarray]  # [S]
+    seconds: float  # of all seeds, without compilation
+    compile_seconds: float
+
+
+def run(cell: Cell) -> Result:
+    """Plays all seeds of a cell. Contenders share the keys: the same items, the same luck by slot."""
+    kind, contender, shape = KINDS[cell.kind], cell.contender, cell.shape
+    paid = schedule(contender, shape)
+    key_S = jax.random.split(jax.random.key(cell.seed), cell.num_seeds)
     world_key_S, key_S = jax.vmap(jax.random.split, out_axes=1)(key_S)
-    init = functools.partial(kind.init, num_items=shape.num_items, **constants)
-    world_S = jax.vmap(init)(world_key_S)
+    world_S = jax.vmap(lambda key: kind.init(key, shape.num_items, cell.constants))(
+        world_key_S
+    )
     selector = contender.begin(shape.num_rollouts, kind.category(shape.num_items))
-    arguments = world_S, selector, key_S, plan.measure_U
+    arguments = world_S, selector, key_S, paid.measure_U
     start = time.perf_counter()
-    program = _compiled(kind_name, contender, shape, arguments)
+    program = _compiled(cell.kind, contender, shape, arguments)
     compiled = time.perf_counter()
     carry, records = jax.device_get(program(*arguments))
     end = time.perf_counter()
     records["start"] = np.asarray(jax.vmap(kind.progress)(world_S))[:, None]
     hopeless_S = np.mean(jax.vmap(kind.hopeless)(world_S), axis=1)
     return Result(
-        schedule=plan,
+        schedule=paid,
         rounds=records,
-        ends=_ends(carry, records, hopeless_S, plan, shape),
+        ends=_ends(carry, records, hopeless_S, paid, shape),
         seconds=end - compiled,
         compile_seconds=compiled - start,
     )

@@ -1,8 +1,13 @@
-"""Who plays: selectors of the package with options, what else is paid for, and the oracle."""
+"""Who plays where, and for how many rollouts: the settings of `experiments.simulate`, checked.
+
+A contender is a selector of the package, or the oracle, with what the arena does around it. All of them
+have the same budget of rollouts, so what costs more makes fewer steps.
+"""
 
 import dataclasses
 import difflib
 import functools
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,11 +16,55 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import samplers, types
+from experiments.simulation.worlds import KINDS
+from vade_jax import samplers, settings, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
-MEASURES = ("", "paid", "free")
+
+# ------------------------------------------------------------------------------ settings
+@dataclasses.dataclass(frozen=True)
+class Settings(settings.Section):
+    """Every setting of a simulation; lists of names are comma-separated."""
+
+    seed: int = 0
+    num_seeds: int = settings.number(8, at_least=1)
+    num_items: int = settings.number(
+        4000, at_least=1
+    )  # where a world says nothing else
+    num_prompts: int = settings.number(128, at_least=1)  # B
+    num_rollouts: int = 8  # G
+    rollouts: int = settings.number(300 * 128 * 8, at_least=1)  # a selector's budget
+    worlds: str = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
+    selectors: str = "uniform,vade"  # of `contender`, or of vade_jax.samplers.SAMPLERS
+    highlight: str = "uniform,vade"  # in the figure
+    reference: bool = False  # beside two earlier simulations
+    # World: its kind and that kind's constants, sizes and selectors that differ from those above.
+    world: Mapping[str, Any] = settings.mapping()
+    # Contender: fields of `Contender` that differ from its defaults.
+    contender: Mapping[str, Any] = settings.mapping()
+
+
+def words(text: str) -> list[str]:
+    """Returns the names in a comma-separated list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raises ValueError, with the nearest known name, unless `name` is one of `known`."""
+    known = sorted(known)
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"{what} {name!r} is unknown: {hint}known are {known}")
+
+
+# ------------------------------------------------------------------------------ the oracle
+@dataclasses.dataclass(frozen=True)
+class OracleOptions(base.Options):
+    """The hyperparameters of the oracle."""
+
+    info_gain: str = base.choice("p(1-p)^2", beta.INFO_GAINS)
 
 
 @chex.dataclass(frozen=True)
@@ -23,13 +72,6 @@ class OracleState:
     """The true pass rates, put in before every proposal."""
 
     pass_rate_I: Array  # float32
-
-
-@dataclasses.dataclass(frozen=True)
-class OracleOptions(base.Options):
-    """The hyperparameters of the oracle."""
-
-    info_gain: str = base.choice("p(1-p)^2", beta.INFO_GAINS)
 
 
 def oracle(options: OracleOptions) -> base.Sampler:
@@ -40,20 +82,20 @@ def oracle(options: OracleOptions) -> base.Sampler:
         return OracleState(pass_rate_I=jnp.zeros(num_items, jnp.float32))
 
     def propose(state: OracleState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        score_I = info_gain(state.pass_rate_I)
-        index_M = base.top_b(score_I, key, num_prompts)
+        index_M = base.top_b(info_gain(state.pass_rate_I), key, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 
     return base.compiled(init, propose, lambda state, feedback: state)
 
 
 SELECTORS: dict[str, base.Method] = {
-    # There are no variants of an item here.
+    # Items have no variants here.
     **{name: x for name, x in samplers.SAMPLERS.items() if not x().variants},
     "oracle": base.Method("oracle", OracleOptions, oracle),
 }
 
 
+# ------------------------------------------------------------------------------ contenders
 @dataclasses.dataclass(frozen=True)
 class Contender:
     """A selector and what the arena does around it."""
@@ -65,39 +107,41 @@ class Contender:
     measure_first: str = ""  # all items before step 1: "paid", or "free"; "": not
     measure_every: int = 0  # rounds between two paid measurements; 0: none
 
+    def __post_init__(self):
+        of = f"contender {self.label}: "
+        check_known(of + "the selector", self.name, SELECTORS)
+        base.check_number(of + "max_rounds", self.max_rounds, at_least=1)
+        base.check_number(of + "measure_every", self.measure_every, at_least=0)
+        modes = ("", "paid", "free")
+        base.check_option(of + "measure_first", self.measure_first, modes)
+
     @classmethod
-    def of(cls, label: str, settings: Mapping[str, Any]) -> "Contender":
+    def of(cls, label: str, given: Mapping[str, Any]) -> "Contender":
         """Returns the contender of a config's entry.
 
         Raises:
             ValueError: an unknown selector, option or setting.
         """
-        settings = {"name": label, **settings}
+        given = {"name": label, **given}
         fields = [f.name for f in dataclasses.fields(cls) if f.name != "label"]
-        for name in settings:
+        for name in given:
             check_known(f"contender {label}: the setting", name, fields)
-        check_known(f"contender {label}: the selector", settings["name"], SELECTORS)
-        options = dict(settings.pop("options", {}))
-        frozen = tuple((k, _frozen(v)) for k, v in sorted(options.items()))
-        found = cls(label=label, options=frozen, **settings)
-        of = f"contender {label}: "
-        base.check_number(of + "max_rounds", found.max_rounds, at_least=1)
-        base.check_number(of + "measure_every", found.measure_every, at_least=0)
-        base.check_option(of + "measure_first", found.measure_first, MEASURES)
-        return found
+        options = sorted(dict(given.pop("options", {})).items())
+        # Hashable: contenders are keys of the caches of selectors and programs.
+        frozen = tuple((name, _frozen(value)) for name, value in options)
+        return cls(label=label, options=frozen, **given)
 
     def sampler(self, num_rollouts: int) -> base.Sampler:
-        """Returns the selector.
+        """Returns the selector, always the same object: the arena compiles once for each.
 
         Raises:
             ValueError: an unknown option, or a value that the selector refuses.
         """
         known = set(SELECTORS[self.name].option_names) - {"num_rollouts"}
-        options = dict(self.options)
-        for name in options:
+        for name, _ in self.options:
             check_known(f"contender {self.label}: {self.name}'s option", name, known)
         try:
-            return _make(self.name, num_rollouts, tuple(options.items()))
+            return _sampler(self.name, num_rollouts, self.options)
         except ValueError as error:
             raise ValueError(f"contender {self.label}: {error}") from None
 
@@ -114,28 +158,150 @@ class Contender:
         return bool(self.measure_first or self.measure_every)
 
 
-def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raises ValueError, with the nearest known name, unless `name` is one of `known`."""
-    known = sorted(known)
-    if name not in known:
-        close = difflib.get_close_matches(str(name), known, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"{what} {name!r} is unknown: {hint}known are {known}")
-
-
 @functools.cache
-def _make(name: str, num_rollouts: int, options: tuple) -> base.Sampler:
-    """Cached: the arena compiles once for each set of functions."""
-    return SELECTORS[name](
-        num_rollouts=num_rollouts, **{k: _thawed(v) for k, v in options}
-    )
+def _sampler(name: str, num_rollouts: int, options: tuple) -> base.Sampler:
+    thawed = {k: dict(v) if isinstance(v, frozenset) else v for k, v in options}
+    return SELECTORS[name](num_rollouts=num_rollouts, **thawed)
 
 
-def _frozen(value):
+def _frozen(value: Any) -> Any:
+    """Returns an option's value as something hashable: a mapping as its items."""
     if isinstance(value, Mapping):
-        return frozenset((k, _frozen(v)) for k, v in value.items())
+        return frozenset((name, _frozen(x)) for name, x in value.items())
     return tuple(value) if isinstance(value, list) else value
 
 
-def _thawed(value):
-    return dict(value) if isinstance(value, frozenset) else value
+# ------------------------------------------------------------------------------ what a budget buys
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The sizes of a run."""
+
+    num_items: int  # I
+    num_prompts: int  # B
+    num_rollouts: int  # G
+    rollouts: int  # the budget
+
+    def __post_init__(self):
+        base.check_num_rollouts(self.num_rollouts)
+        base.check_number(
+            "num_prompts", self.num_prompts, at_least=1, at_most=self.num_items
+        )
+        if self.rollouts < self.of_round:
+            raise ValueError(
+                f"rollouts={self.rollouts}: a step of {self.num_prompts} prompts with"
+                f" {self.num_rollouts} answers takes {self.of_round}; set it to that at least"
+            )
+
+    @property
+    def of_round(self) -> int:
+        """Rollouts of a round."""
+        return self.num_prompts * self.num_rollouts
+
+    @property
+    def of_measurement(self) -> int:
+        """Rollouts of a measurement of all items."""
+        return self.num_items * self.num_rollouts
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Before which rounds all items are measured, and what has been paid after each round."""
+
+    measure_U: np.ndarray  # bool
+    paid_U: np.ndarray  # rollouts
+
+
+def schedule(contender: Contender, shape: Shape) -> Schedule:
+    """Returns the rounds that the budget pays for.
+
+    Raises:
+        ValueError: it does not pay for one round behind the first measurement.
+    """
+    measure, paid, spent = [], [], 0
+    every, first = contender.measure_every, contender.measure_first
+    while True:
+        again = bool(every and paid and len(paid) % every == 0)
+        cost = shape.of_measurement * (again or (not paid and first == "paid"))
+        if spent + cost + shape.of_round > shape.rollouts:
+            break
+        spent += cost + shape.of_round
+        measure.append(again or (not paid and bool(first)))
+        paid.append(spent)
+    if not paid:
+        raise ValueError(
+            f"rollouts={shape.rollouts}: {contender.label} measures {shape.num_items} items"
+            f" first, {shape.of_measurement} rollouts, and a step takes {shape.of_round};"
+            f" set it to {shape.of_measurement + shape.of_round} at least"
+        )
+    return Schedule(np.array(measure), np.array(paid))
+
+
+# ------------------------------------------------------------------------------ the plan
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One contender in one world."""
+
+    world: str
+    kind: str
+    constants: base.Checked
+    shape: Shape
+    contender: Contender
+    seed: int
+    num_seeds: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the result depends on, as JSON."""
+        return json.loads(json.dumps(dataclasses.asdict(self), default=sorted))
+
+
+def plan(given: Settings) -> dict[str, list[Cell]]:
+    """Returns the cells of every world, all checked before any is played.
+
+    Raises:
+        ValueError: an unknown world, selector or option, a value out of range, too small a budget.
+    """
+    worlds = words(given.worlds)
+    if not worlds:
+        raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
+    return {world: cells_of(given, world) for world in worlds}
+
+
+def cells_of(given: Settings, world: str) -> list[Cell]:
+    """Returns the cells of one world; raises ValueError as `plan` does."""
+    check_known("the world", world, given.world)
+    entry = dict(given.world[world])
+    kind = entry.pop("kind")
+    check_known(f"world {world}: the kind", kind, KINDS)
+    selectors = words(entry.pop("selectors", "") or given.selectors)
+    if not selectors:
+        raise ValueError(
+            f"selectors={given.selectors!r}: name one of {sorted(given.contender)}"
+        )
+    sizes = [field.name for field in dataclasses.fields(Shape)]
+    sizes = {name: entry.pop(name, getattr(given, name)) for name in sizes}
+    known = {field.name for field in dataclasses.fields(KINDS[kind].constants)}
+    for name in entry:  # what is left
+        check_known(f"world {world}: the constant", name, known)
+    try:
+        shape, constants = Shape(**sizes), KINDS[kind].constants(**entry)
+    except ValueError as error:
+        raise ValueError(f"world {world}: {error}") from None
+    cells = []
+    for label in selectors:
+        check_known("the selector", label, {*given.contender, *SELECTORS})
+        contender = Contender.of(label, given.contender.get(label, {}))
+        contender.sampler(shape.num_rollouts)
+        schedule(contender, shape)
+        cells.append(
+            Cell(
+                world=world,
+                kind=kind,
+                constants=constants,
+                shape=shape,
+                contender=contender,
+                seed=given.seed,
+                num_seeds=given.num_seeds,
+            )
+        )
+    return cells

@@ -1,13 +1,16 @@
-"""What a play comes down to: numbers of every seed, their mean and interval, a table a world."""
+"""What a play comes down to: numbers of every seed with their interval, a table and a figure a world."""
 
+import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments.simulation.arena import Result
-from experiments.simulation.budget import Shape
-from vade_jax.report import curves
+from experiments.simulation.contenders import Shape
+from vade_jax.report import curves, plotting
+from vade_jax.report.plotting import COLORS, FAINT, INK
 
 LAST = 0.25  # the share of the rounds that counts as the last part
 HEADER = (
@@ -33,8 +36,15 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
     """
     rounds, paid_U = result.rounds, result.schedule.paid_U
     used_SU, trains_SU = rounds["used"], rounds["trains"]
-    total = lambda x_SU, part: np.sum(x_SU[:, -max(1, round(part * len(paid_U))) :], 1)
-    ratio = lambda x_SU, part: total(x_SU, part) / np.maximum(total(trains_SU, part), 1)
+
+    def total(x_SU, part):
+        """Returns the sum over the last `part` of the rounds."""
+        return np.sum(x_SU[:, -max(1, round(part * len(paid_U))) :], axis=1)
+
+    def ratio(x_SU, part):
+        """Returns the mean over the training steps among them."""
+        return total(x_SU, part) / np.maximum(total(trains_SU, part), 1)
+
     off_SU = rounds["mixed"] - rounds["predicted"]
     values = {
         "progress": rounds["progress"][:, -1],
@@ -80,8 +90,10 @@ def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
 def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
     """Returns mean and half interval at every round; None where a seed has no value."""
     points = [interval(x) for x in np.asarray(value_SU).T]
-    number = lambda x: None if x is None else round(x, 5)
-    return {name: [number(x[name]) for x in points] for name in ("mean", "half")}
+    return {
+        name: [None if x[name] is None else round(x[name], 5) for x in points]
+        for name in ("mean", "half")
+    }
 
 
 # ------------------------------------------------------------------------------ tables
@@ -111,20 +123,21 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns an aligned table, the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     sides = ["<", *[">"] * (len(header) - 1)]
-    line = lambda cells: " | ".join(
-        f"{cell:{side}{width}}"
-        for cell, side, width in zip(cells, sides, widths, strict=True)
-    )
     rule = ["-" * (w - 1) + (":" if i else "-") for i, w in enumerate(widths)]
-    return "\n".join(f"| {line(cells)} |" for cells in (header, rule, *rows))
+    lines = []
+    for cells in (header, rule, *rows):
+        padded = zip(cells, sides, widths, strict=True)
+        text = " | ".join(f"{cell:{side}{width}}" for cell, side, width in padded)
+        lines.append(f"| {text} |")
+    return "\n".join(lines)
 
 
 def row(label: str, values: Mapping[str, Any], seconds: float) -> list[str]:
     """Returns the cells of one contender."""
-    spread = lambda name: number(values[name], 3, spread=True)
+    spread = ("progress", "effective", "effective_last", "useful", "regret")
     return [
         label,
-        *map(spread, ("progress", "effective", "effective_last", "useful", "regret")),
+        *(number(values[name], 3, spread=True) for name in spread),
         *(number(values[name], 3) for name in ("forecast_gap", "forecast_bias")),
         number(values["visited"], 2),
         number(values["max_visits"], 0),
@@ -142,3 +155,86 @@ def number(value: Mapping[str, Any], digits: int, *, spread: bool = False) -> st
     return f"{mean:.{digits}f}" + (
         f" ± {half:.{digits}f}" if spread and half is not None else ""
     )
+
+
+# ------------------------------------------------------------------------------ figure
+TITLES = {
+    "effective": "Mixed groups in a training batch",
+    "progress": "Pass rate, with 95 % intervals",
+}
+ENDS = {
+    "progress": "Pass rate at the end",
+    "useful": "Mixed groups, of all paid for",
+}
+
+
+def draw(
+    world: str,
+    played: Mapping[str, Any],
+    highlight: Sequence[str],
+    path: str | os.PathLike[str],
+) -> pathlib.Path:
+    """Draws a world's contenders, `highlight` in colour, the others in grey.
+
+    Three panels: both curves against rollouts, and where everyone ended. A world in which nothing is
+    learned has no pass rates to show: everyone's mixed groups stand in their place.
+    """
+    shown = [label for label in highlight if label in played][: len(COLORS)]
+    colors = dict(zip(shown, COLORS, strict=False))
+    moved = learns({label: cell["values"] for label, cell in played.items()})
+    names = [*TITLES] if moved else ["effective"]
+    widths, height = [5] * len(names) + [4], max(4.2, 1.2 + 0.2 * len(played))
+    pyplot = plotting.pyplot()
+    with pyplot.rc_context(plotting.STYLE):
+        figure, axes = pyplot.subplots(
+            *(1, len(widths)),
+            figsize=(sum(widths), height),
+            layout="constrained",
+            width_ratios=widths,
+        )
+        for panel, name in zip(axes, names, strict=False):
+            draw_curves(panel, played, colors, name)
+        axes[0].set_ylim(0, 1.02)
+        draw_ends(axes[-1], played, colors, "progress" if moved else "useful")
+        handles = [plotting.line(color=colors[x], linewidth=2) for x in shown]
+        figure.legend(
+            handles, shown, loc="outside upper left", ncols=len(shown) or 1, title=world
+        ).set_alignment("left")
+        return plotting.save(figure, path)
+
+
+def draw_curves(axes, played, colors, name):
+    """Draws one quantity of all contenders against rollouts; `colors` has those of the highlighted."""
+    for label in sorted(played, key=lambda label: label in colors):  # colours on top
+        curve, x = played[label]["curves"][name], played[label]["curves"]["rollouts"]
+        mean, half = (np.array(curve[k], float) for k in ("mean", "half"))
+        known = np.isfinite(mean)
+        x, mean, half = np.array(x)[known], mean[known], half[known]
+        if name == "effective":
+            mean = curves.moving_average(mean)
+        look = {"color": FAINT, "linewidth": 0.7, "alpha": 0.5}
+        if label in colors:
+            look = {"color": colors[label], "linewidth": 2}
+            if name == "progress" and np.all(np.isfinite(half)):
+                band = {"color": colors[label], "alpha": 0.2, "linewidth": 0}
+                axes.fill_between(x, mean - half, mean + half, **band)
+        axes.plot(x, mean, **look)
+    axes.set_title(TITLES[name])
+    axes.set_xlabel("rollouts paid for")
+    axes.xaxis.set_major_formatter(plotting.thousands())
+    axes.margins(x=0.01)
+
+
+def draw_ends(axes, played, colors, name):
+    """Draws where all contenders ended, the best on top."""
+    values = {label: cell["values"][name] for label, cell in played.items()}
+    order = sorted(values, key=lambda label: values[label]["mean"])
+    for place, label in enumerate(order):
+        value, color = values[label], colors.get(label, FAINT)
+        style = {"fmt": "o", "color": color, "markersize": 5}
+        axes.errorbar(value["mean"], place, xerr=value["half"], **style)
+    axes.set_yticks(range(len(order)), order, fontsize=8.5)
+    for tick, label in zip(axes.get_yticklabels(), order, strict=True):
+        tick.set_color(colors.get(label, INK))
+    axes.set_title(ENDS[name])
+    axes.grid(axis="y", visible=False)

@@ -6,6 +6,7 @@ Letters besides those of vade_jax.types: A skills. A group of n answers teaches 
 much as one of G: in proportion by default, as all answers weigh the same in the loss.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,7 +39,8 @@ class Groups:
 class Kind(NamedTuple):
     """What the arena knows of a world.
 
-    init: (key, num_items, **constants) -> state; raises ValueError for bad constants
+    constants: what a world of the kind can be set to, checked
+    init: (key, num_items, constants) -> state
     pass_rate: (state) -> pass_rate_I
     hopeless: (state) -> hopeless_I, items that training cannot change
     learn: (state, groups, num_rollouts) -> state; `num_rollouts` is G, the size of a usual group
@@ -46,7 +48,8 @@ class Kind(NamedTuple):
     category: (num_items) -> category_I on the host, for selectors that need one
     """
 
-    init: Callable[..., State]
+    constants: type[base.Checked]
+    init: Callable[[jax.Array, int, Any], State]
     pass_rate: Callable[[State], jax.Array]
     hopeless: Callable[[State], jax.Array]
     learn: Callable[[State, Groups, int], State]
@@ -55,6 +58,17 @@ class Kind(NamedTuple):
 
 
 # ------------------------------------------------------------------------------ drift
+@dataclasses.dataclass(frozen=True)
+class DriftConstants(base.Checked):
+    """Of a world of kind "drift"; gain = drift = 0 is a stationary one."""
+
+    # p ~ Beta(shape, shape): below 1 most items are nearly solved or nearly impossible.
+    shape: float = base.number(0.35, above=0)
+    gain: float = base.number(0.5, at_least=0)  # a visit's, times sqrt(p (1-p))
+    drift: float = base.number(0.003, at_least=0)  # that a step adds to every logit
+    answers: float = base.fraction(1.0)  # 0: a group's size does not matter
+
+
 @chex.dataclass(frozen=True)
 class Drift:
     """Items on their own; harder ones come first."""
@@ -65,35 +79,15 @@ class Drift:
     answers: Array  # float32
 
 
-def init_drift(
-    key: jax.Array,
-    num_items: int,
-    *,
-    shape: float = 0.35,
-    gain: float = 0.5,
-    drift: float = 0.003,
-    answers: float = 1.0,
-) -> Drift:
-    """Makes items with p ~ Beta(shape, shape): most are nearly solved or nearly impossible.
-
-    Args:
-        key: of the items.
-        num_items: the size of the pool.
-        shape: of the Beta distribution, both parameters.
-        gain: a visit adds gain sqrt(p (1-p)) to the logit; 0 is a stationary world.
-        drift: a training step adds this to every logit.
-        answers: from 0, where a group's size does not matter, to 1.
-    """
-    base.check_number("answers", answers, at_least=0, at_most=1)
-    base.check_number("shape", shape, above=0)
-    base.check_number("gain", gain, at_least=0)
-    base.check_number("drift", drift, at_least=0)
-    right_I, wrong_I = jax.random.loggamma(key, shape, (2, num_items))
+def init_drift(key: jax.Array, num_items: int, constants: DriftConstants) -> Drift:
+    """Returns items with p ~ Beta(shape, shape), in ascending order."""
+    # The ratio of two Gamma variates has the odds of a Beta one. Their logarithms do not underflow.
+    right_I, wrong_I = jax.random.loggamma(key, constants.shape, (2, num_items))
     return Drift(
         logit_I=jnp.sort(right_I - wrong_I),
-        gain=jnp.float32(gain),
-        drift=jnp.float32(drift),
-        answers=jnp.float32(answers),
+        gain=jnp.float32(constants.gain),
+        drift=jnp.float32(constants.drift),
+        answers=jnp.float32(constants.answers),
     )
 
 
@@ -107,6 +101,24 @@ def learn_drift(state: Drift, groups: Groups, num_rollouts: int) -> Drift:
 
 
 # ------------------------------------------------------------------------------ skills
+@dataclasses.dataclass(frozen=True)
+class SkillsConstants(base.Checked):
+    """Of a world of kind "skills".
+
+    A mixed group adds rate sqrt(q (1-q)) (2 (1-q))^hard to its item's offset, q the share of right
+    answers. Other groups teach nothing.
+    """
+
+    # Share of mislabelled items: their pass rate is 0.01 for ever, and a lucky group of theirs
+    # teaches its skill half as much in the wrong direction.
+    hopeless: float = base.fraction(0.08)
+    rate: float = base.number(0.35, at_least=0)
+    transfer: float = base.number(0.03, at_least=0)  # how much of that the skill gains
+    forget: float = base.fraction(0.002)  # of every offset, a step
+    hard: float = base.number(0.0, at_least=0)  # how much more hard prompts teach
+    answers: float = base.fraction(1.0)  # 0: a group's size does not matter
+
+
 @chex.dataclass(frozen=True)
 class Skills:
     """Items share skills: logit pass rate = skill - difficulty + the item's own offset."""
@@ -122,37 +134,8 @@ class Skills:
     answers: Array  # float32
 
 
-def init_skills(
-    key: jax.Array,
-    num_items: int,
-    *,
-    hopeless: float = 0.08,
-    rate: float = 0.35,
-    transfer: float = 0.03,
-    forget: float = 0.002,
-    hard: float = 0.0,
-    answers: float = 1.0,
-) -> Skills:
-    """Makes items of 16 skills, difficulty ~ N(0.3, 2.2^2).
-
-    Args:
-        key: of the items.
-        num_items: the size of the pool.
-        hopeless: share of mislabelled items; their pass rate is 0.01 for ever, and a lucky group of
-            theirs teaches its skill half as much in the wrong direction.
-        rate: a mixed group adds rate sqrt(q (1-q)) (2 (1-q))^hard to its item's offset, q the share
-            of right answers. Other groups teach nothing.
-        transfer: how much of that its skill gains.
-        forget: the share of every offset that a step takes away.
-        hard: 0 or more; how much more hard prompts teach.
-        answers: from 0, where a group's size does not matter, to 1.
-    """
-    base.check_number("answers", answers, at_least=0, at_most=1)
-    base.check_number("hopeless", hopeless, at_least=0, at_most=1)
-    base.check_number("rate", rate, at_least=0)
-    base.check_number("transfer", transfer, at_least=0)
-    base.check_number("forget", forget, at_least=0, at_most=1)
-    base.check_number("hard", hard, at_least=0)
+def init_skills(key: jax.Array, num_items: int, constants: SkillsConstants) -> Skills:
+    """Returns items of 16 skills, difficulty ~ N(0.3, 2.2^2)."""
     difficulty_key, hopeless_key = jax.random.split(key)
     mean, deviation = DIFFICULTY
     normal_I = jax.random.normal(difficulty_key, (num_items,))
@@ -161,12 +144,12 @@ def init_skills(
         skill_A=jnp.zeros(NUM_SKILLS, jnp.float32),
         difficulty_I=mean + deviation * normal_I,
         offset_I=jnp.zeros(num_items, jnp.float32),
-        hopeless_I=luck_I < hopeless,
-        rate=jnp.float32(rate),
-        transfer=jnp.float32(transfer),
-        forget=jnp.float32(forget),
-        hard=jnp.float32(hard),
-        answers=jnp.float32(answers),
+        hopeless_I=luck_I < constants.hopeless,
+        rate=jnp.float32(constants.rate),
+        transfer=jnp.float32(constants.transfer),
+        forget=jnp.float32(constants.forget),
+        hard=jnp.float32(constants.hard),
+        answers=jnp.float32(constants.answers),
     )
 
 
@@ -208,6 +191,7 @@ def held_out(state: Skills) -> jax.Array:
 
 KINDS = {
     "drift": Kind(
+        constants=DriftConstants,
         init=init_drift,
         pass_rate=lambda state: jax.nn.sigmoid(state.logit_I),
         hopeless=lambda state: jnp.zeros(state.logit_I.shape, bool),
@@ -217,6 +201,7 @@ KINDS = {
         category=lambda num_items: np.arange(num_items) * NUM_BANDS // num_items,
     ),
     "skills": Kind(
+        constants=SkillsConstants,
         init=init_skills,
         pass_rate=pass_rate_skills,
         hopeless=lambda state: state.hopeless_I,

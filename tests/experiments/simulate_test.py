@@ -7,8 +7,7 @@ import pytest
 
 from configs import simulate as config
 from experiments import simulate
-from experiments.simulation import arena, reference
-from experiments.simulation.contenders import SELECTORS
+from experiments.simulation import arena, contenders, reference
 
 
 def small(**changes):
@@ -16,6 +15,10 @@ def small(**changes):
     c.worlds, c.selectors = "skills,skills_clean", "uniform,oracle"
     c.update(changes)
     return c
+
+
+def planned_of(c):
+    return contenders.plan(contenders.Settings.from_dict(c.to_dict()))
 
 
 def refuse(*args, **kwargs):
@@ -86,7 +89,7 @@ def test_changed_settings_are_played_again(workdir, tmp_path, capsys):
         ),
         ({"world.skills.kind": "skil"}, "world skills: the kind 'skil' is unknown"),
         ({"rollouts": 79}, "world skills: rollouts=79: a step of 10 prompts"),
-        ({"rollouts": 0}, "rollouts=0: set it to at least 1"),
+        ({"rollouts": 0}, r"rollouts=0: must be in \[1, inf\)"),
         ({"num_seeds": 0}, "num_seeds=0"),
         ({"num_prompts": 201}, "world skills: num_prompts=201: .* from 1 to 200"),
         ({"num_rollouts": 1}, "world skills: num_rollouts=1: one answer cannot be"),
@@ -112,14 +115,14 @@ def test_a_mistake_is_one_error_before_anything_is_played(
 
 def test_every_selector_of_the_package_is_in_the_default_config():
     c = config.get_config()
-    planned = simulate.plan(c)
+    planned = planned_of(c)
     names = {cell.contender.name for cells in planned.values() for cell in cells}
-    assert names == set(SELECTORS)
-    assert set(simulate.words(c.highlight)) <= set(simulate.words(c.selectors))
+    assert names == set(contenders.SELECTORS)
+    assert set(contenders.words(c.highlight)) <= set(contenders.words(c.selectors))
 
 
 def test_the_reference_plays_all_that_has_numbers():
-    planned = simulate.plan(config.get_config("reference"))
+    planned = planned_of(config.get_config("reference"))
     found = {
         w: {cell.contender.label for cell in cells} for w, cells in planned.items()
     }

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.samplers import environment
 from vade_jax import samplers, types
 from vade_jax.samplers import base, vade
 
@@ -45,21 +46,9 @@ def test_bad_sizes_are_named():
         top_b(score_I, key, 0)
 
 
-@pytest.mark.parametrize("valid", [True, False])
-def test_keep_all_keeps_every_group_even_one_without_an_answer(valid):
-    zero_M, zero_N = np.zeros(3, np.float32), np.zeros(6, np.float32)
-    feedback = types.Feedback(
-        index_M=np.array([4, 0, 2]),
-        successes_M=zero_M,
-        trials_M=zero_M + 2 * valid,
-        group_N=np.repeat(np.arange(3), 2),
-        reward_N=zero_N,
-        correct_N=zero_N,
-        advantage_N=zero_N,
-        length_N=np.ones(6, np.int32),
-        valid_N=np.full(6, valid),
-    )
-    keep_M = base.keep_all(None, feedback)
+@pytest.mark.parametrize("trials", [0, 2])
+def test_keep_all_keeps_every_group_even_one_without_an_answer(trials):
+    keep_M = base.keep_all(None, environment.counts([4, 0, 2], [0] * 3, trials))
     assert keep_M.dtype == bool and keep_M.tolist() == [True] * 3
 
 
@@ -98,18 +87,20 @@ def test_metrics_of_a_methods_own_leave_out_what_does_not_apply():
 
 
 def test_what_methods_declare():
-    """Of needs, measures, accepts, drops, rounds and variants, what is not empty."""
-    declared = {name: method()[5:] for name, method in samplers.SAMPLERS.items()}
     measured = ("pass_rate", "self_bleu")
-    plain = ((), (), (), False, None, False)
-    assert declared == dict.fromkeys(samplers.SAMPLERS, plain) | {
-        "dapo": ((), (), (), True, None, False),
-        "diva": ((), (), (), False, None, True),
-        "greso": ((), (), (), True, None, False),
-        "mmr1": ((), measured, measured, False, None, False),
-        "sec": (("category",), (), ("category",), False, None, False),
-        "vcrl": ((), (), (), True, 2, False),
+    expected = {name: {} for name in samplers.SAMPLERS} | {
+        "dapo": {"drops": True},
+        "diva": {"variants": True},
+        "greso": {"drops": True},
+        "knapsack": {"uneven": True},
+        "mmr1": {"measures": measured, "accepts": measured},
+        "sec": {"needs": ("category",), "accepts": ("category",)},
+        "vcrl": {"drops": True, "rounds": 2},
     }
+    for name, method in samplers.SAMPLERS.items():
+        declared = method()._asdict()
+        found = {k: declared[k] for k in base.Sampler._field_defaults if declared[k]}
+        assert found == expected[name]
     assert not samplers.SAMPLERS["dapo"](keep="all").drops
     assert not samplers.SAMPLERS["greso"](keep="all").drops
     for replay in ("next_step", "none"):

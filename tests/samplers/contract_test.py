@@ -54,26 +54,17 @@ def size(variant, num_problems=NUM_PROMPTS):
     return num_problems * SLOTS.get(variant, 1)
 
 
-def answered(proposal, rng):
-    """Returns the feedback as the loop has it, with the arrays of the host."""
-    feedback = environment.feedback(jax.device_get(proposal), RATE, rng)
-    return jax.device_get(feedback.replace(extra_M=proposal.extra_M))
-
-
-def run(variant, num_steps, num_items=NUM_ITEMS, num_problems=NUM_PROMPTS, seed=0):
+@functools.cache
+def run(variant, num_steps, num_items=NUM_ITEMS, num_problems=NUM_PROMPTS):
     """Returns the proposals, the last feedback and the last state."""
-    num_prompts = size(variant, num_problems)
-    sampler, state, proposals = make(variant), init(variant, num_items), []
-    rng, key = np.random.default_rng(seed), jax.random.key(seed)
-    feedback = None
-    for step in range(num_steps):
-        key_of_step = jax.random.fold_in(key, step)
-        proposals.append(sampler.propose(state, key_of_step, num_prompts))
-        feedback = answered(proposals[-1], rng)
-        keep_M = sampler.keep(state, feedback)
-        assert keep_M.shape == (num_prompts,) and keep_M.dtype == bool
-        state = sampler.update(state, feedback)
-    return proposals, feedback, state
+    steps, state = environment.play(
+        make(variant),
+        init(variant, num_items),
+        RATE,
+        size(variant, num_problems),
+        num_steps,
+    )
+    return [proposal for proposal, _ in steps], steps[-1][1], state
 
 
 variants = pytest.mark.parametrize("variant", VARIANTS)
@@ -93,7 +84,7 @@ def test_batches_have_no_duplicates_and_the_fixed_budget(variant):
 
 @variants
 def test_a_key_repeats_and_two_keys_differ(variant):
-    *_, state = run(variant, 3)
+    *_, state = run(variant, 6)
     propose = lambda seed: make(variant).propose(
         state, jax.random.key(seed), size(variant)
     )
@@ -125,7 +116,7 @@ def test_an_item_whose_numbers_are_nan_is_never_chosen(variant):
 
 @variants
 def test_the_order_of_the_feedback_does_not_matter(variant):
-    _, feedback, state = run(variant, 5)
+    _, feedback, state = run(variant, 6)
     rng = np.random.default_rng(1)
     slot_M, n_N = (
         rng.permutation(len(x)) for x in (feedback.index_M, feedback.group_N)
@@ -148,7 +139,7 @@ def test_the_order_of_the_feedback_does_not_matter(variant):
 
 @pytest.mark.parametrize("name", samplers.SAMPLERS)
 def test_one_item_and_the_whole_data_set(name):
-    for num_items in (1, 6):
+    for num_items in (1, NUM_ITEMS):
         proposals, _, state = run(name, 3, num_items, num_items)
         for proposal in proposals:
             index_M = np.repeat(np.arange(num_items), SLOTS.get(name, 1)).tolist()
@@ -158,7 +149,7 @@ def test_one_item_and_the_whole_data_set(name):
 
 @variants
 def test_groups_without_answers_leave_numbers(variant):
-    _, feedback, state = run(variant, 3)
+    _, feedback, state = run(variant, 6)
     zeros = {name: jnp.zeros(size(variant)) for name in ("successes_M", "trials_M")}
     feedback = feedback.replace(
         **zeros,
@@ -174,19 +165,105 @@ def test_groups_without_answers_leave_numbers(variant):
 @variants
 def test_a_run_compiles_once(variant):
     functions = make(variant)[1:4]
-    run(variant, 2)  # the first brings a state from elsewhere
+    run.__wrapped__(variant, 2)  # the first brings a state from elsewhere
     sizes = [function._cache_size() for function in functions]
-    run(variant, 4)
+    run.__wrapped__(variant, 4)
     assert [function._cache_size() for function in functions] == sizes
 
 
 @pytest.mark.parametrize("name", samplers.SAMPLERS)
-def test_num_rollouts_is_the_first_keyword_and_one_is_an_error(name):
+def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
+    assert samplers.SAMPLERS[name].option_names[0] == "num_rollouts"
     with pytest.raises(ValueError, match=r"num_rollouts=1.*at least 2"):
         samplers.SAMPLERS[name](num_rollouts=1)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("dapo", {"base": "mopps"}, "base='mopps'.*uniform.*vade"),
+        ("dapo", {"keep": "some"}, "keep='some'.*mixed"),
+        (
+            "dapo",
+            {"base": "vade", "base_options": {"decay": 1}},
+            "base_options='decay'.*draw",
+        ),
+        ("dapo", {"base_options": {"draw": "mean"}}, "base_options='draw'"),
+        ("dapo", {"base": "vade", "base_options": {"draw": "best"}}, "draw='best'"),
+        ("diva", {"num_variants": -1}, "num_variants=-1: set it to at least 0"),
+        ("diva", {"rule": "cubic"}, "rule='cubic'.*linear"),
+        ("diva", {"score": "loss"}, "score='loss'.*accuracy"),
+        ("diva", {"when": "never"}, "when='never'.*epoch"),
+        ("diva", {"estimate": "hints"}, "estimate='hints'.*original"),
+        ("diva", {"table": ((0.5, 1), (0.3, 2))}, r"table=.*ascending"),
+        ("diva", {"table": ()}, r"table=\(\).*pairs"),
+        ("greso", {"p_easy": 0.99}, r"p_easy=0\.99.*0\.05 to 0\.95"),
+        ("greso", {"p_hard": 0.01}, r"p_hard=0\.01"),
+        ("greso", {"p_max": 0.01}, r"p_max=0\.01"),
+        ("greso", {"target": -1}, "target=-1"),
+        ("greso", {"keep_min": 0}, "keep_min=0"),
+        ("greso", {"keep": "some"}, "keep='some'.*all"),
+        ("kalman", {"prior_var": 0}, "prior_var=0.*above 0"),
+        ("kalman", {"noise_selected": -1}, "noise_selected=-1.*at least 0"),
+        ("kalman", {"noise": "none"}, "noise='none'.*learned"),
+        ("kalman", {"memory": 2}, "memory=2.*0 to 1"),
+        ("kalman", {"temper": -0.5}, r"temper=-0\.5"),
+        ("kalman", {"info_gain": "p"}, "info_gain='p'"),
+        ("knapsack", {"min_rollouts": 9}, "min_rollouts=9.*2 to 8"),
+        ("knapsack", {"max_rollouts": 7}, "max_rollouts=7.*at least 8"),
+        ("knapsack", {"negative_rollouts": 1}, "negative_rollouts=1"),
+        ("knapsack", {"positive_rollouts": 9}, "positive_rollouts=9"),
+        ("knapsack", {"confidence": 1}, "confidence=1"),
+        ("knapsack", {"posterior": "beta"}, "posterior='beta'.*newest"),
+        ("knapsack", {"decay_rest": 2}, "decay_rest=2"),
+        ("mmr1", {"mixture": 1.1}, r"mixture=1\.1.*0 to 1"),
+        ("mmr1", {"outcome_weight": -1}, "outcome_weight=-1.*at least 0"),
+        ("mmr1", {"outcome_weight": 0, "diversity_weight": 0}, "sum of both weights=0"),
+        ("mmr1", {"update_every": 0}, "update_every=0.*at least 1"),
+        ("mmr1", {"variant": "both"}, "variant='both'.*code"),
+        ("mmr1", {"refresh": "epoch"}, "refresh='epoch'.*visits"),
+        ("mopps", {"decay": 1.5}, r"decay=1\.5.*0 to 1"),
+        ("mopps", {"prior_alpha": 0.5}, r"prior_alpha=0\.5.*at least 1"),
+        ("mopps", {"candidates": 0.5}, r"candidates=0\.5.*at least 1"),
+        ("mopps", {"selection": "best"}, "selection='best'.*topk"),
+        ("mopps", {"target": 2}, "target=2"),
+        (
+            "mopps",
+            {"selection": "threshold", "band": (0.7, 0.3)},
+            r"band=\(0\.7, 0\.3\)",
+        ),
+        ("sec", {"temperature": 0}, "temperature=0.*above 0"),
+        ("sec", {"learning_rate": 2}, "learning_rate=2.*0 to 1"),
+        ("sec", {"variant": "v4"}, "variant='v4'.*paper"),
+        ("vade", {"num_rollouts": 1}, "num_rollouts=1.*at least 2"),
+        ("vade", {"decay_selected": 1.5}, r"decay_selected=1\.5.*0 to 1"),
+        ("vade", {"decay_rest": float("nan")}, "decay_rest=nan"),
+        ("vade", {"info_gain": "p"}, r"info_gain='p'.*p\(1-p\)\^2"),
+        ("vade", {"draw": "ucb"}, "draw='ucb'.*thompson"),
+        ("vade", {"history": "all"}, "history='all'.*two_scale"),
+        ("vade", {"warmup": "lazy"}, "warmup='lazy'.*full"),
+        ("vade", {"half_life_epochs": -1}, "half_life_epochs=-1.*at least 0"),
+        (
+            "vade",
+            {"half_life_epochs": 1, "history": "last_update"},
+            "half_life_epochs=1.*never",
+        ),
+        ("vade", {"max_consecutive": -1}, "max_consecutive=-1"),
+        ("vade", {"uniform_share": 1.5}, r"uniform_share=1\.5.*0 to 1"),
+        ("vcrl", {"threshold": 1.1}, r"threshold=1\.1.*0 to 1"),
+        ("vcrl", {"threshold_first": -1}, "threshold_first=-1"),
+        ("vcrl", {"first_steps": -1}, "first_steps=-1.*at least 0"),
+        ("vcrl", {"momentum": 2}, "momentum=2"),
+        ("vcrl", {"max_replays": -1}, "max_replays=-1"),
+        ("vcrl", {"replay": "now"}, "replay='now'.*same_step"),
+    ],
+)
+def test_bad_hyperparameters_are_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        samplers.SAMPLERS[name](**options)
+
+
 @variants
 def test_more_prompts_than_items_is_an_error(variant):
-    with pytest.raises(ValueError, match="9 prompts of a data set of 8"):
-        make(variant).propose(init(variant, 8), jax.random.key(0), size(variant, 9))
+    with pytest.raises(ValueError, match="25 prompts of a data set of 24"):
+        make(variant).propose(init(variant), jax.random.key(0), size(variant, 25))

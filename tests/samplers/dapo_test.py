@@ -3,7 +3,6 @@
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from tests.samplers import environment
@@ -13,13 +12,9 @@ from vade_jax.samplers import dapo
 
 def feedback():
     """All wrong, mixed, all right, no answer, one answer; rewards differ in the first."""
-    proposal = environment.types.Proposal(
-        index_M=jnp.arange(5), num_rollouts_M=jnp.full(5, 2)
-    )
-    made = environment.feedback(proposal, np.ones(5), np.random.default_rng(0))
-    return made.replace(
-        successes_M=jnp.array([0.0, 1, 2, 0, 1]),
-        trials_M=jnp.array([2.0, 2, 2, 0, 1]),
+    counted = environment.counts(range(5), [0, 1, 2, 0, 1], [2, 2, 2, 0, 1])
+    return counted.replace(
+        group_N=jnp.repeat(jnp.arange(5), 2),
         reward_N=jnp.array([0.0, 0.1, 0, 1, 1, 1, 0, 1, 0, 1]),
         valid_N=jnp.array([True] * 6 + [False] * 3 + [True]),
     )
@@ -50,18 +45,3 @@ def test_the_rest_is_the_base(name):
     )
     after = wrapped.update(state, feedback())
     chex.assert_trees_all_equal(after, plain.update(state, feedback()))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"base": "mopps"}, "base='mopps'.*uniform.*vade"),
-        ({"keep": "some"}, "keep='some'.*mixed"),
-        ({"base": "vade", "base_options": {"decay": 1}}, "base_options='decay'.*draw"),
-        ({"base_options": {"draw": "mean"}}, "base_options='draw'"),
-        ({"base": "vade", "base_options": {"draw": "best"}}, "draw='best'"),
-    ],
-)
-def test_bad_hyperparameters_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        dapo.METHOD(**options)

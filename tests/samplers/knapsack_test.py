@@ -1,4 +1,4 @@
-"""Knapsack: against exhaustive search and quadrature, the fallback by hand."""
+"""Knapsack: values against quadrature, shares against exhaustive search, filling by hand."""
 
 import functools
 import itertools
@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import integrate, stats
 
 from tests.samplers import environment
 from vade_jax.samplers import knapsack, vade
@@ -79,10 +80,6 @@ def test_newest_answers_fill_a_buffer():
     """2 of 4 after 9 of 12: 16 in all. 1 of 8 then leaves 8 of them, with 5.5 right."""
     sampler = make()
     state = sampler.init(2)
-    proposal = sampler.propose(state, jax.random.key(0), 1).replace(
-        index_M=jnp.array([1])
-    )
-    feedback = environment.feedback(proposal, np.ones(2), np.random.default_rng(0))
     for successes, trials, expected in (
         (9, 12, (9, 3)),
         (2, 4, (11, 5)),
@@ -90,10 +87,7 @@ def test_newest_answers_fill_a_buffer():
         (0, 0, (6.5, 9.5)),
         (3, 20, (3, 17)),
     ):
-        feedback = feedback.replace(
-            successes_M=jnp.array([float(successes)]),
-            trials_M=jnp.array([float(trials)]),
-        )
+        feedback = environment.counts([1], [successes], [trials])
         state = sampler.update(state, feedback)
         found = state.alpha_I[1], state.beta_I[1]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -115,18 +109,61 @@ def test_vade_chooses_and_its_posterior_shares():
     assert num_I.sum() == 40 and num_I[0] > num_I[1] > num_I[2]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"min_rollouts": 9}, "min_rollouts=9.*2 to 8"),
-        ({"max_rollouts": 7}, "max_rollouts=7.*at least 8"),
-        ({"negative_rollouts": 1}, "negative_rollouts=1"),
-        ({"positive_rollouts": 9}, "positive_rollouts=9"),
-        ({"confidence": 1}, "confidence=1"),
-        ({"posterior": "beta"}, "posterior='beta'.*newest"),
-        ({"decay_rest": 2}, "decay_rest=2"),
-    ],
-)
-def test_bad_hyperparameters_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        knapsack.METHOD(**options)
+# ------------------------------------------------------------------------------ values and filling
+def test_gain_is_a_difference_of_values():
+    p_M = np.array([0.05, 1 / 3, 0.9])
+    gain_MG = knapsack.gain(jnp.asarray(p_M), 20)
+    for n in range(1, 20):
+        expected_M = value(n + 1, p_M) - value(n, p_M)
+        np.testing.assert_allclose(gain_MG[:, n], expected_M, rtol=1e-4, atol=1e-7)
+
+
+def test_expected_gain_is_that_under_the_posterior():
+    counts = [(0, 0), (3, 0.5), (0, 9), (6, 2)]
+    alpha_M, beta_M = jnp.array(counts, jnp.float32).T
+    gain_MG = knapsack.expected_gain(alpha_M, beta_M, 40)
+    for m, (alpha, beta) in enumerate(counts):
+        for n in (1, 2, 7, 39):
+            density = stats.beta(alpha + 1, beta + 1).pdf
+            one_more = lambda p, n=n, f=density: (value(n + 1, p) - value(n, p)) * f(p)
+            expected = integrate.quad(one_more, 0, 1, epsabs=1e-12)[0]
+            np.testing.assert_allclose(gain_MG[m, n], expected, rtol=1e-3)
+
+
+def test_usable_answers_by_hand():
+    """With ln .1 / ln max(p, 1-p): 35.7 of 1/16, 8.004 of 1/4, 3.3 of 1/2; the last is not mixed."""
+    p_M = jnp.array([1 / 16, 1 / 4, 1 / 2, 1 / 2])
+    mixed_M = jnp.array([True, True, True, False])
+    assert knapsack.usable(p_M, mixed_M, 0.9, 128) == 35 + 8 + 3
+    assert knapsack.usable(p_M, mixed_M, 0.9, 20) == 20 + 8 + 3
+
+
+def test_filling_by_hand():
+    """Two given to each, six more: the WITHIN cells by gain, then those of the REST."""
+    gain_MG = jnp.array([[9.0, 9, 5, 3, 1], [9, 9, 4, 2, 0], [9, 9, -2, -3, -4]])
+    order_MG = jnp.array([knapsack.WITHIN] * 2 + [knapsack.REST])[:, None]
+    order_MG = jnp.broadcast_to(order_MG, gain_MG.shape)
+    low_M = jnp.array([2, 2, 2])
+    fill = lambda budget: knapsack.fill(gain_MG, low_M, order_MG, budget).tolist()
+    assert [fill(n) for n in (6, 7, 9, 10)] == [
+        [2, 2, 2],
+        [3, 2, 2],
+        [4, 3, 2],
+        [4, 4, 2],
+    ]
+    assert [fill(n) for n in (12, 13, 15)] == [[5, 5, 2], [5, 5, 3], [5, 5, 5]]
+
+
+def test_what_is_beyond_use_is_filled_last():
+    """4 usable of two mixed prompts; then those all wrong, then the others, then the rest."""
+    gain_MG = jnp.array([[9.0, 9, 5, 3, 1], [9, 9, 4, 2, 0.5]] + [[0.0] * 5] * 2)
+    mixed_M = jnp.array([True, True, False, False])
+    wrong_M = jnp.array([False, False, True, False])
+    order_MG = knapsack.fill_order(gain_MG, jnp.full(4, 2), mixed_M, wrong_M, 4)
+    within, wrong, rest, beyond = 0, 1, 2, 3
+    assert order_MG[:, 2:].tolist() == [
+        [within, within, beyond],
+        [within, within, beyond],
+        [wrong] * 3,
+        [rest] * 3,
+    ]

@@ -139,19 +139,6 @@ def test_the_arm_that_teaches_is_chosen_more():
     np.testing.assert_allclose(state.value_A, [0, 1, 0], atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"temperature": 0}, "temperature=0.*above 0"),
-        ({"learning_rate": 2}, "learning_rate=2.*0 to 1"),
-        ({"variant": "v4"}, "variant='v4'.*paper"),
-    ],
-)
-def test_bad_hyperparameters_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        sec.METHOD(**options)
-
-
 def test_categories_have_to_be_given():
     with pytest.raises(ValueError, match=r"sec needs the category.*init\(6, category="):
         sec.METHOD().init(6)

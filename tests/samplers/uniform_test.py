@@ -1,28 +1,18 @@
 """Shuffling without replacement."""
 
-import jax
 import numpy as np
 import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
 
-RNG = np.random.default_rng(0)
-
-
 SAMPLER = samplers.SAMPLERS["uniform"](num_rollouts=2)
 
 
-def batches(num_items, num_prompts, num_steps, seed=0, sampler=SAMPLER):
-    state = sampler.init(num_items)
-    for step in range(num_steps):
-        key = jax.random.fold_in(jax.random.key(seed), step)
-        proposal = sampler.propose(state, key, num_prompts)
-        assert proposal.num_rollouts_M.tolist() == [2] * num_prompts
-        feedback = environment.feedback(proposal, np.ones(num_items), RNG)
-        assert np.all(sampler.keep(state, feedback))
-        state = sampler.update(state, feedback)
-        yield np.asarray(proposal.index_M)
+def batches(num_items, num_prompts, num_steps, seed=0):
+    state, rate_I = SAMPLER.init(num_items), np.ones(num_items)
+    steps, _ = environment.play(SAMPLER, state, rate_I, num_prompts, num_steps, seed)
+    return [np.asarray(proposal.index_M) for proposal, _ in steps]
 
 
 @pytest.mark.parametrize(
@@ -42,9 +32,7 @@ def test_every_item_once_an_epoch_and_no_item_twice_a_batch(num_items, num_promp
 
 def test_order_is_uniform():
     """All 24 orders of 4 items, 2 a batch, over 480 seeds: chi-square below its 99.9 %."""
-    orders = [
-        tuple(np.concatenate(list(batches(4, 2, 2, seed)))) for seed in range(480)
-    ]
+    orders = [tuple(np.concatenate(batches(4, 2, 2, seed))) for seed in range(480)]
     _, count = np.unique(orders, axis=0, return_counts=True)
     assert len(count) == 24
     assert np.sum((count - 20) ** 2 / 20) < 49.7

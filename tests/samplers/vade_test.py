@@ -19,15 +19,11 @@ RATE = np.random.default_rng(7).permutation(
 
 def run(sampler, rate_I, num_prompts, num_steps, seed=0):
     """Returns indices and effective groups of every step, and the last state."""
-    rng, state, steps = np.random.default_rng(seed), sampler.init(len(rate_I)), []
-    for step in range(num_steps):
-        key = jax.random.fold_in(jax.random.key(seed), step)
-        proposal = sampler.propose(state, key, num_prompts)
-        feedback = environment.feedback(proposal, rate_I, rng)
-        assert np.all(sampler.keep(state, feedback))
-        state = sampler.update(state, feedback)
-        steps.append((np.asarray(proposal.index_M), environment.effective(feedback)))
-    index_SM, effective_SM = map(np.array, zip(*steps, strict=True))
+    steps, state = environment.play(
+        sampler, sampler.init(len(rate_I)), rate_I, num_prompts, num_steps, seed
+    )
+    index_SM = np.array([proposal.index_M for proposal, _ in steps])
+    effective_SM = np.array([environment.effective(seen) for _, seen in steps])
     return index_SM, effective_SM, state
 
 
@@ -99,9 +95,8 @@ def test_thompson_chooses_in_proportion_to_the_chance_of_being_best():
 )
 def test_update_decays_at_two_speeds(options, expected_alpha, expected_beta):
     sampler, state = vade.METHOD(**options), state_of([4, 6], [8, 2], [False, True])
-    proposal = sampler.propose(state, jax.random.key(0), 1)  # the unseen one, item 1
-    feedback = environment.feedback(proposal, np.ones(2), np.random.default_rng(0))
-    state = sampler.update(state, feedback.replace(successes_M=jnp.array([3.0])))
+    assert choose(state, 1) == {1}  # the unseen one
+    state = sampler.update(state, environment.counts([1], [3]))
     np.testing.assert_allclose(state.alpha_I, expected_alpha, rtol=1e-6)
     np.testing.assert_allclose(state.beta_I, expected_beta, rtol=1e-6)
     assert not np.any(state.unseen_I)
@@ -111,11 +106,8 @@ def test_half_life_counts_epochs():
     """12 items, 3 a step, 2 epochs: 8 steps of 2^(-1/8)."""
     sampler = vade.METHOD(num_rollouts=2, half_life_epochs=2, warmup="none")
     state = state_of(np.arange(12) + 1, np.full(12, 6))
-    proposal = sampler.propose(state, jax.random.key(0), 3)
-    feedback = environment.feedback(proposal, np.ones(12), np.random.default_rng(0))
-    feedback = feedback.replace(index_M=jnp.array([0, 1, 2]))
     for _ in range(8):
-        state = sampler.update(state, feedback)
+        state = sampler.update(state, environment.counts([0, 1, 2], [2] * 3, 2))
     np.testing.assert_allclose(state.alpha_I[3:], np.arange(4, 13) / 2, rtol=1e-6)
     # 2 + 0.2 x 2 + ... of the selected, as with any lambda_2
     np.testing.assert_allclose(state.alpha_I[0], 2.5, rtol=1e-4)
@@ -129,13 +121,9 @@ def test_consecutive_visits_are_capped():
     state = state_of([1e4, 1e4, 0, 0, 0], [2e4, 2e4, 1e4, 1e4, 1e4])
     state = state.replace(streak_I=jnp.zeros(5, jnp.int32))
     sampler = vade.METHOD(warmup="none", max_consecutive=2, decay_selected=1.0)
-    rng, rate_I = np.random.default_rng(0), np.array([1 / 3, 1 / 3, 0, 0, 0])
-    chosen = []
-    for step in range(6):
-        proposal = sampler.propose(state, jax.random.key(step), 2)
-        chosen.append({0, 1} == set(proposal.index_M.tolist()))
-        feedback = environment.feedback(proposal, rate_I, rng)
-        state = sampler.update(state, feedback)
+    rate_I = np.array([1 / 3, 1 / 3, 0, 0, 0])
+    steps, state = environment.play(sampler, state, rate_I, 2, 6)
+    chosen = [{0, 1} == set(proposal.index_M.tolist()) for proposal, _ in steps]
     assert chosen == [True, True, False] * 2
     assert state.streak_I[:2].tolist() == [0, 0] and state.streak_I.sum() == 2
     state = state.replace(streak_I=jnp.full(5, 2))
@@ -217,27 +205,3 @@ def test_state_can_be_donated():
     proposal = sampler.propose(state, jax.random.key(0), 2)
     feedback = environment.feedback(proposal, np.ones(8), np.random.default_rng(0))
     jax.jit(sampler.update, donate_argnums=0)(state, feedback)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_rollouts": 1}, "num_rollouts=1.*at least 2"),
-        ({"decay_selected": 1.5}, r"decay_selected=1\.5.*0 to 1"),
-        ({"decay_rest": float("nan")}, "decay_rest=nan"),
-        ({"info_gain": "p"}, r"info_gain='p'.*p\(1-p\)\^2"),
-        ({"draw": "ucb"}, "draw='ucb'.*thompson"),
-        ({"history": "all"}, "history='all'.*two_scale"),
-        ({"warmup": "lazy"}, "warmup='lazy'.*full"),
-        ({"half_life_epochs": -1}, "half_life_epochs=-1.*at least 0"),
-        (
-            {"half_life_epochs": 1, "history": "last_update"},
-            "half_life_epochs=1.*never",
-        ),
-        ({"max_consecutive": -1}, "max_consecutive=-1"),
-        ({"uniform_share": 1.5}, r"uniform_share=1\.5.*0 to 1"),
-    ],
-)
-def test_bad_hyperparameters_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        vade.METHOD(**options)

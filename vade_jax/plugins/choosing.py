@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax import samplers
 from vade_jax.selector import Selector
 
-# Their proposals say more than which rows; a trainer that is not ours would not hear it.
-UNFIT = {
-    "diva": "makes variants of a row, which are other rows",
-    "knapsack": "asks for more answers to one row than to another",
-}
+
+def why_unfit(method: str) -> str:
+    """Returns what a method asks for that a trainer which is not ours cannot give; "" for nothing."""
+    sampler = samplers.SAMPLERS[method]()
+    if sampler.variants:
+        return "makes variants of a row, which are other rows"
+    if sampler.uneven:
+        return "asks for more answers to one row than to another"
+    return ""
 
 
 def make_selector(
@@ -39,10 +44,8 @@ def make_selector(
         ValueError: an unfit or unknown method, an unknown option, ids that are not unique, or fewer
             rows than a step needs.
     """
-    if method in UNFIT:
-        raise ValueError(
-            f"selector={method!r} {UNFIT[method]}: choose another one here"
-        )
+    if method in samplers.SAMPLERS and (why := why_unfit(method)):
+        raise ValueError(f"selector={method!r} {why}: choose another one here")
     if num_prompts > len(ids):
         raise ValueError(
             f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}:"

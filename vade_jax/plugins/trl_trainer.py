@@ -38,7 +38,7 @@ except ImportError as error:
 
 
 class Selecting:
-    """Goes before a GRPOTrainer: `class Mine(Selecting, MyGRPOTrainer): pass`.
+    """A mixin for a GRPOTrainer: `class Mine(Selecting, MyGRPOTrainer): pass`.
 
     All processes roll out what the first one's selector chooses; only that one learns and is saved,
     in each checkpoint. A resumed run chooses what the uninterrupted one would have chosen next.

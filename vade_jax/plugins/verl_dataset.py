@@ -25,7 +25,7 @@ from vade_jax.plugins import choosing
 
 TESTED = "0.9.1"
 ID = "selector_id"  # in a row's extra_info
-PATIENCE = 64  # batches without an answer until the selector is taken to be deaf
+PATIENCE = 64  # batches without any reward until the run stops
 
 choosing.check_hooks(
     "verl",
@@ -63,7 +63,7 @@ class Settings:
 class SelectingDataset(RLHFDataset):
     """verl's data set, of which each training batch is what the selector chooses.
 
-    The validation files are served as ever. A row's id, as text, is `extra_info["selector_id"]`.
+    Validation files are left to verl. A row's id, as text, is `extra_info["selector_id"]`.
     `state_dict` goes into verl's `data.pt`. Groups that a method would drop (`keep`) are trained on.
     Arguments are `RLHFDataset`'s.
 

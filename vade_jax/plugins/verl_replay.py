@@ -1,4 +1,4 @@
-"""The way back in verl: replay buffers that tell the selector which answers were right.
+"""Rewards on their way back in verl: replay buffers that tell the selector which answers were right.
 
 See verl_dataset for the settings. `SelectingReplayBuffer` is for `trainer.v1.trainer_mode=sync`,
 `SelectingReplayBufferAsync` for the others. verl hands `algorithm.filter_groups` to its own buffers
@@ -19,7 +19,7 @@ except ImportError as error:
 
 
 class Selecting:
-    """Goes before a replay buffer: `class Mine(Selecting, MyReplayBuffer): pass`.
+    """A mixin for replay buffers: `class Mine(Selecting, MyReplayBuffer): pass`.
 
     Raises:
         TypeError: when the class is made, the buffer lacks what this builds on.
@@ -52,11 +52,14 @@ class Selecting:
 
 
 class SelectingReplayBuffer(Selecting, ReplayBuffer):
-    """verl's synchronous replay buffer, heard by the selector."""
+    """verl's synchronous replay buffer, which reports to the selector."""
 
 
 class SelectingReplayBufferAsync(Selecting, ReplayBufferAsync):
-    """verl's asynchronous replay buffer, heard by the selector; it chooses batches ahead."""
+    """verl's asynchronous replay buffer, which reports to the selector.
+
+    Batches are then chosen before all rewards of those before them are known.
+    """
 
 
 def _learn(batch: tq.KVBatchMeta) -> float:

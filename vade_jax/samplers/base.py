@@ -45,6 +45,7 @@ class Sampler(NamedTuple):
         drops: whether `keep` may be False.
         rounds: the number of rounds of rollouts in a step that the method is made for; None: any.
         variants: whether it asks for variants of items, see `trainer.plans`.
+        uneven: whether the prompts of a proposal may get different numbers of answers.
     """
 
     init: Callable[..., State]
@@ -58,6 +59,7 @@ class Sampler(NamedTuple):
     drops: bool = False
     rounds: int | None = None
     variants: bool = False
+    uneven: bool = False
 
 
 # ------------------------------------------------------------------------------ hyperparameters
@@ -265,8 +267,9 @@ def keep_mixed(state: State, feedback: types.Feedback) -> jax.Array:
 def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
     """Returns True for groups whose training rewards are not all equal: some advantage is not 0."""
     del state
+    num_groups = len(feedback.index_M)
     return arrays.varies(
-        feedback.reward_N, feedback.group_N, len(feedback.index_M), feedback.valid_N
+        feedback.reward_N, feedback.group_N, num_groups, feedback.valid_N
     )
 
 

@@ -99,7 +99,7 @@ def selector(options: KnapsackOptions) -> base.Sampler:
             visits_I=state.visits_I.at[index_M].add(1),
         )
 
-    return base.compiled(init, propose, update, believe=beta.believe)
+    return base.compiled(init, propose, update, believe=beta.believe, uneven=True)
 
 
 def on_top_of_vade(options: KnapsackOptions) -> base.Sampler:
@@ -118,7 +118,8 @@ def on_top_of_vade(options: KnapsackOptions) -> base.Sampler:
         budget = options.num_rollouts * num_prompts
         return proposal.replace(num_rollouts_M=fill(gain_MG, low_M, order_MG, budget))
 
-    return below._replace(propose=jax.jit(propose, static_argnames="num_prompts"))
+    propose = jax.jit(propose, static_argnames="num_prompts")
+    return below._replace(propose=propose, uneven=True)
 
 
 METHOD = base.Method(

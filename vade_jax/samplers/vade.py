@@ -32,11 +32,6 @@ from vade_jax.types import Array
 
 
 # ------------------------------------------------------------------------------ the p that is scored
-def thompson(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
-    """Returns a draw from every posterior: what is uncertain now and then looks worth a visit."""
-    return beta.draw(key, alpha_I, beta_I)
-
-
 def greedy(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     """Returns alpha / (alpha + beta), 1/2 without counts: the paper's ablation."""
     del key
@@ -52,7 +47,8 @@ def mean(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     return beta.posterior_mean(alpha_I, beta_I)
 
 
-DRAWS = {"thompson": thompson, "greedy": greedy, "mean": mean}
+# A Thompson draw now and then makes what is uncertain look worth a visit: it is the exploration.
+DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 
 
 # ------------------------------------------------------------------------------ the selector
@@ -113,16 +109,19 @@ def selector(options: VadeOptions) -> base.Sampler:
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
+        # p_i ~ Beta(alpha_i + 1, beta_i + 1)
         p_I = draw_pass_rate(keys.draw, state.alpha_I, state.beta_I)
+        # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
-        # Beyond the paper, in this order: items not seen yet come before all others, as do those of
-        # the uniform share; only what is tired stays out whatever its score.
+        # Beyond the paper: items not seen yet come before all others, as do those of the uniform
+        # share; what is tired stays out whatever its score.
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
         num_uniform = int(options.uniform_share * num_prompts)
         score_I = base.mix_uniform(score_I, keys.uniform, num_uniform)
         if options.max_consecutive:
             tired_I = state.streak_I >= options.max_consecutive
             score_I = jnp.where(tired_I, -jnp.inf, score_I)
+        # The B items with the largest I_i
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
@@ -132,6 +131,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         if options.half_life_epochs:
             num_items, num_prompts = len(state.alpha_I), len(index_M)
             rest = half_life(options.half_life_epochs, num_items, num_prompts)
+        # Eq. 5 for the items chosen, Eq. 6 for the rest
         alpha_I, beta_I = beta.decay_and_count(
             state.alpha_I,
             state.beta_I,

@@ -8,21 +8,31 @@ import numpy as np
 import pytest
 from scipy import special
 
-from experiments.simulation import arena, budget, report, rounds
-from experiments.simulation.contenders import Contender
+from experiments.simulation import arena, report
+from experiments.simulation.contenders import Cell, Contender, Shape
+from experiments.simulation.worlds import DriftConstants
 from vade_jax import types
 
-SHAPE = budget.Shape(num_items=600, num_prompts=30, num_rollouts=8, rollouts=60 * 240)
-STILL = {"gain": 0.0, "drift": 0.0}
+SHAPE = Shape(num_items=600, num_prompts=30, num_rollouts=8, rollouts=60 * 240)
+STILL = DriftConstants(gain=0.0, drift=0.0)
+
+
+def cell(label, still, **settings):
+    return Cell(
+        world="",
+        kind="drift",
+        constants=STILL if still else DriftConstants(),
+        shape=SHAPE,
+        contender=Contender.of(label, settings),
+        seed=0,
+        num_seeds=4,
+    )
 
 
 @functools.cache
 def played(label, still, **settings):
     """Returns the result and its summary; programs are shared, as both worlds are of a kind."""
-    constants = STILL if still else {}
-    result = arena.run(
-        "drift", constants, Contender.of(label, settings), SHAPE, seed=0, num_seeds=4
-    )
+    result = arena.run(cell(label, still, **settings))
     return result, report.summary(result, SHAPE)["values"]
 
 
@@ -31,43 +41,12 @@ def mean(label, name, still=True):
 
 
 # ------------------------------------------------------------------------------ parts
-def contender(**settings):
-    return Contender.of("vade", settings)
-
-
-def test_a_schedule_by_hand():
-    # 10 items, 5 prompts, 2 answers: a round costs 10 rollouts, a measurement 20.
-    shape = budget.Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=95)
-    plan = lambda **settings: budget.schedule(contender(**settings), shape)
-    assert plan().paid_U.tolist() == [10, 20, 30, 40, 50, 60, 70, 80, 90]
-    assert not plan().measure_U.any()
-    assert plan(measure_first="paid").paid_U.tolist() == [30, 40, 50, 60, 70, 80, 90]
-    assert plan(measure_first="free").paid_U.tolist() == plan().paid_U.tolist()
-    again = plan(measure_first="paid", measure_every=2)
-    assert again.paid_U.tolist() == [30, 40, 70, 80]  # the next would cost 30
-    assert again.measure_U.tolist() == [True, False, True, False]
-    assert (
-        plan(measure_every=3).measure_U.tolist() == [False] * 3 + [True] + [False] * 2
-    )
-
-
-def test_too_small_a_budget():
-    shape = budget.Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=9)
-    with pytest.raises(ValueError, match=r"rollouts=9: .* takes 10; set it to that"):
-        shape.check()
-    shape = budget.Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=29)
-    with pytest.raises(ValueError, match=r"vade measures 10 items first.* 30 at least"):
-        budget.schedule(contender(measure_first="paid"), shape)
-    with pytest.raises(ValueError, match="num_prompts=11: set it to a value from 1 to"):
-        budget.Shape(num_items=10, num_prompts=11, num_rollouts=2, rollouts=99).check()
-
-
 def test_answers_of_uneven_groups():
     proposal = types.Proposal(
         index_M=jnp.array([3, 0, 2]), num_rollouts_M=jnp.array([1, 4, 3000])
     )
     p_I = jnp.array([1.0, 0.5, 0.25, 0.0])
-    found = rounds.answer(jax.random.key(0), p_I, proposal, 3005)
+    found = arena.answer(jax.random.key(0), p_I, proposal, 3005)
     assert found.trials_M.tolist() == [1, 4, 3000]
     assert found.successes_M[:2].tolist() == [0, 4]
     assert abs(found.successes_M[2] / 3000 - 0.25) < 4 * np.sqrt(3 / 16 / 3000)
@@ -78,13 +57,13 @@ def test_answers_of_uneven_groups():
 
 def test_groups_are_collected_over_rounds():
     """Two of three kept, then three of three: the last one finds no room."""
-    pending = rounds.empty(4, 9)
+    pending = arena.no_groups(4, 9)
     for index_M, keep_M in (([1, 2, 3], [1, 0, 1]), ([4, 5, 6], [1, 1, 1])):
         proposal = types.Proposal(
             index_M=jnp.array(index_M), num_rollouts_M=jnp.array([2, 2, 2])
         )
-        feedback = rounds.answer(jax.random.key(0), jnp.ones(9), proposal, 6)
-        pending = rounds.collect(pending, feedback, jnp.array(keep_M, bool))
+        feedback = arena.answer(jax.random.key(0), jnp.ones(9), proposal, 6)
+        pending = arena.collect(pending, feedback, jnp.array(keep_M, bool))
     assert pending.groups.index_M.tolist() == [1, 3, 4, 5]
     assert pending.groups.successes_M.tolist() == [2, 2, 2, 2]
     assert pending.groups.trained_M.all() and (pending.count, pending.rounds) == (4, 2)
@@ -97,12 +76,12 @@ def test_a_later_round_names_no_item_again():
         return types.Proposal(index_M=index_M, num_rollouts_M=index_M + 10)
 
     used_I = jnp.zeros(8, bool).at[jnp.array([1, 7])].set(True)
-    found = rounds.unused(propose, 3, 2, used_I)
+    found = arena.unused(propose, 3, 2, used_I)
     assert found.index_M.tolist() == [5, 0, 2]
     assert found.num_rollouts_M.tolist() == [15, 10, 12]
-    assert rounds.unused(propose, 3, 1, used_I).index_M.tolist() == [5, 1, 7]
+    assert arena.unused(propose, 3, 1, used_I).index_M.tolist() == [5, 1, 7]
     most_I = jnp.ones(8, bool).at[0].set(False)
-    assert rounds.unused(propose, 3, 2, most_I).index_M.tolist()[0] == 0
+    assert arena.unused(propose, 3, 2, most_I).index_M.tolist()[0] == 0
 
 
 # ------------------------------------------------------------------------------ whole plays
@@ -153,9 +132,7 @@ def test_seeds_differ_and_a_seed_repeats():
     first = played("vade", True)[0].rounds["mixed"]
     assert len({row.tobytes() for row in first}) == 4
     programs = list(arena._PROGRAMS)
-    again = arena.run(
-        "drift", STILL, Contender.of("vade", {}), SHAPE, seed=0, num_seeds=4
-    )
+    again = arena.run(cell("vade", True))
     np.testing.assert_array_equal(again.rounds["mixed"], first)
     assert list(arena._PROGRAMS) == programs  # nothing was compiled again
 

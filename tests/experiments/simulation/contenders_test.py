@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.simulation import contenders
-from experiments.simulation.contenders import Contender
+from experiments.simulation.contenders import Contender, Shape, schedule
 
 
 def test_an_entry_of_a_config():
@@ -83,3 +83,33 @@ def test_the_oracle_takes_the_best_true_pass_rates():
 def test_a_bad_entry(label, settings, message):
     with pytest.raises(ValueError, match=message):
         Contender.of(label, settings).sampler(8)
+
+
+def contender(**settings):
+    return Contender.of("vade", settings)
+
+
+def test_a_schedule_by_hand():
+    # 10 items, 5 prompts, 2 answers: a round costs 10 rollouts, a measurement 20.
+    shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=95)
+    plan = lambda **settings: schedule(contender(**settings), shape)
+    assert plan().paid_U.tolist() == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert not plan().measure_U.any()
+    assert plan(measure_first="paid").paid_U.tolist() == [30, 40, 50, 60, 70, 80, 90]
+    assert plan(measure_first="free").paid_U.tolist() == plan().paid_U.tolist()
+    again = plan(measure_first="paid", measure_every=2)
+    assert again.paid_U.tolist() == [30, 40, 70, 80]  # the next would cost 30
+    assert again.measure_U.tolist() == [True, False, True, False]
+    assert (
+        plan(measure_every=3).measure_U.tolist() == [False] * 3 + [True] + [False] * 2
+    )
+
+
+def test_too_small_a_budget():
+    with pytest.raises(ValueError, match=r"rollouts=9: .* takes 10; set it to that"):
+        Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=9)
+    shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=29)
+    with pytest.raises(ValueError, match=r"vade measures 10 items first.* 30 at least"):
+        schedule(contender(measure_first="paid"), shape)
+    with pytest.raises(ValueError, match="num_prompts=11: set it to a value from 1 to"):
+        Shape(num_items=10, num_prompts=11, num_rollouts=2, rollouts=99)

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from experiments.simulation import arena, budget, reference, report
+from experiments.simulation import arena, reference, report
+from experiments.simulation.contenders import Schedule, Shape
 
-SHAPE = budget.Shape(num_items=10, num_prompts=2, num_rollouts=4, rollouts=100)
+SHAPE = Shape(num_items=10, num_prompts=2, num_rollouts=4, rollouts=100)
 
 
 def result():
     """Two seeds, four rounds; a step takes two rounds of the second seed."""
-    schedule = budget.Schedule(np.zeros(4, bool), np.array([28, 36, 44, 52]))
+    schedule = Schedule(np.zeros(4, bool), np.array([28, 36, 44, 52]))
     trains_SU = np.array([[1, 1, 1, 1], [0, 1, 0, 1]], bool)
     used_SU = np.array([[1.0, 0.5, 0.5, 0.0], [0.0, 1.0, 0.0, 0.5]])
     rounds = {
