@@ -14,7 +14,6 @@ from vade_jax.samplers import (
     vcrl,
 )
 from vade_jax.samplers.base import Method, Sampler, belief_metrics
-from vade_jax.samplers.forecast import beliefs, diagnostics
 
 _FILES = (dapo, diva, greso, kalman, knapsack, mmr1, mopps, sec, uniform, vade, vcrl)
 SAMPLERS: dict[str, Method] = {file.METHOD.name: file.METHOD for file in _FILES}
@@ -23,12 +22,4 @@ SAMPLERS: dict[str, Method] = {file.METHOD.name: file.METHOD for file in _FILES}
 # (token_NT, length_N, group_N, num_groups) -> one value a group.
 FROM_TOKENS = {"self_bleu": mmr1.self_bleu}
 
-__all__ = [
-    "FROM_TOKENS",
-    "SAMPLERS",
-    "Method",
-    "Sampler",
-    "belief_metrics",
-    "beliefs",
-    "diagnostics",
-]
+__all__ = ["FROM_TOKENS", "SAMPLERS", "Method", "Sampler", "belief_metrics"]

@@ -44,7 +44,7 @@ class Sampler(NamedTuple):
         accepts: all per-item arguments that `init` takes.
         drops: whether `keep` may be False.
         rounds: the number of rounds of rollouts in a step that the method is made for; None: any.
-        variants: whether it asks for variants of items, see `trainer.plans`.
+        variants: whether it asks for variants of items, see `trainer.choosing`.
         uneven: whether the prompts of a proposal may get different numbers of answers.
     """
 
