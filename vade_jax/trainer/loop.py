@@ -96,6 +96,7 @@ def run(
 ) -> Progress:
     """Trains until `num_steps` are done or `stop()` is true after a step; saves before it returns.
 
+    The selector's state is called the posterior here, as for VADE; a baseline's may be just counters.
     A step that has nothing to learn from leaves policy and optimizer as they are, and is counted.
 
     Args:
@@ -121,12 +122,12 @@ def run(
         BatchNotFilled: `refill` asks to stop; every step that was taken is saved.
     """
     sampler = choose.sampler
-    answer = functools.partial(rounds.answer, engine, score)
+    answer = functools.partial(rounds.answer, engine, score)  # generate and score
 
     with Lookahead(choose) as ahead:
 
         def choose_ahead(posterior, step):
-            # A pass over all items changes the posterior before the step: then it is too early.
+            # Too early where a pass over all items still changes the posterior before the step.
             if step <= num_steps and not passes.is_due(measure, step - 1):
                 select_key = rng.step_keys(key, step).select
                 ahead.start(posterior, select_key, num_prompts)
@@ -173,14 +174,13 @@ def run(
                             Round(chosen, rollouts, scores, feedback, keep_M, posterior)
                         )
                         # To line 15: old counts decay at two speeds, new ones come in (Eq. 5, 6).
-                        # The paper does it behind the policy's update. It needs no weights: done
-                        # here, the next prompts can be chosen while the policy learns.
+                        # The paper does this after the policy's update. It needs no weights, and
+                        # done here it lets the next prompts be chosen while the policy learns.
                         posterior = sampler.update(posterior, feedback)
                     if not (missing := gathering.num_missing()):
                         break
-                    with clock(
-                        "select"
-                    ):  # other prompts in the places of dropped groups
+                    # Some groups were dropped: other prompts in their places.
+                    with clock("select"):
                         select_key = rng.round_key(keys.select, number + 1)
                         chosen = choose(posterior, select_key, missing, gathering.used)
                 data = gathering.finish(step)
