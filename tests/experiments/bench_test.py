@@ -1,4 +1,4 @@
-"""Each suite of the bench runs, at sizes where only that is learned."""
+"""Each suite of the bench runs, at sizes where only that is learned; plans by hand."""
 
 import json
 
@@ -6,25 +6,20 @@ import jax
 import pytest
 
 from configs import tiny_gspo
-from experiments import bench
-from experiments.benchmarks import (
-    data,
+from experiments.bench import (
     decode,
-    flops,
+    host,
     plan,
-    plan_memory,
-    plan_shapes,
-    plan_time,
-    sampler,
-    selector,
-    tables,
+    plan_programs,
+    selectors,
     timing,
     update,
-    verify,
     workload,
 )
 from tests.trainer import small
+from vade_jax import settings
 from vade_jax.models.qwen25vl import config, model
+from vade_jax.rewards import verify
 from vade_jax.trainer import mesh
 
 
@@ -41,6 +36,11 @@ def updates(small_matmul):
     return list(update.run(quick=True))
 
 
+@pytest.fixture(scope="module")
+def verdicts(small_matmul):
+    return list(host.verdicts(quick=True))
+
+
 def rows(found):
     return [row for table in found for row in table.rows]
 
@@ -51,28 +51,44 @@ def check(found):
     for row in rows(found):
         assert row.floor > 0
         assert row.seconds is None or (row.seconds > 0 and row.ratio > 0)
-    assert all(row.name in tables.text(table) for table in found for row in table.rows)
+    assert all(row.name in str(table) for table in found for row in table.rows)
 
 
-def test_selector():
-    check(list(selector.run(quick=True)))
+def test_a_table_by_hand():
+    table = timing.Table.of(
+        "title",
+        {"a": 0.5, "bc": 1e-3},
+        {"a": 0.25, "bc": None},
+        floor="f",
+        notes={"a": "why"},
+    )
+    lines = str(table).splitlines()
+    assert [lines[i] for i in (0, 1, 6, 7)] == ["title", "", "", "floor: f"]
+    header, rule, a, bc = (
+        [x.strip() for x in line.split("|")[1:-1]] for line in lines[2:6]
+    )
+    assert header == ["", "time", "x ours", "floor", "floor/time", ""]
+    assert [x[-1:] for x in rule] == ["-", ":", ":", ":", ":", "-"]
+    assert a == ["a", "500 ms", "1.00", "250 ms", "50%", "why"]
+    assert bc == ["bc", "1 ms", "0.00", "-", "-", ""]
+    assert len({len(line) for line in lines[2:6]}) == 1  # aligned
 
 
-def test_sampler():
-    found = list(sampler.run(quick=True))
+def test_draws():
+    check(list(selectors.draws(quick=True)))
+
+
+def test_steps_of_selectors():
+    found = list(selectors.steps(quick=True))
     check(found)
     names = {row.name for row in rows(found)}
     few = ("vade", "mmr1", "sec")
     assert names == {f"{x} {y}" for x in few for y in ("propose", "update")}
 
 
-@pytest.mark.slow  # as the next one; tests/trainer has the same equality
-def test_update(updates):
-    check(updates)
-
-
-@pytest.mark.slow
+@pytest.mark.slow  # tests/trainer has the same equality
 def test_grouped_and_plain_take_the_same_step(updates):
+    check(updates)
     facts = {row.name: row.facts for row in updates[0].rows}
     grouped, plain = facts[update.GROUPED], facts[update.PLAIN]
     assert abs(grouped["loss"]) > 1e-2
@@ -89,26 +105,27 @@ def test_decode(monkeypatch):
     assert facts["tokens_per_second"] > 0
 
 
-def test_data():
-    speed, steps = data.run(quick=True)
+def test_images():
+    speed, steps = host.images(quick=True)
     assert len(speed.rows) == 4 and "images/s" in speed.rows[0].note
     assert steps.rows[0].name == "20 steps of 4"
     assert steps.rows[0].facts["early_bytes"] > 2**20
 
 
-def test_verify():
-    """What the suite calls right in other words is right."""
-    (table,) = verify.run(quick=True)
-    assert [row.name for row in table.rows] == [
-        "64 answers, no formulas",
-        "4 formulas, a worker",
-    ]
-    cases = {**verify.ANSWERS, "expr": verify.FORMULAS}
+def test_verdicts(verdicts, tmp_path):
+    """What the suite calls right in other words is right; the JSON holds every row."""
+    names = ["64 answers, no formulas", "4 formulas, a worker"]
+    assert [row.name for row in rows(verdicts)] == names
+    cases = {**host.ANSWERS, "expr": host.FORMULAS}
     for kind, (answer, said) in cases.items():
-        judge = lambda text, answer=answer, kind=kind: verify.verify.verify(
-            rf"\boxed{{{text}}}", answer, kind
-        )
-        assert [judge(text).correct for text in said] == [True, True, False], kind
+        found = [verify.verify(rf"\boxed{{{text}}}", answer, kind) for text in said]
+        assert [x.correct for x in found] == [True, True, False], kind
+    path = tmp_path / "bench.json"
+    timing.write_json(str(path), "a machine", {"verify": verdicts})
+    content = json.loads(path.read_text())
+    assert content["machine"] == "a machine"
+    stored = [row["name"] for t in content["suites"]["verify"] for row in t["rows"]]
+    assert stored == names
 
 
 def test_flops_by_hand():
@@ -119,33 +136,36 @@ def test_flops_by_hand():
     pairs = (1 + 2 + 3) + 2 * (2 * 3 + 1 + 2)
     attention = 2 * (2 * 2 * 128) * pairs
     head = 2 * 128 * 64 * 4
-    found = flops.grouped(shape, 1, 2, prompt=3, answer=2)
+    found = workload.grouped_flops(shape, 1, 2, prompt=3, answer=2)
     assert found == layers + attention + head
 
 
-def test_json_holds_every_row(tmp_path):
-    found = list(verify.run(quick=True))
-    path = tmp_path / "bench.json"
-    bench.write(str(path), "a machine", {"verify": found})
-    content = json.loads(path.read_text())
-    assert content["machine"] == "a machine"
-    names = [row["name"] for t in content["suites"]["verify"] for row in t["rows"]]
-    assert names == [row.name for row in rows(found)]
+def test_full_blocks_see_the_whole_image():
+    # Width 8, one of two blocks full, no MLP to speak of: an image of 128 patches.
+    shape = config.VisionConfig(
+        depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,)
+    )
+    near, far = (
+        workload.vision_flops(shape, 4, 128, image_patches=n) for n in (64, 128)
+    )
+    assert far - near == 128 * 2 * 2 * 8 * (128 - 64)
 
 
 # ------------------------------------------------------------------------------ plan
-def tiny():
+def tiny(**changes):
+    """Returns the settings of the smoke job with a few fields, in dotted names, changed."""
     c = tiny_gspo.get_config("smoke")
     c.model.dtype = "bfloat16"
     c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 16, 8
-    c.engine.prompts_per_call = 8
-    return c
+    c.num_prompts, c.engine.prompts_per_call = 16, 8
+    c.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
+    return settings.Run.from_dict(c.to_dict())
 
 
 @pytest.mark.slow  # compiles for eight devices
-def test_the_parts_of_a_plan_are_what_the_devices_hold():
+def test_what_a_plan_needs_is_what_the_devices_hold():
     """The tiny model over 8 devices: matrices are split, norms and small biases are not."""
-    report = plan.run(tiny(), 8, plan_time.Machine())
+    report = plan.make(tiny(), 8, plan.Device())
     params = model.abstract(config.PRESETS["tiny"])
     whole = sum(4 * x.size for x in jax.tree.leaves(params))
     vectors = sum(
@@ -154,66 +174,62 @@ def test_the_parts_of_a_plan_are_what_the_devices_hold():
         if mesh.path_name(path).endswith(("bias", "scale"))
     )
     weights = (whole - vectors) / 8 + vectors
-    parts = report.parts
-    assert parts["weights, float32"] == weights
-    assert parts["optimizer, float32"] == 2 * weights + 8  # two counters
-    assert parts["reference policy"] == weights / 2  # bfloat16
-    assert parts["gradients: their sum and a micro-batch's"] == 2 * weights
-    assert parts[plan.VLLM] == 0
-    assert report.total == sum(parts.values()) and min(parts.values()) >= 0
+    needs = report.needs
+    assert needs["weights, float32"] == weights
+    assert needs["optimizer, float32"] == 2 * weights + 8  # two counters
+    assert needs["reference policy"] == weights / 2  # bfloat16
+    assert needs["gradients: their sum and a micro-batch's"] == 2 * weights
+    assert needs[plan.VLLM] == 0
+    assert report.total == sum(needs.values()) and min(needs.values()) >= 0
     assert report.fits and "fits:" in report.text and "does not" not in report.text
 
 
 def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
-    needed = plan_memory.Program(inputs=10**6, outputs=10**6, temporary=10**8)
-    programs = {plan_memory.UPDATE: needed}
-    monkeypatch.setattr(plan, "compiled", lambda *_: programs)
-    machine = plan_time.Machine(memory_gb=0.01, vllm_fraction=0.001)
-    report = plan.run(tiny(), 1, machine)
+    needed = plan_programs.Program(inputs=10**6, outputs=10**6, temporary=10**8)
+    monkeypatch.setattr(plan, "compiled", lambda *_: {plan_programs.UPDATE: needed})
+    device = plan.Device(memory_gb=0.01, vllm_fraction=0.001)
+    report = plan.make(tiny(), 1, device)
     assert not report.fits and report.text.count("does not fit") == 2
     whole, vllm = report.problems
     assert "prompts_per_microbatch=4" in whole
     assert vllm.startswith("vLLM's 0.0 GB") and "weights" in vllm
-    assert report.parts[plan.VLLM] == 0.001 * 0.01 * plan_time.GB
+    assert report.needs[plan.VLLM] == 0.001 * 0.01 * plan.GB
 
 
-def test_a_plan_of_devices_that_do_not_divide_is_an_error():
-    c, machine = tiny(), plan_time.Machine()
-    c.mesh.tensor, c.mesh.fsdp = 4, 1
-    with pytest.raises(ValueError, match=r"tensor=4 does not divide .* 2 key/value"):
-        plan.run(c, 4, machine)
-    c.mesh.tensor, c.mesh.fsdp = 1, -1
-    with pytest.raises(ValueError, match="128 is not divisible by 3, the mesh's fsdp"):
-        plan.run(c, 3, machine)
-    c.batch.prompts_per_microbatch = 2
-    with pytest.raises(ValueError, match="prompts_per_microbatch=2 is not divisible"):
-        plan.run(c, 4, machine)
+@pytest.mark.parametrize(
+    ("num_devices", "changes", "message"),
+    [
+        (
+            4,
+            {"mesh__tensor": 4, "mesh__fsdp": 1},
+            r"tensor=4 does not divide .* 2 key/value",
+        ),
+        (3, {}, "128 is not divisible by 3, the mesh's fsdp"),
+        (
+            4,
+            {"batch__prompts_per_microbatch": 2},
+            "prompts_per_microbatch=2 is not divisible",
+        ),
+    ],
+)
+def test_devices_that_do_not_divide(num_devices, changes, message):
+    with pytest.raises(ValueError, match=message):
+        plan.make(tiny(**changes), num_devices, plan.Device())
 
 
 def test_the_flops_of_a_plan_by_hand():
-    """One prompt and one answer, with every part of the step."""
-    c = tiny()
-    c.num_prompts, c.num_rollouts = 1, 1
-    c.loss.old_logp, c.loss.kl_coef = "trainer", 0.0
-    shape, lengths = config.PRESETS["tiny"], plan_shapes.Lengths(20, 5, (4, 4))
+    """16 prompts and 32 answers, with every part of the step."""
+    run = tiny(num_rollouts=2, loss__kl_coef=0.0, loss__old_logp="trainer")
+    shape, lengths = config.PRESETS["tiny"], plan_programs.Lengths(20, 5, (4, 4))
     text = shape.text
-    work = plan_time.step_flops(c, shape, lengths)
-    tower = flops.vision(shape.vision, text.width, 64)
-    forward = tower + flops.grouped(text, 1, 1, prompt=20, answer=5)
+    work = plan.step_flops(run, shape, lengths)
+    tower = workload.vision_flops(shape.vision, text.width, 16 * 64)
+    forward = tower + workload.grouped_flops(text, 16, 32, prompt=20, answer=5)
     assert work["old log-probs"] == forward and work["reference log-probs"] == 0
     assert work["update"] == 3 * forward
-    assert work["prefill"] + work["decode"] == forward + flops.head(text, 1)
-
-
-def test_full_blocks_see_the_whole_image():
-    # Width 8, one of two blocks full, no MLP to speak of: an image of 128 patches.
-    shape = config.VisionConfig(
-        depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,)
-    )
-    near, far = (flops.vision(shape, 4, 128, image_patches=n) for n in (64, 128))
-    assert far - near == 128 * 2 * 2 * 8 * (128 - 64)
+    assert work["prefill"] + work["decode"] == forward + workload.head_flops(text, 16)
 
 
 def test_the_largest_image():
-    assert plan_shapes.image_cells(1003520) == (32, 40)
-    assert plan_shapes.image_cells(112 * 112) == (4, 4)
+    assert plan_programs.image_cells(1003520) == (32, 40)
+    assert plan_programs.image_cells(112 * 112) == (4, 4)

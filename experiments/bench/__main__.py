@@ -7,37 +7,27 @@ Ratios are of one run, in which all cases take turns; times of different runs do
 `pip install trl==1.16.0`, TRL's own GRPO update runs beside ours. `--json=FILE` keeps the numbers.
 
 `plan` times nothing: it says what a run needs of each device and how long a step should take, and
-exits with 1 when it does not fit. See experiments/benchmarks/plan.py for what it assumes.
+exits with 1 when it does not fit. See experiments/bench/plan.py for what it assumes.
 """
 
-import dataclasses
-import json
-import pathlib
 import sys
 
 import jax
 from absl import app, flags
 
 from experiments import cli, errors
-from experiments.benchmarks import (
-    data,
-    decode,
-    plan,
-    sampler,
-    selector,
-    tables,
-    timing,
-    update,
-    verify,
-)
+from experiments.bench import decode, host, plan, selectors, timing, update
+from vade_jax import settings
 
+# The names are those of the command line: "selector" draws and proposes beside numpy, "sampler" compares
+# all selectors.
 SUITES = {
-    "selector": selector.run,
-    "sampler": sampler.run,
+    "selector": selectors.draws,
+    "sampler": selectors.steps,
     "update": update.run,
     "decode": decode.run,
-    "data": data.run,
-    "verify": verify.run,
+    "data": host.images,
+    "verify": host.verdicts,
 }
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
@@ -55,7 +45,7 @@ VLLM = flags.DEFINE_float(
 def main(_) -> None:
     """Prints each table as soon as it is there."""
     if SUITE.value == "plan":
-        sys.exit(run_plan())
+        sys.exit(print_plan())
     names = list(SUITES) if SUITE.value == "all" else [SUITE.value]
     machine = timing.describe()
     print(machine)
@@ -65,36 +55,28 @@ def main(_) -> None:
         results[name] = []
         for table in SUITES[name](QUICK.value):
             results[name].append(table)
-            print(tables.text(table), flush=True)
+            print(table, flush=True)
     if JSON.value:
-        write(JSON.value, machine, results)
+        timing.write_json(JSON.value, machine, results)
 
 
-def run_plan() -> int:
+def print_plan() -> int:
     """Prints the plan of --config; returns the exit code."""
     if cli.CONFIG.value is None:
         sys.exit("error: --suite=plan needs --config, such as configs/qwen7b_gspo.py")
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", DEVICES.value)
-    machine = plan.Machine(
+    device = plan.Device(
         memory_gb=DEVICE_GB.value,
         peak_tflops=PEAK.value,
         mfu=MFU.value,
         vllm_fraction=VLLM.value,
     )
     with errors.user_errors():
-        report = plan.run(cli.CONFIG.value, DEVICES.value, machine)
+        run = settings.Run.from_dict(cli.CONFIG.value.to_dict())
+        report = plan.make(run, DEVICES.value, device)
     print(report.text)
     return 0 if report.fits else 1
-
-
-def write(path: str, machine: str, results: dict[str, list[tables.Table]]) -> None:
-    """Writes the machine and every row as JSON."""
-    suites = {
-        name: [dataclasses.asdict(t) for t in found] for name, found in results.items()
-    }
-    content = {"machine": machine, "suites": suites}
-    pathlib.Path(path).write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

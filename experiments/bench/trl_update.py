@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as np
 
-from experiments.benchmarks import workload
+from experiments.bench import workload
 from vade_jax.models.qwen25vl import config, weights
 from vade_jax.types import Batch, Params
 
@@ -140,7 +140,10 @@ def _inputs(batch: Batch) -> dict:
     import torch
 
     T = batch.token_NT.shape[1]
-    tensor = lambda x: torch.from_numpy(np.array(x))
+
+    def tensor(x):
+        return torch.from_numpy(np.array(x))
+
     prompt_ids = tensor(batch.prompts.token_MP[:, :-T]).long()
     mask_NT = tensor(batch.mask_NT)
     return {

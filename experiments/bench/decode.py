@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from experiments.benchmarks import flops, tables, timing, workload
+from experiments.bench import timing, workload
 from vade_jax.models.qwen25vl import config
 from vade_jax.rollout import engine, local
 from vade_jax.types import Rollouts
@@ -19,7 +19,7 @@ SHARED, COPIED = "shared prompt cache", "a prompt for every answer"
 FIRST = {SHARED: f"{SHARED}, prefill only", COPIED: f"{COPIED}, prefill only"}
 
 
-def run(quick: bool) -> Iterator[tables.Table]:
+def run(quick: bool) -> Iterator[timing.Table]:
     """Yields the tiny job's prompts and longer ones, each with an image."""
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=32, answer=4)
@@ -31,25 +31,34 @@ def run(quick: bool) -> Iterator[tables.Table]:
     yield compare(long, rounds=4)
 
 
-def compare(sizes: workload.Sizes, *, rounds: int) -> tables.Table:
+def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
     """Returns whole calls of `generate`, and those of one token: nearly all prefill."""
     shape = config.PRESETS["tiny"]
-    calls = {SHARED: call(shape, sizes, shared=True)}
-    calls[COPIED] = call(shape, sizes, shared=False)
+    calls = {
+        SHARED: make_generate(shape, sizes, shared=True),
+        COPIED: make_generate(shape, sizes, shared=False),
+    }
     cases = dict(calls)
     for name, generate in calls.items():
         cases[FIRST[name]] = functools.partial(generate, max_tokens=1)
     num_bytes = step_bytes(shape.text, sizes, 1, sizes.answer)
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
-    floors, tokens = {}, sizes.num_answers * sizes.answer
+
+    num_tokens = sizes.num_answers * sizes.answer
+    floors, notes, facts = {}, {}, {}
     for name, copies in ((SHARED, 1), (COPIED, sizes.group_size)):
         floors[FIRST[name]] = prefill_floor(shape, sizes, copies, machine)
         steps = decode_floor(shape, sizes, copies, machine)
         floors[name] = floors[FIRST[name]] + steps
-    facts = {n: {"tokens_per_second": tokens / times[n]} for n in calls}
-    facts[SHARED] |= agreement(*[generate() for generate in calls.values()])
-    notes = {n: rates(tokens, times[n], times[FIRST[n]], sizes) for n in calls}
-    return tables.Table.of(
+        speed = num_tokens / times[name]
+        later = num_tokens - sizes.num_answers
+        later /= max(times[name] - times[FIRST[name]], 1e-9)
+        notes[name] = f"{speed:,.0f} tokens/s, {later:,.0f} after the prefill"
+        facts[name] = {"tokens_per_second": speed}
+    # A draw at a rounding error's edge may differ.
+    ours, theirs = (generate().token_NT for generate in calls.values())
+    facts[SHARED]["same_tokens"] = float(np.mean(ours == theirs))
+    return timing.Table.of(
         f"decode, tiny preset, {sizes}, one image each, float32",
         times,
         floors,
@@ -62,7 +71,7 @@ def compare(sizes: workload.Sizes, *, rounds: int) -> tables.Table:
     )
 
 
-def call(shape: config.Config, sizes: workload.Sizes, *, shared: bool):
+def make_generate(shape: config.Config, sizes: workload.Sizes, *, shared: bool):
     """Returns `generate(max_tokens)` for all answers in one call of an engine."""
     params, merge = workload.policy(shape)
     prompts = workload.image_prompts(shape, sizes.num_prompts, sizes.prompt)
@@ -89,36 +98,25 @@ def call(shape: config.Config, sizes: workload.Sizes, *, shared: bool):
     return generate
 
 
-def agreement(ours: Rollouts, theirs: Rollouts) -> dict[str, float]:
-    """Returns the share of equal tokens; a draw at a rounding error's edge may differ."""
-    return {"same_tokens": float(np.mean(ours.token_NT == theirs.token_NT))}
-
-
-def rates(tokens: int, whole: float, first: float, sizes: workload.Sizes) -> str:
-    """Returns tokens a second, and those without the prefill."""
-    later = (tokens - sizes.num_answers) / max(whole - first, 1e-9)
-    return f"{tokens / whole:,.0f} tokens/s, {later:,.0f} after the prefill"
-
-
 def prefill_floor(
-    shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Machine
+    shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Speed
 ) -> float:
     """Returns the seconds of `copies` prefills of every prompt, with its image of 64 patches."""
     rows = sizes.num_prompts * copies
-    work = flops.vision(shape.vision, shape.text.width, 64 * rows)
-    work += flops.layers(shape.text, rows * sizes.prompt)
-    work += flops.attention(shape.text, rows * flops.triangle(sizes.prompt))
-    return work / machine.flops
+    work = workload.vision_flops(shape.vision, shape.text.width, 64 * rows)
+    work += workload.layer_flops(shape.text, rows * sizes.prompt)
+    pairs = rows * workload.triangle(sizes.prompt)
+    return (work + workload.attention_flops(shape.text, pairs)) / machine.flops
 
 
 def decode_floor(
-    shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Machine
+    shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Speed
 ) -> float:
     """Returns the seconds of all decoding steps, which read `copies` caches of every prompt."""
     text, answers, total = shape.text, sizes.num_answers, 0.0
     for own in range(1, sizes.answer + 1):
-        work = flops.layers(text, answers) + flops.head(text, answers)
-        work += flops.attention(text, answers * (sizes.prompt + own))
+        work = workload.layer_flops(text, answers) + workload.head_flops(text, answers)
+        work += workload.attention_flops(text, answers * (sizes.prompt + own))
         num_bytes = step_bytes(text, sizes, copies, own)
         total += max(work / machine.flops, num_bytes / machine.bandwidth)
     return total
@@ -128,6 +126,7 @@ def step_bytes(
     shape: config.TextConfig, sizes: workload.Sizes, copies: int, own: int
 ) -> int:
     """Returns what a step reads: all weights, the prompts' caches and `own` tokens an answer."""
-    weights = 2 * (flops.layers(shape, 1) + flops.head(shape, 1))  # 4 bytes for 2 FLOPs
+    # 4 bytes for 2 FLOPs
+    weights = 2 * (workload.layer_flops(shape, 1) + workload.head_flops(shape, 1))
     keys = sizes.num_prompts * copies * sizes.prompt + sizes.num_answers * own
     return weights + keys * 8 * shape.num_layers * shape.num_kv_heads * shape.head_width

@@ -1,22 +1,104 @@
-"""Every selector's step, propose and update, beside a whole step of the tiny job."""
+"""The selectors: Beta draws beside numpy's and jax.random's, and every method's step beside a training step."""
 
 import functools
 import tempfile
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from configs import tiny_gspo
-from experiments.benchmarks import tables, timing
+from experiments.bench import timing
 from vade_jax import samplers, settings, types
 from vade_jax.run import build, datasets, job, warm_start
+from vade_jax.samplers import beta
 
+# ------------------------------------------------------------------------------ --suite=selector
+DRAW_BYTES = 12  # an item: two counts in, one draw out
+PROPOSE_BYTES = 9  # an item: two counts and a flag in
+
+
+def draws(quick: bool) -> Iterator[timing.Table]:
+    """Yields one table for each range of counts, one for each size of data set."""
+    num_items, rounds = (20_000, 2) if quick else (1_000_000, 15)
+    highest, sizes = (
+        ((8,), (2_000,)) if quick else ((0, 8, 10_000), (10_000, num_items))
+    )
+    for high in highest:
+        yield draw(num_items, high, rounds)
+    for size in sizes:
+        yield propose(size, min(512, size // 4), rounds)
+
+
+def draw(num_items: int, highest: float, rounds: int) -> timing.Table:
+    """Returns draws of Beta(alpha + 1, beta + 1), counts uniform up to `highest`."""
+    alpha_I, beta_I = _counts(num_items, highest)
+    a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
+    key, generator = jax.random.key(2), np.random.default_rng(2)
+    ours = jax.jit(beta.draw)
+    theirs = jax.jit(lambda key, a, b: jax.random.beta(key, a + 1, b + 1))
+    cases = {
+        "vade_jax.samplers.beta.draw": lambda: ours(key, alpha_I, beta_I),
+        "numpy Generator.beta": lambda: generator.beta(a_I, b_I),
+        "jax.random.beta": lambda: theirs(key, alpha_I, beta_I),
+    }
+    title = f"draw, {num_items:,} items, counts up to {highest:,}"
+    return _by_bytes(title, cases, num_items, DRAW_BYTES, rounds)
+
+
+def propose(num_items: int, num_prompts: int, rounds: int) -> timing.Table:
+    """Returns draw, score and top-B, and the same made of numpy or of jax.random.beta."""
+    alpha_I, beta_I = _counts(num_items, 8)
+    sampler, key = samplers.SAMPLERS["vade"](warmup="none"), jax.random.key(2)
+    state = sampler.init(num_items).replace(alpha_I=alpha_I, beta_I=beta_I)
+    a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
+    generator = np.random.default_rng(2)
+
+    def with_numpy():
+        score_I = beta.info_gain(generator.beta(a_I, b_I))
+        return np.argpartition(score_I, -num_prompts)[-num_prompts:]
+
+    @jax.jit
+    def with_jax(key, alpha_I, beta_I):
+        p_I = jax.random.beta(key, alpha_I + 1, beta_I + 1)
+        return jax.lax.top_k(beta.info_gain(p_I), num_prompts)
+
+    cases = {
+        "vade.propose": lambda: sampler.propose(state, key, num_prompts),
+        "numpy beta, argpartition": with_numpy,
+        "jax.random.beta, top_k": lambda: with_jax(key, alpha_I, beta_I),
+    }
+    title = f"propose, {num_prompts} of {num_items:,} items, counts up to 8"
+    return _by_bytes(title, cases, num_items, PROPOSE_BYTES, rounds)
+
+
+def _by_bytes(title, cases, num_items, bytes_per_item, rounds) -> timing.Table:
+    """Times the cases; the floor is reading or writing each item's numbers once."""
+    num_bytes = num_items * bytes_per_item
+    times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
+    return timing.Table.of(
+        title,
+        times,
+        dict.fromkeys(times, num_bytes / machine.bandwidth),
+        floor=(
+            f"{bytes_per_item} bytes an item, moved by an in-place negation at "
+            f"{machine.bandwidth / 1e9:.1f} GB/s"
+        ),
+    )
+
+
+def _counts(num_items: int, highest: float) -> jax.Array:
+    uniform_2I = jax.random.uniform(jax.random.key(1), (2, num_items), jnp.float32)
+    return highest * uniform_2I
+
+
+# ------------------------------------------------------------------------------ --suite=sampler
 STEP = "a step of configs/tiny_gspo.py, 32 x 8"
 NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
 
 
-def run(quick: bool) -> Iterator[tables.Table]:
+def steps(quick: bool) -> Iterator[timing.Table]:
     """Yields one table: each selector over a million items, and a training step."""
     num_items, num_prompts, rounds = (2_000, 16, 2) if quick else (1_000_000, 512, 9)
     cases, floors = {}, {}
@@ -35,7 +117,7 @@ def run(quick: bool) -> Iterator[tables.Table]:
         notes = {
             n: f"{t / step:.1%} of that step" for n, t in times.items() if n != STEP
         }
-    yield tables.Table.of(
+    yield timing.Table.of(
         f"selectors, {num_prompts} of {num_items:,} items, {NUM_ROLLOUTS} answers each",
         times,
         {STEP: None, **floors},
@@ -78,16 +160,14 @@ class Selector:
             if name.endswith("_I") and x is not None
         }
         after = self.update()
-        changed = [
+        read = sum(x.nbytes for x in of_items.values())
+        changed = sum(
             x.nbytes
             for name, x in of_items.items()
             if not np.array_equal(x, after[name])
-        ]
-        few = (
-            self._num_prompts * 4
-        )  # nothing over all items: the answers' prompts alone
-        read = sum(x.nbytes for x in of_items.values())
-        return max(read, few), max(2 * sum(changed), few)
+        )
+        few = 4 * self._num_prompts  # a method without such arrays: the prompts alone
+        return max(read, few), max(2 * changed, few)
 
 
 def _feedback(index_M, rng) -> types.Feedback:

@@ -1,0 +1,198 @@
+"""What a step costs the host: images that are read, resized and cut to patches, and answers that are judged."""
+
+import functools
+import io
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+from PIL import Image
+
+from configs import tiny_gspo
+from experiments.bench import timing
+from vade_jax import samplers, settings, types
+from vade_jax.data import batching, loading, prompts, row_files, sources, tokens
+from vade_jax.rewards import verify
+from vade_jax.run import warm_start
+from vade_jax.trainer import choosing
+
+# ------------------------------------------------------------------------------ --suite=data
+SIZE = (1200, 900)  # of a file; resized, an image has just under 1 MP
+LIMITS = dict(min_pixels=3136, max_pixels=1003520)
+STEP = 512  # prompts of a step, in the paper's recipe
+MICRO = 16  # prompts of a micro-batch
+
+
+def images(quick: bool) -> Iterator[timing.Table]:
+    """Yields a table of the parts of a prompt, and one of many steps."""
+    num_rows, num_steps = (4, 20) if quick else (64, 1000)
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory, "train.arrow")
+        row_files.write_arrow(path, map(_row, range(num_rows)))
+        run = settings.Run.from_dict(tiny_gspo.get_config().to_dict())
+        build = prompts.PromptBuilder(
+            tokens.Tokenizer.load(warm_start.untrained(run, directory)),
+            instruction="",
+            max_length=8192,
+            **LIMITS,
+        )
+        source = sources.rows(path)
+        with loading.Pool(os.cpu_count()) as pool:
+            yield _speed(source, build, pool.map, 2 if quick else 5)
+            yield _steps(source, build, pool.map, num_steps)
+
+
+def _row(number: int) -> dict:
+    """A question about a smooth picture that no other number has, as a JPEG."""
+    rng = np.random.default_rng(number)
+    rough = rng.integers(0, 256, (24, 32, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(rough).resize(SIZE, Image.Resampling.BICUBIC).save(
+        file, "JPEG", quality=90
+    )
+    return {
+        **dict.fromkeys(row_files.SCHEMA.names),
+        "uid": str(number),
+        "question": "What is shown?",
+        "images": [file.getvalue()],
+        "answer": "7",
+        "kind": "int",
+    }
+
+
+def _speed(source, build, threads: loading.Map, rounds: int) -> timing.Table:
+    """Prompts by threads and without, micro-batches of them, and a decoder alone."""
+    numbers = range(len(source))
+
+    def make(i):
+        return build(source[i])
+
+    def decode(i):
+        return source[i].images[0].load()
+
+    built = list(map(make, numbers))
+    micro = [built[i : i + MICRO] for i in numbers[::MICRO]]
+    cases = {
+        f"prompts, {os.cpu_count()} threads": lambda: threads(make, numbers),
+        "prompts, one after the other": lambda: list(map(make, numbers)),
+        "cut to patches, in threads": lambda: threads(batching.collate, micro),
+        "decoded alone, in threads": lambda: threads(decode, numbers),
+    }
+    times, _ = timing.interleaved(cases, rounds=rounds, num_bytes=2**20)
+    decoded = times["decoded alone, in threads"]
+    count = len(source)
+    return timing.Table.of(
+        f"{count} prompts with a JPEG of {SIZE[0]} x {SIZE[1]} each",
+        times,
+        {name: None if "cut" in name else decoded for name in times},
+        floor="the same files decoded in the same threads, not resized",
+        notes={
+            name: f"{count / time:.0f} images/s, {STEP} in {STEP * time / count:.1f} s"
+            for name, time in times.items()
+        },
+    )
+
+
+def _steps(source, build, threads: loading.Map, num_steps: int) -> timing.Table:
+    """Chooses and cuts batches, as a run does, and reads the memory early and at the end."""
+    run = Steps(source, build, threads)
+    early = num_steps // 10
+    start = timing.seconds(lambda: run(range(early)))
+    before = memory()
+    rest = timing.seconds(lambda: run(range(early, num_steps)))
+    grown = (memory() - before) / 2**20
+    name = f"{num_steps:,} steps of {run.num_prompts}"
+    note = f"{before / 2**20:.0f} MB after {early} steps, {grown:+.1f} MB at the end"
+    return timing.Table.of(
+        "chosen, built and cut, step after step",
+        {name: start + rest},
+        {name: None},
+        floor="none; memory is the process's own, without files that are mapped (Linux)",
+        notes={name: note},
+        facts={name: {"early_bytes": before, "grown_mb": grown}},
+    )
+
+
+class Steps:
+    """The host's share of a run's steps, without a policy."""
+
+    num_prompts = 4
+
+    def __init__(self, items: Sequence[types.Item], build, threads: loading.Map):
+        sampler = samplers.SAMPLERS["uniform"](num_rollouts=2)
+        self._selector = sampler.init(len(items))
+        self._choose = choosing.Chooser(sampler, items, build, threads)
+
+    def __call__(self, steps: Sequence[int]) -> None:
+        for step in steps:
+            key = jax.random.key(step)
+            chosen = self._choose(self._selector, key, self.num_prompts)
+            batching.collate(chosen.prompts)
+
+
+def memory() -> int:
+    """Returns the bytes that are in memory and belong to this process alone; 0 but on Linux."""
+    statm = pathlib.Path("/proc/self/statm")
+    if not statm.exists():
+        return 0
+    _, resident, shared, *_ = map(int, statm.read_text().split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+# ------------------------------------------------------------------------------ --suite=verify
+NUM_ANSWERS = 4096  # of a step, in the paper's recipe: 512 x 8
+NUM_FORMULAS = 256
+THOUGHTS = "The side is twice the other one, so both add up to three of it. " * 24
+
+# kind: (the right answer, what a policy writes: right, right in other words, wrong)
+ANSWERS = {
+    "choice": ("B", ("B", "(b)", "C")),
+    "yesno": ("yes", ("yes", "Yes.", "no")),
+    "int": ("1200", ("1200", "1,200", "1201")),
+    "float": ("2.50", ("2.50", "5/2", "2.6")),
+    "text": ("isosceles", ("isosceles", r"\text{Isosceles}", "equilateral")),
+    "list": ("1, 2, 3", ("1, 2, 3", "1,2,3", "1, 2")),
+}
+FORMULAS = (r"2\sqrt{3}", (r"2\sqrt{3}", r"\sqrt{12}", r"3\sqrt{2}"))
+
+
+def verdicts(quick: bool) -> Iterator[timing.Table]:
+    """Yields one table: answers of all kinds but formulas, and formulas in warm workers."""
+    share = 64 if quick else 1
+    plain = [
+        (_reply(text), answer, kind)
+        for kind, (answer, said) in ANSWERS.items()
+        for text in said
+    ]
+    formulas = [(_reply(text), FORMULAS[0], "expr") for text in FORMULAS[1]]
+    cases, numbers = {}, {}
+    for number, what, answers in (
+        (NUM_ANSWERS // share, "answers, no formulas", plain),
+        (NUM_FORMULAS // share, "formulas, a worker", formulas),
+    ):
+        name = f"{number:,} {what}"
+        asked = [answers[i % len(answers)] for i in range(number)]
+        cases[name], numbers[name] = functools.partial(_verify, asked), number
+    times, _ = timing.interleaved(cases, rounds=2 if quick else 9, num_bytes=2**20)
+    yield timing.Table.of(
+        f"answers of {len(_reply('')):,} characters, judged in one thread",
+        times,
+        dict.fromkeys(times),
+        floor="none",
+        notes={
+            name: f"{1e6 * time / numbers[name]:.0f} us each"
+            for name, time in times.items()
+        },
+    )
+
+
+def _reply(said: str) -> str:
+    return f"<think>{THOUGHTS}</think> \\boxed{{{said}}}"
+
+
+def _verify(asked: list[tuple[str, str, str]]) -> None:
+    for text, answer, kind in asked:
+        verify.verify(text, answer, kind, form="think_boxed")

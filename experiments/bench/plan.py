@@ -1,0 +1,273 @@
+"""What a run needs of every device and how long a step should take, from its settings alone.
+
+Memory is that of the compiled programs (plan_programs.py) for the largest batch: prompts of
+`data.max_prompt_length` with one image of `data.max_pixels` each, answers of `sampling.max_tokens`.
+Assumptions:
+
+- Temporaries are XLA's for a CPU. It computes bfloat16 matmuls in float32, so it holds more than a GPU
+  or TPU would; on GPUs the prompts' attention is cuDNN's, which holds no scores at all.
+- A replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory, and
+  a decoding step reads both once. It runs beside the update and sleeps never.
+- Times are useful FLOPs (nothing recomputed, nothing padded) at `mfu` of the peak; decoding takes the
+  longer of that and of its reads at the memory's bandwidth. Rewards, weight sync and validation are
+  not in it.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import jax
+
+from experiments.bench import timing, workload
+from experiments.bench.plan_programs import (
+    Lengths,
+    Program,
+    abstract_policy,
+    compiled,
+    largest,
+    memory,
+    num_microbatches,
+    typical,
+)
+from vade_jax import arrays, settings
+from vade_jax.models.qwen25vl import config
+from vade_jax.run import build
+from vade_jax.trainer import mesh
+
+GB = 1e9
+VLLM = "vLLM's share"
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """What is assumed of a device; the defaults are an H200's published numbers."""
+
+    memory_gb: float = 141.0
+    peak_tflops: float = 989.0  # bfloat16, dense
+    mfu: float = 0.4  # the share of the peak that is reached
+    bandwidth_tb: float = 4.8
+    # None: `layout.serve_memory`, if vLLM shares the devices
+    vllm_fraction: float | None = None
+
+
+class Report(NamedTuple):
+    """What a run needs, and whether that is there."""
+
+    needs: dict[str, float]  # bytes on one device
+    capacity: float  # bytes of it
+    problems: list[str]
+    text: str = ""
+
+    @property
+    def total(self) -> float:
+        return sum(self.needs.values())
+
+    @property
+    def fits(self) -> bool:
+        return not self.problems
+
+
+def make(run: settings.Run, num_devices: int, device: Device) -> Report:
+    """Compiles the programs of a run and returns what they need.
+
+    Raises:
+        ValueError: the devices do not divide the model or a batch.
+    """
+    policy = abstract_policy(run, num_devices)
+    size = run.batch.prompts_per_microbatch
+    mesh.check_batch(policy.mesh, "batch.prompts_per_microbatch", size)
+    programs = compiled(run, policy, largest(run))
+    needs = memory(run, policy, programs)
+    capacity = device.memory_gb * GB
+    needs[VLLM] = serve_fraction(run, device) * capacity
+    report = Report(needs, capacity, [])
+    report.problems.extend(find_problems(run, policy, report, device))
+    if report.fits:
+        verdict = f"fits: {report.total / GB:.1f} of {report.capacity / GB:.1f} GB"
+    else:
+        verdict = "\n".join(f"does not fit: {problem}" for problem in report.problems)
+    tables = [
+        memory_table(run, policy, programs, report, device),
+        time_table(run, policy, device),
+    ]
+    return report._replace(text="\n".join([*tables, verdict]))
+
+
+def find_problems(
+    run: settings.Run, policy: build.Policy, report: Report, device: Device
+) -> list[str]:
+    """Returns what does not fit, each with what to change."""
+    found = []
+    if report.total > report.capacity:
+        smaller = run.batch.prompts_per_microbatch // 2
+        fix = (
+            f"batch.prompts_per_microbatch={smaller}"
+            if smaller and smaller % mesh.batch_size(policy.mesh) == 0
+            else "more devices, a smaller layout.serve_memory or shorter answers"
+        )
+        found.append(
+            f"{report.total / GB:.1f} GB on devices of {report.capacity / GB:.1f} GB: "
+            f"try {fix}"
+        )
+    jax_share = run.layout.train_memory * report.capacity
+    train = report.total - report.needs[VLLM]
+    if run.layout.train_memory and train > jax_share:
+        found.append(
+            f"{train / GB:.1f} GB of training in the {jax_share / GB:.1f} GB of "
+            f"layout.train_memory={run.layout.train_memory}: raise it to "
+            f"{math.ceil(100 * train / report.capacity) / 100} or more"
+        )
+    serve = replica(run, policy, largest(run), device)
+    if serve.share and serve.room < serve.group:
+        found.append(
+            f"vLLM's {serve.share / GB:.1f} GB on {serve.num_devices} devices do not hold the "
+            f"weights ({serve.weights / GB:.1f} GB) and one group ({serve.group / GB:.1f} GB): "
+            "raise layout.serve_memory or engine.tensor_parallel"
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------ tables
+def memory_table(
+    run: settings.Run,
+    policy: build.Policy,
+    programs: dict[str, Program],
+    report: Report,
+    device: Device,
+) -> str:
+    """Returns the bytes of one device, by what they are for."""
+    numbers = {**report.needs, "total": report.total, "device": report.capacity}
+    rows = [(name, f"{x / GB:.1f}") for name, x in numbers.items()]
+    lengths = largest(run)
+    axes = ", ".join(f"{name} {size}" for name, size in policy.mesh.shape.items())
+    temporaries = ", ".join(
+        f"{name} {program.temporary / GB:.1f}" for name, program in programs.items()
+    )
+    note = (
+        f"temporaries, as XLA would lay them out on a CPU (upper bounds): {temporaries} GB; "
+        f"vLLM has {serve_fraction(run, device):.0%} of a device"
+    )
+    title = (
+        f"memory of each of {policy.mesh.size} devices ({axes}), GB; {num_microbatches(run)} x "
+        f"{run.batch.prompts_per_microbatch} prompts of {lengths.prompt} tokens with an image of "
+        f"{lengths.patches // 4}, each with {run.num_rollouts} answers of {lengths.answer}"
+    )
+    return timing.aligned(title, ("", "GB"), rows, note)
+
+
+def time_table(run: settings.Run, policy: build.Policy, device: Device) -> str:
+    """Returns the expected step, for the largest and for typical lengths."""
+    usual = typical(run)
+    columns = []
+    for lengths in (largest(run), usual):
+        work = step_flops(run, policy.shape, lengths)
+        seconds = step_seconds(run, policy, lengths, device)
+        work, seconds = ({**x, "step": sum(x.values())} for x in (work, seconds))
+        columns += [{n: x / 1e15 for n, x in work.items()}, seconds]
+    rows = [(name, *[f"{x[name]:,.0f}" for x in columns]) for name in columns[0]]
+    # A micro-batch with one answer of full length pads all its answers to that.
+    padded = Lengths(
+        arrays.bucket(usual.prompt, run.data.length_multiple),
+        run.sampling.max_tokens,
+        usual.cells,
+    )
+    useful, done = (
+        step_flops(run, policy.shape, lengths)["update"] for lengths in (usual, padded)
+    )
+    header = ("", "largest PFLOP", "s", "typical PFLOP", "s")
+    note = (
+        f"useful FLOPs at {device.mfu:.0%} of {device.peak_tflops:.0f} TFLOP/s a device, "
+        f"decoding at least its reads at {device.bandwidth_tb} TB/s; typical: prompts of "
+        f"{usual.prompt} and answers of {usual.answer} tokens; "
+        f"{1 - useful / done:.0%} of its update is padding in a micro-batch "
+        f"with an answer of {run.sampling.max_tokens}"
+    )
+    title = f"a step of {run.num_prompts} prompts x {run.num_rollouts} answers"
+    return timing.aligned(title, header, rows, note)
+
+
+# ------------------------------------------------------------------------------ time
+def step_flops(
+    run: settings.Run, shape: config.Config, lengths: Lengths
+) -> dict[str, int]:
+    """Returns the useful FLOPs of a step, by what they are for."""
+    M, P, T = run.num_prompts, lengths.prompt, lengths.answer
+    N = M * run.num_rollouts
+    tower = M * workload.vision_flops(
+        shape.vision, shape.text.width, lengths.patches, image_patches=lengths.patches
+    )
+    forward = tower + workload.grouped_flops(shape.text, M, N, prompt=P, answer=T)
+    prefill = tower + workload.grouped_flops(shape.text, M, 0, prompt=P, answer=0)
+    return {
+        "prefill": prefill + workload.head_flops(shape.text, M),
+        "decode": forward - prefill,
+        "old log-probs": forward * (run.loss.old_logp == "trainer"),
+        "reference log-probs": forward * bool(run.loss.kl_coef),
+        "update": workload.BACKWARD * forward,
+    }
+
+
+def step_seconds(
+    run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device
+) -> dict[str, float]:
+    """Returns the seconds of each part of a step."""
+    speed = device.mfu * device.peak_tflops * 1e12 * policy.mesh.size
+    work = step_flops(run, policy.shape, lengths)
+    seconds = {name: x / speed for name, x in work.items()}
+    reads = decode_seconds(run, policy, lengths, device)
+    return seconds | {"decode": max(seconds["decode"], reads)}
+
+
+def decode_seconds(
+    run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device
+) -> float:
+    """Returns how long reading weights and caches takes, for as many groups as fit at once."""
+    G, T = run.num_rollouts, lengths.answer
+    serve = replica(run, policy, lengths, device)
+    num_replicas = policy.mesh.size // serve.num_devices
+    groups = -(-run.num_prompts // num_replicas)
+    local = -(-run.engine.prompts_per_call // num_replicas)
+    room = int(serve.room // serve.group) if serve.share else local
+    at_once = min(groups, max(1, room))
+    step = serve.weights + at_once * G * serve.token * (lengths.prompt + T / 2)
+    steps = T * -(-groups // at_once)
+    return steps * step / (device.bandwidth_tb * 1e12 * serve.num_devices)
+
+
+class Replica(NamedTuple):
+    """Bytes of one copy of the model that decodes, over all its devices."""
+
+    num_devices: int
+    share: float
+    weights: int
+    token: int  # keys and values of one token
+    group: int  # of a prompt and all its answers
+
+    @property
+    def room(self) -> float:
+        return self.share - self.weights
+
+
+def replica(
+    run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device
+) -> Replica:
+    """Returns a vLLM server of `engine.tensor_parallel` devices, at most all of them."""
+    text = policy.shape.text
+    num_devices = min(run.engine.tensor_parallel, policy.mesh.size)
+    token = 4 * text.num_layers * text.num_kv_heads * text.head_width
+    return Replica(
+        num_devices=num_devices,
+        share=serve_fraction(run, device) * device.memory_gb * GB * num_devices,
+        weights=2 * sum(x.size for x in jax.tree.leaves(policy.params)),
+        token=token,
+        group=token * (lengths.prompt + run.num_rollouts * lengths.answer),
+    )
+
+
+def serve_fraction(run: settings.Run, device: Device) -> float:
+    """Returns the share of the memory that vLLM takes on the devices that train."""
+    if device.vllm_fraction is not None:
+        return device.vllm_fraction
+    elsewhere = run.engine.name == "local" or run.engine.urls or run.layout.serve
+    return 0.0 if elsewhere else run.layout.serve_memory

@@ -1,0 +1,208 @@
+"""Times that can be divided by each other, the machine's speed in the same run, and tables of both.
+
+A shared machine swings by a factor of two between runs. So the cases of a table take turns in one run,
+together with a matmul and a copy, and the shortest time of each counts. The matmul and the copy say how
+fast this machine was just then; from them come the floors, the time that the useful work would take if
+nothing were wasted.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Case = Callable[[], Any]  # runs once; what it returns is waited for
+MATMUL_SIZE, NUM_MATMULS = 1024, 8
+
+
+# ------------------------------------------------------------------------------ times
+class Speed(NamedTuple):
+    """What this machine reached in the run it is measured in."""
+
+    flops: float  # float32 matmul, FLOP/s
+    bandwidth: float  # bytes/s, read and written, of an array as large as the work's
+
+
+def interleaved(
+    cases: Mapping[str, Case], *, rounds: int, num_bytes: int, budget: float = 20.0
+) -> tuple[dict[str, float], Speed]:
+    """Returns the shortest time of each case in seconds, and the speed of the machine.
+
+    One run of each comes first, untimed: it compiles.
+
+    Args:
+        cases: what is timed, in turns.
+        rounds: runs of each case.
+        num_bytes: that the work moves; the bandwidth is measured with as many, because an array
+            that fits in a cache is read faster.
+        budget: seconds after which a case sits out the further rounds; two it always takes.
+    """
+    cases = {**cases, "matmul": _matmul(), "copy": _copy(num_bytes)}
+    for run in cases.values():
+        jax.block_until_ready(run())
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, run in cases.items():
+            if len(times[name]) < 2 or sum(times[name]) < budget:
+                times[name].append(seconds(run))
+    best = {name: min(values) for name, values in times.items()}
+    flops = 2 * NUM_MATMULS * MATMUL_SIZE**3 / best.pop("matmul")
+    return best, Speed(flops, num_bytes / best.pop("copy"))
+
+
+def seconds(run: Case) -> float:
+    """Returns the time of one run."""
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start
+
+
+def describe() -> str:
+    """Returns one line on the machine: a load near its cores makes all times doubtful."""
+    device = jax.devices()[0]
+    return (
+        f"{os.cpu_count()} cores, {jax.default_backend()} "
+        f"({device.device_kind}), jax {jax.__version__}, "
+        f"load {os.getloadavg()[0]:.1f} before the start"
+    )
+
+
+def _matmul() -> Case:
+    """Multiplies in a loop: a new output's pages, at each call, would take as long again."""
+    shape = (MATMUL_SIZE, MATMUL_SIZE)
+    x = jnp.full(shape, 1 / MATMUL_SIZE, jnp.float32)  # its own square
+
+    @jax.jit
+    def multiply(x):
+        square = lambda _, x: jnp.matmul(x, x, precision="float32")
+        return jax.lax.fori_loop(0, NUM_MATMULS, square, x)
+
+    return lambda: multiply(x)
+
+
+def _copy(num_bytes: int) -> Case:
+    """Reads and writes `num_bytes` altogether, in place: new pages would cost more."""
+    negate = jax.jit(jnp.negative, donate_argnums=0)
+    x = jnp.zeros(num_bytes // 8, jnp.float32)
+
+    def run():
+        nonlocal x
+        x = negate(x)
+        return x
+
+    return run
+
+
+# ------------------------------------------------------------------------------ tables
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One case of a table."""
+
+    name: str
+    seconds: float | None  # None: was not run
+    ratio: float | None  # seconds / seconds of the table's first row
+    floor: float | None  # seconds that the work takes at the machine's measured speed
+    note: str = ""
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for --json
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Cases that were timed in turns; the first row is ours."""
+
+    title: str
+    rows: list[Row]
+    floor: str  # what the floor counts
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        times: Mapping[str, float],
+        floors: Mapping[str, float | None],
+        *,
+        floor: str,
+        notes: Mapping[str, str] | None = None,
+        facts: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> "Table":
+        """Makes the rows of `times`; its first entry is what the others are divided by."""
+        notes, facts, ours = notes or {}, facts or {}, next(iter(times.values()))
+        rows = [
+            Row(
+                name=name,
+                seconds=time,
+                ratio=time / ours,
+                floor=floors[name],
+                note=notes.get(name, ""),
+                facts=facts.get(name, {}),
+            )
+            for name, time in times.items()
+        ]
+        return cls(title, rows, floor)
+
+    def __str__(self) -> str:
+        header = ("", "time", "x ours", "floor", "floor/time", "")
+        rows = [
+            (
+                row.name,
+                _duration(row.seconds),
+                "-" if row.ratio is None else f"{row.ratio:.2f}",
+                _duration(row.floor),
+                f"{row.floor / row.seconds:.0%}" if row.floor and row.seconds else "-",
+                row.note,
+            )
+            for row in self.rows
+        ]
+        left = (0, len(header) - 1)  # the columns of words
+        return aligned(self.title, header, rows, f"floor: {self.floor}", left)
+
+
+def write_json(path: str, machine: str, results: Mapping[str, Sequence[Table]]) -> None:
+    """Writes the machine and every row of every suite."""
+    suites = {
+        name: [dataclasses.asdict(table) for table in tables]
+        for name, tables in results.items()
+    }
+    content = {"machine": machine, "suites": suites}
+    pathlib.Path(path).write_text(json.dumps(content, indent=2) + "\n")
+
+
+def aligned(
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    note: str,
+    left: Sequence[int] = (0,),
+) -> str:
+    """Returns a Markdown table with aligned columns, those of `left` to the left."""
+    cells = [tuple(header), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = tuple(
+        "-" * (width - 1) + ("-" if i in left else ":")
+        for i, width in enumerate(widths)
+    )
+    lines = [
+        " | ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (cells[0], rule, *cells[1:])
+    ]
+    body = "\n".join(f"| {line} |" for line in lines)
+    return f"{title}\n\n{body}\n\n{note}\n"
+
+
+def _duration(seconds: float | None) -> str:
+    """Returns seconds with three digits in a fitting unit."""
+    if seconds is None:
+        return "-"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"

@@ -1,1 +1,0 @@
-"""What `experiments.bench` measures, one file a suite."""
