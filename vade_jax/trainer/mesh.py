@@ -15,12 +15,15 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXES = ("data", "fsdp", "tensor")
-BATCH = ("data", "fsdp")
+BATCH = ("data", "fsdp")  # devices of one `tensor` group see the same rows
 Rules = Sequence[tuple[str, PartitionSpec]]
 P = PartitionSpec
 
-# Qwen2.5-VL. Stacked layers lead with L. The vision tower (0.7 of 8 B parameters) is split over fsdp
-# alone: its 3,420-wide MLP divides by few numbers.
+# Qwen2.5-VL. Stacked layers lead with L, which is never split: a scan takes one layer after another.
+# Within a layer the first matmul splits its output over `tensor` and the second its input, so that
+# heads and MLP columns stay on their device in between and one sum ends the layer.
+# The vision tower (0.7 of 8 B parameters) is split over fsdp alone: its 3,420-wide MLP divides by few
+# numbers. Biases and scales are small: every device has them.
 RULES: Rules = (
     (r"vision/blocks/.*(qkv|gate|up)/kernel$", P(None, "fsdp", None)),
     (r"vision/blocks/.*(proj|down)/kernel$", P(None, None, "fsdp")),
@@ -41,6 +44,7 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
     devices = jax.devices() if devices is None else devices
     shape = np.array([data, fsdp, tensor])
     known = int(np.prod(shape[shape > 0]))
+    # Two axes of -1, or devices that do not divide, leave a -1 behind: the check below names it.
     if (shape == -1).sum() == 1 and len(devices) % known == 0:
         shape[shape == -1] = len(devices) // known
     if shape.min() < 1 or np.prod(shape) != len(devices):
@@ -48,6 +52,7 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
             f"mesh data={data} fsdp={fsdp} tensor={tensor} does not fill "
             f"{len(devices)} devices; leave one axis at -1 to take the rest"
         )
+    # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
     return Mesh(
         np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3
     )

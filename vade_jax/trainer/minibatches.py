@@ -79,6 +79,8 @@ def split(
         shape: what is cut into what.
         map: maps over micro-batches, whose images are cut to patches, such as in threads.
     """
+    # First the answers into their final order, then places, then arrays: only the last step, which
+    # cuts images to patches, takes time, and it needs nothing of another micro-batch.
     order_M, is_real_M = _order(rollouts, len(prompts), shape)
     prompts = [prompts[m] for m in order_M]
     rollouts, order_N = rounds.take(rollouts, order_M)
@@ -86,6 +88,7 @@ def split(
     advantage_N = np.asarray(advantage_N, np.float32)[order_N]
 
     num_answers_M = np.bincount(rollouts.group_N, minlength=len(prompts))
+    # With one full row a prompt the model needs no map from rows to prompts.
     even = bool(np.all(num_answers_M == shape.answers_per_row))
     updates, num_rows = _pieces(num_answers_M, shape, even)
     sizes = batching.shapes(
@@ -173,6 +176,7 @@ def _pieces(
             )
         updates.append(pieces)
     if bound:
+        # The number of micro-batches is a shape too, and uneven groups change it every step.
         _fill_up(updates, shape)
         num_rows = bound
     else:
@@ -204,7 +208,7 @@ def _cuts(group_R: np.ndarray, shape: Shape, bound: int) -> list[tuple[int, int,
 def _fill_up(updates: list[list[Piece]], shape: Shape) -> None:
     """Appends empty micro-batches until all updates have the same, rounded, number of them."""
     number = max(map(len, updates))
-    if number > 1:
+    if number > 1:  # a single micro-batch runs without a scan: a program of its own
         least = shape.prompts_per_minibatch // shape.prompts_per_microbatch
         number = arrays.bucket(number, 2 * least)
     for first, pieces in enumerate(updates):

@@ -35,6 +35,7 @@ class Disagreement(ValueError):  # noqa: N818 (says what happened)
 # ------------------------------------------------------------------------------ who
 def several() -> bool:
     """Returns whether the run has more than one process; touches no device when it has one."""
+    # In this order: counting processes initializes the devices, before a run has chosen its GPUs.
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 

@@ -79,6 +79,7 @@ class Learner:
         cut = minibatches.split(
             prompts, rollouts, advantage_N, self.shape, map=self.map
         )
+        # Momentum and weight decay would move the weights without any gradient.
         cut = [batch for batch in cut if batch.mask_NT.any()]
         if not cut:
             return state, {}
@@ -88,6 +89,7 @@ class Learner:
         for batch in batches:
             state, metrics = self.update(state, self.put(batch))
             history.append(metrics)
+        # Fetched once, behind the last update: fetching earlier would wait for each of them.
         metrics = _mean_over_minibatches(jax.device_get(history))
         metrics["actor/updates"] = len(history)
         return state, metrics | minibatches.padding(cut)
@@ -166,6 +168,7 @@ def make_score(logp: LogProbs) -> LogProbs:
             # Branches for short answers must agree in shape.
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 
+        # One micro-batch after another: their activations must not exist at once.
         return jax.lax.map(skip_empty(minibatches.in_shortest(one)), batch)
 
     return score
@@ -200,7 +203,9 @@ def make(
     gradient = jax.grad(loss, has_aux=True)
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        totals = count(batch.mask_NT)
+        totals = count(
+            batch.mask_NT
+        )  # of all micro-batches: then gradients just add up
 
         def of_micro(micro):
             return gradient(state.params, micro, totals)
@@ -243,7 +248,7 @@ def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
 def _sum_over_microbatches(run, batch):
     """Returns the sums of gradients and metrics; only one micro-batch's activations exist at once."""
     first = jax.tree.map(lambda x: x[0], batch)
-    if batch.mask_NT.shape[0] == 1:
+    if batch.mask_NT.shape[0] == 1:  # no scan: no second copy of the gradients
         return run(first)
 
     def add(total, micro):
@@ -280,6 +285,7 @@ def make_optimizer(config: settings.Optimizer) -> optax.GradientTransformation:
     )
     if not config.frozen:
         return trained
+    # Frozen parameters have no moments and no part in the norm that is clipped.
     transforms = {"train": trained, "freeze": optax.set_to_zero()}
     return optax.partition(transforms, lambda params: _labels(params, config.frozen))
 
