@@ -161,6 +161,7 @@ class Pool:
                     lease.member.outstanding -= 1
 
         def mend():
+            # Whatever went wrong: a server that is well is left as it is.
             self._mend(lease.member)
             self._count("rollout/retries")
 
@@ -184,6 +185,7 @@ class Pool:
             while not ended.is_set():
                 ready = [m for m in self._members if m.health is _Health.READY]
                 if ready:
+                    # Counted by requests, not answers: prompts have about as many each.
                     member = min(ready, key=lambda m: (m is failed, m.outstanding))
                     member.outstanding += 1
                     return _Lease(member, member.num_loads)
@@ -215,8 +217,8 @@ class Pool:
         """Makes a server ready or lost, unless another thread is at it."""
         with self._changed:
             if member.health is not _Health.READY:
-                return
-            member.health = _Health.DOWN
+                return  # `_borrow` makes this thread's next try wait, or go elsewhere
+            member.health = _Health.DOWN  # from here on nobody borrows it
         health = _Health.LOST  # also if what follows raises something unforeseen
         try:
             self._persist(member.server, lambda: self._restore(member))
@@ -227,7 +229,7 @@ class Pool:
         finally:
             with self._changed:
                 member.health = health
-                self._changed.notify_all()
+                self._changed.notify_all()  # all that wait in `_borrow`
 
     def _restore(self, member: _Member) -> None:
         """Revives a server if it is dead, wakes it, and gives it the weights if it lacks them."""
@@ -237,7 +239,7 @@ class Pool:
         if self._sleep:
             server.wake()
         if server.weights_tag() == self._tag:
-            return
+            return  # the fault was of one request
         if member.tag == self._tag:  # it had them, and has restarted since
             self._count("rollout/resyncs")
         with self._changed:
