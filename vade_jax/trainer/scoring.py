@@ -245,9 +245,5 @@ def varied(feedback: Feedback) -> np.ndarray:
 
     On the host: rounds of any size compile nothing.
     """
-    low_M = np.full(len(feedback.index_M), np.inf)
-    high_M = -low_M
-    reward_N, valid_N = feedback.reward_N, feedback.valid_N
-    np.minimum.at(low_M, feedback.group_N, np.where(valid_N, reward_N, np.inf))
-    np.maximum.at(high_M, feedback.group_N, np.where(valid_N, reward_N, -np.inf))
-    return low_M < high_M
+    reward_N, num_groups = np.asarray(feedback.reward_N), len(feedback.index_M)
+    return arrays.varies(reward_N, feedback.group_N, num_groups, feedback.valid_N)
