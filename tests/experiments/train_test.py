@@ -20,6 +20,7 @@ from configs import tiny_gspo
 from experiments import train
 from tests.trainer import small
 from vade_jax.models.qwen25vl import config, files
+from vade_jax.report import charts, curves, figures, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import mesh, update
@@ -97,6 +98,16 @@ def test_two_and_two_steps_equal_four_bit_for_bit(runs):
         jax.tree.leaves_with_path(whole), jax.tree.leaves(resumed), strict=True
     ):
         np.testing.assert_array_equal(a, b, err_msg=jax.tree_util.keystr(path))
+
+
+def test_a_run_writes_every_metric_that_is_drawn(runs):
+    base, _, _ = runs
+    written = {name for record in metrics.read(base / "whole") for name in record}
+    named = {value for name, value in vars(curves).items() if name.isupper()}
+    details = {name for name, _ in (*figures.DETAILS, *charts.DETAILS)}
+    timed = {f"timing_s/{name}" for name in headline.PHASES}
+    unasked = {"actor/kl_loss", "timing_s/measure"}  # no KL, no pass over all prompts
+    assert (named | details | timed | {metrics.ROLLOUTS}) - unasked <= written
 
 
 def test_the_metrics_of_both_are_the_same_but_for_the_clock(runs):

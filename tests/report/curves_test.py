@@ -1,17 +1,12 @@
-"""Curves by hand arithmetic, and that what they are made of is written by a run."""
+"""Curves, averages and intervals by hand arithmetic."""
 
 import math
 
-import jax
 import numpy as np
-import optax
 import pytest
 
-from tests.trainer import loop_test, small
-from vade_jax.report import curves, figures
+from vade_jax.report import curves
 from vade_jax.store import metrics
-from vade_jax.trainer import minibatches, objectives, update
-from vade_jax.types import TrainState
 
 
 def records(**columns):
@@ -86,31 +81,6 @@ def test_quarters_and_spikes():
     assert curves.has_spikes(np.array([1.0, 1, 21]))
     for values in ([1, 1, 20], [0, 0, 5], []):
         assert not curves.has_spikes(np.array(values))
-
-
-def learned():
-    """Returns the names that one update writes; nothing is computed."""
-    (batch,) = minibatches.split(
-        small.prompts(2),
-        small.rollouts([2, 2]),
-        small.advantages(4),
-        prompts_per_minibatch=2,
-        prompts_per_microbatch=2,
-        answers_per_row=2,
-        length_multiple=32,
-    )
-    optimizer = optax.sgd(1.0)
-    logp = lambda scale, batch: scale * batch.old_logp_NT
-    change = update.make(logp, objectives.group_rl(small.GSPO), optimizer)
-    state = TrainState(params=1.0, opt_state=optimizer.init(1.0), step=0)
-    return set(jax.eval_shape(change, state, batch)[1])
-
-
-def test_a_run_writes_every_metric_that_is_drawn():
-    _, recorder = loop_test.run("vade", 1)
-    named = {value for name, value in vars(curves).items() if name.isupper()}
-    shown = named | {metrics.ROLLOUTS} | {name for name, _ in figures.DETAILS}
-    assert shown <= set(recorder.metrics[1]) | learned()
 
 
 # ------------------------------------------------------------------------------ of many seeds
