@@ -23,16 +23,14 @@ from experiments import cli, errors
 from vade_jax.evals.chat import ServerLost
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.run import checkpoint, directory, evaluation
+from vade_jax.run import evaluation
 
 
 def main(c: ConfigDict, workdir: str) -> None:
     """Evaluates, or goes on where an evaluation in `workdir` was cut off."""
     with errors.user_errors():
         settings = Evaluation.from_dict(c.to_dict())
-        prepared = evaluation.prepare(
-            settings, workdir, checkpoint.make, directory.claim
-        )
+        prepared = evaluation.prepare(settings, workdir)
     with _stops(prepared):
         evaluation.answer(prepared)
     with errors.user_errors():

@@ -53,16 +53,16 @@ def build_prompt(item):
     )
 
 
-def judge(item, answers):
+def score(item, answers):
     return [
-        scoring.Judged("", None, reward=tokens[0] + 9, correct=tokens[0])
+        scoring.Scored("", None, reward=tokens[0] + 9, correct=tokens[0])
         for tokens in answers
     ]
 
 
 def own(families):
     return validation.of_items(
-        "mine", items(families), build_prompt, judge, num_samples=4, sampling=SAMPLING
+        "mine", items(families), build_prompt, score, num_samples=4, sampling=SAMPLING
     )
 
 

@@ -280,6 +280,10 @@ def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(
     made = []
 
     class Engine(fake.FakeEngine):
+        def __init__(self, servers, *, model, longest_prompt, sampling, **options):
+            super().__init__({uid: 1.0 for name in data for uid in uids(data, name)})
+            made.append((servers, model, longest_prompt, sampling.max_tokens))
+
         def read(self, directory, version):
             made.append((directory, version))
 
@@ -289,18 +293,13 @@ def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(
             valid_N = np.arange(len(rollouts.group_N)) != lost
             return rollouts.replace(valid_N=valid_N)
 
-    def make(c, policy, workdir):
-        made.append((c.engine.name, policy.directory, policy.params))
-        rates = {uid: 1.0 for name in data for uid in uids(data, name)}
-        return Engine(rates)
-
     lost = 1
-    monkeypatch.setattr(engines, "make", make)
+    monkeypatch.setattr(engines, "VllmServerEngine", Engine)
     c = wanted(data, "mathvision", "chartqa")
     c.model.checkpoint = tiny
     c.engine.name, c.engine.urls = "vllm_server", ("http://localhost:1",)
     code, printed = run(c, tmp_path)
-    started = [("vllm_server", tiny, None), (tiny, 0)]
+    started = [(["http://localhost:1"], tiny, 512, 2048), (tiny, 0)]
     assert made == [*started, ([2, 2], 1.0), ([1, 1], 0.0)]
     assert code == 2 and "mathvision: 1 of 4 answers are missing" in printed
     lost = -1

