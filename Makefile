@@ -1,5 +1,5 @@
 # make train          sets up .venv and trains the tiny job (3 to 4 minutes on 2 quiet cores)
-# make train QUICK=1  a quarter of its steps, in a run directory of its own
+# make train QUICK=1  a quarter of its steps, in runs/quick
 # make test           the default test suite, with transformers as the oracle
 # make test-vllm      the tests against the real vLLM: its CPU build, in .venv-vllm
 # make test-plugins   the selectors inside the real TRL and verl, in .venv-plugins
@@ -14,7 +14,7 @@
 
 PYTHON ?= python3
 QUICK ?=
-WORKDIR ?= runs/tiny_gspo$(if $(QUICK),_quick)
+WORKDIR ?= runs/$(if $(QUICK),quick,tiny_gspo)
 SHORTER := $(if $(QUICK),--config.warm_start.num_steps=250 --config.num_steps=50)
 VENV := .venv
 VLLM := .venv-vllm

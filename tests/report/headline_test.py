@@ -34,6 +34,16 @@ def test_the_summary_says_what_was_learned_and_spent(tmp_path):
     assert "rollouts/" not in text  # only what is there
 
 
+def test_the_summary_of_make_train_fits_80_columns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, _ in headline.PLACES:
+        (tmp_path / "runs" / "tiny_gspo" / name).mkdir(parents=True)
+    records = make_records([0.5] * 200 + [0.75])
+    text = headline.summary(records, workdir="runs/tiny_gspo")
+    assert "(step 200)" in text and "runs/tiny_gspo/metrics.jsonl" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_the_summary_leaves_out_what_was_not_measured():
     assert headline.summary([]) == "no step was made: nothing to report"
     assert headline.summary([{"step": 3}]) == "  spent  3 steps"

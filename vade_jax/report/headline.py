@@ -17,7 +17,7 @@ PathLike = str | os.PathLike[str]
 # Where to look in a run directory, in the order a reader wants it.
 PLACES = (
     ("report.html", "everything on one page: open it in a browser"),
-    ("figures", "validation, effective ratio, gradient norm, rollouts"),
+    ("figures", "validation, effective ratio, gradients, rollouts"),
     ("rollouts", "every answer, as parquet"),
     ("metrics.jsonl", "one line a step"),
     ("checkpoints", "start again with the same --workdir to resume"),
