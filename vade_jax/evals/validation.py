@@ -45,9 +45,8 @@ def of_items(
         sampling: how they are drawn.
     """
     built, kept = [], []
-    for i in range(
-        len(items)
-    ):  # a source decodes an item's images each time it is read
+    # A source decodes an item's images each time it is read: one pass.
+    for i in range(len(items)):
         item = items[i]
         built.append(build_prompt(item))
         kept.append(item.without_images())

@@ -10,7 +10,7 @@ from vade_jax.evals.benchmarks import (
     mathvista,
     scienceqa,
 )
-from vade_jax.evals.benchmarks.base import PROFILES, Benchmark
+from vade_jax.evals.benchmarks.base import Benchmark
 
 _ALL = (
     mathvista.BENCHMARK,
@@ -47,4 +47,4 @@ PAPER_SCORES = {
     },
 }
 
-__all__ = ["BENCHMARKS", "PAPER", "PAPER_SCORES", "PROFILES", "Benchmark"]
+__all__ = ["BENCHMARKS", "PAPER", "PAPER_SCORES", "Benchmark"]
