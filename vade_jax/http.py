@@ -98,7 +98,7 @@ class Client:
         end = time.monotonic() + timeout_s
         # Not httpx's `json=`: it fails on the lone surrogates that models sometimes write.
         content = None if body is None else json.dumps(body).encode()
-        request = self._client.stream(
+        stream = self._client.stream(
             method,
             path,
             content=content,
@@ -106,7 +106,7 @@ class Client:
             extensions={"trace": self._register},
         )
         try:
-            with request as response:
+            with stream as response:
                 data = b"".join(_until(end, response))
         except httpx.HTTPError as error:
             message = f"{method} {path}: {type(error).__name__}: {error}"
