@@ -1,5 +1,6 @@
 """What a sweep varies: selectors (arms), losses, data and seeds. experiments/sweep.py runs it."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ def make(
         arms: label -> changes; another `sampler.name` starts from no options.
         chosen: the arms that run unless others are asked for.
         losses: label -> changes.
-        baseline: the arm that the others are held against, seed by seed.
+        baseline: the arm that the others are compared with, seed by seed.
     """
     c = ConfigDict()
     c.name = name
@@ -83,8 +84,8 @@ def rivals(run: ConfigDict) -> dict[str, Changes]:
 
 
 def variants(run: ConfigDict) -> dict[str, Changes]:
-    """Returns VADE without one of its parts, or with one that the paper does not have."""
-    part = lambda **options: selector(run, "vade", **options)
+    """Returns VADE with one option changed: an ablation of the paper, or one of ours."""
+    part = functools.partial(selector, run, "vade")
     return {
         "vade_p1mp": part(info_gain="p(1-p)"),
         "vade_greedy": part(draw="greedy"),
@@ -103,6 +104,7 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
 
 
 def _difference(before, after):
+    # Only what differs, so that `--config.run.FIELD=VALUE` still reaches the other fields of an arm.
     return {
         name: _difference(before.get(name, {}), value)
         if isinstance(value, dict)

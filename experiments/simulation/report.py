@@ -1,7 +1,6 @@
 """What a play comes down to: numbers of every seed with their interval, a table and a figure a world."""
 
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -173,7 +172,7 @@ def draw(
     played: Mapping[str, Any],
     highlight: Sequence[str],
     path: str | os.PathLike[str],
-) -> pathlib.Path:
+) -> None:
     """Draws a world's contenders, `highlight` in colour, the others in grey.
 
     Three panels: both curves against rollouts, and where everyone ended. A world in which nothing is
@@ -184,23 +183,17 @@ def draw(
     moved = learns({label: cell["values"] for label, cell in played.items()})
     names = [*TITLES] if moved else ["effective"]
     widths, height = [5] * len(names) + [4], max(4.2, 1.2 + 0.2 * len(played))
-    pyplot = plotting.pyplot()
-    with pyplot.rc_context(plotting.STYLE):
-        figure, axes = pyplot.subplots(
-            *(1, len(widths)),
-            figsize=(sum(widths), height),
-            layout="constrained",
-            width_ratios=widths,
-        )
+    with plotting.panels(
+        path, 1, len(widths), size=(sum(widths), height), width_ratios=widths
+    ) as (figure, grid):
+        axes = grid[0]
         for panel, name in zip(axes, names, strict=False):
             draw_curves(panel, played, colors, name)
         axes[0].set_ylim(0, 1.02)
         draw_ends(axes[-1], played, colors, "progress" if moved else "useful")
         handles = [plotting.line(color=colors[x], linewidth=2) for x in shown]
-        figure.legend(
-            handles, shown, loc="outside upper left", ncols=len(shown) or 1, title=world
-        ).set_alignment("left")
-        return plotting.save(figure, path)
+        where = {"loc": "outside upper left", "ncols": len(shown) or 1}
+        figure.legend(handles, shown, title=world, **where).set_alignment("left")
 
 
 def draw_curves(axes, played, colors, name):

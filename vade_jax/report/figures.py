@@ -35,12 +35,15 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     """Draws the figures of one run into `workdir`/figures; returns what it wrote."""
     records = metrics.read(workdir)
     folder = pathlib.Path(workdir) / "figures"
-    paths = [_draw_progress(records, folder / "progress.png")]
+    paths = [folder / "progress.png"]
+    _draw_progress(records, paths[0])
     if has_predictions(workdir):
-        paths.append(calibration([workdir], folder / "calibration.png"))
+        paths.append(folder / "calibration.png")
+        calibration([workdir], paths[-1])
     shown = [(n, title) for n, title in DETAILS if len(curves.named(records, n).steps)]
     if shown:
-        paths.append(_draw_details(records, shown, folder / "details.png"))
+        paths.append(folder / "details.png")
+        _draw_details(records, shown, paths[-1])
     return paths
 
 
@@ -49,7 +52,7 @@ def has_predictions(workdir: PathLike) -> bool:
     return bool(curves.predicted_and_observed(metrics.read(workdir))[0].size)
 
 
-def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
+def calibration(workdirs: Sequence[PathLike], path: PathLike) -> None:
     """Draws the effective ratio that the posterior predicted against the observed one."""
     pairs = [curves.predicted_and_observed(metrics.read(w)) for w in workdirs]
     predicted, observed = np.concatenate([np.zeros((2, 0)), *pairs], axis=1)
@@ -60,9 +63,8 @@ def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
         )
     gap, bias = curves.forecast_error(predicted, observed)
     bins = curves.binned(predicted, observed)
-    pyplot = plotting.pyplot()
-    with pyplot.rc_context(plotting.STYLE):
-        figure, axes = pyplot.subplots(figsize=(4.6, 4.6), layout="constrained")
+    with plotting.panels(path, size=(4.6, 4.6)) as (_, grid):
+        axes = grid[0, 0]
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
         dots = {"s": 14, "color": COLORS[0], "alpha": 0.35, "linewidths": 0}
         axes.scatter(predicted, observed, **dots)
@@ -79,23 +81,19 @@ def calibration(workdirs: Sequence[PathLike], path: PathLike) -> pathlib.Path:
         )
         axes.text(0.97, 0.09, "one step", color=COLORS[0], ha="right")
         axes.text(0.97, 0.03, "mean of equal-count bins", color=COLORS[1], ha="right")
-        return plotting.save(figure, path)
 
 
-def _draw_progress(records: Records, path: PathLike) -> pathlib.Path:
+def _draw_progress(records: Records, path: PathLike) -> None:
     """Draws score, effective ratio, gradient norm and rollouts, against steps and rollouts."""
     names = metrics.validation_names(records)
     score_title = "Validation accuracy"
     if names:
         one = names[0].rsplit("/", 1)[-1]
         score_title += f", {one}" if len(names) == 1 else f", {len(names)} sets"
-    pyplot = plotting.pyplot()
-    with pyplot.rc_context(plotting.STYLE):
-        figure, axes = pyplot.subplots(2, 4, figsize=(13, 6), layout="constrained")
+    note = {"note": FOOTNOTE, "note_size": 9.5}
+    with plotting.panels(path, 2, 4, size=(13, 6), **note) as (_, axes):
         for row, axis in zip(axes, ("steps", "rollouts"), strict=True):
             _draw_row(row, axis, records, score_title)
-        figure.supxlabel(FOOTNOTE, fontsize=9.5, color=FAINT, x=0.01, ha="left")
-        return plotting.save(figure, path)
 
 
 def _draw_row(row: Any, axis: str, records: Records, score_title: str) -> None:
@@ -129,22 +127,16 @@ def _draw_row(row: Any, axis: str, records: Records, score_title: str) -> None:
 
 def _draw_details(
     records: Records, shown: Sequence[tuple[str, str]], path: PathLike
-) -> pathlib.Path:
+) -> None:
     """Draws one panel for each (metric, title)."""
-    pyplot = plotting.pyplot()
     num_rows = -(-len(shown) // 4)
-    with pyplot.rc_context(plotting.STYLE):
-        size = (13, 2.9 * num_rows)
-        figure, axes = pyplot.subplots(
-            num_rows, 4, figsize=size, layout="constrained", squeeze=False
-        )
+    with plotting.panels(path, num_rows, 4, size=(13, 2.9 * num_rows)) as (_, axes):
         for panel in axes.flat[len(shown) :]:
             panel.set_visible(False)
         for panel, (name, title) in zip(axes.flat, shown, strict=False):
             _lines(panel, "steps", curves.named(records, name))
             panel.set_title(title)
             panel.set_xlabel("steps")
-        return plotting.save(figure, path)
 
 
 def _lines(panel: Any, axis: str, curve: curves.Curve, **style: Any) -> None:

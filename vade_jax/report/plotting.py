@@ -1,10 +1,11 @@
 """How figures look. No other file imports matplotlib."""
 
+import contextlib
 import dataclasses
 import logging
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,49 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     return found
 
 
+@contextlib.contextmanager
+def panels(
+    path: PathLike,
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    size: tuple[float, float],
+    note: str = "",
+    note_size: float = 9,
+    **options: Any,
+) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yields a figure and its [rows, columns] axes, and writes it as PNG when all is drawn.
+
+    Args:
+        path: where to; its directory is made.
+        rows: of panels.
+        columns: of panels.
+        size: inches, width and height.
+        note: the small print below.
+        note_size: in points.
+        **options: more that matplotlib's `subplots` takes.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")  # to files: no display is needed
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    from matplotlib import pyplot
+
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with pyplot.rc_context(STYLE):
+        options |= {"figsize": size, "layout": "constrained", "squeeze": False}
+        figure, axes = pyplot.subplots(rows, columns, **options)
+        try:
+            yield figure, axes
+            if note:
+                figure.supxlabel(
+                    note, fontsize=note_size, color=FAINT, x=0.01, ha="left"
+                )
+            figure.savefig(path, format="png")
+        finally:
+            pyplot.close(figure)  # pyplot holds every figure that is not closed
+
+
 def line(**style: Any) -> Any:
     """Returns a line for a legend."""
     from matplotlib import lines
@@ -128,23 +172,3 @@ def from_zero_or_log(panel: Any) -> None:
         panel.set_title(f"{panel.get_title(loc='left')}, log scale")
     else:
         panel.set_ylim(bottom=0)
-
-
-def pyplot() -> Any:
-    """Returns matplotlib.pyplot, which draws to files."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
-    import matplotlib.pyplot
-
-    return matplotlib.pyplot
-
-
-def save(figure: Any, path: PathLike) -> pathlib.Path:
-    """Writes a figure as PNG and closes it; returns the path."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
-    pyplot().close(figure)
-    return path

@@ -90,8 +90,8 @@ def write(
 
 
 # ------------------------------------------------------------------------------ curves
-def draw_curves(groups: Groups, directory: PathLike) -> list[pathlib.Path]:
-    """Draws the curves of a sweep into `directory`; returns what it wrote.
+def draw_curves(groups: Groups, directory: PathLike) -> None:
+    """Draws the curves of a sweep, `FIGURES`, into `directory`.
 
     Steps without a metric, such as those that had nothing to learn from, are left out of its curve.
 
@@ -101,25 +101,20 @@ def draw_curves(groups: Groups, directory: PathLike) -> list[pathlib.Path]:
     """
     read = {name: curves.read_runs(arms) for name, arms in groups.items()}
     looks = plotting.looks(arm for arms in read.values() for arm in arms)
-    return [
+    for name, panels in FIGURES.items():
         _draw_curves(read, looks, panels, pathlib.Path(directory) / name)
-        for name, panels in FIGURES.items()
-    ]
 
 
 def _draw_curves(
     groups: Mapping[str, Arms], looks: Looks, panels: Sequence[Panel], path: PathLike
-) -> pathlib.Path:
+) -> None:
     """Draws a row of panels for each data/loss; of one panel each, all in one row."""
-    pyplot = plotting.pyplot()
     columns, rows = len(panels), len(groups)
     if columns == 1:
         columns, rows = len(groups), 1
     size = (max(4.4 * columns, 7) + 2.2, max(ROW_HEIGHT * rows, 3.6) + 0.3)
-    with pyplot.rc_context(plotting.STYLE):
-        figure, axes = pyplot.subplots(
-            rows, columns, figsize=size, layout="constrained", squeeze=False
-        )
+    with plotting.panels(path, rows, columns, size=size, note=CURVES_NOTE) as drawn:
+        figure, axes = drawn
         grid = axes.reshape(len(groups), len(panels))
         for row, (name, arms) in zip(grid, groups.items(), strict=True):
             for axes_of_panel, panel in zip(row, panels, strict=True):
@@ -129,8 +124,6 @@ def _draw_curves(
         handles = [plotting.line(**looks[arm].style()) for arm in bold_first]
         where = {"loc": "outside right upper", "handlelength": 2.6, "fontsize": 10}
         figure.legend(handles, bold_first, **where)
-        figure.supxlabel(CURVES_NOTE, fontsize=9, color=FAINT, x=0.01, ha="left")
-        return plotting.save(figure, path)
 
 
 def _draw_panel(axes: Any, panel: Panel, arms: Arms, looks: Looks) -> None:
@@ -186,28 +179,20 @@ def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
 
 
 # ------------------------------------------------------------------------------ arms
-def draw_arms(compared: Comparison, directory: PathLike) -> pathlib.Path:
+def draw_arms(compared: Comparison, directory: PathLike) -> None:
     """Draws arms.png: a row for each data/loss, the best arm on top (the paper's Table 2).
 
     Columns: accuracy, its difference to the baseline, effective ratio, share on hopeless prompts.
     """
     looks = plotting.looks(arm for rows in compared.groups.values() for arm in rows)
     tallest = max(len(rows) for rows in compared.groups.values())
-    height = (0.27 * tallest + 1.2) * len(compared.groups) + 0.4
-    pyplot = plotting.pyplot()
-    with pyplot.rc_context(plotting.STYLE):
-        figure, axes = pyplot.subplots(
-            len(compared.groups),
-            4,
-            figsize=(13, max(height, 3)),
-            layout="constrained",
-            squeeze=False,
-            sharey="row",
-        )
+    num_rows = len(compared.groups)
+    size = (13, max((0.27 * tallest + 1.2) * num_rows + 0.4, 3))
+    options = {"size": size, "note": ARMS_NOTE, "sharey": "row"}
+    path = pathlib.Path(directory) / "arms.png"
+    with plotting.panels(path, num_rows, 4, **options) as (_, axes):
         for panels, (name, rows) in zip(axes, compared.groups.items(), strict=True):
             _draw_arms_of_group(panels, name, rows, looks, compared.baseline)
-        figure.supxlabel(ARMS_NOTE, fontsize=9, color=FAINT, x=0.01, ha="left")
-        return plotting.save(figure, pathlib.Path(directory) / "arms.png")
 
 
 def _draw_arms_of_group(
