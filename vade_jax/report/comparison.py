@@ -152,7 +152,7 @@ def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
 
     Args:
         groups: run directories by data/loss, then by arm; a run's config.json names its seed.
-        baseline: the arm that others are held against where a group has it.
+        baseline: the arm that others are compared with, where a group has it.
 
     Raises:
         ValueError: an arm has two runs of one seed.

@@ -61,8 +61,8 @@ def write(
 
     Args:
         workdir: of the run.
-        compare: other runs that are drawn over it; what is no run, or is there already, is left out
-            with a note.
+        compare: other runs that are drawn over it. A directory without a run, or given twice, is
+            left out with a note.
         find: run -> (uid -> item, or None), for pictures that the run directory does not hold; by
             default the data that the run's config names.
         keep_pictures: write the pictures of the page into the run directory, so that it can be made

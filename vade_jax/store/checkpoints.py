@@ -64,6 +64,8 @@ class Checkpointer:
         if not force and step % self._every:
             return False
         manager = self._manager()
+        # The step before may still be written. Until it is complete it is not in `all_steps`, and
+        # its error, a full disk for one, would otherwise come up one save later or never.
         manager.wait_until_finished()
         if step in manager.all_steps():
             return False
@@ -73,6 +75,7 @@ class Checkpointer:
             args[name] = ocp.args.StandardSave(_nested(named or NO_ARRAYS))
         args["progress"] = ocp.args.JsonSave(_plain(progress))
         args["config"] = ocp.args.JsonSave(_plain(config))
+        # force: orbax has a schedule of its own; here `every` alone decides.
         return manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def wait(self) -> None:
@@ -210,20 +213,20 @@ def _nested(named: Mapping[str, Any]) -> dict[str, Any]:
 
 def _like(example: Any, tree: Any) -> Any:
     """Returns the leaves of `tree` in the structure and kind of `example`."""
-    named = _named(tree)
-    leaves = [
-        named[name]
-        if _sharding(leaf) is not None or isinstance(leaf, np.ndarray | np.generic)
-        else jnp.asarray(named[name])
-        for name, leaf in _named(example).items()
-    ]
+    stored, leaves = _named(tree), []
+    for name, leaf in _named(example).items():
+        is_numpy = isinstance(leaf, np.ndarray | np.generic)
+        # What has no place of its own was read as NumPy: `asarray` makes it a jax array that is
+        # not committed, as fresh ones are. A committed one could not meet arrays on a mesh.
+        as_read = is_numpy or _sharding(leaf) is not None
+        leaves.append(stored[name] if as_read else jnp.asarray(stored[name]))
     return jax.tree.unflatten(jax.tree.structure(example), leaves)
 
 
 def _sharding(leaf: Any) -> jax.sharding.Sharding | None:
     """Returns where a leaf must live; None when it may live anywhere."""
     if isinstance(leaf, jax.Array) and not leaf.committed:
-        return None
+        return None  # its sharding is only where it happens to be
     return getattr(leaf, "sharding", None)
 
 
