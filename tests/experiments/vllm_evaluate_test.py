@@ -158,7 +158,8 @@ def evaluated(data, workdir, *, model="", engine="local", url=""):
     said, accuracy = {}, {}
     for name in data:
         items = (workdir / name / "items.jsonl").read_text().splitlines()
-        said[name] = [json.loads(line)["text"] for line in items]
+        # vLLM's server keeps the bytes back that are no character yet when an answer ends.
+        said[name] = [json.loads(line)["text"].rstrip("\ufffd") for line in items]
         correct_MG = results.load(workdir / name / "result.json").correct_MG
         accuracy[name] = float(correct_MG.mean())
     return said, accuracy
