@@ -34,6 +34,8 @@ def test_maps_count_groups(log):
     subsets = charts.subsets(log)
     assert sorted(subsets["rows"]) == ["color 1", "count 1", "hidden 1"]
     assert np.sum(subsets["values"], 1) == pytest.approx(np.ones(6), abs=2e-3)
+    # The first row of the subsets is on top, "0 of 4" at the bottom.
+    assert (subsets["up"], observed["up"]) == (False, True)
     # Beta(2, 3) below 0.05: 6 x^2 - 8 x^3 + 3 x^4 at x = 0.05
     assert charts.posterior(log)["values"][0][0] == pytest.approx(0.0140, abs=1e-4)
 
