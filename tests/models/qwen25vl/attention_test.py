@@ -1,6 +1,7 @@
 """Merged attention against one softmax over everything a query may see."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -113,6 +114,32 @@ def test_causal_ignores_what_comes_later():
     whole = causal(q, k, v, length_N)
     short = causal(q[:, :3], k[:, :3], v[:, :3], length_N)
     np.testing.assert_allclose(whole[:, :3], short, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("platform", "dtype", "cudnn"),
+    [
+        ("gpu", jnp.bfloat16, True),
+        ("gpu", jnp.float32, False),
+        ("cpu", jnp.bfloat16, False),
+    ],
+)
+def test_the_devices_of_the_mesh_choose_the_kernel(monkeypatch, platform, dtype, cudnn):
+    """cuDNN on GPUs, of rows with at least one key; an empty row is padding."""
+    asked = []
+
+    def kernel(q, k, v, **options):
+        asked.append(options)
+        return q
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", kernel)
+    place = types.SimpleNamespace(platform=platform, ways=1)
+    q, _, _, k, v = (x.astype(dtype) for x in arrays())
+    attention.causal(q, k, v, np.array([0, 5, 1, 2, 3, 4]), place=place)
+    assert len(asked) == cudnn
+    if cudnn:
+        assert asked[0]["is_causal"] and asked[0]["implementation"] == "cudnn"
+        assert asked[0]["key_value_seq_lengths"].tolist() == [1, 5, 1, 2, 3, 4]
 
 
 def test_masks_stay_small():

@@ -63,7 +63,7 @@ def causal(
     # The hardware of the mesh decides, not that of the process: a program for GPUs can be compiled
     # where there are none. cuDNN's kernel returns no log-sum-exp that can be differentiated, so it
     # cannot be merged with a second set of keys and serves the prompts alone.
-    if place.platform == "gpu" and q_NTHK.dtype == jnp.bfloat16:
+    if place.platform in ("gpu", "cuda") and q_NTHK.dtype == jnp.bfloat16:
         length_N = jnp.maximum(length_N, 1).astype(
             jnp.int32
         )  # an empty row sees one key

@@ -34,7 +34,7 @@ class Placement(Protocol):
     """
 
     ways: int  # how many devices share the rows
-    platform: str  # the hardware of these devices, as JAX names it
+    platform: str  # of these devices: "cpu", "tpu", "gpu" ("cuda" where there is only a compiler)
 
     def rows(self, x: jax.Array) -> jax.Array:
         """Splits the first axis: every device has its own prompts, answers or images."""

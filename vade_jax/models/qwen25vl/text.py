@@ -196,7 +196,7 @@ class Decoder(nnx.Module):
         Args:
             y_ND: the embedded tokens.
             position_NX: their positions.
-            cache: keys of the prompts; shared by a row's answers, never copied.
+            cache: keys of the prompts; the answers of a row share them.
             own: keys of the answers' tokens before `step`.
             step: how many tokens each answer has already.
             group_R: the prompt of each row; None: row r has prompt r.
