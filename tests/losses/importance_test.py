@@ -32,12 +32,6 @@ def test_weights(weigh, options, expected):
     np.testing.assert_array_equal(weigh(OLD, OLD, MASK, level=level), MASK)
 
 
-def test_normalized_has_mean_one():
-    weight_NT = importance.truncated(OLD, ROLLOUT, MASK)
-    weight_NT = importance.normalized(weight_NT, MASK)
-    np.testing.assert_allclose(jnp.sum(weight_NT * MASK) / 4, 1, rtol=1e-6)
-
-
 def test_unknown_level():
     with pytest.raises(ValueError, match=r"'word'.*sequence"):
         importance.truncated(OLD, ROLLOUT, MASK, level="word")

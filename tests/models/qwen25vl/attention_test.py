@@ -125,7 +125,7 @@ def test_causal_ignores_what_comes_later():
     ],
 )
 def test_the_devices_of_the_mesh_choose_the_kernel(monkeypatch, platform, dtype, cudnn):
-    """cuDNN on GPUs, of rows with at least one key; an empty row is padding."""
+    """A GPU has cuDNN in bfloat16, for rows of at least one key: an empty one is padding."""
     asked = []
 
     def kernel(q, k, v, **options):
