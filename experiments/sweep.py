@@ -60,7 +60,7 @@ def make(
     """Runs what is missing; returns what failed, and whether it was asked to stop."""
     missing = [run for run in runs if not run.is_finished()]
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
-    with schedule.Pool(parallel) as pool:
+    with schedule.ProgramPool(parallel) as pool:
         failed = _follow(pool, warm_starts(missing), "warm starts")
         without = {ended.program.name for ended in failed}
         programs = [
@@ -110,7 +110,7 @@ def _warm_start_name(run: plan.PlannedRun) -> str:
 
 
 def _follow(
-    pool: schedule.Pool,
+    pool: schedule.ProgramPool,
     programs: Sequence[schedule.Program],
     what: str,
     runs: Mapping[str, plan.PlannedRun] | None = None,

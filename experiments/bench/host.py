@@ -40,7 +40,7 @@ def images(quick: bool) -> Iterator[timing.Table]:
             **LIMITS,
         )
         source = sources.rows(path)
-        with loading.Pool(os.cpu_count()) as pool:
+        with loading.Threads(os.cpu_count()) as pool:
             yield _speed(source, build, pool.map, 2 if quick else 5)
             yield _steps(source, build, pool.map, num_steps)
 

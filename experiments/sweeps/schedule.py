@@ -46,7 +46,7 @@ class Ended:
         return (errors or lines)[-1][:300]
 
 
-class Pool:
+class ProgramPool:
     """Runs programs, `parallel` at a time. A context: Ctrl-C and SIGTERM are handled inside.
 
     Each place has its share of the cores where the system can say so. The first Ctrl-C or SIGTERM
@@ -58,7 +58,7 @@ class Pool:
         self._parallel, self._stopped = parallel, threading.Event()
         self._running: set[subprocess.Popen] = set()
 
-    def __enter__(self) -> "Pool":
+    def __enter__(self) -> "ProgramPool":
         self._before = {number: signal.signal(number, self._stop) for number in STOPS}
         return self
 

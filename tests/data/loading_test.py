@@ -15,14 +15,14 @@ def test_results_are_in_order_and_threads_change_nothing(num_threads):
         time.sleep(0.002 * (5 - x % 5))
         return x * x
 
-    with loading.Pool(num_threads) as pool:
+    with loading.Threads(num_threads) as pool:
         assert pool.map(slow_when_small, range(23)) == [x * x for x in range(23)]
         assert pool.map(slow_when_small, []) == []
 
 
 def test_two_calls_run_at_once():
     both = threading.Barrier(2, timeout=5)
-    with loading.Pool(2) as pool:
+    with loading.Threads(2) as pool:
         assert len(pool.map(lambda _: both.wait(), range(4))) == 4
 
 
@@ -35,7 +35,7 @@ def test_no_more_is_taken_than_the_threads_are_kept_busy_by(num_threads):
             taken.append(i)
             yield i
 
-    with loading.Pool(num_threads) as pool:
+    with loading.Threads(num_threads) as pool:
         stream = pool.stream(lambda x: x, items())
         for _ in range(10):
             next(stream)
@@ -52,7 +52,7 @@ def test_the_error_is_of_the_first_item_and_names_it(num_threads):
             raise ValueError(f"broken {item.uid}")
 
     items = [types.Item(uid, "q", (), "1", "int") for uid in "abcd"]
-    with loading.Pool(num_threads) as pool:
+    with loading.Threads(num_threads) as pool:
         with pytest.raises(ValueError, match="broken b") as error:
             pool.map(fail, items)
         assert error.value.__notes__ == ["item: b"]
@@ -61,4 +61,4 @@ def test_the_error_is_of_the_first_item_and_names_it(num_threads):
 
 def test_a_negative_number_is_refused():
     with pytest.raises(ValueError, match="num_threads=-1"):
-        loading.Pool(-1)
+        loading.Threads(-1)

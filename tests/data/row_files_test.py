@@ -39,7 +39,7 @@ def test_threads_read_the_rows_that_one_reads(tmp_path):
     path = tmp_path / "a.arrow"
     row_files.write_arrow(path, (row(i) for i in range(300)))
     source = sources.rows(path, all_columns=True)
-    with loading.Pool(4) as pool:
+    with loading.Threads(4) as pool:
         assert pool.map(source.row, range(300)) == [source.row(i) for i in range(300)]
 
 

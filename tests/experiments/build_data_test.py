@@ -45,7 +45,7 @@ def of_files(target, **data):
 def test_a_run_takes_both_splits_of_the_directory(built, checkpoint, tmp_path):
     _, target = built
     c = of_files(target, instruction="")
-    with loading.Pool(2) as pool:
+    with loading.Threads(2) as pool:
         data = datasets.load(c, str(checkpoint), str(tmp_path), pool.map)
     index = json.loads((target / "index.json").read_text())
     for split in ("train", "validation"):

@@ -16,7 +16,7 @@ TOWER = "9^{9^{9^9}}"  # Python's pow, deaf to signals
 
 @pytest.fixture(scope="module")
 def workers():
-    made = pool.Pool(num_workers=2, deadline=1.5)
+    made = pool.WorkerPool(num_workers=2, deadline=1.5)
     made.check("1", "1")
     yield made
     made.close()
@@ -60,7 +60,7 @@ def test_a_worker_that_dies_is_counted_and_replaced(monkeypatch):
         "Popen",
         lambda *a, **k: started.append(popen(*a, **k)) or started[-1],
     )
-    workers = pool.Pool(num_workers=1, deadline=60.0)
+    workers = pool.WorkerPool(num_workers=1, deadline=60.0)
     assert not started
     assert workers.check("1", "1") == "ok"
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
@@ -97,7 +97,7 @@ def test_a_worker_that_does_not_start_is_an_error(monkeypatch, tmp_path, capfd):
     broken.write_text("import no_such_module")
     monkeypatch.setattr(pool, "_WORKER", broken)
     with pytest.raises(RuntimeError, match=r"did not start.*math-verify"):
-        pool.Pool().check("1", "1")
+        pool.WorkerPool().check("1", "1")
     assert "no_such_module" in capfd.readouterr().err
 
 
@@ -121,7 +121,7 @@ def test_workers_end_with_a_run_that_is_killed():
     code = (
         "import subprocess, threading, time\n"
         "from vade_jax.rewards import pool\n"
-        "made = pool.Pool(deadline=2.0)\n"
+        "made = pool.WorkerPool(deadline=2.0)\n"
         "made.check('1', '1')\n"
         "print(made._idle[0]._process.pid, flush=True)\n"
         f"made.check('1', '{TOWER}')\n"

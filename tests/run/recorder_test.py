@@ -68,7 +68,7 @@ class Checkpointer:
 def make(tmp_path):
     checkpointer = Checkpointer()
     run = settings.Run(seed=4, num_steps=3)
-    made = recorder.Recorder(str(tmp_path), checkpointer, run, SAMPLER, 0)
+    made = recorder.RunRecorder(str(tmp_path), checkpointer, run, SAMPLER, 0)
     return made, checkpointer
 
 

@@ -39,7 +39,7 @@ def build_prompt(item):
 
 @pytest.mark.parametrize("num_threads", [0, 3])
 def test_items_lose_their_images_and_prompts_have_them(num_threads):
-    with loading.Pool(num_threads) as pool:
+    with loading.Threads(num_threads) as pool:
         items = Items()
         choose = choosing.Chooser(SAMPLER, items, build_prompt, pool.map)
         chosen = choose(SAMPLER.init(NUM_ITEMS), jax.random.key(0), B)

@@ -72,7 +72,7 @@ def test_threads_change_nothing():
         prompts_per_microbatch=1,
         **more,
     )
-    with loading.Pool(3) as pool:
+    with loading.Threads(3) as pool:
         (batch,) = make(map=pool.map)
     jax.tree.map(np.testing.assert_array_equal, batch, make()[0])
     assert batch.prompts.images.patch_BWSE.any()

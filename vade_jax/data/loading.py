@@ -17,7 +17,7 @@ Map = Callable[[Callable[[T], R], Iterable[T]], list[R]]
 _AHEAD = 2  # items a thread that are begun or wait, at most
 
 
-class Pool:
+class Threads:
     """Threads that are kept; close it, or use it in a `with` statement.
 
     Several maps may run at once, but not one inside another's function: they would wait for each
@@ -67,14 +67,14 @@ class Pool:
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
-    def __enter__(self) -> "Pool":
+    def __enter__(self) -> "Threads":
         return self
 
     def __exit__(self, *_) -> None:
         self.close()
 
 
-in_turn: Map = Pool(0).map  # one after the other, in the thread that asks
+in_turn: Map = Threads(0).map  # one after the other, in the thread that asks
 
 
 def _call(function: Callable[[T], R], item: T) -> R:

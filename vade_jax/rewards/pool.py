@@ -19,7 +19,7 @@ START_SECONDS = 120.0  # to import sympy, on a busy machine
 _WORKER = pathlib.Path(__file__).with_name("expression_worker.py")
 
 
-class Pool:
+class WorkerPool:
     """Workers that start when the first expression comes; any number of threads may ask.
 
     Args:
@@ -132,5 +132,5 @@ class _Worker:
         return os.read(self._process.stdout.fileno(), 100).decode().strip() or "crash"
 
 
-SHARED = Pool()
+SHARED = WorkerPool()
 atexit.register(SHARED.close)

@@ -28,7 +28,7 @@ from vade_jax.run import (
     engines,
     warm_start,
 )
-from vade_jax.run.recorder import Recorder
+from vade_jax.run.recorder import RunRecorder
 from vade_jax.trainer import choosing, loop, processes
 
 
@@ -58,7 +58,7 @@ def train(
         if directory.is_done(run, workdir):
             print(f"{workdir} is done: {run.num_steps} steps. Its summary again:")
             return True
-    with loading.Pool(run.data.num_threads) as threads:
+    with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
             base = warm_start.untrained(run, workdir)
             data = datasets.load(run, base, workdir, threads.map)
@@ -103,7 +103,7 @@ class Job:
 
     progress: loop.Progress
     run: Callable[..., loop.Progress]
-    recorder: Recorder
+    recorder: RunRecorder
     engine: Engine
     expand: hook.Expand | None
 
@@ -128,7 +128,7 @@ def prepare(
         expand = hook.expand(run, data.build_prompt)
         advantage = hook.advantage(run)
     engine = engines.make(run, policy, workdir)
-    recorder = Recorder(workdir, saved, run, sampler, progress.step)
+    recorder = RunRecorder(workdir, saved, run, sampler, progress.step)
     algorithm = functools.partial(
         loop.run,
         num_steps=run.num_steps,

@@ -16,7 +16,7 @@ from vade_jax.types import Metrics
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
 
 
-class Recorder:
+class RunRecorder:
     """Implements `loop.Recorder` for a run directory."""
 
     def __init__(

@@ -25,14 +25,14 @@ def test_each_has_its_log_and_one_that_fails_stops_no_other(tmp_path):
         program(tmp_path, "bad", bad),
         program(tmp_path, "good", "print('fine')"),
     ]
-    with schedule.Pool(1) as pool:
+    with schedule.ProgramPool(1) as pool:
         ended = {one.program.name: one for one in pool.run(programs)}
     assert (ended["bad"].code, ended["good"].code) == (3, 0)
     assert ended["bad"].reason() == "error: no luck"
     assert ended["good"].reason() == "fine"
     command, said = (tmp_path / "x/good.log").read_text().split("\n")[1:3]
     assert command.startswith(f"$ {sys.executable} -c ") and said == "fine"
-    with schedule.Pool(1) as pool:
+    with schedule.ProgramPool(1) as pool:
         list(pool.run(programs[1:]))
     assert (tmp_path / "x/good.log").read_text().count("fine") == 4  # appended
 
@@ -53,7 +53,7 @@ def test_as_many_at_a_time_as_asked(tmp_path):
         program(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b))
         for a, b in names
     ]
-    with schedule.Pool(2) as pool:
+    with schedule.ProgramPool(2) as pool:
         assert [ended.code for ended in pool.run(programs)] == [0, 0]
 
 
@@ -65,12 +65,12 @@ def test_a_log_that_is_being_written_is_left_alone(tmp_path):
     with log.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         other = subprocess.Popen([sys.executable, "-c", code], stdout=file)
-    with schedule.Pool(1) as pool:
+    with schedule.ProgramPool(1) as pool:
         (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
     other.kill()
     other.wait()
     assert ended.code == schedule.BUSY and "another process" in ended.reason()
-    with schedule.Pool(1) as pool:
+    with schedule.ProgramPool(1) as pool:
         (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
     assert ended.code == 0
 
@@ -80,7 +80,7 @@ def test_cores_are_shared_out(tmp_path, monkeypatch):
     whole = os.sched_getaffinity(0)
     if len(whole) > 1:
         code = "import os; print('cores', *sorted(os.sched_getaffinity(0)))"
-        with schedule.Pool(2) as pool:
+        with schedule.ProgramPool(2) as pool:
             ended = list(pool.run([program(tmp_path, f"j{i}", code) for i in range(6)]))
         seen = {tuple(map(int, one.reason().split()[1:])) for one in ended}
         shares = [tuple(cores) for cores in schedule.shares(2)]
@@ -115,7 +115,7 @@ def test_a_stop_asks_what_runs_once_and_starts_nothing_more(tmp_path):
     ]
     before = signal.getsignal(signal.SIGINT)
     thread = threading.Thread(target=interrupt)
-    with schedule.Pool(1) as pool:
+    with schedule.ProgramPool(1) as pool:
         thread.start()
         ended = {one.program.name: one for one in pool.run(programs)}
         assert pool.stopped

@@ -15,7 +15,7 @@ def drawn_of(tmp_path, rows, *, num_threads, seed=0, take=0, per_row=1, check=No
     path = files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
     empty = lambda item: types.Prompt(item.uid, "", item.question.split(), None, ())
     spool = draw.Spool(tmp_path / "spool")
-    with loading.Pool(num_threads) as pool:
+    with loading.Threads(num_threads) as pool:
         drawer = draw.Drawer(
             check or empty, spool, seed=seed, per_row=per_row, pool=pool
         )

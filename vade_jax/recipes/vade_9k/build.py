@@ -46,7 +46,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     spool = draw.Spool(building / "images.tmp")
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []
-    with loading.Pool(settings.num_threads) as pool:
+    with loading.Threads(settings.num_threads) as pool:
         drawer = draw.Drawer(check, spool, pool=pool, **order)
         for name, (subset, rows) in sources.items():
             drawn.append(one := drawer.draw(name, subset, rows))

@@ -21,7 +21,7 @@ from PIL import Image
 
 from vade_jax import types
 from vade_jax.data import images, sources
-from vade_jax.data.loading import Pool
+from vade_jax.data.loading import Threads
 from vade_jax.recipes.vade_9k import audit, published, texts
 from vade_jax.recipes.vade_9k.settings import Subset
 
@@ -111,7 +111,7 @@ class Drawer:
     """
 
     def __init__(
-        self, check: Check, spool: Spool, *, seed: int, per_row: int, pool: Pool
+        self, check: Check, spool: Spool, *, seed: int, per_row: int, pool: Threads
     ):
         self._check, self._spool, self._pool = check, spool, pool
         self._seed, self._per_row = seed, per_row

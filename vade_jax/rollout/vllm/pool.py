@@ -54,7 +54,7 @@ class _Lease(NamedTuple):
     num_loads: int
 
 
-class Pool:
+class ServerPool:
     """Servers that hold the same weights.
 
     One lock, `_changed`, guards all that threads share. It is never held while a server is asked.

@@ -28,7 +28,7 @@ import numpy as np
 from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
 from vade_jax.rollout.vllm import client
 from vade_jax.rollout.vllm.client import Answer, Request, VllmClient
-from vade_jax.rollout.vllm.pool import Pool
+from vade_jax.rollout.vllm.pool import ServerPool
 from vade_jax.rollout.vllm.process import LaunchedServer
 from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
@@ -102,7 +102,7 @@ class VllmServerEngine:
 
         with futures.ThreadPoolExecutor(len(clients)) as threads:
             self._max_model_len = min(threads.map(check, clients))
-        self._pool = Pool(
+        self._pool = ServerPool(
             clients,
             wait_s=wait_s,
             max_retries=max_retries,
