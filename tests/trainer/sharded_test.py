@@ -26,7 +26,7 @@ def start(params):
 
 
 def program(devices, remat=False):
-    """Returns the jitted update as `experiments.assemble` makes it, and the state's shardings."""
+    """Returns the jitted update as `run.build` makes it, and the state's shardings."""
     graphdef = model.graph(small.SHAPE, place=mesh.Place(devices))
     logp = update.make_logp(
         lambda params: model.merge(graphdef, params),
