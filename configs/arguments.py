@@ -29,9 +29,7 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
         try:
             values[name] = True if kind is bool and not value else kind(value)
         except ValueError:
-            raise ValueError(
-                f"config argument {word!r}: {name} is a {kind.__name__}"
-            ) from None
+            raise ValueError(f"config argument {word!r}: {name} is a {kind.__name__}") from None
     return values
 
 
@@ -41,9 +39,7 @@ def of_run(arg: str | None, **more) -> ml_collections.ConfigDict:
     Raises:
         ValueError: an unknown word, or both selectors.
     """
-    args = parse(
-        arg, vade=False, uniform=False, selector="", smoke=False, seed=0, **more
-    )
+    args = parse(arg, vade=False, uniform=False, selector="", smoke=False, seed=0, **more)
     if args.vade + args.uniform + bool(args.selector) > 1:
         raise ValueError(f"config argument {arg!r}: give one selector, vade or uniform")
     args.selector = "uniform" if args.uniform else args.selector or "vade"

@@ -22,9 +22,7 @@ def get_config() -> ConfigDict:
 def _options(name: str) -> ConfigDict:
     """Returns a selector's own hyperparameters; G and the seed are the run's."""
     options = SAMPLERS[name].options()
-    names = [
-        x for x in SAMPLERS[name].option_names if x not in ("num_rollouts", "seed")
-    ]
+    names = [x for x in SAMPLERS[name].option_names if x not in ("num_rollouts", "seed")]
     return ConfigDict({name: getattr(options, name) for name in names})
 
 

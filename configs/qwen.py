@@ -42,9 +42,7 @@ def base(arg: str | None, size: str) -> ConfigDict:
     """
     args = arguments.of_run(arg, single=False, split=False, local=False)
     if args.single + args.split + args.local > 1:
-        raise ValueError(
-            f"config argument {arg!r}: give one layout, single, split or local"
-        )
+        raise ValueError(f"config argument {arg!r}: give one layout, single, split or local")
     c = default.get_config()
     c.seed = args.seed
     c.num_steps = 240  # 15 "epochs" of 16 batches

@@ -87,9 +87,7 @@ def contenders() -> ConfigDict:
             ),
             kalman_p1p=dict(name="kalman", options={"info_gain": "p(1-p)"}),
             kalman_fixed=dict(name="kalman", options={"noise": "fixed"}),
-            kalman_fixed_p1p=dict(
-                name="kalman", options={"noise": "fixed", "info_gain": "p(1-p)"}
-            ),
+            kalman_fixed_p1p=dict(name="kalman", options={"noise": "fixed", "info_gain": "p(1-p)"}),
             vade_measured=vade(measure_first="paid", warmup="none"),  # as the paper
             vade_no_warmup=vade(warmup="none"),
             vade_p1p=vade(info_gain="p(1-p)"),
@@ -122,9 +120,7 @@ def reference(c: ConfigDict) -> None:
     c.highlight = "uniform,vade_free,vade_measured,vade_mean_p1p_free,oracle"
     sizes = dict(num_items=8524, num_prompts=512, rollouts=240 * 512 * 8)
     for name in ("stationary", "drift"):
-        c.world[name].update(
-            sizes, selectors=f"uniform,{FREE},vade_no_warmup,oracle,oracle_p1p"
-        )
+        c.world[name].update(sizes, selectors=f"uniform,{FREE},vade_no_warmup,oracle,oracle_p1p")
     c.selectors = (
         "uniform,dapo,vade_measured,vade_no_warmup,vade_slow_decay_none,vade_p1p_none,"
         "vade_mean_p1p_none,vade_mean_none,kalman_fixed,kalman_fixed_p1p"
@@ -144,6 +140,4 @@ def reference(c: ConfigDict) -> None:
     )
     for label, options in variants.items():
         c.contender[f"{label}_none"] = vade(warmup="none", **options)
-        c.contender[f"{label}_free"] = vade(
-            measure_first="free", warmup="none", **options
-        )
+        c.contender[f"{label}_free"] = vade(measure_first="free", warmup="none", **options)

@@ -106,9 +106,7 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
 def _difference(before, after):
     # Only what differs, so that `--config.run.FIELD=VALUE` still reaches the other fields of an arm.
     return {
-        name: _difference(before.get(name, {}), value)
-        if isinstance(value, dict)
-        else value
+        name: _difference(before.get(name, {}), value) if isinstance(value, dict) else value
         for name, value in after.items()
         if before.get(name) != value
     }

@@ -38,9 +38,7 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
     def start(_):
         logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
         if CONFIG.value is None:
-            sys.exit(
-                "error: --config is missing, such as --config=configs/tiny_gspo.py"
-            )
+            sys.exit("error: --config is missing, such as --config=configs/tiny_gspo.py")
         with user_errors():
             cluster.join(
                 COORDINATOR.value,
@@ -92,9 +90,7 @@ def _check_file():
     folder = os.path.dirname(path) or "."
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     close = difflib.get_close_matches(os.path.basename(path), names, 1)
-    hint = (
-        f"did you mean {os.path.join(folder, close[0])}?" if close else "see configs/"
-    )
+    hint = f"did you mean {os.path.join(folder, close[0])}?" if close else "see configs/"
     raise OSError(f"--config={path} does not exist: {hint}")
 
 

@@ -54,9 +54,7 @@ def main(_) -> None:
         report = offline.write(source, target, chat, wanted)
     except (chats.ServerLost, KeyboardInterrupt) as error:
         kept = len(replies.Replies(directory / "replies.jsonl"))
-        sys.exit(
-            f"error: {str(error) or 'stopped'}; {kept:,} replies are kept: run again to go on"
-        )
+        sys.exit(f"error: {str(error) or 'stopped'}; {kept:,} replies are kept: run again to go on")
     print(report.table(chat.counts()))
     listing = directory / "rejects.jsonl"
     if not report.kept.total():
@@ -80,9 +78,7 @@ if __name__ == "__main__":
         ),
         "concurrency": number("concurrency", 16, "Requests at once."),
         "retries": number("retries", 5, "Of a question that fails."),
-        "timeout_s": flags.DEFINE_float(
-            "timeout_s", 300.0, "The longest wait for a reply."
-        ),
+        "timeout_s": flags.DEFINE_float("timeout_s", 300.0, "The longest wait for a reply."),
     }
     WANTED = {
         "paraphrases": number("paraphrases", 5, "Of a question."),

@@ -46,9 +46,7 @@ def main(c: ConfigDict, workdir: str) -> None:
         }
         # After every world: an interrupted run leaves what it has.
         atomic.write_text(directory / "report.md", "\n".join(text))
-        atomic.write_text(
-            directory / "results.json", json.dumps(results, indent=1) + "\n"
-        )
+        atomic.write_text(directory / "results.json", json.dumps(results, indent=1) + "\n")
 
 
 def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]:
@@ -60,19 +58,14 @@ def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]
     else:
         result = arena.run(cell)
         summary = report.summary(result, cell.shape)
-        atomic.write_text(
-            path, json.dumps({"settings": cell.settings, "summary": summary})
-        )
+        atomic.write_text(path, json.dumps({"settings": cell.settings, "summary": summary}))
         how = f"{result.seconds:.1f} s, {result.compile_seconds:.1f} s to compile"
         how = f"settings changed: {how}" if found else how
     progress, effective = (
-        report.number(summary["values"][name], 3, spread=True)
-        for name in ("progress", "effective")
+        report.number(summary["values"][name], 3, spread=True) for name in ("progress", "effective")
     )
     name = f"{cell.world:<13} {cell.contender.label:<24}"
-    print(
-        f"{name} progress {progress}  effective ratio {effective}  ({how})", flush=True
-    )
+    print(f"{name} progress {progress}  effective ratio {effective}  ({how})", flush=True)
     return summary
 
 

@@ -23,10 +23,7 @@ from vade_jax.report import comparison
 from vade_jax.report import sweep as sweep_report
 from vade_jax.store import metrics
 
-COMMANDS = {
-    name: (sys.executable, "-m", f"experiments.{name}")
-    for name in ("supervise", "train")
-}
+COMMANDS = {name: (sys.executable, "-m", f"experiments.{name}") for name in ("supervise", "train")}
 PARALLEL = flags.DEFINE_integer(
     "parallel", 1, "Runs at a time; they share the cores.", lower_bound=1
 )
@@ -54,9 +51,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     sys.exit(1 if failed else 130 if stopped else 0)
 
 
-def make(
-    runs: Sequence[plan.PlannedRun], parallel: int
-) -> tuple[list[schedule.Ended], bool]:
+def make(runs: Sequence[plan.PlannedRun], parallel: int) -> tuple[list[schedule.Ended], bool]:
     """Runs what is missing; returns what failed, and whether it was asked to stop."""
     missing = [run for run in runs if not run.is_finished()]
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
@@ -98,9 +93,7 @@ def report(
     return compared
 
 
-def _program(
-    command: str, run: plan.PlannedRun, name: str, log: str
-) -> schedule.Program:
+def _program(command: str, run: plan.PlannedRun, name: str, log: str) -> schedule.Program:
     arguments = (f"--config={run.write_config()}", f"--workdir={run.directory}")
     return schedule.Program(name, (*COMMANDS[command], *arguments), log)
 

@@ -45,9 +45,7 @@ def test_the_main_jobs_exist():
     } <= set(RUNS)
 
 
-@pytest.mark.parametrize(
-    "arg", ["smoke", "smoke,uniform", "smoke,seed=3", "vade,smoke"]
-)
+@pytest.mark.parametrize("arg", ["smoke", "smoke,uniform", "smoke,seed=3", "vade,smoke"])
 @pytest.mark.parametrize("name", RUNS)
 def test_builds_in_smoke_form(name, arg):
     c = load(name, arg)

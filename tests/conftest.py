@@ -8,9 +8,7 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work.
 os.environ["XLA_FLAGS"] = (
-    "--xla_backend_optimization_level=0 "
-    if os.environ["JAX_PLATFORMS"] == "cpu"
-    else ""
+    "--xla_backend_optimization_level=0 " if os.environ["JAX_PLATFORMS"] == "cpu" else ""
 ) + os.environ.get("XLA_FLAGS", "")
 
 import jax

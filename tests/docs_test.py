@@ -43,9 +43,7 @@ def test_the_readme_is_short():
 
 
 def test_the_selector_of_the_readme_prefers_the_items_nearest_to_its_target(tmp_path):
-    (snippet,) = re.findall(
-        r"```python\n(@chex.*?)```", PAGES[0].read_text(), re.DOTALL
-    )
+    (snippet,) = re.findall(r"```python\n(@chex.*?)```", PAGES[0].read_text(), re.DOTALL)
     file = tmp_path / "nearest.py"
     file.write_text(f"""import dataclasses
 import chex

@@ -198,9 +198,7 @@ class ScriptedChat(ScriptedServer):
         times: of `bodies`, in seconds.
     """
 
-    def __init__(
-        self, answer=lambda body: "yes", *, model="m", seconds=0.0, needs_key=False
-    ):
+    def __init__(self, answer=lambda body: "yes", *, model="m", seconds=0.0, needs_key=False):
         self.answer, self.model, self.needs_key = answer, model, needs_key
         self.bodies, self.times = [], []
         super().__init__(seconds=seconds)
@@ -358,9 +356,7 @@ class ScriptedVllm(ScriptedServer):
             time.sleep(0.4)
         count = body["n"] - (fault == "short")
         ended = "abort" if fault == "abort" else "stop"
-        choices = [
-            _choice(i, [next(_serial), weights, i, STOP], ended) for i in range(count)
-        ]
+        choices = [_choice(i, [next(_serial), weights, i, STOP], ended) for i in range(count)]
         token_ids = self.token_ids[_text(body)]
         return 200, {"choices": choices[::-1], "prompt_token_ids": token_ids}
 
@@ -393,9 +389,7 @@ def _text(body):
 
 
 def _choice(index, token_ids, ended, logp=-0.5):
-    content = [
-        {"token": "x", "logprob": logp - 0.25 * t} for t in range(len(token_ids))
-    ]
+    content = [{"token": "x", "logprob": logp - 0.25 * t} for t in range(len(token_ids))]
     return {
         "index": index,
         "token_ids": token_ids,

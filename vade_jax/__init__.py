@@ -7,7 +7,5 @@ import jaxlib
 # jaxlib 0.10's YNNPACK fusions race on CPUs with more than two threads: one update in three came
 # out with other gradients. XLA reads its flags when the first device is used, so here is in time.
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type="
-if jaxlib.__version__.startswith("0.10.") and _FLAG not in os.environ.get(
-    "XLA_FLAGS", ""
-):
+if jaxlib.__version__.startswith("0.10.") and _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()

@@ -14,9 +14,7 @@ def masked_mean(x: Array, mask: Array, axis: int | None = None) -> jax.Array:
     return jnp.sum(x * mask, axis) / jnp.maximum(jnp.sum(mask, axis), 1)
 
 
-def group_range(
-    x_N: Array, group_N: Array, num_groups: int, valid_N: Array
-) -> tuple[Array, Array]:
+def group_range(x_N: Array, group_N: Array, num_groups: int, valid_N: Array) -> tuple[Array, Array]:
     """Returns the lowest and the highest valid value of each group; inf and -inf where there is none.
 
     NumPy arrays give NumPy arrays, so that a host with groups of ever new sizes compiles nothing.
@@ -86,8 +84,6 @@ def rows(
     rows_M = -(-num_answers_M // answers_per_row)
     group_R = np.repeat(np.arange(len(rows_M), dtype=np.int32), rows_M)
     first_M = (np.cumsum(rows_M) - rows_M) * answers_per_row
-    slots = [
-        first + np.arange(n) for first, n in zip(first_M, num_answers_M, strict=True)
-    ]
+    slots = [first + np.arange(n) for first, n in zip(first_M, num_answers_M, strict=True)]
     slot_N = np.concatenate(slots).astype(np.int32)
     return pad_rows(group_R, num_rows or len(group_R)), slot_N

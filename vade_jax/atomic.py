@@ -8,9 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def replacing(
-    path: str | os.PathLike[str], *, fsync: bool = False
-) -> Iterator[pathlib.Path]:
+def replacing(path: str | os.PathLike[str], *, fsync: bool = False) -> Iterator[pathlib.Path]:
     """Yields a temporary path beside `path`, which takes its place when the block succeeds.
 
     Readers see the old file or the new one, never a part of it. Whatever the block raises leaves

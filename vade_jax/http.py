@@ -82,9 +82,7 @@ class Client:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._lock, self._closed = threading.Lock(), False
 
-    def ask(
-        self, method: str, path: str, body: Any = None, timeout_s: float | None = None
-    ) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
         """Returns the JSON of a reply, None for an empty one.
 
         Raises:

@@ -157,9 +157,7 @@ class Selector:
     def _feedback(self, ids, correct, trials) -> Feedback:
         ids = _plain(ids)
         if unknown := [name for name in ids if name not in self._place]:
-            raise ValueError(
-                f"ids: {unknown[0]!r} is none of the {len(self._ids)} items"
-            )
+            raise ValueError(f"ids: {unknown[0]!r} is none of the {len(self._ids)} items")
         correct = np.asarray(correct, np.float32)
         trials = np.asarray(trials)
         if correct.shape != (len(ids),) or trials.shape not in ((), correct.shape):
@@ -176,12 +174,8 @@ class Selector:
                 f"{ids[m]!r}: {correct[m]:g} right of {trials[m]} answers: give the number of"
                 " right answers and of all"
             )
-        places, slot = np.unique(
-            [self._place[name] for name in ids], return_inverse=True
-        )
-        return _counted(
-            places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int)
-        )
+        places, slot = np.unique([self._place[name] for name in ids], return_inverse=True)
+        return _counted(places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int))
 
 
 def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
@@ -221,8 +215,7 @@ def _check_arrays(sampler, method, arrays):
     needed = (*sampler.needs, *sampler.measures)
     if missing := [name for name in needed if name not in arrays]:
         raise ValueError(
-            f"{method} needs the {missing[0]} of every item: give"
-            f" arrays={{{missing[0]!r}: ...}}"
+            f"{method} needs the {missing[0]} of every item: give arrays={{{missing[0]!r}: ...}}"
         )
 
 
@@ -239,9 +232,7 @@ def _counted(index_M, successes_M, trials_M) -> Feedback:
         group_N=group_N.astype(np.int32),
         reward_N=correct_N,
         correct_N=correct_N,
-        advantage_N=np.asarray(
-            advantages.group_normalized(correct_N, group_N, len(index_M))
-        ),
+        advantage_N=np.asarray(advantages.group_normalized(correct_N, group_N, len(index_M))),
         length_N=np.ones(len(group_N), np.int32),
         valid_N=np.ones(len(group_N), bool),
     )

@@ -134,12 +134,9 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
     kind = typing.get_origin(kind) or kind
     accepted = (int, float) if kind is float else kind
     # bool is an int in Python, but `num_steps=True` is a mistake.
-    if not isinstance(value, accepted) or (
-        isinstance(value, bool) and kind in (int, float)
-    ):
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind in (int, float)):
         raise ValueError(
-            f"{name}={value!r}: must be of type {kind.__name__.lower()}, "
-            f"not {type(value).__name__}"
+            f"{name}={value!r}: must be of type {kind.__name__.lower()}, not {type(value).__name__}"
         )
 
 
@@ -151,9 +148,7 @@ class Sampler(Section):
     path: ClassVar[str] = "sampler."
 
     name: str = "vade"  # a key of vade_jax.samplers.SAMPLERS
-    options: Mapping[str, Any] = (
-        mapping()
-    )  # hyperparameters that differ from the defaults
+    options: Mapping[str, Any] = mapping()  # hyperparameters that differ from the defaults
     # What the selector needs of every item: array=metadata fields, such as "family,level"
     arrays: Mapping[str, Any] = mapping()
 
@@ -239,8 +234,7 @@ class Data(Section):
     num_validation: int = number(0, at_least=0)
     wrong_golds: float = number(0.0, at_least=0, at_most=1)  # share, on purpose
     instruction: str = (
-        "Think step by step inside <think> </think>, "
-        "then give the final answer inside \\boxed{}."
+        "Think step by step inside <think> </think>, then give the final answer inside \\boxed{}."
     )
     min_pixels: int = number(
         3136, at_least=1568, why="as an image has at least two cells of 28 x 28"
@@ -261,9 +255,7 @@ class Engine(Section):
 
     name: str = choice("local", "vllm_server")
     prompts_per_call: int = number(64, at_least=1)  # local: decoded together
-    urls: tuple[
-        str, ...
-    ] = ()  # servers that run already; empty: the run starts its own
+    urls: tuple[str, ...] = ()  # servers that run already; empty: the run starts its own
     model: str = ""  # the name they serve it under; empty: the checkpoint's path
     num_servers: int = number(1, at_least=1)  # that the run starts
     tensor_parallel: int = number(1, at_least=1)  # GPUs of each
@@ -283,9 +275,7 @@ class Layout(Section):
 
     train: str = ""  # "0,1": the GPUs that train; empty: all
     serve: str = ""  # "2,3": the GPUs of the vLLM servers; empty: all
-    train_memory: float = number(
-        0.0, at_least=0, below=1
-    )  # JAX's share; 0: its default
+    train_memory: float = number(0.0, at_least=0, below=1)  # JAX's share; 0: its default
     serve_memory: float = number(0.9, above=0, below=1)  # vLLM's share of a GPU
     sleep: bool = False  # vLLM gives its memory back while the policy learns
 
@@ -296,9 +286,7 @@ class Sampling(Section):
 
     path: ClassVar[str] = "sampling."
 
-    temperature: float = number(
-        1.0, above=0, why="as rollouts need to differ (eval's may be 0)"
-    )
+    temperature: float = number(1.0, above=0, why="as rollouts need to differ (eval's may be 0)")
     top_p: float = number(1.0, above=0, at_most=1)
     top_k: int = number(0, at_least=0)  # 0: all tokens
     max_tokens: int = number(2048, at_least=1)  # of an answer, the end included
@@ -351,9 +339,7 @@ class Loss(Section):
                 f"clip_high={self.clip_high} and kl_coef={self.kl_coef} at least 0"
             )
         if not self.importance_cap > 0:
-            raise ValueError(
-                f"loss.importance_cap={self.importance_cap}: must be above 0"
-            )
+            raise ValueError(f"loss.importance_cap={self.importance_cap}: must be above 0")
 
 
 # The fields of `Loss` that tell the algorithms apart.
@@ -478,9 +464,7 @@ class Run(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        sampling, loss, reward, batch = (
-            *(self.sampling, self.loss, self.reward, self.batch),
-        )
+        sampling, loss, reward, batch = (*(self.sampling, self.loss, self.reward, self.batch),)
         if loss.old_logp == "behaviour" and (sampling.top_p < 1 or sampling.top_k):
             raise ValueError(
                 "loss.old_logp='behaviour' is of the truncated distribution, the update's "
@@ -504,17 +488,12 @@ class Run(Section):
                 f"data.max_pixels={self.data.max_pixels}"
             )
         mini, micro = batch.prompts_per_minibatch, batch.prompts_per_microbatch
-        _check_divides(
-            "batch.prompts_per_minibatch", mini, "num_prompts", self.num_prompts
-        )
-        _check_divides(
-            "batch.prompts_per_microbatch", micro, "batch.prompts_per_minibatch", mini
-        )
+        _check_divides("batch.prompts_per_minibatch", mini, "num_prompts", self.num_prompts)
+        _check_divides("batch.prompts_per_microbatch", micro, "batch.prompts_per_minibatch", mini)
 
 
 def _check_divides(small_name: str, small: int, large_name: str, large: int) -> None:
     if small < 1 or large % small:
         raise ValueError(
-            f"{small_name}={small} does not divide {large_name}={large}: "
-            "choose a divisor"
+            f"{small_name}={small} does not divide {large_name}={large}: choose a divisor"
         )

@@ -122,9 +122,7 @@ def decode_floor(
     return total
 
 
-def step_bytes(
-    shape: config.TextConfig, sizes: workload.Sizes, copies: int, own: int
-) -> int:
+def step_bytes(shape: config.TextConfig, sizes: workload.Sizes, copies: int, own: int) -> int:
     """Returns what a step reads: all weights, the prompts' caches and `own` tokens an answer."""
     # 4 bytes for 2 FLOPs
     weights = 2 * (workload.layer_flops(shape, 1) + workload.head_flops(shape, 1))

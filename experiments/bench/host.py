@@ -50,9 +50,7 @@ def _row(number: int) -> dict:
     rng = np.random.default_rng(number)
     rough = rng.integers(0, 256, (24, 32, 3), np.uint8)
     file = io.BytesIO()
-    Image.fromarray(rough).resize(SIZE, Image.Resampling.BICUBIC).save(
-        file, "JPEG", quality=90
-    )
+    Image.fromarray(rough).resize(SIZE, Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
     return {
         **dict.fromkeys(row_files.SCHEMA.names),
         "uid": str(number),
@@ -163,9 +161,7 @@ def verdicts(quick: bool) -> Iterator[timing.Table]:
     """Yields one table: answers of all kinds but formulas, and formulas in warm workers."""
     share = 64 if quick else 1
     plain = [
-        (_reply(text), answer, kind)
-        for kind, (answer, said) in ANSWERS.items()
-        for text in said
+        (_reply(text), answer, kind) for kind, (answer, said) in ANSWERS.items() for text in said
     ]
     formulas = [(_reply(text), FORMULAS[0], "expr") for text in FORMULAS[1]]
     cases, numbers = {}, {}
@@ -182,10 +178,7 @@ def verdicts(quick: bool) -> Iterator[timing.Table]:
         times,
         dict.fromkeys(times),
         floor="none",
-        notes={
-            name: f"{1e6 * time / numbers[name]:.0f} us each"
-            for name, time in times.items()
-        },
+        notes={name: f"{1e6 * time / numbers[name]:.0f} us each" for name, time in times.items()},
     )
 
 

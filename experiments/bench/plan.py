@@ -107,8 +107,7 @@ def find_problems(
             else "more devices, a smaller layout.serve_memory or shorter answers"
         )
         found.append(
-            f"{report.total / GB:.1f} GB on devices of {report.capacity / GB:.1f} GB: "
-            f"try {fix}"
+            f"{report.total / GB:.1f} GB on devices of {report.capacity / GB:.1f} GB: try {fix}"
         )
     jax_share = run.layout.train_memory * report.capacity
     train = report.total - report.needs[VLLM]
@@ -172,9 +171,7 @@ def time_table(run: settings.Run, policy: build.Policy, device: Device) -> str:
         run.sampling.max_tokens,
         usual.cells,
     )
-    useful, done = (
-        step_flops(run, policy.shape, lengths)["update"] for lengths in (usual, padded)
-    )
+    useful, done = (step_flops(run, policy.shape, lengths)["update"] for lengths in (usual, padded))
     header = ("", "largest PFLOP", "s", "typical PFLOP", "s")
     note = (
         f"useful FLOPs at {device.mfu:.0%} of {device.peak_tflops:.0f} TFLOP/s a device, "
@@ -188,9 +185,7 @@ def time_table(run: settings.Run, policy: build.Policy, device: Device) -> str:
 
 
 # ------------------------------------------------------------------------------ time
-def step_flops(
-    run: settings.Run, shape: config.Config, lengths: Lengths
-) -> dict[str, int]:
+def step_flops(run: settings.Run, shape: config.Config, lengths: Lengths) -> dict[str, int]:
     """Returns the useful FLOPs of a step, by what they are for."""
     M, P, T = run.num_prompts, lengths.prompt, lengths.answer
     N = M * run.num_rollouts
@@ -249,9 +244,7 @@ class Replica(NamedTuple):
         return self.share - self.weights
 
 
-def replica(
-    run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device
-) -> Replica:
+def replica(run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device) -> Replica:
     """Returns a vLLM server of `engine.tensor_parallel` devices, at most all of them."""
     text = policy.shape.text
     num_devices = min(run.engine.tensor_parallel, policy.mesh.size)

@@ -108,9 +108,7 @@ def abstract_policy(run: settings.Run, num_devices: int) -> build.Policy:
     )
 
 
-def abstract_prompts(
-    num_prompts: int, lengths: Lengths, ways: int, *leading: int
-) -> Prompts:
+def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: int) -> Prompts:
     """Returns the shapes of a batch of prompts, padded as `batching` pads them."""
 
     def put(*shape, dtype=jnp.int32):
@@ -163,9 +161,7 @@ class Program(NamedTuple):
     temporary: int
 
 
-def compiled(
-    run: settings.Run, policy: build.Policy, lengths: Lengths
-) -> dict[str, Program]:
+def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, Program]:
     """Returns what each program of a run needs; the prefill is the built-in engine's."""
     transform = update.make_optimizer(run.optimizer)
     state = build.abstract_state(policy, transform)
@@ -208,9 +204,7 @@ def memory(
     reference = 0
     if run.loss.kl_coef:  # in the compute dtype
         reference = local_bytes(policy.params, policy.shardings)
-        reference = (
-            reference * jnp.dtype(policy.merge(policy.params).dtype).itemsize // 4
-        )
+        reference = reference * jnp.dtype(policy.merge(policy.params).dtype).itemsize // 4
     improve = programs[UPDATE]
     gradients = weights * (2 if num_microbatches(run) > 1 else 1)
     io = improve.inputs + improve.outputs - weights - moments
@@ -219,9 +213,7 @@ def memory(
         "optimizer, float32": moments,
         "reference policy": reference,
         GRADIENTS: gradients,
-        "activations and temporaries of the update": max(
-            improve.temporary - gradients, 0
-        ),
+        "activations and temporaries of the update": max(improve.temporary - gradients, 0),
         "inputs and outputs of the update": io,
     }
     # The other programs run at other times, with the optimizer's state and the reference beside them.

@@ -22,9 +22,7 @@ PROPOSE_BYTES = 9  # an item: two counts and a flag in
 def draws(quick: bool) -> Iterator[timing.Table]:
     """Yields one table for each range of counts, one for each size of data set."""
     num_items, rounds = (20_000, 2) if quick else (1_000_000, 15)
-    highest, sizes = (
-        ((8,), (2_000,)) if quick else ((0, 8, 10_000), (10_000, num_items))
-    )
+    highest, sizes = ((8,), (2_000,)) if quick else ((0, 8, 10_000), (10_000, num_items))
     for high in highest:
         yield draw(num_items, high, rounds)
     for size in sizes:
@@ -114,9 +112,7 @@ def steps(quick: bool) -> Iterator[timing.Table]:
     floors = {name: size / machine.bandwidth for name, size in floors.items()}
     notes = {}
     if step := times.get(STEP):
-        notes = {
-            n: f"{t / step:.1%} of that step" for n, t in times.items() if n != STEP
-        }
+        notes = {n: f"{t / step:.1%} of that step" for n, t in times.items() if n != STEP}
     yield timing.Table.of(
         f"selectors, {num_prompts} of {num_items:,} items, {NUM_ROLLOUTS} answers each",
         times,
@@ -155,16 +151,12 @@ class Selector:
     def num_bytes(self) -> tuple[int, int]:
         """Returns what `propose` reads and `update` moves of the arrays over all items."""
         of_items = {
-            name: x
-            for name, x in self._state.items()
-            if name.endswith("_I") and x is not None
+            name: x for name, x in self._state.items() if name.endswith("_I") and x is not None
         }
         after = self.update()
         read = sum(x.nbytes for x in of_items.values())
         changed = sum(
-            x.nbytes
-            for name, x in of_items.items()
-            if not np.array_equal(x, after[name])
+            x.nbytes for name, x in of_items.items() if not np.array_equal(x, after[name])
         )
         few = 4 * self._num_prompts  # a method without such arrays: the prompts alone
         return max(read, few), max(2 * changed, few)

@@ -166,8 +166,7 @@ class Table:
 def write_json(path: str, machine: str, results: Mapping[str, Sequence[Table]]) -> None:
     """Writes the machine and every row of every suite."""
     suites = {
-        name: [dataclasses.asdict(table) for table in tables]
-        for name, tables in results.items()
+        name: [dataclasses.asdict(table) for table in tables] for name, tables in results.items()
     }
     content = {"machine": machine, "suites": suites}
     pathlib.Path(path).write_text(json.dumps(content, indent=2) + "\n")
@@ -183,10 +182,7 @@ def aligned(
     """Returns a Markdown table with aligned columns, those of `left` to the left."""
     cells = [tuple(header), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    rule = tuple(
-        "-" * (width - 1) + ("-" if i in left else ":")
-        for i, width in enumerate(widths)
-    )
+    rule = tuple("-" * (width - 1) + ("-" if i in left else ":") for i, width in enumerate(widths))
     lines = [
         " | ".join(
             cell.ljust(width) if i in left else cell.rjust(width)

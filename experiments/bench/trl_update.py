@@ -87,9 +87,7 @@ def _model(shape: config.Config, params: Params):
     return model
 
 
-def _trainer(
-    directory: str, shape, sizes, *, kl_coef, learning_rate, weight_decay, **clip
-):
+def _trainer(directory: str, shape, sizes, *, kl_coef, learning_rate, weight_decay, **clip):
     import datasets
     import trl
 
@@ -127,9 +125,7 @@ def _tokenizer(vocab_size: int):
 
     words = {f"w{i}": i for i in range(vocab_size)}
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer(
-            tokenizers.models.WordLevel(words, unk_token="w0")
-        ),
+        tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0")),
         pad_token="w1",
         eos_token="w2",
     )

@@ -53,10 +53,7 @@ class Setup:
         self.logp = make_logp(self.merge)
         logp_NT = jax.device_get(jax.jit(self.logp)(self.params, batch))
         rng = np.random.default_rng(3)
-        noisy = [
-            logp_NT + 0.1 * rng.standard_normal(logp_NT.shape, np.float32)
-            for _ in range(2)
-        ]
+        noisy = [logp_NT + 0.1 * rng.standard_normal(logp_NT.shape, np.float32) for _ in range(2)]
         self.batch = batch.replace(old_logp_NT=noisy[0], ref_logp_NT=noisy[1])
         self.rows = workload.plain_batch(self.shape, sizes, self.batch)
         self.grouped = Step(self.logp, self.params, self.batch)
@@ -88,9 +85,7 @@ class Step:
         @jax.jit
         def start(params):
             copy = jax.tree.map(jnp.copy, params)
-            return TrainState(
-                params=copy, opt_state=transform.init(params), step=jnp.int32(0)
-            )
+            return TrainState(params=copy, opt_state=transform.init(params), step=jnp.int32(0))
 
         self._state = start(params)
         self._batch = jax.device_put(jax.tree.map(lambda x: np.asarray(x)[None], batch))
@@ -136,9 +131,7 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Tabl
     steps = {GROUPED: setup.grouped, PLAIN: plain}
     if with_trl and trl_update.VERSION:
         model, loss = (setup.shape, setup.params), {**LOSS, **OPTIMIZER}
-        steps[trl_update.NAME] = trl_update.Step(
-            *model, setup.rows, setup.sizes, **loss
-        )
+        steps[trl_update.NAME] = trl_update.Step(*model, setup.rows, setup.sizes, **loss)
     times, machine = timing.interleaved(
         steps, rounds=rounds, num_bytes=setup.adamw_bytes, budget=30
     )
@@ -184,9 +177,7 @@ def pieces(setup: Setup, *, rounds: int) -> timing.Table:
     floors = dict(zip(cases, (3 * one + memory, one, 3 * one, memory), strict=True))
     floor = _floor(machine, setup.forward_flops)
     floor += f"; AdamW: its arrays at {machine.bandwidth / 1e9:.1f} GB/s"
-    return timing.Table.of(
-        f"parts of {GROUPED}, {setup.sizes}", times, floors, floor=floor
-    )
+    return timing.Table.of(f"parts of {GROUPED}, {setup.sizes}", times, floors, floor=floor)
 
 
 def _floor(machine: timing.Speed, work: dict[str, int]) -> str:
@@ -224,9 +215,7 @@ def mixed_lengths(
     )
     loss = objectives.group_rl(settings.Loss(dual_clip=0.0, kl_coef=0.0))
     transform = update.make_optimizer(settings.Optimizer(learning_rate=1e-6))
-    state = TrainState(
-        params=params, opt_state=transform.init(params), step=jnp.int32(0)
-    )
+    state = TrainState(params=params, opt_state=transform.init(params), step=jnp.int32(0))
 
     def step(cut):
         one = jax.jit(update.make(make_logp(merge), loss, transform, cut=cut))
@@ -243,9 +232,7 @@ def mixed_lengths(
     work = sum(
         workload.grouped_flops(shape.text, 0, 1, prompt=sizes.prompt, answer=int(x))
         for x in rollouts.length_N
-    ) + workload.grouped_flops(
-        shape.text, sizes.num_prompts, 0, prompt=sizes.prompt, answer=0
-    )
+    ) + workload.grouped_flops(shape.text, sizes.num_prompts, 0, prompt=sizes.prompt, answer=0)
     useful = workload.BACKWARD * work / machine.flops
     return timing.Table.of(
         f"update of mixed lengths, {sizes}, mean {rollouts.length_N.mean():.0f}",

@@ -54,9 +54,7 @@ def text_model(*, width: int, num_layers: int, mlp_width: int, vocab_size: int):
         mlp_width=mlp_width,
         mrope_section=(4, 6, 6),
     )
-    vision = config.VisionConfig(
-        depth=1, width=32, num_heads=1, mlp_width=32, full_blocks=()
-    )
+    vision = config.VisionConfig(depth=1, width=32, num_heads=1, mlp_width=32, full_blocks=())
     names = [f.name for f in dataclasses.fields(config.Config) if "_id" in f.name]
     special = {name: vocab_size - 1 - i for i, name in enumerate(names)}
     return config.Config(text=text, vision=vision, tie_embeddings=True, **special)

@@ -94,9 +94,7 @@ def unused(propose, num_prompts: int, max_rounds: int, used_I: Array) -> types.P
     more = propose(min(max_rounds * num_prompts, len(used_I)))
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, more)
     place_M, seen_I = jnp.arange(len(both.index_M)), used_I.at[first.index_M].set(True)
-    again_M = jnp.where(
-        place_M < num_prompts, used_I[both.index_M], seen_I[both.index_M]
-    )
+    again_M = jnp.where(place_M < num_prompts, used_I[both.index_M], seen_I[both.index_M])
     order_M = jnp.argsort(again_M, stable=True)[:num_prompts]
     return jax.tree.map(lambda x: x[order_M], both)
 
@@ -266,9 +264,7 @@ def run(cell: Cell) -> Result:
     paid = schedule(contender, shape)
     key_S = jax.random.split(jax.random.key(cell.seed), cell.num_seeds)
     world_key_S, key_S = jax.vmap(jax.random.split, out_axes=1)(key_S)
-    world_S = jax.vmap(lambda key: kind.init(key, shape.num_items, cell.constants))(
-        world_key_S
-    )
+    world_S = jax.vmap(lambda key: kind.init(key, shape.num_items, cell.constants))(world_key_S)
     selector = contender.begin(shape.num_rollouts, kind.category(shape.num_items))
     arguments = world_S, selector, key_S, paid.measure_U
     start = time.perf_counter()

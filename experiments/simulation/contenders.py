@@ -29,9 +29,7 @@ class Settings(settings.Section):
 
     seed: int = 0
     num_seeds: int = settings.number(8, at_least=1)
-    num_items: int = settings.number(
-        4000, at_least=1
-    )  # where a world says nothing else
+    num_items: int = settings.number(4000, at_least=1)  # where a world says nothing else
     num_prompts: int = settings.number(128, at_least=1)  # B
     num_rollouts: int = 8  # G
     rollouts: int = settings.number(300 * 128 * 8, at_least=1)  # a selector's budget
@@ -183,9 +181,7 @@ class Shape:
 
     def __post_init__(self):
         base.check_num_rollouts(self.num_rollouts)
-        base.check_number(
-            "num_prompts", self.num_prompts, at_least=1, at_most=self.num_items
-        )
+        base.check_number("num_prompts", self.num_prompts, at_least=1, at_most=self.num_items)
         if self.rollouts < self.of_round:
             raise ValueError(
                 f"rollouts={self.rollouts}: a step of {self.num_prompts} prompts with"
@@ -275,9 +271,7 @@ def cells_of(given: Settings, world: str) -> list[Cell]:
     check_known(f"world {world}: the kind", kind, KINDS)
     selectors = words(entry.pop("selectors", "") or given.selectors)
     if not selectors:
-        raise ValueError(
-            f"selectors={given.selectors!r}: name one of {sorted(given.contender)}"
-        )
+        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.contender)}")
     sizes = [field.name for field in dataclasses.fields(Shape)]
     sizes = {name: entry.pop(name, getattr(given, name)) for name in sizes}
     known = {field.name for field in dataclasses.fields(KINDS[kind].constants)}

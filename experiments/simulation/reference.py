@@ -143,8 +143,7 @@ def table(world: str, played: Mapping[str, Any]) -> str:
         if label in played:
             values = played[label]["values"]
             cells = [
-                f"{values[n]['mean']:.3f} ({row[n]:.3f})" if n in row else "-"
-                for n in COLUMNS
+                f"{values[n]['mean']:.3f} ({row[n]:.3f})" if n in row else "-" for n in COLUMNS
             ]
             rows.append([label, *cells])
     gaps = [abs(x) for x in differences({world: played}).values()]

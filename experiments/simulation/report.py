@@ -103,9 +103,7 @@ def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
     order = sorted(values, key=lambda label: -values[label][by]["mean"])
     rows = [row(label, values[label], played[label]["seconds"]) for label in order]
     first = values[order[0]]["start"]
-    note = NOTE.format(
-        seeds=len(first["seeds"]), rollouts=shape.rollouts, start=first["mean"]
-    )
+    note = NOTE.format(seeds=len(first["seeds"]), rollouts=shape.rollouts, start=first["mean"])
     title = (
         f"## {world}: {shape.num_items:,} items, {shape.num_prompts} prompts a step,"
         f" {shape.num_rollouts} answers each"
@@ -151,9 +149,7 @@ def number(value: Mapping[str, Any], digits: int, *, spread: bool = False) -> st
     mean, half = value["mean"], value["half"]
     if mean is None:
         return "-"
-    return f"{mean:.{digits}f}" + (
-        f" ± {half:.{digits}f}" if spread and half is not None else ""
-    )
+    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if spread and half is not None else "")
 
 
 # ------------------------------------------------------------------------------ figure
@@ -183,9 +179,10 @@ def draw(
     moved = learns({label: cell["values"] for label, cell in played.items()})
     names = [*TITLES] if moved else ["effective"]
     widths, height = [5] * len(names) + [4], max(4.2, 1.2 + 0.2 * len(played))
-    with plotting.panels(
-        path, 1, len(widths), size=(sum(widths), height), width_ratios=widths
-    ) as (figure, grid):
+    with plotting.panels(path, 1, len(widths), size=(sum(widths), height), width_ratios=widths) as (
+        figure,
+        grid,
+    ):
         axes = grid[0]
         for panel, name in zip(axes, names, strict=False):
             draw_curves(panel, played, colors, name)

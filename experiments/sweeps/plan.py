@@ -46,9 +46,7 @@ class Sweep:
         try:
             seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
         except ValueError:
-            raise ValueError(
-                f"seeds={values['seeds']!r}: numbers with commas between"
-            ) from None
+            raise ValueError(f"seeds={values['seeds']!r}: numbers with commas between") from None
         same = {name: values[name] for name in ("name", "baseline", "run")}
         return cls(**same, **varied, seeds=tuple(seeds))
 
@@ -111,9 +109,7 @@ def runs(sweep: Sweep, workdir: str) -> list[PlannedRun]:
     return made
 
 
-def _run(
-    sweep: Sweep, workdir: str, data: str, loss: str, arm: str, seed: int
-) -> PlannedRun:
+def _run(sweep: Sweep, workdir: str, data: str, loss: str, arm: str, seed: int) -> PlannedRun:
     values = sweep.run
     for changes in (sweep.data[data], sweep.losses[loss], sweep.arms[arm]):
         values = changed(values, changes)
@@ -152,9 +148,7 @@ def words(name: str, text: str, known: Sequence[str]) -> list[str]:
     Raises:
         ValueError: there is none, or an unknown one; with the nearest known one.
     """
-    found = list(
-        dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
-    )
+    found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not found:
         raise ValueError(f"{name} is empty: some of {', '.join(known)}")
     for word in found:

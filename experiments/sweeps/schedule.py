@@ -80,9 +80,7 @@ class ProgramPool:
             if cores := next(places):
                 os.sched_setaffinity(0, cores)
 
-        with concurrent.futures.ThreadPoolExecutor(
-            self._parallel, initializer=pin
-        ) as executor:
+        with concurrent.futures.ThreadPoolExecutor(self._parallel, initializer=pin) as executor:
             waiting = [executor.submit(self._run, program) for program in programs]
             try:
                 for done in concurrent.futures.as_completed(waiting):

@@ -19,13 +19,8 @@ def builder(tmp_path_factory):
 
 def _prompt(builder, *sizes, question="what is it?"):
     rng = np.random.default_rng(len(sizes))
-    pictures = [
-        Image.fromarray(rng.integers(0, 256, (h, w, 3), dtype=np.uint8))
-        for h, w in sizes
-    ]
-    item = types.Item(
-        uid="u", question=question, images=tuple(pictures), answer="1", kind="int"
-    )
+    pictures = [Image.fromarray(rng.integers(0, 256, (h, w, 3), dtype=np.uint8)) for h, w in sizes]
+    item = types.Item(uid="u", question=question, images=tuple(pictures), answer="1", kind="int")
     return builder(item)
 
 

@@ -31,17 +31,13 @@ def _normalized(patch_NE: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_patches_are_bit_equal_to_the_published_processor(height, width):
-    module = pytest.importorskip(
-        "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl"
-    )
+    module = pytest.importorskip("transformers.models.qwen2_vl.image_processing_pil_qwen2_vl")
     processor = module.Qwen2VLImageProcessorPil(**LIMITS)
     theirs = processor(_noise(height, width), return_tensors="np")
     ours = images.load(_noise(height, width), **LIMITS)
     rows, cols = images.grid(ours)
     assert theirs["image_grid_thw"].tolist() == [[1, 2 * rows, 2 * cols]]
-    np.testing.assert_array_equal(
-        _normalized(images.patches(ours)), theirs["pixel_values"]
-    )
+    np.testing.assert_array_equal(_normalized(images.patches(ours)), theirs["pixel_values"])
 
 
 @pytest.mark.parametrize(("height", "width"), [*SIZES, (5, 800), (2000, 11)])
@@ -58,9 +54,7 @@ def test_every_mode_becomes_what_the_published_processor_makes_of_it(mode):
     if mode in ("LA", "RGBA"):
         image.putalpha(Image.linear_gradient("L").resize(image.size))
     rgb = Image.fromarray(transforms.convert_to_rgb(image, return_numpy=True))
-    np.testing.assert_array_equal(
-        images.load(image, **LIMITS), images.load(rgb, **LIMITS)
-    )
+    np.testing.assert_array_equal(images.load(image, **LIMITS), images.load(rgb, **LIMITS))
 
 
 def test_palette_transparency_is_white_and_16_bits_are_scaled():

@@ -9,9 +9,7 @@ from vade_jax.data import procedural
 from vade_jax.data.procedural import canvas, diagrams
 from vade_jax.rewards import verify
 
-PARTS = [
-    (f, level) for f, (_, n, _) in procedural.FAMILIES.items() for level in range(n)
-]
+PARTS = [(f, level) for f, (_, n, _) in procedural.FAMILIES.items() for level in range(n)]
 
 
 def _only(part, size=40, **kwargs):
@@ -117,9 +115,7 @@ def test_bars_are_as_high_as_their_answers():
 @pytest.mark.parametrize(("level", "gap"), [(0, 3), (1, 2), (2, 1)])
 def test_the_winning_bar_wins_by_the_gap_of_its_level(monkeypatch, level, gap):
     drawn = []
-    monkeypatch.setattr(
-        diagrams, "_draw_bars", lambda rng, values, *_, **__: drawn.append(values)
-    )
+    monkeypatch.setattr(diagrams, "_draw_bars", lambda rng, values, *_, **__: drawn.append(values))
     for seed in range(30):
         sample = diagrams.extreme(np.random.default_rng(seed), level, 112)
         order = np.sort(drawn[-1])
@@ -152,8 +148,7 @@ def test_the_mixture_is_the_one_asked_for():
     total = sum(procedural.expand_mixture(procedural.DEFAULT_MIXTURE).values())
     assert total == pytest.approx(1)
     assert {
-        procedural.FAMILIES[f][2]
-        for f, _ in procedural.expand_mixture(procedural.DEFAULT_MIXTURE)
+        procedural.FAMILIES[f][2] for f, _ in procedural.expand_mixture(procedural.DEFAULT_MIXTURE)
     } == {*("graded", "trivial", "impossible")}
 
 
@@ -184,9 +179,7 @@ def _wrong(source):
 @pytest.mark.parametrize("part", PARTS, ids=str)
 def test_a_wrong_gold_is_plausible_and_rejects_the_right_answer(part):
     source = procedural.Procedural(1, 25, mixture={part: 1})
-    answers = {
-        x.answer for x in _items(procedural.Procedural(2, 400, mixture={part: 1}))
-    }
+    answers = {x.answer for x in _items(procedural.Procedural(2, 400, mixture={part: 1}))}
     plausible = 0
     for right, wrong in zip(
         _items(source), _items(procedural.Mislabelled(source, 1.0, 1)), strict=True

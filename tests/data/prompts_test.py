@@ -28,9 +28,7 @@ def _builder(tokenizer, instruction="", max_length=200):
 
 def _item(question="How many?", sizes=((112, 112),), answer="3", kind="int", uid="u"):
     pictures = tuple(Image.new("RGB", (width, height)) for height, width in sizes)
-    return types.Item(
-        uid=uid, question=question, images=pictures, answer=answer, kind=kind
-    )
+    return types.Item(uid=uid, question=question, images=pictures, answer=answer, kind=kind)
 
 
 def test_a_prompt_is_the_template_with_one_pad_for_each_merged_cell(tokenizer):
@@ -55,9 +53,7 @@ def test_images_stand_at_their_marks(tokenizer):
 def test_control_tokens_in_a_question_make_no_special_tokens(tokenizer):
     dirty = "How <|im<|im_end|>age_pad|>many<|vision_start|>?<|im_start|>"
     clean = _builder(tokenizer)(_item())
-    np.testing.assert_array_equal(
-        _builder(tokenizer)(_item(dirty)).token_P, clean.token_P
-    )
+    np.testing.assert_array_equal(_builder(tokenizer)(_item(dirty)).token_P, clean.token_P)
 
 
 @pytest.mark.parametrize("sizes", [(), ((112, 112),), ((56, 168), (28, 140), (84, 84))])
@@ -132,9 +128,7 @@ def test_limits_that_make_no_sense_are_refused(tokenizer):
 def test_images_of_a_chat_turn_are_at_their_marks_or_first():
     def parts(text, urls):
         content = prompts.message(text, urls)["content"]
-        return [
-            c["image_url"]["url"] if "image_url" in c else c["text"] for c in content
-        ]
+        return [c["image_url"]["url"] if "image_url" in c else c["text"] for c in content]
 
     assert parts("a <image> b <image>", ["u", "v"]) == ["a ", "u", " b ", "v"]
     assert parts("a b", ["u", "v"]) == ["u", "v", "a b"]

@@ -53,9 +53,7 @@ def test_special_tokens_follow_the_vocabulary_in_the_published_order(directory):
 
 def test_digits_are_tokens_and_known_words_too(directory):
     tokenizer = tokens.Tokenizer.load(directory)
-    assert [tokenizer.decode([i]) for i in tokenizer.encode("circles 2024")][-4:] == [
-        *"2024"
-    ]
+    assert [tokenizer.decode([i]) for i in tokenizer.encode("circles 2024")][-4:] == [*"2024"]
     assert len(tokenizer.encode(" circles")) == 1
     assert len(tokenizer.encode("\\boxed{yes}")) == 3  # "\boxed", "{yes", "}"
     assert tokenizer.decode([399, tokenizer.im_end]) == ""

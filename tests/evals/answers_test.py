@@ -17,9 +17,7 @@ ANSWER = answers.Answer("a:1", 0, "sí\n\ud800", 3, True)
 def vista(tmp_path):
     rows = [files.mathvista("1"), files.mathvista("2")]
     path = files.save(tmp_path / "vista.parquet", *rows)
-    return tasks.read(
-        Evaluation(benchmarks={"mathvista": path}, sampling=Sampling(num_samples=2))
-    )
+    return tasks.read(Evaluation(benchmarks={"mathvista": path}, sampling=Sampling(num_samples=2)))
 
 
 def test_answers_come_back_and_are_kept_once(tmp_path):
@@ -53,9 +51,7 @@ def test_a_table_without_samples_is_counted(tmp_path, vista):
     uids = ["mathvista:1", "mathvista:2", "mathvista:1", "mathvista:2"]
     table = pa.table({"uid": uids, "response": ["a", "b", "c", "d"], "more": [1] * 4})
     parquet.write_table(table, tmp_path / "answers.parquet")
-    found = answers.read_saved(str(tmp_path / "answers.parquet"), vista)[
-        "mathvista"
-    ].answers
+    found = answers.read_saved(str(tmp_path / "answers.parquet"), vista)["mathvista"].answers
     assert {key: answer.text for key, answer in found.items()} == {
         ("mathvista:1", 0): "a",
         ("mathvista:2", 0): "b",
@@ -98,9 +94,7 @@ def test_all_files_of_a_directory_and_none(tmp_path, vista):
     assert len(answers.read_saved(str(directory), vista)["mathvista"].answers) == 2
 
 
-def test_the_directory_of_an_evaluation_is_its_answers_and_no_raw_replies(
-    tmp_path, vista
-):
+def test_the_directory_of_an_evaluation_is_its_answers_and_no_raw_replies(tmp_path, vista):
     for name in ("mathvista", answers.REPLIES):
         (tmp_path / "old" / name).mkdir(parents=True)
     answers.Store(tmp_path / "old" / "mathvista" / answers.NAME).add(
@@ -116,7 +110,5 @@ def test_one_answer_cannot_stand_for_two_prompts(tmp_path):
     path = files.save(tmp_path / "v.parquet", files.mathverse())
     two = Evaluation(benchmarks={"mathverse": path, "mathverse_direct": path})
     (tmp_path / "a.jsonl").write_text('{"uid": "mathverse:1", "text": "B"}')
-    with pytest.raises(
-        ValueError, match=r"mathverse and mathverse_direct ask .* differ"
-    ):
+    with pytest.raises(ValueError, match=r"mathverse and mathverse_direct ask .* differ"):
         answers.read_saved(str(tmp_path / "a.jsonl"), tasks.read(two))

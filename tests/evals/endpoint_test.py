@@ -99,7 +99,5 @@ def test_nobody_listens_or_another_service_does(server):
     with pytest.raises(ValueError, match=r"does not answer \(a reply that is no JSON"):
         endpoint.check()
     server.kill()
-    with pytest.raises(
-        ValueError, match=r"does not answer \(.*refused.*correct its URL"
-    ):
+    with pytest.raises(ValueError, match=r"does not answer \(.*refused.*correct its URL"):
         endpoint.check()

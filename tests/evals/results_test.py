@@ -13,9 +13,7 @@ from vade_jax.evals.evaluation import Evaluation, Sampling
 
 
 def test_summary():
-    found = results.summary(
-        result(extracted=[["1", "2"], ["1", "1"], ["1", "2"], ["1"] * 2])
-    )
+    found = results.summary(result(extracted=[["1", "2"], ["1", "1"], ["1", "2"], ["1"] * 2]))
     assert found["accuracy"] == 0.625 and found["pass"] == 0.75
     assert found["majority"] == (0.5 + 1 + 0 + 1) / 4
     assert found["breakdown"] == {"type": {"human": (0.25, 2), "augmented": (1.0, 2)}}
@@ -71,9 +69,7 @@ def test_answers_become_a_result_and_a_line_each(tmp_path):
         Answer("mathverse:0", 1, texts[1], 9, False),
         Answer("mathverse:1", 0, texts[2]),
     ]
-    found = results.score(
-        task, {a.key: a for a in answers}, None, str(tmp_path), "mine", {"a": 1}
-    )
+    found = results.score(task, {a.key: a for a in answers}, None, str(tmp_path), "mine", {"a": 1})
     assert found.uids == ("mathverse:0", "mathverse:1")
     assert found.correct_MG.tolist() == [[True, False], [False, False]]
     assert found.extracted == [["B", "A"], [None, None]]

@@ -43,9 +43,7 @@ def test_majority():
     ]
     correct = [[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert stats.majority(answers, correct) == (1 + 0.5) / 4
-    assert stats.majority([["a", "a", "a", "b"]], [[1, 1, 0, 1]]) == pytest.approx(
-        2 / 3
-    )
+    assert stats.majority([["a", "a", "a", "b"]], [[1, 1, 0, 1]]) == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match=r"shape \(1, 4\)"):
         stats.majority([["a"]], [[1, 0, 0, 0]])
 

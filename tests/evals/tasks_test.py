@@ -16,9 +16,7 @@ def path(tmp_path):
 
 
 def read(path, *, mathvista="", **changes):
-    return tasks.read(
-        Evaluation(benchmarks={"chartqa": path, "mathvista": mathvista}, **changes)
-    )
+    return tasks.read(Evaluation(benchmarks={"chartqa": path, "mathvista": mathvista}, **changes))
 
 
 def test_the_paper_is_greedy_where_its_numbers_are(path):

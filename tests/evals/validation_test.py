@@ -27,9 +27,7 @@ class Engine(FakeEngine):
         self.prompts, self.sampling = prompts, sampling
         self.counts = list(num_rollouts_M)
         self.pass_rate = {p.uid: 1.0 for p in prompts} | self.pass_rate
-        return super().generate(
-            prompts, num_rollouts_M, key, version, on_group=on_group
-        )
+        return super().generate(prompts, num_rollouts_M, key, version, on_group=on_group)
 
 
 def items(families):
@@ -48,16 +46,11 @@ def items(families):
 
 def build_prompt(item):
     empty = np.zeros(0, np.int32)
-    return Prompt(
-        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
-    )
+    return Prompt(uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=())
 
 
 def score(item, answers):
-    return [
-        scoring.Scored("", None, reward=tokens[0] + 9, correct=tokens[0])
-        for tokens in answers
-    ]
+    return [scoring.Scored("", None, reward=tokens[0] + 9, correct=tokens[0]) for tokens in answers]
 
 
 def own(families):

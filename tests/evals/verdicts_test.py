@@ -37,9 +37,7 @@ def decided(tmp_path, name, text, **changes):
         ("The answer is E.", None, False),
     ],
 )
-def test_a_choice_is_read_from_box_tail_or_short_text(
-    tmp_path, text, extracted, correct
-):
+def test_a_choice_is_read_from_box_tail_or_short_text(tmp_path, text, extracted, correct):
     verdict = decided(tmp_path, "mathvista", text)
     outcome = "undecided" if extracted is None else "rules"
     assert verdict == verdicts.Verdict(extracted, correct, outcome)
@@ -74,9 +72,7 @@ def test_the_rules_of_a_benchmark_without_judge_are_kept(tmp_path):
 
 
 def test_a_benchmark_that_shows_whole_answers_to_a_judge_has_no_rules():
-    with pytest.raises(
-        ValueError, match=r"mathvista_binary has no rules.*give a judge"
-    ):
+    with pytest.raises(ValueError, match=r"mathvista_binary has no rules.*give a judge"):
         verdicts.by_rules(BENCHMARKS["mathvista_binary"], "paper")
 
 

@@ -64,9 +64,7 @@ def test_a_table_by_hand():
     )
     lines = str(table).splitlines()
     assert [lines[i] for i in (0, 1, 6, 7)] == ["title", "", "", "floor: f"]
-    header, rule, a, bc = (
-        [x.strip() for x in line.split("|")[1:-1]] for line in lines[2:6]
-    )
+    header, rule, a, bc = ([x.strip() for x in line.split("|")[1:-1]] for line in lines[2:6])
     assert header == ["", "time", "x ours", "floor", "floor/time", ""]
     assert [x[-1:] for x in rule] == ["-", ":", ":", ":", ":", "-"]
     assert a == ["a", "500 ms", "1.00", "250 ms", "50%", "why"]
@@ -142,12 +140,8 @@ def test_flops_by_hand():
 
 def test_full_blocks_see_the_whole_image():
     # Width 8, one of two blocks full, no MLP to speak of: an image of 128 patches.
-    shape = config.VisionConfig(
-        depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,)
-    )
-    near, far = (
-        workload.vision_flops(shape, 4, 128, image_patches=n) for n in (64, 128)
-    )
+    shape = config.VisionConfig(depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,))
+    near, far = (workload.vision_flops(shape, 4, 128, image_patches=n) for n in (64, 128))
     assert far - near == 128 * 2 * 2 * 8 * (128 - 64)
 
 

@@ -50,9 +50,7 @@ def test_a_run_takes_both_splits_of_the_directory(built, checkpoint, tmp_path):
     index = json.loads((target / "index.json").read_text())
     for split in ("train", "validation"):
         found = getattr(data, split)
-        assert [found[i].uid for i in range(len(found))] == [
-            row["uid"] for row in index[split]
-        ]
+        assert [found[i].uid for i in range(len(found))] == [row["uid"] for row in index[split]]
     first = data.train[0]
     assert first.metadata["subset"] == first.uid.split(":")[0]
     subsets = [data.train[i].metadata["subset"] for i in range(len(data.train))]
@@ -82,9 +80,7 @@ def test_the_command(built, checkpoint, tmp_path):
     command += [f"--source={root}", f"--checkpoint={checkpoint}"]
     without = [n for n in settings.SUBSETS if n not in ("geo3k",)]
     command += [f"--config.subsets.{name}.path=" for name in without]
-    run = lambda *more: subprocess.run(
-        [*command, *more], cwd=ROOT, capture_output=True, text=True
-    )
+    run = lambda *more: subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True)
     failed = run()
     assert failed.returncode == 2 and "has only 25 rows" in failed.stderr
     assert failed.stderr.count("\n") == 1

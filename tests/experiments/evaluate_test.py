@@ -288,9 +288,7 @@ def test_a_run_means_its_policy_and_every_prompt_is_made_first(data, tiny, tmp_p
         assert code == 2 and message in printed
 
 
-def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(
-    data, tiny, tmp_path, monkeypatch
-):
+def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(data, tiny, tmp_path, monkeypatch):
     made = []
 
     class Engine(fake.FakeEngine):
@@ -329,9 +327,7 @@ def uids(data, name):
 # ------------------------------------------------------------------------------ saved answers
 def answers_file(path, *rows):
     names = ("uid", "text", "sample")
-    path.write_text(
-        "".join(json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows)
-    )
+    path.write_text("".join(json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows))
     return str(path)
 
 

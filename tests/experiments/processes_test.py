@@ -103,9 +103,7 @@ def checkpoint(directory, step):
     )
     reader = ocp.StandardCheckpointer()
     folder = directory / "checkpoints" / str(step)
-    return {
-        name: reader.restore(folder / name, shapes(folder / name)) for name in items
-    }
+    return {name: reader.restore(folder / name, shapes(folder / name)) for name in items}
 
 
 def assert_same_run(one, other, steps):
@@ -114,9 +112,7 @@ def assert_same_run(one, other, steps):
         a, b = (rollout_log.read(rollout_log.path(d, step)) for d in (one, other))
         for name in ("uid", "answer", "length", "correct", "alpha", "beta", "p_drawn"):
             assert a[name] == b[name], (step, name)
-    records = [
-        {r["step"]: r for r in metrics.read(directory)} for directory in (one, other)
-    ]
+    records = [{r["step"]: r for r in metrics.read(directory)} for directory in (one, other)]
     for step in steps:
         a, b = (record[step] for record in records)
         assert a["actor/grad_norm"] > 1e-3
@@ -210,10 +206,7 @@ def _member():
 
     def score(item, answers):
         odd = [float(int(np.sum(tokens)) % 2) for tokens in answers]
-        return [
-            scoring.Scored(str(list(t)), None, x, x)
-            for t, x in zip(answers, odd, strict=True)
-        ]
+        return [scoring.Scored(str(list(t)), None, x, x) for t, x in zip(answers, odd, strict=True)]
 
     config.PRESETS["tiny"] = small.SHAPE
     build.make_scorer = lambda run, policy: score

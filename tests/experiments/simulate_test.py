@@ -40,16 +40,9 @@ def test_what_a_run_leaves(workdir):
     assert list(found) == ["skills", "skills_clean"]
     values = found["skills"]["oracle"]["values"]
     assert len(values["progress"]["seeds"]) == 2
-    assert (
-        values["effective"]["mean"]
-        > found["skills"]["uniform"]["values"]["effective"]["mean"]
-    )
+    assert values["effective"]["mean"] > found["skills"]["uniform"]["values"]["effective"]["mean"]
     clean = found["skills_clean"]["uniform"]["values"]
-    assert (
-        clean["hopeless"]["mean"]
-        == 0
-        < found["skills"]["uniform"]["values"]["hopeless"]["mean"]
-    )
+    assert clean["hopeless"]["mean"] == 0 < found["skills"]["uniform"]["values"]["hopeless"]["mean"]
     for world in found:
         assert (workdir / "figures" / f"{world}.png").read_bytes()[:4] == b"\x89PNG"
     assert not list(workdir.rglob("*.tmp"))
@@ -123,9 +116,7 @@ def test_every_selector_of_the_package_is_in_the_default_config():
 
 def test_the_reference_plays_all_that_has_numbers():
     planned = planned_of(config.get_config("reference"))
-    found = {
-        w: {cell.contender.label for cell in cells} for w, cells in planned.items()
-    }
+    found = {w: {cell.contender.label for cell in cells} for w, cells in planned.items()}
     assert found == {world: set(rows) for world, rows in reference.DOCUMENTED.items()}
 
 

@@ -63,9 +63,7 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     failed, stopped = sweep.make(made, 2)
     assert not stopped
     assert {one.program.name for one in failed} == {
-        f"{data}/gspo/mopps_seed{seed}"
-        for data in ("clean", "wrong10")
-        for seed in (0, 1)
+        f"{data}/gspo/mopps_seed{seed}" for data in ("clean", "wrong10") for seed in (0, 1)
     }
     assert {(one.code, one.reason()) for one in failed} == {(1, "error: no luck")}
     assert capsys.readouterr().out.startswith("12 runs, 0 of them finished before")

@@ -51,13 +51,9 @@ def runs(compile_cache, tmp_path_factory):
     warm, said = base / "warm_start", {}
     one_device, install = mesh.make, signal.signal
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            mesh, "make", lambda **a: one_device(**a, devices=jax.devices()[:1])
-        )
+        patch.setattr(mesh, "make", lambda **a: one_device(**a, devices=jax.devices()[:1]))
         patch.setattr(signal, "signal", lambda *a: None)  # the handlers stay pytest's
-        patch.setattr(
-            jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST)
-        )
+        patch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST))
         patch.setitem(config.PRESETS, "tiny", small.SHAPE)
 
         def run(name, num_steps):
@@ -188,9 +184,7 @@ def test_running_again_says_that_it_is_done(runs):
     assert (base / "whole" / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_loss_that_is_not_a_number_names_the_step_and_keeps_the_checkpoint(
-    runs, monkeypatch
-):
+def test_a_loss_that_is_not_a_number_names_the_step_and_keeps_the_checkpoint(runs, monkeypatch):
     base, _, run = runs
     real = update.Learner.__call__
 
@@ -307,9 +301,7 @@ def test_a_server_that_is_not_there(runs, tmp_path, capsys):
     assert "http://127.0.0.1:9" in fails(c, tmp_path / "run", capsys)
 
 
-def test_a_microbatch_that_the_devices_cannot_split(
-    runs, tmp_path, monkeypatch, capsys
-):
+def test_a_microbatch_that_the_devices_cannot_split(runs, tmp_path, monkeypatch, capsys):
     c = checkpoint(runs, tmp_path)
     four = lambda **a: jax.make_mesh((1, 4, 1), mesh.AXES, devices=jax.devices()[:4])
     monkeypatch.setattr(mesh, "make", four)
@@ -334,17 +326,13 @@ def test_sigterm_saves_and_the_next_run_resumes(tmp_path):
         text=True,
     )
     log = tmp_path / "run" / "metrics.jsonl"
-    while first.poll() is None and (
-        not log.exists() or log.read_text().count("\n") < 3
-    ):
+    while first.poll() is None and (not log.exists() or log.read_text().count("\n") < 3):
         time.sleep(0.1)
     first.send_signal(signal.SIGTERM)
     said, _ = first.communicate(timeout=120)
     assert first.returncode == 0 and "run again to resume" in said
     done = metrics.read(tmp_path / "run")[-1]["step"]
-    assert (
-        checkpoints.Checkpointer(tmp_path / "run" / "checkpoints").latest_step() == done
-    )
+    assert checkpoints.Checkpointer(tmp_path / "run" / "checkpoints").latest_step() == done
     second = subprocess.run(
         [*command, f"--config.num_steps={done + 1}"],
         cwd=ROOT,

@@ -186,9 +186,7 @@ def test_a_vllm_that_stands_by_itself(served, rows, expected, tmp_path):
 
 
 @pytest.mark.skipif(not LMMS_EVAL, reason="LMMS_EVAL_PYTHON names no python")
-def test_lmms_eval_has_the_answers_and_scores_of_our_evaluation(
-    served, rows, expected, tmp_path
-):
+def test_lmms_eval_has_the_answers_and_scores_of_our_evaluation(served, rows, expected, tmp_path):
     # Right by their own words are those that its stripping of outer spaces leaves alone.
     own = [
         row | {"answer": text} if text == text.strip() else row

@@ -42,9 +42,7 @@ class Taped:
 
     def generate(self, prompts, num, key, version, sampling=None, on_group=ignore):
         if not self._replay:
-            rollouts = self._engine.generate(
-                prompts, num, key, version, sampling, on_group
-            )
+            rollouts = self._engine.generate(prompts, num, key, version, sampling, on_group)
             self._tape.append(([p.uid for p in prompts], rollouts))
             return rollouts
         uids, rollouts = self._tape.pop(0)

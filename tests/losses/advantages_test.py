@@ -7,9 +7,7 @@ import pytest
 
 from vade_jax.losses import advantages
 
-normalized = jax.jit(
-    advantages.group_normalized, static_argnames=("num_groups", "std", "epsilon")
-)
+normalized = jax.jit(advantages.group_normalized, static_argnames=("num_groups", "std", "epsilon"))
 
 
 def oracle(reward_N, group_N, valid_N, std):

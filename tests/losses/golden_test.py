@@ -66,9 +66,7 @@ def test_kl(name):
     how = "k3" if name == "low_var_kl" else name
 
     def mean(logp_NT):
-        return policy.aggregate(
-            kl.estimate(logp_NT, ARRAYS["ref"], how), MASK, "token-mean"
-        )
+        return policy.aggregate(kl.estimate(logp_NT, ARRAYS["ref"], how), MASK, "token-mean")
 
     value, gradient = jax.value_and_grad(mean)(ARRAYS["new"])
     # e^x - x - 1 near x = 0 is a difference of numbers near 1: absolute 1e-6.

@@ -27,7 +27,5 @@ def test_sequence_is_the_masked_mean_on_every_token():
 def test_gradient_of_a_token_is_its_own():
     """The gradient of sum_t w_t log s_t is w_t: the mean carries none."""
     weight_NT = jnp.arange(1.0, 7.0).reshape(2, 3)
-    gradient = jax.grad(
-        lambda x: jnp.sum(weight_NT * ratios.sequence_log(x, OLD, MASK))
-    )
+    gradient = jax.grad(lambda x: jnp.sum(weight_NT * ratios.sequence_log(x, OLD, MASK)))
     np.testing.assert_array_equal(gradient(NEW), weight_NT)

@@ -55,9 +55,7 @@ def test_bfloat16_products_are_summed_in_float32():
 
 
 # ------------------------------------------------------------------------------ chunks
-@pytest.mark.parametrize(
-    ("chunk", "temperature"), [(1, 1.0), (4, 0.6), (7, 1.0), (64, 0.6)]
-)
+@pytest.mark.parametrize(("chunk", "temperature"), [(1, 1.0), (4, 0.6), (7, 1.0), (64, 0.6)])
 def test_equals_a_float64_loop_for_any_chunk(chunk, temperature):
     hidden, head = draw((3, 5, 8)), draw((8, 20), 1)
     token = np.random.default_rng(2).integers(0, 17, (3, 5))
@@ -90,9 +88,7 @@ def test_the_heads_gradient_is_summed_in_float32():
     hidden = jnp.asarray(draw((1, 1, D)), jnp.bfloat16)
     hidden = jnp.broadcast_to(hidden, (N, T, D))
     head, token = draw((D, V), 1), np.zeros((N, T), np.int32)
-    loss = lambda head, chunk: jnp.sum(
-        logprobs.selected(hidden, head, token, chunk=chunk)
-    )
+    loss = lambda head, chunk: jnp.sum(logprobs.selected(hidden, head, token, chunk=chunk))
     one, other = (jax.grad(loss)(head, chunk) for chunk in (1, 10**6))
     assert one.dtype == jnp.float32
     np.testing.assert_allclose(one, other, rtol=0.01, atol=0.01 * np.abs(other).max())

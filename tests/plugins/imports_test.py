@@ -25,9 +25,7 @@ print("chose", len(ids))
 
 def run(imports, more=""):
     code = CODE.format(imports=imports, more=more)
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True
-    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "chose 3"
 
@@ -64,7 +62,5 @@ def test_a_version_without_the_part_is_named(monkeypatch, framework, module, lac
     version = re.escape(metadata.version(framework))
     monkeypatch.setitem(sys.modules, lacking, None)
     monkeypatch.delitem(sys.modules, f"vade_jax.plugins.{module}", raising=False)
-    with pytest.raises(
-        TypeError, match=f"{framework} {version} does not fit .* Use {framework}"
-    ):
+    with pytest.raises(TypeError, match=f"{framework} {version} does not fit .* Use {framework}"):
         importlib.import_module(f"vade_jax.plugins.{module}")

@@ -140,9 +140,7 @@ def test_chooses_what_the_selector_chooses(tmp_path, args, num_prompts, generati
         selector.observe(ids, right_M, G)
     assert 0 < np.mean([scores for _, scores in seen]) < 1
     for name, value in selector.state_dict()["state"].items():
-        np.testing.assert_array_equal(
-            trainer.selector.state_dict()["state"][name], value
-        )
+        np.testing.assert_array_equal(trainer.selector.state_dict()["state"][name], value)
     assert trainer.state.log_history[0]["vade/unscored_ratio"] == 0
 
 

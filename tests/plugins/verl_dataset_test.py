@@ -213,9 +213,7 @@ def test_settings_and_a_validation_file_are_needed(tmp_path):
 
 def test_a_loop_that_never_answers_is_named(tmp_path):
     rows = dataset(config(tmp_path))
-    with pytest.raises(
-        RuntimeError, match=r"no reward came back.*SelectingReplayBuffer"
-    ):
+    with pytest.raises(RuntimeError, match=r"no reward came back.*SelectingReplayBuffer"):
         for _ in range(B * 64 + 1):
             rows[0]
 

@@ -29,9 +29,7 @@ def trainer(data, mode):
         custom_sampler={"path": "pkg://vade_jax.plugins.verl_replay", "name": name},
     )
     made = types.SimpleNamespace(
-        config=OmegaConf.create(
-            {"trainer": {"v1": {"sampler": sampler}}, "data": data}
-        ),
+        config=OmegaConf.create({"trainer": {"v1": {"sampler": sampler}}, "data": data}),
         trainer_mode=mode,
         train_dataloader=parts.loader(data, parts.dataset(data), data.gen_batch_size),
         train_dataloader_it=None,
@@ -80,9 +78,7 @@ def answer(queue, batch, score, acc, partition="train"):
     [("sync", B, "score"), ("sync", B, "acc"), ("colocate_async", 1, "score")],
 )
 def test_a_sample_teaches_the_selector(queue, tmp_path, mode, gen_batch_size, correct):
-    data = parts.config(
-        tmp_path, gen_batch_size=gen_batch_size, selector={"correct": correct}
-    )
+    data = parts.config(tmp_path, gen_batch_size=gen_batch_size, selector={"correct": correct})
     run, rng = trainer(data, mode), np.random.default_rng(0)
     selector = Selector(parts.IDS, num_rollouts=G)
     for step in range(1, 5):
@@ -109,9 +105,7 @@ def test_validation_teaches_nothing(queue, tmp_path):
     before = run.train_dataloader.dataset.selector.state_dict()["state"]
     ones = np.ones((B, G))
     answer(queue, batch, ones, ones, partition="val")
-    sampled, metrics = run.replay_buffer.sample(
-        global_steps=1, partition_id="val", batch_size=B
-    )
+    sampled, metrics = run.replay_buffer.sample(global_steps=1, partition_id="val", batch_size=B)
     queue.kv_clear(partition_id="val", keys=sampled.keys)
     assert len(sampled.keys) == B * G * 2 and metrics == {}
     after = run.train_dataloader.dataset.selector.state_dict()["state"]
@@ -126,9 +120,7 @@ def test_validation_teaches_nothing(queue, tmp_path):
         ("score", None, r"no rm_scores yet .*enable_resource_pool=True"),
     ],
 )
-def test_answers_without_the_verdict_are_named(
-    queue, tmp_path, correct, score, message
-):
+def test_answers_without_the_verdict_are_named(queue, tmp_path, correct, score, message):
     data = parts.config(tmp_path, gen_batch_size=B, selector={"correct": correct})
     run = trainer(data, "sync")
     answer(queue, run.next_batch(), score, [[1.0] * G] * B)

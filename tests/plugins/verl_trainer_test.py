@@ -188,9 +188,7 @@ def follow(selector, folder, steps, waiting):
         assert trials.total() == B * G
         waiting.subtract({name: trials[name] // G for name in trials})
         assert min(waiting.values()) >= 0
-        selector.observe(
-            list(trials), [right[i] for i in trials], list(trials.values())
-        )
+        selector.observe(list(trials), [right[i] for i in trials], list(trials.values()))
 
 
 @pytest.mark.parametrize(
@@ -200,9 +198,7 @@ def follow(selector, folder, steps, waiting):
         ("colocate_async", "SelectingReplayBufferAsync", B),
     ],
 )
-def test_verl_trains_on_what_the_selector_chooses_and_resumes(
-    folder, workers, mode, buffer, ahead
-):
+def test_verl_trains_on_what_the_selector_chooses_and_resumes(folder, workers, mode, buffer, ahead):
     def run(name, *more):
         lines = f"""
         trainer.v1.trainer_mode={mode} trainer.v1.sampler.custom_sampler.name={buffer}

@@ -30,9 +30,7 @@ def find(run):
 def chromium():
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(
-            executable_path=CHROMIUM, chromium_sandbox=False
-        )
+        browser = started.chromium.launch(executable_path=CHROMIUM, chromium_sandbox=False)
         yield browser
         browser.close()
 
@@ -166,9 +164,7 @@ def test_charts_are_read_out_by_mouse_and_keys(chromium, run):
     with opened(chromium, run) as page:
         legend = page.locator("[data-chart=ratio] .legend")
         page.click("[data-chart=ratio] > svg")
-        assert legend.text_content().count("step 3") + legend.text_content().count(
-            "step 4"
-        )
+        assert legend.text_content().count("step 3") + legend.text_content().count("step 4")
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
         assert "step 2" in legend.text_content() and "0.25" in legend.text_content()

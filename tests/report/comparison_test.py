@@ -112,9 +112,7 @@ def test_user_mistakes(groups, tmp_path):
     with pytest.raises(ValueError, match=r"vade: .*again and .*c both have seed 7"):
         comparison.compare(groups)
     (tmp_path / "again" / "config.json").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"again has no config\.json, so no seed"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"again has no config\.json, so no seed"):
         comparison.outcome(tmp_path / "again")
 
 

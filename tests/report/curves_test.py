@@ -36,9 +36,7 @@ def test_moving_average():
 
 
 def test_a_curve_leaves_out_what_is_not_finite_and_knows_its_rollouts():
-    curve = curves.named(
-        records(ratio=[0.5, None, 0.25], rollouts=[8, 16, 24]), curves.EFFECTIVE
-    )
+    curve = curves.named(records(ratio=[0.5, None, 0.25], rollouts=[8, 16, 24]), curves.EFFECTIVE)
     assert [x.tolist() for x in curve.against("steps")] == [[1, 3], [0.5, 0.25]]
     assert [x.tolist() for x in curve.against("rollouts")] == [[8, 24], [0.5, 0.25]]
 
@@ -50,9 +48,7 @@ def test_only_noisy_curves_are_smoothed():
 
 
 def test_effective_rollouts_are_those_of_groups_that_teach():
-    curve = curves.effective_rollouts(
-        records(ratio=[0.5, 0.0, 0.25], rollouts=[8, 16, 32])
-    )
+    curve = curves.effective_rollouts(records(ratio=[0.5, 0.0, 0.25], rollouts=[8, 16, 32]))
     assert curve.values.tolist() == [4, 4, 8]  # 8 x 0.5, 8 x 0, 16 x 0.25
     assert curve.rollouts.tolist() == [8, 16, 32]
 

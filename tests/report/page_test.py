@@ -26,9 +26,7 @@ class Page(html.parser.HTMLParser):
         self.source = path.read_text()
         self.tags, self.addresses, self.text, self._inside = [], [], "", []
         self.feed(self.source)
-        self.data = json.loads(
-            re.search(r'id="data">(.*?)</script>', self.source, re.DOTALL)[1]
-        )
+        self.data = json.loads(re.search(r'id="data">(.*?)</script>', self.source, re.DOTALL)[1])
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
@@ -77,9 +75,7 @@ def test_the_page_asks_for_nothing(tmp_path):
     assert "url(" not in found.source and "@import" not in found.source
 
 
-HOSTILE = (
-    "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }} é☃'\""
-)
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }} é☃'\""
 
 
 def test_what_a_model_wrote_is_text(tmp_path):

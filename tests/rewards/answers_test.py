@@ -94,9 +94,7 @@ def test_adversarial_text_takes_linear_time(text):
         answers.extract_boxed(text)
 
 
-@pytest.mark.parametrize(
-    "part", ["1,", " ", "\\text{", "^", "{", "$", "\\frac{1}", "."]
-)
+@pytest.mark.parametrize("part", ["1,", " ", "\\text{", "^", "{", "$", "\\frac{1}", "."])
 def test_answers_far_longer_than_allowed_are_read(part):
     """A pattern that goes back and forth would take for ever."""
     text = (part * 100 * answers.MAX_LENGTH)[: 100 * answers.MAX_LENGTH]

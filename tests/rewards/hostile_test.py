@@ -28,9 +28,7 @@ def _text(parts):
     """Returns the text of a record: a string, or strings and [string, times]."""
     if isinstance(parts, str):
         return parts
-    return "".join(
-        part if isinstance(part, str) else part[0] * part[1] for part in parts
-    )
+    return "".join(part if isinstance(part, str) else part[0] * part[1] for part in parts)
 
 
 def test_the_table_is_large_and_mostly_wrong():

@@ -70,9 +70,7 @@ def test_a_forbidden_row_is_never_drawn_even_first_or_last():
     token_N, _ = decode.draw(keys(5000), x_NV, temperature=1.0, top_p=1.0, top_k=0)
     assert set(np.unique(token_N)) == {1, 2, 4}
     edges = jnp.array([0.0, 1 - 2**-24])
-    np.testing.assert_array_equal(
-        decode.inverse_cdf(edges, jax.nn.softmax(x_NV[:2])), [1, 4]
-    )
+    np.testing.assert_array_equal(decode.inverse_cdf(edges, jax.nn.softmax(x_NV[:2])), [1, 4])
 
 
 def test_temperature_zero_takes_the_most_likely_token():

@@ -8,9 +8,7 @@ from vade_jax.types import Prompt
 
 def prompt(uid):
     empty = np.zeros(0, np.int32)
-    return Prompt(
-        uid=uid, text="", token_P=empty, position_PX=empty[:, None], images=()
-    )
+    return Prompt(uid=uid, text="", token_P=empty, position_PX=empty[:, None], images=())
 
 
 def test_answers_are_right_as_often_as_they_should_be():

@@ -82,9 +82,7 @@ def flat(num_prompts=3, T=5):
 def test_a_key_decides_every_draw():
     engine, _ = scripted(flat())
     prompts = [question(0)] * 4
-    run = lambda seed: (
-        engine.generate(prompts, [4] * 4, jax.random.key(seed), 0).token_NT
-    )
+    run = lambda seed: engine.generate(prompts, [4] * 4, jax.random.key(seed), 0).token_NT
     np.testing.assert_array_equal(run(0), run(0))
     assert (run(0) != run(1)).any(1).mean() > 0.9
     # 16 identical questions, 5^4 possible answers: slots differ.
@@ -163,9 +161,7 @@ def test_it_stops_when_every_answer_has_ended():
 def test_an_answer_cut_at_the_limit_is_not_finished():
     logits = flat(2)
     logits[0, 3, STOP] = 99
-    found = scripted(logits)[0].generate(
-        [question(0), question(1)], [1, 1], jax.random.key(0), 0
-    )
+    found = scripted(logits)[0].generate([question(0), question(1)], [1, 1], jax.random.key(0), 0)
     np.testing.assert_array_equal(found.length_N, [4, 4])
     np.testing.assert_array_equal(found.finished_N, [True, False])
 
@@ -195,18 +191,14 @@ def test_evaluation_may_sample_in_its_own_way():
     logits = np.random.default_rng(0).normal(size=(3, 9, V))
     logits[..., [STOP, OTHER_STOP]] = -9
     greedy = Sampling(temperature=0, max_tokens=8)
-    found = scripted(logits)[0].generate(
-        [question(1)], [2], jax.random.key(0), 0, greedy
-    )
+    found = scripted(logits)[0].generate([question(1)], [2], jax.random.key(0), 0, greedy)
     allowed = [v for v in range(V) if v not in BANNED]
     expected = np.array(allowed)[logits[1, :8, allowed].argmax(0)]
     np.testing.assert_array_equal(found.token_NT, [expected, expected])
 
 
 # ------------------------------------------------------------------------------ a mesh
-@pytest.mark.parametrize(
-    "sizes", [[4, 4, 2], pytest.param([3, 8, 1], marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("sizes", [[4, 4, 2], pytest.param([3, 8, 1], marks=pytest.mark.slow)])
 def test_eight_devices_give_the_answers_of_one(sizes, monkeypatch):
     """The first sizes are a row each; rows, prompts and images do not divide by the four ways."""
     fast = functools.partial(jax.jit, compiler_options=small.FAST)

@@ -221,9 +221,7 @@ def test_how_many_items_may_be_all_of_a_file_but_not_of_procedural_data(split):
 def test_golds_of_files_are_never_made_wrong():
     check(smoke(**{"data.wrong_golds": 0.1}))
     check(smoke(**{"data.wrong_golds": 0.0, "data.train": "rows.jsonl"}))
-    with pytest.raises(
-        ValueError, match=r"wrong_golds=0.1 with .*'rows.jsonl': golds of"
-    ):
+    with pytest.raises(ValueError, match=r"wrong_golds=0.1 with .*'rows.jsonl': golds of"):
         check(smoke(**{"data.wrong_golds": 0.1, "data.train": "rows.jsonl"}))
 
 
@@ -238,9 +236,7 @@ def test_the_engines_logps_are_refused_under_truncation(name, value):
     c = smoke(**{f"sampling.{name}": value, "loss.old_logp": "trainer"})
     check(c)
     c.loss.old_logp = "behaviour"
-    with pytest.raises(
-        ValueError, match=r"'behaviour' is of the truncated .*'trainer'"
-    ):
+    with pytest.raises(ValueError, match=r"'behaviour' is of the truncated .*'trainer'"):
         check(c)
 
 
@@ -330,9 +326,7 @@ def test_a_checkpoint_of_the_wanted_size_passes(size, monkeypatch):
         ("3b", None, r"model.size='3b', but .* the shape of '9 layers of width 2048'"),
     ],
 )
-def test_another_size_is_refused_before_weights_are_read(
-    wanted, found, message, monkeypatch
-):
+def test_another_size_is_refused_before_weights_are_read(wanted, found, message, monkeypatch):
     shape = shapes.PRESETS[found or "3b"]
     if not found:
         text = dataclasses.replace(shape.text, num_layers=9)

@@ -112,9 +112,7 @@ def test_an_error_in_one_process_is_shown_there_and_ends_both():
 def test_a_users_error_keeps_its_exit_code():
     ended = finish(start("refuses", "refuses"))
     assert {code for code, *_ in ended} <= {1, 2}  # 1: the other was quicker to leave
-    assert any(
-        (code, last) == (2, "error: lower the learning rate") for code, last, _ in ended
-    )
+    assert any((code, last) == (2, "error: lower the learning rate") for code, last, _ in ended)
 
 
 def test_both_end_well_and_one_prints():
@@ -176,9 +174,7 @@ def sections(**fields):
 
 
 def test_each_server_gets_its_gpus_in_order():
-    c = sections(
-        engine__num_servers=2, engine__tensor_parallel=2, layout__serve="4,5,6,7"
-    )
+    c = sections(engine__num_servers=2, engine__tensor_parallel=2, layout__serve="4,5,6,7")
     cluster.check_gpus(*c)
     assert cluster.gpus_of_server(*c, 0) == ["4", "5"]
     assert cluster.gpus_of_server(*c, 1) == ["6", "7"]

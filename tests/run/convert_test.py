@@ -25,9 +25,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 @pytest.fixture(scope="module", autouse=True)
 def tiny():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST)
-        )
+        patch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST))
         patch.setitem(config.PRESETS, "tiny", small.SHAPE)
         yield
 
@@ -83,9 +81,7 @@ def test_a_bfloat16_checkpoint_survives_float32(tmp_path, base):
     shape, params = files.load(base)
     files.save(tmp_path / "source", shape, params, ml_dtypes.bfloat16)
     convert.convert(tmp_path / "source", tmp_path / "orbax")
-    convert.convert(
-        tmp_path / "orbax", tmp_path / "hf", "bfloat16", base=tmp_path / "source"
-    )
+    convert.convert(tmp_path / "orbax", tmp_path / "hf", "bfloat16", base=tmp_path / "source")
     assert read(tmp_path / "hf") == read(tmp_path / "source")
 
 

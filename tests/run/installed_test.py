@@ -44,9 +44,7 @@ def test_twenty_lines_train_the_tiny_job(tmp_path):
     for large, small in SMALLER.items():
         program, found = re.subn(large, small, program)
         assert found == 1, large
-    program += (
-        f"\nimport vade_jax; assert vade_jax.__file__.startswith({str(site)!r})\n"
-    )
+    program += f"\nimport vade_jax; assert vade_jax.__file__.startswith({str(site)!r})\n"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,

@@ -29,9 +29,7 @@ def step_data(name="vade", p_M=None, num_rounds=1):
         )
         for uid, answer in (("five", "5"), ("two", "2"))
     ]
-    proposal = Proposal(
-        index_M=np.array([5, 2]), num_rollouts_M=np.array([1, 2]), p_M=p_M
-    )
+    proposal = Proposal(index_M=np.array([5, 2]), num_rollouts_M=np.array([1, 2]), p_M=p_M)
     rollouts = small.rollouts([1, 2])
     scores = scoring.Scores(
         text_N=["a", "b", "c"],
@@ -134,9 +132,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
     assert checkpointer.waited == 1
 
 
-def test_another_process_than_0_saves_its_part_and_writes_nothing(
-    tmp_path, monkeypatch, capfd
-):
+def test_another_process_than_0_saves_its_part_and_writes_nothing(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(processes, "is_leader", lambda: False)
     made, checkpointer = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data())

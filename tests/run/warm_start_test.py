@@ -21,13 +21,9 @@ from vade_jax.trainer import loop, mesh
 def tiny(compile_cache):
     one_device = mesh.make
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST)
-        )
+        patch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST))
         patch.setitem(config.PRESETS, "tiny", small.SHAPE)
-        patch.setattr(
-            mesh, "make", lambda **a: one_device(**a, devices=jax.devices()[:1])
-        )
+        patch.setattr(mesh, "make", lambda **a: one_device(**a, devices=jax.devices()[:1]))
         yield
 
 
@@ -110,9 +106,7 @@ def test_it_learns_and_leaves_a_whole_checkpoint(base, tmp_path, capsys):
 
 
 def test_one_made_with_other_values_is_not_taken(base, tmp_path):
-    (tmp_path / "warm_start.json").write_text(
-        json.dumps(warm_start._recipe(smoke(num_steps=6)))
-    )
+    (tmp_path / "warm_start.json").write_text(json.dumps(warm_start._recipe(smoke(num_steps=6))))
     with pytest.raises(UserError, match=r"warm_start.num_steps: 6 there, 7 now"):
         warm_started(smoke(num_steps=7), base, tmp_path)
 

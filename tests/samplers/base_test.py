@@ -63,18 +63,14 @@ def test_what_a_posterior_believes():
         beta_I=jnp.array([0.0, 0, 2]),
         unseen_I=jnp.zeros(3, bool),
     )
-    proposal = types.Proposal(
-        index_M=jnp.array([2, 0]), num_rollouts_M=jnp.array([2, 2])
-    )
+    proposal = types.Proposal(index_M=jnp.array([2, 0]), num_rollouts_M=jnp.array([2, 2]))
     # Beta(3, 3): 1 - 2 x (3 x 4) / (6 x 7) = 3/7; Beta(1, 1): 1 - 2 / 3 = 1/3
     belief = samplers.SAMPLERS["vade"]().believe(state, proposal)
     np.testing.assert_allclose(belief["prob_mixed"], [3 / 7, 1 / 3], rtol=1e-6)
     np.testing.assert_allclose(belief["alpha"], [2, 0])
     metrics = samplers.belief_metrics(belief)
     np.testing.assert_allclose(metrics["vade/posterior_mean"], 0.5)
-    np.testing.assert_allclose(
-        metrics["vade/predicted_effective_ratio"], 8 / 21, rtol=1e-6
-    )
+    np.testing.assert_allclose(metrics["vade/predicted_effective_ratio"], 8 / 21, rtol=1e-6)
     uniform = samplers.SAMPLERS["uniform"]()
     belief = uniform.believe(uniform.init(3), proposal)
     assert samplers.belief_metrics(belief) == belief == {}

@@ -158,9 +158,7 @@ def test_prob_mixed_of_uneven_rollouts():
 
 def test_info_gain_peaks_at_a_third():
     p_I = jnp.array([0, 1 / 3, 0.5, 1])
-    np.testing.assert_allclose(
-        beta.info_gain(p_I), [0, 4 / 27, 1 / 8, 0], rtol=1e-6, atol=1e-8
-    )
+    np.testing.assert_allclose(beta.info_gain(p_I), [0, 4 / 27, 1 / 8, 0], rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(
         beta.outcome_variance(p_I), [0, 2 / 9, 1 / 4, 0], rtol=1e-6, atol=1e-8
     )

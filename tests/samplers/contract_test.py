@@ -85,9 +85,7 @@ def test_batches_have_no_duplicates_and_the_fixed_budget(variant):
 @variants
 def test_a_key_repeats_and_two_keys_differ(variant):
     *_, state = run(variant, 6)
-    propose = lambda seed: make(variant).propose(
-        state, jax.random.key(seed), size(variant)
-    )
+    propose = lambda seed: make(variant).propose(state, jax.random.key(seed), size(variant))
     chex.assert_trees_all_equal(propose(0), propose(0))
     chosen = {frozenset(propose(seed).index_M.tolist()) for seed in range(6)}
     assert len(chosen) > 1
@@ -118,9 +116,7 @@ def test_an_item_whose_numbers_are_nan_is_never_chosen(variant):
 def test_the_order_of_the_feedback_does_not_matter(variant):
     _, feedback, state = run(variant, 6)
     rng = np.random.default_rng(1)
-    slot_M, n_N = (
-        rng.permutation(len(x)) for x in (feedback.index_M, feedback.group_N)
-    )
+    slot_M, n_N = (rng.permutation(len(x)) for x in (feedback.index_M, feedback.group_N))
     given = [name for name in feedback if feedback[name] is not None]
     by_slot = {
         name: jax.tree.map(lambda x_M: x_M[slot_M], feedback[name])

@@ -40,8 +40,6 @@ def test_the_rest_is_the_base(name):
     wrapped = dapo.METHOD(num_rollouts=3, base=name, base_options=options)
     state, key = plain.init(5), jax.random.key(0)
     chex.assert_trees_all_equal(wrapped.init(5), state)
-    chex.assert_trees_all_equal(
-        wrapped.propose(state, key, 2), plain.propose(state, key, 2)
-    )
+    chex.assert_trees_all_equal(wrapped.propose(state, key, 2), plain.propose(state, key, 2))
     after = wrapped.update(state, feedback())
     chex.assert_trees_all_equal(after, plain.update(state, feedback()))

@@ -180,13 +180,9 @@ def test_the_table_is_exact_at_its_edges():
 def test_mean_rewards_at_an_edge_are_inside_with_some_room():
     # Three answers of reward 0.9 x 0 + 0.1 and the like: sums of float32 tenths.
     reward = np.float32(0.1) + np.float32(0.1) + np.float32(0.7)  # 0.3 on average
-    new_I = diva.by_table(
-        jnp.array([5.0]), jnp.array([reward]), jnp.array([3.0]), room=1e-5
-    )
+    new_I = diva.by_table(jnp.array([5.0]), jnp.array([reward]), jnp.array([3.0]), room=1e-5)
     assert new_I.tolist() == [6]
-    above = diva.by_table(
-        jnp.array([5.0]), jnp.array([0.91]), jnp.array([3.0]), room=1e-5
-    )
+    above = diva.by_table(jnp.array([5.0]), jnp.array([0.91]), jnp.array([3.0]), room=1e-5)
     assert above.tolist() == [5]
     negative = diva.by_table(jnp.array([5.0]), jnp.array([-0.1]), jnp.array([3.0]))
     assert negative.tolist() == [5]

@@ -39,9 +39,7 @@ def test_evidence_fades_and_adds_by_hand():
     after = sampler.update(state, feedback)
     for q, scale in enumerate(2.0 ** np.arange(-4, 5)):
         var_M = jnp.full(1, 4 + scale * 0.152)
-        new = gaussian.log_evidence(
-            jnp.zeros(1), var_M, feedback.successes_M, feedback.trials_M
-        )
+        new = gaussian.log_evidence(jnp.zeros(1), var_M, feedback.successes_M, feedback.trials_M)
         np.testing.assert_allclose(after.evidence_Q[q], q / 2 + new[0], rtol=1e-5)
     uniform = kalman.noise_scale(jnp.zeros(9))
     np.testing.assert_allclose(uniform, 1, rtol=1e-6)
@@ -82,9 +80,7 @@ def test_effective_ratio_beats_uniform():
 
 def test_forecast_of_the_effective_ratio():
     state = kalman.METHOD().init(3).replace(var_I=jnp.full(3, 1e-8))
-    proposal = types.Proposal(
-        index_M=jnp.array([0, 2]), num_rollouts_M=jnp.array([2, 4])
-    )
+    proposal = types.Proposal(index_M=jnp.array([0, 2]), num_rollouts_M=jnp.array([2, 4]))
     # p = 1/2: 1 - 2/4 = .5 and 1 - 2/16 = .875
     belief = LEARNER.believe(state, proposal)
     metrics = samplers.belief_metrics(belief)

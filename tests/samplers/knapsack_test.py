@@ -43,9 +43,7 @@ def test_greedy_is_optimal():
     rng = np.random.default_rng(0)
     ways = [n for n in itertools.product(range(2, 10), repeat=3) if sum(n) == 15]
     for successes in rng.integers(1, 16, (8, 3)):
-        num_I = allocate(
-            successes, [16] * 3, num_rollouts=5, max_rollouts=9, fallback=False
-        )
+        num_I = allocate(successes, [16] * 3, num_rollouts=5, max_rollouts=9, fallback=False)
         total = lambda n, p=successes / 16: sum(map(value, n, p))
         assert num_I.sum() == 15 and num_I.min() >= 2
         np.testing.assert_allclose(total(num_I), max(map(total, ways)), rtol=1e-6)

@@ -120,9 +120,7 @@ def bleu(answer, references):
     """Papineni et al. 2002 with counters: clipped precisions of order 1 to 3, brevity penalty."""
     logs = []
     for order in (1, 2, 3):
-        runs = lambda x, n=order: collections.Counter(
-            zip(*(x[i:] for i in range(n)), strict=False)
-        )
+        runs = lambda x, n=order: collections.Counter(zip(*(x[i:] for i in range(n)), strict=False))
         count, most = runs(answer), collections.Counter()
         for reference in references:
             most |= runs(reference)
@@ -170,9 +168,7 @@ def test_equals_the_definition(vocabulary):
 
 def test_groups_without_padding():
     """Group 0 says the same twice, group 1 nothing in common, group 2 is alone."""
-    token_NT = np.array(
-        [[1, 2, 3, 0], [4, 5, 6, 7], [1, 2, 3, 9], [8, 8, 8, 8], [1] * 4]
-    )
+    token_NT = np.array([[1, 2, 3, 0], [4, 5, 6, 7], [1, 2, 3, 9], [8, 8, 8, 8], [1] * 4])
     length_N, group_N = np.array([3, 4, 3, 4, 4]), np.array([0, 1, 0, 1, 2])
     score_M = mmr1.self_bleu(token_NT, length_N, group_N, 3)
     np.testing.assert_allclose(score_M, [1, 0, 1])

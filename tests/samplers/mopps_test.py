@@ -66,9 +66,7 @@ def test_threshold_takes_random_ones_of_the_band_then_the_nearest():
     choose = lambda num, seed: frozenset(
         sampler.propose(state, jax.random.key(seed), num).index_M.tolist()
     )
-    assert {choose(1, seed) for seed in range(30)} == {
-        frozenset({i}) for i in (1, 2, 3)
-    }
+    assert {choose(1, seed) for seed in range(30)} == {frozenset({i}) for i in (1, 2, 3)}
     assert choose(4, 0) == {0, 1, 2, 3}
     np.testing.assert_allclose(
         mopps.distance(jnp.asarray(p_I), 0.3, 0.7), [0.1, 0, 0, 0, 0.2], atol=1e-6

@@ -107,14 +107,10 @@ def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
     for number, share in reversed(list(enumerate(visits))):
         visits_I[(rng.random(5000) < share)] = number
     luck_I = rng.random(5000).astype(np.float32)
-    state = sec.SecState(
-        value_A=jnp.zeros(4), category_I=jnp.array(category_I), visits_I=visits_I
-    )
+    state = sec.SecState(value_A=jnp.zeros(4), category_I=jnp.array(category_I), visits_I=visits_I)
     size_A, sorted_ = jnp.bincount(state.category_I, length=4), []
     real = sec.rank_in_arm
-    monkeypatch.setattr(
-        sec, "rank_in_arm", lambda *a: (sorted_.append(len(a[0])), real(*a))[1]
-    )
+    monkeypatch.setattr(sec, "rank_in_arm", lambda *a: (sorted_.append(len(a[0])), real(*a))[1])
     find = lambda: sec.next_in_arms(state, jnp.array(luck_I), size_A, count_A, 50)
     with jax.disable_jit():
         found = find()

@@ -41,9 +41,7 @@ def make_state(width=4, sharding=None, key=0):
 
 
 def make_selector(num_items=5):
-    return Selector(
-        alpha_I=jnp.linspace(0.1, 3.3, num_items), visited_I=jnp.arange(num_items) % 2
-    )
+    return Selector(alpha_I=jnp.linspace(0.1, 3.3, num_items), visited_I=jnp.arange(num_items) % 2)
 
 
 def save(directory, *steps, state=None):
@@ -103,9 +101,7 @@ def test_arrays_may_be_donated_right_after_save(tmp_path):
     saver = checkpoints.Checkpointer(tmp_path / "ck")
     selector = make_selector()
     saver.save(1, state, selector, PROGRESS, {})
-    clobber = jax.jit(
-        lambda tree: jax.tree.map(lambda x: x * 0, tree), donate_argnums=0
-    )
+    clobber = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0, tree), donate_argnums=0)
     jax.block_until_ready(clobber((state, selector)))
     saver.wait()
     restored, restored_selector, _ = saver.restore(1, expected, make_selector())

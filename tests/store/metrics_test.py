@@ -33,9 +33,7 @@ def test_each_step_is_one_line_on_disk_at_once(tmp_path):
 def test_values_that_are_not_finite_are_null_and_read_as_nan(tmp_path):
     metrics.Writer(tmp_path).write(1, {"a": np.nan, "b": -np.inf, "c": 1.0})
     line = (tmp_path / "metrics.jsonl").read_text()
-    assert json.loads(line, parse_constant=pytest.fail) == dict(
-        step=1, a=None, b=None, c=1
-    )
+    assert json.loads(line, parse_constant=pytest.fail) == dict(step=1, a=None, b=None, c=1)
     records = metrics.read(tmp_path)
     assert np.isnan(metrics.column(records, "a")[1]).tolist() == [True]
 
@@ -203,7 +201,5 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch):
     for step, file in enumerate(files, start=1):
         logged = {"step": step, "actor/grad_norm": step + 0.5, "b": math.nan}
         for name, value in logged.items():
-            item = wandb_internal_pb2.HistoryItem(
-                nested_key=[name], value_json=json.dumps(value)
-            )
+            item = wandb_internal_pb2.HistoryItem(nested_key=[name], value_json=json.dumps(value))
             assert item.SerializeToString() in file.read_bytes()

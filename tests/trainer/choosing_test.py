@@ -72,9 +72,7 @@ def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
     shown = np.array([prompt.images[0][0, 0, 0] for prompt in chosen.prompts])
     index_M = np.asarray(chosen.proposal.index_M)
     np.testing.assert_array_equal(shown, np.where(variant_M, 0, index_M))
-    np.testing.assert_array_equal(
-        chosen.proposal.extra_M["difficulty"], variant_M + 0.5
-    )
+    np.testing.assert_array_equal(chosen.proposal.extra_M["difficulty"], variant_M + 0.5)
 
 
 def test_everything_is_every_item_in_its_order():

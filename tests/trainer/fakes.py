@@ -23,16 +23,13 @@ class Recorder:
 
 def items(num_items):
     return [
-        Item(uid=str(i), question="?", images=(), answer="1", kind="int")
-        for i in range(num_items)
+        Item(uid=str(i), question="?", images=(), answer="1", kind="int") for i in range(num_items)
     ]
 
 
 def build_prompt(item):
     empty = np.zeros(0, np.int32)
-    return Prompt(
-        uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=()
-    )
+    return Prompt(uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=())
 
 
 def score(item, answers):

@@ -92,10 +92,7 @@ def test_the_prediction_is_of_all_rounds_each_by_the_state_that_proposed():
     for step in range(1, 7):
         rounds = recorder.data[step].rounds
         expected = np.concatenate(
-            [
-                sampler.believe(x.selector, x.chosen.proposal)["prob_mixed"]
-                for x in rounds
-            ]
+            [sampler.believe(x.selector, x.chosen.proposal)["prob_mixed"] for x in rounds]
         )
         found = recorder.metrics[step]["vade/predicted_effective_ratio"]
         np.testing.assert_allclose(found, expected.mean(), rtol=1e-5)

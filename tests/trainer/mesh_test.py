@@ -27,8 +27,7 @@ def test_every_parameter_has_a_rule_and_large_ones_are_split(preset):
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         name = mesh.path_name(path)
         here = dict(
-            (mesh.path_name(p), s)
-            for p, s in jax.tree_util.tree_leaves_with_path(shardings)
+            (mesh.path_name(p), s) for p, s in jax.tree_util.tree_leaves_with_path(shardings)
         )[name]
         local = np.prod(here.shard_shape(leaf.shape))
         if leaf.size > 1e6:
@@ -47,9 +46,7 @@ def test_first_match_wins_and_no_match_is_an_error():
 def test_an_axis_that_does_not_divide_is_an_error_with_the_name():
     devices = mesh.make(fsdp=8)
     tree = {"w": jax.ShapeDtypeStruct((6, 4), np.float32)}
-    with pytest.raises(
-        ValueError, match=r"w \(6, 4\): 6 is not divisible by 8, .* mesh.fsdp"
-    ):
+    with pytest.raises(ValueError, match=r"w \(6, 4\): 6 is not divisible by 8, .* mesh.fsdp"):
         mesh.shardings(devices, tree, ((r"w", P("fsdp")),))
 
 

@@ -29,9 +29,7 @@ def test_even_groups_are_one_row_each():
     assert first.token_NT.shape == (2, 4, 5)  # micro-batches, answers, tokens
     joined = np.concatenate([first.token_NT, second.token_NT]).reshape(16, 5)
     np.testing.assert_array_equal(joined, rollouts.token_NT)
-    np.testing.assert_array_equal(
-        second.advantage_N, [[9, 10, 11, 12], [13, 14, 15, 16]]
-    )
+    np.testing.assert_array_equal(second.advantage_N, [[9, 10, 11, 12], [13, 14, 15, 16]])
 
 
 def test_uneven_groups_by_hand():
@@ -56,9 +54,7 @@ def test_uneven_groups_by_hand():
 def test_all_minibatches_share_one_set_of_shapes():
     """The images are uneven too: 1, 0, 2 and 1 of them, of 1 to 2 windows."""
     _, (first, second) = split([1, 8, 2, 2], mini=2, micro=1)
-    assert (
-        first.prompts.images.patch_BWSE.shape == second.prompts.images.patch_BWSE.shape
-    )
+    assert first.prompts.images.patch_BWSE.shape == second.prompts.images.patch_BWSE.shape
     assert first.token_NT.shape == second.token_NT.shape == (2, 8, 5)
 
 
@@ -97,9 +93,7 @@ def test_rows_and_images_are_padded_to_what_the_mesh_splits():
 def test_invalid_answers_have_an_empty_mask():
     valid_N = np.arange(16) % 3 > 0
     rollouts, (batch,) = split([4] * 4, mini=4, micro=4, valid_N=valid_N)
-    np.testing.assert_array_equal(
-        batch.mask_NT[0].sum(1), np.where(valid_N, rollouts.length_N, 0)
-    )
+    np.testing.assert_array_equal(batch.mask_NT[0].sum(1), np.where(valid_N, rollouts.length_N, 0))
 
 
 @pytest.mark.parametrize("length", [0, 1, 5])
@@ -193,9 +187,7 @@ def test_prompts_of_a_minibatch_are_sorted_by_their_longest_answer():
         np.testing.assert_array_equal(batch.token_NT * batch.mask_NT, told)
         np.testing.assert_array_equal(batch.rollout_logp_NT, -told)
         lengths_AN = batch.mask_NT.sum(-1)
-        np.testing.assert_array_equal(
-            lengths_AN, length_N[batch.advantage_N.astype(int)]
-        )
+        np.testing.assert_array_equal(lengths_AN, length_N[batch.advantage_N.astype(int)])
     prompts = small.prompts(8)
     for batch, order in zip((first, second), ([1, 3, 2, 0], [5, 7, 4, 6]), strict=True):
         found = batch.prompts.length_M[:, 0]

@@ -51,9 +51,7 @@ def test_grpo_by_hand():
     np.testing.assert_allclose(metrics["actor/kl_loss"], kl, rtol=1e-5)
     np.testing.assert_allclose(value, -0.1 / 3 + 0.1 * kl, atol=1e-6)
     np.testing.assert_allclose(metrics["actor/pg_clipfrac"], 2 / 3, rtol=1e-6)
-    np.testing.assert_allclose(
-        metrics["actor/ppo_kl"], -np.log(1.5 * 0.5 * 1.5) / 3, rtol=1e-5
-    )
+    np.testing.assert_allclose(metrics["actor/ppo_kl"], -np.log(1.5 * 0.5 * 1.5) / 3, rtol=1e-5)
 
 
 def test_gspo_by_hand():

@@ -49,9 +49,7 @@ def test_the_digest_sees_values_types_shapes_and_places():
     values = [x, x.astype(np.int32), x.reshape(2, 3), x + 1, [x], ["a"], ["b"], [["a"]]]
     digests = {tuple(processes._digest(value)) for value in values}
     assert len(digests) == len(values)
-    np.testing.assert_array_equal(
-        processes._digest([x, "a"]), processes._digest([x, "a"])
-    )
+    np.testing.assert_array_equal(processes._digest([x, "a"]), processes._digest([x, "a"]))
 
 
 # ------------------------------------------------------------------------------ two processes
@@ -148,17 +146,13 @@ class Synced(FakeEngine):
 
 def _engine(number):
     real = Synced({str(m): 0.5 for m in range(4)})
-    stream = lambda params: (
-        (name, processes.from_leader(x)) for name, x in params.items()
-    )
+    stream = lambda params: ((name, processes.from_leader(x)) for name, x in params.items())
     engine = processes.LeaderEngine(real if number == 0 else None, stream)
     sizes, seen = np.array([2, 1, 3, 2]), {}
     arguments = (small.prompts(4), sizes, jax.random.key(3))
     rollouts = engine.generate(*arguments, 0, on_group=seen.__setitem__)
     expected_seen = {}
-    expected = Synced(real.pass_rate).generate(
-        *arguments, 0, on_group=expected_seen.__setitem__
-    )
+    expected = Synced(real.pass_rate).generate(*arguments, 0, on_group=expected_seen.__setitem__)
     jax.tree.map(np.testing.assert_array_equal, rollouts, expected)
     jax.tree.map(np.testing.assert_array_equal, seen, expected_seen)
     assert rollouts.valid_N.dtype == bool and rollouts.token_NT.dtype == np.int32

@@ -67,9 +67,7 @@ class Learner:
         uids = [prompt.uid for prompt in prompts]
         self.given.append(list(zip(uids, valid_M.tolist(), strict=True)))
         assert len(rollouts.token_NT) == len(advantage_N) == G * len(prompts)
-        np.testing.assert_array_equal(
-            rollouts.group_N, np.repeat(range(len(prompts)), G)
-        )
+        np.testing.assert_array_equal(rollouts.group_N, np.repeat(range(len(prompts)), G))
         right_N = rollouts.token_NT[:, 0] == fake.RIGHT
         np.testing.assert_allclose(
             advantage_N[rollouts.valid_N],
@@ -166,9 +164,7 @@ def test_at_the_cap_the_kept_are_repeated_in_order():
 def test_at_the_cap_the_run_is_saved_and_stops():
     """Step 1 is full, step 2 has one of 4: the first is saved, once more, as the last."""
     run = make([0, 1, 2, 3, 7])
-    message = (
-        r"step 2: 1 groups kept of the 4 wanted, after 2 rounds: .*refill.max_rounds"
-    )
+    message = r"step 2: 1 groups kept of the 4 wanted, after 2 rounds: .*refill.max_rounds"
     with pytest.raises(rounds.BatchNotFilled, match=message):
         run(num_steps=3, max_rounds=2, at_cap="stop")
     assert run.recorder.saved == [(1, False), (1, True)]

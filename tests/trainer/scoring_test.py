@@ -167,9 +167,7 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(collect().advantage_N, expected, atol=3e-5)
     by_mean = functools.partial(scoring.group_normalized, std=False)
     plain = collect(advantage=by_mean).advantage_N
-    np.testing.assert_allclose(
-        plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6
-    )
+    np.testing.assert_allclose(plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6)
 
 
 def test_metrics_by_hand():

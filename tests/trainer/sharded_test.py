@@ -20,9 +20,7 @@ OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1, momentum=
 
 def start(params):
     params = jax.tree.map(jnp.copy, params)
-    return TrainState(
-        params=params, opt_state=OPTIMIZER.init(params), step=jnp.int32(0)
-    )
+    return TrainState(params=params, opt_state=OPTIMIZER.init(params), step=jnp.int32(0))
 
 
 def program(devices, remat=False):
@@ -94,17 +92,13 @@ def test_eight_devices_equal_one(eight):
     metrics, state = eight
     one_metrics, one = run(mesh.make(devices=jax.devices()[:1]), ways=1)
     for name, value in one_metrics.items():
-        np.testing.assert_allclose(
-            metrics[name], value, rtol=2e-5, atol=1e-6, err_msg=name
-        )
+        np.testing.assert_allclose(metrics[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
     for (path, got), want in zip(
         jax.tree.leaves_with_path(state.params),
         jax.tree.leaves(one.params),
         strict=True,
     ):
-        np.testing.assert_allclose(
-            got, want, atol=2e-6, rtol=0, err_msg=mesh.path_name(path)
-        )
+        np.testing.assert_allclose(got, want, atol=2e-6, rtol=0, err_msg=mesh.path_name(path))
 
 
 def gathered(text):
@@ -112,8 +106,7 @@ def gathered(text):
     shapes = []
     for result in re.findall(r" = (.*?) all-gather(?:-start)?\(", text):
         shapes += [
-            tuple(map(int, size.split(",")))
-            for size in re.findall(r"f32\[([\d,]+)\]", result)
+            tuple(map(int, size.split(","))) for size in re.findall(r"f32\[([\d,]+)\]", result)
         ]
     return sorted(shapes, key=math.prod, reverse=True)
 
@@ -148,9 +141,7 @@ def test_no_device_gathers_the_activations_of_the_batch(axes, sizes, capfd):
 def test_without_a_place_the_batch_is_gathered():
     """What the test above looks for is really there without the constraints."""
     devices = mesh.make(1, 8, 1)
-    logp = update.make_logp(
-        small.merge, temperature=1.0, banned=small.BANNED, chunk=32, remat=True
-    )
+    logp = update.make_logp(small.merge, temperature=1.0, banned=small.BANNED, chunk=32, remat=True)
     step = update.make(logp, objectives.group_rl(small.GSPO), OPTIMIZER)
     shardings = mesh.shardings(devices, jax.eval_shape(start, small.params()))
     jitted = jax.jit(
@@ -178,7 +169,5 @@ def test_a_place_is_equal_by_value_and_absent_on_one_device():
 def test_a_microbatch_that_the_mesh_cannot_split_is_an_error():
     devices = mesh.make(2, 2, 2)
     mesh.check_batch(devices, "batch.prompts_per_microbatch", 8)
-    with pytest.raises(
-        ValueError, match=r"prompts_per_microbatch=6 is not divisible by 4"
-    ):
+    with pytest.raises(ValueError, match=r"prompts_per_microbatch=6 is not divisible by 4"):
         mesh.check_batch(devices, "batch.prompts_per_microbatch", 6)

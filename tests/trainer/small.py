@@ -20,9 +20,7 @@ SHAPE = dataclasses.replace(
         mlp_width=96,
         mrope_section=(2, 3, 3),
     ),
-    vision=config.VisionConfig(
-        depth=2, width=48, num_heads=2, mlp_width=64, full_blocks=(1,)
-    ),
+    vision=config.VisionConfig(depth=2, width=48, num_heads=2, mlp_width=64, full_blocks=(1,)),
 )
 STOP = (SHAPE.eos_token_id, SHAPE.bos_token_id)
 FAST = {"xla_backend_optimization_level": 0}  # half the time to compile
@@ -87,9 +85,7 @@ def rollouts(num_rollouts_M, T: int = 5, seed: int = 0) -> Rollouts:
         token_NT=rng.integers(0, 300, (N, T)).astype(np.int32),
         length_N=length_N,
         logp_NT=np.where(inside_NT, logp_NT, 0).astype(np.float32),
-        group_N=np.repeat(
-            np.arange(len(num_rollouts_M), dtype=np.int32), num_rollouts_M
-        ),
+        group_N=np.repeat(np.arange(len(num_rollouts_M), dtype=np.int32), num_rollouts_M),
         finished_N=np.ones(N, bool),
         valid_N=np.ones(N, bool),
         params_version=np.int32(0),

@@ -59,9 +59,7 @@ def plain_gradient(loss, rollouts, advantage_N):
         logp_NT = plain_logp.__wrapped__(params, rows, rollouts.token_NT)
         return objective(jnp.where(mask_NT > 0, logp_NT, 0), flat, totals)[0]
 
-    return jax.jit(jax.value_and_grad(value), compiler_options=small.FAST)(
-        small.params()
-    )
+    return jax.jit(jax.value_and_grad(value), compiler_options=small.FAST)(small.params())
 
 
 @pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])

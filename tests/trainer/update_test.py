@@ -33,9 +33,7 @@ compiled = jax.jit(
 def start(params, optimizer=SGD):
     """A state that owns its memory: the update takes it."""
     params = jax.tree.map(jnp.copy, params)
-    return TrainState(
-        params=params, opt_state=optimizer.init(params), step=jnp.int32(0)
-    )
+    return TrainState(params=params, opt_state=optimizer.init(params), step=jnp.int32(0))
 
 
 def split(rollouts, advantage_N, micro=2, seed=0):
@@ -51,12 +49,8 @@ def split(rollouts, advantage_N, micro=2, seed=0):
 
 
 def assert_close(got, want, atol=1e-6):
-    for (path, a), b in zip(
-        jax.tree.leaves_with_path(got), jax.tree.leaves(want), strict=True
-    ):
-        np.testing.assert_allclose(
-            a, b, atol=atol, rtol=0, err_msg=jax.tree_util.keystr(path)
-        )
+    for (path, a), b in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, atol=atol, rtol=0, err_msg=jax.tree_util.keystr(path))
 
 
 # ------------------------------------------------------------------------------ oracles
@@ -152,9 +146,7 @@ def test_the_gradient_is_that_of_the_loss():
         nudge = 1e-5 * np.eye(512)[v]
         slope = (loss(table + nudge) - loss(table - nudge)) / 2e-5
         np.testing.assert_allclose(gradient_V[v], slope, atol=1e-5)
-    np.testing.assert_allclose(
-        metrics["actor/grad_norm"], np.linalg.norm(gradient_V), rtol=1e-4
-    )
+    np.testing.assert_allclose(metrics["actor/grad_norm"], np.linalg.norm(gradient_V), rtol=1e-4)
 
 
 def test_counts_are_of_all_microbatches_and_of_sequences_with_a_token():
@@ -186,13 +178,9 @@ def test_uneven_groups_equal_plain_rows_and_numpy():
 
 def test_microbatches_of_the_model_equal_one_big_batch():
     rollouts, advantage_N, state, metrics = reference()
-    one, one_metrics = compiled(
-        start(small.params()), split(rollouts, advantage_N, micro=4)
-    )
+    one, one_metrics = compiled(start(small.params()), split(rollouts, advantage_N, micro=4))
     assert_close(one.params, state.params)
-    np.testing.assert_allclose(
-        one_metrics["actor/loss"], metrics["actor/loss"], rtol=1e-6
-    )
+    np.testing.assert_allclose(one_metrics["actor/loss"], metrics["actor/loss"], rtol=1e-6)
 
 
 def test_compiled_once_over_steps_that_change_data_and_its_state_is_donated():
@@ -218,9 +206,7 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
     for token, logp, advantage in ((5, -1.0, 2.0), (small.BANNED[3], -40.0, 1e4)):
         other = rollouts.replace(
             token_NT=np.where(gone_N[:, None], token, rollouts.token_NT),
-            logp_NT=np.where(gone_N[:, None], logp, rollouts.logp_NT).astype(
-                np.float32
-            ),
+            logp_NT=np.where(gone_N[:, None], logp, rollouts.logp_NT).astype(np.float32),
             valid_N=np.arange(17) != 12,
         )
         other = rounds.drop(other, np.array([True, False, True, True]))
@@ -289,9 +275,7 @@ def test_behaviour_logps_are_the_trainers_also_after_an_update():
     score = jax.jit(update.make_score(model_logp), compiler_options=small.FAST)
     state = start(small.params())
     for version in range(2):
-        rollouts = engine.generate(
-            small.prompts(), UNEVEN, jax.random.key(version), version
-        )
+        rollouts = engine.generate(small.prompts(), UNEVEN, jax.random.key(version), version)
         batch = split(rollouts, small.advantages(17))
         logp_ANT = score(state.params, batch) * batch.mask_NT
         np.testing.assert_allclose(logp_ANT, batch.old_logp_NT, atol=1e-5)
@@ -352,9 +336,7 @@ class Journal:
 
 def run_learner(num_prompts=4, invalid=(), cut_off=None, **options):
     journal = Journal()
-    learn = update.Learner(
-        update=journal.update, score=journal.score, shape=SHAPE, **options
-    )
+    learn = update.Learner(update=journal.update, score=journal.score, shape=SHAPE, **options)
     rollouts = small.rollouts([4] * num_prompts)
     rollouts = rollouts.replace(valid_N=~np.isin(rollouts.group_N, invalid))
     if cut_off is not None:
@@ -450,9 +432,7 @@ def steps(transform, num, params=PARAMS):
 
 def test_two_steps_of_adamw_by_hand():
     """Torch's AdamW: w -= lr (m^ / (sqrt v^ + eps) + decay w), after the clip to norm 1."""
-    transform = update.make_optimizer(
-        settings.Optimizer(learning_rate=0.1, weight_decay=0.01)
-    )
+    transform = update.make_optimizer(settings.Optimizer(learning_rate=0.1, weight_decay=0.01))
     g, w, m, v = np.array([0.6, 0.8]), np.array([1.0, -4.0]), 0.0, 0.0  # 30, 40 over 50
     for t in (1, 2):
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
@@ -472,29 +452,25 @@ def test_a_frozen_prefix_does_not_move_and_has_no_part_in_the_clip():
     after = steps(transform, 3)
     np.testing.assert_array_equal(after["vision"]["w"], PARAMS["vision"]["w"])
     alone = {"vision": {"w": jnp.zeros(2)}, "text": GRADS["text"]}
-    plain = update.make_optimizer(
-        settings.Optimizer(learning_rate=0.1, weight_decay=0.0)
-    )
+    plain = update.make_optimizer(settings.Optimizer(learning_rate=0.1, weight_decay=0.0))
     updates, _ = plain.update(alone, plain.init(PARAMS), PARAMS)
     first, _ = transform.update(GRADS, transform.init(PARAMS), PARAMS)
     np.testing.assert_allclose(first["text"]["w"], updates["text"]["w"], rtol=1e-6)
 
 
 def test_frozen_parameters_have_no_moments():
-    state = update.make_optimizer(
-        settings.Optimizer(learning_rate=0.1, frozen=("vision",))
-    ).init(PARAMS)
+    state = update.make_optimizer(settings.Optimizer(learning_rate=0.1, frozen=("vision",))).init(
+        PARAMS
+    )
     sizes = [leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim]
     assert sizes == [2, 2]  # mu and nu of text
 
 
 def test_a_prefix_that_freezes_nothing_is_an_error():
-    with pytest.raises(
-        ValueError, match=r"starts with 'visual'; they start with text, vis"
-    ):
-        update.make_optimizer(
-            settings.Optimizer(learning_rate=0.1, frozen=("visual",))
-        ).init(PARAMS)
+    with pytest.raises(ValueError, match=r"starts with 'visual'; they start with text, vis"):
+        update.make_optimizer(settings.Optimizer(learning_rate=0.1, frozen=("visual",))).init(
+            PARAMS
+        )
 
 
 def test_schedule_by_hand():

@@ -87,9 +87,7 @@ def collate(
     )
 
 
-def _cells(
-    prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows: int
-) -> np.ndarray:
+def _cells(prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows: int) -> np.ndarray:
     """Returns, for every token, its merged cell in the flat (B, W, C); -1 for text and padding.
 
     Images follow one another in B as they do in the prompts, whoever's they are, so the cells of the

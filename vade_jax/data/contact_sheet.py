@@ -37,9 +37,7 @@ def _tile(source: sources.Source, index: int) -> Image.Image:
     try:
         item = source[index]
         picture = item.images[0].convert("RGB") if item.images else None
-        where = [
-            f"{k} {item.metadata[k]}" for k in ("family", "level") if k in item.metadata
-        ]
+        where = [f"{k} {item.metadata[k]}" for k in ("family", "level") if k in item.metadata]
         lines = [
             *textwrap.wrap(item.question, 38)[:2],
             f"= {item.answer}   ({item.kind})",

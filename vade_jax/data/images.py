@@ -23,9 +23,7 @@ WIDTH = 3 * PATCH * PATCH
 MAX_ASPECT = 200
 
 
-def smart_resize(
-    height: int, width: int, *, min_pixels: int, max_pixels: int
-) -> tuple[int, int]:
+def smart_resize(height: int, width: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
     """Returns the (height, width) in multiples of 28 that the published processor picks.
 
     Python's round (half to even), then a shrink or a growth if the area leaves the limits.
@@ -63,8 +61,7 @@ def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
             return size
         height, width = size
     raise ValueError(
-        f"no size in multiples of {CELL} fits {limits}; let max_pixels be at least "
-        "4 x min_pixels"
+        f"no size in multiples of {CELL} fits {limits}; let max_pixels be at least 4 x min_pixels"
     )
 
 
@@ -101,17 +98,14 @@ def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
     """
     height, width = image.height, image.width
     if min(height, width) < 2:
-        raise ValueError(
-            f"an image of {width} x {height} pixels shows nothing; replace the file"
-        )
+        raise ValueError(f"an image of {width} x {height} pixels shows nothing; replace the file")
     # Before decoding, which may take seconds and gigabytes: a bad shape is known from the header.
     smart_resize(height, width, min_pixels=min_pixels, max_pixels=max_pixels)
     try:
         image = _to_rgb(image)
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ...
         raise ValueError(
-            f"an image of {width} x {height} pixels cannot be decoded ({error}); "
-            "replace the file"
+            f"an image of {width} x {height} pixels cannot be decoded ({error}); replace the file"
         ) from error
     height, width = _stable_size(
         image.height, image.width, min_pixels=min_pixels, max_pixels=max_pixels

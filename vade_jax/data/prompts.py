@@ -18,9 +18,7 @@ from vade_jax.rewards import verify
 RejectedItem = sources.RejectedItem
 
 
-def positions(
-    token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: int
-) -> np.ndarray:
+def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: int) -> np.ndarray:
     """Returns M-RoPE positions, int32 [P, 3]: (time, row, column) of each token.
 
     Text counts on along all three axes. The cells of an image share one time and add their row and

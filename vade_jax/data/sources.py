@@ -28,9 +28,7 @@ _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTA
 
 def is_label(value: Any) -> bool:
     """Returns whether a value is a text or a number; NaN, a table's missing value, is neither."""
-    return isinstance(value, str | int) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _are_texts(value: Any) -> bool:
@@ -77,9 +75,7 @@ class Source(Protocol):
     def __getitem__(self, index: int) -> types.Item: ...
 
 
-def rows(
-    path: str | pathlib.Path, *, all_columns: bool = False, split: str = ""
-) -> "Rows":
+def rows(path: str | pathlib.Path, *, all_columns: bool = False, split: str = "") -> "Rows":
     """Opens a user's data: a .jsonl, .parquet or .arrow file, or a directory of one sort of them.
 
     Columns: question (or problem), answer; optional images (or image: paths relative to the file,
@@ -102,9 +98,7 @@ def rows(
         files = sorted(f for f in path.iterdir() if f.suffix in row_files.OPEN)
         if {"train.arrow", "validation.arrow"} <= {file.name for file in files}:
             if split not in ("train", "validation"):
-                raise ValueError(
-                    f"{path} holds train.arrow and validation.arrow: name one of them"
-                )
+                raise ValueError(f"{path} holds train.arrow and validation.arrow: name one of them")
             files = [path / f"{split}.arrow"]
     if not files or not all(file.is_file() for file in files):
         raise ValueError(
@@ -112,9 +106,7 @@ def rows(
         )
     suffixes = {file.suffix for file in files}
     if len(suffixes) > 1 or not suffixes <= set(row_files.OPEN):
-        raise ValueError(
-            f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}"
-        )
+        raise ValueError(f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}")
 
     def wanted(name):
         return all_columns or _ALIASES.get(name, name) in _COLUMNS

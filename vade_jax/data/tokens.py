@@ -46,17 +46,13 @@ class Tokenizer:
         self._control = re.compile("|".join(map(re.escape, names)) or r"(?!)")
         self.pad, self.im_end = self._id("<|endoftext|>"), self._id("<|im_end|>")
         self.banned_ids = tuple(map(self._id, VISION))
-        self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = (
-            self.banned_ids
-        )
+        self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = self.banned_ids
         self.stop_ids = (self.im_end, self.pad)
 
     def _id(self, token: str) -> int:
         index = self._tokenizer.token_to_id(token)
         if index is None:
-            raise ValueError(
-                f"the tokenizer has no {token}; it is not a Qwen2-VL tokenizer"
-            )
+            raise ValueError(f"the tokenizer has no {token}; it is not a Qwen2-VL tokenizer")
         return index
 
     def __len__(self) -> int:
@@ -98,9 +94,7 @@ class Tokenizer:
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Returns the conversation as text that ends where the assistant's answer starts."""
-        return self._template.render(
-            messages=messages, add_generation_prompt=True, tools=None
-        )
+        return self._template.render(messages=messages, add_generation_prompt=True, tools=None)
 
 
 @functools.cache
@@ -206,9 +200,7 @@ def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.normalizer = tokenizers.normalizers.NFC()
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_SPLIT), "isolated")
-    to_bytes = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False, use_regex=False
-    )
+    to_bytes = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, to_bytes])
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
@@ -224,9 +216,7 @@ def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _configs(
-    ids: Mapping[str, int], min_pixels: int, max_pixels: int
-) -> dict[str, dict[str, Any]]:
+def _configs(ids: Mapping[str, int], min_pixels: int, max_pixels: int) -> dict[str, dict[str, Any]]:
     """Returns the JSON files beside tokenizer.json, by name."""
     end, text_end = "<|im_end|>", "<|endoftext|>"
     return {

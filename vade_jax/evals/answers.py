@@ -54,9 +54,7 @@ class Store:
             try:
                 answer = Answer(**row)
             except TypeError as error:
-                raise ValueError(
-                    f"{self._path}, line {number} is no answer: {error}"
-                ) from error
+                raise ValueError(f"{self._path}, line {number} is no answer: {error}") from error
             self.answers[answer.key] = answer
 
     def add(self, answers: Iterable[Answer]) -> None:
@@ -120,8 +118,7 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, Saved]:
             "sampling.num_samples"
         )
     return {
-        task.name: Saved({key: found[key] for key in task.keys if key in found})
-        for task in tasks
+        task.name: Saved({key: found[key] for key in task.keys if key in found}) for task in tasks
     }
 
 

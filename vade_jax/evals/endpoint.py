@@ -29,9 +29,7 @@ class Endpoint:
         ValueError: `url` is not a URL.
     """
 
-    def __init__(
-        self, url: str, model: str, *, api_key: str = "", timeout_s: float = 300.0
-    ):
+    def __init__(self, url: str, model: str, *, api_key: str = "", timeout_s: float = 300.0):
         if not urllib.parse.urlsplit(url).path.rstrip("/"):
             url = url.rstrip("/") + "/v1"
         self._has_key = bool(api_key)

@@ -47,9 +47,7 @@ class Server(Section):
     def __post_init__(self):
         super().__post_init__()
         if self.url and not self.model:
-            raise ValueError(
-                f"{self.path}model is empty: give the name it is served under"
-            )
+            raise ValueError(f"{self.path}model is empty: give the name it is served under")
         self.request_fields()
 
     def request_fields(self) -> dict[str, Any]:
@@ -60,8 +58,7 @@ class Server(Section):
             found = None
         if not isinstance(found, dict):
             raise ValueError(
-                f"{self.path}fields={self.fields!r} is no JSON object like "
-                '{"top_k": 20}'
+                f'{self.path}fields={self.fields!r} is no JSON object like {{"top_k": 20}}'
             )
         return found
 
@@ -143,13 +140,9 @@ class Evaluation(Section):
         super().__post_init__()
         base.check_profile(self.profile)
         if unknown := [name for name in self.benchmarks if name not in BENCHMARKS]:
-            raise ValueError(
-                f"benchmarks.{unknown[0]}: known are {', '.join(BENCHMARKS)}"
-            )
+            raise ValueError(f"benchmarks.{unknown[0]}: known are {', '.join(BENCHMARKS)}")
         if self.size and self.size not in PAPER_SCORES:
-            raise ValueError(
-                f"size={self.size!r}: one of {', '.join(PAPER_SCORES)}, or empty"
-            )
+            raise ValueError(f"size={self.size!r}: one of {', '.join(PAPER_SCORES)}, or empty")
         if self.data.min_pixels > self.data.max_pixels:
             raise ValueError(
                 f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="

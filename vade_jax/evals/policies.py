@@ -120,9 +120,7 @@ class ServerPolicy:
         """Cuts off what is in flight."""
         self._chat.close()
 
-    def _answers(
-        self, task: Task, item: types.Item, samples: Sequence[int]
-    ) -> list[Answer]:
+    def _answers(self, task: Task, item: types.Item, samples: Sequence[int]) -> list[Answer]:
         """Returns answers to one item, as far as there are replies."""
         message, found = self._message(item, item.question), []
         for sample in samples:
@@ -144,13 +142,9 @@ class ServerPolicy:
 
     def _message(self, item: types.Item, text: str) -> dict[str, Any]:
         """Returns the user's turn, with the pixels that the built-in engine would see."""
-        limits = dict(
-            min_pixels=self._data.min_pixels, max_pixels=self._data.max_pixels
-        )
+        limits = dict(min_pixels=self._data.min_pixels, max_pixels=self._data.max_pixels)
         try:
-            pixels = [
-                images.load(image, **limits) for image in tasks.opened(item).images
-            ]
+            pixels = [images.load(image, **limits) for image in tasks.opened(item).images]
         except ValueError as error:
             raise ValueError(f"{item.uid}: {error}") from error
         urls = [data_url(image) for image in pixels]
@@ -240,15 +234,11 @@ class EnginePolicy:
                 store.add(self._answers(task, chunk, key))
             yield len(chunk) * task.num_samples
 
-    def _answers(
-        self, task: Task, chunk: Sequence[types.Item], key: jax.Array
-    ) -> list[Answer]:
+    def _answers(self, task: Task, chunk: Sequence[types.Item], key: jax.Array) -> list[Answer]:
         per_item = task.num_samples
         built = [self._build(task, item) for item in chunk]
         engine = self._make_engine(per_item)
-        rollouts = engine.generate(
-            built, np.full(len(built), per_item), key, 0, task.sampling
-        )
+        rollouts = engine.generate(built, np.full(len(built), per_item), key, 0, task.sampling)
         found = []
         for n in np.flatnonzero(rollouts.valid_N):  # the others are missing
             length = int(rollouts.length_N[n])

@@ -47,9 +47,7 @@ def table(rows: Sequence[Result], *, size: str | None = None, seed: int = 0) -> 
     lines += [["---", *["---:"] * (len(columns) + 1)]]
     if profile == "paper":
         for label, found in paper.items():
-            cells = [
-                f"{found[n]:.2f}" if n in found else "" for n in (*columns, "average")
-            ]
+            cells = [f"{found[n]:.2f}" if n in found else "" for n in (*columns, "average")]
             lines.append([f"{label} {size} (paper)", *cells])
     for label, found in by_label.items():
         cells = [_cell(found[name]) if name in found else "" for name in columns]
@@ -64,16 +62,12 @@ def _by_label(rows: Sequence[Result]) -> tuple[str, dict[str, dict[str, Result]]
         raise ValueError("there are no results to tabulate")
     profiles = sorted({result.profile for result in rows})
     if len(profiles) > 1:
-        raise ValueError(
-            f"profiles {profiles} cannot share a table; make one table for each"
-        )
+        raise ValueError(f"profiles {profiles} cannot share a table; make one table for each")
     by_label, uids = {}, {}
     for result in rows:
         row = by_label.setdefault(result.label, {})
         if result.benchmark in row:
-            raise ValueError(
-                f"{result.label} has {result.benchmark} twice; relabel one"
-            )
+            raise ValueError(f"{result.label} has {result.benchmark} twice; relabel one")
         row[result.benchmark] = result
         if uids.setdefault(result.benchmark, result.uids) != result.uids:
             raise ValueError(
@@ -130,9 +124,7 @@ def _notes(profile: str, rows: Sequence[Result], size: str | None) -> str:
     for result in rows:
         if failed := [f"{name} {num}" for name, num in result.counts.items() if num]:
             of = f"of {np.size(result.correct_MG)} answers"
-            lines.append(
-                f"{result.label}, {result.benchmark}: {', '.join(failed)} {of}."
-            )
+            lines.append(f"{result.label}, {result.benchmark}: {', '.join(failed)} {of}.")
     if size is not None:
         lines.append(f"Paper: {_SOURCE}." if profile == "paper" else _NO_PAPER)
     return "\n".join(lines)

@@ -130,9 +130,7 @@ def _decide(
 
 def _write_items(path, task, asked, found, decided) -> None:
     with atomic.replacing(path) as temporary, temporary.open("w") as file:
-        for key, item, answer, verdict in zip(
-            task.keys, asked, found, decided, strict=True
-        ):
+        for key, item, answer, verdict in zip(task.keys, asked, found, decided, strict=True):
             row = {
                 "uid": key[0],
                 "sample": key[1],

@@ -45,9 +45,7 @@ def pass_at_k(correct_MG: np.ndarray, k: int) -> float:
     return 1 - float(missed_M.mean())
 
 
-def majority(
-    answer_MG: Sequence[Sequence[Hashable | None]], correct_MG: np.ndarray
-) -> float:
+def majority(answer_MG: Sequence[Sequence[Hashable | None]], correct_MG: np.ndarray) -> float:
     """Returns the mean correctness of each item's most frequent answer.
 
     Equally frequent answers share the vote; None does not vote, and an item of only None is wrong.
@@ -68,9 +66,7 @@ def majority(
     return float(np.mean(votes))
 
 
-def standard_error(
-    correct_MG: np.ndarray, cluster_M: Sequence[Hashable] | None = None
-) -> float:
+def standard_error(correct_MG: np.ndarray, cluster_M: Sequence[Hashable] | None = None) -> float:
     """Returns the standard error of `average`, clustered: answers to one item hang together.
 
     The sandwich formula sqrt(C / (C - 1) sum_C r_C^2) / M for C clusters, where r_C sums a cluster's
@@ -126,9 +122,7 @@ def difference(
     for name in first:
         a_M, b_M = (_checked(side[name]).mean(1) for side in (first, second))
         if len(a_M) != len(b_M):
-            raise ValueError(
-                f"{name}: {len(a_M)} and {len(b_M)} items cannot be paired"
-            )
+            raise ValueError(f"{name}: {len(a_M)} and {len(b_M)} items cannot be paired")
         gaps[name] = a_M - b_M
     return _bootstrap(gaps, clusters, seed, num_resamples, level)
 
@@ -197,9 +191,7 @@ def _resampled_means(
     ).bootstrap_distribution
 
 
-def _sums(
-    x_M: np.ndarray, cluster_M: Sequence[Hashable] | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _sums(x_M: np.ndarray, cluster_M: Sequence[Hashable] | None) -> tuple[np.ndarray, np.ndarray]:
     """Returns the sum and the number of items of each cluster, by default of each item."""
     if cluster_M is None:
         return x_M, np.ones(len(x_M))

@@ -58,8 +58,7 @@ class Task:
         """The items with the benchmark's whole prompt as their question; see `opened`."""
         prompt = self.benchmark.prompt
         return [
-            dataclasses.replace(item, question=prompt(item, self.profile))
-            for item in self.items
+            dataclasses.replace(item, question=prompt(item, self.profile)) for item in self.items
         ]
 
     @functools.cached_property
@@ -96,9 +95,7 @@ def read(evaluation: Evaluation) -> list[Task]:
                 max_tokens=drawn.max_tokens or protocol.max_tokens,
             )
         items = benchmark.read(paths[name])[: evaluation.num_items or None]
-        task = Task(
-            benchmark, paths[name], evaluation.profile, items, num_samples, sampling
-        )
+        task = Task(benchmark, paths[name], evaluation.profile, items, num_samples, sampling)
         tasks.append(task)
     return tasks
 
@@ -114,9 +111,7 @@ def opened(item: types.Item) -> types.Item:
 
 
 # ------------------------------------------------------------------------------ records
-def record(
-    evaluation: Evaluation, task: Task, policy: Mapping[str, Any]
-) -> dict[str, Any]:
+def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of one task, as JSON.
 
     Args:
@@ -145,9 +140,7 @@ def record(
     }
 
 
-def policy_record(
-    evaluation: Evaluation, directory: str, template: str
-) -> dict[str, Any]:
+def policy_record(evaluation: Evaluation, directory: str, template: str) -> dict[str, Any]:
     """Returns what the policy "is", and "files" that name it without changing it.
 
     Args:

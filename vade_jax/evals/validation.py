@@ -163,8 +163,7 @@ def read(section: settings.Eval) -> dict[str, list[Item]]:
     """
     size = section.benchmark_items or None
     return {
-        name: benchmarks.BENCHMARKS[name].read(path)[:size]
-        for name, path in paths(section).items()
+        name: benchmarks.BENCHMARKS[name].read(path)[:size] for name, path in paths(section).items()
     }
 
 
@@ -201,9 +200,7 @@ def make(
             build,
             tokenizer.decode,
             num_samples=run.eval.num_samples,
-            sampling=Sampling(
-                temperature=run.eval.temperature, max_tokens=run.eval.max_tokens
-            ),
+            sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
         )
         for name, found in items.items()
     ]

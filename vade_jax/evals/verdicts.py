@@ -28,9 +28,7 @@ FAILURES = (
 # Of the attempts to get a readable reply from a judge; the first is greedy. The original scripts ask
 # for ever.
 TEMPERATURES = (0.0, 0.5, 0.5, 1.0, 1.0)
-_LABEL = re.compile(
-    r"\b(?:answer|option|choice)[\s*]{0,4}(?:is\b|:|=)[\s*:]{0,4}", re.IGNORECASE
-)
+_LABEL = re.compile(r"\b(?:answer|option|choice)[\s*]{0,4}(?:is\b|:|=)[\s*:]{0,4}", re.IGNORECASE)
 _SHORT = 40  # characters of a text that is an answer as it stands
 
 

@@ -40,9 +40,7 @@ def group_normalized(
     """
     chex.assert_rank([reward_N, group_N], 1)
     chex.assert_equal_shape([reward_N, group_N])
-    valid_N = (
-        jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N.astype(bool)
-    )
+    valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N.astype(bool)
     chex.assert_equal_shape([reward_N, valid_N])
     reward_N = jnp.where(valid_N, reward_N, 0)
 

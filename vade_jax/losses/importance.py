@@ -16,9 +16,7 @@ from vade_jax.types import Array, Metrics
 LEVELS = ("token", "sequence")
 
 
-def ratio(
-    old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array, *, level: str
-) -> jax.Array:
+def ratio(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array, *, level: str) -> jax.Array:
     """Returns the weight w of every token, before it is truncated.
 
     Args:

@@ -16,9 +16,7 @@ MAX_TOKEN = 20.0  # both signs, as verl
 MAX_SEQUENCE = 10.0  # upwards only, as verl
 
 
-def token_log(
-    logp_NT: Array, old_logp_NT: Array, mask_NT: Array | None = None
-) -> jax.Array:
+def token_log(logp_NT: Array, old_logp_NT: Array, mask_NT: Array | None = None) -> jax.Array:
     """Returns log r_t = log pi(y_t) - log pi_old(y_t) (GRPO, arXiv 2402.03300).
 
     Args:

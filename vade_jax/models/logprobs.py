@@ -15,9 +15,7 @@ from vade_jax.models.qwen25vl import layers
 from vade_jax.types import Array
 
 
-def logits(
-    hidden_ND: Array, head_DV: Array, *, banned: tuple[int, ...] = ()
-) -> jax.Array:
+def logits(hidden_ND: Array, head_DV: Array, *, banned: tuple[int, ...] = ()) -> jax.Array:
     """Returns the logits `[N, V]`, float32, with the banned tokens at -inf.
 
     The engine samples from these and the trainer scores with these, so that a banned token has
@@ -29,9 +27,7 @@ def logits(
         head_DV: the output head in the same dtype; products are summed in float32.
         banned: tokens that can never be sampled, such as the image placeholder.
     """
-    logits_NV = jnp.einsum(
-        "nd,dv->nv", hidden_ND, head_DV, preferred_element_type=jnp.float32
-    )
+    logits_NV = jnp.einsum("nd,dv->nv", hidden_ND, head_DV, preferred_element_type=jnp.float32)
     if not banned:
         return logits_NV
     return logits_NV.at[:, jnp.array(banned, jnp.int32)].set(-jnp.inf)

@@ -121,9 +121,7 @@ class Selecting:
         return rows.__getitems__(places[rank * num_rows :][:num_rows].tolist())
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        rewards = super()._calculate_rewards(
-            inputs, prompts, completions, completion_ids_list
-        )
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if self.model.training and self.accelerator.process_index == 0:
             right_N = self._right(rewards.float().cpu().numpy())
             ids_N = [name for name in self._chosen for _ in range(self.num_generations)]

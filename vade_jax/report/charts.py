@@ -57,9 +57,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
         _chart("ratio", "Effective ratio", ratio, y=(0, 1)),
         _chart("score", "Validation accuracy", score, points=True),
         _chart("norm", "Gradient norm", norm, log=curves.has_spikes(shown)),
-        _chart(
-            "efficiency", "Score against rollouts", score, axis="rollouts", points=True
-        ),
+        _chart("efficiency", "Score against rollouts", score, axis="rollouts", points=True),
     ]
 
 
@@ -67,10 +65,7 @@ def details(runs: Sequence[Run], points: int) -> list[Chart]:
     """Returns the curves of other metrics, of those that a run has."""
     found = []
     for name, title in DETAILS:
-        lines = [
-            _line(i, curves.named(run.records, name), points)
-            for i, run in enumerate(runs)
-        ]
+        lines = [_line(i, curves.named(run.records, name), points) for i, run in enumerate(runs)]
         found.append(_chart("detail-" + name.replace("/", "-"), title, lines))
     return [chart for chart in found if chart["series"]]
 
@@ -116,9 +111,7 @@ def _line(
     }
 
 
-def _chart(
-    name: str, title: str, lines: Sequence[dict[str, Any]], **options: Any
-) -> Chart:
+def _chart(name: str, title: str, lines: Sequence[dict[str, Any]], **options: Any) -> Chart:
     series = [line for line in lines if line["step"]]
     return {"id": name, "kind": "line", "title": title, "series": series, **options}
 
@@ -138,10 +131,7 @@ def posterior(log: Log) -> Chart | None:
     if not known:
         return None
     spans, edges = _spans(known)
-    mass = [
-        beta_mass([g.alpha for g in span], [g.beta for g in span]).mean(0)
-        for span in spans
-    ]
+    mass = [beta_mass([g.alpha for g in span], [g.beta for g in span]).mean(0) for span in spans]
     rows = [f"{i / RATES:.2f}–{(i + 1) / RATES:.2f}" for i in range(RATES)]
     return _map("posterior", edges, rows, mass, "of the mass")
 

@@ -118,9 +118,7 @@ def hopeless_share(workdir: PathLike) -> float:
     if not any("stratum" in of for of, _ in fields):
         return math.nan
     hopeless = sum(
-        count
-        for of, count in fields
-        if of.get("stratum") == "impossible" or of.get("mislabelled")
+        count for of, count in fields if of.get("stratum") == "impossible" or of.get("mislabelled")
     )
     return hopeless / counted.total()
 
@@ -178,10 +176,7 @@ def _by_seed(arm: str, directories: Sequence[PathLike]) -> dict[int, Outcome]:
 
 
 def _row(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Row:
-    values = {
-        name: tuple(getattr(run, name) for run in runs.values())
-        for name, _, _ in COLUMNS
-    }
+    values = {name: tuple(getattr(run, name) for run in runs.values()) for name, _, _ in COLUMNS}
     shared = [seed for seed in runs if seed in against]
     differences = tuple(runs[s].late - against[s].late for s in shared)
     reach = tuple(runs[s].rollouts_to_reach(against[s].best) for s in shared)
@@ -203,9 +198,7 @@ def markdown(compared: Comparison) -> str:
     texts = []
     for name, rows in compared.groups.items():
         lines = [_cells(arm, row, base) for arm, row in rows.items()]
-        texts.append(
-            f"## {name}\n\n{_table(list(lines[0]), [x.values() for x in lines])}\n"
-        )
+        texts.append(f"## {name}\n\n{_table(list(lines[0]), [x.values() for x in lines])}\n")
     notes = "\n".join(f"- {note.format(baseline=base)}" for note in NOTES)
     return "\n".join([*texts, notes])
 
@@ -262,9 +255,7 @@ def _without_nan(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ what was chosen
-def selection_table(
-    runs: Mapping[str, Sequence[PathLike]], *, last: float = 0.25
-) -> str:
+def selection_table(runs: Mapping[str, Sequence[PathLike]], *, last: float = 0.25) -> str:
     """Returns markdown: for every family and level, each label's share of groups and mixed share.
 
     "14 % (0.70)" is 14 % of all groups, 70 % of them with right and wrong answers.

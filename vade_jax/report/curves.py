@@ -56,9 +56,7 @@ def rollouts(records: Records) -> Curve:
 def effective_rollouts(records: Records) -> Curve:
     """Returns the rollouts so far that were in groups whose rewards differ."""
     total, ratio = rollouts(records), named(records, EFFECTIVE)
-    _, at_total, at_ratio = np.intersect1d(
-        total.steps, ratio.steps, return_indices=True
-    )
+    _, at_total, at_ratio = np.intersect1d(total.steps, ratio.steps, return_indices=True)
     spent = np.diff(total.values, prepend=0.0)[at_total]
     useful = np.cumsum(spent * ratio.values[at_ratio])
     return Curve(total.steps[at_total], useful, total.values[at_total], False)
@@ -94,9 +92,7 @@ def has_spikes(values: np.ndarray) -> bool:
     return bool(len(values) and np.max(values) > 20 * np.median(values) > 0)
 
 
-def _finite(
-    records: Records, steps: np.ndarray, values: np.ndarray, smooths: bool
-) -> Curve:
+def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bool) -> Curve:
     finite = np.isfinite(values)
     steps, values = steps[finite], values[finite]
     return Curve(steps, values, metrics.rollouts_at(records, steps), smooths)
@@ -117,9 +113,7 @@ def moving_average(values: np.ndarray) -> np.ndarray:
     return (total[stop] - total[start]) / (stop - start)
 
 
-def binned(
-    x: np.ndarray, y: np.ndarray, count: int = 8
-) -> tuple[np.ndarray, np.ndarray]:
+def binned(x: np.ndarray, y: np.ndarray, count: int = 8) -> tuple[np.ndarray, np.ndarray]:
     """Returns the means of x and y in at most `count` bins of x with equally many points."""
     bins = np.array_split(np.argsort(x), max(1, min(count, len(x) // 5)))
     return np.array([x[i].mean() for i in bins]), np.array([y[i].mean() for i in bins])
@@ -129,9 +123,7 @@ def binned(
 def read_runs(runs: Mapping[str, Sequence[PathLike]]) -> dict[str, list[Records]]:
     """Returns the records of every seed, by label, of run directories by label."""
     if not runs or not all(len(dirs) for dirs in runs.values()):
-        raise ValueError(
-            f"runs={dict(runs)}: give at least one run directory per label"
-        )
+        raise ValueError(f"runs={dict(runs)}: give at least one run directory per label")
     if any(isinstance(dirs, str | os.PathLike) for dirs in runs.values()):
         raise ValueError(f"runs={dict(runs)}: give a list of run directories per label")
     return {label: [metrics.read(w) for w in dirs] for label, dirs in runs.items()}

@@ -125,9 +125,7 @@ def _draw_row(row: Any, axis: str, records: Records, score_title: str) -> None:
     plotting.from_zero_or_log(norm)
 
 
-def _draw_details(
-    records: Records, shown: Sequence[tuple[str, str]], path: PathLike
-) -> None:
+def _draw_details(records: Records, shown: Sequence[tuple[str, str]], path: PathLike) -> None:
     """Draws one panel for each (metric, title)."""
     num_rows = -(-len(shown) // 4)
     with plotting.panels(path, num_rows, 4, size=(13, 2.9 * num_rows)) as (_, axes):

@@ -111,9 +111,7 @@ def what(run: Run) -> list[str]:
     found = [f"selector {sampler['name']}"] if "name" in sampler else []
     found += [f"{loss['ratio']} ratio"] if "ratio" in loss else []
     if {"num_prompts", "num_rollouts"} <= config.keys():
-        found.append(
-            f"{config['num_prompts']} × {config['num_rollouts']} answers a step"
-        )
+        found.append(f"{config['num_prompts']} × {config['num_rollouts']} answers a step")
     found += [f"seed {config['seed']}"] if "seed" in config else []
     if not run.records:
         return [*found, "no step recorded"]
@@ -222,9 +220,7 @@ def _timed(run: Run, names: Mapping[str, str], whole: float) -> list[dict[str, A
     return found
 
 
-def _phase(
-    name: str, text: str, total: float, median: float, whole: float
-) -> dict[str, Any]:
+def _phase(name: str, text: str, total: float, median: float, whole: float) -> dict[str, Any]:
     return {
         "name": name,
         "text": text,

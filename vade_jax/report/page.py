@@ -145,8 +145,7 @@ def _examples(one: Run, share: int, find: pictures.Find | None) -> Section:
         notes.append(note)
     return {
         "lists": [
-            {"chosen": x, "cards": [_card(p, questions[p.uid]) for p in x.prompts]}
-            for x in lists
+            {"chosen": x, "cards": [_card(p, questions[p.uid]) for p in x.prompts]} for x in lists
         ],
         "asked": {uid: _asked(p, questions[uid], album) for uid, p in wanted.items()},
         "sample": sample,
@@ -204,9 +203,7 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
         "runs": [r.label for r in runs],
         "charts": {chart["id"]: chart for chart in drawn if chart},
         "prompts": [s["asked"] for s in sections],
-        "answers": [
-            {"run": i, **g} for i, s in enumerate(sections) for g in s["sample"]
-        ],
+        "answers": [{"run": i, **g} for i, s in enumerate(sections) for g in s["sample"]],
     }
     script = "\n".join((ASSETS / name).read_text("utf-8") for name in SCRIPTS)
     script = f"\n{script}\n"

@@ -134,8 +134,7 @@ def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
     safe = {
         uid: picture
         for uid, picture in kept.items()
-        if picture.mime in ("image/png", "image/jpeg")
-        and isinstance(picture.data, bytes)
+        if picture.mime in ("image/png", "image/jpeg") and isinstance(picture.data, bytes)
     }
     return safe, []
 

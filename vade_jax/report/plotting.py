@@ -133,9 +133,7 @@ def panels(
         try:
             yield figure, axes
             if note:
-                figure.supxlabel(
-                    note, fontsize=note_size, color=FAINT, x=0.01, ha="left"
-                )
+                figure.supxlabel(note, fontsize=note_size, color=FAINT, x=0.01, ha="left")
             figure.savefig(path, format="png")
         finally:
             pyplot.close(figure)  # pyplot holds every figure that is not closed
@@ -152,9 +150,7 @@ def thousands() -> Any:
     """Returns the format of an axis of counts: 12k."""
     from matplotlib import ticker
 
-    return ticker.FuncFormatter(
-        lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}"
-    )
+    return ticker.FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
 
 
 def say_if_empty(panel: Any) -> None:

@@ -33,9 +33,7 @@ FIELDS = ("family", "subset", "level", "stratum", "right_answer", "variant")
 
 LONGEST_WRONG = 60  # characters of a wrong answer that is counted
 _SPECIAL = re.compile(r"<\|[^|<>]*\|>")
-_LAST_USER_TURN = re.compile(
-    r".*<\|im_start\|>user\n(.*?)(?:<\|im_end\|>|$)", re.DOTALL
-)
+_LAST_USER_TURN = re.compile(r".*<\|im_start\|>user\n(.*?)(?:<\|im_end\|>|$)", re.DOTALL)
 
 
 # ------------------------------------------------------------------------------ what is read
@@ -200,9 +198,7 @@ def read_log(workdir: PathLike, notes: list[str] | None = None) -> Log:
         more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
         log.notes.append(f"rollouts not readable: {', '.join(broken[:3])}{more}")
     if not log.groups:
-        log.notes.append(
-            "no rollout logs: no prompts, no answers, no map of the posterior"
-        )
+        log.notes.append("no rollout logs: no prompts, no answers, no map of the posterior")
     log.groups.sort(key=lambda group: group.step)
     return log
 

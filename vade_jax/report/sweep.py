@@ -60,9 +60,7 @@ FIGURES = {  # file: the panels of each data/loss
 }
 
 
-def write(
-    groups: Groups, directory: PathLike, *, baseline: str = "vanilla"
-) -> Comparison:
+def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> Comparison:
     """Writes tables (table.md, table.json, selection.md) and figures; returns the numbers.
 
     Where there is an arm "vade", also how well its posterior foretells the effective ratio.
@@ -76,10 +74,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     compared = comparison.compare(groups, baseline=baseline)
     comparison.write(compared, folder)
-    chosen = [
-        f"## {name}\n\n{comparison.selection_table(arms)}\n"
-        for name, arms in groups.items()
-    ]
+    chosen = [f"## {name}\n\n{comparison.selection_table(arms)}\n" for name, arms in groups.items()]
     (folder / "selection.md").write_text("\n".join(chosen))
     draw_curves(groups, folder)
     draw_arms(compared, folder)
@@ -220,9 +215,7 @@ def _draw_arms_of_group(
         panel.set_xlim(left=0)
 
 
-def _draw_point(
-    panel: Any, place: int, mean: Mean, values: Sequence[float], look: Look
-) -> None:
+def _draw_point(panel: Any, place: int, mean: Mean, values: Sequence[float], look: Look) -> None:
     if not mean.count:
         return
     half = mean.half if mean.count > 2 else 0  # that of two seeds hides all others

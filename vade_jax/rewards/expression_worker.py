@@ -23,9 +23,7 @@ _NORMAL = latex2sympy2_extended.NormalizationConfig(
     units=False, malformed_operators=True, nits=True, boxed="none"
 )
 _ANY_LATEX = [
-    math_verify.LatexExtractionConfig(
-        boxed_match_priority=-1, normalization_config=_NORMAL
-    )
+    math_verify.LatexExtractionConfig(boxed_match_priority=-1, normalization_config=_NORMAL)
 ]
 # Modules of sympy that are first imported now read their own constants by `eval`.
 _WARM_UP = (

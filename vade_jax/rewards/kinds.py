@@ -16,9 +16,7 @@ from vade_jax.rewards import answers, pool
 
 _ABSOLUTE = decimal.Decimal("1e-6")
 _FRACTION = decimal.Decimal("0.002")  # relative room around a/b
-_LEAD = re.compile(
-    r"(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?:? ", re.IGNORECASE
-)
+_LEAD = re.compile(r"(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?:? ", re.IGNORECASE)
 # A lone letter in any case, or a capital with a delimiter and text: "(B)", "b.", "B. 30", "B 30".
 _EDGE = r"[^\w\u0300-\u036f]{0,5}"  # an accent makes another letter
 _LONE = re.compile(rf"{_EDGE}([a-jA-J]){_EDGE}")
@@ -70,9 +68,7 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     text, texts = answers.words(given), options.values()
     if chosen and behind in texts and behind != options.get(chosen):
         return "unreadable"
-    return compare(
-        text if text in texts else options.get(chosen or ""), options.get(key)
-    )
+    return compare(text if text in texts else options.get(chosen or ""), options.get(key))
 
 
 def yes_or_no(text: str) -> str | None:
@@ -208,9 +204,7 @@ def listing(
     return "different"
 
 
-def _match_in_any_order(
-    left: list[str], right: list[str], tolerance: float | None
-) -> bool:
+def _match_in_any_order(left: list[str], right: list[str], tolerance: float | None) -> bool:
     """Returns whether each right element takes away one given element."""
     for y in right:
         found = next((x for x in left if _is_same(x, y, tolerance)), None)

@@ -32,9 +32,7 @@ class WorkerPool:
         crashes: comparisons whose worker ended, since then.
     """
 
-    def __init__(
-        self, num_workers: int = 4, deadline: float = 3.0, memory: int = 2 << 30
-    ):
+    def __init__(self, num_workers: int = 4, deadline: float = 3.0, memory: int = 2 << 30):
         self.timeouts = self.crashes = 0
         self._deadline, self._memory = deadline, memory
         self._free = threading.BoundedSemaphore(num_workers)
@@ -53,9 +51,7 @@ class WorkerPool:
             worker = self._take()
             try:
                 reason = worker.ask(key, given, self._deadline)
-            except (
-                BaseException
-            ):  # such as Ctrl-C: its late reply would be the next one's
+            except BaseException:  # such as Ctrl-C: its late reply would be the next one's
                 worker.kill()
                 raise
             if reason in ("timeout", "crash"):

@@ -20,9 +20,7 @@ KINDS = {
     "list": kinds.listing,
     "expr": kinds.expression,
 }
-_LEAD = re.compile(
-    r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE
-)
+_LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +132,7 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
             if letter and (not choices or ord(letter) - 65 < len(choices)):
                 return letter
             # An option that is there twice names no letter.
-            same = [
-                i for i, option in enumerate(choices) if answers.words(option) == words
-            ]
+            same = [i for i, option in enumerate(choices) if answers.words(option) == words]
             return chr(65 + same[0]) if len(same) == 1 else None
         case "yesno":
             return kinds.yes_or_no(text)

@@ -80,9 +80,7 @@ class LocalEngine:
             banned_ids=banned_ids,
             sharding=self._sharding,
         )
-        self._decode = jax.jit(
-            run, static_argnames="sampling", out_shardings=everywhere
-        )
+        self._decode = jax.jit(run, static_argnames="sampling", out_shardings=everywhere)
 
     def generate(
         self,
@@ -101,9 +99,7 @@ class LocalEngine:
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
             number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
-            arrays_N = self._call(
-                params, prompts[start:stop], counts_M, number_N, key, sampling
-            )
+            arrays_N = self._call(params, prompts[start:stop], counts_M, number_N, key, sampling)
             found.append(arrays_N)
             # Groups are reported call by call: the first are scored while others are decoded.
             token_NT, _, length_N, _ = arrays_N
@@ -188,9 +184,7 @@ class LocalEngine:
         )
         if self._sharding is not None:
             inputs = jax.tree.map(self._put, inputs)
-        answers = self._decode(
-            params, *inputs, key, sampling=sampling or self._sampling
-        )
+        answers = self._decode(params, *inputs, key, sampling=sampling or self._sampling)
         return [x[slot_N] for x in jax.device_get(answers)]
 
     def _put(self, x: np.ndarray) -> jax.Array:

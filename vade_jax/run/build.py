@@ -63,9 +63,7 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
     return place_policy(directory, devices, compute_dtype(run.model))
 
 
-def place_policy(
-    directory: str, devices: jax.sharding.Mesh, dtype: jnp.dtype
-) -> Policy:
+def place_policy(directory: str, devices: jax.sharding.Mesh, dtype: jnp.dtype) -> Policy:
     """Loads a Hugging Face directory onto the mesh: float32 master weights, computing in `dtype`.
 
     Raises:
@@ -130,9 +128,7 @@ def make_learner(
         reference=reference,
         old_logp=run.loss.old_logp,
         mask_cut_off=run.loss.mask_cut_off,
-        put=functools.partial(
-            processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)
-        ),
+        put=functools.partial(processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)),
         map=map,
     )
     return state, learner
@@ -154,15 +150,11 @@ def num_rows(run: settings.Run, num_prompts: int) -> int:
     return num_prompts + num_prompts * (run.num_rollouts - 1) // per_row
 
 
-def make_programs(
-    run: settings.Run, policy: Policy, transform, state_shardings: TrainState
-):
+def make_programs(run: settings.Run, policy: Policy, transform, state_shardings: TrainState):
     """Returns the jitted update and log-probs of a run; `policy` may be abstract."""
     logp = make_logp(run, policy, run.sampling.temperature)
     objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
-    improve = compile_update(
-        update.make(logp, objective, transform), policy.mesh, state_shardings
-    )
+    improve = compile_update(update.make(logp, objective, transform), policy.mesh, state_shardings)
     batch = mesh.batch_sharding(policy.mesh, axis=1)
     score = jax.jit(
         update.make_score(logp),
@@ -194,9 +186,7 @@ def compile_update(step: update.Update, devices, state_shardings) -> update.Upda
     )
 
 
-def make_state(
-    policy: Policy, transform, *, copy: bool = False
-) -> tuple[TrainState, TrainState]:
+def make_state(policy: Policy, transform, *, copy: bool = False) -> tuple[TrainState, TrainState]:
     """Returns the first state and its shardings.
 
     Without `copy` it takes the policy's parameters over: the first update deletes them.
@@ -251,9 +241,7 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     )
 
 
-def make_validation(
-    run: settings.Run, policy: Policy, data: Datasets
-) -> validation.Validate:
+def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> validation.Validate:
     """Returns the validation, mean of k sampled answers: the run's own, and benchmarks'.
 
     Raises:
@@ -265,9 +253,7 @@ def make_validation(
         data.build_prompt,
         make_scorer(run, policy),
         num_samples=run.eval.num_samples,
-        sampling=Sampling(
-            temperature=run.eval.temperature, max_tokens=run.eval.max_tokens
-        ),
+        sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
     )
     others = validation.make(run, policy.tokenizer, data.benchmarks)
     return validation.together([own, *others])

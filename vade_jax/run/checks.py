@@ -108,8 +108,7 @@ def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:
     name, given = run.sampler.name, run.sampler.arrays
     if unknown := [x for x in given if x not in sampler.accepts]:
         raise ValueError(
-            f"sampler.arrays.{unknown[0]}: {name} takes "
-            f"{', '.join(sampler.accepts) or 'none'}"
+            f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(sampler.accepts) or 'none'}"
         )
     if missing := [x for x in sampler.needs if not given.get(x)]:
         raise ValueError(
@@ -172,9 +171,7 @@ def _check_data(run: settings.Run) -> None:
                 f"--config.data.{split}=FILE"
             )
         if path == "procedural" and size < 1:
-            raise ValueError(
-                f"data.num_{split}={size}: must be in [1, inf) for procedural data"
-            )
+            raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
     if run.data.train == "procedural":
         check_data_size(run, run.data.num_train)
     elif run.data.wrong_golds:
@@ -201,13 +198,9 @@ def _check_noise(noise) -> None:
 # ------------------------------------------------------------------------------ packages
 def _check_packages(run: settings.Run) -> None:
     if run.wandb and not importlib.util.find_spec("wandb"):
-        raise ValueError(
-            f"wandb={run.wandb!r} needs the package: pip install -e '.[tracking]'"
-        )
+        raise ValueError(f"wandb={run.wandb!r} needs the package: pip install -e '.[tracking]'")
     if run.tensorboard and not importlib.util.find_spec("tensorboardX"):
-        raise ValueError(
-            "tensorboard=True needs tensorboardX: pip install -e '.[tracking]'"
-        )
+        raise ValueError("tensorboard=True needs tensorboardX: pip install -e '.[tracking]'")
 
 
 def _one_of(name: str, value: Any, options: Iterable[str]) -> None:

@@ -97,13 +97,9 @@ def _given(address, count, number) -> dict:
             "--process_id together, or --distributed alone where the cluster tells them"
         )
     if not re.fullmatch(r".+:\d+", address):
-        raise ValueError(
-            f"--coordinator_address={address} is not HOST:PORT, such as 10.0.0.1:8476"
-        )
+        raise ValueError(f"--coordinator_address={address} is not HOST:PORT, such as 10.0.0.1:8476")
     if not 0 <= number < count:
-        raise ValueError(
-            f"--process_id={number} is not in 0 .. --num_processes - 1 = {count - 1}"
-        )
+        raise ValueError(f"--process_id={number} is not in 0 .. --num_processes - 1 = {count - 1}")
     return values
 
 
@@ -251,9 +247,7 @@ def gpus(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def gpus_of_server(
-    layout: settings.Layout, engine: settings.Engine, number: int
-) -> list[str]:
+def gpus_of_server(layout: settings.Layout, engine: settings.Engine, number: int) -> list[str]:
     """Returns the GPUs of vLLM server `number`."""
     size = engine.tensor_parallel
     names = gpus(layout.serve) or [str(i) for i in range(engine.num_servers * size)]

@@ -55,9 +55,7 @@ def convert(
     # A run directory has a config.json too, but not a model's.
     if "model_type" in _json(source / files.CONFIG):
         if step is not None or base:
-            raise ValueError(
-                f"--step and --model are for orbax; {source} is Hugging Face's"
-            )
+            raise ValueError(f"--step and --model are for orbax; {source} is Hugging Face's")
         shape = files.load_config(source)
         _, params = files.load(source, jnp.dtype(dtype), _shardings(shape))
         with contextlib.closing(ocp.StandardCheckpointer()) as writer:
@@ -103,9 +101,7 @@ def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
     if given:
         return pathlib.Path(given)
     named = started.get("model", {})
-    found = (
-        root.parent / "tiny_model" if named.get("preset") else named.get("checkpoint")
-    )
+    found = root.parent / "tiny_model" if named.get("preset") else named.get("checkpoint")
     if not found or not os.path.isdir(found):
         raise ValueError(
             f"{root} does not say which Hugging Face directory it started from, or it is "
@@ -114,9 +110,7 @@ def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
     return pathlib.Path(found)
 
 
-def _restore(
-    stored: pathlib.Path, shape: config.Config, base: pathlib.Path
-) -> types.Params:
+def _restore(stored: pathlib.Path, shape: config.Config, base: pathlib.Path) -> types.Params:
     with contextlib.closing(ocp.StandardCheckpointer()) as reader:
         with _whole(stored):
             there = reader.metadata(stored).item_metadata.tree
@@ -145,8 +139,7 @@ def _whole(stored: pathlib.Path):
     except Exception as error:
         first = str(error).strip().partition("\n")[0][:200]
         raise ValueError(
-            f"{stored} is damaged ({type(error).__name__}: {first}): give another copy "
-            "or --step"
+            f"{stored} is damaged ({type(error).__name__}: {first}): give another copy or --step"
         ) from error
 
 

@@ -101,9 +101,7 @@ def _values(name, row, wanted):
     label = f"sampler.arrays.{name}={','.join(wanted)!r}: {row['uid']}"
     if lacking := [x for x in wanted if row.get(x) is None]:
         found = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
-        raise ValueError(
-            f"{label} has no {lacking[0]!r} but {found}: name other fields"
-        )
+        raise ValueError(f"{label} has no {lacking[0]!r} but {found}: name other fields")
     for field in wanted:
         if not isinstance(row[field], str | int | float):
             raise ValueError(f"{label} has {field}={row[field]!r}, no text or number")
@@ -118,9 +116,7 @@ def _numbered(rows) -> np.ndarray:
     return np.array([number[row] for row in rows], np.int32)
 
 
-def prompt_builder(
-    data: settings.Data, tokenizer: tokens.Tokenizer
-) -> prompts.PromptBuilder:
+def prompt_builder(data: settings.Data, tokenizer: tokens.Tokenizer) -> prompts.PromptBuilder:
     """Returns item -> prompt."""
     return prompts.PromptBuilder(
         tokenizer,

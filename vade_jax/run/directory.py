@@ -40,9 +40,7 @@ def open_for(run: settings.Run, workdir: str) -> None:
 
     def open_in_leader():
         if not any(path.with_name(name).exists() for name in STARTED):
-            path.unlink(
-                missing_ok=True
-            )  # of a start that failed before it made anything
+            path.unlink(missing_ok=True)  # of a start that failed before it made anything
         claim(path, wanted, MAY_CHANGE)
 
     processes.on_leader(open_in_leader)

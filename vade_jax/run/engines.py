@@ -76,9 +76,7 @@ def make_frozen(
         EngineFailure: vLLM does not start.
     """
     if sections.engine.name == "local":
-        return _local(
-            sections, policy, sampling, answers_per_row=num_samples, rows_per_call=0
-        )
+        return _local(sections, policy, sampling, answers_per_row=num_samples, rows_per_call=0)
     with contextlib.ExitStack() as on_error:
         engine = _servers(
             *(sections, policy, workdir, sampling, sampling.max_tokens),

@@ -151,15 +151,11 @@ def write_report(prepared: Prepared) -> str:
     )
 
 
-def _make_judge(
-    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str
-) -> Chat | None:
+def _make_judge(evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str) -> Chat | None:
     """Returns what asks the judge model, None if rules decide everything."""
     if evaluation.judge.rules:
         for task in chosen:
-            verdicts.by_rules(
-                task.benchmark, task.profile
-            )  # raises where there are none
+            verdicts.by_rules(task.benchmark, task.profile)  # raises where there are none
         return None
     names = [task.name for task in chosen if task.benchmark.needs_judge]
     if not names:
@@ -221,9 +217,7 @@ def _checkpoint_policy(
             return build.place_policy(directory, devices, dtype)
         # vLLM reads the weights itself.
         unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh"))
-        return build.Policy(
-            directory=directory, shape=shape, tokenizer=tokenizer, **unused
-        )
+        return build.Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
 
     @functools.cache
     def make_engine(num_samples: int) -> Engine:

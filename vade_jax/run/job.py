@@ -32,9 +32,7 @@ from vade_jax.run.recorder import RunRecorder
 from vade_jax.trainer import choosing, loop, processes
 
 
-def train(
-    run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda: False
-) -> bool:
+def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda: False) -> bool:
     """Runs or resumes the job in `workdir`.
 
     Args:

@@ -31,9 +31,7 @@ def untrained(run: settings.Run, workdir: str) -> str:
         return run.model.checkpoint
     made = os.path.join(workdir, "tiny_model")
     if not processes.on_leader(lambda: _is_complete(made)):
-        processes.on_leader(
-            lambda: tiny_checkpoint.write(made, run.seed, run.model.preset)
-        )
+        processes.on_leader(lambda: tiny_checkpoint.write(made, run.seed, run.model.preset))
     cluster.check_shared(os.path.join(made, "config.json"))
     return made
 

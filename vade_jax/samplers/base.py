@@ -133,9 +133,7 @@ def check_number(
     if above > -math.inf:
         raise ValueError(f"{name}={value}: set it to a value above {above}")
     if at_most < math.inf:
-        raise ValueError(
-            f"{name}={value}: set it to a value from {at_least} to {at_most}"
-        )
+        raise ValueError(f"{name}={value}: set it to a value from {at_least} to {at_most}")
     raise ValueError(f"{name}={value}: set it to at least {at_least}")
 
 
@@ -184,8 +182,7 @@ def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
         )
     if np.shape(values) != (num_items,):
         raise ValueError(
-            f"{name} has shape {np.shape(values)}: give one value for each of the"
-            f" {num_items} items"
+            f"{name} has shape {np.shape(values)}: give one value for each of the {num_items} items"
         )
 
 
@@ -268,9 +265,7 @@ def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
     """Returns True for groups whose training rewards are not all equal: some advantage is not 0."""
     del state
     num_groups = len(feedback.index_M)
-    return arrays.varies(
-        feedback.reward_N, feedback.group_N, num_groups, feedback.valid_N
-    )
+    return arrays.varies(feedback.reward_N, feedback.group_N, num_groups, feedback.valid_N)
 
 
 KEEPS = {"all": keep_all, "mixed": keep_mixed, "varied": keep_varied}

@@ -24,9 +24,7 @@ class DapoOptions(base.Options):
         super().__post_init__()
         known = set(BASES[self.base].option_names) - {"num_rollouts"}
         for name in self.base_options or {}:
-            base.check_option(
-                f"{self.base} has no such option; base_options", name, known
-            )
+            base.check_option(f"{self.base} has no such option; base_options", name, known)
 
 
 def selector(options: DapoOptions) -> base.Sampler:

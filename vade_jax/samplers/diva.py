@@ -48,8 +48,7 @@ class DivaOptions(base.Options):
         highest = [edge for edge, _ in self.table]
         if not highest or highest != sorted(set(highest)):
             raise ValueError(
-                f"table={tuple(self.table)}: give (highest score, change) pairs, scores"
-                " ascending"
+                f"table={tuple(self.table)}: give (highest score, change) pairs, scores ascending"
             )
 
 
@@ -152,9 +151,7 @@ def believe(state: DivaState, proposal: types.Proposal) -> dict[str, jax.Array]:
 
 
 # ------------------------------------------------------------------------------ how difficulties change
-def linear(
-    difficulty_I: Array, score_I: Array, count_I: Array, eta: float
-) -> jax.Array:
+def linear(difficulty_I: Array, score_I: Array, count_I: Array, eta: float) -> jax.Array:
     """Returns D + eta (0.5 - s) within [1, 9], the paper's rule; D where nothing was counted.
 
     Args:

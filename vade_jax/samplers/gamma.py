@@ -51,9 +51,7 @@ def draw(words: jax.Array, shape_I: Array) -> jax.Array:
     return gamma_I[:num_items]
 
 
-def _propose(
-    words: jax.Array, item_I: Array, count: jax.Array, shape_I: Array
-) -> jax.Array:
+def _propose(words: jax.Array, item_I: Array, count: jax.Array, shape_I: Array) -> jax.Array:
     """Returns an accepted x ~ Gamma(shape), or 0 where this proposal was rejected.
 
     d = shape - 1/3, t = z / sqrt(9 d), v = (1 + t)^3: accept x = d v if
@@ -76,9 +74,7 @@ def _propose(
 def _unit(bits_I: Array) -> jax.Array:
     """Returns uniforms in (0, 1): the centres of 2^23 equal cells, never 0 or 1."""
     # The upper 23 bits become the mantissa of a float in [1, 2).
-    one_to_two_I = jax.lax.bitcast_convert_type(
-        (bits_I >> 9) | jnp.uint32(0x3F800000), jnp.float32
-    )
+    one_to_two_I = jax.lax.bitcast_convert_type((bits_I >> 9) | jnp.uint32(0x3F800000), jnp.float32)
     return one_to_two_I - jnp.float32(1 - 2**-24)
 
 

@@ -53,9 +53,7 @@ def condition(
     return x_M, 1 / precision(x_M)[1]
 
 
-def log_evidence(
-    mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array
-) -> jax.Array:
+def log_evidence(mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array) -> jax.Array:
     """Returns log P(this sequence of k right of n answers), the logit integrated out."""
     x_MZ = mean_M[:, None] + jnp.sqrt(var_M)[:, None] * NODE_Z
     right_MZ = successes_M[:, None] * jax.nn.log_sigmoid(x_MZ)

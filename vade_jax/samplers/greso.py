@@ -37,9 +37,7 @@ class GresoOptions(base.Options):
     keep_min: float = base.number(0.01, at_least=1e-6, at_most=1)  # of a visit
     # Groups of right and wrong answers ("mixed"), whose training rewards differ ("varied"), or "all".
     keep: str = base.choice("mixed", base.KEEPS)
-    seed: int = (
-        0  # of which items are skipped; the order in an epoch is the given keys'
-    )
+    seed: int = 0  # of which items are skipped; the order in an epoch is the given keys'
 
     def __post_init__(self):
         super().__post_init__()
@@ -90,9 +88,7 @@ def selector(options: GresoOptions) -> base.Sampler:
         # A batch that reaches over the end of an epoch has visited some items in the next.
         visited_M = jnp.maximum(due_I[index_M], epoch)
         # New luck only for those visited: how long an item is skipped is settled at its visit.
-        luck_I = jax.random.uniform(
-            rng.own_key(options.seed, state.step), state.luck_I.shape
-        )
+        luck_I = jax.random.uniform(rng.own_key(options.seed, state.step), state.luck_I.shape)
         sign_M, asked_M = outcome(feedback), feedback.trials_M > 0
         streak_M = extended(state.streak_I[index_M], sign_M)
         streak_M = jnp.where(asked_M, streak_M, state.streak_I[index_M])

@@ -30,9 +30,7 @@ class KnapsackOptions(base.Options):
 
     min_rollouts: int = 2  # the least for a prompt with right and wrong answers
     max_rollouts: int = 128  # the most for any prompt
-    negative_rollouts: int = (
-        2  # where the newest answers are all wrong, before a surplus
-    )
+    negative_rollouts: int = 2  # where the newest answers are all wrong, before a surplus
     positive_rollouts: int = 2  # the same for all right
     # A mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers: see `usable`.
     confidence: float = base.number(0.9, at_least=0, at_most=1 - 1e-6)
@@ -77,9 +75,7 @@ def selector(options: KnapsackOptions) -> base.Sampler:
         visits_I = jnp.zeros(num_items, jnp.int32)
         return KnapsackState(alpha_I=zero_I, beta_I=zero_I, visits_I=visits_I)
 
-    def propose(
-        state: KnapsackState, key: jax.Array, num_prompts: int
-    ) -> types.Proposal:
+    def propose(state: KnapsackState, key: jax.Array, num_prompts: int) -> types.Proposal:
         index_M = base.top_b(base.least_visited(state.visits_I), key, num_prompts)
         num_M = share(options, state.alpha_I[index_M], state.beta_I[index_M])
         return types.Proposal(index_M=index_M, num_rollouts_M=num_M)
@@ -110,9 +106,7 @@ def on_top_of_vade(options: KnapsackOptions) -> base.Sampler:
     def propose(state, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state, key, num_prompts)
         index_M = proposal.index_M
-        gain_MG = expected_gain(
-            state.alpha_I[index_M], state.beta_I[index_M], options.max_rollouts
-        )
+        gain_MG = expected_gain(state.alpha_I[index_M], state.beta_I[index_M], options.max_rollouts)
         low_M = jnp.full(num_prompts, options.min_rollouts)
         order_MG = jnp.full(gain_MG.shape, WITHIN)
         budget = options.num_rollouts * num_prompts
@@ -175,9 +169,7 @@ def expected_gain(alpha_M: Array, beta_M: Array, max_rollouts: int) -> jax.Array
     return right_MG + wrong_MG
 
 
-def usable(
-    p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int
-) -> jax.Array:
+def usable(p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int) -> jax.Array:
     """Returns how many answers the mixed prompts can use, each to see both outcomes.
 
     N answers with max(p, 1-p)^N <= 1 - confidence show the rarer outcome with that confidence.

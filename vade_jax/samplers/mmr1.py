@@ -134,9 +134,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
         measures.append("pass_rate")
     if options.diversity_weight > 0:
         measures.append("self_bleu")
-    return sampler._replace(
-        init=init, measures=tuple(measures), accepts=("pass_rate", "self_bleu")
-    )
+    return sampler._replace(init=init, measures=tuple(measures), accepts=("pass_rate", "self_bleu"))
 
 
 METHOD = base.Method(
@@ -187,9 +185,7 @@ ORDERS = (1, 2, 3)
 SMOOTHING = 0.1  # stands for 0 matches from bigrams on (Chen and Cherry 2014, method 1)
 
 
-def self_bleu(
-    token_NT: Array, length_N: Array, group_N: Array, num_groups: int
-) -> np.ndarray:
+def self_bleu(token_NT: Array, length_N: Array, group_N: Array, num_groups: int) -> np.ndarray:
     """Returns the mean BLEU of each answer against the others of its group, [num_groups].
 
     BLEU-3 with equal weights, as MMR1's; padding does not count here. 1: all answers say the same. A

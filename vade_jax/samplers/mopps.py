@@ -39,9 +39,7 @@ class MoppsOptions(base.Options):
         super().__post_init__()
         low, high = self.bounds
         if not 0 <= low <= high <= 1:
-            raise ValueError(
-                f"band={self.band}: give two ascending pass rates from 0 to 1"
-            )
+            raise ValueError(f"band={self.band}: give two ascending pass rates from 0 to 1")
 
     @property
     def bounds(self) -> tuple[float, float]:

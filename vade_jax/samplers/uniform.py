@@ -28,9 +28,7 @@ def selector(options: base.Options) -> base.Sampler:
     def init(num_items: int) -> UniformState:
         return UniformState(visits_I=jnp.zeros(num_items, jnp.int32))
 
-    def propose(
-        state: UniformState, key: jax.Array, num_prompts: int
-    ) -> types.Proposal:
+    def propose(state: UniformState, key: jax.Array, num_prompts: int) -> types.Proposal:
         index_M = base.top_b(base.least_visited(state.visits_I), key, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 

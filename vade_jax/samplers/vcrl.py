@@ -173,9 +173,7 @@ def replayed(state: VcrlState, num_prompts: int, *, within: bool = False) -> jax
     """
     there_I = state.priority_I > -jnp.inf
     if within:
-        there_I &= (
-            state.last_I < state.step
-        )  # not rolled out in this step's first round
+        there_I &= state.last_I < state.step  # not rolled out in this step's first round
     priority_I = jnp.where(there_I, state.priority_I, -jnp.inf)
     priority_M, index_M = jax.lax.top_k(priority_I, min(num_prompts, len(priority_I)))
     taken_M = (jnp.arange(len(index_M)) < state.dropped) & (priority_M > -jnp.inf)

@@ -35,13 +35,9 @@ NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
 class Checkpointer:
     """Saves and restores the steps of one directory; reading makes no directory."""
 
-    def __init__(
-        self, directory: str | os.PathLike[str], *, keep: int = 2, every: int = 1
-    ):
+    def __init__(self, directory: str | os.PathLike[str], *, keep: int = 2, every: int = 1):
         if keep < 1 or every < 1:
-            raise ValueError(
-                f"keep={keep} and every={every}: both count steps, from 1 up"
-            )
+            raise ValueError(f"keep={keep} and every={every}: both count steps, from 1 up")
         self.directory = os.path.abspath(directory)
         self._keep, self._every = keep, every
         self._opened: ocp.CheckpointManager | None = None
@@ -171,9 +167,7 @@ class Checkpointer:
                 f"a copy, or delete that directory to {otherwise}"
             ) from error
 
-    def _metadata(
-        self, step: int, manager: ocp.CheckpointManager
-    ) -> dict[str, dict[str, Any]]:
+    def _metadata(self, step: int, manager: ocp.CheckpointManager) -> dict[str, dict[str, Any]]:
         """Returns {item: {path: an example of the leaf}} as stored; reads no array."""
         found = manager.item_metadata(step)
         items = {}

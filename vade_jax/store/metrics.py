@@ -127,9 +127,7 @@ class TensorBoard:
         if self._board is None:
             # Only the first step says where a resumed run starts: its earlier points of that step
             # and later ones are hidden.
-            self._board = self._package.SummaryWriter(
-                str(self._folder), purge_step=step
-            )
+            self._board = self._package.SummaryWriter(str(self._folder), purge_step=step)
         for name, value in values.items():
             self._board.add_scalar(name, value, step)
         self._board.flush()
@@ -151,9 +149,7 @@ class WeightsAndBiases:
         try:
             import wandb
         except ImportError as error:
-            raise ImportError(
-                f"wandb={project!r} needs the package: pip install wandb"
-            ) from error
+            raise ImportError(f"wandb={project!r} needs the package: pip install wandb") from error
         path = pathlib.Path(workdir).absolute()
         run_id = path / "wandb" / "run_id"  # kept, so that a resumed job finds its run
         if not run_id.exists():
@@ -245,9 +241,7 @@ def validation_names(records: Sequence[Record]) -> list[str]:
 def validation(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
     """Returns (steps, accuracy), the plain mean over the validation sets."""
     names = validation_names(records)
-    complete = [
-        record for record in records if names and all(name in record for name in names)
-    ]
+    complete = [record for record in records if names and all(name in record for name in names)]
     steps = np.array([record["step"] for record in complete], np.int64)
     values = [column(complete, name)[1] for name in names]
     return steps, np.mean(values, axis=0) if names else np.zeros(0)

@@ -21,9 +21,7 @@ from vade_jax.types import Item, Prompt, Proposal
 
 # Makes the variants that a proposal asks for: from its items, with their images, to what is shown
 # instead of them, and the proposal with what came out in its `extra_M`.
-Expand = Callable[
-    [Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]
-]
+Expand = Callable[[Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,9 +126,7 @@ class Chooser:
             return proposal
         more = ask(arrays.bucket(len(used) + num_prompts, 1))
         more = _without(used | set(first.index_M.tolist()), more)
-        return jax.tree.map(
-            lambda a, b: np.concatenate([a, b])[:num_prompts], first, more
-        )
+        return jax.tree.map(lambda a, b: np.concatenate([a, b])[:num_prompts], first, more)
 
 
 def _without(used: AbstractSet[int], proposal: Proposal) -> Proposal:

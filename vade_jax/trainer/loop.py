@@ -25,9 +25,7 @@ from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Prompt, Rollouts, TrainState
 
-Learn = Callable[
-    [TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]
-]
+Learn = Callable[[TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]]
 Validate = Callable[[Engine, jax.Array, int], Metrics]
 
 
@@ -166,13 +164,9 @@ def run(
                     rollout_key = rng.round_key(keys.rollouts, number)
                     rollouts, scores = answer(chosen, rollout_key, version, clock)
                     with clock("adv"):
-                        feedback = scoring.collect(
-                            chosen.proposal, rollouts, scores, advantage
-                        )
+                        feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
                         keep_M = np.asarray(sampler.keep(posterior, feedback))
-                        gathering.add(
-                            Round(chosen, rollouts, scores, feedback, keep_M, posterior)
-                        )
+                        gathering.add(Round(chosen, rollouts, scores, feedback, keep_M, posterior))
                         # To line 15: old counts decay at two speeds, new ones come in (Eq. 5, 6).
                         # The paper does this after the policy's update. It needs no weights, and
                         # done here it lets the next prompts be chosen while the policy learns.

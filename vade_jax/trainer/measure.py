@@ -52,14 +52,9 @@ def roll_out_all(
         num_prompts: items in the engine at once; the last batch may be smaller.
     """
     num_items, clock = len(choose.items), Clock()
-    batches = [
-        range(i, min(i + num_prompts, num_items))
-        for i in range(0, num_items, num_prompts)
-    ]
+    batches = [range(i, min(i + num_prompts, num_items)) for i in range(0, num_items, num_prompts)]
     found = []
-    for number, chosen in enumerate(
-        _built_ahead(choose, batches, measure.num_rollouts)
-    ):
+    for number, chosen in enumerate(_built_ahead(choose, batches, measure.num_rollouts)):
         batch_key = rng.pass_key(key, step, number)
         rollouts, scores = answer(chosen, batch_key, step - 1, clock)
         feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
@@ -70,9 +65,7 @@ def roll_out_all(
     return rounds.join(found, list(map(len, batches)))
 
 
-def _built_ahead(
-    choose: Chooser, batches: Sequence[range], num_rollouts: int
-) -> Iterator[Chosen]:
+def _built_ahead(choose: Chooser, batches: Sequence[range], num_rollouts: int) -> Iterator[Chosen]:
     """Yields the prompts of each batch; those of the next are built meanwhile."""
     with Lookahead(choose.everything) as ahead:
         ahead.start(batches[0], num_rollouts)

@@ -53,9 +53,7 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
             f"{len(devices)} devices; leave one axis at -1 to take the rest"
         )
     # Auto: XLA propagates shardings; `Place` decides only where it would choose badly.
-    return Mesh(
-        np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3
-    )
+    return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
 
 
 def shardings(mesh: Mesh, tree, rules: Rules = RULES):
@@ -158,9 +156,7 @@ def check_model(mesh: Mesh, shape) -> None:
 
 def path_name(path) -> str:
     """Returns a tree path as `text/layers/q/kernel`."""
-    return "/".join(
-        str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path
-    )
+    return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
 
 
 def _check_divides(mesh, name, shape, spec):

@@ -100,9 +100,7 @@ def split(
 
     def lay_out(piece: Piece) -> Batch:
         def place(x_N):
-            out = np.zeros(
-                (num_rows * shape.answers_per_row, *x_N.shape[1:]), x_N.dtype
-            )
+            out = np.zeros((num_rows * shape.answers_per_row, *x_N.shape[1:]), x_N.dtype)
             out[piece.slot_N] = x_N[piece.answers]
             return out
 
@@ -121,9 +119,7 @@ def split(
     return [batching.stack_micro(map(lay_out, of)) for of in updates]
 
 
-def _order(
-    rollouts: Rollouts, num_prompts: int, shape: Shape
-) -> tuple[np.ndarray, np.ndarray]:
+def _order(rollouts: Rollouts, num_prompts: int, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     """Returns the prompts in the order that they are cut in, and which of them are real.
 
     The last prompt is repeated, with invalid answers, until there are whole mini-batches. Within a
@@ -141,17 +137,12 @@ def _order(
     np.maximum.at(longest_M, rollouts.group_N, rollouts.length_N * rollouts.valid_N)
     key_M = np.where(is_real_M, longest_M[order_M], 0)
     by_length_M = np.concatenate(
-        [
-            i + np.argsort(key_M[i : i + size], kind="stable")
-            for i in range(0, len(order_M), size)
-        ]
+        [i + np.argsort(key_M[i : i + size], kind="stable") for i in range(0, len(order_M), size)]
     )
     return order_M[by_length_M], is_real_M[by_length_M]
 
 
-def _pieces(
-    num_answers_M: np.ndarray, shape: Shape, even: bool
-) -> tuple[list[list[Piece]], int]:
+def _pieces(num_answers_M: np.ndarray, shape: Shape, even: bool) -> tuple[list[list[Piece]], int]:
     """Returns the micro-batches of every mini-batch, and the rows that each of them has."""
     size, per_row = shape.prompts_per_minibatch, shape.answers_per_row
     bound = 0 if even else shape.rows_per_microbatch
@@ -166,8 +157,7 @@ def _pieces(
                 Piece(
                     # Beyond the last prompt, which a short mini-batch reaches, it comes again.
                     prompt_M=[
-                        min(first + prompt + i, last)
-                        for i in range(shape.prompts_per_microbatch)
+                        min(first + prompt + i, last) for i in range(shape.prompts_per_microbatch)
                     ],
                     group_R=group_R[start:stop] - prompt,
                     answers=slice(first_N[first] + low, first_N[first] + high),
@@ -274,9 +264,7 @@ def in_shortest(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
         lengths = ladder(batch.mask_NT.shape[1])
         if len(lengths) == 1:
             return run(batch)
-        branches = [
-            functools.partial(lambda x, batch: run(cut(batch, x)), x) for x in lengths
-        ]
+        branches = [functools.partial(lambda x, batch: run(cut(batch, x)), x) for x in lengths]
         index = jnp.searchsorted(jnp.array(lengths), longest(batch.mask_NT))
         return jax.lax.switch(index, branches, batch)
 

@@ -28,9 +28,7 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
         "dual_clip": loss.dual_clip or None,
     }
 
-    def objective(
-        logp_NT: Array, batch: Batch, totals: Totals
-    ) -> tuple[jax.Array, Metrics]:
+    def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
         def reduce(x_NT):
             return policy.aggregate(
                 x_NT,
@@ -96,9 +94,7 @@ def agreement(logp_NT: Array, batch: Batch, totals: Totals) -> Metrics:
 def likelihood() -> Objective:
     """Returns the mean negative log-likelihood of the answers' tokens."""
 
-    def objective(
-        logp_NT: Array, batch: Batch, totals: Totals
-    ) -> tuple[jax.Array, Metrics]:
+    def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
         return -jnp.sum(logp_NT * batch.mask_NT) / totals.num_tokens, {}
 
     return objective

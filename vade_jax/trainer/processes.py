@@ -177,9 +177,7 @@ class LeaderEngine:
             `weights.from_params`.
     """
 
-    def __init__(
-        self, engine: Engine | None, tensors: Callable[[Params], Iterable[Any]]
-    ):
+    def __init__(self, engine: Engine | None, tensors: Callable[[Params], Iterable[Any]]):
         self._engine, self._tensors = engine, tensors
 
     def generate(
@@ -201,15 +199,10 @@ class LeaderEngine:
                 )
             )
             fields = dict(made[0].items())
-            return {
-                name: [np.shape(x), np.asarray(x).dtype.name]
-                for name, x in fields.items()
-            }
+            return {name: [np.shape(x), np.asarray(x).dtype.name] for name, x in fields.items()}
 
         shapes = on_leader(lead)
-        fields = {
-            name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()
-        }
+        fields = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
         rollouts = Rollouts(**from_leader(dict(made[0].items()) if made else fields))
         if not made:
             _report(on_group, rollouts, len(prompts))

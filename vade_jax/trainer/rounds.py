@@ -63,8 +63,7 @@ def answer(
         )
     if (found := int(rollouts.params_version)) != version:
         raise EngineFailure(
-            f"the engine answered with weights {found} instead of {version}: "
-            "its sync did not take"
+            f"the engine answered with weights {found} instead of {version}: its sync did not take"
         )
     with clock("reward"):  # what is left of scoring when the last answer is there
         scores = scoring_thread.scores(rollouts)
@@ -220,9 +219,7 @@ def _forecast(rounds, sampler) -> Metrics:
         samplers.belief_metrics(sampler.believe(one.selector, one.chosen.proposal))
         for one in rounds
     ]
-    return jax.tree.map(
-        lambda *x: np.average(x, weights=weights / weights.sum()), *values
-    )
+    return jax.tree.map(lambda *x: np.average(x, weights=weights / weights.sum()), *values)
 
 
 # ------------------------------------------------------------------------------ flat answers
@@ -259,6 +256,4 @@ def join(made: Sequence[T], num_groups: Sequence[int]) -> T:
         one.replace(group_N=np.asarray(one.group_N) + first)
         for one, first in zip(made, first_P, strict=True)
     ]
-    return jax.tree.map(
-        lambda *x: x[0] if np.ndim(x[0]) == 0 else np.concatenate(x), *shifted
-    )
+    return jax.tree.map(lambda *x: x[0] if np.ndim(x[0]) == 0 else np.concatenate(x), *shifted)

@@ -114,9 +114,7 @@ class ScoringThread:
         on a slower host, and then their selectors would drift apart.
         """
         self._thread.shutdown()
-        scored = [
-            answer for m in sorted(self._groups) for answer in self._groups[m].result()
-        ]
+        scored = [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
         assert len(scored) == len(rollouts.group_N), "an answer was not reported"
         rewards = {
             "reward_N": np.array([answer.reward for answer in scored], np.float32),
@@ -216,9 +214,7 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
     """
     valid_N = feedback.valid_N
     if not valid_N.any():
-        raise RuntimeError(
-            f"the engine gave no answer to any of {len(valid_N)} requests"
-        )
+        raise RuntimeError(f"the engine gave no answer to any of {len(valid_N)} requests")
     successes_M, trials_M = feedback.successes_M, feedback.trials_M
     asked_M = trials_M > 0
     shares_M = {

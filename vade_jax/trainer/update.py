@@ -76,9 +76,7 @@ class Learner:
         if self.mask_cut_off:
             finished_N = rollouts.valid_N & rollouts.finished_N
             rollouts = rollouts.replace(valid_N=finished_N)
-        cut = minibatches.split(
-            prompts, rollouts, advantage_N, self.shape, map=self.map
-        )
+        cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
         # Momentum and weight decay would move the weights without any gradient.
         cut = [batch for batch in cut if batch.mask_NT.any()]
         if not cut:
@@ -112,9 +110,7 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
     """
     return {
         name: float(
-            value
-            if name.startswith("training/")
-            else np.mean([later[name] for later in history])
+            value if name.startswith("training/") else np.mean([later[name] for later in history])
         )
         for name, value in history[0].items()
     }
@@ -141,9 +137,7 @@ def make_logp(
 
     def logp(params: Params, batch: Batch) -> jax.Array:
         model = merge(params)
-        hidden_NTD = model.answer_hidden(
-            batch.prompts, batch.token_NT, batch.group_R, remat=remat
-        )
+        hidden_NTD = model.answer_hidden(batch.prompts, batch.token_NT, batch.group_R, remat=remat)
         return logprobs.selected(
             hidden_NTD,
             model.head(jnp.float32),
@@ -203,9 +197,7 @@ def make(
     gradient = jax.grad(loss, has_aux=True)
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        totals = count(
-            batch.mask_NT
-        )  # of all micro-batches: then gradients just add up
+        totals = count(batch.mask_NT)  # of all micro-batches: then gradients just add up
 
         def of_micro(micro):
             return gradient(state.params, micro, totals)
@@ -226,9 +218,7 @@ def count(mask_ANT: Array) -> Totals:
 
 
 def _zeros_like_output(run: Callable, micro: Batch):
-    return jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, micro)
-    )
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(run, micro))
 
 
 def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
@@ -255,9 +245,7 @@ def _sum_over_microbatches(run, batch):
         (grads, metrics), (more_grads, more_metrics) = total, skip_empty(run)(micro)
         # A metric named *_max, of values >= 0, keeps the larger.
         summed = {
-            name: (jnp.maximum if name.endswith("_max") else jnp.add)(
-                x, more_metrics[name]
-            )
+            name: (jnp.maximum if name.endswith("_max") else jnp.add)(x, more_metrics[name])
             for name, x in metrics.items()
         }
         return (jax.tree.map(jnp.add, grads, more_grads), summed), None
@@ -309,8 +297,6 @@ def _labels(params: Params, frozen: tuple[str, ...]) -> Params:
                 f"they start with {', '.join(known)}"
             )
     return jax.tree_util.tree_map_with_path(
-        lambda path, _: (
-            "freeze" if mesh.path_name(path).startswith(frozen) else "train"
-        ),
+        lambda path, _: "freeze" if mesh.path_name(path).startswith(frozen) else "train",
         params,
     )

@@ -81,9 +81,7 @@ def test_truncated_images_are_counted_and_named(tmp_path, name):
     column = IMAGE.get(name, "image")
     rows = [MAKE[name](i) | ({column: broken} if i % 2 else {}) for i in range(5)]
     path = files.save(tmp_path / "a.parquet", *rows)
-    with pytest.raises(
-        ValueError, match=f"2 of 5 rows are bad: a.*row 1, column {column}.*row 3"
-    ):
+    with pytest.raises(ValueError, match=f"2 of 5 rows are bad: a.*row 1, column {column}.*row 3"):
         read(name, path)
 
 
@@ -96,9 +94,7 @@ def test_null_images(tmp_path, name):
 
 
 def test_scienceqa_without_a_picture(tmp_path):
-    path = files.save(
-        tmp_path / "a.parquet", files.scienceqa(), files.scienceqa(image=None)
-    )
+    path = files.save(tmp_path / "a.parquet", files.scienceqa(), files.scienceqa(image=None))
     with_one, without = read("scienceqa", path)
     assert len(with_one.images) == 1 and without.images == ()
 

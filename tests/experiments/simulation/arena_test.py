@@ -42,9 +42,7 @@ def mean(label, name, still=True):
 
 # ------------------------------------------------------------------------------ parts
 def test_answers_of_uneven_groups():
-    proposal = types.Proposal(
-        index_M=jnp.array([3, 0, 2]), num_rollouts_M=jnp.array([1, 4, 3000])
-    )
+    proposal = types.Proposal(index_M=jnp.array([3, 0, 2]), num_rollouts_M=jnp.array([1, 4, 3000]))
     p_I = jnp.array([1.0, 0.5, 0.25, 0.0])
     found = arena.answer(jax.random.key(0), p_I, proposal, 3005)
     assert found.trials_M.tolist() == [1, 4, 3000]
@@ -59,9 +57,7 @@ def test_groups_are_collected_over_rounds():
     """Two of three kept, then three of three: the last one finds no room."""
     pending = arena.no_groups(4, 9)
     for index_M, keep_M in (([1, 2, 3], [1, 0, 1]), ([4, 5, 6], [1, 1, 1])):
-        proposal = types.Proposal(
-            index_M=jnp.array(index_M), num_rollouts_M=jnp.array([2, 2, 2])
-        )
+        proposal = types.Proposal(index_M=jnp.array(index_M), num_rollouts_M=jnp.array([2, 2, 2]))
         feedback = arena.answer(jax.random.key(0), jnp.ones(9), proposal, 6)
         pending = arena.collect(pending, feedback, jnp.array(keep_M, bool))
     assert pending.groups.index_M.tolist() == [1, 3, 4, 5]
@@ -102,12 +98,8 @@ def test_the_oracle_is_best_and_vade_beats_uniform():
     assert mean("oracle", "effective") > mean("vade", "effective") + 0.05
     assert mean("vade", "effective") > mean("uniform", "effective") + 0.1
     assert mean("oracle", "regret") < 0.05 < mean("vade", "regret")
-    assert mean("uniform", "regret") == pytest.approx(
-        0.99 - mean("uniform", "effective"), abs=0.02
-    )
-    drifting = {
-        name: mean(name, "progress", False) for name in ("oracle", "vade", "uniform")
-    }
+    assert mean("uniform", "regret") == pytest.approx(0.99 - mean("uniform", "effective"), abs=0.02)
+    drifting = {name: mean(name, "progress", False) for name in ("oracle", "vade", "uniform")}
     assert drifting["oracle"] > drifting["vade"] > drifting["uniform"] + 0.02
     # Nothing changes, so the posterior may forecast what it sees, but for what lucky draws hide.
     assert abs(mean("vade", "forecast_bias")) < 0.12
@@ -118,9 +110,7 @@ def test_dapo_pays_for_what_it_drops():
     result, values = played("dapo", True, max_rounds=3)
     uniform = played("uniform", True)[1]["effective"]["mean"]
     assert result.rounds["used"].shape == (4, 60)
-    assert (
-        values["effective"]["mean"] > 0.95
-    )  # two rounds mostly, three where it is short
+    assert values["effective"]["mean"] > 0.95  # two rounds mostly, three where it is short
     assert 20 <= values["steps"]["mean"] <= 30
     # All mixed groups that it trains on, of all paid for: never more than were there.
     assert uniform / 2 < values["useful"]["mean"] <= uniform + 0.03

@@ -25,9 +25,7 @@ def test_an_entry_of_a_config():
         )
     )
     assert found.sampler(4) is found.sampler(4)  # one compilation
-    proposal = found.sampler(4).propose(
-        found.begin(4, np.arange(9)), jax.random.key(0), 3
-    )
+    proposal = found.sampler(4).propose(found.begin(4, np.arange(9)), jax.random.key(0), 3)
     assert proposal.num_rollouts_M.tolist() == [4, 4, 4]
     assert Contender.of("vade", {}).name == "vade"
 
@@ -100,9 +98,7 @@ def test_a_schedule_by_hand():
     again = plan(measure_first="paid", measure_every=2)
     assert again.paid_U.tolist() == [30, 40, 70, 80]  # the next would cost 30
     assert again.measure_U.tolist() == [True, False, True, False]
-    assert (
-        plan(measure_every=3).measure_U.tolist() == [False] * 3 + [True] + [False] * 2
-    )
+    assert plan(measure_every=3).measure_U.tolist() == [False] * 3 + [True] + [False] * 2
 
 
 def test_too_small_a_budget():

@@ -62,12 +62,9 @@ def test_one_seed_has_no_interval_and_no_forecast_no_number():
 def test_a_table_is_sorted_and_aligned():
     cell = report.summary(result(), SHAPE)
     cell["values"] |= {
-        name: report.interval(np.zeros(2))
-        for name in ("visited", "max_visits", "hopeless")
+        name: report.interval(np.zeros(2)) for name in ("visited", "max_visits", "hopeless")
     }
-    worse = cell | {
-        "values": cell["values"] | {"progress": report.interval([0.1, 0.2])}
-    }
+    worse = cell | {"values": cell["values"] | {"progress": report.interval([0.1, 0.2])}}
     text = report.table("skills", SHAPE, {"worse": worse, "better": cell})
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
@@ -77,8 +74,7 @@ def test_a_table_is_sorted_and_aligned():
 
 def test_ours_beside_the_reference():
     values = {
-        name: report.interval([0.5])
-        for name in ("effective", "progress", "hopeless_trained")
+        name: report.interval([0.5]) for name in ("effective", "progress", "hopeless_trained")
     }
     played = {"uniform": {"values": values}, "mine": {"values": values}}
     found = reference.differences({"skills": played})

@@ -32,9 +32,7 @@ def sigma(x):
 
 def test_drift_learns_by_hand():
     # Item 2 is at logit 0: sqrt(p (1-p)) = 1/2, so a whole group adds 0.4 / 2, half a group half.
-    state = make("drift", 3, gain=0.4, drift=0.01).replace(
-        logit_I=jnp.array([-2.0, 1.0, 0.0])
-    )
+    state = make("drift", 3, gain=0.4, drift=0.01).replace(logit_I=jnp.array([-2.0, 1.0, 0.0]))
     step = groups([2, 2, 1], [0, 8, 3], [8, 4, 8], [True, True, False])
     after = worlds.learn_drift(state, step, G)
     np.testing.assert_allclose(after.logit_I, [-1.99, 1.01, 0.31], atol=1e-6)
@@ -66,9 +64,7 @@ def test_skills_learn_by_hand():
     state = make("skills", 18, rate=0.4, transfer=0.1, forget=0.5, hopeless=0.0)
     state = state.replace(offset_I=jnp.full(18, 0.2), hopeless_I=jnp.arange(18) == 1)
     # 2 of 8 right: sqrt(1/4 3/4) = 0.433. Item 16 shares item 0's skill, 17 item 1's.
-    step = groups(
-        [0, 16, 1, 17, 2], [2, 8, 2, 8, 2], [8, 16, 8, 8, 8], [True] * 4 + [False]
-    )
+    step = groups([0, 16, 1, 17, 2], [2, 8, 2, 8, 2], [8, 16, 8, 8, 8], [True] * 4 + [False])
     after = worlds.learn_skills(state, step, G)
     gain = 0.4 * np.sqrt(3) / 4
     offset_I = np.full(18, 0.1)
@@ -115,9 +111,7 @@ def test_the_share_of_hopeless_items():
 
 def test_categories():
     band_I = KINDS["drift"].category(20)
-    assert sorted(set(band_I.tolist())) == list(range(8)) and np.all(
-        np.diff(band_I) >= 0
-    )
+    assert sorted(set(band_I.tolist())) == list(range(8)) and np.all(np.diff(band_I) >= 0)
     assert KINDS["skills"].category(18).tolist() == [*range(16), 0, 1]
 
 

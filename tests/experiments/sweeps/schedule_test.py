@@ -14,9 +14,7 @@ from experiments.sweeps import schedule
 
 
 def program(folder, name, code):
-    return schedule.Program(
-        name, (sys.executable, "-c", code), str(folder / f"x/{name}.log")
-    )
+    return schedule.Program(name, (sys.executable, "-c", code), str(folder / f"x/{name}.log"))
 
 
 def test_each_has_its_log_and_one_that_fails_stops_no_other(tmp_path):
@@ -49,10 +47,7 @@ def test_as_many_at_a_time_as_asked(tmp_path):
         "sys.exit(1)\n"
     )
     names = [("a", "b"), ("b", "a")]
-    programs = [
-        program(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b))
-        for a, b in names
-    ]
+    programs = [program(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b)) for a, b in names]
     with schedule.ProgramPool(2) as pool:
         assert [ended.code for ended in pool.run(programs)] == [0, 0]
 

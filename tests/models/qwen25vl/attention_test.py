@@ -34,9 +34,7 @@ def dense(q, key, value, own_key, own_value):
     v = jnp.concatenate([copy(value), own(own_value)], 2)
     prompt_N1P = (jnp.arange(P) < jnp.repeat(LENGTH_R, G)[:, None])[:, None]
     causal_1UU = jnp.tril(jnp.ones((U, U), bool))[None]
-    mask = [
-        jnp.broadcast_to(m, (R * G, U, m.shape[-1])) for m in (prompt_N1P, causal_1UU)
-    ]
+    mask = [jnp.broadcast_to(m, (R * G, U, m.shape[-1])) for m in (prompt_N1P, causal_1UU)]
     score = jnp.einsum("nuhk,nhsk->nhus", q, k) * K**-0.5
     score = jnp.where(jnp.concatenate(mask, -1)[:, None], score, -jnp.inf)
     return jnp.einsum("nhus,nhsk->nuhk", jax.nn.softmax(score), v)
@@ -69,9 +67,7 @@ def test_grouped_equals_dense(monkeypatch, min_block, max_scores):
     monkeypatch.setattr(blockwise, "MIN_BLOCK", min_block)
     monkeypatch.setattr(blockwise, "MAX_SCORES", max_scores)
     found, expected = with_gradients(merged), dense_with_gradients()
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), found, expected
-    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), found, expected)
 
 
 def test_extreme_scores_neither_overflow_nor_vanish():
@@ -80,9 +76,7 @@ def test_extreme_scores_neither_overflow_nor_vanish():
     loss = lambda *x: jnp.sum(merged(*x) ** 2)
     out, gradient = jax.jit(jax.value_and_grad(loss, range(5)))(*values)
     assert np.isfinite(out) and all(np.isfinite(g).all() for g in gradient)
-    np.testing.assert_allclose(
-        jax.jit(merged)(*values), jax.jit(dense)(*values), atol=1e-4
-    )
+    np.testing.assert_allclose(jax.jit(merged)(*values), jax.jit(dense)(*values), atol=1e-4)
 
 
 @pytest.mark.parametrize("max_scores", [2**20, 150])
@@ -101,9 +95,7 @@ def test_unmasked_in_blocks(monkeypatch, max_scores):
 def test_a_query_that_sees_nothing_is_finite():
     q = jnp.ones((1, 4, 2, K))
     valid_ZS = jnp.zeros((1, 4), bool)
-    out, gradient = jax.value_and_grad(
-        lambda q: jnp.sum(attention.unmasked(q, q, q, valid_ZS))
-    )(q)
+    out, gradient = jax.value_and_grad(lambda q: jnp.sum(attention.unmasked(q, q, q, valid_ZS)))(q)
     assert np.isfinite(out) and np.isfinite(gradient).all()
 
 

@@ -21,9 +21,7 @@ def test_transformers_reads_ours_and_we_read_theirs(name):
     shape = config.PRESETS[name]
     theirs = transformers.Qwen2_5_VLConfig(**shape.to_hf())
     assert theirs.text_config.hidden_size == shape.text.width
-    assert theirs.text_config.rope_parameters["mrope_section"] == list(
-        shape.text.mrope_section
-    )
+    assert theirs.text_config.rope_parameters["mrope_section"] == list(shape.text.mrope_section)
     assert theirs.vision_config.fullatt_block_indexes == list(shape.vision.full_blocks)
     nested = theirs.to_dict()
     assert "hidden_size" not in nested and "text_config" in nested

@@ -17,9 +17,7 @@ from tests.models.qwen25vl import inputs, large, oracle
 from vade_jax.models.qwen25vl import config, files, model, weights
 from vade_jax.trainer import mesh
 
-SMALL = oracle.blocks(
-    oracle.text(config.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,)
-)
+SMALL = oracle.blocks(oracle.text(config.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,))
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +51,7 @@ def test_bfloat16_is_kept(tmp_path, params):
     fields = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert fields["torch_dtype"] == "bfloat16"
     _, again = files.load(tmp_path / "hf")
-    rounded = jax.tree.map(
-        lambda x: x.astype(ml_dtypes.bfloat16).astype(np.float32), params
-    )
+    rounded = jax.tree.map(lambda x: x.astype(ml_dtypes.bfloat16).astype(np.float32), params)
     assert_equal(again, rounded)
     _, as_stored = files.load(tmp_path / "hf", ml_dtypes.bfloat16)
     assert as_stored["embedding"].dtype == ml_dtypes.bfloat16
@@ -102,9 +98,7 @@ def test_transformers_loads_ours_and_we_load_theirs(tmp_path, tied):
         hidden = jax.jit(qwen.hidden)(inputs.batch([example], shape.image_token_id))
         np.testing.assert_allclose(qwen.logits(hidden)[0], expected, atol=2e-5, rtol=0)
     reference.save_pretrained(tmp_path / "theirs")
-    assert "text_config" in json.loads(
-        (tmp_path / "theirs" / "config.json").read_text()
-    )
+    assert "text_config" in json.loads((tmp_path / "theirs" / "config.json").read_text())
     again, loaded = files.load(tmp_path / "theirs")
     assert again.text == shape.text and again.tie_embeddings == tied
     assert_equal(loaded, params)
@@ -178,9 +172,7 @@ def copy_a_tensor(directory):
 def as_integers(directory):
     shard = first_shard(directory)
     tensors = safetensors.numpy.load_file(shard)
-    safetensors.numpy.save_file(
-        {name: x.astype(np.int8) for name, x in tensors.items()}, shard
-    )
+    safetensors.numpy.save_file({name: x.astype(np.int8) for name, x in tensors.items()}, shard)
 
 
 def write(name, text):
@@ -241,9 +233,7 @@ def test_damage(tmp_path, params, shard_bytes, damage, error, message, monkeypat
 def test_tensors_that_do_not_fit_the_config(tmp_path, params):
     files.save(tmp_path / "hf", SMALL, params)
     edit(tmp_path / "hf" / "config.json", intermediate_size=100)
-    message = (
-        r"hf: .*mlp.gate_proj.weight has shape \(352, 128\), expected \(100, 128\)"
-    )
+    message = r"hf: .*mlp.gate_proj.weight has shape \(352, 128\), expected \(100, 128\)"
     with pytest.raises(ValueError, match=message):
         files.load(tmp_path / "hf")
 

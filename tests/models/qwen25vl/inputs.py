@@ -89,9 +89,7 @@ def cells(image: np.ndarray) -> list[tuple[int, int]]:
     return [(w, s // 4) for w, s in places]
 
 
-def batch(
-    examples, image_token: int, *, length=None, num_images=None, num_windows=None
-):
+def batch(examples, image_token: int, *, length=None, num_images=None, num_windows=None):
     """Returns right-padded `types.Prompts`."""
     images = layout([i for e in examples for i in e.images], num_images, num_windows)
     M, P = len(examples), length or max(len(e.ids) for e in examples)
@@ -125,9 +123,7 @@ def join(prompts: types.Prompts, token_NT, group_N) -> types.Prompts:
     rows = [np.asarray(x)[group_N] for x in (prompts.token_MP, prompts.cell_MP)]
     (N, P), T = rows[0].shape, token_NT.shape[1]
     token, cell = (np.pad(x, ((0, 0), (0, T))) for x in rows)
-    position = np.pad(
-        np.asarray(prompts.position_MPX)[group_N], ((0, 0), (0, T), (0, 0))
-    )
+    position = np.pad(np.asarray(prompts.position_MPX)[group_N], ((0, 0), (0, T), (0, 0)))
     length = np.asarray(prompts.length_M)[group_N]
     cell[:, P:] = -1
     for n in range(N):

@@ -21,9 +21,7 @@ def test_norm_is_computed_in_float32_and_cast_before_the_scale():
     norm.scale[...] = jnp.array([1.0, 2.0, 3.0, 4.0])
     x = np.array([300.0, -400.0, 0.0, 0.0])
     # rms = sqrt((9e4 + 16e4) / 4) = 250
-    np.testing.assert_allclose(
-        norm(jnp.asarray(x, jnp.float32)), [1.2, -3.2, 0, 0], atol=1e-6
-    )
+    np.testing.assert_allclose(norm(jnp.asarray(x, jnp.float32)), [1.2, -3.2, 0, 0], atol=1e-6)
     got = norm(jnp.asarray(x, jnp.bfloat16))
     want = jnp.asarray(x / 250, jnp.bfloat16) * norm.scale[...].astype(jnp.bfloat16)
     assert got.dtype == jnp.bfloat16

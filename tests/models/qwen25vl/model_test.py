@@ -37,9 +37,7 @@ def examples(shape, seed=0):
     """Two images, one ragged; one tall image; one with text on both sides of a large one."""
     rng = np.random.default_rng(seed)
     sizes = [[(3, 5), (4, 4)], [(6, 1)], [(5, 9)]]
-    return [
-        inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)
-    ]
+    return [inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -50,17 +48,12 @@ def forward(graph, params, prompts):
 
 
 def run(shape, params, prompts, **kwargs):
-    return jax.tree.map(
-        np.asarray, forward(model.graph(shape, **kwargs), params, prompts)
-    )
+    return jax.tree.map(np.asarray, forward(model.graph(shape, **kwargs), params, prompts))
 
 
 def valid_features(features_BWCD, batch):
     images = [image for e in batch for image in e.images]
-    rows = [
-        features_BWCD[b][tuple(np.transpose(inputs.cells(i)))]
-        for b, i in enumerate(images)
-    ]
+    rows = [features_BWCD[b][tuple(np.transpose(inputs.cells(i)))] for b, i in enumerate(images)]
     return np.concatenate(rows)
 
 
@@ -78,12 +71,8 @@ def test_equals_transformers(name):
             reference, batch, inputs.processor_pixels, shape.image_token_id, side
         )
         for m, row in enumerate(logits):
-            np.testing.assert_allclose(
-                logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0
-            )
-        np.testing.assert_allclose(
-            valid_features(features, batch), expected, atol=2e-5, rtol=0
-        )
+            np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
+        np.testing.assert_allclose(valid_features(features, batch), expected, atol=2e-5, rtol=0)
 
 
 def test_padding_changes_nothing():
@@ -91,9 +80,7 @@ def test_padding_changes_nothing():
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
     batch = examples(shape)
     small = inputs.batch(batch, shape.image_token_id)
-    large = inputs.batch(
-        batch, shape.image_token_id, length=90, num_images=6, num_windows=9
-    )
+    large = inputs.batch(batch, shape.image_token_id, length=90, num_images=6, num_windows=9)
     logits, features = run(shape, params, small)
     more_logits, more_features = run(shape, params, large)
     assert np.isfinite(more_logits).all() and np.isfinite(more_features).all()
@@ -109,9 +96,7 @@ def grouped_case(shape, seed=0):
     """Five rows of two answers to three prompts: 4, 4 and 2 answers; the last prompt is text."""
     rng = np.random.default_rng(seed)
     sizes = [[(3, 5), (4, 4)], [(6, 1)], []]
-    batch = [
-        inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)
-    ]
+    batch = [inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)]
     group_R = np.array([0, 1, 1, 2, 0])
     token_NT = rng.integers(0, 300, (10, 5)).astype(np.int32)
     weight_NT = rng.standard_normal(token_NT.shape).astype(np.float32)
@@ -140,9 +125,7 @@ def plain():
         return jnp.sum(logp_NT * weight_NT), logp_NT
 
     with jax.default_matmul_precision("highest"):
-        (_, logp_NT), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(
-            params, rows
-        )
+        (_, logp_NT), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, rows)
     return params, logp_NT, gradient
 
 
@@ -159,9 +142,7 @@ def grouped_step(graph, params, prompts, token_NT, weight_NT, group_R):
 
 def test_grouped_equals_plain(plain):
     params, expected_NT, expected = plain
-    (_, logp_NT), gradient = grouped_step(
-        model.graph(TINY), params, *grouped_case(TINY)
-    )
+    (_, logp_NT), gradient = grouped_step(model.graph(TINY), params, *grouped_case(TINY))
     np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
     for (path, got), want in zip(
         jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True
@@ -196,9 +177,7 @@ def test_prefill_and_decode_equal_plain(plain):
         own = qwen.own_cache(*token_NT.shape)
 
         def body(own, step):
-            hidden_ND, own = qwen.decode(
-                cache, own, jnp.asarray(token_NT)[:, step], step, group_R
-            )
+            hidden_ND, own = qwen.decode(cache, own, jnp.asarray(token_NT)[:, step], step, group_R)
             return own, hidden_ND
 
         _, hidden_TND = jax.lax.scan(body, own, jnp.arange(token_NT.shape[1] - 1))
@@ -248,9 +227,7 @@ def test_init_is_reproducible_and_of_moderate_size():
     params, again, other = (init(jax.random.key(seed)) for seed in (1, 1, 2))
     jax.tree.map(np.testing.assert_array_equal, params, again)
     assert np.any(params["embedding"] != other["embedding"])
-    logits, features = run(
-        TINY, params, inputs.batch(examples(TINY), TINY.image_token_id)
-    )
+    logits, features = run(TINY, params, inputs.batch(examples(TINY), TINY.image_token_id))
     assert 1 < logits.std() < 4  # 0.2 x sqrt(128) = 2.26
     assert 1 < features.std() < 5
 
@@ -268,9 +245,7 @@ def test_bfloat16_stays_close():
 
 def test_merge_and_split_are_inverse():
     params = jax.jit(functools.partial(model.init, TINY))(jax.random.key(1))
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(
-        jnp.shape, model.abstract(TINY)
-    )
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, model.abstract(TINY))
     assert type(params["text"]["layers"]) is dict
     graph = model.graph(TINY)
     again = model.split(model.merge(graph, params))

@@ -57,9 +57,7 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
     size = max(len(e.ids) for e in examples)
     ids, mask = (np.zeros((len(examples), size), np.int64) for _ in range(2))
     for m, e in enumerate(examples):
-        place = (
-            slice(0, len(e.ids)) if side == "right" else slice(size - len(e.ids), size)
-        )
+        place = slice(0, len(e.ids)) if side == "right" else slice(size - len(e.ids), size)
         ids[m, place], mask[m, place] = e.ids, 1
     images = [i for e in examples for i in e.images]
     grid = torch.tensor([[1, i.shape[0] // 14, i.shape[1] // 14] for i in images])
@@ -75,13 +73,9 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
         ).logits.numpy()
         features = model.model.visual(flat, grid_thw=grid)
     features = getattr(features, "pooler_output", features)
-    return [
-        row[keep > 0] for row, keep in zip(logits, mask, strict=True)
-    ], features.numpy()
+    return [row[keep > 0] for row, keep in zip(logits, mask, strict=True)], features.numpy()
 
 
 def blocks(shape: config.Config, **fields) -> config.Config:
     """Returns the config with some fields of its vision tower changed."""
-    return dataclasses.replace(
-        shape, vision=dataclasses.replace(shape.vision, **fields)
-    )
+    return dataclasses.replace(shape, vision=dataclasses.replace(shape.vision, **fields))

@@ -17,9 +17,7 @@ def test_every_level_of_every_channel_is_bit_equal_to_the_processor():
     got = np.asarray(jax.jit(vision.normalize)(patch)).reshape(256, 3, 196)
     for channel in range(3):
         np.testing.assert_array_equal(got[:, channel, 0], expected[:, 0, channel])
-        np.testing.assert_array_equal(
-            got[:, channel], got[:, channel, :1].repeat(196, 1)
-        )
+        np.testing.assert_array_equal(got[:, channel], got[:, channel, :1].repeat(196, 1))
 
 
 def test_windows_and_images_are_separate_where_they_should_be():

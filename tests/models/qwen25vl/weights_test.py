@@ -22,9 +22,7 @@ def test_round_trip_covers_every_parameter(shape):
     params = weights.to_params(shape, tensors)
     abstract = model.abstract(shape)
     assert jax.tree.structure(params) == jax.tree.structure(abstract)
-    jax.tree.map(
-        lambda x, y: np.testing.assert_equal(x.shape, y.shape), params, abstract
-    )
+    jax.tree.map(lambda x, y: np.testing.assert_equal(x.shape, y.shape), params, abstract)
     again = dict(weights.from_params(shape, params))
     assert list(again) == [name for name, _ in weights.names_and_shapes(shape)]
     for name, x in tensors.items():
@@ -38,9 +36,7 @@ def test_names_are_those_of_transformers(shape):
     reference = transformers.Qwen2_5_VLForConditionalGeneration(
         transformers.Qwen2_5_VLConfig(**shape.to_hf())
     )
-    theirs = {
-        weights.published(n): tuple(x.shape) for n, x in reference.state_dict().items()
-    }
+    theirs = {weights.published(n): tuple(x.shape) for n, x in reference.state_dict().items()}
     if shape.tie_embeddings:
         del theirs["lm_head.weight"]
     assert theirs == dict(weights.names_and_shapes(shape))
@@ -140,9 +136,7 @@ def assert_same_bits(x, y):
     ids=lambda x: getattr(x, "__name__", str(x)),
 )
 def test_onto_a_mesh_and_back_bit_for_bit(axes, stored, wanted):
-    tensors = {
-        name: x.astype(stored) for name, x in oracle.random_tensors(UNTIED, 0).items()
-    }
+    tensors = {name: x.astype(stored) for name, x in oracle.random_tensors(UNTIED, 0).items()}
     expected = weights.to_params(UNTIED, tensors, wanted)
     where = shardings(UNTIED, **axes)
     found = weights.to_params(UNTIED, tensors, wanted, where)
@@ -171,9 +165,7 @@ def test_each_device_reads_its_own_slices():
     read = collections.Counter()
     tensors = oracle.random_tensors(UNTIED, 0)
     counted = {name: Counted(x, read) for name, x in tensors.items()}
-    found = weights.to_params(
-        UNTIED, counted, np.float32, shardings(UNTIED, fsdp=4, tensor=2)
-    )
+    found = weights.to_params(UNTIED, counted, np.float32, shardings(UNTIED, fsdp=4, tensor=2))
     shards = [s.data for x in jax.tree.leaves(found) for s in x.addressable_shards]
     assert 0 < read["bytes"] <= sum(x.nbytes for x in shards)
     assert read["most"] == max(x.nbytes for x in tensors.values()) // 4

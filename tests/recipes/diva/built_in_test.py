@@ -9,9 +9,7 @@ from vade_jax.data import procedural
 from vade_jax.recipes.diva import built_in
 from vade_jax.rewards import answers
 
-PARTS = [
-    (f, level) for f, (_, n, _) in procedural.FAMILIES.items() for level in range(n)
-]
+PARTS = [(f, level) for f, (_, n, _) in procedural.FAMILIES.items() for level in range(n)]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=str)
@@ -99,12 +97,8 @@ def test_other_items_are_an_error():
 
 def test_small_letters_get_no_grains_and_a_lone_digit_no_turn():
     item = procedural.Procedural(0, 1)[0]
-    of = lambda family: built_in.allowed(
-        dataclasses.replace(item, metadata={"family": family})
-    )
-    assert of("color") == {
-        *("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur")
-    }
+    of = lambda family: built_in.allowed(dataclasses.replace(item, metadata={"family": family}))
+    assert of("color") == {*("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur")}
     for family in ("value", "extreme", "triangle", "table"):
         assert of(family) == {"rotate", "write", "blur"}
     assert "rotate" not in of("written") and "gaussian" in of("written")

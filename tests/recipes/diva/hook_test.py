@@ -59,9 +59,7 @@ def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
     group_N = np.repeat(np.arange(8), 4)
     reward_N = rng.choice([0, 0.1, 1], 32).astype(np.float32)
     valid_N = rng.random(32) < 0.9
-    ours_N = hook.advantage(run())(
-        reward_N, group_N, 8, valid_N, np.ones(32, np.int32), proposal
-    )
+    ours_N = hook.advantage(run())(reward_N, group_N, 8, valid_N, np.ones(32, np.int32), proposal)
     expected_N = advantages.two_level(
         jnp.asarray(reward_N),
         jnp.asarray(group_N),
@@ -77,8 +75,7 @@ def test_the_norm_of_the_code_pads_to_the_longest_answer_that_may_be():
     length_N, valid_N = np.array([3, 9, 4, 8], np.int32), np.ones(4, bool)
     args = (reward_N, group_N, 2, valid_N, length_N, propose(1, 2))
     small_N, large_N = (
-        hook.advantage(run(diva__norm="code", sampling__max_tokens=n))(*args)
-        for n in (50, 500)
+        hook.advantage(run(diva__norm="code", sampling__max_tokens=n))(*args) for n in (50, 500)
     )
     assert np.all(np.abs(large_N) > np.abs(small_N) * 1.5)
 

@@ -102,18 +102,13 @@ def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
     assert report.rejected == per_row
     rejects = read(tmp_path / "out_replies" / "rejects.jsonl")
     assert [(r["index"], r["uid"], r["reason"]) for r in rejects] == [
-        (i, f"mine:{i}", reason)
-        for i in (0, 1)
-        for reason in ("unreadable", "not_confirmed")
+        (i, f"mine:{i}", reason) for i in (0, 1) for reason in ("unreadable", "not_confirmed")
     ]
     assert rejects[1]["detail"] == "WRONG: what follows the number 3?"
     # A row asks for wordings, hints, and twice of three times for each of three wordings.
     assert counts == dict(asked=16, remembered=0, retries=0, unanswered=0)
     summary = report.table(counts)
-    assert (
-        "paraphrases         4 kept   rejected: not_confirmed 2, unreadable 2"
-        in summary
-    )
+    assert "paraphrases         4 kept   rejected: not_confirmed 2, unreadable 2" in summary
     assert "questions    16 asked, 0 remembered" in summary
 
 
@@ -125,9 +120,7 @@ def test_what_is_right_is_kept_and_the_rest_is_listed(make, tmp_path):
         (4, "1110", True, 3), (4, "1100", False, 4),
     ],
 )  # fmt: skip
-def test_a_wording_needs_most_of_its_answers_and_no_more_are_asked(
-    tries, right, kept, asked
-):
+def test_a_wording_needs_most_of_its_answers_and_no_more_are_asked(tries, right, kept, asked):
     seeds = []
 
     def ask(text, seed):
@@ -168,17 +161,13 @@ def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
     source = write(tmp_path / "mine.jsonl", *bad, question(5))
     report, _ = make(source)
     reasons = ("bad_row", "bad_image", "bad_answer", "image_count")
-    listed = [
-        r for r in read(tmp_path / "out_replies/rejects.jsonl") if r["column"] == "row"
-    ]
+    listed = [r for r in read(tmp_path / "out_replies/rejects.jsonl") if r["column"] == "row"]
     assert [(r["index"], r["reason"]) for r in listed] == list(enumerate(reasons))
     assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:4"
 
 
 # ------------------------------------------------------------------------------ images
-def test_images_stay_where_they_are_and_are_shown_in_their_place(
-    make, server, tmp_path
-):
+def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, tmp_path):
     (tmp_path / "a" / "pics").mkdir(parents=True)
     (tmp_path / "a" / "pics" / "red.png").write_bytes(png("red"))
     asked = {"question": "Behind <image>, the number 3?", "answer": 4}
@@ -206,9 +195,7 @@ def test_parquet_rows_with_bytes_become_rows_with_data_urls(make, tmp_path):
     item = sources.rows(tmp_path / "out.jsonl")[0]
     assert (item.uid, len(item.metadata["paraphrases"])) == ("17", 2)
     assert item.images[0].getpixel((0, 0)) == (0, 0, 255)
-    parquet.write_table(
-        pa.Table.from_pylist([row | {"x": b"1"}]), tmp_path / "b.parquet"
-    )
+    parquet.write_table(pa.Table.from_pylist([row | {"x": b"1"}]), tmp_path / "b.parquet")
     with pytest.raises(ValueError, match=r"row 0 .* bytes besides its images: leave"):
         offline.open_source(str(tmp_path / "b.parquet"))
 
@@ -232,9 +219,7 @@ def test_questions_without_a_reply_cost_their_variant_alone(make, server, tmp_pa
     assert counts["asked"] == 2  # both answers that were missing
 
 
-def test_a_server_that_is_gone_ends_the_work_and_nothing_is_written(
-    make, server, tmp_path
-):
+def test_a_server_that_is_gone_ends_the_work_and_nothing_is_written(make, server, tmp_path):
     source = write(tmp_path / "mine.jsonl", *map(question, range(3, 33)))
     server.faults = [None] * 20 + [401] * 100
     with pytest.raises(ServerLost, match="given up: HTTP 401"):

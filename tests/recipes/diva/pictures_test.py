@@ -93,9 +93,7 @@ def test_noise_is_of_an_allowed_kind_and_of_its_level(level):
 def test_a_question_in_the_picture_is_asked_for_and_free_of_noise():
     rng = np.random.default_rng(0)
     one = pictures.Operator(noise=4, write=True)
-    (page,), question, done = pictures.apply(
-        one, [PICTURE], "<image>Why?", {"gaussian"}, rng
-    )
+    (page,), question, done = pictures.apply(one, [PICTURE], "<image>Why?", {"gaussian"}, rng)
     assert question == pictures.WRITTEN and done == "gaussian 0.45 + written"
     band = len(page) - 112
     assert any(
@@ -128,8 +126,7 @@ def test_a_turn_to_the_left_is_counter_clockwise_and_by_the_degrees_given():
     y, x = np.indices(turned.shape)
     centre = (np.array(turned.shape) - 1) / 2
     dy, dx = (
-        (turned * (axis - c)).sum() / turned.sum()
-        for axis, c in zip((y, x), centre, strict=True)
+        (turned * (axis - c)).sum() / turned.sum() for axis, c in zip((y, x), centre, strict=True)
     )
     assert np.degrees(np.arctan2(-dy, dx)) == pytest.approx(30, abs=1)
     assert np.hypot(dx, dy) == pytest.approx(30, abs=1)
@@ -162,15 +159,11 @@ def test_the_size_of_each_noise():
     x = pictures.gaussian(gray, 0.1, rng) / 255
     assert x.std() == pytest.approx(0.1, rel=0.02)
     assert x.mean() == pytest.approx(0.5, abs=0.01)
-    assert (pictures.speckle(gray, 0.2, rng) / 255).std() == pytest.approx(
-        0.1, rel=0.03
-    )
+    assert (pictures.speckle(gray, 0.2, rng) / 255).std() == pytest.approx(0.1, rel=0.03)
     assert not pictures.speckle(gray * 0, 0.4, rng).any()
     grains = pictures.salt_pepper(gray, 0.4, rng)
     white, black = (grains == 255).mean(), (grains == 0).mean()
-    assert white == pytest.approx(0.1, abs=0.01) and black == pytest.approx(
-        0.1, abs=0.01
-    )
+    assert white == pytest.approx(0.1, abs=0.01) and black == pytest.approx(0.1, abs=0.01)
     assert np.all(grains[(grains > 0) & (grains < 255)] == 128)  # nothing binary
     assert np.all(np.ptp(grains, axis=-1) == 0)
     # A sharp step becomes one of the radius 0.02 x 0.5 x 200 = 2 pixels.
@@ -205,9 +198,7 @@ def test_the_smallest_shapes_are_told_apart_in_the_strongest_noise(kind):
     """By whoever knows all but the shape: nearest mean of noisy patches, 7.6 pixels of radius."""
     rng, noise = np.random.default_rng(0), pictures.NOISES[kind]
     clean = [_shape(name, 7.6) for name in canvas.SHAPES]
-    mean = np.stack(
-        [np.mean([noise(x, 0.45, rng) for _ in range(150)], 0) for x in clean]
-    )
+    mean = np.stack([np.mean([noise(x, 0.45, rng) for _ in range(150)], 0) for x in clean])
     right = [
         ((mean - noise(x, 0.45, rng)) ** 2).sum((1, 2, 3)).argmin() == i
         for i, x in enumerate(clean)
@@ -236,13 +227,10 @@ def test_wide_pictures_stay_as_wide():
 def test_long_texts_get_more_lines_and_smaller_letters_or_none():
     picture = np.zeros((300, 300, 3), np.uint8)
     short, long = (
-        pictures.write(picture, "How many red squares are there? " * n, True)
-        for n in (1, 8)
+        pictures.write(picture, "How many red squares are there? " * n, True) for n in (1, 8)
     )
     assert len(long) >= len(short)
-    assert (
-        pictures.write(picture, "How many red squares are there? " * 80, True) is None
-    )
+    assert pictures.write(picture, "How many red squares are there? " * 80, True) is None
     assert pictures.write(picture, "x" * 500, True) is None
     assert pictures.write(picture, " \n ", True) is None
 

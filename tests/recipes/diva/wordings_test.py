@@ -26,12 +26,8 @@ def test_requests_hold_the_question_and_ask_for_what_can_be_read():
     for text in (wordings.rephrase(asked, 4), wordings.hint(asked, 4)):
         assert "What is {x} in <image>?" in text and "4" in text
     assert "<wording>" in wordings.rephrase(asked, 4)
-    assert "<step>" in wordings.hint(asked, 4) and r"\boxed{}" in wordings.hint(
-        asked, 4
-    )
-    assert wordings.solve("Q?").startswith("Q?\n") and r"\boxed{}" in wordings.solve(
-        "Q"
-    )
+    assert "<step>" in wordings.hint(asked, 4) and r"\boxed{}" in wordings.hint(asked, 4)
+    assert wordings.solve("Q?").startswith("Q?\n") and r"\boxed{}" in wordings.solve("Q")
 
 
 # ------------------------------------------------------------------------------ wordings

@@ -44,9 +44,7 @@ def test_matches_are_those_of_a_loop():
     train, asked = made("t"), made("b")
     found = audit.compare(train, asked)
 
-    bits = lambda x, y: min(
-        [65, *((a ^ b).bit_count() for a in x.hashes for b in y.hashes)]
-    )
+    bits = lambda x, y: min([65, *((a ^ b).bit_count() for a in x.hashes for b in y.hashes)])
     same = lambda x, y: x.key == y.key != ""
     question = [x.uid for x in train if any(same(x, y) for y in asked)]
     alike = [x.uid for x in train if any(bits(x, y) <= 4 for y in asked)]

@@ -109,9 +109,7 @@ def taking(root, checkpoint, *, subsets=SUBSETS, takes=None, paths=None, **chang
     )
     return settings.Build(
         **{
-            "subsets": {
-                n: of(n, s) for n, s in settings.SUBSETS.items() if n in subsets
-            },
+            "subsets": {n: of(n, s) for n, s in settings.SUBSETS.items() if n in subsets},
             "own": ("rl", "easy.parquet", "mine"),
             "source": str(root),
             "checkpoint": str(checkpoint),
@@ -155,10 +153,7 @@ def test_every_question_is_kept_or_counted_with_a_reason(built):
     listed = collections.Counter(json.loads(line)["subset"] for line in lines)
     rejected = {name: sum(one["rejected"].values()) for name, one in report.items()}
     assert listed == {name: number for name, number in rejected.items() if number}
-    assert (
-        "| all | 48 | 48 | 16 | 32 | 29 | 3 |"
-        in (target / "report" / "report.md").read_text()
-    )
+    assert "| all | 48 | 48 | 16 | 32 | 29 | 3 |" in (target / "report" / "report.md").read_text()
 
 
 def test_items_are_as_training_reads_them(built):
@@ -209,9 +204,7 @@ def test_the_audit_of_training_keeps_all_and_counts_the_same_tokens(built, check
             patches = sum(x.shape[0] * x.shape[1] // 14**2 for x in prompt.images)
             assert row["num_tokens"] == prompt.length
             assert row["num_patches"] == patches
-    tall = next(
-        r for s in ("train", "validation") for r in index[s] if "exif" in r["uid"]
-    )
+    tall = next(r for s in ("train", "validation") for r in index[s] if "exif" in r["uid"])
     assert tall["num_patches"] == 56 * 112 // 14**2 and len(tall["sha256"]) == 64
 
 
@@ -256,13 +249,9 @@ def test_pictures_are_in_one_split_alone(tmp_path, checkpoint):
     rows = [row | {"id": str(row["id"])} for row in rows]
     files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
     alone = {"subsets": (), "own": ("a.parquet",)}
-    build.build(
-        taking(tmp_path, checkpoint, validation=0.25, **alone), tmp_path / "out"
-    )
+    build.build(taking(tmp_path, checkpoint, validation=0.25, **alone), tmp_path / "out")
     index = json.loads((tmp_path / "out" / "index.json").read_text())
-    hashes = [
-        {r["uid"].split(":")[1] for r in index[s]} for s in ("train", "validation")
-    ]
+    hashes = [{r["uid"].split(":")[1] for r in index[s]} for s in ("train", "validation")]
     groups = [{int(name) // 4 for name in found} for found in hashes]
     assert len(hashes[0]) == 32 and len(hashes[1]) == 8 and not groups[0] & groups[1]
 
@@ -354,10 +343,7 @@ def test_the_audit_finds_what_a_benchmark_asks_too(built, tmp_path):
 
 def test_the_paper_counts_add_up():
     c = vade_9k.get_config("seed=4")
-    assert (
-        c.seed == 4
-        and settings.Build.from_dict(c.to_dict()).subsets == settings.SUBSETS
-    )
+    assert c.seed == 4 and settings.Build.from_dict(c.to_dict()).subsets == settings.SUBSETS
     takes = {name: one.take for name, one in settings.SUBSETS.items()}
     assert takes["geos"] == 0  # all 498 that there are
     by_domain = collections.Counter()

@@ -16,9 +16,7 @@ def drawn_of(tmp_path, rows, *, num_threads, seed=0, take=0, per_row=1, check=No
     empty = lambda item: types.Prompt(item.uid, "", item.question.split(), None, ())
     spool = draw.Spool(tmp_path / "spool")
     with loading.Threads(num_threads) as pool:
-        drawer = draw.Drawer(
-            check or empty, spool, seed=seed, per_row=per_row, pool=pool
-        )
+        drawer = draw.Drawer(check or empty, spool, seed=seed, per_row=per_row, pool=pool)
         drawn = drawer.draw("s", Subset(take=take), published.open_shards(path))
     spool.close()
     return drawn

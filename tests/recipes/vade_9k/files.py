@@ -49,9 +49,7 @@ VERL = pa.schema(
         ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string())])),
     ]
 )
-EASYR1 = pa.schema(
-    [("images", pa.list_(IMAGE)), ("problem", pa.string()), ("answer", pa.string())]
-)
+EASYR1 = pa.schema([("images", pa.list_(IMAGE)), ("problem", pa.string()), ("answer", pa.string())])
 
 
 def picture(number=0, form="PNG", mode="RGB", size=(60, 40), **options) -> bytes:
@@ -100,9 +98,7 @@ def hash_of(name):
 def chartqa(query, label, image=None):
     image = picture(hash_of(query)) if image is None else image
     label = label if isinstance(label, list) else [label]
-    return {"image": struct(image), "query": query, "label": label} | {
-        "human_or_machine": 0
-    }
+    return {"image": struct(image), "query": query, "label": label} | {"human_or_machine": 0}
 
 
 def scienceqa(question, choices, answer, image=b"", hint=""):

@@ -23,9 +23,7 @@ FIND_X = "Find x.\nChoices:\n(A) 30\n(B) 45\n(C) 60"
 
 
 def turn(question, answer, **more):
-    return texts.normalise(
-        Sample(question=question, answer=answer, answer_is="turn", **more)
-    )
+    return texts.normalise(Sample(question=question, answer=answer, answer_is="turn", **more))
 
 
 @pytest.mark.parametrize(

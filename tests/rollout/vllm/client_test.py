@@ -68,9 +68,7 @@ def test_no_sampling_default_of_the_server_is_left():
 
 def test_pixels_are_shown_as_they_are():
     rng = np.random.default_rng(0)
-    pictures = [
-        rng.integers(0, 256, (*size, 3), np.uint8) for size in ((28, 56), (84, 28))
-    ]
+    pictures = [rng.integers(0, 256, (*size, 3), np.uint8) for size in ((28, 56), (84, 28))]
     content = body(question("a", images=pictures))["messages"][0]["content"]
     assert [part["type"] for part in content] == ["text", "image_url", "image_url"]
     for part, picture in zip(content[1:], pictures, strict=True):
@@ -86,9 +84,7 @@ def test_the_template_repeats_the_text_word_for_word(joined):
     text = "<|im_start|>user\n\n {{ x }} é\n<|im_end|>\n<|im_start|>assistant\n"
     found = body(question("a"))
     parts = [{"type": "text", "text": text}, {"type": "image"}]
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True
-    )
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(found["chat_template"])
     content = text if joined else parts
     messages = [{"role": "user", "content": content}]
@@ -115,18 +111,14 @@ def test_answers_are_read_in_order():
 def test_a_greedy_answer_is_asked_for_once_and_is_every_answer():
     prompt, greedy = question("a"), Sampling(temperature=0, max_tokens=4)
     assert body(prompt, sampling=greedy)["n"] == 1
-    answers = client.read_answers(
-        reply(prompt, [[1, 7]]), prompt, Request(0, 0, 3, 0), greedy
-    )
+    answers = client.read_answers(reply(prompt, [[1, 7]]), prompt, Request(0, 0, 3, 0), greedy)
     assert [answer.token_T.tolist() for answer in answers] == [[1, 7]] * 3
 
 
 def test_other_tokens_than_the_trainers_are_an_error():
     prompt = question("cat")
     sent = reply(prompt, [[1, 7]]) | {"prompt_token_ids": [1, 2, 3, 4]}
-    with pytest.raises(
-        EngineFailure, match=r"'cat'.* 4 tokens of it, the trainer 3.*min_pixels"
-    ):
+    with pytest.raises(EngineFailure, match=r"'cat'.* 4 tokens of it, the trainer 3.*min_pixels"):
         client.read_answers(sent, prompt, Request(0, 0, 1, 0), Sampling(max_tokens=4))
     sent["prompt_token_ids"] = (prompt.token_P + 1).tolist()
     with pytest.raises(EngineFailure, match="mm-processor-kwargs"):

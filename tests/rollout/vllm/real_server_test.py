@@ -235,9 +235,7 @@ def test_new_vision_weights_change_answers_to_images_alone(setup, engine):
     for version, given in ((1, params), (2, mixed), (3, params)):
         engine.sync(given, version)
         found.append(answer(engine, setup, version, count=4, sampling=greedy))
-        check_close(
-            difference(setup, given, found[-1], setup.prompts), f"vision of {version}"
-        )
+        check_close(difference(setup, given, found[-1], setup.prompts), f"vision of {version}")
     before, after, restored = (rollouts.logp_NT for rollouts in found)
     shows_N = np.repeat([bool(prompt.images) for prompt in setup.prompts], 4)
     np.testing.assert_allclose(after[~shows_N], before[~shows_N], atol=1e-4)
@@ -247,9 +245,7 @@ def test_new_vision_weights_change_answers_to_images_alone(setup, engine):
 
 def test_the_same_key_gives_the_same_answers(setup, engine):
     engine.sync(setup.params(1), 1)
-    run = lambda seed: (
-        answer(engine, setup, 1, count=16, key=jax.random.key(seed)).token_NT
-    )
+    run = lambda seed: answer(engine, setup, 1, count=16, key=jax.random.key(seed)).token_NT
     first, again, other = run(0), run(0), run(1)
     same = (first == again).all(1).mean()
     print(f"\nanswers that are the same: {same:.0%}")

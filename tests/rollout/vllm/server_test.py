@@ -75,9 +75,7 @@ def connect(tmp_path):
 
 def check(rollouts, counts=COUNTS, weights=1):
     """Every answer is there once, whole, in its place, and of these weights."""
-    np.testing.assert_array_equal(
-        rollouts.group_N, np.repeat(np.arange(len(counts)), counts)
-    )
+    np.testing.assert_array_equal(rollouts.group_N, np.repeat(np.arange(len(counts)), counts))
     serial_N, weights_N, place_N, stop_N = rollouts.token_NT[:, :4].T
     assert len(np.unique(serial_N)) == counts.sum()
     assert (weights_N == weights).all() and (stop_N == STOP).all()
@@ -90,9 +88,7 @@ def counted(engine):
     """The metrics that are not zero, without seconds."""
     metrics = engine.metrics()
     return {
-        name: value
-        for name, value in metrics.items()
-        if value and not name.startswith("timing_s/")
+        name: value for name, value in metrics.items() if value and not name.startswith("timing_s/")
     }
 
 
@@ -112,9 +108,7 @@ def test_every_prompt_gets_its_answers_once(start, connect):
     assert seeds == {one.seed for one in engines.make_requests(COUNTS, KEY)}
     assert rollouts.params_version == 1
     np.testing.assert_allclose(rollouts.logp_NT[:, :4], [[-0.5, -0.75, -1, -1.25]] * 83)
-    assert (
-        not rollouts.logp_NT[:, 4:].any() and (rollouts.token_NT[:, 4:] == STOP).all()
-    )
+    assert not rollouts.logp_NT[:, 4:].any() and (rollouts.token_NT[:, 4:] == STOP).all()
     for m in range(8):
         expected = rollouts.token_NT[rollouts.group_N == m, :4].tolist()
         assert groups[m] == expected
@@ -202,9 +196,7 @@ def test_a_sync_that_no_server_takes_ends_the_run(start, connect):
     server = start()
     engine = connect(server, max_retries=2)
     server.load_faults = [500] * 3
-    with pytest.raises(
-        EngineFailure, match=r"no vLLM server is left.*no tensor of that"
-    ):
+    with pytest.raises(EngineFailure, match=r"no vLLM server is left.*no tensor of that"):
         engine.sync(np.zeros(2, np.float32), 2)
     with pytest.raises(ValueError, match="version None"):
         engine.generate(PROMPTS, COUNTS, KEY, 2)
@@ -408,9 +400,7 @@ def test_a_call_that_is_left_leaves_nothing_in_flight(start, connect):
     with pytest.raises(ZeroDivisionError):
         engine.generate(PROMPTS, COUNTS, KEY, 1, on_group=on_group)
     assert time.monotonic() - began < 30
-    engine_threads = [
-        t for t in threading.enumerate() if "ThreadPoolExecutor" in t.name
-    ]
+    engine_threads = [t for t in threading.enumerate() if "ThreadPoolExecutor" in t.name]
     assert not engine_threads, before
     check(engine.generate(PROMPTS, COUNTS, KEY, 1))
 
@@ -505,14 +495,10 @@ def test_requests_cover_every_answer_once():
 
 
 def test_seeds_come_from_the_key_and_the_answers_number():
-    plan = lambda counts, seed: engines.make_requests(
-        np.array(counts), jax.random.key(seed)
-    )
+    plan = lambda counts, seed: engines.make_requests(np.array(counts), jax.random.key(seed))
     assert plan([2, 3, 4], 1) == plan([2, 3, 4], 1)
     assert plan([2, 3], 1) == plan([2, 3, 4], 1)[:2]
-    assert {one.seed for one in plan([2, 3], 1)}.isdisjoint(
-        {one.seed for one in plan([2, 3], 2)}
-    )
+    assert {one.seed for one in plan([2, 3], 1)}.isdisjoint({one.seed for one in plan([2, 3], 2)})
 
 
 def test_the_layout_is_the_local_engines():
@@ -521,13 +507,9 @@ def test_the_layout_is_the_local_engines():
         Answer(np.array([4, 4, 4]), np.array([-3.0, -4.0, -5.0]), False),
         Answer(np.array([7]), np.array([-6.0]), True),
     ]
-    found = engines.to_rollouts(
-        answers, np.array([2, 0, 1]), max_tokens=3, pad=7, params_version=4
-    )
+    found = engines.to_rollouts(answers, np.array([2, 0, 1]), max_tokens=3, pad=7, params_version=4)
     np.testing.assert_array_equal(found.token_NT, [[3, 7, 7], [4, 4, 4], [7, 7, 7]])
-    np.testing.assert_array_equal(
-        found.logp_NT, [[-1, -2, 0], [-3, -4, -5], [-6, 0, 0]]
-    )
+    np.testing.assert_array_equal(found.logp_NT, [[-1, -2, 0], [-3, -4, -5], [-6, 0, 0]])
     np.testing.assert_array_equal(found.length_N, [2, 3, 1])
     np.testing.assert_array_equal(found.group_N, [0, 0, 2])
     np.testing.assert_array_equal(found.finished_N, [True, False, True])

@@ -128,9 +128,7 @@ class Procedural:
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed={seed} must be in 0 .. 2^64 - 1")
         if image_size < 56 or image_size % 28:
-            raise ValueError(
-                f"image_size={image_size} must be a multiple of 28, at least 56"
-            )
+            raise ValueError(f"image_size={image_size} must be a multiple of 28, at least 56")
         weights = expand_mixture(DEFAULT_MIXTURE if mixture is None else mixture)
         self._seed, self._size, self._split = seed, size, split
         self._pairs, self._image_size = list(weights), image_size
@@ -226,9 +224,7 @@ class Mislabelled(Sequence):
 
     def count(self) -> int:
         """Returns how many items have a wrong gold."""
-        return sum(
-            self._stream(index).random() < self._share for index in range(len(self))
-        )
+        return sum(self._stream(index).random() < self._share for index in range(len(self)))
 
     def _stream(self, index: int) -> np.random.Generator:
         return _philox(self._seed, _WRONG_GOLDS + int(index))
@@ -258,9 +254,7 @@ class Teacher:
         seed: of the draws.
     """
 
-    def __init__(
-        self, source: Sequence[types.Item], noise: Mapping[str, float], seed: int
-    ):
+    def __init__(self, source: Sequence[types.Item], noise: Mapping[str, float], seed: int):
         self._noise, self._seed = dict(noise), seed
         self._stand_ins = collections.defaultdict(list)
         for i in range(min(len(source), 2000)):

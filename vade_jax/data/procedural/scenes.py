@@ -27,9 +27,7 @@ def _draw(
     scales = rng.uniform(0.65, 0.95, len(things))
     jitter = rng.uniform(-1, 1, (len(things), 2))
     centres = []
-    for (color, shape), place, scale, shift in zip(
-        things, places, scales, jitter, strict=True
-    ):
+    for (color, shape), place, scale, shift in zip(things, places, scales, jitter, strict=True):
         radius = min(step * 0.42, 20) * scale
         x, y = (np.array([place % side, place // side]) + 0.5) * step
         dx, dy = shift * (step / 2 - radius - 1)
@@ -42,9 +40,7 @@ def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
     return options[rng.integers(len(options))]
 
 
-def _things(
-    rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]
-) -> list[Thing]:
+def _things(rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]) -> list[Thing]:
     """Returns `num` random things that `allowed` lets through."""
     pool = [(c, s) for c in _COLORS for s in canvas.SHAPES if allowed((c, s))]
     return [pool[i] for i in rng.integers(len(pool), size=num)]

@@ -25,9 +25,7 @@ from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
 BOXED = r"Think step by step, then put the final answer in \boxed{}."
-BOXED_LETTER = (
-    r"Think step by step, then put the letter of the right option in \boxed{}."
-)
+BOXED_LETTER = r"Think step by step, then put the letter of the right option in \boxed{}."
 
 Groups = Mapping[str, tuple[str, ...]]  # breakdown -> the values that an item has in it
 
@@ -159,9 +157,7 @@ class Row:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise self.bad(column, f"{value!r} is no text")
         if not may_be_empty and not str(value).strip():
-            raise self.bad(
-                column, "is empty; splits with hidden answers cannot be scored"
-            )
+            raise self.bad(column, "is empty; splits with hidden answers cannot be scored")
         return str(value)
 
     def texts(self, column: str) -> tuple[str, ...]:
@@ -258,9 +254,7 @@ def _rows(path: pathlib.Path) -> Iterator[Row]:
         if len(splits) > 1:
             raise ValueError(f"{path} holds several splits, {sorted(splits)}; name one")
     if not files or not all(f.is_file() and f.suffix in _READERS for f in files):
-        raise ValueError(
-            f"{path} is no {', '.join(_READERS)} file or directory of them"
-        )
+        raise ValueError(f"{path} is no {', '.join(_READERS)} file or directory of them")
     index = 0
     for file in files:
         try:

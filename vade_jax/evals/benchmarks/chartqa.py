@@ -27,9 +27,7 @@ def read(path: str | pathlib.Path) -> list[types.Item]:
     The form with `imgname` is a directory of test_human.json, test_augmented.json (the names say
     which questions are which; one file alone is accepted) and pictures in `png/`.
     """
-    halves = [
-        pathlib.Path(path) / name for name in ("test_human.json", "test_augmented.json")
-    ]
+    halves = [pathlib.Path(path) / name for name in ("test_human.json", "test_augmented.json")]
     if not all(half.is_file() for half in halves):
         halves = [path]
     return [item for half in halves for item in base.read_items(half, FORMS, _item)]

@@ -95,10 +95,7 @@ class _Parser:
         """Reads factors behind signs of multiplication and division, from the left."""
         result = self._signed()
         while self.peek() in _TIMES + _OVER:
-            if self._take() in _TIMES:
-                result = result * self._signed()
-            else:
-                result = result / self._signed()
+            result = result * self._signed() if self._take() in _TIMES else result / self._signed()
         return result
 
     def _signed(self):
@@ -123,10 +120,7 @@ class _Parser:
         """Reads powers and factorials from the left: 3^2^2 is 81, 2^3! is 8!."""
         base = self._atom()
         while self.peek() in ("!", "^"):
-            if self._take() == "!":
-                base = _factorial(base)
-            else:
-                base = _power(base, self._atom())
+            base = _factorial(base) if self._take() == "!" else _power(base, self._atom())
         return base
 
     def _atom(self):

@@ -19,9 +19,7 @@ INSTRUCTION = (
     'Please solve the problem step by step and put your answer in one "\\boxed{}". '
     'If it is a multiple choice question, only one letter is allowed in the "\\boxed{}".'
 )
-LMMS_INSTRUCTION = (
-    'Please solve the problem step by step and put your answer in one "\\boxed{}".'
-)
+LMMS_INSTRUCTION = 'Please solve the problem step by step and put your answer in one "\\boxed{}".'
 FORMS = (("id", "question", "options", "image", "answer", "level", "subject"),)
 # What an answer without a box stands behind, in the official order: the last flag that is there wins.
 _FLAGS = tuple(
@@ -233,9 +231,7 @@ def close(gold: str, given: str) -> bool:
     return None not in values and abs(values[0] - values[1]) < 1e-6
 
 
-JUDGE = base.JudgePrompts(
-    extraction_prompt=extraction_prompt, read_extraction=read_extraction
-)
+JUDGE = base.JudgePrompts(extraction_prompt=extraction_prompt, read_extraction=read_extraction)
 
 
 # ------------------------------------------------------------------------------ registry
@@ -249,9 +245,7 @@ def _judged_extract(text: str, item: types.Item, profile: str = "paper") -> str 
 
 
 def _judged_score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
-    return score(extracted, item) or any(
-        close(gold, extracted) for gold in _golds(item)
-    )
+    return score(extracted, item) or any(close(gold, extracted) for gold in _golds(item))
 
 
 BENCHMARK = base.Benchmark(

@@ -64,9 +64,7 @@ def causal(
     # where there are none. cuDNN's kernel returns no log-sum-exp that can be differentiated, so it
     # cannot be merged with a second set of keys and serves the prompts alone.
     if place.platform in ("gpu", "cuda") and q_NTHK.dtype == jnp.bfloat16:
-        length_N = jnp.maximum(length_N, 1).astype(
-            jnp.int32
-        )  # an empty row sees one key
+        length_N = jnp.maximum(length_N, 1).astype(jnp.int32)  # an empty row sees one key
         return jax.nn.dot_product_attention(
             q_NTHK,
             k_NTJK,
@@ -100,9 +98,7 @@ def grouped(
     q_RJGUQK = split_queries(q_NUHK, k_NUJK.shape[2], group_size)
     own = blockwise.OwnKeys(*(split_keys(x, group_size) for x in (k_NUJK, v_NUJK)))
     block = blockwise.MIN_BLOCK
-    return join_queries(
-        blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=ways)
-    )
+    return join_queries(blockwise.attend(q_RJGUQK, shared, own, min_block=block, ways=ways))
 
 
 def unmasked(
@@ -119,9 +115,7 @@ def unmasked(
     keys = KeySet(key, value, valid_ZS[:, None, None])
     # Small blocks pay where a block sees fewer keys than the next one. Here all see the same.
     block = 4 * blockwise.MIN_BLOCK
-    return join_queries(
-        blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=ways)
-    )
+    return join_queries(blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=ways))
 
 
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:
@@ -141,9 +135,7 @@ def join_queries(x_RJGUQK: jax.Array) -> jax.Array:
     """Returns `[N, U, H, K]` of the order of axes that `split_queries` makes."""
     rows, num_kv_heads, group_size, num_queries, per_head, width = x_RJGUQK.shape
     x_RGUJQK = jnp.transpose(x_RJGUQK, (0, 2, 3, 1, 4, 5))
-    return x_RGUJQK.reshape(
-        rows * group_size, num_queries, num_kv_heads * per_head, width
-    )
+    return x_RGUJQK.reshape(rows * group_size, num_queries, num_kv_heads * per_head, width)
 
 
 def split_keys(k_NTJK: jax.Array, group_size: int) -> jax.Array:

@@ -48,9 +48,7 @@ MASKED = -1e30
 SAVED = "attention"  # the name under which remat keeps outputs and log-sum-exps
 MIN_BLOCK = 128  # queries of a block
 MAX_BLOCKS = 8  # blocks of a row
-MAX_SCORES = (
-    2**27
-)  # at a time on a device: 512 MB in float32; more are computed in turns
+MAX_SCORES = 2**27  # at a time on a device: 512 MB in float32; more are computed in turns
 
 
 class KeySet(NamedTuple):
@@ -135,9 +133,7 @@ def _forward(blocks, q, key_sets, own):
 def _forward_and_residuals(blocks, q, key_sets, own):
     # Named here, inside of the rule: remat of the layers keeps these two, and the backward of a layer
     # then starts without running the forward of its attention again.
-    out, log_total = (
-        checkpoint_name(x, SAVED) for x in _forward(blocks, q, key_sets, own)
-    )
+    out, log_total = (checkpoint_name(x, SAVED) for x in _forward(blocks, q, key_sets, own))
     return out, (q, key_sets, own, out, log_total)
 
 
@@ -192,9 +188,7 @@ def _gradients(q, dout, log_total, delta, key_sets):
     """Returns dq and each set's (dkey, dvalue) of a block of queries, float32."""
     dq, dkeys = 0.0, []
     for keys in key_sets:
-        q_, dout_, delta_, log_total_ = (
-            _flat(x, keys.key) for x in (q, dout, delta, log_total)
-        )
+        q_, dout_, delta_, log_total_ = (_flat(x, keys.key) for x in (q, dout, delta, log_total))
         weight = jnp.exp(_scores(q, keys) - log_total_)  # p_ij; 0 where masked
         dscore = weight * (_dot(dout_, jnp.swapaxes(keys.value, -1, -2)) - delta_)
         weight, dscore = weight.astype(q.dtype), dscore.astype(q.dtype)

@@ -63,10 +63,7 @@ class TextConfig:
     def __post_init__(self):
         _divides("text num_heads", self.num_heads, "text width", self.width)
         _divides("num_kv_heads", self.num_kv_heads, "text num_heads", self.num_heads)
-        if (
-            len(self.mrope_section) != 3
-            or 2 * sum(self.mrope_section) != self.head_width
-        ):
+        if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != self.head_width:
             raise ValueError(
                 f"mrope_section {self.mrope_section} must be three numbers with sum "
                 f"{self.head_width / 2:g}, half the head width {self.head_width}"
@@ -134,9 +131,7 @@ class Config:
             text=_read_text(text),
             vision=_read_vision(_field(fields, "vision_config"), text["hidden_size"]),
             tie_embeddings=bool(
-                fields.get(
-                    "tie_word_embeddings", text.get("tie_word_embeddings", False)
-                )
+                fields.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
             ),
             **tokens,
         )
@@ -224,9 +219,7 @@ def _field(fields: Mapping[str, Any], name: str) -> Any:
 
 def _divides(small_name: str, small: int, large_name: str, large: int) -> None:
     if small < 1 or large % small:
-        raise ValueError(
-            f"{large_name} {large} must be a multiple of {small_name} {small}"
-        )
+        raise ValueError(f"{large_name} {large} must be a multiple of {small_name} {small}")
 
 
 def _published(text: TextConfig, *, tie_embeddings: bool) -> Config:
@@ -249,9 +242,7 @@ PRESETS = {
             mrope_section=(4, 6, 6),
             max_positions=4096,
         ),
-        vision=VisionConfig(
-            depth=4, width=96, num_heads=3, mlp_width=256, full_blocks=(1, 3)
-        ),
+        vision=VisionConfig(depth=4, width=96, num_heads=3, mlp_width=256, full_blocks=(1, 3)),
         tie_embeddings=True,
         image_token_id=332,
         video_token_id=333,

@@ -86,9 +86,7 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         with safetensors.safe_open(path, "np"):  # checks the header and the file's size
             pass
     except safetensors.SafetensorError as error:
-        raise ValueError(
-            f"{path} is damaged or cut short ({error}): download it again"
-        ) from error
+        raise ValueError(f"{path} is damaged or cut short ({error}): download it again") from error
     mapped = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int(mapped[:8].view("<u8")[0])
     header = json.loads(mapped[8:start].tobytes())
@@ -119,9 +117,7 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
     for path in paths:
         tensors = read_tensors(path)
         if twice := sorted(named.keys() & tensors):
-            raise ValueError(
-                f"{path}: {twice[0]} is also in another file of {directory}"
-            )
+            raise ValueError(f"{path}: {twice[0]} is also in another file of {directory}")
         absent = [n for n, file in listed.items() if file == path.name]
         if absent := sorted(set(absent) - tensors.keys()):
             raise ValueError(
@@ -150,9 +146,7 @@ def _listed(directory: pathlib.Path) -> dict[str, str]:
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing: {path.parent} is no Hugging Face checkpoint"
-        )
+        raise FileNotFoundError(f"{path} is missing: {path.parent} is no Hugging Face checkpoint")
     try:
         content = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -196,9 +190,7 @@ def save(
         return
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    fresh = pathlib.Path(
-        tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent)
-    )
+    fresh = pathlib.Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
         fresh.chmod(0o755)  # mkdtemp's are for the owner alone
         for path in directory.iterdir() if directory.is_dir() else []:

@@ -191,9 +191,7 @@ class Rotation(NamedTuple):
     sin: jax.Array
 
 
-def text_rotation(
-    position_X: Array, section: tuple[int, int, int], theta: float
-) -> Rotation:
+def text_rotation(position_X: Array, section: tuple[int, int, int], theta: float) -> Rotation:
     """Returns the rotation of tokens, M-RoPE (Qwen2-VL, arXiv:2409.12191, section 2.1).
 
     Args:

@@ -55,9 +55,7 @@ class Qwen25VL(nnx.Module):
         # Tied: the head reads the embedding. A second attribute would be a second parameter, with a
         # gradient and moments of its own, and the two would drift apart.
         self.lm_head = (
-            None
-            if shape.tie_embeddings
-            else layers.Linear(width, vocab_size, bias=False, **shared)
+            None if shape.tie_embeddings else layers.Linear(width, vocab_size, bias=False, **shared)
         )
 
     def image_features(self, images: types.Images, *, remat: bool = True) -> jax.Array:
@@ -67,9 +65,7 @@ class Qwen25VL(nnx.Module):
     def hidden(self, prompts: types.Prompts, *, remat: bool = True) -> jax.Array:
         """Returns the final hidden states `[M, P, D]` of whole rows."""
         x_MPD = self._embed_prompts(prompts, remat)
-        return self.text.hidden(
-            x_MPD, prompts.position_MPX, prompts.length_M, remat=remat
-        )
+        return self.text.hidden(x_MPD, prompts.position_MPX, prompts.length_M, remat=remat)
 
     def prefill(self, prompts: types.Prompts) -> tuple[jax.Array, attention.Cache]:
         """Returns the hidden state `[M, D]` of each prompt's last token, and the cache.
@@ -77,9 +73,7 @@ class Qwen25VL(nnx.Module):
         That state predicts the first token of an answer; the cache is for `decode`.
         """
         x_MPD = self._embed_prompts(prompts, remat=False)
-        x_MPD, keys_L = self.text.prompt(
-            x_MPD, prompts.position_MPX, prompts.length_M, remat=False
-        )
+        x_MPD, keys_L = self.text.prompt(x_MPD, prompts.position_MPX, prompts.length_M, remat=False)
         cache = attention.Cache(
             key_LMJPK=keys_L.key,
             value_LMJPK=keys_L.value,

@@ -53,9 +53,7 @@ class Attention(nnx.Module):
         self.query = layers.Linear(shape.width, shape.width, **shared)
         self.key = layers.Linear(shape.width, kv_width, **shared)
         self.value = layers.Linear(shape.width, kv_width, **shared)
-        self.output = layers.Linear(
-            shape.width, shape.width, bias=False, scale=scale, **shared
-        )
+        self.output = layers.Linear(shape.width, shape.width, bias=False, scale=scale, **shared)
 
     def __call__(
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
@@ -75,16 +73,10 @@ class Layer(nnx.Module):
         # 2 L branches write to the residual stream. Each starts with 1 / sqrt(2 L) of its size, so that
         # their sum does not grow with the depth.
         scale = (2 * shape.num_layers) ** -0.5
-        self.norm1 = layers.RMSNorm(
-            shape.width, shape.norm_eps, param_dtype=param_dtype
-        )
-        self.norm2 = layers.RMSNorm(
-            shape.width, shape.norm_eps, param_dtype=param_dtype
-        )
+        self.norm1 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=param_dtype)
+        self.norm2 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=param_dtype)
         self.attention = Attention(shape, scale=scale, **shared)
-        self.mlp = layers.GatedMLP(
-            shape.width, shape.mlp_width, bias=False, scale=scale, **shared
-        )
+        self.mlp = layers.GatedMLP(shape.width, shape.mlp_width, bias=False, scale=scale, **shared)
 
     def __call__(
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
@@ -172,9 +164,7 @@ class Decoder(nnx.Module):
             prompt = self._prompts_of_rows(keys, length_M, group_R)
 
             def attend(q, k, v):
-                return attention.grouped(
-                    q, [prompt], k, v, group_size, ways=self.place.ways
-                )
+                return attention.grouped(q, [prompt], k, v, group_size, ways=self.place.ways)
 
             y_NUD, _ = layer(y_NUD, rotation_y, attend)
             return (x_MPD, self.place.rows(y_NUD)), None
@@ -216,9 +206,7 @@ class Decoder(nnx.Module):
             )
 
             def attend(q, k, v):
-                return attention.grouped(
-                    q, [prompt, past], k, v, group_size, ways=self.place.ways
-                )
+                return attention.grouped(q, [prompt, past], k, v, group_size, ways=self.place.ways)
 
             y_NUD, keys = layer(y_NUD, rotation, attend)
             return y_NUD, _heads_first(keys)
@@ -250,9 +238,7 @@ class Decoder(nnx.Module):
         return attention.prompt_keys(*keys, length_M)
 
     def _rotation(self, position_X: Array) -> layers.Rotation:
-        return layers.text_rotation(
-            position_X, self.shape.mrope_section, self.shape.rope_theta
-        )
+        return layers.text_rotation(position_X, self.shape.mrope_section, self.shape.rope_theta)
 
     def _scan(self, step, carry, xs, remat: bool):
         return jax.lax.scan(layers.checkpoint(step) if remat else step, carry, xs)
@@ -266,6 +252,4 @@ def _heads_first(keys: Keys) -> Keys:
 def _write(old_LNJTK: jax.Array, new_LNJUK: jax.Array, step: Array) -> jax.Array:
     """Returns the cache of all layers with the keys of token number `step`, in place under jit."""
     start = (0, 0, 0, step, 0)
-    return jax.lax.dynamic_update_slice(
-        old_LNJTK, new_LNJUK.astype(old_LNJTK.dtype), start
-    )
+    return jax.lax.dynamic_update_slice(old_LNJTK, new_LNJUK.astype(old_LNJTK.dtype), start)

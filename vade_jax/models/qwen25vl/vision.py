@@ -60,9 +60,7 @@ class PatchEmbed(nnx.Module):
 class Block(nnx.Module):
     """One pre-norm block; `full`, a bool array, decides between the window and the whole image."""
 
-    def __init__(
-        self, shape: config.VisionConfig, *, rngs: nnx.Rngs, dtype, param_dtype
-    ):
+    def __init__(self, shape: config.VisionConfig, *, rngs: nnx.Rngs, dtype, param_dtype):
         dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         width, scale = shape.width, (2 * shape.depth) ** -0.5
         self.num_heads = shape.num_heads
@@ -99,18 +97,14 @@ class Merger(nnx.Module):
     Slot = 4 x cell + patch, so the patches of a cell lie side by side and merging is a reshape.
     """
 
-    def __init__(
-        self, width: int, out_width: int, *, rngs: nnx.Rngs, dtype, param_dtype
-    ):
+    def __init__(self, width: int, out_width: int, *, rngs: nnx.Rngs, dtype, param_dtype):
         dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
         self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **dtypes)
         # Kernels as large as the embeddings: features then start at least as large as those (their std
         # is 2.9 in the tiny preset), and a model from scratch does not overlook the image.
         scale = layers.EMBEDDING_STD * (4 * width) ** 0.5
-        self.down = layers.Linear(
-            4 * width, out_width, scale=scale, rngs=rngs, **dtypes
-        )
+        self.down = layers.Linear(4 * width, out_width, scale=scale, rngs=rngs, **dtypes)
 
     def __call__(self, x_BWSD: jax.Array) -> jax.Array:
         x = self.norm(x_BWSD).reshape(*x_BWSD.shape[:2], 16, -1)
@@ -140,9 +134,7 @@ class Vision(nnx.Module):
 
     def __call__(self, images: types.Images, *, remat: bool) -> jax.Array:
         """Returns the feature of every cell, `[B, W, 16, D]`; finite where invalid."""
-        rotation = layers.vision_rotation(
-            images.row_BWS, images.col_BWS, self.shape.head_width
-        )
+        rotation = layers.vision_rotation(images.row_BWS, images.col_BWS, self.shape.head_width)
         full_L = np.isin(np.arange(self.shape.depth), self.shape.full_blocks)
 
         def step(x_BWSD, layer):
@@ -163,8 +155,5 @@ def _windowed(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS, *, ways: int) -> jax.Array:
 
 
 def _whole(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS, *, ways: int) -> jax.Array:
-    flat = [
-        x.reshape(len(x), -1, *x.shape[3:])
-        for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
-    ]
+    flat = [x.reshape(len(x), -1, *x.shape[3:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
     return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)

@@ -130,9 +130,7 @@ def published(name: str) -> str:
 
 def names_and_shapes(shape: config.Config) -> list[tuple[str, tuple[int, ...]]]:
     """Returns every tensor of a checkpoint, in the order `from_params` yields them."""
-    return [
-        (name, entry.tensor_size) for entry in _entries(shape) for name in entry.names
-    ]
+    return [(name, entry.tensor_size) for entry in _entries(shape) for name in entry.names]
 
 
 # ------------------------------------------------------------------------------ tensors to parameters
@@ -157,9 +155,7 @@ def to_params(
         params = jax.tree.map(lambda leaf: np.empty(leaf.shape, dtype), abstract)
         fill = _fill_on_host
     else:
-        zeros = lambda: jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, dtype), abstract
-        )
+        zeros = lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, dtype), abstract)
         params = jax.jit(zeros, out_shardings=shardings)()
         fill = _fill_on_devices
     for entry in _entries(shape):
@@ -248,9 +244,7 @@ def from_params_in_blocks(
         kind = np.dtype(value.dtype if dtype is None else dtype)
         for i, name in enumerate(entry.names):
             layer = i if entry.stacked else None
-            for block in _blocks(
-                value, layer, entry.transform, entry.tensor_size, kind
-            ):
+            for block in _blocks(value, layer, entry.transform, entry.tensor_size, kind):
                 yield name, block
 
 

@@ -73,9 +73,7 @@ def two_level(
     chex.assert_equal_shape([problem_M, difficulty_M])
     num_slots = len(problem_M)
     valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N
-    reward_N = jnp.where(
-        valid_N, reward_N, 0
-    )  # a NaN of an invalid answer must not leak
+    reward_N = jnp.where(valid_N, reward_N, 0)  # a NaN of an invalid answer must not leak
     relative_N = above_problem(difficulty_M, problem_M)[group_N]
 
     def level(of_N, weigh):
@@ -133,9 +131,7 @@ def over_batch(
     return a_N / (jnp.sqrt(squares / jnp.maximum(jnp.sum(count_N) - 1, 1)) + epsilon)
 
 
-def over_tokens(
-    a_N: Array, length_N: Array, valid_N: Array, padded_length: float
-) -> jax.Array:
+def over_tokens(a_N: Array, length_N: Array, valid_N: Array, padded_length: float) -> jax.Array:
     """Returns the z-score over an array [N, padded_length] of tokens whose padding counts as 0.
 
     As the authors' code has it: each token of an answer carries the answer's advantage. The array

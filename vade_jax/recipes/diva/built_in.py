@@ -223,9 +223,7 @@ def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         case "value":
             value = facts["value"]
             low, high = sorted((value, value + 1 if value < 9 else value - 1))
-            where = (
-                "is written above it" if facts["labelled"] else "is where its top is"
-            )
+            where = "is written above it" if facts["labelled"] else "is where its top is"
             return {
                 **{"where": where, "below": low - 1, "above": high + 1},
                 **{"low": low, "high": high},

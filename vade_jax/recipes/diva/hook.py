@@ -45,9 +45,7 @@ def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
     if run.data.train == "procedural":
         return
     if lacking := variants.count_lacking(items, variants.from_metadata):
-        print(
-            f"train: items without {dict(lacking)}; the nearest variant is made instead"
-        )
+        print(f"train: items without {dict(lacking)}; the nearest variant is made instead")
 
 
 def advantage(run: settings.Run) -> Advantage:

@@ -86,9 +86,7 @@ class Report:
             number = self.num_rows if column == "row" else self.kept[column]
             reasons = {why: n for (of, why), n in self.rejected.items() if of == column}
             listed = ", ".join(f"{why} {n:,}" for why, n in sorted(reasons.items()))
-            lines.append(
-                f"{column:12} {number:>8,} kept   rejected: {listed or 'none'}"
-            )
+            lines.append(f"{column:12} {number:>8,} kept   rejected: {listed or 'none'}")
         asked = ", ".join(f"{number:,} {name}" for name, number in counts.items())
         return "\n".join([*lines, f"{'questions':12} {asked}"])
 
@@ -250,9 +248,7 @@ def _shown(item: Item, image: Image.Image, max_pixels: int) -> str:
     return client.data_url(pixels)
 
 
-def portable(
-    source: sources.Rows, index: int, directory: pathlib.Path
-) -> dict[str, Any]:
+def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[str, Any]:
     """Returns a row as JSON holds it: image paths relative to `directory`, bytes as data URLs.
 
     Dates and decimals become text.

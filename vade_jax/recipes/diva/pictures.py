@@ -58,9 +58,7 @@ OPERATORS = tuple(
 )
 
 
-def choose(
-    delta: int, allowed: Collection[str], rng: np.random.Generator
-) -> Operator | None:
+def choose(delta: int, allowed: Collection[str], rng: np.random.Generator) -> Operator | None:
     """Returns a random operator that makes a problem harder by `delta`.
 
     Where the changes `allowed` (of `CHANGES`) cannot reach `delta`, one of the hardest below it; None
@@ -134,25 +132,19 @@ def edge(picture: np.ndarray) -> tuple[int, int, int]:
 
 
 # ------------------------------------------------------------------------------ noise
-def gaussian(
-    picture: np.ndarray, intensity: float, rng: np.random.Generator
-) -> np.ndarray:
+def gaussian(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.ndarray:
     """Returns x + N(0, intensity) for x in 0 .. 1."""
     x = picture / 255
     return _to_uint8(x + intensity * rng.standard_normal(x.shape))
 
 
-def speckle(
-    picture: np.ndarray, intensity: float, rng: np.random.Generator
-) -> np.ndarray:
+def speckle(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.ndarray:
     """Returns x + x N(0, intensity) for x in 0 .. 1: black stays black."""
     x = picture / 255
     return _to_uint8(x + x * intensity * rng.standard_normal(x.shape))
 
 
-def salt_pepper(
-    picture: np.ndarray, intensity: float, rng: np.random.Generator
-) -> np.ndarray:
+def salt_pepper(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.ndarray:
     """Makes the share intensity / 2 of the pixels black or white, each as often."""
     hit, salt = rng.random((2, *picture.shape[:2]))
     grains = np.where(salt < 0.5, 0, 255).astype(np.uint8)[..., None]

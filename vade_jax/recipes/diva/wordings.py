@@ -41,9 +41,7 @@ _NUMBER = re.compile(
 )
 _WORDS = "zero,one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve"
 _COUNTS = {word: str(count) for count, word in enumerate(_WORDS.split(","))}
-_OPTION = re.compile(
-    r"(?:^|(?<=\s))\(?([A-J])\s?[.:)]\s*(.+?)(?=\s+\(?[A-J]\s?[.:)]|$)", re.S
-)
+_OPTION = re.compile(r"(?:^|(?<=\s))\(?([A-J])\s?[.:)]\s*(.+?)(?=\s+\(?[A-J]\s?[.:)]|$)", re.S)
 
 
 # ------------------------------------------------------------------------------ requests

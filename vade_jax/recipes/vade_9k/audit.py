@@ -89,9 +89,7 @@ def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Overlap:
     return Overlap(len(benchmark), question, picture, both, matches)
 
 
-def _distances(
-    train: Sequence[Entry], benchmark: Sequence[Entry]
-) -> Iterator[np.ndarray]:
+def _distances(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Iterator[np.ndarray]:
     """Yields, for each training entry, int [benchmark]: bits between the nearest pictures, else 65."""
     owner = [(j, h) for j, entry in enumerate(benchmark) for h in entry.hashes]
     hashes = np.array([h for _, h in owner], np.uint64)
@@ -134,9 +132,7 @@ def check(paths: Mapping[str, str]) -> None:
             raise ValueError(f"benchmarks.{name}={path} does not exist")
 
 
-def audit(
-    target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Benchmark]
-) -> str:
+def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Benchmark]) -> str:
     """Writes audit.json (with every match) and audit.md into target/report, and returns the table.
 
     Args:
@@ -177,11 +173,7 @@ def _trained_on(target: pathlib.Path, index: Mapping[str, Sequence]) -> list[Ent
     """Returns the questions of both splits; no image is read, their hashes are in the index."""
     found = []
     for name in ("train", "validation"):
-        questions = (
-            row_files.open_arrow(target / f"{name}.arrow")
-            .column("question")
-            .to_pylist()
-        )
+        questions = row_files.open_arrow(target / f"{name}.arrow").column("question").to_pylist()
         for row, question in zip(index[name], questions, strict=True):
             hashes = tuple(int(h, 16) for h in row["dhash"])
             found.append(Entry(row["uid"], texts.key(question), hashes))

@@ -109,8 +109,7 @@ def _check_enough(
         least = dict.fromkeys(least, 1)
     if short := [one for one in drawn if len(one.kept) < least[one.name]]:
         listed = "; ".join(
-            f"{one.name} has {len(one.kept)} of {one.subset.take or 'any'}, rejected "
-            f"{one.counts}"
+            f"{one.name} has {len(one.kept)} of {one.subset.take or 'any'}, rejected {one.counts}"
             for one in short
         )
         raise ValueError(
@@ -132,9 +131,7 @@ def _with_images(rows: Sequence[Row], spool: draw.Spool) -> Iterator[Row]:
         yield row | {"images": [spool.get(place) for place in row["places"]]}
 
 
-def _write_index(
-    path: pathlib.Path, settings: Build, splits: Mapping[str, Sequence[Row]]
-) -> None:
+def _write_index(path: pathlib.Path, settings: Build, splits: Mapping[str, Sequence[Row]]) -> None:
     """Writes one line a question, in the order of the Arrow files."""
     kept = dataclasses.asdict(settings)
     for name in ("source", "checkpoint", "benchmarks", "num_threads"):
@@ -171,10 +168,7 @@ def _write_report(
             "kept": len(one.kept),
             "rejected": one.counts,
             "other_turns": one.other_turns,
-            **{
-                s: sum(r["subset"] == one.name for r in rows)
-                for s, rows in splits.items()
-            },
+            **{s: sum(r["subset"] == one.name for r in rows) for s, rows in splits.items()},
         }
     (directory / "report.json").write_text(json.dumps(found, indent=2) + "\n")
     (directory / "report.md").write_text(_table(found) + "\n")

@@ -110,9 +110,7 @@ class Drawer:
         pool: threads that check.
     """
 
-    def __init__(
-        self, check: Check, spool: Spool, *, seed: int, per_row: int, pool: Threads
-    ):
+    def __init__(self, check: Check, spool: Spool, *, seed: int, per_row: int, pool: Threads):
         self._check, self._spool, self._pool = check, spool, pool
         self._seed, self._per_row = seed, per_row
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
@@ -170,9 +168,7 @@ class Drawer:
                 rejects.append(kept_out)
         return _Made(kept, rejects, len(samples) - looked)
 
-    def _checked(
-        self, uid: str, sample: texts.Sample, directory: pathlib.Path
-    ) -> dict[str, Any]:
+    def _checked(self, uid: str, sample: texts.Sample, directory: pathlib.Path) -> dict[str, Any]:
         """Returns a row of the data set, its images as bytes, once a prompt was built of it."""
         if not sample.images:
             raise sources.RejectedItem(uid, "no_image", "the row has no image")
@@ -233,17 +229,13 @@ def _names(rows: published.Shards, form: published.Form) -> list[str]:
     ids = rows.column(form.id_column)
     count = collections.Counter(map(str, ids))
     return [
-        str(name)
-        if name is not None and count[str(name)] == 1
-        else f"{name or ''}@{number}"
+        str(name) if name is not None and count[str(name)] == 1 else f"{name or ''}@{number}"
         for number, name in enumerate(ids)
     ]
 
 
 # ------------------------------------------------------------------------------ the split
-def split(
-    rows: Sequence[Mapping[str, Any]], *, share: float, seed: int
-) -> tuple[list, list]:
+def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tuple[list, list]:
     """Returns training and validation rows, each sorted by uid; a picture is in one of them alone.
 
     Rows that share pictures stay together: they go to validation in a seeded order until it has

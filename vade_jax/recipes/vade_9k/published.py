@@ -246,8 +246,7 @@ def detect(columns: Sequence[str], where: str) -> Form:
         for form in FORMS
     )
     raise ValueError(
-        f"{where} has the columns {sorted(columns)}, which no known form has. Known are "
-        f"{known}"
+        f"{where} has the columns {sorted(columns)}, which no known form has. Known are {known}"
     )
 
 
@@ -270,9 +269,7 @@ def _unmarked(said: Sequence[str], images: Sequence[Any]) -> list[str]:
     """Returns texts without marks; if there are any, there must be one an image."""
     marks = sum(text.count("<image>") for text in said)
     if images and marks not in (0, len(images)):
-        raise texts.Refused(
-            "image_count", f"{marks} <image> marks, {len(images)} images"
-        )
+        raise texts.Refused("image_count", f"{marks} <image> marks, {len(images)} images")
     return [texts.unmarked(text) for text in said]
 
 
@@ -282,14 +279,10 @@ def _llava(row: Row) -> list[texts.Sample]:
     try:
         said = [(turn["from"], turn["value"] or "") for turn in turns]
     except (TypeError, KeyError) as error:
-        raise texts.Refused(
-            "bad_turns", f"no from and value in {turns!r:.60}"
-        ) from error
+        raise texts.Refused("bad_turns", f"no from and value in {turns!r:.60}") from error
     speakers = [who for who, _ in said]
     if not said or speakers != ["human", "gpt"] * (len(said) // 2):
-        raise texts.Refused(
-            "bad_turns", f"turns of {speakers} are no questions and answers"
-        )
+        raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
     shown = {"images": _images(row, "image"), "answer_is": "turn"}
     questions = _unmarked([text for _, text in said[::2]], shown["images"])
     answers = [text for _, text in said[1::2]]

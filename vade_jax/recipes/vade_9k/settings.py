@@ -55,9 +55,7 @@ class Build:
     seed: int = 0  # of the order that rows are taken in, and of the split
     source: str = ""  # --source: where the published files lie
     checkpoint: str = ""  # --checkpoint: its tokenizer and template count tokens
-    subsets: Mapping[str, Subset] = dataclasses.field(
-        default_factory=lambda: dict(SUBSETS)
-    )
+    subsets: Mapping[str, Subset] = dataclasses.field(default_factory=lambda: dict(SUBSETS))
     own: tuple[str, ...] = ()  # directories or files of your own, in source or anywhere
     per_row: int = 1  # questions of a row with several (FigureQA asks many of a chart)
     validation: float = 0.1  # share of all questions
@@ -74,14 +72,10 @@ class Build:
         if self.per_row < 1:
             raise ValueError(f"per_row={self.per_row}: must be at least 1")
         if not 0 < self.validation < 1:
-            raise ValueError(
-                f"validation={self.validation}: is a share between 0 and 1"
-            )
+            raise ValueError(f"validation={self.validation}: is a share between 0 and 1")
         for name, subset in self.subsets.items():
             if subset.take < 0:
-                raise ValueError(
-                    f"subsets.{name}.take={subset.take}: must be at least 0"
-                )
+                raise ValueError(f"subsets.{name}.take={subset.take}: must be at least 0")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -44,9 +44,7 @@ _SUFFIXES = (
     r"[^\n]*boxed\{\}",  # verl's own instruction
 )
 _PREFIX = re.compile(rf"\A\s*(?:{'|'.join(_PREFIXES)})\s*", re.IGNORECASE)
-_SUFFIX = re.compile(
-    rf"(?<=[\s.?!:;)])(?:{'|'.join(_SUFFIXES)})\.?\s*\Z", re.IGNORECASE
-)
+_SUFFIX = re.compile(rf"(?<=[\s.?!:;)])(?:{'|'.join(_SUFFIXES)})\.?\s*\Z", re.IGNORECASE)
 _MARK = re.compile(r"<image\s?\d*>\s*")
 _HEADER = re.compile(r"\s*(?:choices|options)\s*:\s*", re.IGNORECASE)
 _LISTED = re.compile(r"\s*\(?([A-J])\)?\s*[.:)]?\s*(\S.*)")  # under a header
@@ -55,9 +53,7 @@ _LETTER = re.compile(r"answer\s*:\s*\(?([A-J])\)?\.?\s*$", re.IGNORECASE)
 _STATED = re.compile(r"(?:the answer is:?|answer\s*:)\s*(.+?)\.?$", re.IGNORECASE)
 _LONGEST = 40  # characters of a gold that stands alone
 _MOST_WORDS = 5  # of a gold read from a solution
-_NUMBER = re.compile(
-    r"(?<![\w.])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?%?(?!\w)"
-)
+_NUMBER = re.compile(r"(?<![\w.])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?%?(?!\w)")
 _FORMULA = re.compile(r"[\\^√π²³=]")
 
 

@@ -64,8 +64,7 @@ def chat_body(
     """
     text = {"type": "text", "text": prompt.text}
     pictures = [
-        {"type": "image_url", "image_url": {"url": data_url(image)}}
-        for image in prompt.images
+        {"type": "image_url", "image_url": {"url": data_url(image)}} for image in prompt.images
     ]
     return {
         "model": model,
@@ -117,9 +116,7 @@ def read_answers(
     if sampling.temperature == 0:  # one answer stands for all
         answers, places = answers * request.count, [*range(len(places) * request.count)]
     if places != list(range(request.count)):
-        raise TransientError(
-            f"a reply with answers {places} instead of {request.count}"
-        )
+        raise TransientError(f"a reply with answers {places} instead of {request.count}")
     return answers
 
 
@@ -139,9 +136,7 @@ def _answer(choice: Mapping[str, Any], max_tokens: int) -> Answer:
     if choice["finish_reason"] not in ("stop", "length"):  # such as "abort"
         raise TransientError(f"an answer was ended: {choice['finish_reason']}")
     if not 0 < len(token_T) == len(logp_T) <= max_tokens:
-        raise TransientError(
-            f"an answer of {len(token_T)} tokens, {len(logp_T)} log-probs"
-        )
+        raise TransientError(f"an answer of {len(token_T)} tokens, {len(logp_T)} log-probs")
     finished = choice["finish_reason"] == "stop"
     return Answer(token_T, np.array(logp_T, np.float32), finished)
 

@@ -66,9 +66,7 @@ def _members() -> Iterator[tuple[int, bool]]:
     """Yields the other living processes of the group, and whether it is a tracker."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile
-            state, _, group = (
-                (folder / "stat").read_text().rpartition(")")[2].split()[:3]
-            )
+            state, _, group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
             if int(group) != os.getpgrp() or int(folder.name) == os.getpid():
                 continue
             if state != "Z":

@@ -97,9 +97,7 @@ class ServerPool:
         """
         with self._changed:
             self._load_weights, self._tag = load_weights, tag
-        for (
-            member
-        ) in self._members:  # no other thread is here: nothing is asked meanwhile
+        for member in self._members:  # no other thread is here: nothing is asked meanwhile
             if member.health is _Health.LOST and member.server.responds():
                 member.health = _Health.READY
         self.refresh()
@@ -274,9 +272,7 @@ class ServerPool:
             raise EngineFailure(message) from error
 
     def _retrying(self, on_retry, ended=None):
-        return http.retrying(
-            self._tries, self._backoff_s, on_retry=on_retry, ended=ended
-        )
+        return http.retrying(self._tries, self._backoff_s, on_retry=on_retry, ended=ended)
 
     # ------------------------------------------------------------------------- the rest
     def abort(self) -> None:

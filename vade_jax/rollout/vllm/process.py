@@ -28,7 +28,9 @@ TORCHVISION_HOOK = pathlib.Path(__file__).parents[3] / "third_party/torchvision_
 _POLL_S = 0.25  # between two looks at /health
 _HEALTH_S = 5.0  # the longest wait for /health
 _LOG_LINES = 40  # shown in an error
-_INSTALL = "install vLLM into this environment (pip install vllm), or name the interpreter that has it"
+_INSTALL = (
+    "install vLLM into this environment (pip install vllm), or name the interpreter that has it"
+)
 # What the log of a failed start holds, and what helps. The first that fits.
 _FIXES = (
     ("No module named 'vllm'", _INSTALL),
@@ -200,8 +202,7 @@ class LaunchedServer:
         fix = next(fixes, "read the log, or raise startup_timeout_s")
         tail = "\n".join(text.splitlines()[-_LOG_LINES:])
         raise EngineFailure(
-            f"the vLLM server {what}. To fix: {fix}. Log: {self.log_path}, last lines:\n"
-            f"{tail}"
+            f"the vLLM server {what}. To fix: {fix}. Log: {self.log_path}, last lines:\n{tail}"
         )
 
 
@@ -257,9 +258,7 @@ def is_cpu_build(python: str = sys.executable) -> bool:
     try:
         return subprocess.run(run, capture_output=True, check=False).returncode == 0
     except OSError as error:
-        raise EngineFailure(
-            f"the interpreter {python} cannot be run: {error}"
-        ) from error
+        raise EngineFailure(f"the interpreter {python} cannot be run: {error}") from error
 
 
 def arguments(options: Mapping[str, Any]) -> list[str]:

@@ -192,9 +192,7 @@ class VllmServerEngine:
         for m in np.flatnonzero(missing_M == 0):
             report(int(m))
         # `closing` ends what is in flight at once when a report or a request fails.
-        with contextlib.closing(
-            self._finished(prompts, requests, sampling)
-        ) as finished:
+        with contextlib.closing(self._finished(prompts, requests, sampling)) as finished:
             for request, answers in finished:
                 answers_N[request.first : request.first + request.count] = answers
                 missing_M[request.m] -= request.count
@@ -202,9 +200,7 @@ class VllmServerEngine:
                     report(request.m)
         return answers_N
 
-    def _finished(
-        self, prompts, requests, sampling
-    ) -> Iterator[tuple[Request, list[Answer]]]:
+    def _finished(self, prompts, requests, sampling) -> Iterator[tuple[Request, list[Answer]]]:
         """Yields requests with their answers as they arrive.
 
         When it is left early, what waits is cancelled and what is in flight is hung up on. That is
@@ -213,8 +209,7 @@ class VllmServerEngine:
         ended = threading.Event()
         with futures.ThreadPoolExecutor(self._max_in_flight) as threads:
             asked = {
-                threads.submit(self._ask, prompts[r.m], r, sampling, ended): r
-                for r in requests
+                threads.submit(self._ask, prompts[r.m], r, sampling, ended): r for r in requests
             }
             try:
                 for done in futures.as_completed(asked):

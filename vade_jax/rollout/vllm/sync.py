@@ -36,9 +36,7 @@ class WeightDirectory:
             is a file of its own.
     """
 
-    def __init__(
-        self, path: str | os.PathLike, dtype: Any, *, shard_bytes: int = SHARD_BYTES
-    ):
+    def __init__(self, path: str | os.PathLike, dtype: Any, *, shard_bytes: int = SHARD_BYTES):
         self.path = pathlib.Path(path)
         self._dtype = np.dtype(dtype)
         self._shard_bytes = shard_bytes
@@ -47,9 +45,7 @@ class WeightDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         self.clear()
 
-    def write(
-        self, tensors: Iterable[tuple[str, np.ndarray | jax.Array]], version: int
-    ) -> str:
+    def write(self, tensors: Iterable[tuple[str, np.ndarray | jax.Array]], version: int) -> str:
         """Returns the directory of this version, and removes older ones.
 
         It is written under another name and then renamed: readers see it whole or not at all.
