@@ -68,7 +68,8 @@ def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
         columns = parquet.read_schema(files[0]).names
         names = list(filter(wanted, columns))
         parts = [parquet.read_table(file, columns=names) for file in files]
-        return _of_arrow(columns, pa.concat_tables(parts))
+        rows = pa.concat_tables(parts)
+        return Table(len(rows), columns, row_of(rows))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
 
@@ -81,11 +82,12 @@ def arrow(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     except pa.ArrowException as error:
         raise ValueError(f"{files[0]} and its like differ: {error}") from error
     columns = whole.column_names
-    return _of_arrow(columns, whole.select(list(filter(wanted, columns))))
+    return Table(len(whole), columns, row_of(whole.select(list(filter(wanted, columns)))))
 
 
-def _of_arrow(columns: Sequence[str], rows: pa.Table) -> Table:
-    return Table(len(rows), columns, lambda index: rows.slice(index, 1).to_pylist()[0])
+def row_of(rows: pa.Table) -> Callable[[int], dict[str, Any]]:
+    """Returns the function from a number to that row; no other row is made a Python object."""
+    return lambda index: rows.slice(index, 1).to_pylist()[0]
 
 
 OPEN = {".jsonl": jsonl, ".parquet": parquet, ".arrow": arrow}

@@ -14,12 +14,9 @@ from vade_jax.recipes.vade_9k.settings import Subset
 def drawn_of(tmp_path, rows, *, num_threads, seed=0, take=0, per_row=1, check=None):
     path = files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
     empty = lambda item: types.Prompt(item.uid, "", item.question.split(), None, ())
-    spool = draw.Spool(tmp_path / "spool")
     with loading.Threads(num_threads) as pool:
-        drawer = draw.Drawer(check or empty, spool, seed=seed, per_row=per_row, pool=pool)
-        drawn = drawer.draw("s", Subset(take=take), published.open_shards(path))
-    spool.close()
-    return drawn
+        drawer = draw.Drawer(check or empty, tmp_path, seed=seed, per_row=per_row, pool=pool)
+        return drawer.draw("s", Subset(take=take), published.open_shards(path))
 
 
 def test_threads_and_chunks_change_nothing(tmp_path, monkeypatch):
@@ -54,16 +51,6 @@ def test_several_turns_of_a_row_where_they_are_wanted(tmp_path):
     assert len(drawn.kept) == 10 and not drawn.rejects
     assert drawn.num_seen == 4 and drawn.other_turns == 10
     assert len({row["uid"] for row in drawn.kept}) == 10
-
-
-def test_a_spool_gives_back_what_it_took(tmp_path):
-    spool = draw.Spool(tmp_path / "spool")
-    places = [spool.put(data) for data in (b"one", b"", b"three")]
-    assert spool.get(places[0]) == b"one"
-    places.append(spool.put(b"four"))
-    assert [spool.get(p) for p in places] == [b"one", b"", b"three", b"four"]
-    spool.close()
-    assert not (tmp_path / "spool").exists()
 
 
 # ------------------------------------------------------------------------------ the split

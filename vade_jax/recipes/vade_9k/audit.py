@@ -5,12 +5,11 @@ neighbour. Plain drawings on white have few bits that differ, so a picture alone
 words together are a finding.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -32,26 +31,18 @@ def dhash(image: np.ndarray) -> int:
 
 
 # ------------------------------------------------------------------------------ a comparison
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A question as far as it is compared.
-
-    Attributes:
-        uid: of the item.
-        key: of `texts.key`.
-        hashes: `dhash` of each picture.
-    """
+class Entry(NamedTuple):
+    """A question as far as it is compared."""
 
     uid: str
-    key: str
-    hashes: tuple[int, ...]
+    key: str  # of `texts.key`
+    hashes: tuple[int, ...]  # `dhash` of each picture
 
 
-@dataclasses.dataclass(frozen=True)
-class Overlap:
-    """What a data set shares with one benchmark.
+def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any]:
+    """Returns what `train` shares with `benchmark`.
 
-    Attributes:
+    Returns:
         num_items: of the benchmark.
         same_question: training questions that an item of the benchmark asks in the same words.
         alike_picture: training questions with a picture like an item's.
@@ -59,16 +50,6 @@ class Overlap:
         matches: {"uid", "benchmark_uid", "bits", "same_question"} for each with any: the item that
             has both, else the nearest picture, else the question.
     """
-
-    num_items: int
-    same_question: int
-    alike_picture: int
-    both: int
-    matches: list[dict[str, Any]]
-
-
-def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Overlap:
-    """Returns what `train` shares with `benchmark`."""
     question = picture = both = 0
     asked: dict[str, list[int]] = {}
     for j, entry in enumerate(benchmark):
@@ -86,7 +67,11 @@ def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Overlap:
             other, bits = benchmark[best], int(bits_J[best])
             match = {"uid": entry.uid, "benchmark_uid": other.uid, "bits": bits}
             matches.append(match | {"same_question": entry.key == other.key})
-    return Overlap(len(benchmark), question, picture, both, matches)
+    return {
+        "num_items": len(benchmark),
+        **{"same_question": question, "alike_picture": picture, "both": both},
+        "matches": matches,
+    }
 
 
 def _distances(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Iterator[np.ndarray]:
@@ -101,7 +86,7 @@ def _distances(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Iterator[n
         yield bits_J
 
 
-def table(overlaps: Mapping[str, Overlap], num_train: int) -> str:
+def table(overlaps: Mapping[str, Mapping[str, Any]], num_train: int) -> str:
     """Returns a Markdown table of what each benchmark shares with `num_train` questions."""
     lines = [
         f"Of {num_train:,} questions, pictures within {MOST_BITS} bits of 64:",
@@ -110,7 +95,7 @@ def table(overlaps: Mapping[str, Overlap], num_train: int) -> str:
         "|---|---|---|---|---|",
     ]
     for name, found in overlaps.items():
-        cells = (found.num_items, found.same_question, found.alike_picture, found.both)
+        cells = [number for what, number in found.items() if what != "matches"]
         lines.append(f"| {name} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
     return "\n".join(lines)
 
@@ -162,9 +147,7 @@ def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Be
     text = table(found, len(train))
     if absent := [name for name, path in paths.items() if not path]:
         text += f"\n\nNot compared, for want of a file: {', '.join(absent)}."
-    report = {name: dataclasses.asdict(one) for name, one in found.items()}
-    listed = json.dumps(report, indent=1)
-    atomic.write_text(target / "report" / "audit.json", f"{listed}\n")
+    atomic.write_text(target / "report" / "audit.json", json.dumps(found, indent=1) + "\n")
     atomic.write_text(target / "report" / "audit.md", f"{text}\n")
     return text
 

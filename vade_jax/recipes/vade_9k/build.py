@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vade_jax.data import loading, prompts, row_files, tokens
@@ -40,14 +40,15 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     try:
         if building.exists():
             shutil.rmtree(building)  # of a build that was stopped
-        (building / "report").mkdir(parents=True)
+        for inside in ("report", "pictures"):
+            (building / inside).mkdir(parents=True)
     except OSError as error:
         raise ValueError(f"--target={target} cannot be written: {error}") from error
-    spool = draw.Spool(building / "images.tmp")
+    pictures = building / "pictures"
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []
     with loading.Threads(settings.num_threads) as pool:
-        drawer = draw.Drawer(check, spool, pool=pool, **order)
+        drawer = draw.Drawer(check, pictures, pool=pool, **order)
         for name, (subset, rows) in sources.items():
             drawn.append(one := drawer.draw(name, subset, rows))
             print(f"{name}: {len(one.kept):,} kept, rejected {one.counts}")
@@ -58,8 +59,11 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     _write_report(building / "report", drawn, splits)
     _check_enough(settings, drawn, splits, building / "report")
     for name, rows in splits.items():
-        row_files.write_arrow(building / f"{name}.arrow", _with_images(rows, spool))
-    spool.close()
+        with_images = (
+            row | {"images": [(pictures / x).read_bytes() for x in row["pictures"]]} for row in rows
+        )
+        row_files.write_arrow(building / f"{name}.arrow", with_images)
+    shutil.rmtree(pictures)
     _write_index(building / "index.json", settings, splits)
     os.rename(building, target)
 
@@ -126,11 +130,6 @@ def _check_enough(
 
 
 # ------------------------------------------------------------------------------ files
-def _with_images(rows: Sequence[Row], spool: draw.Spool) -> Iterator[Row]:
-    for row in rows:
-        yield row | {"images": [spool.get(place) for place in row["places"]]}
-
-
 def _write_index(path: pathlib.Path, settings: Build, splits: Mapping[str, Sequence[Row]]) -> None:
     """Writes one line a question, in the order of the Arrow files."""
     kept = dataclasses.asdict(settings)
@@ -174,7 +173,7 @@ def _write_report(
     (directory / "report.md").write_text(_table(found) + "\n")
     with (directory / "rejects.jsonl").open("w") as file:
         for reject in (reject for one in drawn for reject in one.rejects):
-            line = json.dumps(dataclasses.asdict(reject), ensure_ascii=False)
+            line = json.dumps(reject._asdict(), ensure_ascii=False)
             file.write(line + "\n")
 
 

@@ -10,14 +10,15 @@ import functools
 import hashlib
 import io
 import json
-import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
+from scipy import sparse
+from scipy.sparse import csgraph
 
 from vade_jax import types
 from vade_jax.data import images, sources
@@ -34,34 +35,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, zlib.crc32(name.encode())]))
 
 
-class Spool:
-    """Bytes that wait in a file for their turn to be written elsewhere.
-
-    Args:
-        path: of the file; an old one is replaced.
-    """
-
-    def __init__(self, path: str | os.PathLike):
-        self._path, self._file = pathlib.Path(path), open(path, "w+b")  # noqa: SIM115
-
-    def put(self, data: bytes) -> tuple[int, int]:
-        """Returns where `data` lies: what `get` takes."""
-        start = self._file.seek(0, os.SEEK_END)
-        self._file.write(data)
-        return start, len(data)
-
-    def get(self, place: tuple[int, int]) -> bytes:
-        self._file.seek(place[0])
-        return self._file.read(place[1])
-
-    def close(self) -> None:
-        """Removes the file."""
-        self._file.close()
-        self._path.unlink()
-
-
-@dataclasses.dataclass(frozen=True)
-class Reject:
+class Reject(NamedTuple):
     """A row, or a question of it, that was looked at and not kept."""
 
     uid: str
@@ -80,7 +54,8 @@ class Drawn:
         num_rows: that it has.
         num_seen: rows that were looked at before there were enough.
         other_turns: questions of rows looked at that gave enough without them.
-        kept: one row of `row_files.SCHEMA` each, with "places" of its images for "images", and "dhash".
+        kept: one row of `row_files.SCHEMA` each, but for its images, and "pictures" (the names of
+            their files, by content) and "dhash".
         rejects: all others that were looked at.
     """
 
@@ -104,14 +79,16 @@ class Drawer:
 
     Args:
         check: item -> prompt; raises `sources.RejectedItem`.
-        spool: takes the images.
+        pictures: an empty directory for the images of what is kept, which are too many for memory.
         seed: of the order.
         per_row: questions taken of one row at most.
         pool: threads that check.
     """
 
-    def __init__(self, check: Check, spool: Spool, *, seed: int, per_row: int, pool: Threads):
-        self._check, self._spool, self._pool = check, spool, pool
+    def __init__(
+        self, check: Check, pictures: pathlib.Path, *, seed: int, per_row: int, pool: Threads
+    ):
+        self._check, self._pictures, self._pool = check, pictures, pool
         self._seed, self._per_row = seed, per_row
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
 
@@ -119,22 +96,26 @@ class Drawer:
         """Returns what is taken of `rows`."""
         form = published.detect(rows.columns, rows.name)
         order = generator(self._seed, name).permutation(len(rows))
-        work = functools.partial(self._read, name, subset, form, _names(rows, form))
+        labels = {"subset": name, "domain": subset.domain}
+        work = functools.partial(
+            self._read, labels, subset, form, _names(rows, form), rows.directory
+        )
         kept, rejects, seen, others = [], [], 0, 0
         # Threads check rows ahead of the order; what is taken is decided here, one row at a time.
-        for made in self._pool.stream(work, _in_order(rows, order)):
+        for found, refused, not_looked_at in self._pool.stream(work, _in_order(rows, order)):
             if subset.take and len(kept) >= subset.take:
                 break
-            seen, others = seen + 1, others + made.others
-            rejects += made.rejects
-            for row in made.kept:
+            seen, others = seen + 1, others + not_looked_at
+            rejects += refused
+            for row, files in found:
                 if subset.take and len(kept) >= subset.take:
                     others += 1
                 elif (first := self._first_of(row)) != row["uid"]:
                     detail = f"the same as {first}"
                     rejects.append(Reject(row["uid"], name, "duplicate", detail))
                 else:
-                    row["places"] = [self._spool.put(x) for x in row.pop("images")]
+                    for picture, data in zip(row["pictures"], files, strict=True):
+                        (self._pictures / picture).write_bytes(data)
                     kept.append(row)
         return Drawn(name, subset, len(rows), seen, others, kept, rejects)
 
@@ -144,15 +125,24 @@ class Drawer:
         key = (tuple(row["pictures"]), words, tuple(sorted(row["choices"] or ())))
         return self._taken.setdefault(key, row["uid"])
 
-    def _read(self, name, subset, form, names, found) -> "_Made":
-        """Returns the questions that are taken of a row if no other row has them."""
-        index, directory, row = found
-        uid = f"{name}:{names[index]}"
+    def _read(self, labels, subset, form, names, directory, numbered):
+        """Returns what is taken of a row if no other row has it, and what is rejected.
+
+        The first is a list of (row, files of its images); the third result is how many questions
+        were not looked at.
+        """
+        index, row = numbered
+        uid = f"{labels['subset']}:{names[index]}"
+        kept, rejects, looked = [], [], 0
+
+        def reject(uid, error):
+            rejects.append(Reject(uid, labels["subset"], error.reason, error.detail))
+
         try:
             samples = form.read(row)
-        except texts.Refused as refused:
-            return _Made([], [Reject(uid, name, refused.reason, str(refused))])
-        kept, rejects, looked = [], [], 0
+        except sources.RejectedItem as error:
+            reject(uid, error)
+            return kept, rejects, 0
         for number in generator(self._seed, uid).permutation(len(samples)):
             if len(kept) == self._per_row:
                 break
@@ -160,32 +150,29 @@ class Drawer:
             if subset.solutions and sample.answer_is == "turn":
                 sample = dataclasses.replace(sample, answer_is="solution")
             full = uid if sample.turn is None else f"{uid}:{sample.turn}"
-            labels = {"uid": full, "subset": name, "domain": subset.domain}
             try:
-                kept.append(labels | self._checked(full, sample, directory))
+                made, files = self._checked(full, sample, directory)
+                kept.append(({"uid": full, **labels, **made}, files))
             except sources.RejectedItem as error:
-                kept_out = Reject(error.uid, name, error.reason, error.detail)
-                rejects.append(kept_out)
-        return _Made(kept, rejects, len(samples) - looked)
+                reject(full, error)
+        return kept, rejects, len(samples) - looked
 
-    def _checked(self, uid: str, sample: texts.Sample, directory: pathlib.Path) -> dict[str, Any]:
-        """Returns a row of the data set, its images as bytes, once a prompt was built of it."""
+    def _checked(
+        self, uid: str, sample: texts.Sample, directory: pathlib.Path
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Returns a row of the data set and its images, once a prompt was built of it."""
         if not sample.images:
-            raise sources.RejectedItem(uid, "no_image", "the row has no image")
-        try:
-            made = texts.normalise(sample)
-        except texts.Refused as refused:
-            raise sources.RejectedItem(uid, refused.reason, str(refused)) from refused
+            raise texts.Refused("no_image", "the row has no image")
+        made = texts.normalise(sample)
         try:
             files = [sources.image_bytes(image, directory) for image in sample.images]
         except (OSError, TypeError, ValueError) as error:
-            detail = f"an image cannot be read: {error}"
-            raise sources.RejectedItem(uid, "bad_image", detail) from error
+            raise texts.Refused("bad_image", f"an image cannot be read: {error}") from error
         try:
             opened = tuple(Image.open(io.BytesIO(file)) for file in files)
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             detail = f"an image cannot be opened: {images.why_not(error)}"
-            raise sources.RejectedItem(uid, "bad_image", detail) from error
+            raise texts.Refused("bad_image", detail) from error
         prompt = self._check(
             types.Item(uid, made["question"], opened, made["answer"], made["kind"])
         )
@@ -196,30 +183,20 @@ class Drawer:
         return {
             **made,
             **sample.more,
-            "images": files,
             "pictures": digests,
             "sha256": hashlib.sha256(whole.encode()).hexdigest(),
             "num_tokens": prompt.length,
             "num_patches": sum(4 * rows * cols for rows, cols in grids),
             "dhash": [audit.dhash(image) for image in prompt.images],
-        }
+        }, files
 
 
-@dataclasses.dataclass(frozen=True)
-class _Made:
-    """What a row gave; `others` are questions of it that were not looked at."""
-
-    kept: list[dict[str, Any]]
-    rejects: list[Reject]
-    others: int = 0
-
-
-def _in_order(rows: published.Shards, order: np.ndarray) -> Iterator[tuple]:
+def _in_order(rows: published.Shards, order: np.ndarray) -> Iterator[tuple[int, Mapping]]:
     """Yields rows in `order`; files are read in theirs, a chunk at a time."""
     for start in range(0, len(order), _CHUNK):
         chunk = order[start : start + _CHUNK].tolist()
-        found = {taken[0]: taken for taken in rows.take(chunk)}
-        yield from (found.pop(index) for index in chunk)
+        found = dict(rows.take(chunk))
+        yield from ((index, found.pop(index)) for index in chunk)
 
 
 def _names(rows: published.Shards, form: published.Form) -> list[str]:
@@ -251,19 +228,15 @@ def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tupl
     return train, [row for row in by_uid if row["uid"] in held]
 
 
-def _by_picture(rows) -> list[list[Mapping[str, Any]]]:
+def _by_picture(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """Returns rows in groups that no picture connects, in the order of their first uid."""
-    root: dict[str, str] = {}  # union-find: a picture -> one nearer to its group's root
-
-    def find(name):
-        while root.setdefault(name, name) != name:
-            root[name] = name = root[root[name]]
-        return name
-
-    for row in rows:
-        for picture in row["pictures"][1:]:
-            root[find(picture)] = find(row["pictures"][0])
+    rows = sorted(rows, key=lambda row: row["uid"])
+    number = {}  # of each picture: a node of a graph, in which a row joins its pictures
+    nodes = [[number.setdefault(name, len(number)) for name in row["pictures"]] for row in rows]
+    start, end = np.array([(of_row[0], node) for of_row in nodes for node in of_row]).T
+    graph = sparse.coo_array((np.ones(len(start)), (start, end)), (len(number),) * 2)
+    _, group_of = csgraph.connected_components(graph, directed=False)
     groups = collections.defaultdict(list)
-    for row in sorted(rows, key=lambda row: row["uid"]):
-        groups[find(row["pictures"][0])].append(row)
+    for row, of_row in zip(rows, nodes, strict=True):
+        groups[group_of[of_row[0]]].append(row)
     return list(groups.values())

@@ -8,13 +8,13 @@ reads a row as questions.
 
 import bisect
 import contextlib
-import dataclasses
+import functools
 import itertools
 import json
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from vade_jax.data import row_files, sources
 from vade_jax.recipes.vade_9k import texts
@@ -25,44 +25,68 @@ _SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
 _INSIDE = ("", "train", "data")  # where publishers put the files of a split
 
 
+class Part(NamedTuple):
+    """Rows that are read together: a row group of a .parquet file, the whole of any other file.
+
+    `read(columns)` returns a function from the number of a row to the row; None is all columns.
+    """
+
+    path: pathlib.Path
+    columns: Sequence[str]
+    size: int
+    read: Callable[[list[str] | None], Callable[[int], Row]]
+
+
 class Shards:
     """Rows over files of one form; made by `open_shards`.
 
     Attributes:
         columns: names; those of .parquet and .arrow files are the same in every file.
         name: of where they come from, for messages.
+        directory: that has the files.
     """
 
-    def __init__(self, name: str, files: Sequence["_File"]):
-        self.name, self._files = name, files
-        self.columns = list(dict.fromkeys(c for file in files for c in file.columns))
-        for file in files:
-            if file.is_typed and set(file.columns) != set(self.columns):
+    def __init__(self, name: str, parts: Sequence[Part]):
+        self.name, self._parts = name, parts
+        first = parts[0].path
+        self.directory = first.parent
+        self.columns = list(dict.fromkeys(c for part in parts for c in part.columns))
+        for part in parts:
+            # In JSON a missing column is a row without a value, not a fault.
+            is_typed = part.path.suffix not in (".jsonl", ".json")
+            if is_typed and set(part.columns) != set(self.columns):
                 raise ValueError(
-                    f"{file.path} has the columns {sorted(file.columns)}, "
-                    f"{files[0].path.name} has {sorted(self.columns)}: the files of "
+                    f"{part.path} has the columns {sorted(part.columns)}, "
+                    f"{first.name} has {sorted(self.columns)}: the files of "
                     "one data set need the same"
                 )
-        self._ends = list(itertools.accumulate(file.size for file in files))
+        self._ends = list(itertools.accumulate(part.size for part in parts))
 
     def __len__(self) -> int:
         return self._ends[-1]
 
     def column(self, name: str) -> list[Any]:
         """Returns one column of all rows; nothing else is read."""
-        return [value for file in self._files for value in file.column(name)]
+        found = []
+        for part in self._parts:
+            with _named(part.path):
+                row = part.read([name])
+                found += [row(i).get(name) for i in range(part.size)]
+        return found
 
-    def take(self, indices: Iterable[int]) -> Iterator[tuple[int, pathlib.Path, Row]]:
-        """Yields (index, directory, row) in the order of the files, each row group read once."""
+    def take(self, indices: Iterable[int]) -> Iterator[tuple[int, Row]]:
+        """Yields (index, row) in the order of the files, each row group read once."""
 
         def number_of(index):
             return bisect.bisect_right(self._ends, index)
 
         for number, group in itertools.groupby(sorted(indices), number_of):
-            file = self._files[number]
-            start = self._ends[number] - file.size
-            for index, row in file.take([index - start for index in group]):
-                yield start + index, file.path.parent, row
+            part = self._parts[number]
+            start = self._ends[number] - part.size
+            with _named(part.path):
+                row = part.read(None)
+            for index in group:
+                yield index, row(index - start)
 
 
 def open_shards(path: str | pathlib.Path) -> Shards:
@@ -79,11 +103,10 @@ def open_shards(path: str | pathlib.Path) -> Shards:
     suffixes = {file.suffix for file in files}
     if len(suffixes) > 1:
         raise ValueError(f"{path} has {sorted(suffixes)} files: keep one form")
-    opened = [_OPEN[file.suffix](file) for file in files]
-    opened = [file for file in opened if file.size]
-    if not opened:
+    parts = [part for file in files for part in _OPEN[file.suffix](file) if part.size]
+    if not parts:
         raise ValueError(f"{path} has no rows")
-    return Shards(str(path), opened)
+    return Shards(str(path), parts)
 
 
 def _find_files(path: pathlib.Path) -> list[pathlib.Path]:
@@ -117,91 +140,6 @@ def _find_files(path: pathlib.Path) -> list[pathlib.Path]:
     return kept
 
 
-class _File:
-    """One file: its columns, its size and how rows are read."""
-
-    is_typed = True  # a missing column is a fault, not a row without a value
-
-    def __init__(self, path: pathlib.Path, columns: Sequence[str], size: int):
-        self.path, self.columns, self.size = path, columns, size
-
-    def column(self, name: str) -> list[Any]:
-        raise NotImplementedError
-
-    def take(self, indices: list[int]) -> Iterator[tuple[int, Row]]:
-        """Yields (index, row); `indices` ascend."""
-        raise NotImplementedError
-
-
-class _Parquet(_File):
-    """Reads whole row groups, one at a time."""
-
-    def __init__(self, path: pathlib.Path):
-        from pyarrow import parquet
-
-        with _named(path):
-            self._file = parquet.ParquetFile(path, memory_map=True)
-        meta = self._file.metadata
-        sizes = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
-        self._ends = list(itertools.accumulate(sizes, initial=0))
-        super().__init__(path, self._file.schema_arrow.names, meta.num_rows)
-
-    def column(self, name: str) -> list[Any]:
-        with _named(self.path):
-            return self._file.read(columns=[name]).column(0).to_pylist()
-
-    def take(self, indices: list[int]) -> Iterator[tuple[int, Row]]:
-        def number_of(index):
-            return bisect.bisect_right(self._ends, index) - 1
-
-        for number, group in itertools.groupby(indices, number_of):
-            with _named(self.path):
-                table = self._file.read_row_group(number)
-            for index in group:
-                row = table.slice(index - self._ends[number], 1)
-                yield index, row.to_pylist()[0]
-
-
-class _Arrow(_File):
-    def __init__(self, path: pathlib.Path):
-        self._table = row_files.open_arrow(path)
-        super().__init__(path, self._table.schema.names, len(self._table))
-
-    def column(self, name: str) -> list[Any]:
-        return self._table.column(name).to_pylist()
-
-    def take(self, indices: list[int]) -> Iterator[tuple[int, Row]]:
-        for index in indices:
-            yield index, self._table.slice(index, 1).to_pylist()[0]
-
-
-class _Json(_File):
-    """A list of objects, or an object a line; the columns are those of all rows."""
-
-    is_typed = False
-
-    def __init__(self, path: pathlib.Path):
-        with _named(path):
-            if path.suffix == ".jsonl":
-                rows = row_files.json_lines(path)
-            else:
-                rows = json.loads(path.read_text("utf-8"))
-        rows = rows if isinstance(rows, list) else [rows]
-        for number, row in enumerate(rows):
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}: row {number} is no object: {row!r:.60}")
-        self._rows = rows
-        names = dict.fromkeys(name for row in rows for name in row)
-        super().__init__(path, list(names), len(rows))
-
-    def column(self, name: str) -> list[Any]:
-        return [row.get(name) for row in self._rows]
-
-    def take(self, indices: list[int]) -> Iterator[tuple[int, Row]]:
-        for index in indices:
-            yield index, {name: self._rows[index].get(name) for name in self.columns}
-
-
 @contextlib.contextmanager
 def _named(path: pathlib.Path) -> Iterator[None]:
     """Names the file in what pyarrow and json raise."""
@@ -211,25 +149,53 @@ def _named(path: pathlib.Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-_OPEN = {".parquet": _Parquet, ".arrow": _Arrow, ".jsonl": _Json, ".json": _Json}
+def _parquet(path: pathlib.Path) -> list[Part]:
+    from pyarrow import parquet
+
+    with _named(path):
+        file = parquet.ParquetFile(path, memory_map=True)
+
+    def read(group, columns):
+        return row_files.row_of(file.read_row_group(group, columns))
+
+    names, groups = file.schema_arrow.names, range(file.num_row_groups)
+    sizes = [file.metadata.row_group(group).num_rows for group in groups]
+    return [Part(path, names, sizes[g], functools.partial(read, g)) for g in groups]
+
+
+def _arrow(path: pathlib.Path) -> list[Part]:
+    table = row_files.open_arrow(path)  # mapped into memory, so there is nothing to read later
+
+    def read(columns):
+        return row_files.row_of(table if columns is None else table.select(columns))
+
+    return [Part(path, table.schema.names, len(table), read)]
+
+
+def _json(path: pathlib.Path) -> list[Part]:
+    """A list of objects, or an object a line; the columns are those of all rows."""
+    is_lines = path.suffix == ".jsonl"
+    with _named(path):
+        rows = row_files.json_lines(path) if is_lines else json.loads(path.read_text("utf-8"))
+    rows = rows if isinstance(rows, list) else [rows]
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}: row {number} is no object: {row!r:.60}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [Part(path, list(names), len(rows), lambda columns: rows.__getitem__)]
+
+
+_OPEN = {".parquet": _parquet, ".arrow": _arrow, ".jsonl": _json, ".json": _json}
 
 
 # ------------------------------------------------------------------------------ forms
-@dataclasses.dataclass(frozen=True)
-class Form:
-    """One published form.
-
-    Attributes:
-        name: of the form.
-        columns: names with spaces between; those of one text must all be there.
-        read: row -> its questions; raises `texts.Refused`.
-        id_column: that names a row; None: rows have no name but their number.
-    """
+class Form(NamedTuple):
+    """One published form."""
 
     name: str
-    columns: Sequence[str]
-    read: Callable[[Row], list[texts.Sample]]
-    id_column: str | None = None
+    columns: Sequence[str]  # names with spaces between; those of one text must all be there
+    read: Callable[[Row], list[texts.Sample]]  # raises `texts.Refused`
+    id_column: str | None = None  # that names a row; None: rows have no name but their number
 
 
 def detect(columns: Sequence[str], where: str) -> Form:
@@ -299,15 +265,9 @@ def _chartqa(row: Row) -> list[texts.Sample]:
         raise texts.Refused("several_answers", f"{label!r:.60} is not one answer")
     label = label[0] if isinstance(label, list) else label
     images = _images(row, "image") or [f"png/{_text(row, 'imgname')}"]
-    return [
-        texts.Sample(
-            _text(row, "query"),
-            _text({"label": label}, "label"),
-            images,
-            choices=(),
-            tolerance=CHARTQA_TOLERANCE,
-        )
-    ]
+    answer = _text({"label": label}, "label")
+    options = {"choices": (), "tolerance": CHARTQA_TOLERANCE}
+    return [texts.Sample(_text(row, "query"), answer, images, **options)]
 
 
 def _scienceqa(row: Row) -> list[texts.Sample]:
@@ -319,14 +279,8 @@ def _scienceqa(row: Row) -> list[texts.Sample]:
         raise texts.Refused("bad_gold", detail)
     hint = (row.get("hint") or "").strip()
     context = f"Context: {hint}\n" if hint else ""
-    return [
-        texts.Sample(
-            context + _text(row, "question"),
-            chr(65 + answer),
-            _images(row, "image"),
-            tuple(choices),
-        )
-    ]
+    question = context + _text(row, "question")
+    return [texts.Sample(question, chr(65 + answer), _images(row, "image"), tuple(choices))]
 
 
 def _verl(row: Row) -> list[texts.Sample]:
@@ -345,10 +299,7 @@ def _own(row: Row) -> list[texts.Sample]:
     """A user's row, as `sources.rows` reads it: the question stays as it is written."""
     found = {k: v for k, v in row.items() if v is not None}
     question = "question" if "question" in found else "problem"
-    try:
-        more = sources.metadata("", found)
-    except sources.RejectedItem as rejected:
-        raise texts.Refused(rejected.reason, rejected.detail) from rejected
+    more = sources.metadata("", found)
     choices = more.pop("choices", None)
     return [
         texts.Sample(

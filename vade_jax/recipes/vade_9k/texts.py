@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vade_jax.data import sources
 from vade_jax.rewards import answers, kinds, verify
 
 _PREFIXES = (
@@ -57,16 +58,11 @@ _NUMBER = re.compile(r"(?<![\w.])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(
 _FORMULA = re.compile(r"[\\^√π²³=]")
 
 
-class Refused(ValueError):  # noqa: N818 (a verdict on data more than an error)
-    """A text that no trustworthy question or gold can be read from.
-
-    Attributes:
-        reason: a short code, counted in reports.
-    """
+class Refused(sources.RejectedItem):
+    """A text that no trustworthy question or gold can be read from; whose it is, its reader knows."""
 
     def __init__(self, reason: str, detail: str):
-        super().__init__(detail)
-        self.reason = reason
+        super().__init__("", reason, detail)
 
 
 @dataclasses.dataclass(frozen=True)
