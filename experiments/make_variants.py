@@ -21,7 +21,7 @@ from absl import app, flags
 
 from experiments import errors
 from vade_jax.evals import chat as chats
-from vade_jax.evals import evaluation, policies, replies
+from vade_jax.evals import evaluation
 from vade_jax.recipes.diva import offline
 
 
@@ -49,12 +49,14 @@ def main(_) -> None:
             )
         server = Server(**{name: flag.value for name, flag in SERVER.items()})
         source = offline.open_source(SOURCE.value)
-        chat = policies.connect(server, str(directory / "replies.jsonl"))
+        chat = chats.connect(server, str(directory / "replies.jsonl"))
     try:
         report = offline.write(source, target, chat, wanted)
     except (chats.ServerLost, KeyboardInterrupt) as error:
-        kept = len(replies.Replies(directory / "replies.jsonl"))
-        sys.exit(f"error: {str(error) or 'stopped'}; {kept:,} replies are kept: run again to go on")
+        sys.exit(
+            f"error: {str(error) or 'stopped'}; {len(chat.replies):,} replies are kept: run again to "
+            "go on"
+        )
     print(report.table(chat.counts()))
     listing = directory / "rejects.jsonl"
     if not report.kept.total():

@@ -1,20 +1,32 @@
-"""Bulk questions against a scripted server: faults, bounds, memory, and a process that is killed."""
+"""Bulk questions against a scripted server: faults, bounds, memory, a process that is killed.
+
+tests/http_test.py has what one request may meet.
+"""
 
 import json
-import os
 import pathlib
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent import futures
 
 import pytest
 
-from tests.http_server import ScriptedChat, said
-from vade_jax.evals import replies
-from vade_jax.evals.chat import Chat, ServerLost, Unanswered
-from vade_jax.evals.endpoint import Endpoint
+from tests.http_server import KEY, ScriptedChat, said
+from vade_jax.evals.chat import (
+    Chat,
+    Replies,
+    ServerLost,
+    Unanswered,
+    finished,
+    num_tokens,
+    request_key,
+    text,
+)
+from vade_jax.evals.evaluation import Judge
+from vade_jax.http import TransientError
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -27,10 +39,9 @@ def server():
 
 @pytest.fixture
 def make(server, tmp_path):
-    def make(*, timeout_s=10.0, **options):
-        memory = replies.Replies(tmp_path / "replies.jsonl")
-        endpoint = Endpoint(server.url, "m", timeout_s=timeout_s)
-        return Chat(endpoint, memory, **{"backoff_s": 0.01} | options)
+    def make(**options):
+        asked = Judge(**{"url": server.url, "model": "m", "timeout_s": 10.0} | options)
+        return Chat(asked, tmp_path / "replies.jsonl", backoff_s=0.01)
 
     return make
 
@@ -41,6 +52,75 @@ def user(text):
 
 def ask(chat, text="a", **fields):
     return chat.ask(user(text), **fields)
+
+
+# ------------------------------------------------------------------------------ a first word
+@pytest.mark.parametrize(
+    ("url", "full"),
+    [
+        ("http://host:8000", "http://host:8000/v1"),
+        ("http://host:8000/", "http://host:8000/v1"),
+        ("https://host/v1/", "https://host/v1"),
+        ("https://host/openai/v2", "https://host/openai/v2"),
+    ],
+)
+def test_a_url_without_a_path_means_v1(make, url, full):
+    assert make(url=url).url == full
+
+
+def test_a_wrong_key(make, server, monkeypatch):
+    monkeypatch.setenv("GOOD", KEY)
+    monkeypatch.setenv("WRONG", "x")
+    server.needs_key = True
+    make(api_key_env="GOOD").check()
+    assert server.bodies == []
+    for variable, given in (("", "no API key"), ("WRONG", "the API key")):
+        message = rf"{server.url}/v1 does not accept {given} .*HTTP 401: Incorrect"
+        with pytest.raises(ValueError, match=message):
+            make(api_key_env=variable).check()
+    with pytest.raises(ValueError, match=r"judge.api_key_env='NONE': there is no such variable"):
+        make(api_key_env="NONE")
+
+
+def test_a_wrong_address(make, server):
+    with pytest.raises(ValueError, match=r"serves m, not 'n' \(HTTP 404: The model"):
+        make(model="n").check()
+    message = r"/other/v1 has no chat there \(HTTP 404: Not Found\): give the URL that"
+    with pytest.raises(ValueError, match=message):
+        make(url=f"{server.url}/other/v1").check()
+    server.always = "html"
+    with pytest.raises(ValueError, match=r"does not answer \(a reply that is no JSON"):
+        make().check()
+    server.kill()
+    with pytest.raises(ValueError, match=r"does not answer \(.*refused.*correct its URL"):
+        make().check()
+
+
+# ------------------------------------------------------------------------------ what a reply says
+def test_a_reply_without_text_is_empty_and_one_of_another_form_is_transient(server, make):
+    server.faults = ["null"]
+    assert ask(make()) == ""
+    with pytest.raises(TransientError, match="content is no text"):
+        text({"choices": [{"message": {"content": 5}}]})
+    with pytest.raises(TransientError, match="no chat completion"):
+        text({"data": []})
+
+
+@pytest.mark.parametrize(
+    ("reason", "usage", "expected"),
+    [
+        ("stop", {"completion_tokens": 7}, (True, 7)),
+        ("length", {"completion_tokens": "7"}, (False, None)),
+        ("content_filter", {}, (None, None)),
+        (["stop"], 7, (None, None)),
+    ],
+)
+def test_how_a_reply_ended(reason, usage, expected):
+    choice = {"message": {"content": "a"}, "finish_reason": reason}
+    reply = {"choices": [choice], "usage": usage}
+    assert (finished(reply), num_tokens(reply)) == expected
+    bare = {"choices": [{"message": {"content": "a"}}]}
+    assert finished(bare) is num_tokens(bare) is None
 
 
 # ------------------------------------------------------------------------------ memory
@@ -62,10 +142,53 @@ def test_the_same_question_in_many_threads_is_asked_once(server, make):
 
 
 def test_fields_of_the_run_win_and_none_takes_one_out(server, make):
-    chat = make(fields={"max_tokens": None, "top_p": 0.5})
+    chat = make(fields='{"max_tokens": null, "top_p": 0.5}')
     ask(chat, max_tokens=7, top_p=1.0, seed=3)
     (body,) = server.bodies
     assert body == {"model": "m", "messages": user("a"), "top_p": 0.5, "seed": 3}
+
+
+def test_the_key_is_of_the_content():
+    assert request_key({"a": 1, "b": 2}) == request_key({"b": 2, "a": 1})
+    requests = [{"messages": user("p")}, {"messages": user("q")}, {"seed": 0}, {"seed": 1}]
+    assert len(set(map(request_key, requests))) == 4
+
+
+def test_a_line_that_was_cut_off_costs_one_reply(tmp_path):
+    path = tmp_path / "new" / "replies.jsonl"
+    memory = Replies(path)
+    memory.put("a", {"q": "é"}, 1)
+    memory.put("b", {}, 2)
+    assert memory.get("c") is None
+    path.write_bytes(path.read_bytes()[:-5])
+    memory = Replies(path)
+    assert (memory.get("a"), memory.get("b"), memory.damaged) == (1, None, 1)
+    memory.put("b", {}, 3)
+    memory = Replies(path)
+    assert (memory.get("a"), memory.get("b"), memory.damaged) == (1, 3, 1)
+
+
+def test_images_are_kept_as_their_hash(tmp_path):
+    url = "data:image/png;base64," + "A" * 1000
+    Replies(tmp_path / "a.jsonl").put("a", {"messages": [{"image_url": {"url": url}}]}, url)
+    row = json.loads((tmp_path / "a.jsonl").read_text())
+    kept = row["request"]["messages"][0]["image_url"]["url"]
+    assert kept.startswith("data:image/png;base64,sha256=") and len(kept) < 100
+    assert row["reply"] == url
+
+
+def test_threads_share_a_memory(tmp_path):
+    memory = Replies(tmp_path / "replies.jsonl")
+
+    def fill(i):
+        for n in range(50):
+            memory.put(f"{i}-{n}", {}, "x" * (i * n))
+            assert memory.get(f"{i}-{n}") == "x" * (i * n)
+
+    with futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(fill, range(8)))
+    again = Replies(tmp_path / "replies.jsonl")
+    assert (len(again), again.damaged, again.get("7-9")) == (400, 0, "x" * 63)
 
 
 # ------------------------------------------------------------------------------ faults
@@ -99,9 +222,9 @@ def test_a_key_or_model_that_is_gone_ends_everything(server, make, status):
     chat = make()
     ask(chat, "a")
     server.always = status
-    for text in "bc":
+    for question in "bc":
         with pytest.raises(ServerLost, match=rf"is given up: HTTP {status}"):
-            ask(chat, text)
+            ask(chat, question)
     assert len(server.bodies) == 2  # nobody asked for c
     assert ask(chat, "a") == "A"  # what is remembered needs no server
 
@@ -160,17 +283,10 @@ def test_an_error_ends_the_rest_at_once(server, make):
         ask(chat, "z")
 
 
-@pytest.mark.parametrize("options", [{"concurrency": 0}, {"retries": -1}])
-def test_impossible_numbers(make, options):
-    with pytest.raises(ValueError, match=r"concurrency=.*retries="):
-        make(**options)
-
-
 WORK = """
 import sys
-from vade_jax.evals import chat, endpoint, replies
-memory = replies.Replies(sys.argv[2])
-chat = chat.Chat(endpoint.Endpoint(sys.argv[1], "m"), memory, concurrency=2)
+from vade_jax.evals import chat, evaluation
+chat = chat.Chat(evaluation.Judge(url=sys.argv[1], model="m", concurrency=2), sys.argv[2])
 ask = lambda n: chat.ask([{"role": "user", "content": f"a{n}"}])
 print(list(chat.map(ask, range(20))), chat.counts())
 """
@@ -180,7 +296,7 @@ def test_a_killed_process_goes_on_where_it_was(server, tmp_path):
     path = tmp_path / "replies.jsonl"
     command = [sys.executable, "-c", WORK, server.url, str(path)]
     server.seconds = 0.05
-    first = subprocess.Popen(command, cwd=ROOT, env=os.environ)
+    first = subprocess.Popen(command, cwd=ROOT)
     while len(server.bodies) < 8:
         time.sleep(0.01)
     first.send_signal(signal.SIGKILL)

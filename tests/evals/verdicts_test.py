@@ -4,10 +4,10 @@ import pytest
 
 from tests.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
-from vade_jax.evals import replies, verdicts
+from vade_jax.evals import verdicts
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.evals.chat import Chat, ServerLost
-from vade_jax.evals.endpoint import Endpoint
+from vade_jax.evals.evaluation import Judge
 
 # ------------------------------------------------------------------------------ rules alone
 FREE = {"choices": None, "question_type": "free_form"}
@@ -87,9 +87,8 @@ def verse(tmp_path):
 
 def decide(server, tmp_path, item, text=TEXT, name="mathverse", **options):
     """Returns the verdict, and the chat that asked."""
-    options = {"retries": 0, "backoff_s": 0.01, "concurrency": 2} | options
-    endpoint = Endpoint(server.url, "m", timeout_s=options.pop("timeout_s", 5.0))
-    chat = Chat(endpoint, replies.Replies(tmp_path / "judge.jsonl"), **options)
+    options = {"retries": 0, "concurrency": 2, "timeout_s": 5.0} | options
+    chat = Chat(Judge(url=server.url, model="m", **options), tmp_path / "judge.jsonl")
     return verdicts.by_judge(BENCHMARKS[name], "paper", chat)(item, text), chat
 
 

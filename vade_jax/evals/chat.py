@@ -5,14 +5,19 @@ questions. Every reply is kept on disk, so work that was cut off continues where
 """
 
 import collections
+import hashlib
+import io
+import json
+import os
+import pathlib
 import threading
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
 from vade_jax import http
-from vade_jax.evals import replies
-from vade_jax.evals.endpoint import Endpoint, text
+from vade_jax.evals.evaluation import Server
 from vade_jax.http import RefusedError, TransientError
 
 S = TypeVar("S")
@@ -24,6 +29,8 @@ COUNTS = (
     "unanswered",  # questions without a reply in the end
 )
 _HOPELESS = (401, 404)  # a wrong key or model: no other question will be answered
+_SHOWN = 300  # characters of a reply in an error
+_LONGEST = 200  # characters of a data URL that is kept as it is
 
 
 class Unanswered(Exception):  # noqa: N818 (says what happened)
@@ -34,41 +41,49 @@ class ServerLost(RuntimeError):  # noqa: N818 (says what happened)
     """No question gets a reply any more; the replies so far are kept."""
 
 
+def connect(server: Server, memory: str | os.PathLike) -> "Chat":
+    """Returns what asks a server, once it has replied to a word.
+
+    Raises:
+        ValueError: the variable of the key is not there, or there is no such server, model or key.
+    """
+    chat = Chat(server, memory)
+    if chat.replies.damaged:
+        print(f"{chat.replies.damaged} replies of before cannot be read and are asked again")
+    chat.check()
+    return chat
+
+
 class Chat:
-    """Asks a server, from any thread.
+    """Asks a server that speaks OpenAI's chat API, from any thread.
 
     Args:
-        endpoint: the server.
-        memory: replies so far; a question whose reply is there is not asked.
-        fields: put into every request, and win over what the caller asks for; None takes a field
-            out, such as {"max_tokens": None, "max_completion_tokens": 2048}.
-        concurrency: requests in flight at once, those that wait for their next try included.
-        retries: of each question, after its first try.
+        server: its settings. A URL without a path means /v1 there. Its fields win over what the
+            caller asks for. The API key goes into the headers of requests and nowhere else.
+        memory: path of the replies so far; a question whose reply is there is not asked.
         backoff_s: the first pause before a retry (see `http.retrying`).
 
     Raises:
-        ValueError: concurrency or retries are out of their range.
+        ValueError: the URL is none, or the variable of the key is not there.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        memory: replies.Replies,
-        *,
-        fields: Mapping[str, Any] | None = None,
-        concurrency: int = 16,
-        retries: int = 5,
-        backoff_s: float = 1.0,
-    ):
-        if concurrency < 1 or retries < 0:
+    def __init__(self, server: Server, memory: str | os.PathLike, *, backoff_s: float = 1.0):
+        variable, headers = server.api_key_env, {}
+        if variable and not os.environ.get(variable):
             raise ValueError(
-                f"concurrency={concurrency} must be at least 1, retries={retries} at least 0"
+                f"{server.path}api_key_env={variable!r}: there is no such variable in the "
+                f"environment: export {variable}=KEY"
             )
-        self._endpoint, self._memory = endpoint, memory
-        self._fields = dict(fields or {})
-        self._concurrency, self._tries = concurrency, retries + 1
-        self._backoff_s = backoff_s
-        self._slots = threading.Semaphore(concurrency)
+        if variable:
+            headers = {"Authorization": f"Bearer {os.environ[variable]}"}
+        url = server.url.rstrip("/")
+        url += "" if urllib.parse.urlsplit(url).path else "/v1"
+        self._http = http.Client(url, timeout_s=server.timeout_s, headers=headers)
+        self._server, self._fields = server, server.request_fields()
+        self.url, self.replies = url, Replies(memory)
+        self._tries, self._backoff_s = server.retries + 1, backoff_s
+        # Requests in flight at once, those that wait for their next try included.
+        self._slots = threading.Semaphore(server.concurrency)
         self._lock = threading.Lock()
         self._lock_of = collections.defaultdict(threading.Lock)  # by a question's key
         self._counts: collections.Counter[str] = collections.Counter()
@@ -93,19 +108,18 @@ class Chat:
             Unanswered: there is no reply to this question.
             ServerLost: nor to any other.
         """
-        body = {"model": self._endpoint.model, "messages": list(messages)}
-        body |= fields | self._fields
+        body = {"model": self._server.model, "messages": list(messages)} | fields | self._fields
         body = {name: value for name, value in body.items() if value is not None}
-        key = replies.key(body)
+        key = request_key(body)
         with self._lock:
             lock = self._lock_of[key]
         # The same question in another thread waits here, and then finds the reply.
         with lock:
-            reply = self._memory.get(key)
+            reply = self.replies.get(key)
             if reply is None:
                 with self._slots:
                     reply = self._persist(body)
-                self._memory.put(key, body, reply)
+                self.replies.put(key, body, reply)
             else:
                 self._count("remembered")
         return reply
@@ -115,7 +129,7 @@ class Chat:
 
         When it is left early, by an error or by its caller, what is in flight is cut off.
         """
-        with futures.ThreadPoolExecutor(self._concurrency) as threads:
+        with futures.ThreadPoolExecutor(self._server.concurrency) as threads:
             try:
                 yield from threads.map(function, inputs)
             except BaseException:
@@ -131,9 +145,15 @@ class Chat:
     def close(self) -> None:
         """Cuts off what is in flight; nothing can be asked any more."""
         self._closed.set()
-        self._endpoint.close()
+        self._http.close()
 
     # ------------------------------------------------------------------------- failures
+    def _complete(self, body: Mapping[str, Any]) -> Any:
+        """Returns the reply of one request; raises TransientError for what is no chat completion."""
+        reply = self._http.ask("POST", "/chat/completions", body)
+        text(reply)
+        return reply
+
     def _persist(self, body: Mapping[str, Any]) -> Any:
         """Returns the first good reply, in as many tries as it may take.
 
@@ -145,7 +165,7 @@ class Chat:
 
         def attempt() -> Any:
             self._check_open()  # while this one paused, it may have ended
-            return self._endpoint.complete(body)
+            return self._complete(body)
 
         retrying = http.retrying(
             self._tries,
@@ -167,7 +187,7 @@ class Chat:
             self._count("unanswered")
             with self._lock:
                 self._failed += 1
-                if self._failed > 2 * self._concurrency and not self._lost:
+                if self._failed > 2 * self._server.concurrency and not self._lost:
                     self._lost = f"{self._failed} questions in a row failed: {error}"
             message = f"no reply in {self._tries} tries; the last: {error}"
             raise Unanswered(message) from error
@@ -177,10 +197,140 @@ class Chat:
 
     def _check_open(self) -> None:
         if self._lost:
-            raise ServerLost(f"server {self._endpoint.url} is given up: {self._lost}")
+            raise ServerLost(f"server {self.url} is given up: {self._lost}")
         if self._closed.is_set():
             raise ServerLost("the work was ended")
 
     def _count(self, name: str) -> None:
         with self._lock:
             self._counts[name] += 1
+
+    # ------------------------------------------------------------------------- a first word
+    def check(self) -> None:
+        """Asks one short question.
+
+        Raises:
+            ValueError: there is no such server, key or model; says which.
+        """
+        hello = [{"role": "user", "content": "Reply with the word yes."}]
+        try:
+            self._complete({"model": self._server.model, "messages": hello})
+        except TransientError as error:
+            raise ValueError(
+                f"server {self.url} does not answer ({error}): start it, or correct its URL"
+            ) from error
+        except RefusedError as error:
+            raise ValueError(f"server {self.url} {self._explain(error)}") from error
+
+    def _explain(self, error: RefusedError) -> str:
+        """Returns what it means that a short question is refused, and the fix."""
+        if error.status in (401, 403):
+            given = "the API key" if self._server.api_key_env else "no API key"
+            return f"does not accept {given} that it was sent ({error}): give another"
+        if error.status != 404:
+            return f"refuses a plain question ({error})"
+        try:
+            known = [card["id"] for card in self._http.ask("GET", "/models")["data"]]
+        except (TransientError, RefusedError, KeyError, TypeError):
+            return f"has no chat there ({error}): give the URL that ends in /v1"
+        names = ", ".join(map(str, known[:20]))
+        return f"serves {names}, not {self._server.model!r} ({error}): name one of them"
+
+
+# ------------------------------------------------------------------------------ what a reply says
+def text(reply: Any) -> str:
+    """Returns the text of a reply, "" if it has none.
+
+    Raises:
+        TransientError: it is no chat completion.
+    """
+    try:
+        said = reply["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError) as error:
+        shown = json.dumps(reply)[:_SHOWN]
+        raise TransientError(f"a reply that is no chat completion: {shown}") from error
+    if not isinstance(said, str | None):
+        raise TransientError(f"a reply whose content is no text: {json.dumps(said)[:_SHOWN]}")
+    return said or ""
+
+
+def finished(reply: Any) -> bool | None:
+    """Returns whether a reply came to its end, False if it was cut; None if it does not say."""
+    reason = reply["choices"][0].get("finish_reason")
+    return reason == "stop" if reason in ("stop", "length") else None
+
+
+def num_tokens(reply: Any) -> int | None:
+    """Returns how many tokens a reply has; None if it does not say."""
+    usage = reply.get("usage")
+    number = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+    return number if isinstance(number, int) else None
+
+
+# ------------------------------------------------------------------------------ memory
+class Replies:
+    """Raw replies in a file, one JSON line each: {"key", "request", "reply"}.
+
+    A line is appended at once, so a process that is killed has lost at most the one it was writing.
+    Images inside requests are replaced by their hash. Threads may share it.
+
+    Attributes:
+        damaged: lines that cannot be read; what they answered is asked again.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        path = pathlib.Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a+b")
+        self._lock = threading.Lock()
+        self._place: dict[str, tuple[int, int]] = {}  # of each key's line: where, how long
+        self.damaged = 0
+        start, line = self._file.seek(0), b"\n"
+        for line in self._file:
+            try:
+                row = json.loads(line)
+                _, self._place[row["key"]] = row["reply"], (start, len(line))
+            except (ValueError, KeyError, TypeError):
+                self.damaged += 1
+            start += len(line)
+        if not line.endswith(b"\n"):  # cut off: what follows starts a new line
+            self._file.write(b"\n")
+            self._file.flush()
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def get(self, key: str) -> Any:
+        """Returns the reply to the request of `key`, None if there is none."""
+        if key not in self._place:
+            return None
+        start, size = self._place[key]
+        return json.loads(os.pread(self._file.fileno(), size, start))["reply"]
+
+    def put(self, key: str, request: Mapping[str, Any], reply: Any) -> None:
+        """Appends a reply."""
+        row = {"key": key, "request": _short(request), "reply": reply}
+        line = json.dumps(row).encode() + b"\n"
+        with self._lock:
+            start = self._file.seek(0, io.SEEK_END)
+            self._file.write(line)
+            self._file.flush()
+            self._place[key] = (start, len(line))
+
+
+def request_key(request: Mapping[str, Any]) -> str:
+    """Returns the hash of a request's content, whatever the order of its fields."""
+    content = json.dumps(request, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _short(value: Any) -> Any:
+    """Returns JSON data with the hash of every image instead of the image."""
+    if isinstance(value, Mapping):
+        return {name: _short(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(x) for x in value]
+    if isinstance(value, str) and value.startswith("data:") and len(value) > _LONGEST:
+        kind = value.partition(",")[0]
+        return f"{kind},sha256={hashlib.sha256(value.encode()).hexdigest()}"
+    return value

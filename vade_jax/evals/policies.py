@@ -4,7 +4,6 @@ Both are asked for what a store lacks, so an evaluation that was cut off goes on
 """
 
 import hashlib
-import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -15,9 +14,9 @@ import numpy as np
 from vade_jax import types
 from vade_jax.data import images, prompts, tokens
 from vade_jax.evals import chat as chats
-from vade_jax.evals import endpoint, replies, tasks
+from vade_jax.evals import tasks
 from vade_jax.evals.answers import Answer, Store
-from vade_jax.evals.evaluation import Data, Server
+from vade_jax.evals.evaluation import Data
 from vade_jax.evals.tasks import Task
 from vade_jax.rollout.engine import Engine
 from vade_jax.rollout.vllm.client import data_url
@@ -40,41 +39,6 @@ class Policy(Protocol):
 
 
 # ------------------------------------------------------------------------------ a server
-def connect(server: Server, memory: str) -> chats.Chat:
-    """Returns what asks a server, once it has replied to a word.
-
-    Args:
-        server: its settings.
-        memory: path of the replies: what was asked before is not asked again.
-
-    Raises:
-        ValueError: the variable of the key is not there, or there is no such server, model or key.
-    """
-    variable = server.api_key_env
-    if variable and not os.environ.get(variable):
-        raise ValueError(
-            f"{server.path}api_key_env={variable!r}: there is no such variable in the "
-            f"environment: export {variable}=KEY"
-        )
-    asked = endpoint.Endpoint(
-        server.url,
-        server.model,
-        api_key=os.environ[variable] if variable else "",
-        timeout_s=server.timeout_s,
-    )
-    kept = replies.Replies(memory)
-    if kept.damaged:
-        print(f"{kept.damaged} replies of before cannot be read and are asked again")
-    asked.check()
-    return chats.Chat(
-        asked,
-        kept,
-        fields=server.request_fields(),
-        concurrency=server.concurrency,
-        retries=server.retries,
-    )
-
-
 class ServerPolicy:
     """Implements `Policy` with a server: each answer has its own request and seed.
 
@@ -133,9 +97,9 @@ class ServerPolicy:
                 Answer(
                     uid=item.uid,
                     sample=sample,
-                    text=endpoint.text(reply),
-                    num_tokens=endpoint.num_tokens(reply),
-                    finished=endpoint.finished(reply),
+                    text=chats.text(reply),
+                    num_tokens=chats.num_tokens(reply),
+                    finished=chats.finished(reply),
                 )
             )
         return found

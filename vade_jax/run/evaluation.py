@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 import tqdm
 
 from vade_jax.data import tokens
-from vade_jax.evals import answers, policies, report, results, tasks, verdicts
-from vade_jax.evals.chat import Chat
+from vade_jax.evals import answers, chat, policies, report, results, tasks, verdicts
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.models.qwen25vl import files
 from vade_jax.rollout.engine import Engine, Sampling
@@ -51,7 +50,7 @@ class Prepared:
     others: Mapping[str, report.Results]
     policy: policies.Policy | None
     stores: Mapping[str, answers.Store | answers.Saved]
-    judge: Chat | None
+    judge: chat.Chat | None
 
     @property
     def num_answers(self) -> int:
@@ -74,8 +73,8 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
         report.check_pair(path, other, chosen)
     policy, replies = None, os.path.join(workdir, answers.REPLIES)
     if evaluation.server.url:
-        chat = policies.connect(evaluation.server, os.path.join(replies, answers.NAME))
-        policy = policies.ServerPolicy(chat, evaluation.data, evaluation.seed)
+        server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME))
+        policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
     elif evaluation.model.checkpoint:
         policy = _checkpoint_policy(evaluation, chosen, workdir)
     judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
@@ -151,7 +150,9 @@ def write_report(prepared: Prepared) -> str:
     )
 
 
-def _make_judge(evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str) -> Chat | None:
+def _make_judge(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str
+) -> chat.Chat | None:
     """Returns what asks the judge model, None if rules decide everything."""
     if evaluation.judge.rules:
         for task in chosen:
@@ -165,7 +166,7 @@ def _make_judge(evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: st
             f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
             "--judge_model, or --rules for rules of our own (not the published scores)"
         )
-    return policies.connect(evaluation.judge, memory)
+    return chat.connect(evaluation.judge, memory)
 
 
 def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str):

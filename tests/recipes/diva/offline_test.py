@@ -14,9 +14,8 @@ from PIL import Image
 
 from tests.http_server import ScriptedChat, said
 from vade_jax.data import sources
-from vade_jax.evals import replies
 from vade_jax.evals.chat import Chat, ServerLost
-from vade_jax.evals.endpoint import Endpoint
+from vade_jax.evals.evaluation import Server
 from vade_jax.recipes.diva import offline
 
 
@@ -69,13 +68,8 @@ def make(server, tmp_path):
     def make(source, *, concurrency=4, retries=1, **wanted):
         target = tmp_path / "out.jsonl"
         memory = offline.replies_directory(str(target)) / "replies.jsonl"
-        chat = Chat(
-            Endpoint(server.url, "m"),
-            replies.Replies(memory),
-            concurrency=concurrency,
-            retries=retries,
-            backoff_s=0.0,
-        )
+        asked = Server(url=server.url, model="m", concurrency=concurrency, retries=retries)
+        chat = Chat(asked, memory, backoff_s=0.0)
         wanted = offline.Wanted(**{"paraphrases": 4, "steps": 3} | wanted)
         opened = offline.open_source(str(source))
         return offline.write(opened, str(target), chat, wanted), chat.counts()
