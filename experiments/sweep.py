@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from experiments import cli, errors
 from experiments.sweeps import plan, schedule
-from vade_jax.report import comparison
+from vade_jax.report import comparison, curves
 from vade_jax.report import sweep as sweep_report
 from vade_jax.store import metrics
 
@@ -122,7 +122,7 @@ def _follow(
                 if run and not run.is_finished():
                     text += ", stopped before its end"
                 elif run:
-                    scores = metrics.validation(metrics.read(run.directory))[1]
+                    scores = curves.validation(metrics.read(run.directory)).values
                     text += f", validation {scores[-1]:.3f}" if len(scores) else ""
                 bar.write(text)
     return failed

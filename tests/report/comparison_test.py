@@ -50,7 +50,7 @@ def test_the_outcome_of_a_run(tmp_path):
     run = comparison.outcome(make_run(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]))
     assert (run.seed, run.last, run.best, run.rollouts) == (3, 0.3, 0.6, 256)
     assert run.late == pytest.approx(0.3)  # of 0.4, 0.2, 0.3
-    assert (run.effective_ratio, run.hopeless, run.seconds) == (0.5, 0.25, 240)
+    assert (run.effective_ratio, run.hopeless, run.minutes) == (0.5, 0.25, 4)
     assert run.rollouts_to_reach(0.05) == 0  # before the first step
     assert run.rollouts_to_reach(0.2) == 64
     assert math.isnan(run.rollouts_to_reach(0.7))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from vade_jax.report import curves
-from vade_jax.store import metrics
 
 
 def records(**columns):
@@ -15,7 +14,7 @@ def records(**columns):
         "ratio": curves.EFFECTIVE,
         "correct": curves.EFFECTIVE_CORRECT,
         "predicted": curves.PREDICTED,
-        "rollouts": metrics.ROLLOUTS,
+        "rollouts": curves.ROLLOUTS,
     }
     rows = zip(*columns.values(), strict=True)
     return [
@@ -26,8 +25,7 @@ def records(**columns):
 
 # ------------------------------------------------------------------------------ of one run
 def test_moving_average():
-    assert curves.window(39) == 1
-    assert curves.window(40) == 3
+    assert curves.moving_average(np.arange(39.0)).tolist() == [*range(39)]  # over one point
     values = np.arange(40.0) ** 2
     mean = curves.moving_average(values)
     assert mean[0] == 0.5  # (0 + 1) / 2
@@ -39,6 +37,24 @@ def test_a_curve_leaves_out_what_is_not_finite_and_knows_its_rollouts():
     curve = curves.named(records(ratio=[0.5, None, 0.25], rollouts=[8, 16, 24]), curves.EFFECTIVE)
     assert [x.tolist() for x in curve.against("steps")] == [[1, 3], [0.5, 0.25]]
     assert [x.tolist() for x in curve.against("rollouts")] == [[8, 24], [0.5, 0.25]]
+
+
+def test_validation_is_the_mean_over_sets_where_all_are_known():
+    a, b, first = "val/a/acc/mean@4", "val/b/acc/mean@4", "val/a/acc/mean@1"
+    records = [
+        {"step": 0, a: 0.25, b: 0.5, first: 0.0},  # of one set, the one of most samples
+        {"step": 1, curves.ROLLOUTS: 64},
+        {"step": 2, curves.ROLLOUTS: 128, a: 0.2, b: 0.4},
+        {"step": 3, a: 1.0},
+        {"step": 4, a: 0, b: None},
+        {"step": 9, a: 0.5, b: 0.5},
+    ]
+    assert curves.validation_names(records) == [a, b]
+    curve = curves.validation(records)
+    assert curve.steps.tolist() == [0, 2, 9]
+    assert curve.values == pytest.approx([0.375, 0.3, 0.5])
+    assert curve.rollouts.tolist() == [0, 128, 128]  # the last count known
+    assert not curves.validation(records[1:2]).values.size
 
 
 def test_only_noisy_curves_are_smoothed():
@@ -80,17 +96,6 @@ def test_quarters_and_spikes():
 
 
 # ------------------------------------------------------------------------------ of many seeds
-def test_runs_are_lists_of_directories_by_label(tmp_path):
-    metrics.Writer(tmp_path).write(3, {"x": 1})
-    found = curves.read_runs({"vade": [tmp_path, str(tmp_path)]})
-    assert found == {"vade": [[{"step": 3, "x": 1}]] * 2}
-    for runs in ({}, {"vade": []}):
-        with pytest.raises(ValueError, match="at least one run directory per label"):
-            curves.read_runs(runs)
-    with pytest.raises(ValueError, match="give a list of run directories"):
-        curves.read_runs({"vade": str(tmp_path)})
-
-
 def test_a_band_is_the_mean_and_its_standard_error_where_all_have_points():
     one = (np.array([0, 2]), np.array([0.0, 2.0]))
     two = (np.array([0, 2]), np.array([2.0, 6.0]))

@@ -37,12 +37,8 @@ def test_draw_takes_a_run_with_next_to_nothing(tmp_path, lines):
     for step, line in enumerate(lines):
         writer.write(step, line)
     assert [path.name for path in figures.draw(tmp_path)] == ["progress.png"]
-    assert not figures.has_predictions(tmp_path)
 
 
 def test_user_mistakes(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing is not a run directory"):
         figures.draw(tmp_path / "missing")
-    metrics.Writer(tmp_path).write(1, {"vade/effective_ratio": 0.5})
-    with pytest.raises(ValueError, match="no vade/predicted_effective_ratio in"):
-        figures.calibration([tmp_path], tmp_path / "a.png")

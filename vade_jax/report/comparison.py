@@ -16,22 +16,24 @@ from typing import Any
 import numpy as np
 
 from vade_jax.report import curves
-from vade_jax.report.curves import Mean
+from vade_jax.report.curves import Curve, Mean
 from vade_jax.store import metrics, rollout_log
 
 PathLike = str | os.PathLike[str]
 Groups = Mapping[str, Mapping[str, Sequence[PathLike]]]
 
 LATE = 3  # validations whose mean stands for the end of a run
-# In the order of the table: (name, heading, format).
-COLUMNS = (
+COLUMNS = (  # of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
+    ("difference", "difference to {baseline}", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
     ("effective_ratio", "effective ratio", "{:.2f}"),
     ("rollouts", "rollouts", "{:,.0f}"),
+    ("reach", "rollouts to {baseline}'s best", "{:,.0f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
     ("minutes", "minutes", "{:.1f}"),
 )
+OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", "reach"))
 NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy is the mean over "
     "held-out questions and the answers to each (`eval.num_samples`, by default 4).",
@@ -52,26 +54,19 @@ class Outcome:
 
     directory: str
     seed: int  # pairs it with runs of other arms
-    last: float  # validation accuracy, the mean over the sets
+    validations: Curve  # accuracy, the mean over the sets
+    last: float
     late: float  # mean of the last `LATE` validations: less noisy than the last
     best: float
     effective_ratio: float  # mean over the steps
     rollouts: float
     hopeless: float  # share of the rollouts on prompts that cannot be answered right
-    seconds: float  # of its steps, validations included
-    steps: np.ndarray  # of the validations
-    scores: np.ndarray
-    rollouts_then: np.ndarray  # spent before each validation
-
-    @property
-    def minutes(self) -> float:
-        """The time of the steps in minutes."""
-        return self.seconds / 60
+    minutes: float  # of its steps, validations included
 
     def rollouts_to_reach(self, target: float) -> float:
         """Returns the rollouts spent before the first validation of at least `target`, or NaN."""
-        reached = np.flatnonzero(self.scores >= target - 1e-9)  # of equal means
-        return float(self.rollouts_then[reached[0]]) if reached.size else np.nan
+        reached = np.flatnonzero(self.validations.values >= target - 1e-9)  # of equal means
+        return float(self.validations.rollouts[reached[0]]) if reached.size else np.nan
 
 
 def outcome(directory: PathLike) -> Outcome:
@@ -92,16 +87,14 @@ def outcome(directory: PathLike) -> Outcome:
     return Outcome(
         directory=str(directory),
         seed=int(json.loads(path.read_text())["seed"]),
+        validations=validations,
         last=scores[-1] if scores.size else np.nan,
         late=float(np.mean(scores[-LATE:])) if scores.size else np.nan,
         best=np.max(scores) if scores.size else np.nan,
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
         rollouts=total[-1] if total.size else np.nan,
         hopeless=hopeless_share(directory),
-        seconds=float(seconds.sum()) if seconds.size else np.nan,
-        steps=validations.steps,
-        scores=scores,
-        rollouts_then=validations.rollouts,
+        minutes=float(seconds.sum()) / 60 if seconds.size else np.nan,
     )
 
 
@@ -125,11 +118,11 @@ def hopeless_share(workdir: PathLike) -> float:
 
 # ------------------------------------------------------------------------------ arms
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """One arm under one loss and data."""
+class Arm:
+    """One selector under one loss and data."""
 
     seeds: tuple[int, ...]
-    values: Mapping[str, tuple[float, ...]]  # one a seed; by the names of COLUMNS
+    values: Mapping[str, tuple[float, ...]]  # one a seed, by the names of `OWN`
     means: Mapping[str, Mean]
     reach: tuple[float, ...]  # rollouts to the baseline's best; NaN: not reached
     reach_mean: Mean
@@ -142,7 +135,7 @@ class Comparison:
     """All arms, by data/loss."""
 
     baseline: str
-    groups: Mapping[str, Mapping[str, Row]]
+    groups: Mapping[str, Mapping[str, Arm]]
 
 
 def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
@@ -159,7 +152,7 @@ def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
     for name, arms in groups.items():
         runs = {arm: _by_seed(arm, directories) for arm, directories in arms.items()}
         against = runs.get(baseline, {})
-        compared[name] = {arm: _row(of_arm, against) for arm, of_arm in runs.items()}
+        compared[name] = {arm: _arm(of_arm, against) for arm, of_arm in runs.items()}
     return Comparison(baseline=baseline, groups=compared)
 
 
@@ -175,12 +168,12 @@ def _by_seed(arm: str, directories: Sequence[PathLike]) -> dict[int, Outcome]:
     return dict(sorted(runs.items()))
 
 
-def _row(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Row:
-    values = {name: tuple(getattr(run, name) for run in runs.values()) for name, _, _ in COLUMNS}
+def _arm(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Arm:
+    values = {name: tuple(getattr(run, name) for run in runs.values()) for name in OWN}
     shared = [seed for seed in runs if seed in against]
     differences = tuple(runs[s].late - against[s].late for s in shared)
     reach = tuple(runs[s].rollouts_to_reach(against[s].best) for s in shared)
-    return Row(
+    return Arm(
         seeds=tuple(runs),
         values=values,
         means={name: curves.mean(x) for name, x in values.items()},
@@ -195,12 +188,30 @@ def _row(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Row:
 def markdown(compared: Comparison) -> str:
     """Returns a table for each group, and what its columns mean."""
     base = compared.baseline
+    head = ["arm", "seeds", *(heading.format(baseline=base) for _, heading, _ in COLUMNS)]
     texts = []
-    for name, rows in compared.groups.items():
-        lines = [_cells(arm, row, base) for arm, row in rows.items()]
-        texts.append(f"## {name}\n\n{_table(list(lines[0]), [x.values() for x in lines])}\n")
+    for name, arms in compared.groups.items():
+        lines = []
+        for label, arm in arms.items():
+            line = [label, str(len(arm.seeds))]
+            line += [_cell(arm, column, form) for column, _, form in COLUMNS]
+            if label == base:
+                line[head.index(f"difference to {base}")] = ""
+            lines.append(line)
+        texts.append(f"## {name}\n\n{_table(head, lines)}\n")
     notes = "\n".join(f"- {note.format(baseline=base)}" for note in NOTES)
     return "\n".join([*texts, notes])
+
+
+def _cell(arm: Arm, column: str, form: str) -> str:
+    if column == "difference":
+        return arm.difference.text(form, sign=True)
+    if column != "reach":
+        return arm.means[column].text(form)
+    reached = f"{arm.reach_mean.count} of {len(arm.reach)}"
+    if arm.reach_mean.count:
+        reached = f"{form.format(arm.reach_mean.mean)} ({reached})"
+    return reached if arm.reach else "-"
 
 
 def write(compared: Comparison, directory: PathLike) -> None:
@@ -213,28 +224,6 @@ def write(compared: Comparison, directory: PathLike) -> None:
     (folder / "table.md").write_text(markdown(compared) + "\n")
     numbers = _without_nan(dataclasses.asdict(compared))
     (folder / "table.json").write_text(json.dumps(numbers, indent=1) + "\n")
-
-
-def _cells(arm: str, row: Row, baseline: str) -> dict[str, str]:
-    """Returns the cells of an arm's line by their headings."""
-    late, last, ratio, rollouts, *others = (
-        (heading, row.means[name].text(form)) for name, heading, form in COLUMNS
-    )
-    difference = "" if arm == baseline else row.difference.text(sign=True)
-    reached = f"{row.reach_mean.count} of {len(row.reach)}"
-    if row.reach_mean.count:
-        reached = f"{row.reach_mean.mean:,.0f} ({reached})"
-    return dict(
-        [
-            ("arm", arm),
-            ("seeds", str(len(row.seeds))),
-            late,
-            (f"difference to {baseline}", difference),
-            *(last, ratio, rollouts),
-            (f"rollouts to {baseline}'s best", reached if row.reach else "-"),
-            *others,
-        ]
-    )
 
 
 def _table(head: Sequence[str], lines: Sequence[Any]) -> str:

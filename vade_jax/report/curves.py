@@ -2,7 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,6 +17,8 @@ EFFECTIVE = "vade/effective_ratio"
 EFFECTIVE_CORRECT = "vade/effective_ratio_correct"
 PREDICTED = "vade/predicted_effective_ratio"
 GRADIENT_NORM = "actor/grad_norm"
+ROLLOUTS = "vade/rollouts_total"
+_VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")
 
 
 # ------------------------------------------------------------------------------ of one run
@@ -39,18 +42,49 @@ class Curve:
 
 
 def named(records: Records, name: str, *, smooths: bool = True) -> Curve:
-    """Returns the curve of a metric."""
-    return _finite(records, *metrics.column(records, name), smooths)
+    """Returns the curve of a metric, of the steps that have it."""
+    steps, values = _column(records, name)
+    return _finite(records, steps, values, smooths)
 
 
 def validation(records: Records) -> Curve:
-    """Returns the mean accuracy over the validation sets."""
-    return _finite(records, *metrics.validation(records), smooths=False)
+    """Returns the plain mean of the accuracies on the validation sets, of the steps that have all."""
+    names = validation_names(records)
+    complete = [record for record in records if names and all(name in record for name in names)]
+    columns = [_column(complete, name) for name in names] or [(np.zeros(0, int), np.zeros(0))]
+    values = np.mean([values for _, values in columns], axis=0)
+    return _finite(records, columns[0][0], values, smooths=False)
+
+
+def validation_names(records: Records) -> list[str]:
+    """Returns one `val/<set>/acc/mean@k` for each validation set, that with the most samples."""
+    best: dict[str, tuple[int, str]] = {}
+    for name in {name for record in records for name in record}:
+        if match := _VALIDATION.fullmatch(name):
+            entry = (int(match["samples"]), name)
+            best[match["set"]] = max(entry, best.get(match["set"], entry))
+    return [best[key][1] for key in sorted(best)]
 
 
 def rollouts(records: Records) -> Curve:
     """Returns the rollouts so far."""
-    return named(records, metrics.ROLLOUTS, smooths=False)
+    return named(records, ROLLOUTS, smooths=False)
+
+
+def _column(records: Records, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (steps, values) of the records that have `name`; null is NaN."""
+    present = [record for record in records if name in record]
+    steps = np.array([record["step"] for record in present], np.int64)
+    return steps, np.array([record[name] for record in present], np.float64)
+
+
+def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bool) -> Curve:
+    finite = np.isfinite(values)
+    steps, values = steps[finite], values[finite]
+    # Spent by then: the last count known, 0 before the first.
+    known, totals = _column(records, ROLLOUTS)
+    spent = np.concatenate([[0.0], totals])[np.searchsorted(known, steps, side="right")]
+    return Curve(steps, values, spent, smooths)
 
 
 def effective_rollouts(records: Records) -> Curve:
@@ -71,7 +105,7 @@ def predicted_and_observed(records: Records) -> tuple[np.ndarray, np.ndarray]:
     has_correct = any(EFFECTIVE_CORRECT in record for record in records)
     observed = EFFECTIVE_CORRECT if has_correct else EFFECTIVE
     both = [r for r in records if PREDICTED in r and observed in r]
-    pair = np.stack([metrics.column(both, name)[1] for name in (PREDICTED, observed)])
+    pair = np.stack([_column(both, name)[1] for name in (PREDICTED, observed)])
     return tuple(pair[:, np.all(np.isfinite(pair), 0)])
 
 
@@ -92,20 +126,9 @@ def has_spikes(values: np.ndarray) -> bool:
     return bool(len(values) and np.max(values) > 20 * np.median(values) > 0)
 
 
-def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bool) -> Curve:
-    finite = np.isfinite(values)
-    steps, values = steps[finite], values[finite]
-    return Curve(steps, values, metrics.rollouts_at(records, steps), smooths)
-
-
-def window(length: int) -> int:
-    """Returns the odd width of the moving average: about a twentieth of the curve."""
-    return 2 * (length // 40) + 1
-
-
 def moving_average(values: np.ndarray) -> np.ndarray:
-    """Returns the centred mean over `window` points, fewer at the two ends."""
-    half = window(len(values)) // 2
+    """Returns the centred mean over about a twentieth of the curve, fewer points at the two ends."""
+    half = len(values) // 40
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
     start = np.maximum(place - half, 0)
@@ -120,15 +143,6 @@ def binned(x: np.ndarray, y: np.ndarray, count: int = 8) -> tuple[np.ndarray, np
 
 
 # ------------------------------------------------------------------------------ of many seeds
-def read_runs(runs: Mapping[str, Sequence[PathLike]]) -> dict[str, list[Records]]:
-    """Returns the records of every seed, by label, of run directories by label."""
-    if not runs or not all(len(dirs) for dirs in runs.values()):
-        raise ValueError(f"runs={dict(runs)}: give at least one run directory per label")
-    if any(isinstance(dirs, str | os.PathLike) for dirs in runs.values()):
-        raise ValueError(f"runs={dict(runs)}: give a list of run directories per label")
-    return {label: [metrics.read(w) for w in dirs] for label, dirs in runs.items()}
-
-
 def band(
     series: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -37,9 +37,8 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     folder = pathlib.Path(workdir) / "figures"
     paths = [folder / "progress.png"]
     _draw_progress(records, paths[0])
-    if has_predictions(workdir):
+    if draw_calibration([records], folder / "calibration.png"):
         paths.append(folder / "calibration.png")
-        calibration([workdir], paths[-1])
     shown = [(n, title) for n, title in DETAILS if len(curves.named(records, n).steps)]
     if shown:
         paths.append(folder / "details.png")
@@ -47,82 +46,62 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     return paths
 
 
-def has_predictions(workdir: PathLike) -> bool:
-    """Returns whether the selector of a run forecast its effective ratio."""
-    return bool(curves.predicted_and_observed(metrics.read(workdir))[0].size)
+def draw_calibration(runs: Sequence[Records], path: PathLike) -> bool:
+    """Draws the effective ratio that selectors predicted against the observed one.
 
-
-def calibration(workdirs: Sequence[PathLike], path: PathLike) -> None:
-    """Draws the effective ratio that the posterior predicted against the observed one."""
-    pairs = [curves.predicted_and_observed(metrics.read(w)) for w in workdirs]
+    Returns whether there was one to draw: only selectors with a posterior predict.
+    """
+    pairs = [curves.predicted_and_observed(records) for records in runs]
     predicted, observed = np.concatenate([np.zeros((2, 0)), *pairs], axis=1)
     if not len(predicted):
-        raise ValueError(
-            f"no {curves.PREDICTED} in {[str(w) for w in workdirs]}: give runs of a "
-            "selector with a posterior"
-        )
+        return False
     gap, bias = curves.forecast_error(predicted, observed)
-    bins = curves.binned(predicted, observed)
     with plotting.panels(path, size=(4.6, 4.6)) as (_, grid):
         axes = grid[0, 0]
         axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
         dots = {"s": 14, "color": COLORS[0], "alpha": 0.35, "linewidths": 0}
         axes.scatter(predicted, observed, **dots)
-        axes.plot(*bins, "o-", color=COLORS[1], markersize=5)
-        axes.set(
-            xlim=(0, 1),
-            ylim=(0, 1),
-            aspect="equal",
-            xlabel="predicted before the rollouts",
-            ylabel="observed",
-        )
+        axes.plot(*curves.binned(predicted, observed), "o-", color=COLORS[1], markersize=5)
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set(xlabel="predicted before the rollouts", ylabel="observed")
         axes.set_title(
             f"Effective ratio, {len(predicted)} steps\nmean gap {gap:.3f}, bias {bias:+.3f}"
         )
         axes.text(0.97, 0.09, "one step", color=COLORS[0], ha="right")
         axes.text(0.97, 0.03, "mean of equal-count bins", color=COLORS[1], ha="right")
+    return True
 
 
 def _draw_progress(records: Records, path: PathLike) -> None:
     """Draws score, effective ratio, gradient norm and rollouts, against steps and rollouts."""
-    names = metrics.validation_names(records)
-    score_title = "Validation accuracy"
-    if names:
-        one = names[0].rsplit("/", 1)[-1]
-        score_title += f", {one}" if len(names) == 1 else f", {len(names)} sets"
+    score_title, sets = "Validation accuracy", curves.validation_names(records)
+    if sets:
+        mean_at = sets[0].rsplit("/", 1)[-1]
+        score_title += f", {mean_at}" if len(sets) == 1 else f", {len(sets)} sets"
     note = {"note": FOOTNOTE, "note_size": 9.5}
     with plotting.panels(path, 2, 4, size=(13, 6), **note) as (_, axes):
         for row, axis in zip(axes, ("steps", "rollouts"), strict=True):
-            _draw_row(row, axis, records, score_title)
-
-
-def _draw_row(row: Any, axis: str, records: Records, score_title: str) -> None:
-    """Draws the four panels of progress against "steps" or "rollouts"."""
-    score, ratio, norm, total = row
-    if axis == "steps":
-        count, count_title = curves.rollouts(records), "Rollouts"
-    else:
-        count = curves.effective_rollouts(records)
-        count_title = "Rollouts in mixed groups"
-    _lines(score, axis, curves.validation(records), marker="o")
-    _lines(ratio, axis, curves.named(records, curves.EFFECTIVE))
-    predicted = curves.named(records, curves.PREDICTED)
-    _smooth_line(ratio, axis, predicted, linewidth=1.3, linestyle=(0, (3, 2)))
-    _lines(norm, axis, curves.named(records, curves.GRADIENT_NORM))
-    _lines(total, axis, count)
-
-    titles = (score_title, "Effective ratio", "Gradient norm", count_title)
-    for panel, title in zip(row, titles, strict=True):
-        panel.set_title(title)
-        panel.set_xlabel(axis)
-        panel.margins(x=0.02)
-        if axis == "rollouts":
-            panel.xaxis.set_major_formatter(plotting.thousands())
-        plotting.say_if_empty(panel)
-    ratio.set_ylim(0, 1.02)
-    total.yaxis.set_major_formatter(plotting.thousands())
-    total.set_ylim(bottom=0)
-    plotting.from_zero_or_log(norm)
+            score, ratio, norm, total = row
+            _lines(score, axis, curves.validation(records), marker="o")
+            score.set_title(score_title)
+            _lines(ratio, axis, curves.named(records, curves.EFFECTIVE))
+            predicted = curves.named(records, curves.PREDICTED)
+            _smooth_line(ratio, axis, predicted, linewidth=1.3, linestyle=(0, (3, 2)))
+            ratio.set_title("Effective ratio")
+            _lines(norm, axis, curves.named(records, curves.GRADIENT_NORM))
+            norm.set_title("Gradient norm")
+            if axis == "steps":
+                title, count = "Rollouts", curves.rollouts(records)
+            else:
+                title, count = "Rollouts in mixed groups", curves.effective_rollouts(records)
+            _lines(total, axis, count)
+            total.set_title(title)
+            for panel in row:
+                plotting.finish(panel, axis)
+            ratio.set_ylim(0, 1.02)
+            plotting.from_zero_or_log(norm)
+            total.yaxis.set_major_formatter(plotting.thousands())
+            total.set_ylim(bottom=0)
 
 
 def _draw_details(records: Records, shown: Sequence[tuple[str, str]], path: PathLike) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from vade_jax.report import curves, examples
 from vade_jax.report.curves import Records
 from vade_jax.report.run import Run
-from vade_jax.store import metrics
 
 PathLike = str | os.PathLike[str]
 
@@ -47,7 +46,7 @@ def summary(records: Records, *, workdir: PathLike | None = None) -> str:
     if not records:
         return "no step was made: nothing to report"
     rows = []
-    for name in metrics.validation_names(records):
+    for name in curves.validation_names(records):
         _, *words, _, samples = name.split("/")  # val/<set>/acc/mean@k
         curve = curves.named(records, name)
         if curve.values.size:
@@ -129,7 +128,7 @@ def _learned(records: Records) -> list[Fact]:
     score = curves.validation(records)
     if score.values.size:
         best = int(np.argmax(score.values))
-        names = metrics.validation_names(records)
+        names = curves.validation_names(records)
         detail = (
             f"{score.values[0]:.3f} at first, {score.values[best]:.3f} at best "
             f"(step {score.steps[best]})"

@@ -111,14 +111,8 @@ def panels(
 ) -> Iterator[tuple[Any, np.ndarray]]:
     """Yields a figure and its [rows, columns] axes, and writes it as PNG when all is drawn.
 
-    Args:
-        path: where to; its directory is made.
-        rows: of panels.
-        columns: of panels.
-        size: inches, width and height.
-        note: the small print below.
-        note_size: in points.
-        **options: more that matplotlib's `subplots` takes.
+    `size` is width and height in inches, `note` the small print below, `options` go to matplotlib's
+    `subplots`.
     """
     import matplotlib
 
@@ -153,8 +147,12 @@ def thousands() -> Any:
     return ticker.FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
 
 
-def say_if_empty(panel: Any) -> None:
-    """Writes "not measured" where no line has points."""
+def finish(panel: Any, axis: str) -> None:
+    """Names the x axis, "steps" or "rollouts", of a panel that is drawn; says if it is empty."""
+    panel.set_xlabel(axis)
+    panel.margins(x=0.02)
+    if axis == "rollouts":
+        panel.xaxis.set_major_formatter(thousands())
     if not any(len(line.get_xdata()) for line in panel.lines):
         place = {"ha": "center", "transform": panel.transAxes}
         panel.text(0.5, 0.5, "not measured", color=FAINT, **place)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vade_jax.report import curves
 from vade_jax.store import metrics, rollout_log
 
 PathLike = str | os.PathLike[str]
@@ -323,7 +324,7 @@ def once(workdirs: Sequence[PathLike]) -> tuple[list[PathLike], list[str]]:
 
 def other_validations(runs: Sequence[Run]) -> list[str]:
     """Returns a note if runs were validated on different sets, whose curves share an axis."""
-    names = {r.label: ", ".join(metrics.validation_names(r.records)) for r in runs}
+    names = {r.label: ", ".join(curves.validation_names(r.records)) for r in runs}
     if len({sets for sets in names.values() if sets}) < 2:
         return []
     each = "; ".join(f"{label}: {sets}" for label, sets in names.items() if sets)

@@ -14,21 +14,21 @@ Several processes share one directory and all call everything here, in the same 
 reads the shards of its devices. Another number of processes restores the same values.
 """
 
-import functools
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from flax import traverse_util
 
 from vade_jax import types
 
 ARRAY_ITEMS = ("policy", "optimizer", "selector")
-JSON_ITEMS = ("progress", "config")
 NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
 
 
@@ -67,8 +67,14 @@ class Checkpointer:
             return False
         args = {}
         for name, tree in _items_of(state, selector_state).items():
-            named = {path: _to_write(leaf) for path, leaf in _named(tree).items()}
-            args[name] = ocp.args.StandardSave(_nested(named or NO_ARRAYS))
+            # An array that is bound to no device is written from a copy on the host.
+            named = {
+                path: leaf if _sharding(leaf) is not None else np.array(leaf)
+                for path, leaf in _named(tree).items()
+            }
+            args[name] = ocp.args.StandardSave(
+                traverse_util.unflatten_dict(named or NO_ARRAYS, sep="/")
+            )
         args["progress"] = ocp.args.JsonSave(_plain(progress))
         args["config"] = ocp.args.JsonSave(_plain(config))
         # force: orbax has a schedule of its own; here `every` alone decides.
@@ -106,17 +112,17 @@ class Checkpointer:
         """
         examples = _items_of(abstract_state, abstract_selector)
         wanted = {name: _named(tree) for name, tree in examples.items()}
-        stored = self._read(step, functools.partial(self._metadata, step))
+        with self._reading(step) as manager:
+            stored = _stored(manager.item_metadata(step))
         # Before any array is read: orbax would say the same in many more words, or not at all.
         _check_structure(stored, wanted, self._path(step))
-        args = {}
+        args = {"progress": ocp.args.JsonRestore()}
         for name, named in wanted.items():
             if named:  # what was saved without arrays is not asked for any
                 into = {path: _to_read_into(leaf) for path, leaf in named.items()}
-                args[name] = ocp.args.StandardRestore(_nested(into))
-        args["progress"] = ocp.args.JsonRestore()
-        restored = ocp.args.Composite(**args)
-        found = self._read(step, lambda manager: manager.restore(step, args=restored))
+                args[name] = ocp.args.StandardRestore(traverse_util.unflatten_dict(into, sep="/"))
+        with self._reading(step) as manager:
+            found = manager.restore(step, args=ocp.args.Composite(**args))
         trees = {name: _like(tree, found.get(name)) for name, tree in examples.items()}
         state = types.TrainState(params=trees["policy"], **trees["optimizer"])
         return state, trees["selector"], found["progress"]
@@ -127,8 +133,8 @@ class Checkpointer:
         if step is None:
             raise FileNotFoundError(f"no complete checkpoint in {self.directory}")
         wanted = ocp.args.Composite(config=ocp.args.JsonRestore())
-        found = self._read(step, lambda manager: manager.restore(step, args=wanted))
-        return found["config"]
+        with self._reading(step) as manager:
+            return manager.restore(step, args=wanted)["config"]
 
     def _manager(self) -> ocp.CheckpointManager:
         if self._opened is None:
@@ -137,7 +143,7 @@ class Checkpointer:
                     f"{self.directory} is a file; give a directory for checkpoints"
                 )
             handlers = {name: ocp.StandardCheckpointHandler() for name in ARRAY_ITEMS}
-            handlers |= {name: ocp.JsonCheckpointHandler() for name in JSON_ITEMS}
+            handlers |= {name: ocp.JsonCheckpointHandler() for name in ("progress", "config")}
             self._opened = ocp.CheckpointManager(
                 self.directory,
                 options=ocp.CheckpointManagerOptions(max_to_keep=self._keep),
@@ -148,8 +154,9 @@ class Checkpointer:
     def _path(self, step: int) -> str:
         return os.path.join(self.directory, str(step))
 
-    def _read(self, step: int, reader: Callable[[ocp.CheckpointManager], Any]) -> Any:
-        """Returns `reader(manager)`; a missing or damaged step is one error with its path."""
+    @contextlib.contextmanager
+    def _reading(self, step: int) -> Iterator[ocp.CheckpointManager]:
+        """Yields orbax's manager; a missing or damaged step is one error with its path."""
         path = self._path(step)
         steps = self._manager().all_steps() if os.path.exists(self.directory) else []
         if step not in steps:
@@ -157,7 +164,7 @@ class Checkpointer:
                 f"no complete checkpoint {path}; complete steps: {sorted(steps)}"
             )
         try:
-            return reader(self._manager())
+            yield self._manager()
         except Exception as error:  # orbax and tensorstore raise many kinds
             older = max((other for other in steps if other < step), default=None)
             otherwise = "start anew" if older is None else f"resume from step {older}"
@@ -166,17 +173,6 @@ class Checkpointer:
                 f"checkpoint {path} is damaged ({type(error).__name__}: {said}); restore it from "
                 f"a copy, or delete that directory to {otherwise}"
             ) from error
-
-    def _metadata(self, step: int, manager: ocp.CheckpointManager) -> dict[str, dict[str, Any]]:
-        """Returns {item: {path: an example of the leaf}} as stored; reads no array."""
-        found = manager.item_metadata(step)
-        items = {}
-        for name in ARRAY_ITEMS:
-            if found.get(name) is None or not found[name].tree:
-                raise FileNotFoundError(f"{name} is missing or has no _METADATA")
-            named = _named(dict(found[name].tree))
-            items[name] = {} if named.keys() == NO_ARRAYS.keys() else named
-        return items
 
 
 # ------------------------------------------------------------------------------ trees and paths
@@ -193,16 +189,15 @@ def _named(tree: Any) -> dict[str, Any]:
     return {keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
-def _nested(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested dicts from {path: leaf}."""
-    root: dict[str, Any] = {}
-    for name, leaf in named.items():
-        *parents, last = name.split("/")
-        node = root
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = leaf
-    return root
+def _stored(metadata: Any) -> dict[str, dict[str, Any]]:
+    """Returns {item: {path: shape and dtype}} of orbax's metadata; no array is read for it."""
+    items = {}
+    for name in ARRAY_ITEMS:
+        if metadata.get(name) is None or not metadata[name].tree:
+            raise FileNotFoundError(f"{name} is missing or has no _METADATA")
+        named = _named(dict(metadata[name].tree))
+        items[name] = {} if named.keys() == NO_ARRAYS.keys() else named
+    return items
 
 
 def _like(example: Any, tree: Any) -> Any:
@@ -224,42 +219,31 @@ def _sharding(leaf: Any) -> jax.sharding.Sharding | None:
     return getattr(leaf, "sharding", None)
 
 
-def _to_write(leaf: Any) -> Any:
-    """Returns what orbax writes: an array that is bound to no device becomes a host copy."""
-    return leaf if _sharding(leaf) is not None else np.array(leaf)
-
-
 def _to_read_into(leaf: Any) -> Any:
     """Returns what orbax reads into: a sharded struct, or NumPy."""
     sharding = _sharding(leaf)
     if sharding is None:
-        return np.empty(np.shape(leaf), _dtype(leaf))
+        return np.empty(leaf.shape, leaf.dtype)
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-
-def _dtype(leaf: Any) -> np.dtype:
-    return np.dtype(leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype)
 
 
 def _check_structure(stored: Any, wanted: Any, path: str) -> None:
     """Raises on the first leaf whose name, shape or type differs."""
+
+    def describe(named: Mapping[str, Any], name: str) -> str:
+        if name not in named:
+            return "absent"
+        return f"{np.dtype(named[name].dtype)}{list(named[name].shape)}"
+
     for item in ARRAY_ITEMS:
-        there, here = stored.get(item, {}), wanted[item]
-        for name in [*here, *(name for name in there if name not in here)]:
-            old, new = _describe(there, name), _describe(here, name)
-            if old != new:
+        for name in {**wanted[item], **stored[item]}:
+            there, here = describe(stored[item], name), describe(wanted[item], name)
+            if there != here:
                 raise ValueError(
-                    f"checkpoint {path} does not fit this run: {item}/{name} is {old} "
-                    f"in the checkpoint and {new} here; use the config it was made "
+                    f"checkpoint {path} does not fit this run: {item}/{name} is {there} "
+                    f"in the checkpoint and {here} here; use the config it was made "
                     "with (Checkpointer.config), or another workdir"
                 )
-
-
-def _describe(named: Mapping[str, Any], name: str) -> str:
-    if name not in named:
-        return "absent"
-    leaf = named[name]
-    return f"{_dtype(leaf)}[{', '.join(str(size) for size in np.shape(leaf))}]"
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """metrics.jsonl: one JSON line a step, the only file that figures and summaries read.
 
 A line is {"step": 12, "actor/grad_norm": 0.31, ...}. A value that is not finite is written as null
-(JSON has no NaN) and read as NaN. A crash can cut the last line short: it is dropped when the run
-resumes, with a count in the log. TensorBoard and Weights & Biases can get the same numbers.
+(JSON has no NaN). A crash can cut the last line short: it is dropped when the run resumes, with a
+count in the log. TensorBoard and Weights & Biases can get the same numbers.
 """
 
 import json
@@ -10,10 +10,9 @@ import logging
 import math
 import os
 import pathlib
-import re
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -23,21 +22,9 @@ Record = dict[str, Any]
 PathLike = str | os.PathLike[str]
 
 FILE = "metrics.jsonl"
-ROLLOUTS = "vade/rollouts_total"
-_VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")
 
 
 # ------------------------------------------------------------------------------ writing
-class Board(Protocol):
-    """Another place where a run can be watched."""
-
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Shows the values of a step."""
-
-    def close(self) -> None:
-        """Finishes what is being written."""
-
-
 class Writer:
     """Appends to metrics.jsonl. One a run: of several processes, make it in process 0 only."""
 
@@ -62,7 +49,9 @@ class Writer:
             ValueError: W&B refuses, such as for want of a login.
         """
         self.path = pathlib.Path(workdir) / FILE
-        self._boards: list[Board] = [TensorBoard(workdir)] if tensorboard else []
+        self._boards: list[TensorBoard | WeightsAndBiases] = []
+        if tensorboard:
+            self._boards.append(TensorBoard(workdir))
         if wandb:
             self._boards.append(WeightsAndBiases(workdir, wandb, config or {}))
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,36 +201,3 @@ def scan(path: PathLike) -> tuple[list[Record], int]:
             ) from error
         records.append(record)
     return records, int(bool(tail))
-
-
-def column(records: Sequence[Record], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (steps, values) of the lines that have `name`; null becomes NaN."""
-    present = [record for record in records if name in record]
-    steps = np.array([record["step"] for record in present], np.int64)
-    return steps, np.array([record[name] for record in present], np.float64)
-
-
-def rollouts_at(records: Sequence[Record], steps: np.ndarray) -> np.ndarray:
-    """Returns the rollouts spent up to each step: the last count known, 0 before the first."""
-    known, totals = column(records, ROLLOUTS)
-    place = np.searchsorted(known, steps, side="right")
-    return np.concatenate([[0.0], totals])[place]
-
-
-def validation_names(records: Sequence[Record]) -> list[str]:
-    """Returns one `val/<set>/acc/mean@k` for each validation set, that with the most samples."""
-    best: dict[str, tuple[int, str]] = {}
-    for name in {name for record in records for name in record}:
-        if match := _VALIDATION.fullmatch(name):
-            entry = (int(match["samples"]), name)
-            best[match["set"]] = max(entry, best.get(match["set"], entry))
-    return [best[key][1] for key in sorted(best)]
-
-
-def validation(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (steps, accuracy), the plain mean over the validation sets."""
-    names = validation_names(records)
-    complete = [record for record in records if names and all(name in record for name in names)]
-    steps = np.array([record["step"] for record in complete], np.int64)
-    values = [column(complete, name)[1] for name in names]
-    return steps, np.mean(values, axis=0) if names else np.zeros(0)
