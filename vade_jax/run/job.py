@@ -16,7 +16,7 @@ import jax
 
 from vade_jax import report, settings
 from vade_jax.data import contact_sheet, loading
-from vade_jax.recipes.diva import hook
+from vade_jax.recipes.diva import hook, variants
 from vade_jax.report import figures
 from vade_jax.rollout.engine import Engine
 from vade_jax.run import (
@@ -80,8 +80,8 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
     if processes.is_leader():
         figures.draw(workdir)
         report.at_end(workdir, data.train.source)
-        if job.expand is not None:
-            print(f"variants: {dict(job.expand.counts)}")
+        if job.vary is not None:
+            print(f"variants: {dict(job.vary.counts)}")
     if not is_done:
         print(f"stopped after step {progress.step}; run again to resume")
     return is_done
@@ -96,14 +96,14 @@ class Job:
         run: `loop.run` with all its arguments but the progress; they can be given again.
         recorder: to be closed, like the engine.
         engine: see `recorder`.
-        expand: makes variants, where the selector asks for them.
+        vary: makes variants, where the selector asks for them.
     """
 
     progress: loop.Progress
     run: Callable[..., loop.Progress]
     recorder: RunRecorder
     engine: Engine
-    expand: hook.Expand | None
+    vary: variants.Vary | None
 
 
 def prepare(
@@ -121,9 +121,9 @@ def prepare(
     selector = sampler.init(len(data.train), **data.arrays)
     saved = directory.checkpointer(run, workdir)
     progress = directory.restore(saved, loop.Progress(state, selector))
-    advantage, expand = build.make_advantage(run), None
+    advantage, vary = build.make_advantage(run), None
     if sampler.variants:
-        expand = hook.expand(run, data.build_prompt)
+        vary = hook.vary(run, data.build_prompt)
         advantage = hook.advantage(run)
     engine = engines.make(run, policy, workdir)
     recorder = RunRecorder(workdir, saved, run, sampler, progress.step)
@@ -132,7 +132,9 @@ def prepare(
         num_steps=run.num_steps,
         num_prompts=run.num_prompts,
         key=jax.random.key(run.seed),
-        choose=choosing.Chooser(sampler, data.train, data.build_prompt, map, expand),
+        choose=choosing.Chooser(
+            sampler, data.train, data.build_prompt, map, vary.expand if vary else None
+        ),
         engine=engine,
         score=build.make_scorer(run, policy),
         learn=learn,
@@ -143,4 +145,4 @@ def prepare(
         refill=run.refill,
         measure=build.make_measure(run),
     )
-    return Job(progress, algorithm, recorder, engine, expand)
+    return Job(progress, algorithm, recorder, engine, vary)

@@ -1,6 +1,5 @@
 """DIVA in a run: what is wrong with its settings, the advantages of a proposal, the variants."""
 
-import dataclasses
 import json
 
 import jax
@@ -101,13 +100,9 @@ def test_built_in_items_have_variants_and_long_ones_give_way(tokenizer):
 
 
 def test_a_users_rows_bring_their_texts(tmp_path, tokenizer, capsys):
+    texts = {"paraphrases": ["1 + 1 = ?"], "steps": ["A"]}
     rows = [
-        {
-            "question": "1+1?",
-            "answer": "2",
-            "paraphrases": ["1 + 1 = ?"],
-            "steps": ["A"],
-        },
+        {"question": "1+1?", "answer": "2", **texts},
         {"question": "1+2?", "answer": "3", "paraphrases": ["1 + 2 = ?"]},
     ]
     path = tmp_path / "rows.jsonl"
@@ -131,48 +126,3 @@ def test_rows_without_texts_are_an_error_that_names_the_command():
     with pytest.raises(ValueError, match=r"'paraphrases'.*experiments\.make_variants"):
         hook.check_texts(run(data__train="rows.jsonl"), rows)
     hook.check_texts(run(), rows)  # the built-in data need none
-
-
-# ------------------------------------------------------------------------------ variants
-@pytest.mark.parametrize("num_variants", [0, 1, 3])
-def test_variants_stand_behind_their_item_as_hard_as_they_are(num_variants):
-    asked = []
-
-    def vary(item, own, wanted, rng):
-        asked.append((item.uid, own, wanted, rng.random()))
-        return dataclasses.replace(item, uid=f"{item.uid}+"), wanted + 0.5
-
-    proposal, key = propose(num_variants), jax.random.key(5)
-    items = [Item(str(i), "Why?", (), "1", "int") for i in proposal.index_M]
-    made, expanded = hook.Expand(vary)(items, proposal, key)
-    variant_M, wanted_M = proposal.extra_M["variant"], proposal.extra_M["difficulty"]
-    for m, variant in enumerate(variant_M):
-        is_made = variant > 0
-        assert made[m].uid == items[m].uid + "+" * int(is_made)
-        assert expanded.extra_M["difficulty"][m] == wanted_M[m] + 0.5 * is_made
-        if is_made:  # the draws depend on the key and the slot alone
-            rng = np.random.default_rng([*jax.random.key_data(key).tolist(), m])
-            own = wanted_M[m - variant]
-            assert asked.pop(0) == (items[m].uid, own, wanted_M[m], rng.random())
-    assert not asked
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"answer": "2"},
-        {"kind": "int"},
-        {"metadata": {}},
-        {"metadata": {"tolerance": 0.1, "choices": ["1", "2"]}},
-    ],
-)
-def test_a_variant_that_is_graded_differently_is_replaced_and_counted(change):
-    item, proposal = (
-        Item("a", "Why?", (), "1", "float", {"tolerance": 0.1}),
-        propose(1, 2),
-    )
-    expand = hook.Expand(lambda item, *_: (dataclasses.replace(item, **change), 9.0))
-    made, expanded = expand([item, item], proposal, jax.random.key(0))
-    assert made == [item, item] and expand.counts == {"changed_answer": 1}
-    own = proposal.extra_M["difficulty"][0]
-    assert expanded.extra_M["difficulty"].tolist() == [own, own]

@@ -3,10 +3,12 @@
 import dataclasses
 import io
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
+from vade_jax import samplers
 from vade_jax.data import images, procedural
 from vade_jax.recipes.diva import built_in, variants
 from vade_jax.rewards import verify
@@ -44,9 +46,11 @@ def test_every_family_keeps_its_answers_and_its_size(part):
     source, vary = procedural.Procedural(0, 4, mixture={part: 1}), of_built_in()
     for index in range(4):
         item = source[index]
+        graded = (item.answer, item.kind, item.metadata.get("choices"))
         for delta in range(-4, 5):
             variant, found = made(vary, item, delta, seed=3)
-            assert variants.graded(variant) == variants.graded(item)
+            assert (variant.answer, variant.kind, variant.metadata.get("choices")) == graded
+            assert variant.metadata.get("tolerance") == item.metadata.get("tolerance")
             assert verify.verify_item(procedural.target_text(item), variant).correct
             picture = images.load(variant.images[0], **LIMITS)
             assert picture.shape == (112, 112, 3)
@@ -177,19 +181,14 @@ def test_a_paraphrase_shows_the_images_where_the_question_does(
     assert found == ([paraphrase] if good else [])
 
 
-def test_the_easier_the_more_steps():
-    of = lambda num: [variants.num_hints(-k, num) for k in range(1, 9)]
-    assert of(5) == [1, 1, 2, 2, 3, 3, 5, 5] and of(2) == [1, 1, *[2] * 6]
+def test_the_easier_the_more_steps_as_far_as_there_are_any():
+    of = lambda num: np.transpose([variants.hints(-k, num) for k in range(1, 9)]).tolist()
+    assert of(5) == [[1, 1, 2, 2, 3, 3, 5, 5], [*range(-1, -9, -1)]]
+    assert of(3) == [[1, 1, 2, 2, 3, 3, 3, 3], [-1, -2, -3, -4, -5, -6, -6, -6]]
+    assert of(2)[0] == [1, 1, *[2] * 6] and of(1)[1] == [-1, *[-2] * 7]
     variant, _ = made(of_users(), user_item(), -3, own=9.0)
-    assert variant.question == variants.hinted("Why?", ["One.", "Two."])
     assert variant.question.startswith("Why?\n")
     assert variant.question.endswith(": One. Two.") and len(variant.images) == 1
-
-
-def test_steps_that_are_not_there_make_nothing_easier():
-    of = lambda num: [variants.hint_delta(-k, num) for k in range(1, 9)]
-    assert of(4) == [*range(-1, -9, -1)]
-    assert of(3) == [-1, -2, -3, -4, -5, -6, -6, -6] and of(1) == [-1, *[-2] * 7]
 
 
 def test_missing_texts_are_counted():
@@ -198,7 +197,7 @@ def test_missing_texts_are_counted():
         blank(paraphrases=["<image><image>"], steps=["1."]),
         blank(paraphrases=["So?", "Well?"]),
     ]
-    lacking = variants.count_lacking(rows, variants.from_metadata)
+    lacking = variants.count_lacking(rows)
     assert lacking == {"paraphrases": 1, "steps": 1, "unusable_paraphrases": 1}
 
 
@@ -209,4 +208,30 @@ def test_missing_texts_are_counted():
 def test_data_without_any_is_an_error_that_says_how_to_make_them(metadata, name):
     message = f"none of 3 training items has usable '{name}'.*experiments.make_variants"
     with pytest.raises(ValueError, match=message):
-        variants.count_lacking([blank(**metadata)] * 3, variants.from_metadata)
+        variants.count_lacking([blank(**metadata)] * 3)
+
+
+# ------------------------------------------------------------------------------ of a proposal
+@pytest.mark.parametrize("num_variants", [0, 1, 3])
+def test_variants_stand_behind_their_item_as_hard_as_they_are(num_variants):
+    asked = []
+
+    class Noted(variants.Vary):
+        def __call__(self, item, own, wanted, rng):
+            asked.append((item.uid, own, wanted, rng.random()))
+            return dataclasses.replace(item, uid=f"{item.uid}+"), wanted + 0.5
+
+    sampler = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
+    proposal = jax.device_get(sampler.propose(sampler.init(20), jax.random.key(0), 8))
+    items, key = [Item(str(i), "Why?", (), "1", "int") for i in proposal.index_M], jax.random.key(5)
+    made, expanded = Noted(variants.from_metadata, **LIMITS).expand(items, proposal, key)
+    variant_M, wanted_M = proposal.extra_M["variant"], proposal.extra_M["difficulty"]
+    for m, variant in enumerate(variant_M):
+        is_made = variant > 0
+        assert made[m].uid == items[m].uid + "+" * int(is_made)
+        assert expanded.extra_M["difficulty"][m] == wanted_M[m] + 0.5 * is_made
+        if is_made:  # the draws depend on the key and the slot alone
+            rng = np.random.default_rng([*jax.random.key_data(key).tolist(), m])
+            own = wanted_M[m - variant]
+            assert asked.pop(0) == (items[m].uid, own, wanted_M[m], rng.random())
+    assert not asked

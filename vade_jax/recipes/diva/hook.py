@@ -1,20 +1,14 @@
 """What a run adds for a selector that asks for variants: they are made, and compared on two levels."""
 
-import collections
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from vade_jax import samplers, settings
 from vade_jax.data import prompts
 from vade_jax.recipes.diva import advantages, built_in, variants
 from vade_jax.trainer.scoring import Advantage
-from vade_jax.types import Item, Proposal
-
-# Makes a variant of an item: from its difficulty and the wanted one to the variant and its own.
-Vary = Callable[[Item, float, float, np.random.Generator], tuple[Item, float]]
+from vade_jax.types import Item
 
 
 def check(run: settings.Run) -> None:
@@ -44,7 +38,7 @@ def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
     """
     if run.data.train == "procedural":
         return
-    if lacking := variants.count_lacking(items, variants.from_metadata):
+    if lacking := variants.count_lacking(items):
         print(f"train: items without {dict(lacking)}; the nearest variant is made instead")
 
 
@@ -88,57 +82,3 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
     if run.data.train == "procedural":
         return variants.Vary(built_in.texts, allowed=built_in.allowed, **more)
     return variants.Vary(variants.from_metadata, **more)
-
-
-def expand(run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Expand":
-    """Returns what makes the variants that a proposal asks for."""
-    return Expand(vary(run, build_prompt))
-
-
-class Expand:
-    """Makes the variants that a proposal asks for.
-
-    `proposal.extra_M` has "variant", the ordinal of each slot within its problem (0 is the item itself,
-    the others are made from it and stand behind it), and "difficulty", how hard each is to be.
-
-    Args:
-        vary: makes one variant, such as `variants.Vary` or a function of one's own. A variant that
-            would be graded differently is replaced by its item.
-
-    Attributes:
-        counts: variants by sort, of `vary` where it counts them, and "changed_answer", those that
-            were replaced.
-    """
-
-    def __init__(self, vary: Vary):
-        self._vary = vary
-        self._replaced: collections.Counter[str] = collections.Counter()
-
-    @property
-    def counts(self) -> collections.Counter[str]:
-        return self._replaced + getattr(self._vary, "counts", collections.Counter())
-
-    def __call__(
-        self, items: Sequence[Item], proposal: Proposal, key: jax.Array
-    ) -> tuple[list[Item], Proposal]:
-        """Returns the item of each slot, and the proposal with the difficulties as they are.
-
-        Args:
-            items: of each slot, all of a problem the same, with their images.
-            proposal: on the host.
-            key: decides, with the number of the slot, what `vary` draws: a resumed run makes the
-                variants that the uninterrupted one would have made.
-        """
-        made, variant_M = list(items), np.asarray(proposal.extra_M["variant"])
-        wanted_M = np.asarray(proposal.extra_M["difficulty"], np.float32)
-        difficulty_M = wanted_M.copy()
-        for m in np.flatnonzero(variant_M):
-            own = float(wanted_M[m - variant_M[m]])  # of the problem itself
-            rng = np.random.default_rng([*jax.random.key_data(key).tolist(), int(m)])
-            variant, difficulty = self._vary(items[m], own, float(wanted_M[m]), rng)
-            if variants.graded(variant) != variants.graded(items[m]):
-                self._replaced["changed_answer"] += 1
-                variant, difficulty = items[m], own
-            made[m], difficulty_M[m] = variant, difficulty
-        extra_M = {**proposal.extra_M, "difficulty": difficulty_M}
-        return made, proposal.replace(extra_M=extra_M)

@@ -9,14 +9,15 @@ model (`offline`), or of the built-in data (`built_in`). In a user's file they a
 import collections
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import NamedTuple
 
+import jax
 import numpy as np
 from PIL import Image
 
 from vade_jax.data import images
 from vade_jax.recipes.diva import pictures
-from vade_jax.types import Item
+from vade_jax.types import Item, Proposal
 
 HINTED = "{}\nWork out the whole answer yourself. These steps help: {}"
 FIELDS = ("paraphrases", "steps")  # of metadata; also columns of a file
@@ -25,8 +26,7 @@ Made = tuple[Item, int]  # a variant, and how much harder it is
 
 
 # ------------------------------------------------------------------------------ texts
-@dataclasses.dataclass(frozen=True)
-class Texts:
+class Texts(NamedTuple):
     """The texts of one item that exist before training."""
 
     paraphrases: tuple[str, ...] = ()  # the question in other words
@@ -41,7 +41,7 @@ def from_metadata(item: Item) -> Texts:
     """
     found = {}
     for name in FIELDS:
-        value: Any = item.metadata.get(name)
+        value = item.metadata.get(name)
         value = [] if value is None else value
         if isinstance(value, str) or not all(isinstance(x, str) for x in value):
             raise ValueError(
@@ -62,9 +62,7 @@ def usable(item: Item, paraphrases: Sequence[str]) -> list[str]:
     return [text for text in paraphrases if text.count("<image>") in fitting]
 
 
-def count_lacking(
-    items: Iterable[Item], texts: Callable[[Item], Texts]
-) -> collections.Counter[str]:
+def count_lacking(items: Iterable[Item]) -> collections.Counter[str]:
     """Returns how many items lack "paraphrases" or "steps", or have "unusable_paraphrases".
 
     Raises:
@@ -72,7 +70,7 @@ def count_lacking(
     """
     lacking, total = collections.Counter(), 0
     for item in items:
-        found, total = texts(item), total + 1
+        found, total = from_metadata(item), total + 1
         good = usable(item, found.paraphrases)
         lacking["paraphrases"] += not good
         lacking["steps"] += not found.steps
@@ -87,32 +85,16 @@ def count_lacking(
     return +lacking
 
 
-# ------------------------------------------------------------------------------ hints
-def num_hints(delta: int, num_steps: int) -> int:
-    """Returns how many of `num_steps` steps make a problem easier by -delta."""
-    least = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3}
-    return min(least.get(-delta, num_steps), num_steps)
-
-
-def hint_delta(delta: int, num_steps: int) -> int:
-    """Returns by how much `num_hints` of the steps change the difficulty.
+# ------------------------------------------------------------------------------ variants
+def hints(delta: int, num_steps: int) -> tuple[int, int]:
+    """Returns how many of `num_steps` steps make a problem easier by -delta, and by how much they do.
 
     By `delta`, unless there are fewer steps than that takes: each is worth 2, and four or more are
     worth up to 8.
     """
-    return max(delta, -2 * num_steps)
-
-
-def hinted(question: str, steps: Sequence[str]) -> str:
-    """Returns the question with steps of its solution behind it."""
-    return HINTED.format(question, " ".join(steps))
-
-
-# ------------------------------------------------------------------------------ variants
-def graded(item: Item) -> tuple[Any, ...]:
-    """Returns all that the verifier reads of an item: equal for an item and its variants."""
-    more = (item.metadata.get(name) for name in ("tolerance", "choices"))
-    return item.answer, item.kind, *map(repr, more)
+    delta = max(delta, -2 * num_steps)
+    least = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3}
+    return min(least.get(-delta, num_steps), num_steps), delta
 
 
 class Vary:
@@ -156,6 +138,29 @@ class Vary:
         self._changes = frozenset(changes)
         self.counts: collections.Counter[str] = collections.Counter()
 
+    def expand(
+        self, items: Sequence[Item], proposal: Proposal, key: jax.Array
+    ) -> tuple[list[Item], Proposal]:
+        """Returns the item of each slot, and the proposal with the difficulties as they are.
+
+        Args:
+            items: of each slot, all of a problem the same, with their images.
+            proposal: on the host. Its `extra_M` has "variant", the ordinal of each slot within its
+                problem (0 is the item itself, the others are made from it and stand behind it), and
+                "difficulty", how hard each is to be.
+            key: decides, with the number of the slot, what is drawn: a resumed run makes the
+                variants that the uninterrupted one would have made.
+        """
+        made, variant_M = list(items), np.asarray(proposal.extra_M["variant"])
+        wanted_M = np.asarray(proposal.extra_M["difficulty"], np.float32)
+        difficulty_M = wanted_M.copy()
+        for m in np.flatnonzero(variant_M):
+            own = float(wanted_M[m - variant_M[m]])  # of the problem itself
+            rng = np.random.default_rng([*jax.random.key_data(key).tolist(), int(m)])
+            made[m], difficulty_M[m] = self(items[m], own, float(wanted_M[m]), rng)
+        extra_M = {**proposal.extra_M, "difficulty": difficulty_M}
+        return made, proposal.replace(extra_M=extra_M)
+
     def __call__(
         self, item: Item, difficulty: float, wanted: float, rng: np.random.Generator
     ) -> tuple[Item, float]:
@@ -177,9 +182,8 @@ class Vary:
         if not steps:
             self.counts["no_steps"] += 1
             return None
-        delta = hint_delta(delta, len(steps))
-        num = num_hints(delta, len(steps))
-        question = hinted(item.question, steps[:num])
+        num, delta = hints(delta, len(steps))
+        question = HINTED.format(item.question, " ".join(steps[:num]))
         return _variant(item, f"hints {num}", delta, question)
 
     def _reworded(self, item: Item, rng: np.random.Generator) -> Made:
@@ -231,6 +235,8 @@ def _variant(
     shown: tuple[Image.Image, ...] | None = None,
 ) -> Made:
     """Returns the item with another question or other pictures; nothing else can change."""
+    # The answer, the kind and what the verifier reads of the metadata stay, so a variant is graded
+    # exactly like its item.
     metadata = {k: v for k, v in item.metadata.items() if k not in FIELDS}
     variant = dataclasses.replace(
         item,
