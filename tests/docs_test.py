@@ -48,13 +48,14 @@ def test_the_selector_of_the_readme_prefers_the_items_nearest_to_its_target(tmp_
     file.write_text(f"""import dataclasses
 import chex
 import jax.numpy as jnp
+from vade_jax import fields
 from vade_jax.samplers import base
 from vade_jax.types import Array
 {snippet}""")
     spec = importlib.util.spec_from_file_location("nearest", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with pytest.raises(ValueError, match="target=2: set it to a value from 0 to 1"):
+    with pytest.raises(ValueError, match=r"target=2: must be in \[0, 1\]"):
         module.METHOD(target=2)
     sampler = module.METHOD(num_rollouts=64, target=0.5)
     rate_I, rng = np.array([0.5, 0.0, 0.55, 1.0]), np.random.default_rng(0)

@@ -11,6 +11,7 @@ LEVEL = {
     "atomic": 0,
     "arrays": 0,
     "http": 0,
+    "fields": 0,
     "settings": 0,
     "rng": 0,
     "run": 5,

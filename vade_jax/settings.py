@@ -11,133 +11,12 @@ Throughout, 0 and "" mean "none" where None would be natural: a command line can
 """
 
 import dataclasses
-import difflib
 import math
 import types
-import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-INF = math.inf
-
-
-# ------------------------------------------------------------------------------ fields
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """The numbers that a field may have; `why` completes the error message."""
-
-    low: float
-    high: float
-    has_low: bool
-    has_high: bool
-    why: str
-
-    def __contains__(self, value: float) -> bool:
-        above = self.low <= value if self.has_low else self.low < value
-        below = value <= self.high if self.has_high else value < self.high
-        return above and below  # NaN is in no interval
-
-    def __str__(self) -> str:
-        opening, closing = "[" if self.has_low else "(", "]" if self.has_high else ")"
-        ends = f"{opening}{self.low:g}, {self.high:g}{closing}"
-        return f"{ends}, {self.why}" if self.why else ends
-
-
-def number(
-    default: float,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float = INF,
-    why: str = "",
-) -> Any:
-    """Returns a field for a number in an interval with one lower and one upper end."""
-    assert (at_least is None) != (above is None), "give one lower end"
-    interval = Interval(
-        low=above if at_least is None else at_least,
-        high=below if at_most is None else at_most,
-        has_low=at_least is not None,
-        has_high=at_most is not None,
-        why=why,
-    )
-    return dataclasses.field(default=default, metadata={"interval": interval})
-
-
-def choice(default: str, *others: str) -> Any:
-    """Returns a field for one of a few words, the default among them."""
-    return dataclasses.field(default=default, metadata={"words": (default, *others)})
-
-
-def mapping(**default: Any) -> Any:
-    """Returns a field for a mapping, whose keys are not known here."""
-    return dataclasses.field(default_factory=lambda: types.MappingProxyType(default))
-
-
-class Section:
-    """A part of the settings. `path` is its name in `Run`, with a dot behind it, for messages."""
-
-    path: ClassVar[str] = ""
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            name, value = self.path + field.name, getattr(self, field.name)
-            _check_type(name, value, field.type)
-            interval = field.metadata.get("interval")
-            if interval is not None and value not in interval:
-                raise ValueError(f"{name}={value}: must be in {interval}")
-            words = field.metadata.get("words")
-            if words is not None and value not in words:
-                raise ValueError(f"{name}={value!r}: one of {', '.join(words)}")
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the section with `values`, nested as the fields are; the others are defaults.
-
-        Raises:
-            ValueError: a field is unknown, or a value has the wrong type or is out of its range.
-        """
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        made = {}
-        for name, value in values.items():
-            if name not in fields:
-                close = difflib.get_close_matches(name, fields, 1)
-                hint = f"did you mean {close[0]!r}? " if close else ""
-                raise ValueError(
-                    f"there is no setting {cls.path + name!r}: {hint}"
-                    f"known are {', '.join(sorted(fields))}"
-                )
-            kind = fields[name].type
-            if isinstance(kind, type) and issubclass(kind, Section):
-                value = value if isinstance(value, kind) else kind.from_dict(value)
-            elif typing.get_origin(kind) is tuple and isinstance(value, list):
-                value = tuple(value)  # as JSON has it
-            made[name] = value
-        return cls(**made)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns nested plain dicts of all fields: `from_dict` gives the section back."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: _plain(value) for name, value in values.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Returns sections and mappings, at any depth, as dicts."""
-    if isinstance(value, Section):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {name: _plain(x) for name, x in value.items()}
-    return value
-
-
-def _check_type(name: str, value: Any, kind: Any) -> None:
-    kind = typing.get_origin(kind) or kind
-    accepted = (int, float) if kind is float else kind
-    # bool is an int in Python, but `num_steps=True` is a mistake.
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind in (int, float)):
-        raise ValueError(
-            f"{name}={value!r}: must be of type {kind.__name__.lower()}, not {type(value).__name__}"
-        )
+from vade_jax.fields import Section, choice, fraction, mapping, number
 
 
 # ------------------------------------------------------------------------------ selection
@@ -232,7 +111,7 @@ class Data(Section):
     validation: str = ""  # a directory made by build_data holds both
     num_train: int = number(0, at_least=0)  # items; of files, 0 takes all
     num_validation: int = number(0, at_least=0)
-    wrong_golds: float = number(0.0, at_least=0, at_most=1)  # share, on purpose
+    wrong_golds: float = fraction(0.0)  # share, on purpose
     instruction: str = (
         "Think step by step inside <think> </think>, then give the final answer inside \\boxed{}."
     )
@@ -312,8 +191,8 @@ class Loss(Section):
     path: ClassVar[str] = "loss."
 
     ratio: str = choice("token", "sequence")
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    clip_low: float = number(0.2, at_least=0, below=1)
+    clip_high: float = number(0.2, at_least=0)
     dual_clip: float = 3.0  # 0: none
     aggregate: str = choice(
         "token-mean",
@@ -324,22 +203,12 @@ class Loss(Section):
     )
     mask_cut_off: bool = False  # True: answers that were cut off are not trained on
     kl: str = choice("k3", "k1", "abs", "k2", "k1+", "k3+")  # estimator: losses.kl
-    kl_coef: float = 0.01  # 0: no reference policy is kept
+    kl_coef: float = number(0.01, at_least=0)  # 0: no reference policy is kept
     # "behaviour" takes the engine's log-probs for the old policy's; "trainer" computes them again.
     old_logp: str = choice("trainer", "behaviour")
     # "token" or "sequence": truncated trainer/engine importance weights; empty: none
     importance: str = choice("", "token", "sequence")
-    importance_cap: float = 2.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not (0 <= self.clip_low < 1 and self.clip_high >= 0 and self.kl_coef >= 0):
-            raise ValueError(
-                f"loss: clip_low={self.clip_low} must be in [0, 1), "
-                f"clip_high={self.clip_high} and kl_coef={self.kl_coef} at least 0"
-            )
-        if not self.importance_cap > 0:
-            raise ValueError(f"loss.importance_cap={self.importance_cap}: must be above 0")
+    importance_cap: float = number(2.0, above=0)
 
 
 # The fields of `Loss` that tell the algorithms apart.
@@ -378,7 +247,7 @@ class Optimizer(Section):
     b1: float = number(0.9, at_least=0, below=1)
     b2: float = number(0.999, at_least=0, below=1)
     weight_decay: float = number(0.01, at_least=0)
-    clip_norm: float = number(1.0, above=0, at_most=INF)
+    clip_norm: float = number(1.0, above=0, at_most=math.inf)
     frozen: tuple[str, ...] = ()  # parameter path prefixes, such as ("vision",)
 
 

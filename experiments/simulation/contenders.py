@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.simulation.worlds import KINDS
-from vade_jax import samplers, settings, types
+from vade_jax import fields, samplers, settings, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
@@ -62,7 +62,7 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
 class OracleOptions(base.Options):
     """The hyperparameters of the oracle."""
 
-    info_gain: str = base.choice("p(1-p)^2", beta.INFO_GAINS)
+    info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
 
 
 @chex.dataclass(frozen=True)
@@ -108,10 +108,10 @@ class Contender:
     def __post_init__(self):
         of = f"contender {self.label}: "
         check_known(of + "the selector", self.name, SELECTORS)
-        base.check_number(of + "max_rounds", self.max_rounds, at_least=1)
-        base.check_number(of + "measure_every", self.measure_every, at_least=0)
+        fields.Interval(at_least=1).check(of + "max_rounds", self.max_rounds)
+        fields.Interval(at_least=0).check(of + "measure_every", self.measure_every)
         modes = ("", "paid", "free")
-        base.check_option(of + "measure_first", self.measure_first, modes)
+        fields.check_word(of + "measure_first", self.measure_first, modes)
 
     @classmethod
     def of(cls, label: str, given: Mapping[str, Any]) -> "Contender":
@@ -180,8 +180,8 @@ class Shape:
     rollouts: int  # the budget
 
     def __post_init__(self):
-        base.check_num_rollouts(self.num_rollouts)
-        base.check_number("num_prompts", self.num_prompts, at_least=1, at_most=self.num_items)
+        fields.Interval(at_least=2).check("num_rollouts", self.num_rollouts)
+        fields.Interval(at_least=1, at_most=self.num_items).check("num_prompts", self.num_prompts)
         if self.rollouts < self.of_round:
             raise ValueError(
                 f"rollouts={self.rollouts}: a step of {self.num_prompts} prompts with"
@@ -239,7 +239,7 @@ class Cell:
 
     world: str
     kind: str
-    constants: base.Checked
+    constants: fields.Section
     shape: Shape
     contender: Contender
     seed: int

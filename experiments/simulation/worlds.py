@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax.samplers import base, gaussian
+from vade_jax import fields
+from vade_jax.samplers import gaussian
 from vade_jax.types import Array
 
 State = Any  # a frozen dataclass of arrays
@@ -48,7 +49,7 @@ class Kind(NamedTuple):
     category: (num_items) -> category_I on the host, for selectors that need one
     """
 
-    constants: type[base.Checked]
+    constants: type[fields.Section]
     init: Callable[[jax.Array, int, Any], State]
     pass_rate: Callable[[State], jax.Array]
     hopeless: Callable[[State], jax.Array]
@@ -59,14 +60,14 @@ class Kind(NamedTuple):
 
 # ------------------------------------------------------------------------------ drift
 @dataclasses.dataclass(frozen=True)
-class DriftConstants(base.Checked):
+class DriftConstants(fields.Section):
     """Of a world of kind "drift"; gain = drift = 0 is a stationary one."""
 
     # p ~ Beta(shape, shape): below 1 most items are nearly solved or nearly impossible.
-    shape: float = base.number(0.35, above=0)
-    gain: float = base.number(0.5, at_least=0)  # a visit's, times sqrt(p (1-p))
-    drift: float = base.number(0.003, at_least=0)  # that a step adds to every logit
-    answers: float = base.fraction(1.0)  # 0: a group's size does not matter
+    shape: float = fields.number(0.35, above=0)
+    gain: float = fields.number(0.5, at_least=0)  # a visit's, times sqrt(p (1-p))
+    drift: float = fields.number(0.003, at_least=0)  # that a step adds to every logit
+    answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
 
 
 @chex.dataclass(frozen=True)
@@ -102,7 +103,7 @@ def learn_drift(state: Drift, groups: Groups, num_rollouts: int) -> Drift:
 
 # ------------------------------------------------------------------------------ skills
 @dataclasses.dataclass(frozen=True)
-class SkillsConstants(base.Checked):
+class SkillsConstants(fields.Section):
     """Of a world of kind "skills".
 
     A mixed group adds rate sqrt(q (1-q)) (2 (1-q))^hard to its item's offset, q the share of right
@@ -111,12 +112,12 @@ class SkillsConstants(base.Checked):
 
     # Share of mislabelled items: their pass rate is 0.01 for ever, and a lucky group of theirs
     # teaches its skill half as much in the wrong direction.
-    hopeless: float = base.fraction(0.08)
-    rate: float = base.number(0.35, at_least=0)
-    transfer: float = base.number(0.03, at_least=0)  # how much of that the skill gains
-    forget: float = base.fraction(0.002)  # of every offset, a step
-    hard: float = base.number(0.0, at_least=0)  # how much more hard prompts teach
-    answers: float = base.fraction(1.0)  # 0: a group's size does not matter
+    hopeless: float = fields.fraction(0.08)
+    rate: float = fields.number(0.35, at_least=0)
+    transfer: float = fields.number(0.03, at_least=0)  # how much of that the skill gains
+    forget: float = fields.fraction(0.002)  # of every offset, a step
+    hard: float = fields.number(0.0, at_least=0)  # how much more hard prompts teach
+    answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
 
 
 @chex.dataclass(frozen=True)

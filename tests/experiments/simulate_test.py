@@ -78,7 +78,7 @@ def test_changed_settings_are_played_again(workdir, tmp_path, capsys):
         ({"selectors": "diva"}, "the selector 'diva' is unknown"),
         (
             {"world.skills.hopeless": 1.5},
-            "world skills: hopeless=1.5: set it to a value",
+            "world skills: hopeless=1.5: must be in",
         ),
         ({"world.skills.kind": "skil"}, "world skills: the kind 'skil' is unknown"),
         ({"rollouts": 79}, "world skills: rollouts=79: a step of 10 prompts"),

@@ -7,10 +7,9 @@ package that is not installed: each is one sentence with the field, its value an
 import contextlib
 import difflib
 import importlib.util
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from vade_jax import samplers, settings
+from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural
 from vade_jax.evals import validation
 from vade_jax.recipes.diva import hook
@@ -40,8 +39,8 @@ def check(run: settings.Run) -> None:
     Raises:
         ValueError: names the field, its value and the fix.
     """
-    _one_of("sampler.name", run.sampler.name, samplers.SAMPLERS)
-    _one_of("reward.format", run.reward.format, answers.FORMATS)
+    fields.check_word("sampler.name", run.sampler.name, samplers.SAMPLERS)
+    fields.check_word("reward.format", run.reward.format, answers.FORMATS)
     _check_packages(run)
     _check_data(run)
     _check_model(run.model)
@@ -156,9 +155,9 @@ def _check_model(model: settings.Model) -> None:
             "Qwen2.5-VL checkpoint"
         )
     if model.preset:
-        _one_of("model.preset", model.preset, ("tiny",))
+        fields.check_word("model.preset", model.preset, ("tiny",))
     if model.size:
-        _one_of("model.size", model.size, ("3b", "7b"))
+        fields.check_word("model.size", model.size, ("3b", "7b"))
 
 
 def _check_data(run: settings.Run) -> None:
@@ -201,8 +200,3 @@ def _check_packages(run: settings.Run) -> None:
         raise ValueError(f"wandb={run.wandb!r} needs the package: pip install -e '.[tracking]'")
     if run.tensorboard and not importlib.util.find_spec("tensorboardX"):
         raise ValueError("tensorboard=True needs tensorboardX: pip install -e '.[tracking]'")
-
-
-def _one_of(name: str, value: Any, options: Iterable[str]) -> None:
-    if value not in options:
-        raise ValueError(f"{name}={value!r}: one of {', '.join(options)}")

@@ -12,8 +12,7 @@ the run settings that go with it in its `Method`: no other file asks for a selec
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
@@ -21,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import arrays, types
+from vade_jax import arrays, fields, types
 from vade_jax.types import Array
 
 State = Any  # a frozen dataclass of arrays
@@ -63,84 +62,12 @@ class Sampler(NamedTuple):
 
 
 # ------------------------------------------------------------------------------ hyperparameters
-def number(
-    default: float,
-    *,
-    at_least: float = -math.inf,
-    at_most: float = math.inf,
-    above: float = -math.inf,
-) -> Any:
-    """Returns the field of a finite number in a range, for a subclass of `Checked`."""
-    metadata = {"at_least": at_least, "at_most": at_most, "above": above}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def fraction(default: float) -> Any:
-    """Returns the field of a number from 0 to 1."""
-    return number(default, at_least=0, at_most=1)
-
-
-def choice(default: str, words: Iterable[str]) -> Any:
-    """Returns the field of one of a few words."""
-    return dataclasses.field(default=default, metadata={"words": frozenset(words)})
-
-
 @dataclasses.dataclass(frozen=True)
-class Checked:
-    """Constants that are checked when they are made: see `number`, `fraction` and `choice`."""
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value, bounds = getattr(self, field.name), field.metadata
-            if "words" in bounds:
-                check_option(field.name, value, bounds["words"])
-            elif bounds:
-                check_number(field.name, value, **bounds)
-
-
-@dataclasses.dataclass(frozen=True)
-class Options(Checked):
+class Options(fields.Section):
     """The hyperparameters that every selector has."""
 
-    num_rollouts: int = 8  # G, answers to a prompt
-
-    def __post_init__(self):
-        check_num_rollouts(self.num_rollouts)
-        super().__post_init__()
-
-
-def check_num_rollouts(num_rollouts: int) -> None:
-    """Raises ValueError unless a group has at least two answers."""
-    if num_rollouts < 2:
-        raise ValueError(
-            f"num_rollouts={num_rollouts}: one answer cannot be compared with its group;"
-            " set num_rollouts to at least 2"
-        )
-
-
-def check_number(
-    name: str,
-    value: float,
-    *,
-    at_least: float = -math.inf,
-    at_most: float = math.inf,
-    above: float = -math.inf,
-) -> None:
-    """Raises ValueError unless `value` is a finite number in the range."""
-    inside = at_least <= value <= at_most and above < value < math.inf  # NaN is not
-    if inside:
-        return
-    if above > -math.inf:
-        raise ValueError(f"{name}={value}: set it to a value above {above}")
-    if at_most < math.inf:
-        raise ValueError(f"{name}={value}: set it to a value from {at_least} to {at_most}")
-    raise ValueError(f"{name}={value}: set it to at least {at_least}")
-
-
-def check_option(name: str, value: Any, options: Iterable[Any]) -> None:
-    """Raises ValueError unless `value` is one of `options`."""
-    if value not in options:
-        raise ValueError(f"{name}={value!r}: choose one of {sorted(options)}")
+    # G, answers to a prompt
+    num_rollouts: int = fields.number(8, at_least=2, why="as a group of one has no advantage")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -169,7 +96,7 @@ class Method:
             raise ValueError(
                 f"{self.name} has no option {unknown[0]!r}: it takes {', '.join(known)}"
             )
-        return self.build(self.options(**hyperparameters))
+        return self.build(self.options.from_dict(hyperparameters))
 
 
 # ------------------------------------------------------------------------------ per-item arrays

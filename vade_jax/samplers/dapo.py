@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from vade_jax import fields
 from vade_jax.samplers import base, uniform, vade
 
 BASES = {method.name: method for method in (uniform.METHOD, vade.METHOD)}
@@ -16,15 +17,15 @@ class DapoOptions(base.Options):
     """The hyperparameters of DAPO's filter, and of the selector below it."""
 
     # Groups of right and wrong answers ("mixed"), whose training rewards differ ("varied"), or "all".
-    keep: str = base.choice("mixed", base.KEEPS)
-    base: str = base.choice("uniform", BASES)  # of prompts; the paper's is "uniform"
-    base_options: Mapping[str, Any] | None = None  # its other hyperparameters
+    keep: str = fields.choice("mixed", *base.KEEPS)
+    base: str = fields.choice("uniform", *BASES)  # of prompts; the paper's is "uniform"
+    base_options: Mapping[str, Any] = fields.mapping()  # its other hyperparameters
 
     def __post_init__(self):
         super().__post_init__()
         known = set(BASES[self.base].option_names) - {"num_rollouts"}
-        for name in self.base_options or {}:
-            base.check_option(f"{self.base} has no such option; base_options", name, known)
+        for name in self.base_options:
+            fields.check_word(f"{self.base} has no such option; base_options", name, known)
 
 
 def selector(options: DapoOptions) -> base.Sampler:
@@ -35,7 +36,7 @@ def selector(options: DapoOptions) -> base.Sampler:
     rounds. The base proposes, and learns from, every round.
     """
     below = BASES[options.base]
-    sampler = below(num_rollouts=options.num_rollouts, **(options.base_options or {}))
+    sampler = below(num_rollouts=options.num_rollouts, **options.base_options)
     keep = base.KEEPS[options.keep]
     return sampler._replace(keep=jax.jit(keep), drops=keep is not base.keep_all)
 

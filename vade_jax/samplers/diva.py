@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import types
+from vade_jax import fields, types
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
@@ -30,18 +30,18 @@ _ROOM = 1e-5  # for mean rewards at the edge of a range: tenths are no binary fr
 class DivaOptions(base.Options):
     """The hyperparameters of DIVA's selector."""
 
-    num_variants: int = base.number(1, at_least=0)  # of each problem; the paper: 1, 3
+    num_variants: int = fields.number(1, at_least=0)  # of each problem; the paper: 1, 3
     # What a mean score s does to a difficulty D. "linear", the paper's: D + eta (0.5 - s). "table", the
     # public code's: D + the change of the range that s lies in.
-    rule: str = base.choice("linear", ("linear", "table"))
-    eta: float = base.number(4.0, at_least=0)  # of the linear rule
+    rule: str = fields.choice("linear", "table")
+    eta: float = fields.number(4.0, at_least=0)  # of the linear rule
     table: Sequence[tuple[float, float]] = TABLE  # (highest score, change), ascending
-    score: str = base.choice("accuracy", ("accuracy", "reward"))  # or the code's
+    score: str = fields.choice("accuracy", "reward")  # or the code's
     # The paper re-calibrates after an "epoch", from all its answers; the code every "step".
-    when: str = base.choice("epoch", ("epoch", "step"))
+    when: str = fields.choice("epoch", "step")
     # "group" takes in the answers to variants, as both do, so that hints make hard problems look
     # easier; "original" leaves them out.
-    estimate: str = base.choice("group", ("group", "original"))
+    estimate: str = fields.choice("group", "original")
 
     def __post_init__(self):
         super().__post_init__()

@@ -17,7 +17,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import rng, types
+from vade_jax import fields, rng, types
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
@@ -29,22 +29,22 @@ class GresoOptions(base.Options):
     # Probability of visiting an item whose latest visit was all right (all wrong), at first.
     p_easy: float = 0.5
     p_hard: float = 0.5
-    adjustment: float = base.fraction(0.01)  # of both, an update from epoch 2 on
-    target: float = base.fraction(0.25)  # the share of such prompts in a batch
-    easy_share: float = base.fraction(1 / 3)  # of `target` that is all right
-    p_min: float = base.fraction(0.05)  # bounds of p_easy and p_hard
+    adjustment: float = fields.fraction(0.01)  # of both, an update from epoch 2 on
+    target: float = fields.fraction(0.25)  # the share of such prompts in a batch
+    easy_share: float = fields.fraction(1 / 3)  # of `target` that is all right
+    p_min: float = fields.fraction(0.05)  # bounds of p_easy and p_hard
     p_max: float = 0.95
-    keep_min: float = base.number(0.01, at_least=1e-6, at_most=1)  # of a visit
+    keep_min: float = fields.number(0.01, at_least=1e-6, at_most=1)  # of a visit
     # Groups of right and wrong answers ("mixed"), whose training rewards differ ("varied"), or "all".
-    keep: str = base.choice("mixed", base.KEEPS)
+    keep: str = fields.choice("mixed", *base.KEEPS)
     seed: int = 0  # of which items are skipped; the order in an epoch is the given keys'
 
     def __post_init__(self):
         super().__post_init__()
         low, high = self.p_min, self.p_max
-        base.check_number("p_max", high, at_least=low, at_most=1)
-        base.check_number("p_easy", self.p_easy, at_least=low, at_most=high)
-        base.check_number("p_hard", self.p_hard, at_least=low, at_most=high)
+        fields.Interval(at_least=low, at_most=1).check("p_max", high)
+        fields.Interval(at_least=low, at_most=high).check("p_easy", self.p_easy)
+        fields.Interval(at_least=low, at_most=high).check("p_hard", self.p_hard)
 
 
 @chex.dataclass(frozen=True)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import rng, types
+from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, gaussian
 from vade_jax.types import Array
 
@@ -31,16 +31,16 @@ class KalmanOptions(base.Options):
     """The hyperparameters of Kalman; variances are of the logit."""
 
     prior_mean: float = 0.0  # of the logit pass rate
-    prior_var: float = base.number(4.0, above=0)
+    prior_var: float = fields.number(4.0, above=0)
     # Variance that a visit adds, before its counts are taken in; a prompt without valid answers has
     # not been visited.
-    noise_selected: float = base.number(0.15, at_least=0)
-    noise_rest: float = base.number(0.002, at_least=0)  # that a step adds to every item
-    noise: str = base.choice("learned", ("learned", "fixed"))  # the scale of both
-    memory: float = base.fraction(0.98)  # what a step leaves of the evidence before it
+    noise_selected: float = fields.number(0.15, at_least=0)
+    noise_rest: float = fields.number(0.002, at_least=0)  # that a step adds to every item
+    noise: str = fields.choice("learned", "fixed")  # the scale of both
+    memory: float = fields.fraction(0.98)  # what a step leaves of the evidence before it
     # Factor on the standard deviation of the draws: 1 is Thompson, 0 the mode.
-    temper: float = base.number(0.5, at_least=0)
-    info_gain: str = base.choice("p(1-p)^2", beta.INFO_GAINS)  # as VADE's
+    temper: float = fields.number(0.5, at_least=0)
+    info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)  # as VADE's
 
 
 @chex.dataclass(frozen=True)

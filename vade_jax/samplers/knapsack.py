@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import betaln
 
-from vade_jax import types
+from vade_jax import fields, types
 from vade_jax.samplers import base, beta, vade
 from vade_jax.types import Array
 
@@ -33,27 +33,27 @@ class KnapsackOptions(base.Options):
     negative_rollouts: int = 2  # where the newest answers are all wrong, before a surplus
     positive_rollouts: int = 2  # the same for all right
     # A mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers: see `usable`.
-    confidence: float = base.number(0.9, at_least=0, at_most=1 - 1e-6)
+    confidence: float = fields.number(0.9, at_least=0, at_most=1 - 1e-6)
     # What the mixed prompts of a batch cannot use goes evenly to those all wrong, else to the other
     # ones; False leaves it with the mixed.
     fallback: bool = True
     # p is of this many newest answers, more if the newest group is larger.
-    buffer: int = base.number(16, at_least=1)
-    min_count: int = base.number(8, at_least=1)  # answers from which on p is known
+    buffer: int = fields.number(16, at_least=1)
+    min_count: int = fields.number(8, at_least=1)  # answers from which on p is known
     # "newest" takes p from the newest answers and prompts in uniform's order; "vade" takes both from
     # VADE: its choice, and the mean value under its Beta posterior.
-    posterior: str = base.choice("newest", ("newest", "vade"))
+    posterior: str = fields.choice("newest", "vade")
     # VADE's, for posterior="vade"
-    decay_selected: float = base.fraction(0.2)
-    decay_rest: float = base.fraction(0.999)
-    warmup: str = base.choice("full", ("full", "none"))
+    decay_selected: float = fields.fraction(0.2)
+    decay_rest: float = fields.fraction(0.999)
+    warmup: str = fields.choice("full", "none")
 
     def __post_init__(self):
         super().__post_init__()
         usual = self.num_rollouts
         for name in ("min_rollouts", "negative_rollouts", "positive_rollouts"):
-            base.check_number(name, getattr(self, name), at_least=2, at_most=usual)
-        base.check_number("max_rollouts", self.max_rollouts, at_least=usual)
+            fields.Interval(at_least=2, at_most=usual).check(name, getattr(self, name))
+        fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
 
 
 @chex.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import types
+from vade_jax import fields, types
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
@@ -25,25 +25,25 @@ from vade_jax.types import Array
 class Mmr1Options(base.Options):
     """The hyperparameters of MMR1, as in its public code."""
 
-    mixture: float = base.fraction(0.5)  # lambda, the share of a batch drawn by weight
-    outcome_weight: float = base.number(0.8, at_least=0)  # alpha
-    diversity_weight: float = base.number(0.2, at_least=0)  # beta
+    mixture: float = fields.fraction(0.5)  # lambda, the share of a batch drawn by weight
+    outcome_weight: float = fields.number(0.8, at_least=0)  # alpha
+    diversity_weight: float = fields.number(0.2, at_least=0)  # beta
     # When weights are made anew, and from what. "all", the paper's: from a feedback over all items,
     # all at once, nothing from the steps between. "visits": every `update_every` updates, P from the
     # answers trained on.
-    refresh: str = base.choice("all", ("all", "visits"))
+    refresh: str = fields.choice("all", "visits")
     # T of "visits"; that of "all" is how often the trainer makes a pass.
-    update_every: int = base.number(35, at_least=1)
+    update_every: int = fields.number(35, at_least=1)
     # How much of the old weights stays then; of those before the first pass, nothing.
-    momentum: float = base.fraction(0.0)
+    momentum: float = fields.fraction(0.0)
     # The "paper" has D = 1 - self-BLEU and the weights as they are; the "code" has D = self-BLEU, so
     # that monotony wins, and weights stretched over [0, 1].
-    variant: str = base.choice("paper", ("paper", "code"))
+    variant: str = fields.choice("paper", "code")
 
     def __post_init__(self):
         super().__post_init__()
         total = self.outcome_weight + self.diversity_weight
-        base.check_number("the sum of both weights", total, above=0)
+        fields.Interval(above=0).check("the sum of both weights", total)
 
 
 @chex.dataclass(frozen=True)

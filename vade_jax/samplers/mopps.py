@@ -12,7 +12,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import rng, types
+from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
@@ -23,14 +23,14 @@ class MoppsOptions(base.Options):
 
     # lambda, what is left of the distance to the prior when an item is visited (the paper: 1 for
     # mathematics, 0.5 for countdown and geometry). Items not visited keep theirs.
-    decay: float = base.fraction(1.0)
-    prior_alpha: float = base.number(1.0, at_least=1)  # alpha_0
-    prior_beta: float = base.number(1.0, at_least=1)  # beta_0
-    candidates: float = base.number(16, at_least=1)  # pool over batch (or 8)
+    decay: float = fields.fraction(1.0)
+    prior_alpha: float = fields.number(1.0, at_least=1)  # alpha_0
+    prior_beta: float = fields.number(1.0, at_least=1)  # beta_0
+    candidates: float = fields.number(16, at_least=1)  # pool over batch (or 8)
     # "topk" takes the draws nearest to `target`; "threshold" random ones within `band`, then the
     # nearest to it.
-    selection: str = base.choice("topk", ("topk", "threshold"))
-    target: float = base.fraction(0.5)  # gamma*, the pass rate sought
+    selection: str = fields.choice("topk", "threshold")
+    target: float = fields.fraction(0.5)  # gamma*, the pass rate sought
     band: tuple[float, float] = (0.3, 0.7)  # pass rates as good as any other
     # Of the order of the passes, the shuffled loader's; draws come from the given keys.
     seed: int = 0

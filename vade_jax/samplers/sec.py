@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax import types
+from vade_jax import fields, types
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
@@ -28,10 +28,10 @@ class SecOptions(base.Options):
     """The hyperparameters of SEC."""
 
     # tau (the paper: 1.0 countdown, 0.4 mathematics, 0.2 puzzles)
-    temperature: float = base.number(1.0, above=0)
-    learning_rate: float = base.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
+    temperature: float = fields.number(1.0, above=0)
+    learning_rate: float = fields.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
     # "paper" updates the arms drawn; "code" updates the others too, with r = 0.
-    variant: str = base.choice("paper", ("paper", "code"))
+    variant: str = fields.choice("paper", "code")
 
 
 @chex.dataclass(frozen=True)

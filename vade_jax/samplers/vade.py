@@ -26,7 +26,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import rng, types
+from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
@@ -56,20 +56,20 @@ DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 class VadeOptions(base.Options):
     """The hyperparameters of VADE. The last three are not in the paper; 0 leaves each out."""
 
-    decay_selected: float = base.fraction(0.2)  # lambda_1 of Eq. 5
-    decay_rest: float = base.fraction(0.999)  # lambda_2 of Eq. 6, a step
-    info_gain: str = base.choice("p(1-p)^2", beta.INFO_GAINS)  # I(p) of Eq. 4
-    draw: str = base.choice("thompson", DRAWS)  # the p that is scored
+    decay_selected: float = fields.fraction(0.2)  # lambda_1 of Eq. 5
+    decay_rest: float = fields.fraction(0.999)  # lambda_2 of Eq. 6, a step
+    info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)  # I(p) of Eq. 4
+    draw: str = fields.choice("thompson", *DRAWS)  # the p that is scored
     # "last_update" overrides the decays by 0 and 1: only the latest answers to a prompt count.
-    history: str = base.choice("two_scale", ("two_scale", "last_update"))
+    history: str = fields.choice("two_scale", "last_update")
     # "full" visits every item once before Thompson selection begins, "none" does not.
-    warmup: str = base.choice("full", ("full", "none"))
+    warmup: str = fields.choice("full", "none")
     # h replaces lambda_2 by 2^(-B / (I h)): counts of items that are not chosen halve in h epochs of
     # I / B steps, whatever the size of data set and batch.
-    half_life_epochs: float = base.number(0.0, at_least=0)
+    half_life_epochs: float = fields.number(0.0, at_least=0)
     # An item chosen in so many steps in a row is left out of the next.
-    max_consecutive: int = base.number(0, at_least=0)
-    uniform_share: float = base.fraction(0.0)  # of a batch, drawn evenly from all items
+    max_consecutive: int = fields.number(0, at_least=0)
+    uniform_share: float = fields.fraction(0.0)  # of a batch, drawn evenly from all items
 
     def __post_init__(self):
         super().__post_init__()

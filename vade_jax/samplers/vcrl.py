@@ -24,7 +24,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax import types
+from vade_jax import fields, types
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
@@ -33,14 +33,14 @@ from vade_jax.types import Array
 class VcrlOptions(base.Options):
     """The hyperparameters of VCRL."""
 
-    threshold_first: float = base.fraction(0.3)  # kappa in the first steps
-    threshold: float = base.fraction(0.8)  # kappa after them
-    first_steps: int = base.number(20, at_least=0)  # how many these are
-    momentum: float = base.fraction(0.9)  # alpha_m
-    max_replays: int = base.number(2, at_least=0)  # an item's, out of the bank
+    threshold_first: float = fields.fraction(0.3)  # kappa in the first steps
+    threshold: float = fields.fraction(0.8)  # kappa after them
+    first_steps: int = fields.number(20, at_least=0)  # how many these are
+    momentum: float = fields.fraction(0.9)  # alpha_m
+    max_replays: int = fields.number(2, at_least=0)  # an item's, out of the bank
     # When items of the bank come back: in the "same_step", at the beginning of the batch of the
     # "next_step", which needs no second round, or in "none".
-    replay: str = base.choice("same_step", ("same_step", "next_step", "none"))
+    replay: str = fields.choice("same_step", "next_step", "none")
 
 
 @chex.dataclass(frozen=True)

@@ -71,11 +71,11 @@ def test_the_oracle_takes_the_best_true_pass_rates():
         (
             "vade",
             {"options": {"draw": "best"}},
-            "contender vade: draw='best': choose one of",
+            "contender vade: draw='best': one of",
         ),
-        ("vade", {"max_rounds": 0}, "max_rounds=0: set it to at least 1"),
+        ("vade", {"max_rounds": 0}, r"max_rounds=0: must be in \[1, inf\)"),
         ("vade", {"measure_every": -1}, "measure_every=-1"),
-        ("vade", {"measure_first": "yes"}, "measure_first='yes': choose one of"),
+        ("vade", {"measure_first": "yes"}, "measure_first='yes': one of"),
     ],
 )
 def test_a_bad_entry(label, settings, message):
@@ -107,5 +107,5 @@ def test_too_small_a_budget():
     shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=29)
     with pytest.raises(ValueError, match=r"vade measures 10 items first.* 30 at least"):
         schedule(contender(measure_first="paid"), shape)
-    with pytest.raises(ValueError, match="num_prompts=11: set it to a value from 1 to"):
+    with pytest.raises(ValueError, match="num_prompts=11: must be in"):
         Shape(num_items=10, num_prompts=11, num_rollouts=2, rollouts=99)

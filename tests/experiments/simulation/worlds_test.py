@@ -118,11 +118,11 @@ def test_categories():
 @pytest.mark.parametrize(
     ("kind", "constants", "message"),
     [
-        ("skills", {"hopeless": 1.2}, "hopeless=1.2: set it to a value from 0 to 1"),
-        ("skills", {"hopeless": -0.1}, "hopeless=-0.1: set it to a value from 0 to 1"),
+        ("skills", {"hopeless": 1.2}, r"hopeless=1.2: must be in \[0, 1\]"),
+        ("skills", {"hopeless": -0.1}, r"hopeless=-0.1: must be in \[0, 1\]"),
         ("skills", {"forget": 2}, "forget=2"),
         ("skills", {"rate": -1}, "rate=-1"),
-        ("drift", {"shape": 0.0}, "shape=0.0: set it to a value above 0"),
+        ("drift", {"shape": 0.0}, r"shape=0.0: must be in \(0, inf\)"),
         ("drift", {"gain": -1}, "gain=-1"),
     ],
 )

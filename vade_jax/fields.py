@@ -1,0 +1,139 @@
+"""Typed, checked settings: frozen dataclasses whose fields carry their ranges.
+
+A `Section` checks every field when it is made, so a typo or an impossible value is one clear error
+before anything is built. The settings of a run, the options of a selector and the constants of the
+simulator's worlds are Sections.
+
+    @dataclasses.dataclass(frozen=True)
+    class Loss(Section):
+        path = "loss."
+        ratio: str = choice("token", "sequence")
+        kl_coef: float = number(0.01, at_least=0)
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+
+# ------------------------------------------------------------------------------ fields
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The numbers from one end to the other; `at_least` and `at_most` are ends that belong to them."""
+
+    at_least: float | None = None
+    above: float = -math.inf
+    at_most: float | None = None
+    below: float = math.inf
+    why: str = ""  # completes the error message
+
+    def __contains__(self, value: float) -> bool:
+        high_enough = value > self.above if self.at_least is None else value >= self.at_least
+        low_enough = value < self.below if self.at_most is None else value <= self.at_most
+        return high_enough and low_enough  # NaN is in no interval
+
+    def check(self, name: str, value: float) -> None:
+        """Raises ValueError unless `value` is in the interval."""
+        if value not in self:
+            raise ValueError(f"{name}={value}: must be in {self}")
+
+    def __str__(self) -> str:
+        start = f"({self.above:g}" if self.at_least is None else f"[{self.at_least:g}"
+        end = f"{self.below:g})" if self.at_most is None else f"{self.at_most:g}]"
+        return ", ".join([start, end, self.why] if self.why else [start, end])
+
+
+def number(default: float, **interval: Any) -> Any:
+    """Returns a field for a number in an `Interval`, whose fields the arguments are."""
+    return dataclasses.field(default=default, metadata={"interval": Interval(**interval)})
+
+
+def fraction(default: float) -> Any:
+    """Returns a field for a number from 0 to 1."""
+    return number(default, at_least=0, at_most=1)
+
+
+def choice(default: str, *others: str) -> Any:
+    """Returns a field for one of a few words, the default among them."""
+    words = tuple(dict.fromkeys((default, *others)))
+    return dataclasses.field(default=default, metadata={"words": words})
+
+
+def mapping(**default: Any) -> Any:
+    """Returns a field for a mapping, whose keys are not known here."""
+    return dataclasses.field(default_factory=lambda: types.MappingProxyType(default))
+
+
+class Section:
+    """A dataclass of checked fields. `path` is its name in the whole, with a dot, for messages."""
+
+    path: ClassVar[str] = ""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            name, value = self.path + field.name, getattr(self, field.name)
+            _check_type(name, value, field.type)
+            if "interval" in field.metadata:
+                field.metadata["interval"].check(name, value)
+            if "words" in field.metadata:
+                check_word(name, value, field.metadata["words"])
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the section with `values`, nested as the fields are; the others are defaults.
+
+        Raises:
+            ValueError: a field is unknown, or a value has the wrong type or is out of its range.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        made = {}
+        for name, value in values.items():
+            if name not in fields:
+                close = difflib.get_close_matches(name, fields, 1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
+                raise ValueError(
+                    f"there is no setting {cls.path + name!r}: {hint}"
+                    f"known are {', '.join(sorted(fields))}"
+                )
+            kind = fields[name].type
+            if isinstance(kind, type) and issubclass(kind, Section):
+                value = value if isinstance(value, kind) else kind.from_dict(value)
+            elif typing.get_origin(kind) is tuple and isinstance(value, list):
+                value = tuple(value)  # as JSON has it
+            made[name] = value
+        return cls(**made)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns nested plain dicts of all fields: `from_dict` gives the section back."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Returns sections and mappings, at any depth, as dicts."""
+    if isinstance(value, Section):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(x) for name, x in value.items()}
+    return value
+
+
+# ------------------------------------------------------------------------------ checks
+def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
+    """Raises ValueError unless `value` is one of `words`."""
+    if value not in words:
+        raise ValueError(f"{name}={value!r}: one of {', '.join(words)}")
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    kind = typing.get_origin(kind) or kind
+    accepted = (int, float) if kind is float else kind
+    # bool is an int in Python, but `num_steps=True` is a mistake.
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind in (int, float)):
+        raise ValueError(
+            f"{name}={value!r}: must be of type {kind.__name__.lower()}, not {type(value).__name__}"
+        )
