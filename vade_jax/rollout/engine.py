@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -74,6 +74,41 @@ def check_version(wanted: int, held: int | None) -> None:
             f"rollouts of weights {wanted} were asked for, but the engine holds version {held}: "
             "sync it first"
         )
+
+
+class Answer(NamedTuple):
+    """The tokens of one answer, the end token included, and their log-probs."""
+
+    token_T: np.ndarray
+    logp_T: np.ndarray
+    finished: bool  # False when cut at the length limit
+
+
+def to_rollouts(
+    answers_N: Sequence[Answer],
+    num_rollouts_M: np.ndarray,
+    *,
+    max_tokens: int,
+    pad: int,
+    params_version: int,
+) -> Rollouts:
+    """Returns the answers of all prompts, in order, as arrays padded to `max_tokens`."""
+    N = len(answers_N)
+    token_NT = np.full((N, max_tokens), pad, np.int32)
+    logp_NT = np.zeros((N, max_tokens), np.float32)
+    for n, answer in enumerate(answers_N):
+        token_NT[n, : len(answer.token_T)] = answer.token_T
+        logp_NT[n, : len(answer.logp_T)] = answer.logp_T
+    groups = np.arange(len(num_rollouts_M), dtype=np.int32)
+    return Rollouts(
+        token_NT=token_NT,
+        length_N=np.array([len(answer.token_T) for answer in answers_N], np.int32),
+        logp_NT=logp_NT,
+        group_N=np.repeat(groups, num_rollouts_M),
+        finished_N=np.array([answer.finished for answer in answers_N], bool),
+        valid_N=np.ones(N, bool),
+        params_version=np.int32(params_version),
+    )
 
 
 class EngineFailure(RuntimeError):  # noqa: N818 (says what happened)

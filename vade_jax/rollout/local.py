@@ -30,16 +30,13 @@ class LocalEngine:
 
     Args:
         merge: params -> a model with `prefill`, `own_cache`, `decode` and `head`.
-        params: the first weights; `sync` shares newer ones, it does not copy.
-        sampling: how tokens are drawn.
-        stop_ids: tokens that end an answer.
-        banned_ids: tokens that can never be drawn (the vision tokens).
+        params: the first weights, of `version`; `sync` shares newer ones, it does not copy.
+        sampling: how tokens are drawn; `stop_ids` end an answer, `banned_ids` are never drawn.
         answers_per_row: answers decoded against one prompt; a larger group takes more rows.
         prompts_per_call: prompts decoded together; more than that are done in turns.
         rows_per_call: rows decoded together, for groups of uneven size; a call ends before it has
             more. 0: as many as the prompts of a call take.
         length_multiple: prompts are padded to few multiples of this.
-        version: of `params`.
         mesh: where `params` are; prompts, images and rows are split over all its axes but `tensor`,
             and padded to a multiple of that. None: one device.
     """

@@ -17,6 +17,7 @@ import tqdm
 from vade_jax import settings
 from vade_jax.data import procedural
 from vade_jax.models.qwen25vl import files, tiny_checkpoint
+from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.build import Policy
 from vade_jax.store import checkpoints
@@ -179,20 +180,16 @@ def _batches(run: settings.Run, policy: Policy, done: int) -> Iterator[Batch]:
 
 def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
     """Returns the teacher's answers as rollouts, one a prompt."""
-    answers = [[*tokenizer.encode(text), tokenizer.im_end] for text in texts]
-    length_N = np.array([len(answer) for answer in answers], np.int32)
-    shape = (len(answers), max_tokens)
-    token_NT = np.full(shape, tokenizer.im_end, np.int32)
-    for n, answer in enumerate(answers):
-        token_NT[n, : len(answer)] = answer
-    return Rollouts(
-        token_NT=token_NT,
-        length_N=length_N,
-        logp_NT=np.zeros(shape, np.float32),
-        group_N=np.arange(len(answers), dtype=np.int32),
-        finished_N=np.ones(len(answers), bool),
-        valid_N=np.ones(len(answers), bool),
-        params_version=np.int32(0),
+    answers = []
+    for text in texts:
+        token_T = [*tokenizer.encode(text), tokenizer.im_end]
+        answers.append(Answer(token_T, np.zeros(len(token_T)), finished=True))
+    return to_rollouts(
+        answers,
+        np.ones(len(answers), np.int32),
+        max_tokens=max_tokens,
+        pad=tokenizer.im_end,
+        params_version=0,
     )
 
 

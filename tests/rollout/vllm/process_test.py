@@ -82,7 +82,6 @@ def server(tmp_path):
 # ------------------------------------------------------------------------------ life
 def test_a_server_is_up_when_it_is_returned_and_gone_when_stopped(server, tmp_path):
     assert server.alive()
-    assert server.healthy()
     assert server.url.startswith("http://127.0.0.1:")
     pid, child, memory = started(tmp_path)
     assert memory.exists()

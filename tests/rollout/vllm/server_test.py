@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from tests.http_server import BASE, STOP, Relaunched, ScriptedVllm, question
-from vade_jax.rollout.engine import EngineFailure, Sampling
+from vade_jax.rollout.engine import Answer, EngineFailure, Sampling, to_rollouts
 from vade_jax.rollout.vllm import server as engines
-from vade_jax.rollout.vllm.client import Answer
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import WeightDirectory
 
@@ -507,7 +506,7 @@ def test_the_layout_is_the_local_engines():
         Answer(np.array([4, 4, 4]), np.array([-3.0, -4.0, -5.0]), False),
         Answer(np.array([7]), np.array([-6.0]), True),
     ]
-    found = engines.to_rollouts(answers, np.array([2, 0, 1]), max_tokens=3, pad=7, params_version=4)
+    found = to_rollouts(answers, np.array([2, 0, 1]), max_tokens=3, pad=7, params_version=4)
     np.testing.assert_array_equal(found.token_NT, [[3, 7, 7], [4, 4, 4], [7, 7, 7]])
     np.testing.assert_array_equal(found.logp_NT, [[-1, -2, 0], [-3, -4, -5], [-6, 0, 0]])
     np.testing.assert_array_equal(found.length_N, [2, 3, 1])

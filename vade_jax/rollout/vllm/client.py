@@ -16,7 +16,7 @@ from PIL import Image
 
 from vade_jax import http
 from vade_jax.http import RefusedError, TransientError
-from vade_jax.rollout.engine import EngineFailure, Sampling
+from vade_jax.rollout.engine import Answer, EngineFailure, Sampling
 from vade_jax.rollout.vllm.process import LaunchedServer
 from vade_jax.types import Prompt
 
@@ -38,14 +38,6 @@ class Request(NamedTuple):
     first: int  # number of its first answer, among all answers of a call to `generate`
     count: int
     seed: int  # the server adds an answer's place in the request
-
-
-class Answer(NamedTuple):
-    """The tokens of one answer, the end token included, and their log-probs."""
-
-    token_T: np.ndarray
-    logp_T: np.ndarray
-    finished: bool  # False when cut at the length limit
 
 
 # ----------------------------------------------------------------------------- plain data
@@ -278,8 +270,19 @@ class VllmClient:
         """
         try:
             self.wait(wait_s)
-            limit = self._check_model(model, length)
-            self._check_control()
+            cards = self._http.ask("GET", "/v1/models")["data"]
+            limits = {card["id"]: card["max_model_len"] for card in cards}
+            if model not in limits:
+                raise ValueError(
+                    f"{self} serves {', '.join(limits)}, not {model!r}: start it with "
+                    f"--served-model-name {model}, or name the model that it serves"
+                )
+            if limits[model] < length:
+                raise ValueError(
+                    f"{self}: max_model_len={limits[model]} is less than the {length} tokens of "
+                    f"the longest prompt and answer: start it with --max-model-len {length}"
+                )
+            self._check_takes_weights()
             self.wake()  # a run that was killed may have left it asleep
             reply = self.chat(probe_body(model, stop_id), timeout_s)
         except TransientError as error:
@@ -296,24 +299,9 @@ class VllmClient:
                 f"{self} returns log-probs of the raw logits, not of the distribution "
                 "drawn from: start it with --logprobs-mode processed_logprobs"
             )
-        return limit
-
-    def _check_model(self, model: str, length: int) -> int:
-        cards = self._http.ask("GET", "/v1/models")["data"]
-        limits = {card["id"]: card["max_model_len"] for card in cards}
-        if model not in limits:
-            raise ValueError(
-                f"{self} serves {', '.join(limits)}, not {model!r}: start it with "
-                f"--served-model-name {model}, or name the model that it serves"
-            )
-        if limits[model] < length:
-            raise ValueError(
-                f"{self}: max_model_len={limits[model]} is less than the {length} tokens of "
-                f"the longest prompt and answer: start it with --max-model-len {length}"
-            )
         return limits[model]
 
-    def _check_control(self) -> None:
+    def _check_takes_weights(self) -> None:
         try:
             self.weights_tag()
         except RefusedError as error:

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from vade_jax import http
 from vade_jax.http import RefusedError, TransientError
@@ -21,8 +21,6 @@ from vade_jax.rollout.engine import EngineFailure
 from vade_jax.rollout.vllm.client import VllmClient
 
 T = TypeVar("T")
-# Gives one server the newest weights under a name; raises TransientError for what may be repeated.
-LoadWeights = Callable[[VllmClient, str], None]
 COUNTS = (
     "rollout/retries",  # requests of any kind that were made again
     "rollout/server_restarts",
@@ -47,24 +45,10 @@ class _Member:
     why_lost: str = ""
 
 
-class _Lease(NamedTuple):
-    """A server that was chosen for a request, and its `num_loads` at that time."""
-
-    member: _Member
-    num_loads: int
-
-
 class ServerPool:
-    """Servers that hold the same weights.
+    """Servers that hold the same weights; the arguments are those of `VllmServerEngine`.
 
     One lock, `_changed`, guards all that threads share. It is never held while a server is asked.
-
-    Args:
-        servers: at least one.
-        wait_s: the longest wait for a given URL that is down.
-        max_retries: of each request, after its first try.
-        backoff_s: the first pause between two tries; each is twice as long.
-        sleep: wake servers before they are used.
     """
 
     def __init__(
@@ -72,31 +56,29 @@ class ServerPool:
         servers: Sequence[VllmClient],
         *,
         wait_s: float,
+        timeout_s: float,
         max_retries: int,
         backoff_s: float,
         sleep: bool,
     ):
         self._members = [_Member(server) for server in servers]
-        self._wait_s, self._sleep = wait_s, sleep
+        self._wait_s, self._timeout_s, self._sleep = wait_s, timeout_s, sleep
         self._tries, self._backoff_s = max_retries + 1, backoff_s
-        self._load_weights: LoadWeights | None = None
-        self._tag = ""
+        self._directory = self._tag = ""  # of the newest weights
         self._counts: collections.Counter[str] = collections.Counter()
         self._changed = threading.Condition()
 
     # ------------------------------------------------------------------------- weights
-    def load(self, load_weights: LoadWeights, tag: str) -> None:
+    def load(self, directory: str, tag: str) -> None:
         """Gives every server new weights, also those that were lost and are back.
 
-        Args:
-            load_weights: is called for each server, and again for one that loses them.
-            tag: the name of these weights; no two loads share one.
+        `tag` is the name of these weights; no two loads share one.
 
         Raises:
             EngineFailure: no server took them.
         """
         with self._changed:
-            self._load_weights, self._tag = load_weights, tag
+            self._directory, self._tag = directory, tag
         for member in self._members:  # no other thread is here: nothing is asked meanwhile
             if member.health is _Health.LOST and member.server.responds():
                 member.health = _Health.READY
@@ -145,39 +127,39 @@ class ServerPool:
         Raises:
             EngineFailure: all tries failed, a server refused, or none is left.
         """
-        lease = None
+        member = None
 
         def attempt() -> T:
-            nonlocal lease
-            lease = self._borrow(ended, lease and lease.member)
+            nonlocal member
+            member, num_loads = self._borrow(ended, member)
             try:
-                result = call(lease.member.server)
-                self._check_fresh(lease, size)
+                result = call(member.server)
+                self._check_fresh(member, num_loads, size)
                 return result
             finally:
                 with self._changed:
-                    lease.member.outstanding -= 1
+                    member.outstanding -= 1
 
         def mend():
             # Whatever went wrong: a server that is well is left as it is.
-            self._mend(lease.member)
+            self._mend(member)
             self._count("rollout/retries")
 
         try:
             return self._retrying(mend, ended)(attempt)
         except RefusedError as error:
-            server = lease.member.server
-            raise EngineFailure(f"{what}: {server} refuses: {error}") from error
+            raise EngineFailure(f"{what}: {member.server} refuses: {error}") from error
         except TransientError as error:
             raise EngineFailure(
                 f"{what}: no answer in {self._tries} tries; the last error of "
-                f"{lease.member.server}: {error}"
+                f"{member.server}: {error}"
             ) from error
 
-    def _borrow(self, ended: threading.Event, failed: _Member | None) -> _Lease:
-        """Returns the least busy server, if there is a choice not the one that has just failed.
+    def _borrow(self, ended: threading.Event, failed: _Member | None) -> tuple[_Member, int]:
+        """Returns the least busy server, and how often it has been given weights by now.
 
-        While all that are left are being mended, it waits.
+        If there is a choice, not the one that has just failed. While all that are left are being
+        mended, it waits.
         """
         with self._changed:
             while not ended.is_set():
@@ -186,22 +168,22 @@ class ServerPool:
                     # Counted by requests, not answers: prompts have about as many each.
                     member = min(ready, key=lambda m: (m is failed, m.outstanding))
                     member.outstanding += 1
-                    return _Lease(member, member.num_loads)
+                    return member, member.num_loads
                 self._check_any_left()
                 self._changed.wait()
         raise EngineFailure("the call was ended")
 
-    def _check_fresh(self, lease: _Lease, size: int) -> None:
+    def _check_fresh(self, member: _Member, num_loads: int, size: int) -> None:
         """Raises TransientError unless the server has held the newest weights all the while.
 
         The tag alone does not say so: a server may have restarted during the request, answered
         with its first weights and been given the newest by another thread before this check.
         """
         try:
-            tag = lease.member.server.weights_tag()
+            tag = member.server.weights_tag()
         except (TransientError, RefusedError) as error:
             tag = f"unknown ({error})"
-        if (tag, lease.member.num_loads) != (self._tag, lease.num_loads):
+        if (tag, member.num_loads) != (self._tag, num_loads):
             self._count("rollout/discarded_answers", size)
             raise TransientError(f"answers of weights {tag}, not of {self._tag}")
 
@@ -242,7 +224,7 @@ class ServerPool:
             self._count("rollout/resyncs")
         with self._changed:
             member.num_loads += 1  # before: requests in flight see both weights
-        self._load_weights(server, self._tag)
+        server.load(self._directory, self._tag, self._timeout_s)
         member.tag = self._tag
 
     def _revive(self, server: VllmClient) -> None:

@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -28,13 +29,12 @@ TORCHVISION_HOOK = pathlib.Path(__file__).parents[3] / "third_party/torchvision_
 _POLL_S = 0.25  # between two looks at /health
 _HEALTH_S = 5.0  # the longest wait for /health
 _LOG_LINES = 40  # shown in an error
-_INSTALL = (
-    "install vLLM into this environment (pip install vllm), or name the interpreter that has it"
-)
-# What the log of a failed start holds, and what helps. The first that fits.
+# What the log of a failed start holds (a pattern), and what helps. The first that fits.
 _FIXES = (
-    ("No module named 'vllm'", _INSTALL),
-    ("No module named vllm", _INSTALL),
+    (
+        "No module named '?vllm",
+        "install vLLM into this environment (pip install vllm), or name the interpreter that has it",
+    ),
     ("unrecognized arguments", "remove the option from the vLLM options"),
     (
         "less than desired GPU memory utilization",
@@ -69,7 +69,7 @@ def launch(
     Args:
         model_dir: a Hugging Face checkpoint with tokenizer.
         port: of 127.0.0.1; 0 takes a free one.
-        log_path: where its output goes, in the run's directory.
+        log_path: where its output goes.
         options: of the server, by their name with `_` for `-`: `tensor_parallel_size=2`,
             `enforce_eager=True`, `limit_mm_per_prompt={"image": 2}`. They win over
             `default_options`; None removes a default.
@@ -97,16 +97,8 @@ def launch(
 class LaunchedServer:
     """A server that is up. Not for several threads at once.
 
-    Args:
-        command: starts a server that answers GET /health on `port` with 200 once it is ready.
-        port: of 127.0.0.1.
-        env: its whole environment.
-        log_path: what the server prints; a restart appends.
-        startup_timeout_s: the longest wait for it to be healthy.
-
-    Attributes:
-        url: http://127.0.0.1:PORT, the same after a restart.
-        log_path: as given.
+    `command` starts it with `env` for its whole environment; it answers GET /health on `port` with
+    200 once it is ready. A restart keeps its `url` and appends to its log.
 
     Raises:
         EngineFailure: it does not become healthy; with the end of its log, and a fix if one is known.
@@ -132,16 +124,8 @@ class LaunchedServer:
         self._start()
 
     def alive(self) -> bool:
-        """Returns whether the server's process runs; it may still be deaf (`healthy`)."""
+        """Returns whether the server's process runs; it may still be deaf."""
         return self._process is not None and self._process.poll() is None
-
-    def healthy(self) -> bool:
-        """Returns whether GET /health is good now."""
-        try:
-            self._http.ask("GET", "/health")
-            return True
-        except (http.TransientError, http.RefusedError):
-            return False  # not listening yet
 
     def restart(self) -> None:
         """Ends the server, hung or dead, starts it again on its port and waits until it is healthy.
@@ -186,19 +170,22 @@ class LaunchedServer:
 
     def _wait_until_healthy(self) -> None:
         start = time.monotonic()
-        while not (self.alive() and self.healthy()):
-            waited = time.monotonic() - start
-            if not self.alive():
-                self._fail(f"ended after {waited:.0f} s without being healthy")
-            if waited > self._startup_timeout_s:
-                self._fail(f"is not healthy after {waited:.0f} s (startup_timeout_s)")
+        while self.alive():
+            try:
+                self._http.ask("GET", "/health")
+                return
+            except (http.TransientError, http.RefusedError):  # not listening, or loading
+                if time.monotonic() - start > self._startup_timeout_s:
+                    seconds = self._startup_timeout_s
+                    self._fail(f"is not healthy after {seconds:.0f} s (startup_timeout_s)")
             time.sleep(_POLL_S)
+        self._fail(f"ended after {time.monotonic() - start:.0f} s without being healthy")
 
     def _fail(self, what: str) -> None:
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
             text = log.read().decode(errors="replace")
-        fixes = (fix for pattern, fix in _FIXES if pattern in text)
+        fixes = (fix for pattern, fix in _FIXES if re.search(pattern, text))
         fix = next(fixes, "read the log, or raise startup_timeout_s")
         tail = "\n".join(text.splitlines()[-_LOG_LINES:])
         raise EngineFailure(

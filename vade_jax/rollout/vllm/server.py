@@ -25,9 +25,9 @@ from concurrent import futures
 import jax
 import numpy as np
 
-from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
+from vade_jax.rollout.engine import Answer, OnGroup, Sampling, check_version, ignore, to_rollouts
 from vade_jax.rollout.vllm import client
-from vade_jax.rollout.vllm.client import Answer, Request, VllmClient
+from vade_jax.rollout.vllm.client import Request, VllmClient
 from vade_jax.rollout.vllm.pool import ServerPool
 from vade_jax.rollout.vllm.process import LaunchedServer
 from vade_jax.rollout.vllm.sync import WeightDirectory
@@ -47,9 +47,7 @@ class VllmServerEngine:
     Args:
         servers: URLs, and servers launched by `process.launch`, which `close` stops.
         model: the name they serve the policy under.
-        sampling: how tokens are drawn.
-        stop_ids: tokens that end an answer.
-        banned_ids: tokens that can never be drawn (the vision tokens).
+        sampling: how tokens are drawn; `stop_ids` end an answer, `banned_ids` are never drawn.
         tensors: params -> (published name, tensor) pairs.
         weights: where new weights are written; every server can read it.
         longest_prompt: tokens, image tokens included.
@@ -105,6 +103,7 @@ class VllmServerEngine:
         self._pool = ServerPool(
             clients,
             wait_s=wait_s,
+            timeout_s=timeout_s,
             max_retries=max_retries,
             backoff_s=backoff_s,
             sleep=sleep,
@@ -135,13 +134,9 @@ class VllmServerEngine:
 
     def read(self, directory: str, version: int) -> None:
         """Has every server read a checkpoint that is there already; otherwise as `sync`."""
-
-        def load(server: VllmClient, tag: str) -> None:
-            server.load(directory, tag, self._timeout_s)
-
         start = time.perf_counter()
         self._version, self._num_loads = None, self._num_loads + 1
-        self._pool.load(load, f"{self._run}-{self._num_loads}-of-step-{version}")
+        self._pool.load(directory, f"{self._run}-{self._num_loads}-of-step-{version}")
         self._version = version  # not before: a load that failed leaves none
         self._add_seconds("timing_s/sync_load", time.perf_counter() - start)
 
@@ -274,30 +269,3 @@ def make_requests(num_rollouts_M: np.ndarray, key: jax.Array) -> list[Request]:
     # Below 2^62: with an answer's place in the request added it is still an int64.
     seeds = ((high_J >> 2 << 32) + low_J).tolist()
     return [Request(*one, seed) for one, seed in zip(found, seeds, strict=True)]
-
-
-def to_rollouts(
-    answers_N: Sequence[Answer],
-    num_rollouts_M: np.ndarray,
-    *,
-    max_tokens: int,
-    pad: int,
-    params_version: int,
-) -> Rollouts:
-    """Returns the answers of all prompts, in order, as arrays padded to `max_tokens`."""
-    N = len(answers_N)
-    token_NT = np.full((N, max_tokens), pad, np.int32)
-    logp_NT = np.zeros((N, max_tokens), np.float32)
-    for n, answer in enumerate(answers_N):
-        token_NT[n, : len(answer.token_T)] = answer.token_T
-        logp_NT[n, : len(answer.logp_T)] = answer.logp_T
-    groups = np.arange(len(num_rollouts_M), dtype=np.int32)
-    return Rollouts(
-        token_NT=token_NT,
-        length_N=np.array([len(answer.token_T) for answer in answers_N], np.int32),
-        logp_NT=logp_NT,
-        group_N=np.repeat(groups, num_rollouts_M),
-        finished_N=np.array([answer.finished for answer in answers_N], bool),
-        valid_N=np.ones(N, bool),
-        params_version=np.int32(params_version),
-    )

@@ -17,8 +17,7 @@ from vade_jax.models.qwen25vl import files
 from vade_jax.rollout.engine import EngineFailure
 
 SHARD_BYTES = 1_000_000_000
-INDEX = "model.safetensors.index.json"
-_VERSION = re.compile(r"version_(\d+)")
+_VERSION = re.compile(r"version_\d+|\.version_.*")  # whole; or half-written, or on its way out
 
 
 class WeightDirectory:
@@ -48,8 +47,6 @@ class WeightDirectory:
     def write(self, tensors: Iterable[tuple[str, np.ndarray | jax.Array]], version: int) -> str:
         """Returns the directory of this version, and removes older ones.
 
-        It is written under another name and then renamed: readers see it whole or not at all.
-
         Args:
             tensors: (Hugging Face name, values); one is fetched at a time.
             version: of the weights.
@@ -58,11 +55,17 @@ class WeightDirectory:
             EngineFailure: the disk is full or cannot be written.
             ValueError: a name comes twice, or there is no tensor.
         """
+        # Written under another name and then renamed: readers see it whole or not at all.
         fresh = pathlib.Path(tempfile.mkdtemp(prefix=".version_", dir=self.path))
+        place = self.path / f"version_{version:08}"
         try:
             fresh.chmod(0o755)  # the engine may be another user's
             self._fill(fresh, tensors, version)
-            self._replace(fresh, version)
+            if place.exists():
+                place.rename(fresh.with_name(f"{fresh.name}.old"))
+            fresh.rename(place)
+            # Last: a crash before it leaves a version too many, which the next start removes.
+            self.clear(but=place)
         except OSError as error:
             raise EngineFailure(
                 f"version {version} of the weights was not written to {self.path} "
@@ -70,44 +73,21 @@ class WeightDirectory:
             ) from error
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-        return self.path_of(version)
+        return str(place)
 
-    def path_of(self, version: int) -> str:
-        """Returns the directory of a version that is there.
-
-        Raises:
-            FileNotFoundError: it was never written, or a newer one replaced it.
-        """
-        path = self._place(version)
-        if not path.is_dir():
-            kept = sorted(self._versions())
-            raise FileNotFoundError(f"{path} does not exist; kept versions: {kept}")
-        return str(path)
-
-    def clear(self) -> None:
+    def clear(self, but: pathlib.Path | None = None) -> None:
         """Removes every version, and what a crash left half-written."""
-        for path in self.path.glob(".version_*"):
-            shutil.rmtree(path)
-        for version in self._versions():
-            shutil.rmtree(self._place(version))
-
-    def _place(self, version: int) -> pathlib.Path:
-        return self.path / f"version_{version:08}"
-
-    def _versions(self) -> list[int]:
-        names = [_VERSION.fullmatch(path.name) for path in self.path.iterdir()]
-        return [int(name[1]) for name in names if name]
+        for path in self.path.iterdir():
+            if _VERSION.fullmatch(path.name) and path != but:
+                shutil.rmtree(path)
 
     def _fill(self, directory, tensors, version) -> None:
         weight_map: dict[str, str] = {}
         size = 0
         for i, shard in enumerate(self._shards(tensors), start=1):
-            if twice := sorted(weight_map.keys() & shard):
-                raise ValueError(f"tensor {twice[0]} comes twice")
             file = f"model-{i:05}.safetensors"
             sizes = {name: value.shape for name, value in shard.items()}
-            blocks = iter(shard.values())
-            files.write_tensors(directory / file, sizes, self._dtype, blocks)
+            files.write_tensors(directory / file, sizes, self._dtype, iter(shard.values()))
             weight_map |= dict.fromkeys(shard, file)
             size += sum(value.nbytes for value in shard.values())
             shard.clear()  # its memory is needed for the next one
@@ -115,36 +95,22 @@ class WeightDirectory:
             raise ValueError("no tensor to write")
         metadata = {"total_size": size, "version": version}
         index = {"metadata": metadata, "weight_map": weight_map}
-        (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+        (directory / files.INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
     def _shards(self, tensors) -> Iterator[dict[str, np.ndarray]]:
-        shard: dict[str, np.ndarray] = {}
-        room = self._shard_bytes
+        """Yields the tensors of one file after the other, on the host."""
+        shard, room, seen = {}, self._shard_bytes, set()
         for name, value in tensors:
+            if name in seen:
+                raise ValueError(f"tensor {name} comes twice")
+            seen.add(name)
             need = self._dtype.itemsize * value.size
             if shard and need > room:
                 yield shard
                 shard, room = {}, self._shard_bytes
-            if name in shard:
-                raise ValueError(f"tensor {name} comes twice")
             # Cast where it lies: half as much crosses from an accelerator to the host.
             value = np.asarray(value.astype(self._dtype, copy=False))
             shard[name] = np.ascontiguousarray(value)
             room -= need
         if shard:
             yield shard
-
-    def _replace(self, fresh: pathlib.Path, version: int) -> None:
-        """Puts a version in its place, then removes the others.
-
-        In this order: a crash in between leaves a version too many, which `clear` finds.
-        """
-        place = self._place(version)
-        if place.exists():
-            place.rename(fresh.with_name(fresh.name + ".old"))
-        fresh.rename(place)
-        for path in self.path.glob(".version_*.old"):
-            shutil.rmtree(path)
-        for other in self._versions():
-            if other != version:
-                shutil.rmtree(self._place(other))
