@@ -25,7 +25,7 @@ def test_answers_come_back_and_are_kept_once(tmp_path):
     store.add([ANSWER])
     store.add([ANSWER])
     again = answers.Store(tmp_path / "new" / "answers.jsonl")
-    assert again.answers == {("a:1", 0): ANSWER}
+    assert again == {("a:1", 0): ANSWER}
     assert len((tmp_path / "new" / "answers.jsonl").read_text().splitlines()) == 1
 
 
@@ -34,9 +34,9 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path):
     answers.Store(path).add([ANSWER])
     path.write_bytes(path.read_bytes() + b'{"uid": "a:2", "sam')
     store = answers.Store(path)
-    assert list(store.answers) == [("a:1", 0)]
+    assert list(store) == [("a:1", 0)]
     store.add([answers.Answer("a:2", 0, "x")])
-    assert list(answers.Store(path).answers) == [("a:1", 0), ("a:2", 0)]
+    assert list(answers.Store(path)) == [("a:1", 0), ("a:2", 0)]
 
 
 @pytest.mark.parametrize("line", ["{", '{"uid": "x"}', "3"])
@@ -51,7 +51,7 @@ def test_a_table_without_samples_is_counted(tmp_path, vista):
     uids = ["mathvista:1", "mathvista:2", "mathvista:1", "mathvista:2"]
     table = pa.table({"uid": uids, "response": ["a", "b", "c", "d"], "more": [1] * 4})
     parquet.write_table(table, tmp_path / "answers.parquet")
-    found = answers.read_saved(str(tmp_path / "answers.parquet"), vista)["mathvista"].answers
+    found = answers.read_saved(str(tmp_path / "answers.parquet"), vista)["mathvista"]
     assert {key: answer.text for key, answer in found.items()} == {
         ("mathvista:1", 0): "a",
         ("mathvista:2", 0): "b",
@@ -91,7 +91,7 @@ def test_all_files_of_a_directory_and_none(tmp_path, vista):
     for sample in range(2):
         row = {"uid": "mathvista:1", "sample": sample, "text": "x"}
         (directory / f"{sample}.jsonl").write_text(json.dumps(row))
-    assert len(answers.read_saved(str(directory), vista)["mathvista"].answers) == 2
+    assert len(answers.read_saved(str(directory), vista)["mathvista"]) == 2
 
 
 def test_the_directory_of_an_evaluation_is_its_answers_and_no_raw_replies(tmp_path, vista):
@@ -103,7 +103,7 @@ def test_the_directory_of_an_evaluation_is_its_answers_and_no_raw_replies(tmp_pa
     replies = tmp_path / "old" / answers.REPLIES / answers.NAME
     replies.write_text('{"key": "a", "request": {}, "reply": {}}')
     found = answers.read_saved(str(tmp_path / "old"), vista)
-    assert list(found["mathvista"].answers) == [("mathvista:1", 0)]
+    assert list(found["mathvista"]) == [("mathvista:1", 0)]
 
 
 def test_one_answer_cannot_stand_for_two_prompts(tmp_path):

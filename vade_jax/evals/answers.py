@@ -34,17 +34,17 @@ class Answer:
         return self.uid, self.sample
 
 
-class Store:
-    """The answers to one task in a file; a line that a kill cut off is dropped, and made again.
+class Store(dict[Key, Answer]):
+    """The answers to one task, kept in a file; a line that a kill cut off is dropped, and made again.
 
     Raises:
         ValueError: a line within the file is no answer.
     """
 
     def __init__(self, path: str | os.PathLike):
+        super().__init__()
         self._path = pathlib.Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self.answers: dict[Key, Answer] = {}
         if not self._path.exists():
             return
         before, newline, cut_off = self._path.read_bytes().rpartition(b"\n")
@@ -55,22 +55,15 @@ class Store:
                 answer = Answer(**row)
             except TypeError as error:
                 raise ValueError(f"{self._path}, line {number} is no answer: {error}") from error
-            self.answers[answer.key] = answer
+            self[answer.key] = answer
 
     def add(self, answers: Iterable[Answer]) -> None:
         """Appends those that are not there yet."""
-        new = [answer for answer in answers if answer.key not in self.answers]
+        new = [answer for answer in answers if answer.key not in self]
         lines = [json.dumps(dataclasses.asdict(answer)) + "\n" for answer in new]
         with self._path.open("a") as file:
             file.write("".join(lines))
-        self.answers |= {answer.key: answer for answer in new}
-
-
-@dataclasses.dataclass(frozen=True)
-class Saved:
-    """The answers to one task, read once: what a `Store` has, without a file to add to."""
-
-    answers: Mapping[Key, Answer]
+        self.update((answer.key, answer) for answer in new)
 
 
 def check_whole(task: Task, answers: Mapping[Key, Answer], allow: bool) -> None:
@@ -91,7 +84,7 @@ def check_whole(task: Task, answers: Mapping[Key, Answer], allow: bool) -> None:
 
 
 # ------------------------------------------------------------------------------ of other programs
-def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, Saved]:
+def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, dict[Key, Answer]]:
     """Returns the answers in a file, or in all files of a directory, by benchmark.
 
     A row has the item's `uid` and the `text` (or `response`), and may have `sample`, its number;
@@ -117,9 +110,7 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, Saved]:
             f"such as {extra[0][0]}, sample {extra[0][1]}: remove them, or set "
             "sampling.num_samples"
         )
-    return {
-        task.name: Saved({key: found[key] for key in task.keys if key in found}) for task in tasks
-    }
+    return {task.name: {key: found[key] for key in task.keys if key in found} for task in tasks}
 
 
 def _files(path: str) -> list[pathlib.Path]:

@@ -3,10 +3,11 @@
 Both are asked for what a store lacks, so an evaluation that was cut off goes on where it was.
 """
 
+import dataclasses
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,42 +23,21 @@ from vade_jax.rollout.engine import Engine
 from vade_jax.rollout.vllm.client import data_url
 
 
-class Policy(Protocol):
-    """What answers the items of tasks."""
-
-    directory: str  # of the weights; "" where a server has them
-    template: str  # how a question stands in the prompt; "" where a server knows it
-
-    def check(self, task: Task, store: Store) -> None:
-        """Raises ValueError if what the store lacks cannot be asked, before anything is."""
-
-    def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Answers what the store lacks; yields, little by little, how many answers are there."""
-
-    def close(self) -> None:
-        """Frees what it holds, from any thread."""
-
-
 # ------------------------------------------------------------------------------ a server
+@dataclasses.dataclass(frozen=True)
 class ServerPolicy:
-    """Implements `Policy` with a server: each answer has its own request and seed.
+    """A server that answers: each answer has its own request and seed."""
 
-    Args:
-        chat: asks it.
-        data: the sizes of pictures, and what is put behind every question.
-        seed: of the evaluation.
-    """
-
-    directory = template = ""
-
-    def __init__(self, chat: chats.Chat, data: Data, seed: int):
-        self._chat, self._data, self._seed = chat, data, seed
+    chat: chats.Chat
+    data: Data  # the sizes of pictures, and what is put behind every question
+    seed: int
+    directory = template = ""  # the server has the weights, and knows the template
 
     def check(self, task: Task, store: Store) -> None:
         """Asks for one word as the task asks; raises ValueError if that, or an image, is refused."""
         message = self._message(task.asked[0], "Reply with the word yes.")
         try:
-            self._chat.ask([message], **_request(task, seed=0))
+            self.chat.ask([message], **_request(task, seed=0))
         except (chats.Unanswered, chats.ServerLost) as error:
             raise ValueError(
                 f"the server does not take the requests of {task.name} ({error}): correct "
@@ -65,32 +45,33 @@ class ServerPolicy:
             ) from error
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Implements `Policy.ask`; a question without a reply leaves a gap.
+        """Answers what the store lacks; yields, little by little, how many answers are there.
+
+        A question without a reply leaves a gap.
 
         Raises:
             ServerLost: no question gets a reply any more.
         """
-        todo = [item for item in task.asked if _missing(task, store, item)]
-        yield task.num_samples * (len(task.asked) - len(todo))
-
-        def answer(item: types.Item) -> list[Answer]:
-            return self._answers(task, item, _missing(task, store, item))
-
-        for answers in self._chat.map(answer, todo):
+        missing = [(item, _missing(task, store, item)) for item in task.asked]
+        todo = [(item, samples) for item, samples in missing if samples]
+        yield task.num_samples * (len(missing) - len(todo))
+        for answers in self.chat.map(lambda asked: self._answers(task, *asked), todo):
             store.add(answers)
             yield task.num_samples
 
     def close(self) -> None:
         """Cuts off what is in flight."""
-        self._chat.close()
+        self.chat.close()
 
     def _answers(self, task: Task, item: types.Item, samples: Sequence[int]) -> list[Answer]:
         """Returns answers to one item, as far as there are replies."""
         message, found = self._message(item, item.question), []
         for sample in samples:
-            seed = _seed(self._seed, item.uid, sample)
+            # 31 bits of its own for each answer: no two requests are one by chance.
+            digest = hashlib.sha256(f"{self.seed} {item.uid} {sample}".encode()).digest()
+            seed = int.from_bytes(digest[:4]) >> 1
             try:
-                reply = self._chat.reply([message], **_request(task, seed))
+                reply = self.chat.reply([message], **_request(task, seed))
             except chats.Unanswered:
                 continue
             found.append(
@@ -106,72 +87,49 @@ class ServerPolicy:
 
     def _message(self, item: types.Item, text: str) -> dict[str, Any]:
         """Returns the user's turn, with the pixels that the built-in engine would see."""
-        limits = dict(min_pixels=self._data.min_pixels, max_pixels=self._data.max_pixels)
+        limits = dict(min_pixels=self.data.min_pixels, max_pixels=self.data.max_pixels)
         try:
             pixels = [images.load(image, **limits) for image in tasks.opened(item).images]
         except ValueError as error:
             raise ValueError(f"{item.uid}: {error}") from error
         urls = [data_url(image) for image in pixels]
-        text = "\n".join(filter(None, (text, self._data.instruction)))
+        text = "\n".join(filter(None, (text, self.data.instruction)))
         return prompts.message(text, urls)
 
 
 def _missing(task: Task, store: Store, item: types.Item) -> list[int]:
     """Returns the samples of an item that the store lacks."""
     samples = range(task.num_samples)
-    return [g for g in samples if (item.uid, g) not in store.answers]
-
-
-def _seed(seed: int, uid: str, sample: int) -> int:
-    """Returns 31 bits of its own for each answer: no two requests are one by chance."""
-    text = f"{seed} {uid} {sample}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
+    return [g for g in samples if (item.uid, g) not in store]
 
 
 def _request(task: Task, seed: int) -> dict[str, Any]:
-    drawn = task.sampling
-    return {
-        "temperature": drawn.temperature,
-        "top_p": drawn.top_p,
-        "max_tokens": drawn.max_tokens,
-        "seed": seed,
-    }
+    drawn = {name: getattr(task.sampling, name) for name in ("temperature", "top_p", "max_tokens")}
+    return drawn | {"seed": seed}
 
 
 # ------------------------------------------------------------------------------ an engine
+@dataclasses.dataclass(frozen=True)
 class EnginePolicy:
-    """Implements `Policy` with a rollout engine, a chunk of prompts at a time.
+    """A rollout engine that answers, a chunk of prompts at a time.
 
     A chunk draws from keys of its own, so an evaluation that was cut off goes on with what the
     uninterrupted one would have drawn.
-
-    Args:
-        directory: of the weights.
-        tokenizer: the checkpoint's.
-        build_prompt: item -> prompt; raises RejectedItem.
-        make_engine: answers an item -> the engine; called when the first answer is missing.
-        seed: of the evaluation.
-        chunk: prompts whose answers are saved together.
-        close_engines: ends all that were made.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        tokenizer: tokens.Tokenizer,
-        build_prompt: Callable[[types.Item], types.Prompt],
-        make_engine: Callable[[int], Engine],
-        *,
-        seed: int,
-        chunk: int,
-        close_engines: Callable[[], None],
-    ):
-        self.directory = directory
-        self._tokenizer, self._build_prompt = tokenizer, build_prompt
-        self._make_engine, self._seed, self._chunk = make_engine, seed, chunk
-        self.close = close_engines
+    directory: str  # of the weights
+    tokenizer: tokens.Tokenizer
+    build_prompt: Callable[[types.Item], types.Prompt]  # raises RejectedItem
+    make_engine: Callable[[int], Engine]  # of answers an item; called when the first one is missing
+    seed: int
+    chunk: int  # prompts whose answers are saved together
+    close: Callable[[], None]  # ends all engines that were made
+
+    @property
+    def template(self) -> str:
+        """How a question stands in the prompt."""
         content = [{"type": "text", "text": "QUESTION"}]
-        self.template = tokenizer.render([{"role": "user", "content": content}])
+        return self.tokenizer.render([{"role": "user", "content": content}])
 
     def check(self, task: Task, store: Store) -> None:
         """Builds the prompt of every item that lacks an answer.
@@ -184,15 +142,15 @@ class EnginePolicy:
                 self._build(task, item)
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Implements `Policy.ask`: whole chunks are answered again where one answer is missing.
+        """Does as `ServerPolicy.ask`: whole chunks are answered again where one answer is missing.
 
         Raises:
             EngineFailure: vLLM cannot go on.
         """
-        base = jax.random.key(self._seed)
+        base = jax.random.key(self.seed)
         base = jax.random.fold_in(base, zlib.crc32(task.name.encode()))
-        for start in range(0, len(task.asked), self._chunk):
-            chunk = task.asked[start : start + self._chunk]
+        for start in range(0, len(task.asked), self.chunk):
+            chunk = task.asked[start : start + self.chunk]
             if any(_missing(task, store, item) for item in chunk):
                 key = jax.random.fold_in(base, start)
                 store.add(self._answers(task, chunk, key))
@@ -201,7 +159,7 @@ class EnginePolicy:
     def _answers(self, task: Task, chunk: Sequence[types.Item], key: jax.Array) -> list[Answer]:
         per_item = task.num_samples
         built = [self._build(task, item) for item in chunk]
-        engine = self._make_engine(per_item)
+        engine = self.make_engine(per_item)
         rollouts = engine.generate(built, np.full(len(built), per_item), key, 0, task.sampling)
         found = []
         for n in np.flatnonzero(rollouts.valid_N):  # the others are missing
@@ -210,7 +168,7 @@ class EnginePolicy:
                 Answer(
                     uid=built[n // per_item].uid,
                     sample=int(n % per_item),
-                    text=self._tokenizer.decode(rollouts.token_NT[n, :length]),
+                    text=self.tokenizer.decode(rollouts.token_NT[n, :length]),
                     num_tokens=length,
                     finished=bool(rollouts.finished_N[n]),
                 )
@@ -219,9 +177,12 @@ class EnginePolicy:
 
     def _build(self, task: Task, item: types.Item) -> types.Prompt:
         try:
-            return self._build_prompt(tasks.opened(item))
+            return self.build_prompt(tasks.opened(item))
         except prompts.RejectedItem as error:
             raise ValueError(
                 f"{task.name}: {item.uid} makes no prompt ({error.reason}: {error.detail}); an "
                 "evaluation leaves no item out"
             ) from error
+
+
+Policy = ServerPolicy | EnginePolicy

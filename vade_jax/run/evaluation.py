@@ -49,13 +49,13 @@ class Prepared:
     records: Mapping[str, Mapping]
     others: Mapping[str, report.Results]
     policy: policies.Policy | None
-    stores: Mapping[str, answers.Store | answers.Saved]
+    stores: Mapping[str, Mapping[answers.Key, answers.Answer]]
     judge: chat.Chat | None
 
     @property
     def num_answers(self) -> int:
         """How many answers are there."""
-        return sum(len(store.answers) for store in self.stores.values())
+        return sum(len(store) for store in self.stores.values())
 
 
 def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
@@ -86,7 +86,7 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
         _check_whole(evaluation, chosen, stores)
     for name, wanted in records.items():
         path = pathlib.Path(workdir, name, "settings.json")
-        if evaluation.answers or not stores[name].answers:
+        if evaluation.answers or not stores[name]:
             path.unlink(missing_ok=True)  # no answer was made with them
         claim(path, wanted, tasks.MAY_CHANGE)
     if policy is not None:
@@ -134,7 +134,7 @@ def write_report(prepared: Prepared) -> str:
     for task in prepared.tasks:
         found[task.name] = results.score(
             task,
-            prepared.stores[task.name].answers,
+            prepared.stores[task.name],
             prepared.judge,
             os.path.join(prepared.workdir, task.name),
             label=label,
@@ -183,7 +183,7 @@ def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: 
 
 def _check_whole(evaluation, chosen, stores) -> None:
     for task in chosen:
-        answers.check_whole(task, stores[task.name].answers, evaluation.allow_missing)
+        answers.check_whole(task, stores[task.name], evaluation.allow_missing)
 
 
 # ------------------------------------------------------------------------------ a checkpoint
@@ -234,7 +234,7 @@ def _checkpoint_policy(
         make_engine if local else lambda num_samples: make_engine(0),
         seed=evaluation.seed,
         chunk=evaluation.chunk,
-        close_engines=on_close.close,
+        close=on_close.close,
     )
 
 
