@@ -18,20 +18,11 @@ def draws(seed, rate, num_items=300, num_answers=4):
     return rng.random((num_items, num_answers)) < p_M[:, None]
 
 
-def test_average():
-    assert stats.average(CORRECT) == 7 / 16
-
-
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_pass_at_k_is_the_mean_over_all_subsets(k):
     subsets = list(itertools.combinations(range(4), k))
     expected = np.mean([[row[list(s)].any() for s in subsets] for row in CORRECT])
     assert stats.pass_at_k(CORRECT, k) == pytest.approx(expected, abs=1e-12)
-
-
-def test_pass_at_k_of_too_many():
-    with pytest.raises(ValueError, match=r"k=5 must be in 1 .. 4"):
-        stats.pass_at_k(CORRECT, 5)
 
 
 def test_majority():
@@ -44,8 +35,6 @@ def test_majority():
     correct = [[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert stats.majority(answers, correct) == (1 + 0.5) / 4
     assert stats.majority([["a", "a", "a", "b"]], [[1, 1, 0, 1]]) == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match=r"shape \(1, 4\)"):
-        stats.majority([["a"]], [[1, 0, 0, 0]])
 
 
 def test_standard_error_is_that_of_the_items_means():
@@ -68,8 +57,6 @@ def test_standard_error_of_clusters():
     assert clustered == pytest.approx(stats.standard_error(CORRECT), rel=1e-12)
     assert stats.standard_error(copies) < 0.6 * clustered
     assert math.isnan(stats.standard_error(CORRECT, [0] * 4))
-    with pytest.raises(ValueError, match="3 clusters are given for 4 items"):
-        stats.standard_error(CORRECT, [0, 1, 2])
 
 
 def test_intervals_are_quantiles_of_resampled_means():
@@ -78,13 +65,13 @@ def test_intervals_are_quantiles_of_resampled_means():
     index = np.random.default_rng(3).integers(300, size=(10_000, 300))
     low, high = np.quantile(gap_M[index].mean(1), [0.025, 0.975])
     found = stats.difference({"x": first}, {"x": second}, seed=3)
-    expected = stats.Interval(gap_M.mean(), low, high)
+    expected = stats.Estimate(gap_M.mean(), low, high)
     assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(expected))
 
 
 def test_one_item_has_one_resample():
     found = stats.interval({"x": [[1, 0]]}, seed=0)
-    assert found == stats.Interval(0.5, 0.5, 0.5)
+    assert found == stats.Estimate(0.5, 0.5, 0.5)
 
 
 def test_difference_is_paired():
@@ -96,20 +83,10 @@ def test_difference_is_paired():
     assert found.low > 0 and found.high - found.low < 0.7 * (alone.high - alone.low)
     back = stats.difference({"x": second}, {"x": first}, seed=0)
     assert back.mean == pytest.approx(-found.mean) and back.high < 0
-
-
-def test_difference_of_different_numbers_of_answers():
-    first = draws(1, 0.5)
-    found = stats.difference({"x": first}, {"x": first[:, :1]}, seed=0)
-    assert found.mean == pytest.approx(first.mean() - first[:, 0].mean())
-
-
-def test_seeds():
-    correct = {"x": draws(1, 0.5)}
-    first, again, other = (
-        stats.interval(correct, seed=seed, num_resamples=101) for seed in (5, 5, 6)
-    )
-    assert first == again != other
+    fewer = stats.difference({"x": first}, {"x": first[:, :1]}, seed=5)
+    assert fewer.mean == pytest.approx(first.mean() - first[:, 0].mean())
+    again, other = (stats.difference({"x": first}, {"x": first[:, :1]}, seed=s) for s in (5, 6))
+    assert again == fewer != other
 
 
 def test_the_average_weighs_benchmarks_the_same():
@@ -132,17 +109,6 @@ def test_clusters_are_resampled_whole():
     assert clustered.high == pytest.approx(plain.high, abs=1e-9)
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9])
-def test_levels_cover(level):
-    hits = 0
-    for seed in range(200):
-        found = stats.interval(
-            {"x": draws(seed, 0.6, 60, 2)}, seed=seed, num_resamples=400, level=level
-        )
-        hits += found.low <= 0.6 <= found.high
-    assert hits / 200 == pytest.approx(level, abs=0.09)
-
-
 def test_by_group():
     groups = [
         {"task": ("a",), "skills": ("x", "y")},
@@ -159,14 +125,8 @@ def test_by_group():
     [
         (lambda: stats.average(np.zeros(3)), r"shape \(3,\), not \[items, answers\]"),
         (lambda: stats.average(np.zeros((0, 4))), r"shape \(0, 4\)"),
-        (lambda: stats.average([[0.5]]), "0 or 1"),
         (lambda: stats.average([[math.nan]]), "0 or 1"),
-        (lambda: stats.interval({}, seed=0), "no benchmark"),
-        (lambda: stats.interval({"x": CORRECT}, seed=0, level=95), "level=95"),
-        (
-            lambda: stats.difference({"x": CORRECT}, {"y": CORRECT}, seed=0),
-            "cannot be paired",
-        ),
+        (lambda: stats.pass_at_k(CORRECT, 5), r"k=5 must be in 1 .. 4"),
         (
             lambda: stats.difference({"x": CORRECT}, {"x": CORRECT[:3]}, seed=0),
             "x: 4 and 3 items cannot be paired",

@@ -10,8 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from vade_jax import atomic
 from vade_jax.evals import benchmarks, results, stats
 from vade_jax.evals.results import Result
@@ -25,72 +23,46 @@ _NO_PAPER = f"The rows of the paper ({_SOURCE}) are of another profile and left 
 
 
 # ------------------------------------------------------------------------------ the table
-def table(rows: Sequence[Result], *, size: str | None = None, seed: int = 0) -> str:
+def table(rows: Mapping[str, Results], *, size: str = "", seed: int = 0) -> str:
     """Returns a Markdown table: a row a policy, a column a benchmark, percent with standard errors.
 
     The average is given, with its 95 % interval, to a policy that has all five benchmarks.
 
     Args:
-        rows: results of one profile, one for each label and benchmark.
+        rows: results by label, of one profile and the same items.
         size: "7B" or "3B" puts the paper's rows above ours, under the profile "paper".
         seed: of the interval's resamples.
-
-    Raises:
-        ValueError: results that cannot share a table, or there is none.
     """
-    profile, by_label = _by_label(rows)
-    paper = {} if size is None else _paper(size)
-    known = {name for found in by_label.values() for name in found}
+    known = {name: result for found in rows.values() for name, result in found.items()}
+    profile = next(iter(known.values())).profile
     others = [name for name in benchmarks.BENCHMARKS if name in known]
     columns = list(dict.fromkeys([*benchmarks.PAPER, *others]))
-    lines = [["", *(_title(name, rows) for name in columns), "AVG"]]
+    lines = [["", *(_title(name, known.get(name)) for name in columns), "AVG"]]
     lines += [["---", *["---:"] * (len(columns) + 1)]]
     if profile == "paper":
-        for label, found in paper.items():
+        for label, found in benchmarks.PAPER_SCORES.get(size, {}).items():
             cells = [f"{found[n]:.2f}" if n in found else "" for n in (*columns, "average")]
             lines.append([f"{label} {size} (paper)", *cells])
-    for label, found in by_label.items():
+    for label, found in rows.items():
         cells = [_cell(found[name]) if name in found else "" for name in columns]
-        lines.append([label, *cells, _average_cell(found, seed)])
+        average = _average(found, seed)
+        if average is None:
+            cells.append("")
+        else:
+            low, high = 100 * average.low, 100 * average.high
+            cells.append(f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]")
+        lines.append([label, *cells])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{text}\n\n{_notes(profile, rows, size)}"
 
 
-def _by_label(rows: Sequence[Result]) -> tuple[str, dict[str, dict[str, Result]]]:
-    """Returns the one profile, and results by label and benchmark."""
-    if not rows:
-        raise ValueError("there are no results to tabulate")
-    profiles = sorted({result.profile for result in rows})
-    if len(profiles) > 1:
-        raise ValueError(f"profiles {profiles} cannot share a table; make one table for each")
-    by_label, uids = {}, {}
-    for result in rows:
-        row = by_label.setdefault(result.label, {})
-        if result.benchmark in row:
-            raise ValueError(f"{result.label} has {result.benchmark} twice; relabel one")
-        row[result.benchmark] = result
-        if uids.setdefault(result.benchmark, result.uids) != result.uids:
-            raise ValueError(
-                f"{result.benchmark} of {result.label} is of other items than the row "
-                "above; score both on the same files"
-            )
-    return profiles[0], by_label
-
-
-def _paper(size: str) -> Mapping[str, Mapping[str, float]]:
-    known = benchmarks.PAPER_SCORES
-    if size not in known:
-        raise ValueError(f"size={size!r} is not in the paper; use one of {list(known)}")
-    return known[size]
-
-
-def _title(name: str, rows: Sequence[Result]) -> str:
+def _title(name: str, result: Result | None) -> str:
     """Returns the title of a column, with the number of items if it is not the paper's."""
     benchmark = benchmarks.BENCHMARKS[name]
     title = benchmark.title if name in benchmarks.PAPER else name
-    sizes = {len(r.uids) for r in rows if r.benchmark == name}
-    differs = sizes and sizes != {benchmark.num_items}
-    return f"{title} (n={sizes.pop()} of {benchmark.num_items})" if differs else title
+    if result is None or len(result.uids) == benchmark.num_items:
+        return title
+    return f"{title} (n={len(result.uids)} of {benchmark.num_items})"
 
 
 def _cell(result: Result) -> str:
@@ -99,15 +71,7 @@ def _cell(result: Result) -> str:
     return f"{100 * stats.average(result.correct_MG):.2f}{known}"
 
 
-def _average_cell(found: Results, seed: int) -> str:
-    average = _average(found, seed)
-    if average is None:
-        return ""
-    low, high = 100 * average.low, 100 * average.high
-    return f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def _average(found: Results, seed: int) -> stats.Interval | None:
+def _average(found: Results, seed: int) -> stats.Estimate | None:
     """Returns the five-benchmark average, None if one is missing."""
     if not set(benchmarks.PAPER) <= set(found):
         return None
@@ -116,16 +80,17 @@ def _average(found: Results, seed: int) -> stats.Interval | None:
     return stats.interval(correct, clusters, seed=seed)
 
 
-def _notes(profile: str, rows: Sequence[Result], size: str | None) -> str:
+def _notes(profile: str, rows: Mapping[str, Results], size: str) -> str:
     """Returns what a reader must know of the numbers."""
-    samples = {(r.benchmark, np.shape(r.correct_MG)[1]) for r in rows}
+    samples = {(n, r.correct_MG.shape[1]) for found in rows.values() for n, r in found.items()}
     counted = ", ".join(f"{name} {num}" for name, num in sorted(samples))
     lines = [f"Profile {profile}. Answers an item: {counted}. ± is one standard error."]
-    for result in rows:
-        if failed := [f"{name} {num}" for name, num in result.counts.items() if num]:
-            of = f"of {np.size(result.correct_MG)} answers"
-            lines.append(f"{result.label}, {result.benchmark}: {', '.join(failed)} {of}.")
-    if size is not None:
+    for label, found in rows.items():
+        for name, result in found.items():
+            if failed := [f"{what} {num}" for what, num in result.counts.items() if num]:
+                of = f"of {result.correct_MG.size} answers"
+                lines.append(f"{label}, {name}: {', '.join(failed)} {of}.")
+    if size:
         lines.append(f"Paper: {_SOURCE}." if profile == "paper" else _NO_PAPER)
     return "\n".join(lines)
 
@@ -175,12 +140,12 @@ def difference(mine: Results, other: Results, seed: int) -> dict[str, Any]:
 
 
 def _unlike(mine: Result, other: Result) -> list[str]:
+    """Returns the settings that two results did not share, such as "sampling.temperature"."""
     found = []
     for section in _COMPARABLE:
         a, b = mine.settings.get(section, {}), other.settings.get(section, {})
-        for field in sorted(a.keys() | b.keys()):
-            if a.get(field) != b.get(field):
-                found.append(f"{section}.{field}")
+        names = sorted(a.keys() | b.keys())
+        found += [f"{section}.{name}" for name in names if a.get(name) != b.get(name)]
     return found
 
 
@@ -222,26 +187,18 @@ def write(
     }
     text = json.dumps(content, indent=1) + "\n"
     atomic.write_text(os.path.join(workdir, "results.json"), text)
-    rows = [*mine.values(), *_relabelled(mine, others)]
-    shown = f"{table(rows, size=size or None, seed=seed)}\n{_scorers(mine)}"
+    rows = {first.label: mine}
+    for path, other in others.items():
+        label = next(iter(other.values())).label
+        label = f"{label} ({os.path.normpath(path)})" if label in rows else label
+        rows[label] = {name: result for name, result in other.items() if name in mine}
+    shown = f"{table(rows, size=size, seed=seed)}\n{_scorers(mine)}"
     shown += "".join(_gaps(path, found) for path, found in gaps.items())
     if skipped:
         shown += f"\nWithout files, so skipped: {', '.join(skipped)}.\n"
     body = f"{shown}\n{_breakdowns(mine)}"
     atomic.write_text(os.path.join(workdir, "report.md"), body)
     return shown
-
-
-def _relabelled(mine: Results, others: Mapping[str, Results]) -> list[Result]:
-    """Returns the others' results of my benchmarks, no two evaluations under one label."""
-    found, labels = [], {next(iter(mine.values())).label}
-    for path, other in others.items():
-        label = next(iter(other.values())).label
-        label = f"{label} ({os.path.normpath(path)})" if label in labels else label
-        labels.add(label)
-        shared = [result for name, result in other.items() if name in mine]
-        found += [dataclasses.replace(result, label=label) for result in shared]
-    return found
 
 
 def _scorers(mine: Results) -> str:
@@ -251,7 +208,7 @@ def _scorers(mine: Results) -> str:
         found = result.settings.get("scoring", {})
         if found.get("model"):
             text += f"{name}: judged by {found['model']}.\n"
-        elif benchmarks.BENCHMARKS[name].needs_judge:
+        elif benchmarks.BENCHMARKS[name].judge:
             text += f"{name}: scored by {found.get('by')}; no published score.\n"
     return text
 

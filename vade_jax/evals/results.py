@@ -1,4 +1,4 @@
-"""From answers to verdicts to a result: kept item by item, summarised, one JSON file each."""
+"""From answers to a result: decided and kept item by item, summarised, one JSON file each."""
 
 import collections
 import dataclasses
@@ -13,12 +13,12 @@ import numpy as np
 import tqdm
 
 from vade_jax import atomic, types
-from vade_jax.evals import stats, verdicts
+from vade_jax.evals import decisions, stats
 from vade_jax.evals.answers import Answer, Key
 from vade_jax.evals.chat import Chat
 from vade_jax.evals.tasks import Task
 
-ITEMS = "items.jsonl"  # every answer with its verdict
+ITEMS = "items.jsonl"  # every answer with its decision
 RESULT = "result.json"
 
 
@@ -36,7 +36,7 @@ class Result:
         groups: M mappings from breakdown to the item's values.
         clusters: what each item has in common with others, for standard errors.
         settings: sampling, judge, prompt: whatever another evaluation must share to be compared.
-        counts: such as "judge_failed", answers scored wrong for want of a verdict.
+        counts: such as "judge_failed", answers scored wrong as nobody could decide.
     """
 
     label: str
@@ -49,15 +49,6 @@ class Result:
     clusters: Sequence[str]
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self):
-        fields = (self.uids, self.extracted, self.groups, self.clusters)
-        sizes = set(map(len, fields))
-        if sizes != {len(self.correct_MG)}:
-            raise ValueError(
-                f"{self.benchmark} of {self.label}: {len(self.correct_MG)} items have "
-                f"scores, other fields have {sorted(sizes)}"
-            )
 
 
 # ------------------------------------------------------------------------------ scoring
@@ -86,19 +77,18 @@ def score(
     found = [answers.get(key) for key in task.keys]
     decided = _decide(task, asked, found, chat)
     _write_items(os.path.join(directory, ITEMS), task, asked, found, decided)
+    outcomes = collections.Counter(decision.outcome for decision in decided)
+    counts = {name: outcomes[name] for name in decisions.FAILURES}
+    counts["cut_off"] = sum(a is not None and a.finished is False for a in found)
     starts = range(0, len(decided), task.num_samples)
     by_item = [decided[i : i + task.num_samples] for i in starts]
-    outcomes = collections.Counter(verdict.outcome for verdict in decided)
-    counts = {name: outcomes[name] for name in verdicts.FAILURES}
-    counts["cut_off"] = sum(a is not None and a.finished is False for a in found)
-    correct = [[verdict.correct for verdict in group] for group in by_item]
     result = Result(
         label=label,
         benchmark=task.name,
         profile=task.profile,
         uids=tuple(item.uid for item in task.items),
-        correct_MG=np.array(correct, bool),
-        extracted=[[verdict.extracted for verdict in group] for group in by_item],
+        correct_MG=np.array([[decision.correct for decision in each] for each in by_item], bool),
+        extracted=[[decision.extracted for decision in each] for each in by_item],
         groups=[task.benchmark.groups(item) for item in task.items],
         clusters=[task.benchmark.cluster(item) for item in task.items],
         settings=settings,
@@ -109,37 +99,35 @@ def score(
 
 
 def _decide(
-    task: Task,
-    asked: Sequence[types.Item],
-    found: Sequence[Answer | None],
-    chat: Chat | None,
-) -> list[verdicts.Verdict]:
-    """Returns the verdict of every answer, in order; a judge model is asked in many threads."""
+    task: Task, asked: Sequence[types.Item], found: Sequence[Answer | None], chat: Chat | None
+) -> list[decisions.Decision]:
+    """Returns what is decided of every answer, in order; a judge model is asked in many threads."""
     if chat is None:
-        decide, each = verdicts.by_rules(task.benchmark, task.profile), map
+        decide, each = decisions.by_rules(task.benchmark, task.profile), map
     else:
-        decide, each = verdicts.by_judge(task.benchmark, task.profile, chat), chat.map
+        decide, each = decisions.by_judge(task.benchmark, task.profile, chat), chat.map
 
     def decide_pair(pair):
         item, answer = pair
-        return verdicts.MISSING if answer is None else decide(item, answer.text)
+        return decisions.MISSING if answer is None else decide(item, answer.text)
 
     decided = each(decide_pair, zip(asked, found, strict=True))
     return list(tqdm.tqdm(decided, desc=f"scoring {task.name}", total=len(asked)))
 
 
 def _write_items(path, task, asked, found, decided) -> None:
+    rows = zip(task.keys, asked, found, decided, strict=True)
     with atomic.replacing(path) as temporary, temporary.open("w") as file:
-        for key, item, answer, verdict in zip(task.keys, asked, found, decided, strict=True):
+        for (uid, sample), item, answer, decision in rows:
             row = {
-                "uid": key[0],
-                "sample": key[1],
+                "uid": uid,
+                "sample": sample,
                 "gold": item.answer,
                 "text": answer and answer.text,
-                "extracted": verdict.extracted,
-                "correct": bool(verdict.correct),
-                "outcome": verdict.outcome,
-                "judge": list(verdict.replies),
+                "extracted": decision.extracted,
+                "correct": bool(decision.correct),
+                "outcome": decision.outcome,
+                "judge": list(decision.replies),
                 "num_tokens": answer and answer.num_tokens,
                 "finished": answer and answer.finished,
             }

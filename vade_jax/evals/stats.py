@@ -14,12 +14,15 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
+Scores = Mapping[str, np.ndarray]  # benchmark -> correct_MG
 Clusters = Mapping[str, Sequence[Hashable]]  # benchmark -> cluster of each item
+NO_CLUSTERS: Clusters = types.MappingProxyType({})
+NUM_RESAMPLES, LEVEL = 10_000, 0.95
 
 
 @dataclasses.dataclass(frozen=True)
-class Interval:
-    """An estimate with the ends of a percentile interval around it."""
+class Estimate:
+    """A mean with the ends of the 95 % percentile interval around it."""
 
     mean: float
     low: float
@@ -51,9 +54,6 @@ def majority(answer_MG: Sequence[Sequence[Hashable | None]], correct_MG: np.ndar
     Equally frequent answers share the vote; None does not vote, and an item of only None is wrong.
     """
     correct_MG = _checked(correct_MG)
-    shape = [len(answer_G) for answer_G in answer_MG]
-    if shape != [correct_MG.shape[1]] * len(correct_MG):
-        raise ValueError(f"answers do not have the shape {correct_MG.shape} of correct")
     votes = []
     for answer_G, correct_G in zip(answer_MG, correct_MG, strict=True):
         where = {}  # answer -> its places
@@ -87,44 +87,28 @@ def standard_error(correct_MG: np.ndarray, cluster_M: Sequence[Hashable] | None 
     return float(scipy.stats.sem(residual_C) * len(residual_C) / len(mean_M))
 
 
-def interval(
-    correct: Mapping[str, np.ndarray],
-    clusters: Clusters = types.MappingProxyType({}),
-    *,
-    seed: int,
-    num_resamples: int = 10_000,
-    level: float = 0.95,
-) -> Interval:
+def interval(correct: Scores, clusters: Clusters = NO_CLUSTERS, *, seed: int) -> Estimate:
     """Returns the average over benchmarks, each weighing the same, and its bootstrap interval.
 
     Items (or clusters of them, where given) are resampled within each benchmark.
     """
-    means = {name: _checked(x_MG).mean(1) for name, x_MG in correct.items()}
-    return _bootstrap(means, clusters, seed, num_resamples, level)
+    return _bootstrap({n: _checked(x_MG).mean(1) for n, x_MG in correct.items()}, clusters, seed)
 
 
 def difference(
-    first: Mapping[str, np.ndarray],
-    second: Mapping[str, np.ndarray],
-    clusters: Clusters = types.MappingProxyType({}),
-    *,
-    seed: int,
-    num_resamples: int = 10_000,
-    level: float = 0.95,
-) -> Interval:
+    first: Scores, second: Scores, clusters: Clusters = NO_CLUSTERS, *, seed: int
+) -> Estimate:
     """Returns the average of `first` minus that of `second` over benchmarks, paired by item.
 
     Both are of the same items in the same order; the numbers of answers may differ.
     """
-    if first.keys() != second.keys():
-        raise ValueError(f"{sorted(first)} cannot be paired with {sorted(second)}")
     gaps = {}
     for name in first:
         a_M, b_M = (_checked(side[name]).mean(1) for side in (first, second))
         if len(a_M) != len(b_M):
             raise ValueError(f"{name}: {len(a_M)} and {len(b_M)} items cannot be paired")
         gaps[name] = a_M - b_M
-    return _bootstrap(gaps, clusters, seed, num_resamples, level)
+    return _bootstrap(gaps, clusters, seed)
 
 
 def by_group(
@@ -143,47 +127,34 @@ def by_group(
     }
 
 
-def _bootstrap(
-    values: Mapping[str, np.ndarray],
-    clusters: Clusters,
-    seed: int,
-    num_resamples: int,
-    level: float,
-) -> Interval:
-    if not values:
-        raise ValueError("there is no benchmark to average")
-    if not 0 < level < 1 or num_resamples < 1:
-        raise ValueError(f"level={level} must be in 0 .. 1, {num_resamples=} positive")
+def _bootstrap(values: Mapping[str, np.ndarray], clusters: Clusters, seed: int) -> Estimate:
     rng = np.random.default_rng(seed)
-    totals = np.zeros(num_resamples)
+    totals = np.zeros(NUM_RESAMPLES)
+    # One call a benchmark, not one with all of them as samples: scipy would hold the resamples of all
+    # benchmarks at once, which for the paper's five takes over a gigabyte.
     for name, x_M in values.items():
-        totals += _resampled_means(x_M, clusters.get(name), rng, num_resamples)
-    low, high = np.quantile(totals / len(values), [(1 - level) / 2, (1 + level) / 2])
+        totals += _resampled_means(x_M, clusters.get(name), rng)
+    low, high = np.quantile(totals / len(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     mean = np.mean([x_M.mean() for x_M in values.values()])
-    return Interval(float(mean), float(low), float(high))
+    return Estimate(float(mean), float(low), float(high))
 
 
 def _resampled_means(
-    x_M: np.ndarray,
-    cluster_M: Sequence[Hashable] | None,
-    rng: np.random.Generator,
-    num_resamples: int,
+    x_M: np.ndarray, cluster_M: Sequence[Hashable] | None, rng: np.random.Generator
 ) -> np.ndarray:
     """Returns the mean of `x_M` in each resample of its clusters."""
     sum_C, size_C = _sums(x_M, cluster_M)
     if len(sum_C) == 1:  # scipy refuses a sample of one, which has one resample only
-        return np.full(num_resamples, x_M.mean())
+        return np.full(NUM_RESAMPLES, x_M.mean())
 
     # Clusters differ in size, so a resample's mean is a ratio: their numbers are resampled, not values.
     def mean(index_C, axis):
         return sum_C[index_C].sum(axis) / size_C[index_C].sum(axis)
 
-    # One call a benchmark, not one with all of them as samples: scipy would hold the resamples of all
-    # benchmarks at once, which for the paper's five takes over a gigabyte.
     return scipy.stats.bootstrap(
         (np.arange(len(sum_C)),),
         mean,
-        n_resamples=num_resamples,
+        n_resamples=NUM_RESAMPLES,
         batch=max(1, 2**22 // len(sum_C)),
         vectorized=True,
         method="percentile",
@@ -195,8 +166,6 @@ def _sums(x_M: np.ndarray, cluster_M: Sequence[Hashable] | None) -> tuple[np.nda
     """Returns the sum and the number of items of each cluster, by default of each item."""
     if cluster_M is None:
         return x_M, np.ones(len(x_M))
-    if len(cluster_M) != len(x_M):
-        raise ValueError(f"{len(cluster_M)} clusters are given for {len(x_M)} items")
     _, cluster_M = np.unique(np.asarray(cluster_M), return_inverse=True)
     return np.bincount(cluster_M, x_M), np.bincount(cluster_M)
 

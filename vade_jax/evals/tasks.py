@@ -19,7 +19,7 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.evals import verdicts
+from vade_jax.evals import decisions
 from vade_jax.evals.benchmarks import BENCHMARKS, Benchmark
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rollout.engine import Sampling
@@ -204,7 +204,7 @@ def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
         "by": "judge",
         "model": evaluation.judge.model,
         "fields": evaluation.judge.request_fields(),
-        "temperatures": list(verdicts.TEMPERATURES),
+        "temperatures": list(decisions.TEMPERATURES),
         "max_tokens": judge.max_tokens,
         "prompts_sha256": _digest([p and p("ANSWER", item) for p in prompts]),
     }

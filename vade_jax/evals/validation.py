@@ -13,7 +13,7 @@ import numpy as np
 
 from vade_jax import settings
 from vade_jax.data import prompts, tokens
-from vade_jax.evals import benchmarks, verdicts
+from vade_jax.evals import benchmarks, decisions
 from vade_jax.evals.benchmarks import base
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.trainer.scoring import Scored, Scorer, ScoringThread
@@ -95,7 +95,7 @@ def of_benchmark(
     Raises:
         ValueError: the benchmark cannot do without a judge model.
     """
-    decide = verdicts.by_rules(benchmark, profile)
+    decide = decisions.by_rules(benchmark, profile)
 
     def build(item: Item) -> Prompt:
         question = benchmark.prompt(item, profile)
@@ -104,8 +104,8 @@ def of_benchmark(
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
         texts = [decode(tokens) for tokens in answers]
         return [
-            Scored(text, verdict.extracted, float(verdict.correct), verdict.correct)
-            for text, verdict in ((text, decide(item, text)) for text in texts)
+            Scored(text, decision.extracted, float(decision.correct), decision.correct)
+            for text, decision in ((text, decide(item, text)) for text in texts)
         ]
 
     return of_items(
@@ -150,7 +150,7 @@ def paths(section: settings.Eval) -> dict[str, str]:
             raise ValueError(f"{label}: {name} is there twice: remove one")
         if not os.path.exists(path):
             raise ValueError(f"{label}: {path!r} does not exist")
-        verdicts.by_rules(benchmarks.BENCHMARKS[name], section.profile)
+        decisions.by_rules(benchmarks.BENCHMARKS[name], section.profile)
         found[name] = path
     return found
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import tqdm
 
 from vade_jax.data import tokens
-from vade_jax.evals import answers, chat, policies, report, results, tasks, verdicts
+from vade_jax.evals import answers, chat, decisions, policies, report, results, tasks
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.models.qwen25vl import files
 from vade_jax.rollout.engine import Engine, Sampling
@@ -118,7 +118,7 @@ def check_answers(prepared: Prepared) -> None:
 
 
 def write_report(prepared: Prepared) -> str:
-    """Scores all answers and writes results, the report and every verdict.
+    """Scores all answers and writes results, the report and every decision.
 
     Returns:
         The part of the report that is shown.
@@ -156,7 +156,7 @@ def _make_judge(
     """Returns what asks the judge model, None if rules decide everything."""
     if evaluation.judge.rules:
         for task in chosen:
-            verdicts.by_rules(task.benchmark, task.profile)  # raises where there are none
+            decisions.by_rules(task.benchmark, task.profile)  # raises where there are none
         return None
     names = [task.name for task in chosen if task.benchmark.needs_judge]
     if not names:

@@ -1,4 +1,4 @@
-r"""Verdicts on answers to a benchmark: by its rules, with a judge model where it asks for one.
+r"""Whether an answer to a benchmark is right: by its rules, with a judge model where it asks for one.
 
 Some benchmarks leave what their rules cannot read to a judge model. A reply of it that cannot be read
 is asked for again, warmer. When none can be read, or the server has none, the answer is wrong and
@@ -10,7 +10,7 @@ stands, and compares as the verifier of training does. That is no published scor
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from vade_jax.evals.benchmarks import base, mathvision
@@ -33,12 +33,12 @@ _SHORT = 40  # characters of a text that is an answer as it stands
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class Decision:
     """What became of one answer.
 
     Attributes:
         extracted: the answer in the text, None if none was found.
-        correct: False too where there is no verdict.
+        correct: False too where nobody could decide.
         outcome: "rules", "judge", or one of `FAILURES`.
         replies: of the judge, word for word, in the order that it was asked.
     """
@@ -49,74 +49,55 @@ class Verdict:
     replies: tuple[str, ...] = ()
 
 
-Decide = Callable[[Item, str], Verdict]  # (item, text), from any thread
-MISSING = Verdict(None, False, "missing")
+Decide = Callable[[Item, str], Decision]  # (item, text), from any thread
+MISSING = Decision(None, False, "missing")
 
 
 # ------------------------------------------------------------------------------ a judge model
-def by_judge(
-    benchmark: base.Benchmark,
-    profile: str,
-    chat: Chat,
-    temperatures: Sequence[float] = TEMPERATURES,
-) -> Decide:
+def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
     """Returns what decides (item, text) by the benchmark's rules and, where they end, its judge.
 
-    What it returns raises ServerLost when the judge's server is gone; the replies so far are kept.
-
-    Args:
-        benchmark: without a judge its rules decide all.
-        profile: "paper" or "cot".
-        chat: asks the judge model. It keeps every reply, so nothing is asked twice.
-        temperatures: of the attempts; attempt i has seed i.
+    It raises ServerLost when the judge's server is gone; `chat` keeps the replies so far.
     """
     judge = benchmark.judge
     if judge is None:
         return by_rules(benchmark, profile)
 
-    def decide(item: Item, text: str) -> Verdict:
+    def decide(item: Item, text: str) -> Decision:
         extracted, replies = None, []
 
         def ask(prompt: str, read: Callable[[str], T | None]) -> T:
             """Returns what the first readable reply says."""
             messages = [{"role": "user", "content": prompt}]
-            for seed, temperature in enumerate(temperatures):
+            for seed, temperature in enumerate(TEMPERATURES):
+                drawn = {"temperature": temperature, "seed": seed, "max_tokens": judge.max_tokens}
                 try:
-                    reply = chat.ask(
-                        messages,
-                        temperature=temperature,
-                        max_tokens=judge.max_tokens,
-                        seed=seed,
-                    )
+                    reply = chat.ask(messages, **drawn)
                 except Unanswered as error:
-                    raise _NoVerdict("judge_unanswered") from error
+                    raise _NoDecision("judge_unanswered") from error
                 replies.append(reply)
                 found = read(reply.rpartition("</think>")[2])
                 if found is not None:
                     return found
-            raise _NoVerdict("judge_failed")
+            raise _NoDecision("judge_failed")
 
         try:
             extracted = benchmark.extract(text, item, profile)
             if extracted is None:
-                prompt = judge.extraction_prompt(text, item)
-                extracted = ask(prompt, judge.read_extraction)
+                extracted = ask(judge.extraction_prompt(text, item), judge.read_extraction)
             correct = benchmark.score(extracted, item, profile)
             if correct is None:
-                prompt = judge.judge_prompt(extracted, item)
-                correct = ask(prompt, judge.read_judgement)
+                correct = ask(judge.judge_prompt(extracted, item), judge.read_judgement)
             outcome = "judge" if replies else "rules"
-        except _NoVerdict as failure:
-            correct, outcome = False, failure.outcome
-        return Verdict(extracted, correct, outcome, tuple(replies))
+        except _NoDecision as failure:
+            correct, outcome = False, str(failure)
+        return Decision(extracted, correct, outcome, tuple(replies))
 
     return decide
 
 
-class _NoVerdict(Exception):  # noqa: N818 (says what happened)
-    def __init__(self, outcome: str):
-        super().__init__(outcome)
-        self.outcome = outcome
+class _NoDecision(Exception):  # noqa: N818 (says what happened)
+    """Of a judge; its text is one of `FAILURES`."""
 
 
 # ------------------------------------------------------------------------------ rules alone
@@ -132,12 +113,12 @@ def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
             "another scorer of the same benchmark"
         )
 
-    def decide(item: Item, text: str) -> Verdict:
+    def decide(item: Item, text: str) -> Decision:
         extracted = benchmark.extract(text, item, profile)
         if extracted is None:
             extracted = _extract(text, item)
         if extracted is None:
-            return Verdict(None, False, "undecided")
+            return Decision(None, False, "undecided")
         correct = benchmark.score(extracted, item, profile)
         if correct is None:
             # What a judge would be asked: the same value, or the same to the verifier of training.
@@ -145,14 +126,18 @@ def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
                 mathvision.close(item.answer, extracted)
                 or verify.verify_item(f"\\boxed{{{extracted}}}", item).correct
             )
-        return Verdict(extracted, correct)
+        return Decision(extracted, correct)
 
     return decide
 
 
 def _extract(text: str, item: Item) -> str | None:
     """Returns the box, the tail, or a short text: one choice, or a number without its unit."""
-    found = base.boxed(text) or _tail(text) or _short(text)
+    found = base.boxed(text) or _tail(text)
+    if not found:
+        plain = answers.plain(text)
+        is_short = 0 < len(plain) <= _SHORT and "\n" not in text.strip()
+        found = plain if is_short else None
     if found is None:
         return None
     # MathVista's rules make a choice of any text: only what names one may reach them.
@@ -166,15 +151,10 @@ def _extract(text: str, item: Item) -> str | None:
     return found if number is None else format(number[0], "f")
 
 
-def _tail(text: str) -> str | None:
+def _tail(text: str) -> str:
     """Returns what follows the last "answer is", to the end of its sentence."""
     ends = [match.end() for match in _LABEL.finditer(text)]
     if not ends:
-        return None
+        return ""
     line = text[ends[-1] :].partition("\n")[0]
-    return answers.plain(re.split(r"\.\s", line)[0].strip(" *")) or None
-
-
-def _short(text: str) -> str | None:
-    plain = answers.plain(text)
-    return plain if 0 < len(plain) <= _SHORT and "\n" not in text.strip() else None
+    return answers.plain(re.split(r"\.\s", line)[0].strip(" *"))

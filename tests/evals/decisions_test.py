@@ -1,10 +1,10 @@
-"""Verdicts: texts as policies write them, read without a judge; judges that talk nonsense, fail and hang."""
+"""Decisions: texts as policies write them, read without a judge; judges that talk nonsense, fail and hang."""
 
 import pytest
 
 from tests.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
-from vade_jax.evals import verdicts
+from vade_jax.evals import decisions
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.evals.chat import Chat, ServerLost
 from vade_jax.evals.evaluation import Judge
@@ -16,7 +16,7 @@ INTEGER = FREE | {"answer_type": "integer", "answer": "1200"}
 
 def decided(tmp_path, name, text, **changes):
     found = files.item(tmp_path, name, **changes)
-    return verdicts.by_rules(BENCHMARKS[name], "paper")(found, text)
+    return decisions.by_rules(BENCHMARKS[name], "paper")(found, text)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +38,15 @@ def decided(tmp_path, name, text, **changes):
     ],
 )
 def test_a_choice_is_read_from_box_tail_or_short_text(tmp_path, text, extracted, correct):
-    verdict = decided(tmp_path, "mathvista", text)
+    decision = decided(tmp_path, "mathvista", text)
     outcome = "undecided" if extracted is None else "rules"
-    assert verdict == verdicts.Verdict(extracted, correct, outcome)
+    assert decision == decisions.Decision(extracted, correct, outcome)
 
 
 @pytest.mark.parametrize("text", ["1200", "It is 1,200 cm:\nAnswer: 1,200 cm"])
 def test_a_number_loses_commas_and_unit(tmp_path, text):
-    verdict = decided(tmp_path, "mathvista", text, **INTEGER)
-    assert (verdict.extracted, verdict.correct) == ("1200", True)
+    decision = decided(tmp_path, "mathvista", text, **INTEGER)
+    assert (decision.extracted, decision.correct) == ("1200", True)
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_a_number_loses_commas_and_unit(tmp_path, text):
         ("6 units", r"\boxed{6 units}", True),
     ],
 )
-def test_a_verdict_that_a_judge_would_give(tmp_path, gold, text, correct):
+def test_a_decision_that_a_judge_would_give(tmp_path, gold, text, correct):
     kind = "multi-choice" if gold == "B" else "free-form"
     changes = {"answer": gold, "question_type": kind}
-    verdict = decided(tmp_path, "mathverse", text, **changes)
-    assert (verdict.correct, verdict.outcome) == (correct, "rules")
+    decision = decided(tmp_path, "mathverse", text, **changes)
+    assert (decision.correct, decision.outcome) == (correct, "rules")
 
 
 def test_the_rules_of_a_benchmark_without_judge_are_kept(tmp_path):
-    verdict = decided(tmp_path, "chartqa", "the answer is 10")
-    assert verdict == verdicts.Verdict("the answer is 10", False, "rules")
+    decision = decided(tmp_path, "chartqa", "the answer is 10")
+    assert decision == decisions.Decision("the answer is 10", False, "rules")
 
 
 def test_a_benchmark_that_shows_whole_answers_to_a_judge_has_no_rules():
     with pytest.raises(ValueError, match=r"mathvista_binary has no rules.*give a judge"):
-        verdicts.by_rules(BENCHMARKS["mathvista_binary"], "paper")
+        decisions.by_rules(BENCHMARKS["mathvista_binary"], "paper")
 
 
 # ------------------------------------------------------------------------------ a judge model
@@ -86,10 +86,10 @@ def verse(tmp_path):
 
 
 def decide(server, tmp_path, item, text=TEXT, name="mathverse", **options):
-    """Returns the verdict, and the chat that asked."""
+    """Returns the decision, and the chat that asked."""
     options = {"retries": 0, "concurrency": 2, "timeout_s": 5.0} | options
     chat = Chat(Judge(url=server.url, model="m", **options), tmp_path / "judge.jsonl")
-    return verdicts.by_judge(BENCHMARKS[name], "paper", chat)(item, text), chat
+    return decisions.by_judge(BENCHMARKS[name], "paper", chat)(item, text), chat
 
 
 def says(*texts):
@@ -100,9 +100,9 @@ def says(*texts):
 
 def test_extraction_then_judgement_and_their_words_are_kept(tmp_path, verse):
     with ScriptedChat(says("Extracted Answer: B", "Judgement: 1")) as server:
-        verdict, _ = decide(server, tmp_path, verse)
-    assert (verdict.extracted, verdict.correct, verdict.outcome) == ("B", True, "judge")
-    assert verdict.replies == ("Extracted Answer: B", "Judgement: 1")
+        decision, _ = decide(server, tmp_path, verse)
+    assert (decision.extracted, decision.correct, decision.outcome) == ("B", True, "judge")
+    assert decision.replies == ("Extracted Answer: B", "Judgement: 1")
     first, second = server.bodies
     assert (first["temperature"], first["seed"], first["max_tokens"]) == (0.0, 0, 256)
     assert TEXT in said(first) and "Find x." not in said(first)
@@ -111,10 +111,10 @@ def test_extraction_then_judgement_and_their_words_are_kept(tmp_path, verse):
 
 def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
     with ScriptedChat(says("B", "maybe")) as server:
-        verdict, _ = decide(server, tmp_path, verse)
-    assert (verdict.extracted, verdict.correct) == ("B", False)
-    assert verdict.outcome == "judge_failed"
-    assert verdict.replies == ("B", *["maybe"] * 5)
+        decision, _ = decide(server, tmp_path, verse)
+    assert (decision.extracted, decision.correct) == ("B", False)
+    assert decision.outcome == "judge_failed"
+    assert decision.replies == ("B", *["maybe"] * 5)
     asked = [(body["temperature"], body["seed"]) for body in server.bodies[1:]]
     assert asked == [(0.0, 0), (0.5, 1), (0.5, 2), (1.0, 3), (1.0, 4)]
 
@@ -128,17 +128,17 @@ def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
 )
 def test_the_first_readable_replies_decide(tmp_path, verse, replies, correct):
     with ScriptedChat(says(*replies)) as server:
-        verdict, _ = decide(server, tmp_path, verse)
-    assert (verdict.correct, verdict.outcome) == (correct, "judge")
-    assert verdict.replies == replies
+        decision, _ = decide(server, tmp_path, verse)
+    assert (decision.correct, decision.outcome) == (correct, "judge")
+    assert decision.replies == replies
 
 
 @pytest.mark.parametrize("fault", [500, "hang", "html", 400])
 def test_a_server_that_fails_is_counted(tmp_path, verse, fault):
     with ScriptedChat() as server:
         server.faults = [fault]
-        verdict, _ = decide(server, tmp_path, verse, timeout_s=0.3)
-    assert (verdict.correct, verdict.outcome) == (False, "judge_unanswered")
+        decision, _ = decide(server, tmp_path, verse, timeout_s=0.3)
+    assert (decision.correct, decision.outcome) == (False, "judge_unanswered")
 
 
 def test_a_server_that_is_gone_ends_the_work(tmp_path, verse):
@@ -147,7 +147,7 @@ def test_a_server_that_is_gone_ends_the_work(tmp_path, verse):
         texts = [f"{TEXT} {i}" for i in range(9)]
         with pytest.raises(ServerLost, match="given up"):
             _, chat = decide(server, tmp_path, verse)
-            decide_all = verdicts.by_judge(BENCHMARKS["mathverse"], "paper", chat)
+            decide_all = decisions.by_judge(BENCHMARKS["mathverse"], "paper", chat)
             [decide_all(verse, text) for text in texts]
 
 
@@ -163,8 +163,8 @@ def test_nothing_is_asked_twice_even_by_another_process(tmp_path, verse):
 def test_rules_come_first_and_need_no_judge(tmp_path):
     item = files.item(tmp_path, "mathvista")
     with ScriptedChat(says("B")) as server:
-        verdict, _ = decide(server, tmp_path, item, "140°", "mathvista")
-        assert (verdict.correct, verdict.outcome, server.bodies) == (True, "rules", [])
-        verdict, _ = decide(server, tmp_path, item, "It is B.", "mathvista")
-    assert (verdict.correct, verdict.outcome) == (True, "judge")
+        decision, _ = decide(server, tmp_path, item, "140°", "mathvista")
+        assert (decision.correct, decision.outcome, server.bodies) == (True, "rules", [])
+        decision, _ = decide(server, tmp_path, item, "It is B.", "mathvista")
+    assert (decision.correct, decision.outcome) == (True, "judge")
     assert server.bodies[0]["max_tokens"] == 1024
