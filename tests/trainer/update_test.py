@@ -28,6 +28,7 @@ compiled = jax.jit(
     donate_argnums=0,
     compiler_options=small.FAST,
 )
+score = jax.jit(update.make_score(model_logp), compiler_options=small.FAST)
 
 
 def start(params, optimizer=SGD):
@@ -93,26 +94,28 @@ def plain(params, rollouts, seed=0):
 
 
 # ------------------------------------------------------------------------------ a table of logits
+TABLE = np.random.default_rng(1).normal(size=512).astype(np.float32)
+
+
+def table_logp(params, batch):
+    """A policy that says token v with probability softmax(w)[v], wherever it stands."""
+    return jax.nn.log_softmax(params["w"])[batch.token_NT]
+
+
 @pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
 @pytest.mark.parametrize("micro", [1, 2])
 def test_microbatches_equal_one_big_batch_and_numpy(loss, micro):
-    """The policy is a table: logp of token v is log softmax(w)[v], wherever it stands."""
     rollouts = small.rollouts(UNEVEN)
     advantage_N = small.advantages(17)
-    table = np.random.default_rng(1).normal(size=512).astype(np.float32)
-
-    def logp(params, batch):
-        return jax.nn.log_softmax(params["w"])[batch.token_NT]
-
-    step = jax.jit(update.make(logp, objectives.group_rl(loss), SGD))
-    state = start({"w": jnp.asarray(table)})
+    step = jax.jit(update.make(table_logp, objectives.group_rl(loss), SGD))
+    state = start({"w": jnp.asarray(TABLE)})
     one, metrics = step(state, split(rollouts, advantage_N, 4))
     more, more_metrics = step(state, split(rollouts, advantage_N, micro))
     assert_close(more.params, one.params)
     assert_close(more_metrics, metrics, 2e-6)
     expected = numpy_loss(
         loss,
-        np.asarray(jax.nn.log_softmax(table))[rollouts.token_NT],
+        np.asarray(jax.nn.log_softmax(TABLE))[rollouts.token_NT],
         rollouts.logp_NT,
         rollouts.logp_NT - 0.5,
         advantage_N,
@@ -124,7 +127,7 @@ def test_microbatches_equal_one_big_batch_and_numpy(loss, micro):
 def test_the_gradient_is_that_of_the_loss():
     """SGD's step over its rate against central differences of the NumPy loss."""
     rollouts, advantage_N = small.rollouts(UNEVEN), small.advantages(17)
-    table = np.random.default_rng(1).normal(size=512)
+    table = TABLE.astype(np.float64)
 
     def loss(w):
         logp_V = w - np.log(np.exp(w).sum())
@@ -137,9 +140,8 @@ def test_the_gradient_is_that_of_the_loss():
             minibatches.answer_mask(rollouts),
         )
 
-    logp = lambda params, batch: jax.nn.log_softmax(params["w"])[batch.token_NT]
-    step = jax.jit(update.make(logp, objectives.group_rl(small.GRPO), SGD))
-    state = start({"w": jnp.asarray(table, jnp.float32)})
+    step = jax.jit(update.make(table_logp, objectives.group_rl(small.GRPO), SGD))
+    state = start({"w": jnp.asarray(TABLE)})
     after, metrics = step(state, split(rollouts, advantage_N))
     gradient_V = (table - np.asarray(after.params["w"])) / 0.05
     for v in np.unique(rollouts.token_NT)[:12]:
@@ -249,15 +251,14 @@ def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
         banned=small.BANNED,
         chunk=16,
     )
-    score = jax.jit(update.make_score(logp))
+    score_in_bfloat16 = jax.jit(update.make_score(logp))
     params = small.params()
     cast = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
     batch = split(small.rollouts(UNEVEN), small.advantages(17))
-    one, other = score(params, batch), score(cast, batch)
+    one, other = score_in_bfloat16(params, batch), score_in_bfloat16(cast, batch)
     assert np.isfinite(one[np.asarray(batch.mask_NT) > 0]).all()
     np.testing.assert_array_equal(one, other)
-    exact = jax.jit(update.make_score(model_logp))(params, batch)
-    assert np.abs(exact - one).max() > 0  # bfloat16 it is
+    assert np.abs(score(params, batch) - one).max() > 0  # bfloat16 it is
 
 
 # ------------------------------------------------------------------------------ with the engine
@@ -272,7 +273,6 @@ def test_behaviour_logps_are_the_trainers_also_after_an_update():
         prompts_per_call=4,
         length_multiple=32,
     )
-    score = jax.jit(update.make_score(model_logp), compiler_options=small.FAST)
     state = start(small.params())
     for version in range(2):
         rollouts = engine.generate(small.prompts(), UNEVEN, jax.random.key(version), version)
@@ -286,7 +286,10 @@ def test_behaviour_logps_are_the_trainers_also_after_an_update():
 
 
 def test_short_answers_run_a_shorter_program_to_the_same_end(monkeypatch):
-    """Answers of 5 to 40 tokens, a prompt at a time: cut to 16 or 40, and not cut at all."""
+    """Answers of 5 to 40 tokens, a prompt at a time: cut to 16 or 40, and not cut at all.
+
+    The model's log-probs, and an update of a table of logits, which compiles in no time.
+    """
     rollouts = small.rollouts(UNEVEN, T=40)
     short_N = np.isin(rollouts.group_N, (0, 2))
     length_N = np.where(short_N, 5 + rollouts.length_N % 9, rollouts.length_N)
@@ -296,11 +299,10 @@ def test_short_answers_run_a_shorter_program_to_the_same_end(monkeypatch):
     assert max(longest[:2]) <= 16 < 32 < longest[-1]
 
     def run():
-        step = update.make(model_logp, objectives.group_rl(small.GSPO), SGD)
-        step = jax.jit(step, compiler_options=small.FAST)
+        step = jax.jit(update.make(table_logp, objectives.group_rl(small.GSPO), SGD))
         score = jax.jit(update.make_score(model_logp), compiler_options=small.FAST)
         logp_ANT = score(small.params(), batch) * batch.mask_NT
-        return *step(start(small.params()), batch), logp_ANT
+        return *step(start({"w": jnp.asarray(TABLE)}), batch), logp_ANT
 
     cut = run()
     monkeypatch.setattr(minibatches, "ladder", lambda width: (width,))
@@ -459,18 +461,16 @@ def test_a_frozen_prefix_does_not_move_and_has_no_part_in_the_clip():
 
 
 def test_frozen_parameters_have_no_moments():
-    state = update.make_optimizer(settings.Optimizer(learning_rate=0.1, frozen=("vision",))).init(
-        PARAMS
-    )
+    config = settings.Optimizer(learning_rate=0.1, frozen=("vision",))
+    state = update.make_optimizer(config).init(PARAMS)
     sizes = [leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim]
     assert sizes == [2, 2]  # mu and nu of text
 
 
 def test_a_prefix_that_freezes_nothing_is_an_error():
+    config = settings.Optimizer(learning_rate=0.1, frozen=("visual",))
     with pytest.raises(ValueError, match=r"starts with 'visual'; they start with text, vis"):
-        update.make_optimizer(settings.Optimizer(learning_rate=0.1, frozen=("visual",))).init(
-            PARAMS
-        )
+        update.make_optimizer(config).init(PARAMS)
 
 
 def test_schedule_by_hand():
