@@ -22,10 +22,6 @@ pytestmark = [
 HOSTILE = "</script><script>document.title = 'hacked'</script><img src=x onerror=1> {}"
 
 
-def find(run):
-    return report_run.item
-
-
 @pytest.fixture(scope="module")
 def chromium():
     playwright = pytest.importorskip("playwright.sync_api")
@@ -37,7 +33,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return report.write(make(tmp_path_factory.mktemp("run")), find=find)
+    return report.write(make(tmp_path_factory.mktemp("run")), items=report_run.ITEMS)
 
 
 @contextlib.contextmanager
@@ -179,7 +175,7 @@ def test_charts_are_read_out_by_mouse_and_keys(chromium, run):
 
 
 def test_what_a_model_wrote_does_not_run(chromium, tmp_path):
-    path = report.write(make(tmp_path, answer=HOSTILE), find=find)
+    path = report.write(make(tmp_path, answer=HOSTILE), items=report_run.ITEMS)
     with opened(chromium, path) as page:
         assert "hacked" not in page.title()
         shown = page.locator("#list pre").first.text_content()
@@ -188,17 +184,15 @@ def test_what_a_model_wrote_does_not_run(chromium, tmp_path):
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_long_words_and_thin_pictures_fit(chromium, tmp_path, width):
-    def thin(uid):
-        item = report_run.item(uid)
-        return dataclasses.replace(item, images=(Image.new("RGB", (4, 2000)),))
-
+    picture = Image.new("RGB", (4, 2000))
+    thin = [dataclasses.replace(item, images=(picture,)) for item in report_run.ITEMS]
     make(tmp_path)
     for step in range(1, 7):
         rows = report_run.table(step, "w" * 4000 + "{}")
         rows |= {name: ["w" * 500] * 12 for name in ("extracted", "reason")}
         rows["metadata"] = [{"family": "w" * 500}] * 12
         rollout_log.write(rollout_log.path(tmp_path, step), rows)
-    path = report.write(tmp_path, find=lambda _: thin)
+    path = report.write(tmp_path, items=thin)
     with opened(chromium, path, width=width) as page:
         assert is_as_wide_as(page, width)
         heights = "[...document.images].map(i => i.getBoundingClientRect().height)"
@@ -211,7 +205,7 @@ def test_a_variant_is_shown_as_one(chromium, tmp_path):
     rows["uid"] = [f"{uid} picture turned 90" for uid in rows["uid"]]
     rows["metadata"] = [{"variant": "picture turned 90"}] * 12
     rollout_log.write(rollout_log.path(tmp_path, 1), rows)
-    with opened(chromium, report.write(tmp_path, find=find)) as page:
+    with opened(chromium, report.write(tmp_path, items=report_run.ITEMS)) as page:
         until(page, "document.querySelector('#list .card img').naturalWidth === 40")
         card = page.locator("#list .card").first
         said = card.locator(".picture").text_content()
@@ -222,7 +216,7 @@ def test_a_variant_is_shown_as_one(chromium, tmp_path):
 
 def test_a_comparison_is_drawn(chromium, tmp_path):
     runs = [make(tmp_path / name, belief=name == "a") for name in ("a", "b")]
-    path = report.write(runs[0], runs[1:], find=find)
+    path = report.write(runs[0], runs[1:], items=report_run.ITEMS)
     with opened(chromium, path, width=390) as page:
         assert is_as_wide_as(page, 390)
         page.select_option("[name=run]", "1")

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from tests.report.report_run import make
-from vade_jax.report import headline, run
+from vade_jax.report import headline
 
 
 def make_records(scores, ratio=0.5):
@@ -49,12 +48,10 @@ def test_the_summary_leaves_out_what_was_not_measured():
     assert headline.summary([{"step": 3}]) == "  spent  3 steps"
 
 
-def test_facts_of_the_page(tmp_path):
-    facts = {fact.name: fact for fact in headline.facts(run.read(make(tmp_path)))}
-    assert facts["Validation accuracy"][1:] == (
-        "0.750",
-        "0.250 at first, 0.750 at best (step 6)",
-    )
+def test_facts_of_the_page(known):
+    facts = {fact.name: fact for fact in headline.facts(known)}
+    score = ("0.750", "0.250 at first, 0.750 at best (step 6)")
+    assert facts["Validation accuracy"][1:] == score
     assert facts["Effective ratio"].value == "0.44"  # mean of 1/8 .. 6/8
     assert facts["Forecast off by"][1:] == (
         "0.188",  # (3 + 2 + 1 + 0 + 1 + 2) / 8 / 6
@@ -63,12 +60,12 @@ def test_facts_of_the_page(tmp_path):
     assert facts["Spent on prompts never right"].value == "33 %"
 
 
-def test_phases_make_up_the_step(tmp_path):
-    inside, beside = headline.phases(run.read(make(tmp_path)))
-    seconds = {phase["name"]: phase["seconds"] for phase in inside}
-    assert seconds == {"gen": 6.0, "update_actor": 15.0, "rest": 3.0}
-    assert sum(phase["share"] for phase in inside) == pytest.approx(1)
-    assert [phase["name"] for phase in beside] == ["judge"]
+def test_phases_make_up_the_step(known):
+    inside, beside = headline.phases(known)
+    totals = {phase.name: phase.total for phase in inside}
+    assert totals == {"gen": 6.0, "update_actor": 15.0, "rest": 3.0}
+    assert sum(phase.share for phase in inside) == pytest.approx(1)
+    assert [phase.name for phase in beside] == ["judge"]
 
 
 def test_durations_and_counts_read_well():

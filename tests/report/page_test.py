@@ -12,10 +12,11 @@ import pyarrow.parquet
 import pytest
 
 from tests.report import report_run
-from tests.report.report_run import PROMPTS, make
+from tests.report.report_run import ITEMS, make
 from vade_jax import report
 from vade_jax.report import pictures
 from vade_jax.store import rollout_log
+from vade_jax.types import Item
 
 
 class Page(html.parser.HTMLParser):
@@ -42,12 +43,8 @@ def page(workdir, *compare, **options):
     return Page(report.write(workdir, compare, **options))
 
 
-def find(uid):
-    return report_run.item(uid) if uid in PROMPTS else None
-
-
 def test_the_page_shows_the_numbers_of_the_run(tmp_path):
-    found = page(make(tmp_path), find=lambda _: find)
+    found = page(make(tmp_path), items=ITEMS)
     ratio = found.data["charts"]["ratio"]["series"]
     assert [line["name"] for line in ratio] == ["observed", "predicted"]
     assert ratio[0]["raw"] == [round(i / 8, 4) for i in range(1, 7)]
@@ -55,20 +52,10 @@ def test_the_page_shows_the_numbers_of_the_run(tmp_path):
     score = found.data["charts"]["score"]["series"][0]
     assert (score["step"], score["y"]) == ([0, 3, 6], [0.25, 0.5, 0.75])
     assert found.data["charts"]["norm"]["series"][0]["raw"] == [2, 3, 4, 5, 6, 7]
-    for text in (
-        "0.750",
-        "0.250 at first",
-        "24 s",
-        "25.0 %",
-        "62.5 %",
-        "selector vade",
-    ):
+    for text in ("0.750", "0.250 at first", "24 s", "25.0 %", "62.5 %", "selector vade"):
         assert text in found.text, text
     assert "What is missing" not in found.text
-
-
-def test_the_page_asks_for_nothing(tmp_path):
-    found = page(make(tmp_path), find=lambda _: find)
+    # The page asks for nothing.
     assert all(re.match(r"#|data:", address) for address in found.addresses)
     assert "default-src 'none'" in found.source
     assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", found.source)
@@ -184,7 +171,7 @@ SPOILT = [  # how, what the page says
 def test_what_is_broken_is_said_and_the_rest_is_shown(spoil, note, tmp_path):
     make(tmp_path)
     spoil(tmp_path)
-    found = page(tmp_path, find=lambda _: find)
+    found = page(tmp_path, items=ITEMS)
     assert note in found.text
     assert ("What is missing" in found.text) == bool(note)
     assert found.data["charts"] and "Settings and versions" in found.text
@@ -244,7 +231,7 @@ def test_a_variant_is_not_taken_for_the_item(tmp_path):
         rows["metadata"] = [{"level": 1, "variant": "picture turned 90"}] * 12
         rollout_log.write(rollout_log.path(tmp_path, step), rows)
     rollout_log.write(rollout_log.path(tmp_path, 3), report_run.table(3))
-    found = page(tmp_path, find=lambda _: find)
+    found = page(tmp_path, items=ITEMS)
     assert "What is missing" not in found.text  # the originals' pictures
     assert "and 3 variants of them" in found.text
     assert "variant: picture turned 90" in found.text
@@ -312,12 +299,9 @@ def test_the_page_stays_under_5_mb_and_says_what_is_left_out(tmp_path):
         many["answer"] = ["<" * length + str(x) for x in rng.random(600)]
         rollout_log.write(rollout_log.path(tmp_path, step), many)
 
-    item = report_run.item("train-0-0", size=330)
-
-    def large(uid):
-        return item.__class__(uid, "<☃", item.images, "7", "text")
-
-    path = report.write(tmp_path, find=lambda _: large)
+    images = report_run.item("train-0-0", size=330).images
+    large = [Item(f"u{i}", "<☃", images, "7", "text") for i in range(150)]
+    path = report.write(tmp_path, items=large)
     assert 1_000_000 < path.stat().st_size <= 5_000_000
     found = Page(path)
     shown = [p["picture"] for p in found.data["prompts"][0].values()]

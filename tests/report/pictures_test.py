@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import pathlib
 
 import pytest
 from PIL import Image
@@ -10,39 +11,29 @@ from PIL import Image
 from tests.report import report_run
 from vade_jax.data import procedural, sources
 from vade_jax.report import pictures
-from vade_jax.report.run import Log, Prompt, Run
+from vade_jax.report.run import Prompt, Run
 
 
-def album(**options):
-    return pictures.Album({}, options.pop("find", report_run.item), 10**6, **options)
-
-
-def prompt(uid="train-0-0", gold="7"):
-    return Prompt(uid, gold, "text", {}, (None, 0))
+def choose(question, *, uid="train-0-0", gold="7", find=report_run.item, budget=10**6, kept=()):
+    """Returns the picture of one prompt, or why it has none."""
+    asked = {uid: (Prompt(uid, gold, "text", {}, (None, 0)), question)}
+    shown, missing = pictures.choose(asked, dict(kept), find, budget)
+    return (shown or missing)[uid]
 
 
 def test_pictures_come_from_the_data_when_it_is_the_same():
-    found = album()
-    found.take(prompt(), "Think first. Which hidden?")
-    found.take(prompt("train-0-1", "3"), "Which shape?")
-    found.take(prompt("train-0-2", "blue"), "Which color?")
-    assert list(found.shown) == ["train-0-0"]
-    assert found.missing == {"train-0-1": "differs", "train-0-2": "differs"}
-    assert "2 are another question in the data of today" in found.note()
-
-
-def test_reasons_for_no_picture():
-    none = album(find=lambda uid: None)
-    none.take(prompt(), "")
-    assert none.missing == {"train-0-0": "not_found"}
-    small = album()
-    small.budget = 100
-    small.take(prompt(), "Which hidden?")
-    assert small.missing == {"train-0-0": "budget"} and small.budget == 100
+    assert choose("Think first. Which hidden?").num_images == 1
+    assert choose("Which shape?", uid="train-0-1", gold="3") == "differs"
+    assert choose("Which color?", uid="train-0-2", gold="blue") == "differs"
+    assert choose("", find=lambda uid: None) == "not_found"
+    assert choose("Which hidden?", budget=100) == "budget"
     text_only = dataclasses.replace(report_run.item("train-0-0"), images=())
-    nothing = album(find=lambda uid: text_only)
-    nothing.take(prompt(), "Which hidden?")
-    assert nothing.missing == {"train-0-0": "no_picture"} and nothing.note() is None
+    assert choose("Which hidden?", find=lambda uid: text_only) == "no_picture"
+    assert pictures.notes({"a": "differs", "b": "differs", "c": "no_picture"}) == [
+        "prompts on this page without their picture: 2 "
+        "(2 are another question in the data of today)"
+    ]
+    assert pictures.notes({"c": "no_picture"}) == []
 
 
 def test_thumbnails_are_small_and_lie_on_white():
@@ -60,9 +51,7 @@ def test_pictures_are_kept_beside_the_run(tmp_path):
     kept = {"a": pictures.thumbnail(report_run.item("train-0-1").images[0])}
     pictures.keep(tmp_path, kept)
     assert pictures.read(tmp_path) == (kept, [])
-    found = pictures.Album(kept, None, 10**6)
-    found.take(prompt("a"), "anything")
-    assert found.shown == kept
+    assert choose("anything", uid="a", find=None, kept=kept) == kept["a"]
     pictures.keep(tmp_path, {"a": pictures.Picture(b"<svg>", "image/svg+xml", 1)})
     assert pictures.read(tmp_path) == ({}, [])  # only what we make ourselves
 
@@ -106,6 +95,5 @@ def test_rows_that_are_none_have_no_picture(tmp_path):
         {"data": {"train": "procedural", "num_train": "many"}, "seed": 0},
     ],
 )
-def test_configs_without_data_find_nothing(config, tmp_path):
-    run = Run("a", tmp_path, [], Log([], {}, {}, []), config, {}, [])
-    assert pictures.of_run(run) is None
+def test_configs_without_data_find_nothing(config):
+    assert pictures.of_run(Run(pathlib.Path(), config=config))("train-0-0") is None

@@ -87,3 +87,6 @@ def item(uid, *, size=40):
     rng = np.random.default_rng(int(uid[-1]))
     pixels = rng.integers(0, 256, (size, size, 3), np.uint8)
     return Item(uid, f"Which {family}?", (Image.fromarray(pixels),), gold, "text")
+
+
+ITEMS = [item(uid) for uid in PROMPTS]  # the data; a prompt's uid ends in its place

@@ -10,7 +10,7 @@ import numpy as np
 
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve
-from vade_jax.report.run import Group, Log, Run
+from vade_jax.report.run import Group, Run
 
 Chart = dict[str, Any]
 
@@ -40,9 +40,7 @@ def numbers(values: Any, digits: int = 4) -> list[float | None]:
 def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
     """Returns the paper's three curves and the score against rollouts.
 
-    Args:
-        runs: drawn over each other.
-        points: of a curve at most; of more, evenly chosen ones are kept.
+    Of a curve with more than `points` points, evenly chosen ones are kept.
     """
     ratio, norm, score = [], [], []
     for i, run in enumerate(runs):
@@ -77,18 +75,12 @@ def calibration(runs: Sequence[Run], points: int) -> Chart | None:
         predicted, observed = curves.predicted_and_observed(run.records)
         if not predicted.size:
             continue
-        kept = _evenly(len(predicted), points)
+        kept = curves.evenly(len(predicted), points)
         x, y = curves.binned(predicted, observed)
         gap, bias = curves.forecast_error(predicted, observed)
+        cloud = {"run": i, "x": numbers(predicted[kept]), "y": numbers(observed[kept])}
         clouds.append(
-            {
-                "run": i,
-                "x": numbers(predicted[kept]),
-                "y": numbers(observed[kept]),
-                "bins": {"x": numbers(x), "y": numbers(y)},
-                "gap": gap,
-                "bias": bias,
-            }
+            cloud | {"bins": {"x": numbers(x), "y": numbers(y)}, "gap": gap, "bias": bias}
         )
     title = "Predicted against observed"
     chart = {"id": "calibration", "kind": "scatter", "title": title, "clouds": clouds}
@@ -98,7 +90,7 @@ def calibration(runs: Sequence[Run], points: int) -> Chart | None:
 def _line(
     run: int, curve: Curve, points: int, *, name: str = "", dashed: bool = False
 ) -> dict[str, Any]:
-    kept = _evenly(len(curve.steps), points)
+    kept = curves.evenly(len(curve.steps), points)
     return {
         "run": run,
         "name": name,
@@ -116,29 +108,30 @@ def _chart(name: str, title: str, lines: Sequence[dict[str, Any]], **options: An
     return {"id": name, "kind": "line", "title": title, "series": series, **options}
 
 
-def _evenly(length: int, count: int) -> np.ndarray:
-    """Returns at most `count` places of 0 .. length - 1, the first and the last among them."""
-    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int))
-
-
 # ------------------------------------------------------------------------------ maps
-def posterior(log: Log) -> Chart | None:
+def maps(run: Run) -> dict[str, Chart]:
+    """Returns the maps of a run by kind: posterior, observed, subsets; without logs there are none."""
+    found = {"posterior": posterior(run), "observed": observed(run), "subsets": subsets(run)}
+    return {kind: chart for kind, chart in found.items() if chart}
+
+
+def posterior(run: Run) -> Chart | None:
     """Returns the mean density of the chosen prompts' posteriors, before their rollouts.
 
     A column sums to 1: the mean over its groups of Beta(alpha + 1, beta + 1), in `RATES` bins.
     """
-    known = [g for g in log.groups if math.isfinite(g.alpha) and math.isfinite(g.beta)]
+    known = [g for g in run.groups if math.isfinite(g.alpha) and math.isfinite(g.beta)]
     if not known:
         return None
     spans, edges = _spans(known)
     mass = [beta_mass([g.alpha for g in span], [g.beta for g in span]).mean(0) for span in spans]
     rows = [f"{i / RATES:.2f}–{(i + 1) / RATES:.2f}" for i in range(RATES)]
-    return _map("posterior", edges, rows, mass, "of the mass")
+    return _map(edges, rows, mass, "of the mass", rates=True)
 
 
-def observed(log: Log) -> Chart | None:
+def observed(run: Run) -> Chart | None:
     """Returns the share of groups by how many of their answers were right."""
-    judged = [group for group in log.groups if group.count]
+    judged = [group for group in run.groups if group.count]
     if not judged:
         return None
     counts = {group.count for group in judged}
@@ -149,9 +142,7 @@ def observed(log: Log) -> Chart | None:
     else:
         rows = ["none", "under 0.25", "0.25–0.5", "0.5–0.75", "0.75 or more", "all"]
         place = _quarter
-    spans, edges = _spans(judged)
-    share = _shares(spans, place, len(rows))
-    return _map("observed", edges, rows, share, "of the groups")
+    return _shares(judged, place, rows)
 
 
 def _quarter(group: Group) -> int:
@@ -161,24 +152,18 @@ def _quarter(group: Group) -> int:
     return 1 + 4 * group.right // group.count
 
 
-def subsets(log: Log) -> Chart | None:
+def subsets(run: Run) -> Chart | None:
     """Returns the share of groups of each subset, the largest first."""
-    if not log.groups:
+    if not run.groups:
         return None
-    count = collections.Counter(log.prompts[g.uid].subset for g in log.groups)
+    count = collections.Counter(run.prompts[g.uid].subset for g in run.groups)
     rows = [name for name, _ in count.most_common()]
     row = {name: min(i, SUBSETS - 1) for i, name in enumerate(rows)}
-
-    def place(group: Group) -> int:
-        return row[log.prompts[group.uid].subset]
-
     num_named = SUBSETS
     if len(rows) > SUBSETS:
         others, num_named = len(rows) - SUBSETS + 1, SUBSETS - 1
         rows = [*rows[:num_named], f"{others} others"]
-    spans, edges = _spans(log.groups)
-    share = _shares(spans, place, len(rows))
-    found = _map("subsets", edges, rows, share, "of the groups")
+    found = _shares(run.groups, lambda group: row[run.prompts[group.uid].subset], rows)
     # The row of the others is large and would make all named ones pale. The first row, the
     # largest subset, is on top.
     return {**found, "named": num_named, "up": False}
@@ -202,21 +187,20 @@ def _spans(groups: Sequence[Group]) -> tuple[list[list[Group]], list[list[int]]]
     return columns, [[int(span[0]), int(span[-1])] for span in spans]
 
 
-def _shares(
-    spans: Sequence[Sequence[Group]], place: Callable[[Group], int], num_rows: int
-) -> list[np.ndarray]:
-    """Returns the share of the groups in each row, by span."""
-    return [
-        np.bincount([place(group) for group in span], minlength=num_rows) / len(span)
+def _shares(groups: Sequence[Group], place: Callable[[Group], int], rows: list[str]) -> Chart:
+    """Returns the map of the share of the groups in each row, by span."""
+    spans, edges = _spans(groups)
+    share = [
+        np.bincount([place(group) for group in span], minlength=len(rows)) / len(span)
         for span in spans
     ]
+    return _map(edges, rows, share, "of the groups")
 
 
 def _map(
-    name: str, edges: list[list[int]], rows: list[str], columns: list[Any], unit: str
+    edges: list[list[int]], rows: list[str], columns: list[Any], unit: str, *, rates: bool = False
 ) -> Chart:
     return {
-        "id": name,
         "kind": "map",
         "columns": edges,
         "rows": rows,
@@ -224,5 +208,5 @@ def _map(
         "unit": unit,
         "named": len(rows),  # rows that set the scale
         "up": True,  # the first row is at the bottom
-        "rates": name == "posterior",
+        "rates": rates,
     }

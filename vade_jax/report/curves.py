@@ -136,6 +136,11 @@ def moving_average(values: np.ndarray) -> np.ndarray:
     return (total[stop] - total[start]) / (stop - start)
 
 
+def evenly(length: int, count: int) -> np.ndarray:
+    """Returns at most `count` places of 0 .. length - 1, the first and the last among them."""
+    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int))
+
+
 def binned(x: np.ndarray, y: np.ndarray, count: int = 8) -> tuple[np.ndarray, np.ndarray]:
     """Returns the means of x and y in at most `count` bins of x with equally many points."""
     bins = np.array_split(np.argsort(x), max(1, min(count, len(x) // 5)))

@@ -1,7 +1,6 @@
 """The prompts and answers that a reader wants to see: lists of prompts, and a sample of rollouts."""
 
 import collections
-import dataclasses
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,13 +8,21 @@ from typing import Any
 import numpy as np
 from jinja2 import utils
 
-from vade_jax.report import run
-from vade_jax.report.run import BELIEF, SMALL, Columns, Group, Log, Prompt
+from vade_jax.report import curves
+from vade_jax.report.run import (
+    BELIEF,
+    SMALL,
+    Columns,
+    Group,
+    Prompt,
+    Run,
+    is_number,
+    question,
+    rows_of_groups,
+)
 from vade_jax.store import rollout_log
 
 REVISITED = 2  # visits before a prompt is called hopeless or solved
-SHOWN_VISITS = 40  # cells of the strip, the last ones
-SHOWN_SUBSETS = 40  # rows of the table, the largest ones
 LISTS = {  # name: (title, caption)
     "hopeless": (
         "Never right",
@@ -48,24 +55,10 @@ NAMED |= {c: chr(0x2400 + c) for c in range(32) if chr(c) not in "\t\n\r"}
 
 
 # ------------------------------------------------------------------------------ lists of prompts
-@dataclasses.dataclass(frozen=True)
-class Chosen:
-    """One of the lists."""
-
-    name: str
-    title: str
-    caption: str
-    prompts: Sequence[Prompt]
-    num_all: int
-    share: float  # of all rollouts
-
-
-def lists(log: Log, count: int) -> list[Chosen]:
-    """Returns the lists, of `count` prompts at most; no list where the log is empty."""
-    if not log.groups:
-        return []
+def lists(run: Run) -> dict[str, list[Prompt]]:
+    """Returns the prompts of each of `LISTS`, the most telling first."""
     found: dict[str, list[Prompt]] = {name: [] for name in LISTS}
-    for prompt in sorted(log.prompts.values(), key=lambda p: (-p.rollouts, p.uid)):
+    for prompt in sorted(run.prompts.values(), key=lambda p: (-p.rollouts, p.uid)):
         visits, last = prompt.visits, prompt.visits[-REVISITED:]
         if len(visits) >= REVISITED and not any(group.right for group in visits):
             found["hopeless"].append(prompt)
@@ -75,39 +68,24 @@ def lists(log: Log, count: int) -> list[Chosen]:
             found["learned"].append(prompt)
     # The others stay by cost; the sort is stable, so that cost decides between equals here.
     found["learned"].sort(key=lambda prompt: -round(rise(prompt.visits), 3))
-    spent = max(1, sum(group.count for group in log.groups))
-    return [
-        Chosen(
-            name=name,
-            title=title,
-            caption=caption,
-            prompts=found[name][:count],
-            num_all=len(found[name]),
-            share=sum(prompt.rollouts for prompt in found[name]) / spent,
-        )
-        for name, (title, caption) in LISTS.items()
-    ]
+    return found
+
+
+def share(run: Run, prompts: Sequence[Prompt]) -> float:
+    """Returns the share of all rollouts that prompts took."""
+    return sum(prompt.rollouts for prompt in prompts) / max(1, run.num_answers)
 
 
 def rise(visits: Sequence[Group]) -> float:
     """Returns how much the pass rate rose from the first third of the visits to the last."""
     third = max(1, len(visits) // 3)
-    return _rate(visits[-third:]) - _rate(visits[:third])
+    return (_rate(visits[-third:]) or 0) - (_rate(visits[:third]) or 0)
 
 
-def _rate(visits: Sequence[Group]) -> float:
-    return sum(g.right for g in visits) / max(1, sum(g.count for g in visits))
-
-
-def strip(prompt: Prompt) -> list[dict[str, Any]]:
-    """Returns the last visits as the page shows them, a cell each."""
-    return [
-        {
-            "rate": round(group.right / group.count, 3) if group.count else None,
-            "title": f"step {group.step}: {group.right} of {group.count} right",
-        }
-        for group in prompt.visits[-SHOWN_VISITS:]
-    ]
+def _rate(groups: Sequence[Group]) -> float | None:
+    """Returns the share of right answers; None where none was judged."""
+    count = sum(group.count for group in groups)
+    return sum(group.right for group in groups) / count if count else None
 
 
 def wrong(prompt: Prompt, count: int = 3) -> str:
@@ -118,80 +96,70 @@ def wrong(prompt: Prompt, count: int = 3) -> str:
     ]
     more = len(prompt.wrong) - len(shown)
     others = [f"{more} other{'s' if more > 1 else ''}"] if more > 0 else []
-    return ", ".join([*shown, *others])
+    return visible(", ".join([*shown, *others]))
 
 
-def table(log: Log) -> list[dict[str, Any]]:
+def table(run: Run) -> list[dict[str, Any]]:
     """Returns a row for each subset: groups, share, how many mixed, accuracy early and late."""
-    if not log.groups:
-        return []
-    steps = sorted({group.step for group in log.groups})
-    early, late = np.quantile(steps, [0.25, 0.75])
-    by_subset: dict[str, list[Group]] = {}
-    for group in log.groups:
-        by_subset.setdefault(log.prompts[group.uid].subset, []).append(group)
+    early, late = np.quantile(sorted({group.step for group in run.groups}) or [0], [0.25, 0.75])
+    by_subset = collections.defaultdict(list)
+    for group in run.groups:
+        by_subset[run.prompts[group.uid].subset].append(group)
     rows = []
     for name, groups in by_subset.items():
         mixed = [rollout_log.is_mixed(group.right, group.count) for group in groups]
         row = {
             "subset": name,
-            "prompts": len({log.prompts[group.uid].source for group in groups}),
+            "prompts": len({run.prompts[group.uid].source for group in groups}),
             "groups": len(groups),
-            "share": len(groups) / len(log.groups),
+            "share": len(groups) / len(run.groups),
             "mixed": float(np.mean(mixed)),
+            "early": _rate([group for group in groups if group.step <= early]),
+            "late": _rate([group for group in groups if group.step >= late]),
         }
-        for when, chosen in (
-            ("early", [group for group in groups if group.step <= early]),
-            ("late", [group for group in groups if group.step >= late]),
-        ):
-            judged = any(group.count for group in chosen)
-            row[when] = _rate(chosen) if judged else None
         rows.append(row)
-    return sorted(rows, key=lambda row: -row["groups"])[:SHOWN_SUBSETS]
+    return sorted(rows, key=lambda row: -row["groups"])
 
 
 # ------------------------------------------------------------------------------ sample of answers
-def sample(log: Log, budget: int) -> tuple[list[dict[str, Any]], int]:
-    """Returns groups with some of their answers, by step, and how many answers are in all logs.
+def sample(run: Run, budget: int) -> list[dict[str, Any]]:
+    """Returns groups with some of their answers, by step.
 
     One group of each of `STEPS` steps in turn, another subset each time, until `budget` characters
     of JSON are used. The same run always gives the same sample.
     """
     kept: list[dict[str, Any]] = []
-    for group in _in_turn(log):
+    for group in _in_turn(run):
         cost = len(utils.htmlsafe_json_dumps(group))
         if cost > budget or len(kept) == GROUPS:
             break
         budget -= cost
         kept.append(group)
-    kept.sort(key=lambda group: (group["step"], group["number"]))
-    return kept, sum(group.count for group in log.groups)
+    return sorted(kept, key=lambda group: (group["step"], group["number"]))
 
 
-def _in_turn(log: Log) -> Iterator[dict[str, Any]]:
+def _in_turn(run: Run) -> Iterator[dict[str, Any]]:
     """Yields groups, evenly over steps and subsets."""
-    steps = sorted(log.paths)
-    places = np.linspace(0, len(steps) - 1, min(STEPS, len(steps))).round().astype(int)
-    queues = [_of_step(log, steps[i]) for i in np.unique(places)]
+    steps = sorted(run.logs)
+    queues = [_of_step(run, steps[i]) for i in curves.evenly(len(steps), STEPS)]
     while queues := [queue for queue in queues if queue]:
         for queue in queues:
             yield queue.pop(0)
 
 
-def _of_step(log: Log, step: int) -> list[dict[str, Any]]:
+def _of_step(run: Run, step: int) -> list[dict[str, Any]]:
     """Returns the groups of a step in random order, each subset's first before anyone's second."""
-    rows = log.texts(log.paths[step], COLUMNS)
-    groups = list(run.rows_of_groups(rows).values())
+    rows = run.texts(run.logs[step], COLUMNS)
+    groups = list(rows_of_groups(rows).values())
     random.Random(step).shuffle(groups)
     queue, seen = [], collections.Counter()
     for number, members in enumerate(groups):
-        prompt = log.prompts[str(rows["uid"][members[0]])]
+        prompt = run.prompts[str(rows["uid"][members[0]])]
         queue.append((seen[prompt.subset], number, members, prompt))
         seen[prompt.subset] += 1
-    queue.sort(key=lambda entry: entry[:2])
     return [
         {"step": step, "number": number, **_group(rows, members, prompt)}
-        for _, number, members, prompt in queue
+        for _, number, members, prompt in sorted(queue, key=lambda entry: entry[:2])
     ]
 
 
@@ -200,11 +168,11 @@ def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, A
     right = [i for i in members if (rows["correct"][i] or 0) > 0.5]
     wrong = [i for i in members if i not in right]
     # A variant of the same name may have other words each time.
-    question = run.question(rows["prompt"][first])[:LONGEST] if prompt.variant else None
+    asked = question(rows["prompt"][first])[:LONGEST] if prompt.variant else None
     return {
         "round": _number(rows["round"][first]),
         "uid": prompt.uid,
-        "question": question,
+        "question": asked,
         "right": len(right),
         "count": len(members),
         "belief": [_number(rows[name][first]) for name in BELIEF],
@@ -254,4 +222,4 @@ def visible(text: str) -> str:
 
 
 def _number(x: Any) -> float | None:
-    return round(x, 3) if run.is_number(x) else None
+    return round(x, 3) if is_number(x) else None

@@ -167,21 +167,21 @@ def _spent(records: Records) -> list[Fact]:
 
 
 def _asked(run: Run) -> list[Fact]:
-    if not run.log.groups:
+    if not run.groups:
         return []
     size = _section(run.config, "data").get("num_train")
     detail = [f"of {size:,} in the data"] if isinstance(size, int) and size else []
-    prompts = list(run.log.prompts.values())
-    variants = sum(bool(prompt.variant) for prompt in prompts)
+    variants = sum(bool(prompt.variant) for prompt in run.prompts.values())
     detail += [f"and {variants:,} variants of them"] if variants else []
-    num_asked = len({prompt.source for prompt in prompts})
-    hopeless = next(x for x in examples.lists(run.log, 0) if x.name == "hopeless")
+    num_asked = len({prompt.source for prompt in run.prompts.values()})
+    hopeless = examples.lists(run)["hopeless"]
+    often = f"on {len(hopeless):,} asked {examples.REVISITED} times or more"
     return [
         Fact("Prompts asked", f"{num_asked:,}", ", ".join(detail)),
         Fact(
             "Spent on prompts never right",
-            f"{100 * hopeless.share:.0f} %",
-            f"of the logged rollouts, on {hopeless.num_all:,} asked {examples.REVISITED} times or more",
+            f"{100 * examples.share(run, hopeless):.0f} %",
+            f"of the logged rollouts, {often}",
         ),
     ]
 
@@ -192,42 +192,38 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 # ------------------------------------------------------------------------------ time
-def phases(run: Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns (phases that make up a step, what ran beside them), each with its seconds."""
+class Phase(NamedTuple):
+    """What a phase took, in seconds."""
+
+    name: str
+    text: str
+    total: float
+    median: float
+    share: float  # of all steps
+
+
+def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
+    """Returns the phases that make up a step, and what ran beside them."""
     step = curves.named(run.records, "timing_s/step").values
     whole = float(step.sum())
     if not whole:
         return [], []
-    inside = _timed(run, PHASES, whole)
-    rest = max(0.0, whole - sum(phase["seconds"] for phase in inside))
-    inside.append(_phase("rest", "everything else", rest, rest / len(step), whole))
-    known = {"step", *PHASES, *BESIDE}
-    names = {name for record in run.records for name in record}
-    more = sorted(n[9:] for n in names if n.startswith("timing_s/"))
-    beside = BESIDE | {name: "" for name in more if name not in known}
-    return inside, _timed(run, beside, whole)
 
+    def timed(names: Mapping[str, str]) -> list[Phase]:
+        found = []
+        for name, text in names.items():
+            seconds = curves.named(run.records, f"timing_s/{name}").values
+            if seconds.size:
+                total = float(seconds.sum())
+                found.append(Phase(name, text, total, float(np.median(seconds)), total / whole))
+        return found
 
-def _timed(run: Run, names: Mapping[str, str], whole: float) -> list[dict[str, Any]]:
-    """Returns those phases that were timed."""
-    found = []
-    for name, text in names.items():
-        seconds = curves.named(run.records, f"timing_s/{name}").values
-        if seconds.size:
-            total, median = float(seconds.sum()), float(np.median(seconds))
-            found.append(_phase(name, text, total, median, whole))
-    return found
-
-
-def _phase(name: str, text: str, total: float, median: float, whole: float) -> dict[str, Any]:
-    return {
-        "name": name,
-        "text": text,
-        "seconds": total,
-        "total": duration(total),
-        "median": duration(median),
-        "share": total / whole,
-    }
+    inside = timed(PHASES)
+    rest = max(0.0, whole - sum(phase.total for phase in inside))
+    inside.append(Phase("rest", "everything else", rest, rest / len(step), rest / whole))
+    names = {name[9:] for record in run.records for name in record if name.startswith("timing_s/")}
+    more = sorted(names - {"step", *PHASES, *BESIDE})
+    return inside, timed(BESIDE | dict.fromkeys(more, ""))
 
 
 # ------------------------------------------------------------------------------ settings

@@ -1,6 +1,7 @@
 """Puts the page together, within its size, and writes it."""
 
 import base64
+import collections
 import datetime
 import hashlib
 import importlib.metadata
@@ -8,7 +9,7 @@ import json
 import os
 import pathlib
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
@@ -34,9 +35,7 @@ LISTED = 9  # prompts of a list
 def at_end(workdir: PathLike, items: Sequence[Item]) -> pathlib.Path:
     """Writes the page of a run that has just ended, with its versions and pictures beside it.
 
-    Args:
-        workdir: of the run.
-        items: the source of its training data, by row.
+    `items` is the source of its training data, by row.
     """
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -46,16 +45,11 @@ def at_end(workdir: PathLike, items: Sequence[Item]) -> pathlib.Path:
             continue
     text = json.dumps(versions, indent=2) + "\n"
     atomic.write_text(pathlib.Path(workdir) / run.VERSIONS, text)
-    find = pictures.finder(items)
-    return write(workdir, find=lambda _: find, keep_pictures=True)
+    return write(workdir, items=items)
 
 
 def write(
-    workdir: PathLike,
-    compare: Sequence[PathLike] = (),
-    *,
-    find: Callable[[Run], pictures.Find | None] = pictures.of_run,
-    keep_pictures: bool = False,
+    workdir: PathLike, compare: Sequence[PathLike] = (), *, items: Sequence[Item] | None = None
 ) -> pathlib.Path:
     """Writes report.html, or comparison.html of several runs, into `workdir`; returns the path.
 
@@ -63,38 +57,27 @@ def write(
         workdir: of the run.
         compare: other runs that are drawn over it. A directory without a run, or given twice, is
             left out with a note.
-        find: run -> (uid -> item, or None), for pictures that the run directory does not hold; by
-            default the data that the run's config names.
-        keep_pictures: write the pictures of the page into the run directory, so that it can be made
-            again without the data.
+        items: the run's data, for pictures that its directory does not hold; they are kept there,
+            so that the page can be made again without the data. By default the data that the
+            config names, and nothing is kept.
 
     Raises:
         FileNotFoundError: `workdir` holds nothing of a run.
         ValueError: the page cannot be written there.
     """
-    workdirs, notes = run.once([workdir, *compare])
-    runs = [run.read(w, x) for w, x in zip(workdirs, run.labels(workdirs), strict=True)]
-    if runs[0].is_empty:
-        raise FileNotFoundError(
-            f"{workdir} is no run directory: it has no metrics.jsonl, no rollouts/ and no "
-            "config.json that can be read; give the --workdir of a run"
-        )
-    notes += [f"no run in {r.workdir}: left out" for r in runs if r.is_empty]
-    runs = [r for r in runs if not r.is_empty]
-    notes += run.other_validations(runs)
-    finds = [find(r) for r in runs]
-    whole = [_section(i, r) for i, r in enumerate(runs)]
+    runs, notes = run.read_all([workdir, *compare])
+    sections = [_section(place, one) for place, one in enumerate(runs)]
+    if items is not None:
+        sections[0]["find"] = pictures.finder(items)
     # Single prompts, answers and pictures are most of the page: fewer of them until it fits.
     for share in (1, 2, 4, 8, 16, 32):
-        sections = [
-            section | _examples(section["run"], share * len(runs), find_of_run)
-            for section, find_of_run in zip(whole, finds, strict=True)
-        ]
+        for section in sections:
+            _add_examples(section, share * len(runs))
         text = _render(runs, sections, notes)
         if len(text.encode("utf-8", "replace")) <= LIMIT:
             break
-    if keep_pictures:
-        pictures.keep(workdir, sections[0]["album"].shown)
+    if items is not None:
+        pictures.keep(workdir, sections[0]["pictures"])
     path = pathlib.Path(workdir) / (COMPARISON if compare else FILE)
     try:
         atomic.write_text(path, text)
@@ -110,73 +93,48 @@ def write(
 def _section(place: int, one: Run) -> Section:
     """Returns what the page says of a whole run."""
     inside, beside = headline.phases(one)
-    facts, table = headline.facts(one), examples.table(one.log)
-    maps = {
-        "posterior": charts.posterior(one.log),
-        "observed": charts.observed(one.log),
-        "subsets": charts.subsets(one.log),
-    }
+    facts = headline.facts(one)
+    kept, notes = pictures.read(one.workdir)
     return {
         "run": one,
         "place": place,
         "what": headline.what(one),
         "facts": facts,
         "by_name": {fact.name: fact.value for fact in facts},
-        "maps": {k: m and {**m, "id": f"{k}-{place}"} for k, m in maps.items()},
-        "table": table,
-        "more": len({p.subset for p in one.log.prompts.values()}) - len(table),
+        "maps": {k: {**chart, "id": f"{k}-{place}"} for k, chart in charts.maps(one).items()},
+        "table": examples.table(one),
         "inside": inside,
         "beside": beside,
-    }
-
-
-def _examples(one: Run, share: int, find: pictures.Find | None) -> Section:
-    """Returns single prompts and answers, in 1 / `share` of what one run alone may take."""
-    sample, num_answers = examples.sample(one.log, ANSWERS // share)
-    lists = examples.lists(one.log, max(3, LISTED // share))
-    wanted = {p.uid: p for chosen in lists for p in chosen.prompts}
-    wanted |= {group["uid"]: one.log.prompts[group["uid"]] for group in sample}
-    questions = run.questions(one.log, wanted.values())
-    kept, notes = pictures.read(one.workdir)
-    album = pictures.Album(kept, find, PICTURES // share)
-    for uid, prompt in wanted.items():
-        album.take(prompt, questions[uid])
-    if note := album.note():
-        notes.append(note)
-    return {
-        "lists": [
-            {"chosen": x, "cards": [_card(p, questions[p.uid]) for p in x.prompts]} for x in lists
-        ],
-        "asked": {uid: _asked(p, questions[uid], album) for uid, p in wanted.items()},
-        "sample": sample,
-        "num_shown": sum(len(group["answers"]) for group in sample),
-        "num_answers": num_answers,
-        "album": album,
+        "lists": examples.lists(one),
+        "kept": kept,
+        "find": pictures.of_run(one),
         "notes": notes,
     }
 
 
-def _card(prompt: Prompt, question: str) -> dict[str, Any]:
-    """Returns a prompt of a list, for the template."""
-    return {
-        "uid": prompt.uid,
-        "question": question,
-        "gold": prompt.gold,
-        "subset": prompt.subset,
-        "variant": prompt.variant,
-        "stratum": str(prompt.fields.get("stratum", "")),
-        "right_answer": prompt.fields.get("right_answer"),
-        "visits": len(prompt.visits),
-        "rollouts": prompt.rollouts,
-        "right": sum(group.right for group in prompt.visits),
-        "wrong": examples.visible(examples.wrong(prompt)),
-        "strip": examples.strip(prompt),
+def _add_examples(section: Section, share: int) -> None:
+    """Adds single prompts and answers, in 1 / `share` of what one run alone may take."""
+    one = section["run"]
+    shown = {k: prompts[: max(3, LISTED // share)] for k, prompts in section["lists"].items()}
+    sample = examples.sample(one, ANSWERS // share)
+    wanted = {prompt.uid: prompt for prompts in shown.values() for prompt in prompts}
+    wanted |= {group["uid"]: one.prompts[group["uid"]] for group in sample}
+    questions = run.questions(one, wanted.values())
+    asked = {uid: (prompt, questions[uid]) for uid, prompt in wanted.items()}
+    found, missing = pictures.choose(asked, section["kept"], section["find"], PICTURES // share)
+    section |= {
+        "shown": shown,
+        "sample": sample,
+        "num_shown": sum(len(group["answers"]) for group in sample),
+        "questions": questions,
+        "asked": {uid: _asked(*of, found.get(uid)) for uid, of in asked.items()},
+        "pictures": found,
+        "missing": pictures.notes(missing),
     }
 
 
-def _asked(prompt: Prompt, question: str, album: pictures.Album) -> dict[str, Any]:
+def _asked(prompt: Prompt, question: str, picture: pictures.Picture | None) -> dict[str, Any]:
     """Returns a prompt of the sample of answers, for the script."""
-    picture = album.shown.get(prompt.uid)
     return {
         "question": question[: examples.LONGEST],
         "gold": examples.shortened(prompt.gold),
@@ -200,7 +158,7 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
     drawn = [*shown["dynamics"], *shown["details"], shown["calibration"]]
     drawn += _maps_on_one_scale(sections)
     data = {
-        "runs": [r.label for r in runs],
+        "runs": [one.label for one in runs],
         "charts": {chart["id"]: chart for chart in drawn if chart},
         "prompts": [s["asked"] for s in sections],
         "answers": [{"run": i, **g} for i, s in enumerate(sections) for g in s["sample"]],
@@ -210,8 +168,8 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
     # The page's policy allows this one script by its digest, so that nothing in it that a model
     # wrote can run.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    notes = [*notes, *(f"{r.label}: {n}" for r in runs for n in r.notes)]
-    notes += [f"{s['run'].label}: {n}" for s in sections for n in s["notes"]]
+    notes = [*notes, *(f"{one.label}: {note}" for one in runs for note in one.notes)]
+    notes += [f"{s['run'].label}: {n}" for s in sections for n in (*s["notes"], *s["missing"])]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS),
         autoescape=True,
@@ -219,13 +177,15 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["duration"] = headline.duration
     return environment.get_template("page.html").render(
-        title=" · ".join(r.label for r in runs),
+        title=" · ".join(one.label for one in runs),
         runs=runs,
         sections=sections,
         notes=notes,
         fact_names=list(dict.fromkeys(f.name for s in sections for f in s["facts"])),
         charts=shown,
+        examples=examples,
         settings=headline.settings(runs),
         data=data,
         style=(ASSETS / "style.css").read_text("utf-8"),
@@ -237,11 +197,15 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
 
 def _maps_on_one_scale(sections: Sequence[Section]) -> list[charts.Chart]:
     """Returns all maps; the darkest cell of a kind means the same in every run."""
-    found = []
+    by_kind = collections.defaultdict(list)
     for section in sections:
-        for kind, one in section["maps"].items():
-            same_kind = [s["maps"][kind] for s in sections if s["maps"][kind]]
-            cells = (x for m in same_kind for c in m["values"] for x in c[: m["named"]])
-            if one:
-                found.append({**one, "most": max(cells, default=0.0)})
+        for kind, chart in section["maps"].items():
+            by_kind[kind].append(chart)
+    found = []
+    for maps in by_kind.values():
+        cells = (
+            x for chart in maps for column in chart["values"] for x in column[: chart["named"]]
+        )
+        most = max(cells, default=0.0)
+        found += [chart | {"most": most} for chart in maps]
     return found

@@ -47,53 +47,53 @@ class Picture:
         return f"data:{self.mime};base64,{base64.b64encode(self.data).decode()}"
 
 
-@dataclasses.dataclass
-class Album:
-    """The pictures of a run's prompts, within a budget of bytes of base64."""
+def choose(
+    asked: Mapping[str, tuple[Prompt, str]], kept: Mapping[str, Picture], find: Find, budget: int
+) -> tuple[dict[str, Picture], dict[str, str]]:
+    """Returns the pictures of prompts by uid, and why the others have none, a key of `LEFT_OUT`.
 
-    kept: dict[str, Picture]  # in the run directory
-    find: Find | None  # uid -> item, of the run's data; None: there is none
-    budget: int
-    shown: dict[str, Picture] = dataclasses.field(default_factory=dict)
-    missing: dict[str, str] = dataclasses.field(default_factory=dict)  # uid -> reason
-
-    def take(self, prompt: Prompt, question: str) -> None:
-        """Adds the picture of a prompt, or notes why it has none."""
-        if prompt.uid in self.shown or prompt.uid in self.missing:
-            return
-        found = self.kept.get(prompt.uid) or self._make(prompt, question)
+    Args:
+        asked: prompts and their questions, by uid.
+        kept: the pictures in the run directory.
+        find: where those come from that are not kept.
+        budget: bytes of base64 at most.
+    """
+    shown, missing = {}, {}
+    for uid, (prompt, question) in asked.items():
+        found = kept.get(uid) or _make(prompt, question, find(prompt.source))
         if isinstance(found, str):
-            self.missing[prompt.uid] = found
-        elif len(found.uri) > self.budget:
-            self.missing[prompt.uid] = "budget"
+            missing[uid] = found
+        elif len(found.uri) > budget:
+            missing[uid] = "budget"
         else:
-            self.budget -= len(found.uri)
-            self.shown[prompt.uid] = found
+            budget -= len(found.uri)
+            shown[uid] = found
+    return shown, missing
 
-    def note(self) -> str | None:
-        """Returns how many prompts are shown without a picture, and why."""
-        counted = collections.Counter(self.missing.values())
-        counted.pop("no_picture", None)  # nothing is missing
-        if not counted:
-            return None
-        why = ", ".join(f"{num} {LEFT_OUT[name]}" for name, num in counted.items())
-        return f"prompts on this page without their picture: {counted.total()} ({why})"
 
-    def _make(self, prompt: Prompt, question: str) -> Picture | str:
-        item = self.find(prompt.source) if self.find else None
-        if item is None:
-            return "not_found"
-        # The data may have changed since the run. A variant asks in other words.
-        asked = " ".join(item.question.replace("<image>", " ").split())
-        is_asked = prompt.variant or asked in " ".join(question.split())
-        if item.answer != prompt.gold or not is_asked:
-            return "differs"
-        if not item.images:
-            return "no_picture"
-        try:
-            return thumbnail(item.images[0], len(item.images))
-        except (OSError, ValueError, Image.DecompressionBombError):
-            return "unreadable"
+def notes(missing: Mapping[str, str]) -> list[str]:
+    """Returns how many prompts are shown without a picture, and why."""
+    counted = collections.Counter(missing.values())
+    counted.pop("no_picture", None)  # nothing is missing
+    why = ", ".join(f"{num} {LEFT_OUT[name]}" for name, num in counted.items())
+    about = f"prompts on this page without their picture: {counted.total()} ({why})"
+    return [about] if counted else []
+
+
+def _make(prompt: Prompt, question: str, item: Item | None) -> Picture | str:
+    if item is None:
+        return "not_found"
+    # The data may have changed since the run. A variant asks in other words.
+    asked = " ".join(item.question.replace("<image>", " ").split())
+    is_asked = prompt.variant or asked in " ".join(question.split())
+    if item.answer != prompt.gold or not is_asked:
+        return "differs"
+    if not item.images:
+        return "no_picture"
+    try:
+        return thumbnail(item.images[0], len(item.images))
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return "unreadable"
 
 
 def thumbnail(image: Any, num_images: int = 1) -> Picture:
@@ -150,11 +150,9 @@ def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
 
 
 # ------------------------------------------------------------------------------ in the data
-def of_run(run: Run) -> Find | None:
+def of_run(run: Run) -> Find:
     """Returns uid -> item of the data that a run's config names, None where they are not here."""
     data = run.config.get("data")
-    if not isinstance(data, Mapping) or not isinstance(data.get("train"), str):
-        return None
     try:
         if data["train"] != "procedural":
             return finder(sources.rows(data["train"]))
@@ -162,7 +160,7 @@ def of_run(run: Run) -> Find | None:
         items = procedural.Procedural(seed, data["num_train"])
         return finder(procedural.Mislabelled(items, share, seed) if share else items)
     except (ValueError, OSError, TypeError, KeyError):
-        return None  # the page says how many pictures are missing
+        return lambda uid: None  # the page says how many pictures are missing
 
 
 def finder(items: Sequence[Item]) -> Find:

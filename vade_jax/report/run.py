@@ -58,7 +58,7 @@ class Prompt:
     gold: str
     kind: str
     fields: Mapping[str, Any]  # of the item's metadata, `FIELDS`
-    where: tuple[pathlib.Path, int]  # a file and a row that have its text
+    where: tuple[pathlib.Path, int]  # a log and a row of it that have the text
     visits: list[Group] = dataclasses.field(default_factory=list)
     wrong: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
@@ -84,17 +84,28 @@ class Prompt:
         return self.uid.removesuffix(f" {self.variant}") if self.variant else self.uid
 
 
-@dataclasses.dataclass(frozen=True)
-class Log:
-    """What the rollout logs hold."""
+@dataclasses.dataclass
+class Run:
+    """One run directory; what is not there is empty."""
 
-    groups: list[Group]  # by step
-    prompts: dict[str, Prompt]
-    paths: dict[int, pathlib.Path]  # by step, of the readable files
-    notes: list[str]  # what could not be read
+    workdir: pathlib.Path
+    label: str = ""
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # One a step, ascending; finite numbers only.
+    records: list[metrics.Record] = dataclasses.field(default_factory=list)
+    groups: list[Group] = dataclasses.field(default_factory=list)  # by step
+    prompts: dict[str, Prompt] = dataclasses.field(default_factory=dict)  # by uid
+    logs: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)  # readable, by step
+    notes: list[str] = dataclasses.field(default_factory=list)  # what is missing or broken
+
+    @property
+    def num_answers(self) -> int:
+        """The answers in the logs that were judged."""
+        return sum(group.count for group in self.groups)
 
     def texts(self, path: pathlib.Path, names: Iterable[str]) -> Columns:
-        """Returns columns of a file; all empty, with a note, where they cannot be read."""
+        """Returns columns of a log; all empty, with a note, where they cannot be read."""
         try:
             return _columns(path, names)
         except ValueError as error:
@@ -104,38 +115,68 @@ class Log:
             return {name: [] for name in names}
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """One run directory; empty where nothing is there."""
-
-    label: str
-    workdir: pathlib.Path
-    records: Sequence[metrics.Record]  # one a step, ascending; finite numbers only
-    log: Log
-    config: Mapping[str, Any]
-    versions: Mapping[str, str]
-    notes: Sequence[str]  # what is missing or could not be read, the log's too
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing of a run could be read."""
-        return not (self.records or self.log.groups or self.config)
-
-
 # ------------------------------------------------------------------------------ reading
-def read(workdir: PathLike, label: str | None = None) -> Run:
+def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
+    """Returns the runs of directories, and notes on those left out and on what does not compare.
+
+    Raises:
+        FileNotFoundError: the first directory holds nothing of a run.
+    """
+    given: dict[pathlib.Path, PathLike] = {}
+    notes, runs = [], []
+    for workdir in workdirs:
+        path = pathlib.Path(workdir).resolve()
+        if path in given:
+            notes.append(f"{workdir} was given more than once: shown once")
+        given.setdefault(path, workdir)
+    for workdir, label in zip(given.values(), labels(list(given.values())), strict=True):
+        run = read(workdir, label)
+        if run.records or run.groups or run.config:
+            runs.append(run)
+        elif not runs:
+            raise FileNotFoundError(
+                f"{workdir} is no run directory: it has no metrics.jsonl, no rollouts/ and no "
+                "config.json that can be read; give the --workdir of a run"
+            )
+        else:
+            notes.append(f"no run in {run.workdir}: left out")
+    # The curves of all validations share an axis.
+    names = {run.label: ", ".join(curves.validation_names(run.records)) for run in runs}
+    if len({sets for sets in names.values() if sets}) > 1:
+        each = "; ".join(f"{label}: {sets}" for label, sets in names.items() if sets)
+        notes.append(f"a validation that all share: the accuracies do not compare ({each})")
+    return runs, notes
+
+
+def labels(workdirs: Sequence[PathLike]) -> list[str]:
+    """Returns the shortest ends of the paths that tell them apart."""
+    names = [pathlib.Path(w).absolute().parts for w in workdirs]
+    for count in range(1, max(map(len, names)) + 1):
+        found = ["/".join(name[-count:]).lstrip("/") for name in names]
+        if len(set(found)) == len(set(names)):
+            break
+    return found
+
+
+def read(workdir: PathLike, label: str = "") -> Run:
     """Returns what a run directory holds; an empty run if it holds nothing."""
-    workdir = pathlib.Path(workdir)
-    notes: list[str] = []
-    return Run(
-        label=label or workdir.absolute().name,
-        workdir=workdir,
-        records=_read_records(workdir / metrics.FILE, notes),
-        config=_read_mapping(workdir / CONFIG, notes),
-        versions=_read_mapping(workdir / VERSIONS, notes),
-        log=read_log(workdir, notes),
-        notes=notes,
-    )
+    run = Run(pathlib.Path(workdir), label)
+    run.records = _read_records(run.workdir / metrics.FILE, run.notes)
+    run.config = _read_mapping(run.workdir / CONFIG, run.notes)
+    run.versions = _read_mapping(run.workdir / VERSIONS, run.notes)
+    broken = []
+    for path in rollout_log.paths(workdir):
+        try:
+            _add_log(run, path)
+        except (ValueError, TypeError) as error:
+            broken.append(f"{path.name} ({_short(error)})")
+    if broken:
+        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+        run.notes.append(f"rollouts not readable: {', '.join(broken[:3])}{more}")
+    if not run.groups:
+        run.notes.append("no rollout logs: no prompts, no answers, no map of the posterior")
+    run.groups.sort(key=lambda group: group.step)
+    return run
 
 
 def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
@@ -187,25 +228,8 @@ def _read_mapping(path: pathlib.Path, notes: list[str]) -> Mapping[str, Any]:
     return found
 
 
-def read_log(workdir: PathLike, notes: list[str] | None = None) -> Log:
-    """Returns the groups of a run; files that cannot be read are named in the notes."""
-    log, broken = Log([], {}, {}, [] if notes is None else notes), []
-    for path in rollout_log.paths(workdir):
-        try:
-            _add_file(log, path)
-        except (ValueError, TypeError) as error:
-            broken.append(f"{path.name} ({_short(error)})")
-    if broken:
-        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-        log.notes.append(f"rollouts not readable: {', '.join(broken[:3])}{more}")
-    if not log.groups:
-        log.notes.append("no rollout logs: no prompts, no answers, no map of the posterior")
-    log.groups.sort(key=lambda group: group.step)
-    return log
-
-
-def _add_file(log: Log, path: pathlib.Path) -> None:
-    """Adds the groups and prompts of one step to `log`."""
+def _add_log(run: Run, path: pathlib.Path) -> None:
+    """Adds the groups and prompts of one step to `run`."""
     rows = _columns(path, (*SMALL, *BELIEF))
     found = re.fullmatch(r"step_(\d+)", path.stem)
     if not found:
@@ -216,25 +240,21 @@ def _add_file(log: Log, path: pathlib.Path) -> None:
     for members in rows_of_groups(rows).values():
         first, judged = members[0], [i for i in members if np.isfinite(correct[i])]
         wrong = [i for i in judged if correct[i] <= 0.5]
-        belief = (rows[name][first] for name in BELIEF)
-        group = Group(
-            step,
-            str(rows["uid"][first]),
-            len(judged) - len(wrong),
-            len(judged),
-            *(math.nan if x is None else float(x) for x in belief),
-        )
-        made.append((group, first, wrong))
+        belief = [math.nan if rows[name][first] is None else rows[name][first] for name in BELIEF]
+        uid = str(rows["uid"][first])
+        # One Prompt, and so one string in memory, for all visits.
+        prompt = run.prompts.get(uid) or _prompt(path, rows, first)
+        num_right = len(judged) - len(wrong)
+        group = Group(step, prompt.uid, num_right, len(judged), *map(float, belief))
+        made.append((prompt, group, wrong))
     # Only now, as anything above may have raised: a file counts whole or not at all.
-    for group, first, wrong in made:
-        prompt = log.prompts.get(group.uid) or _prompt(path, rows, first)
-        group = group._replace(uid=prompt.uid)  # one string in memory for all visits
+    for prompt, group, wrong in made:
+        prompt = run.prompts.setdefault(prompt.uid, prompt)
         prompt.visits.append(group)
         said = (str(rows["extracted"][i])[:LONGEST_WRONG] for i in wrong)
         prompt.wrong.update(map(sys.intern, said))
-        log.prompts[group.uid] = prompt
-        log.groups.append(group)
-    log.paths[step] = path
+        run.groups.append(group)
+    run.logs[step] = path
 
 
 def _prompt(path: pathlib.Path, rows: Columns, row: int) -> Prompt:
@@ -274,20 +294,19 @@ def _short(error: Exception) -> str:
 def rows_of_groups(rows: Columns) -> dict[Any, list[int]]:
     """Returns the rows of each group of a step, by its number (its uid where it has none)."""
     found = collections.defaultdict(list)
-    keys = zip(rows["group"], rows["uid"], strict=True)
-    for row, (number, uid) in enumerate(keys):
+    for row, (number, uid) in enumerate(zip(rows["group"], rows["uid"], strict=True)):
         found[uid if number is None else number].append(row)
     return found
 
 
-def questions(log: Log, prompts: Iterable[Prompt]) -> dict[str, str]:
+def questions(run: Run, prompts: Iterable[Prompt]) -> dict[str, str]:
     """Returns the questions, by uid, as the model was first asked them."""
     by_path = collections.defaultdict(list)
     for prompt in prompts:
         by_path[prompt.where[0]].append(prompt)
     found = {}
     for path, wanted in by_path.items():
-        column = log.texts(path, ("prompt",))["prompt"]
+        column = run.texts(path, ("prompt",))["prompt"]
         for prompt in wanted:
             found[prompt.uid] = question(column[prompt.where[1]]) if column else ""
     return found
@@ -297,35 +316,3 @@ def question(text: str | None) -> str:
     """Returns the last turn of the user without the marks of the chat and of images."""
     turn = _LAST_USER_TURN.match(text or "")
     return _SPECIAL.sub("", turn[1] if turn else text or "").strip()
-
-
-# ------------------------------------------------------------------------------ several runs
-def labels(workdirs: Sequence[PathLike]) -> list[str]:
-    """Returns the shortest ends of the paths that tell them apart."""
-    names = [pathlib.Path(w).absolute().parts for w in workdirs]
-    for count in range(1, max(map(len, names)) + 1):
-        found = ["/".join(name[-count:]).lstrip("/") for name in names]
-        if len(set(found)) == len(set(names)):
-            break
-    return found
-
-
-def once(workdirs: Sequence[PathLike]) -> tuple[list[PathLike], list[str]]:
-    """Returns the directories that differ, and a note on each that came again."""
-    found: dict[pathlib.Path, PathLike] = {}
-    notes = []
-    for workdir in workdirs:
-        path = pathlib.Path(workdir).resolve()
-        if path in found:
-            notes.append(f"{workdir} was given more than once: shown once")
-        found.setdefault(path, workdir)
-    return list(found.values()), notes
-
-
-def other_validations(runs: Sequence[Run]) -> list[str]:
-    """Returns a note if runs were validated on different sets, whose curves share an axis."""
-    names = {r.label: ", ".join(curves.validation_names(r.records)) for r in runs}
-    if len({sets for sets in names.values() if sets}) < 2:
-        return []
-    each = "; ".join(f"{label}: {sets}" for label, sets in names.items() if sets)
-    return [f"a validation that all share: the accuracies do not compare ({each})"]
