@@ -4,6 +4,7 @@ Programs that tests start as processes of their own inherit the latter from the 
 """
 
 import os
+import signal
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work.
@@ -47,3 +48,28 @@ def compile_cache(compile_directory):
     for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="session")
+def small_checkpoint(tmp_path_factory):
+    """The directory of a random two-layer policy with its tokenizer; to be copied, not changed."""
+    from tests.trainer import small
+    from vade_jax.models.qwen25vl import config, tiny_checkpoint
+
+    directory = tmp_path_factory.mktemp("small") / "tiny_model"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(config.PRESETS, "tiny", small.SHAPE)
+        tiny_checkpoint.write(directory, seed=0)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def one_device(compile_cache):
+    """Runs take one device instead of all, and leave the handlers of signals to pytest."""
+    from vade_jax.trainer import mesh
+
+    make = mesh.make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mesh, "make", lambda **axes: make(**axes, devices=jax.devices()[:1]))
+        patch.setattr(signal, "signal", lambda *_: None)
+        yield

@@ -1,7 +1,6 @@
 """The whole program on the smoke config: a two-layer model, one device."""
 
 import contextlib
-import functools
 import io
 import json
 import os
@@ -18,18 +17,20 @@ import pytest
 
 from configs import tiny_gspo
 from experiments import train
-from tests.trainer import small
-from vade_jax.models.qwen25vl import config, files
+from vade_jax import run
+from vade_jax.models.qwen25vl import files
 from vade_jax.report import charts, curves, figures, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
-from vade_jax.trainer import mesh, update
+from vade_jax.trainer import mesh
+from vade_jax.trainer.loop import NonFiniteLoss
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def smoke(num_steps, warm_start):
+def smoke(num_steps, model, warm_start):
     c = tiny_gspo.get_config("smoke")
+    c.model.preset, c.model.checkpoint = "", str(model)
     c.num_steps = num_steps
     c.loss.kl_coef = 0.0
     c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
@@ -42,36 +43,28 @@ def smoke(num_steps, warm_start):
 
 
 @pytest.fixture(scope="module")
-def runs(compile_cache, tmp_path_factory):
-    """Directories of 2, of 2 + 2 and of 4 steps, what was printed, and the shared warm start.
+def runs(one_device, small_checkpoint, tmp_path_factory):
+    """Directories of 2 + 2 and of 4 steps, what was printed, and the shared warm start.
 
     Programs are compiled once: the later runs find them in a cache on disk.
     """
-    base = tmp_path_factory.mktemp("runs")
+    base, draw = tmp_path_factory.mktemp("runs"), figures.draw
     warm, said = base / "warm_start", {}
-    one_device, install = mesh.make, signal.signal
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mesh, "make", lambda **a: one_device(**a, devices=jax.devices()[:1]))
-        patch.setattr(signal, "signal", lambda *a: None)  # the handlers stay pytest's
-        patch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST))
-        patch.setitem(config.PRESETS, "tiny", small.SHAPE)
+        # Once is enough: figures take as long as a few steps.
+        patch.setattr(figures, "draw", lambda d: draw(d) if d.endswith("whole") else None)
 
         def run(name, num_steps):
             out = io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-                try:
-                    train.main(smoke(num_steps, warm), str(base / name))
-                except SystemExit as error:
-                    out.write(str(error))
-            said[name, num_steps] = said.get((name, num_steps), "") + out.getvalue()
+                train.main(smoke(num_steps, small_checkpoint, warm), str(base / name))
+            said[name, num_steps] = out.getvalue()
             return out.getvalue()
 
         run("resumed", 2)
-        shutil.copytree(base / "resumed", base / "two")
         run("resumed", 4)
         run("whole", 4)
         yield base, said, run
-    assert signal.signal is install
 
 
 def latest(directory):
@@ -184,18 +177,15 @@ def test_running_again_says_that_it_is_done(runs):
     assert (base / "whole" / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_loss_that_is_not_a_number_names_the_step_and_keeps_the_checkpoint(runs, monkeypatch):
-    base, _, run = runs
-    real = update.Learner.__call__
+def test_a_run_that_cannot_go_on_ends_with_one_line(monkeypatch, one_device):
+    """What the loop does then, and that the last checkpoint stays, is in loop_test."""
 
-    def diverge(self, state, *rest):
-        at = int(state.step)
-        state, found = real(self, state, *rest)
-        return state, found | {"actor/loss": np.nan if at >= 6 else 0.0}
+    def diverge(*_, **__):
+        raise NonFiniteLoss("step 4: {'actor/loss': nan}")
 
-    monkeypatch.setattr(update.Learner, "__call__", diverge)
-    assert "error: step 4: {'actor/loss': nan}" in run("two", 4)  # two updates a step
-    assert checkpoints.Checkpointer(base / "two" / "checkpoints").latest_step() == 3
+    monkeypatch.setattr(run, "train", diverge)
+    with pytest.raises(SystemExit, match=r"^error: step 4: {'actor/loss': nan}$"):
+        train.main(tiny_gspo.get_config("smoke"), "nowhere")
 
 
 # ------------------------------------------------------------------------------ bad input
@@ -207,102 +197,92 @@ def fails(c, workdir, capsys):
     return next(line for line in said if line.startswith("error: "))
 
 
-def test_another_config_in_the_same_directory(runs, capsys):
+def test_another_config_in_the_same_directory(runs, small_checkpoint, capsys):
     base, _, _ = runs
-    c = smoke(6, base / "warm_start")
+    c = smoke(6, small_checkpoint, base / "warm_start")
     c.optimizer.learning_rate = 5e-4
     line = fails(c, base / "whole", capsys)
     assert "optimizer.learning_rate: 0.001 there, 0.0005 now" in line
     assert "give another --workdir" in line and "num_steps" not in line
 
 
-def checkpoint(runs, tmp_path, **changes):
-    """A copy of the trained policy, to be damaged, and a config that starts from it."""
-    base, _, _ = runs
-    shutil.copytree(base / "whole" / "policy", tmp_path / "model")
-    c = smoke(2, "")
+@pytest.fixture
+def c(one_device, small_checkpoint, tmp_path):
+    """A config that starts from a copy of a policy, to be damaged."""
+    c = smoke(2, shutil.copytree(small_checkpoint, tmp_path / "model"), "")
     c.warm_start.num_steps = 0
-    c.model.preset, c.model.checkpoint = "", str(tmp_path / "model")
     return c
 
 
-def test_a_checkpoint_that_is_not_there(runs, tmp_path, capsys):
-    c = checkpoint(runs, tmp_path)
-    c.model.checkpoint = str(tmp_path / "modle")
-    assert "modle is no directory" in fails(c, tmp_path / "run", capsys)
-    c.model.checkpoint = str(tmp_path / "model")  # mended: the directory is not taken
-    (tmp_path / "model" / "model.safetensors").unlink()
-    assert "lacks model.safetensors" in fails(c, tmp_path / "run", capsys)
-
-
-def test_a_checkpoint_that_is_not_there_for_the_warm_start(runs, tmp_path, capsys):
-    c = checkpoint(runs, tmp_path)
-    c.model.checkpoint, c.warm_start.num_steps = str(tmp_path / "modle"), 2
-    assert "modle is no directory" in fails(c, tmp_path / "run", capsys)
-
-
-def test_a_checkpoint_cut_short(runs, tmp_path, capsys):
-    c = checkpoint(runs, tmp_path)
-    path = tmp_path / "model" / "model.safetensors"
+def cut_short(model):
+    path = model / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
-    assert "damaged or cut short" in fails(c, tmp_path / "run", capsys)
 
 
-def test_a_checkpoint_of_another_architecture(runs, tmp_path, capsys):
-    c = checkpoint(runs, tmp_path)
-    path = tmp_path / "model" / "config.json"
-    fields = json.loads(path.read_text())
-    fields |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-    path.write_text(json.dumps(fields))
+def of_llama(model):
+    path = model / "config.json"
+    other = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | other))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (cut_short, ["damaged or cut short"]),
+        (of_llama, ["describes 'LlamaForCausalLM'", "config.json"]),
+        (lambda model: (model / "model.safetensors").unlink(), ["lacks model.safetensors"]),
+        (lambda model: (model / "tokenizer.json").unlink(), ["tokenizer.json does not exist"]),
+    ],
+)
+def test_a_checkpoint_that_is_damaged(c, tmp_path, capsys, damage, words):
+    damage(tmp_path / "model")
     line = fails(c, tmp_path / "run", capsys)
-    assert "describes 'LlamaForCausalLM'" in line and "config.json" in line
+    assert all(word in line for word in words)
 
 
-def test_a_checkpoint_without_a_tokenizer(runs, tmp_path, capsys):
-    c = checkpoint(runs, tmp_path)
-    (tmp_path / "model" / "tokenizer.json").unlink()
-    assert "tokenizer.json does not exist" in fails(c, tmp_path / "run", capsys)
+@pytest.mark.parametrize("warm_start", [0, 2])
+def test_a_checkpoint_that_is_not_there(c, tmp_path, capsys, warm_start):
+    c.model.checkpoint, c.warm_start.num_steps = str(tmp_path / "modle"), warm_start
+    assert "modle is no directory" in fails(c, tmp_path / "run", capsys)
+    c.model.checkpoint = str(tmp_path / "model")  # mended: the run directory is not taken
+    c.data.train = "none.jsonl"
+    assert "none.jsonl" in fails(c, tmp_path / "run", capsys)
 
 
-def test_more_prompts_than_usable_rows(runs, tmp_path, capsys):
-    """One of five rows has an empty question: listed, and the batch of 5 does not exist."""
-    c = checkpoint(runs, tmp_path)
-    rows = [{"question": q, "answer": "7"} for q in ("a?", "b?", "c?", "d?", " ")]
+def use_rows(c, tmp_path, questions):
+    rows = [{"question": q, "answer": "7", "id": q[:1]} for q in questions]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     c.data.train = c.data.validation = str(path)
     c.num_prompts = c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 5
+
+
+def test_more_prompts_than_usable_rows(c, tmp_path, capsys):
+    """One of five rows has an empty question: listed, and the batch of 5 does not exist."""
+    use_rows(c, tmp_path, ("a?", "b?", "c?", "d?", " "))
     line = fails(c, tmp_path / "run", capsys)
     assert "num_prompts=5 is larger than the training set of 4 usable items" in line
     (reject,) = (tmp_path / "run" / "rejects_train.jsonl").read_text().splitlines()
     assert json.loads(reject)["reason"] == "empty_question"
 
 
-def test_too_long_prompts_are_left_out_or_an_error(runs, tmp_path, capsys):
-    c = checkpoint(runs, tmp_path)
-    questions = ("a?", "word " * 300, "c?", "d?", "e?")
-    rows = [{"question": q, "answer": "7", "id": q[:1]} for q in questions]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    c.data.train = c.data.validation = str(path)
+def test_too_long_prompts_are_left_out_or_an_error(c, tmp_path, capsys):
+    use_rows(c, tmp_path, ("a?", "word " * 300, "c?", "d?", "e?"))
     c.data.drop_too_long = False
     line = fails(c, tmp_path / "run", capsys)
     assert "1 prompts are too long, the first is w" in line
     assert "limit is max_length=128" in line and "data.drop_too_long=True" in line
     c.data.drop_too_long = True
-    c.num_prompts = c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 5
     assert "training set of 4 usable items" in fails(c, tmp_path / "run", capsys)
 
 
-def test_a_server_that_is_not_there(runs, tmp_path, capsys):
-    c = checkpoint(runs, tmp_path)
+def test_a_server_that_is_not_there(c, tmp_path, capsys):
     c.engine.name, c.engine.urls = "vllm_server", ("http://127.0.0.1:9",)
     c.engine.wait_s = 0.0
     assert "http://127.0.0.1:9" in fails(c, tmp_path / "run", capsys)
 
 
-def test_a_microbatch_that_the_devices_cannot_split(runs, tmp_path, monkeypatch, capsys):
-    c = checkpoint(runs, tmp_path)
+def test_a_microbatch_that_the_devices_cannot_split(c, tmp_path, monkeypatch, capsys):
     four = lambda **a: jax.make_mesh((1, 4, 1), mesh.AXES, devices=jax.devices()[:4])
     monkeypatch.setattr(mesh, "make", four)
     line = fails(c, tmp_path / "run", capsys)

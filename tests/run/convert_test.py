@@ -3,6 +3,7 @@
 import functools
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -15,27 +16,17 @@ import pytest
 from tests.models.qwen25vl import oracle
 from tests.trainer import small
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, files, tiny_checkpoint, weights
+from vade_jax.models.qwen25vl import files, weights
 from vade_jax.run import convert
 from vade_jax.store import checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tiny():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST))
-        patch.setitem(config.PRESETS, "tiny", small.SHAPE)
-        yield
-
-
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
+def base(small_checkpoint, tmp_path_factory):
     """A random tiny checkpoint with a tokenizer."""
-    directory = tmp_path_factory.mktemp("base") / "tiny_model"
-    tiny_checkpoint.write(directory, seed=0)
-    return directory
+    return shutil.copytree(small_checkpoint, tmp_path_factory.mktemp("base") / "tiny_model")
 
 
 @pytest.fixture(scope="module")

@@ -1,24 +1,20 @@
 """Every selector of the package, from a config's one word to steps of the loop."""
 
-import functools
 import json
-import signal
+import types
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from configs import tiny_gspo
 from experiments import train
-from tests.trainer import fakes, small
+from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.data import procedural, sources
-from vade_jax.models.qwen25vl import config
 from vade_jax.rollout import fake
-from vade_jax.run import build, checks, datasets
+from vade_jax.run import build, checks, datasets, directory, engines, job
 from vade_jax.store import metrics
-from vade_jax.trainer import choosing, loop, mesh
 from vade_jax.types import TrainState
 
 NAMES = sorted(set(samplers.SAMPLERS) - {"diva"})  # it needs variants of the questions
@@ -31,72 +27,68 @@ def smoke(name):
 
 
 # ------------------------------------------------------------------------------ small parts
-def learn(state, prompts, rollouts, advantage_N):
-    return state.replace(step=state.step + 1), {"actor/loss": 0.0}
+@pytest.fixture
+def fake_parts(monkeypatch):
+    """Everything of a run that takes a model is replaced: what is left is around the selector."""
+    recorder = fakes.Recorder()
+
+    def learn(state, prompts, rollouts, advantage_N):
+        return state.replace(step=state.step + 1), {"actor/loss": 0.0}
+
+    def make_engine(run, policy, workdir):
+        last = run.data.num_train - 1
+        return fake.FakeEngine({f"train-0-{i}": i / last for i in range(last + 1)})
+
+    state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
+    nothing_saved = types.SimpleNamespace(latest_step=lambda: None)
+    replaced = {
+        build: dict(
+            make_learner=lambda *_: (state, learn),
+            make_scorer=lambda *_: fakes.score,
+            make_validation=lambda *_: lambda *_: {},
+        ),
+        directory: dict(checkpointer=lambda *_: nothing_saved),
+        engines: dict(make=make_engine),
+        job: dict(RunRecorder=lambda *_: recorder),
+        job.contact_sheet: dict(draw=lambda *_: None),
+    }
+    for module, functions in replaced.items():
+        for name, function in functions.items():
+            monkeypatch.setattr(module, name, function)
+    return recorder
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [*((name, {}) for name in NAMES), ("knapsack", {"posterior": "vade"})],
 )
-def test_three_steps_of_the_smoke_config(name, options):
-    c, recorder = smoke(name), fakes.Recorder()
+def test_three_steps_of_the_smoke_config(name, options, fake_parts):
+    c = smoke(name)
     with c.unlocked():
         c.sampler.options.update(options)
-    run = settings.Run.from_dict(c.to_dict())
+    run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
     checks.check(run)
-    size = c.data.num_train
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
-    rate = {item.uid: i / (size - 1) for i, item in enumerate(items)}
-    sampler = checks.make_sampler(run)
     arrays = datasets.per_item(items, run.sampler.arrays)
-    state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-    progress = loop.run(
-        loop.Progress(state=state, selector=sampler.init(size, **arrays)),
-        num_steps=3,
-        num_prompts=run.num_prompts,
-        key=jax.random.key(run.seed),
-        choose=choosing.Chooser(sampler, items, fakes.build_prompt),
-        engine=fake.FakeEngine(rate),
-        score=fakes.score,
-        learn=learn,
-        validate=lambda *_: {},
-        recorder=recorder,
-        eval_every=9,
-        advantage=build.make_advantage(run),
-        refill=run.refill,
-        measure=build.make_measure(run),
-    )
+    data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
+    made = job.prepare(run, policy=None, data=data, workdir="")
+    progress = made.run(made.progress)
     assert progress.step == 3 and len(progress.seen) >= c.num_prompts
-    last = recorder.metrics[3]
+    last = fake_parts.metrics[3]
     measured = last.get("vade/measured_rollouts", 0)
     assert measured == (4 * size if name == "mmr1" else 0)
     assert last["vade/rollouts_total"] >= 3 * 4 * c.num_prompts + measured
 
 
 # ------------------------------------------------------------------------------ the real parts
-@pytest.fixture
-def small_model(compile_cache, monkeypatch):
-    """One device and two layers, compiled in a hurry."""
-    one_device = functools.partial(mesh.make, devices=jax.devices()[:1])
-    monkeypatch.setattr(mesh, "make", lambda **axes: one_device(**axes))
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    compile_fast = functools.partial(jax.jit, compiler_options=small.FAST)
-    monkeypatch.setattr(jax, "jit", compile_fast)
-    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
-
-
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("sec", "mmr1"),
-        *(pytest.param(x, marks=pytest.mark.slow) for x in NAMES if x[0] not in "sm"),
-        pytest.param("mopps", marks=pytest.mark.slow),
-    ],
+    "name", ["mmr1", *(pytest.param(x, marks=pytest.mark.slow) for x in NAMES if x != "mmr1")]
 )
-def test_three_real_steps(name, tmp_path, small_model):
+def test_three_real_steps(name, tmp_path, one_device, small_checkpoint, monkeypatch):
     """The whole program on a two-layer model; a second pass of MMR1 compiles nothing."""
+    monkeypatch.setattr(job.figures, "draw", lambda workdir: None)
     c = smoke(name)
+    c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.warm_start.num_steps, c.eval.every = 0, 9
     c.eval.num_samples, c.checkpoint.every = 1, 9
     c.loss.kl_coef, c.data.length_multiple = 0.0, 128
@@ -156,9 +148,11 @@ def test_an_item_without_the_field_is_named(row, message, tmp_path):
         datasets.per_item(items, {"category": "subject"})
 
 
-def test_a_missing_field_is_found_before_the_warm_start(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
+def test_a_missing_field_is_found_before_the_warm_start(
+    tmp_path, capsys, one_device, small_checkpoint
+):
     c = smoke("sec")
+    c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.sampler.arrays.category = "family,depth"
     with pytest.raises(SystemExit) as caught:
         train.main(c, str(tmp_path / "run"))

@@ -1,6 +1,5 @@
 """The warm start: its data, its targets, and the checkpoint it leaves."""
 
-import functools
 import json
 import pathlib
 
@@ -12,27 +11,16 @@ from configs import tiny_gspo
 from tests.trainer import small
 from vade_jax import settings
 from vade_jax.data import tokens
-from vade_jax.models.qwen25vl import config, files, tiny_checkpoint
+from vade_jax.models.qwen25vl import config, files
 from vade_jax.run import UserError, build, warm_start
-from vade_jax.trainer import loop, mesh
+from vade_jax.trainer import loop
 
-
-@pytest.fixture(scope="module", autouse=True)
-def tiny(compile_cache):
-    one_device = mesh.make
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=small.FAST))
-        patch.setitem(config.PRESETS, "tiny", small.SHAPE)
-        patch.setattr(mesh, "make", lambda **a: one_device(**a, devices=jax.devices()[:1]))
-        yield
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """A random tiny checkpoint."""
-    directory = tmp_path_factory.mktemp("base") / "tiny_model"
-    tiny_checkpoint.write(directory, seed=0)
-    return directory
+def base(small_checkpoint):
+    return small_checkpoint
 
 
 def smoke(max_tokens=8, **warm_start):
@@ -128,7 +116,8 @@ def test_a_loss_that_is_not_a_number_names_its_step():
         warm_start._read([(41, fine), (42, bad), (43, bad)])
 
 
-def test_a_half_made_checkpoint_is_made_again(tmp_path):
+def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
     (tmp_path / "tiny_model").mkdir()
     (tmp_path / "tiny_model" / "tokenizer.json").write_text("{")
     directory = warm_start.untrained(smoke(), str(tmp_path))
