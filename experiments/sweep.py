@@ -19,8 +19,7 @@ from ml_collections import ConfigDict
 
 from experiments import cli, errors
 from experiments.sweeps import plan, schedule
-from vade_jax.report import comparison, curves
-from vade_jax.report import sweep as sweep_report
+from vade_jax.report import comparison, curves, figures
 from vade_jax.store import metrics
 
 COMMANDS = {name: (sys.executable, "-m", f"experiments.{name}") for name in ("supervise", "train")}
@@ -87,7 +86,8 @@ def report(
     for run in finished:
         arms = groups.setdefault(run.group, {})
         arms.setdefault(run.arm, []).append(run.directory)
-    compared = sweep_report.write(groups, directory, baseline=baseline)
+    compared = comparison.write(groups, directory, baseline=baseline)
+    figures.draw_sweep(groups, compared, directory)
     print(comparison.markdown(compared))
     print(f"tables and figures are in {directory}")
     return compared

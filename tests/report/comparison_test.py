@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from vade_jax.report import comparison, sweep
+from vade_jax.report import comparison, figures
 from vade_jax.store import rollout_log
 
 
@@ -85,7 +85,7 @@ def test_the_table(groups, tmp_path):
     assert cells[" rollouts to vanilla's best "] == " 64 (1 of 2) "
     assert cells[" minutes "] == " 4.0 "
     assert "| 160 (2 of 2) |" in vanilla and "|  |" in vanilla
-    comparison.write(compared, tmp_path / "new")
+    comparison.write(groups, tmp_path / "new")
     assert (tmp_path / "new" / "table.md").read_text() == text + "\n"
     read = json.loads((tmp_path / "new" / "table.json").read_text())
     assert read["groups"]["clean/gspo"]["vade"]["reach"] == [64, None]
@@ -93,8 +93,9 @@ def test_the_table(groups, tmp_path):
 
 def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
-    compared = sweep.write(groups, tmp_path / "new")
+    compared = comparison.write(groups, tmp_path / "new")
     assert set(compared.groups) == set(groups)
+    figures.draw_sweep(groups, compared, tmp_path / "new")
     names = {"effective_ratio", "learning", "rollouts", "arms"}
     paths = list((tmp_path / "new").iterdir())
     pictures = [path for path in paths if path.suffix == ".png"]

@@ -1,8 +1,4 @@
-"""A sweep in numbers: arms (selectors) side by side over seeds, against a baseline, and what they chose.
-
-`compare` reads run directories and returns a `Comparison`; `markdown` and `write` make tables of it.
-`selection_table` says which prompts each arm spent its rollouts on.
-"""
+"""A sweep in numbers: arms (selectors) side by side over seeds, against a baseline, and what they chose."""
 
 import collections
 import dataclasses
@@ -214,16 +210,20 @@ def _cell(arm: Arm, column: str, form: str) -> str:
     return reached if arm.reach else "-"
 
 
-def write(compared: Comparison, directory: PathLike) -> None:
-    """Writes table.md and table.json.
+def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> Comparison:
+    """Compares, and writes table.md, table.json and selection.md; returns the numbers.
 
     The JSON has every number, also those of single seeds; null: not measured or not reached.
     """
+    compared = compare(groups, baseline=baseline)
     folder = pathlib.Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(markdown(compared) + "\n")
     numbers = _without_nan(dataclasses.asdict(compared))
     (folder / "table.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    chosen = [f"## {name}\n\n{selection_table(arms)}\n" for name, arms in groups.items()]
+    (folder / "selection.md").write_text("\n".join(chosen))
+    return compared
 
 
 def _table(head: Sequence[str], lines: Sequence[Any]) -> str:

@@ -1,24 +1,40 @@
-"""Pictures of one run, from metrics.jsonl alone."""
+"""Figures of one run, from metrics.jsonl alone, and of the arms (selectors) of a sweep over seeds.
 
+Curves of a sweep are means over seeds with a band; arms.png has every arm as a point with its
+interval. An arm looks the same in all figures.
+"""
+
+import functools
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.report import curves, plotting
-from vade_jax.report.curves import Records
-from vade_jax.report.plotting import COLORS, FAINT
+from vade_jax.report import comparison, curves, plotting
+from vade_jax.report.comparison import Arm, Comparison, Groups
+from vade_jax.report.curves import Curve, Mean, Records
+from vade_jax.report.plotting import COLORS, FAINT, Look
 from vade_jax.store import metrics
 
 PathLike = str | os.PathLike[str]
+Runs = Mapping[str, Sequence[Records]]  # of the seeds of each arm
+Looks = Mapping[str, Look]
 
 FOOTNOTE = (
     "thin: raw;  bold: moving average over a twentieth of the run (not of validation and "
     "counts);  dashed: predicted before the rollouts"
 )
-
+CURVES_NOTE = (
+    "mean over seeds, the band of the bold ones is ± one standard error;  effective ratio and gradient "
+    "norm: moving average over a twentieth of the run"
+)
+ARMS_NOTE = (
+    "point: mean over seeds;  bar: 95 % interval (Student's t), from three seeds on;  small: single seeds;  accuracy: mean "
+    f"of the last {comparison.LATE} validations;  difference: seed by seed"
+)
+ROW_HEIGHT = 3.1  # inches of a row of panels
 # What a single run shows besides its progress: (metric, title).
 DETAILS = (
     (curves.ACCURACY, "Training accuracy"),
@@ -31,6 +47,46 @@ DETAILS = (
 )
 
 
+class Panel(NamedTuple):
+    """What one panel shows of every run."""
+
+    title: str
+    curve: Callable[[Records], Curve]
+    y_axis: Callable[[Any], None] = lambda axes: None
+
+    def finish(self, axes: Any, x_axis: str) -> None:
+        """Sets up the axes, when all lines are drawn; says if there are none."""
+        axes.set_xlabel(x_axis)
+        axes.margins(x=0.02)
+        if x_axis == "rollouts":
+            axes.xaxis.set_major_formatter(plotting.thousands())
+        if not any(len(line.get_xdata()) for line in axes.lines):
+            place = {"ha": "center", "transform": axes.transAxes}
+            axes.text(0.5, 0.5, "not measured", color=FAINT, **place)
+        self.y_axis(axes)
+
+
+def _share(axes: Any) -> None:
+    axes.set_ylim(0, 1.02)
+
+
+SCORE = Panel("Validation accuracy", curves.validation)
+RATIO = Panel("Effective ratio", functools.partial(curves.named, name=curves.EFFECTIVE), _share)
+NORM = Panel(
+    "Gradient norm",
+    functools.partial(curves.named, name=curves.GRADIENT_NORM),
+    plotting.from_zero_or_log,
+)
+ROLLOUTS = Panel("Rollouts so far", curves.rollouts, plotting.from_zero)
+
+FIGURES = {  # of a sweep; file: the panels of each data/loss and their x axes
+    "effective_ratio.png": [(RATIO, "steps")],  # the paper's Figure 1
+    "learning.png": [(SCORE, "steps"), (RATIO, "steps"), (NORM, "steps")],  # Figures 3, 5, 6, 7
+    "rollouts.png": [(SCORE, "rollouts"), (ROLLOUTS, "steps")],  # Figures 4, 8
+}
+
+
+# ------------------------------------------------------------------------------ of one run
 def draw(workdir: PathLike) -> list[pathlib.Path]:
     """Draws the figures of one run into `workdir`/figures; returns what it wrote."""
     records = metrics.read(workdir)
@@ -74,34 +130,25 @@ def draw_calibration(runs: Sequence[Records], path: PathLike) -> bool:
 
 def _draw_progress(records: Records, path: PathLike) -> None:
     """Draws score, effective ratio, gradient norm and rollouts, against steps and rollouts."""
-    score_title, sets = "Validation accuracy", curves.validation_names(records)
+    score_title, sets = SCORE.title, curves.validation_names(records)
     if sets:
         mean_at = sets[0].rsplit("/", 1)[-1]
         score_title += f", {mean_at}" if len(sets) == 1 else f", {len(sets)} sets"
+    score = SCORE._replace(title=score_title)
+    spent = ROLLOUTS._replace(title="Rollouts")
+    useful = Panel("Rollouts in mixed groups", curves.effective_rollouts, plotting.from_zero)
+    rows = {"steps": (score, RATIO, NORM, spent), "rollouts": (score, RATIO, NORM, useful)}
     note = {"note": FOOTNOTE, "note_size": 9.5}
-    with plotting.panels(path, 2, 4, size=(13, 6), **note) as (_, axes):
-        for row, axis in zip(axes, ("steps", "rollouts"), strict=True):
-            score, ratio, norm, total = row
-            _lines(score, axis, curves.validation(records), marker="o")
-            score.set_title(score_title)
-            _lines(ratio, axis, curves.named(records, curves.EFFECTIVE))
-            predicted = curves.named(records, curves.PREDICTED)
-            _smooth_line(ratio, axis, predicted, linewidth=1.3, linestyle=(0, (3, 2)))
-            ratio.set_title("Effective ratio")
-            _lines(norm, axis, curves.named(records, curves.GRADIENT_NORM))
-            norm.set_title("Gradient norm")
-            if axis == "steps":
-                title, count = "Rollouts", curves.rollouts(records)
-            else:
-                title, count = "Rollouts in mixed groups", curves.effective_rollouts(records)
-            _lines(total, axis, count)
-            total.set_title(title)
-            for panel in row:
-                plotting.finish(panel, axis)
-            ratio.set_ylim(0, 1.02)
-            plotting.from_zero_or_log(norm)
-            total.yaxis.set_major_formatter(plotting.thousands())
-            total.set_ylim(bottom=0)
+    with plotting.panels(path, 2, 4, size=(13, 6), **note) as (_, grid):
+        for row, (x_axis, panels) in zip(grid, rows.items(), strict=True):
+            for axes, panel in zip(row, panels, strict=True):
+                style = {"marker": "o"} if panel is score else {}
+                _lines(axes, x_axis, panel.curve(records), **style)
+                if panel is RATIO:
+                    predicted = curves.named(records, curves.PREDICTED)
+                    _smooth_line(axes, x_axis, predicted, linewidth=1.3, linestyle=(0, (3, 2)))
+                axes.set_title(panel.title)
+                panel.finish(axes, x_axis)
 
 
 def _draw_details(records: Records, shown: Sequence[tuple[str, str]], path: PathLike) -> None:
@@ -127,3 +174,128 @@ def _smooth_line(panel: Any, axis: str, curve: curves.Curve, **style: Any) -> No
     if len(x):
         style = {"marker": "o" if len(x) == 1 else None, "markersize": 4, **style}
         panel.plot(x, y, color=COLORS[0], **style)
+
+
+# ------------------------------------------------------------------------------ of a sweep
+def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> None:
+    """Draws `FIGURES`, arms.png and, where an arm "vade" predicts, calibration.png."""
+    folder = pathlib.Path(directory)
+    runs = {
+        name: {
+            arm: [metrics.read(workdir) for workdir in workdirs] for arm, workdirs in arms.items()
+        }
+        for name, arms in groups.items()
+    }
+    looks = plotting.looks(arm for arms in groups.values() for arm in arms)
+    for name, panels in FIGURES.items():
+        _draw_curves(runs, looks, panels, folder / name)
+    _draw_arms(compared, looks, folder / "arms.png")
+    own = [records for arms in runs.values() for records in arms.get("vade", ())]
+    draw_calibration(own, folder / "calibration.png")
+
+
+def _draw_curves(
+    groups: Mapping[str, Runs], looks: Looks, panels: Sequence[tuple[Panel, str]], path: PathLike
+) -> None:
+    """Draws a row of panels for each data/loss; of one panel each, all in one row.
+
+    Steps without a metric, such as those that had nothing to learn from, are left out of its curve.
+    """
+    columns, rows = len(panels), len(groups)
+    if columns == 1:
+        columns, rows = len(groups), 1
+    size = (max(4.4 * columns, 7) + 2.2, max(ROW_HEIGHT * rows, 3.6) + 0.3)
+    with plotting.panels(path, rows, columns, size=size, note=CURVES_NOTE) as (figure, axes):
+        grid = axes.reshape(len(groups), len(panels))
+        for row, (name, arms) in zip(grid, groups.items(), strict=True):
+            for axes_of_panel, (panel, x_axis) in zip(row, panels, strict=True):
+                axes_of_panel.set_title(f"{name}\n{panel.title}", linespacing=1.35)
+                _draw_panel(axes_of_panel, panel, x_axis, arms, looks)
+        bold_first = sorted(looks, key=lambda arm: not looks[arm].bold)
+        handles = [plotting.line(**looks[arm].style()) for arm in bold_first]
+        where = {"loc": "outside right upper", "handlelength": 2.6, "fontsize": 10}
+        figure.legend(handles, bold_first, **where)
+
+
+def _draw_panel(axes: Any, panel: Panel, x_axis: str, arms: Runs, looks: Looks) -> None:
+    ends = {}
+    for arm in sorted(arms, key=lambda arm: looks[arm].bold):  # the bold ones on top
+        smooth = [panel.curve(records).smooth().against(x_axis) for records in arms[arm]]
+        x, mean, error = curves.band(smooth)
+        if not len(x):
+            continue
+        look = looks[arm]
+        marker = {"marker": "o", "markersize": 3} if len(x) == 1 else {}
+        axes.plot(x, mean, **look.style(), **marker)
+        if look.bold and error.any():
+            band = {"color": look.color, "alpha": 0.16, "linewidth": 0}
+            axes.fill_between(x, mean - error, mean + error, **band)
+        ends[arm] = (x[-1], mean[-1])
+    panel.finish(axes, x_axis)
+    if panel is ROLLOUTS:
+        _name_ends(axes, {arm: ends[arm] for arm in reversed(ends)})
+
+
+def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
+    """Names the arms at the ends of their lines; arms that share a line share a label."""
+    highest = max((y for _, y in ends.values()), default=1)
+    axes.set_ylim(0, 1.12 * highest)
+    while ends:
+        x, y = next(iter(ends.values()))
+        here = [arm for arm in ends if abs(ends[arm][1] - y) <= 0.06 * highest]
+        text = ", ".join(here[:2]) + (f" and {len(here) - 2} more" if here[2:] else "")
+        box = {"facecolor": "white", "linewidth": 0, "pad": 0.5, "alpha": 0.8}
+        place = {"xytext": (-8, 3), "textcoords": "offset points", "ha": "right"}
+        axes.annotate(text, (x, y), **place, fontsize=8.5, bbox=box)
+        ends = {arm: ends[arm] for arm in ends if arm not in here}
+
+
+def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
+    """Draws a row for each data/loss, the best arm on top (the paper's Table 2).
+
+    Columns: accuracy, its difference to the baseline, effective ratio, share on hopeless prompts.
+    """
+    tallest = max(len(arms) for arms in compared.groups.values())
+    num_rows = len(compared.groups)
+    size = (13, max((0.27 * tallest + 1.2) * num_rows + 0.4, 3))
+    with plotting.panels(path, num_rows, 4, size=size, note=ARMS_NOTE, sharey="row") as (_, axes):
+        for panels, (name, arms) in zip(axes, compared.groups.items(), strict=True):
+            _draw_arms_of_group(panels, name, arms, looks, compared.baseline)
+
+
+def _draw_arms_of_group(
+    panels: Any, name: str, arms: Mapping[str, Arm], looks: Looks, baseline: str
+) -> None:
+    score, difference, ratio, hopeless = panels
+    columns = {
+        "late": (score, "Accuracy"),
+        "effective_ratio": (ratio, "Effective ratio"),
+        "hopeless": (hopeless, "Share on hopeless prompts"),
+    }
+    ordered = sorted(arms, key=lambda arm: arms[arm].means["late"].mean)
+    for place, label in enumerate(ordered):
+        arm, look = arms[label], looks[label]
+        for column, (panel, _) in columns.items():
+            _draw_point(panel, place, arm.means[column], arm.values[column], look)
+        if label != baseline:
+            _draw_point(difference, place, arm.difference, arm.differences, look)
+    difference.axvline(0, color=FAINT, linewidth=1)
+    score.set_yticks(range(len(ordered)), ordered)
+    score.set_ylim(-0.6, len(ordered) - 0.4)
+    for tick, label in zip(score.get_yticklabels(), ordered, strict=True):
+        tick.set_fontweight("bold" if looks[label].bold else "normal")
+    for panel, title in (*columns.values(), (difference, f"Difference to {baseline}")):
+        panel.set_title(f"{name}\n{title}", linespacing=1.35)
+    for panel in (ratio, hopeless):
+        panel.set_xlim(left=0)
+
+
+def _draw_point(panel: Any, place: int, mean: Mean, values: Sequence[float], look: Look) -> None:
+    if not mean.count:
+        return
+    half = mean.half if mean.count > 2 else 0  # that of two seeds hides all others
+    size = {"markersize": 8 if look.bold else 6, "elinewidth": 2.2 if look.bold else 1.4}
+    panel.errorbar(mean.mean, place, xerr=half, fmt="o", color=look.color, capsize=0, **size)
+    if mean.count > 1:
+        dots = {"s": 9, "color": look.color, "alpha": 0.55, "linewidths": 0}
+        panel.scatter(values, np.full(len(values), place - 0.24), **dots)

@@ -147,15 +147,10 @@ def thousands() -> Any:
     return ticker.FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
 
 
-def finish(panel: Any, axis: str) -> None:
-    """Names the x axis, "steps" or "rollouts", of a panel that is drawn; says if it is empty."""
-    panel.set_xlabel(axis)
-    panel.margins(x=0.02)
-    if axis == "rollouts":
-        panel.xaxis.set_major_formatter(thousands())
-    if not any(len(line.get_xdata()) for line in panel.lines):
-        place = {"ha": "center", "transform": panel.transAxes}
-        panel.text(0.5, 0.5, "not measured", color=FAINT, **place)
+def from_zero(panel: Any) -> None:
+    """Starts the y axis of a count at 0."""
+    panel.yaxis.set_major_formatter(thousands())
+    panel.set_ylim(bottom=0)
 
 
 def from_zero_or_log(panel: Any) -> None:
