@@ -82,14 +82,15 @@ if __name__ == "__main__":
         "retries": number("retries", 5, "Of a question that fails."),
         "timeout_s": flags.DEFINE_float("timeout_s", 300.0, "The longest wait for a reply."),
     }
+    default = offline.Wanted()
     WANTED = {
-        "paraphrases": number("paraphrases", 5, "Of a question."),
-        "steps": number("steps", 5, "Hints to a question, at most."),
+        "paraphrases": number("paraphrases", default.paraphrases, "Of a question."),
+        "steps": number("steps", default.steps, "Hints to a question, at most."),
         "tries": number(
-            "tries", 3, "Answers to a paraphrase, most of them right; 0: it is trusted."
+            "tries", default.tries, "Answers to a paraphrase, most of them right; 0: it is trusted."
         ),
-        "temperature": flags.DEFINE_float("temperature", 0.7, "Of the replies."),
-        "max_tokens": number("max_tokens", 2048, "Of a reply."),
-        "max_pixels": number("max_pixels", 1003520, "Of an image."),
+        "temperature": flags.DEFINE_float("temperature", default.temperature, "Of the replies."),
+        "max_tokens": number("max_tokens", default.max_tokens, "Of a reply."),
+        "max_pixels": number("max_pixels", default.max_pixels, "Of an image."),
     }
     app.run(main)

@@ -1,5 +1,6 @@
 """What the plugins share: which selectors fit, how verdicts are counted, how a misfit is named."""
 
+import chex
 import numpy as np
 import pytest
 
@@ -7,6 +8,7 @@ from vade_jax import samplers
 from vade_jax.plugins import choosing
 from vade_jax.selector import Selector
 
+pytestmark = pytest.mark.usefixtures("compile_cache")
 IDS = [f"row-{i}" for i in range(24)]
 UNFIT = ("diva", "knapsack")
 FITTING = sorted(set(samplers.SAMPLERS) - set(UNFIT))
@@ -45,8 +47,7 @@ def test_answers_without_a_verdict_are_not_counted():
     mixed = choosing.observe(selector, ids_N, np.array([1, 1, nan, 0, 1, 1, nan, nan]))
     assert mixed == pytest.approx(1 / 3)
     expected.observe(IDS[:3], correct=[2, 2, 0], trials=[3, 2, 0])
-    for name, value in expected.state_dict()["state"].items():
-        np.testing.assert_array_equal(selector.state_dict()["state"][name], value)
+    chex.assert_trees_all_equal(selector.state_dict()["state"], expected.state_dict()["state"])
 
 
 def test_above_is_strict_and_keeps_what_is_missing():

@@ -79,8 +79,8 @@ class Canvas:
 
     def text(self, x, y, text: str, height: float, color=INK) -> None:
         """Writes `text` centred on (x, y); `height` is the font size."""
-        font = _font(round(height * self._scale))
-        self._draw.text(*self._pixels((x, y)), text, fill=color, font=font, anchor="mm")
+        size = round(height * self._scale)
+        self._draw.text(*self._pixels((x, y)), text, fill=color, font=font(size), anchor="mm")
 
     def shape(self, name: str, x, y, radius: float, color) -> None:
         """Draws one of `SHAPES` around (x, y), each with about the same area."""
@@ -100,7 +100,8 @@ class Canvas:
 
 
 @functools.cache
-def _font(pixels: int) -> ImageFont.FreeTypeFont:
+def font(pixels: int) -> ImageFont.FreeTypeFont:
+    """Returns Pillow's own font in a size."""
     return ImageFont.load_default(size=pixels)
 
 

@@ -15,7 +15,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tqdm
 from PIL import Image
@@ -36,25 +36,18 @@ Found = tuple[list[str], list[tuple[str, str]]]  # kept; (reason, detail) of the
 class Wanted:
     """What is made of every row.
 
-    Attributes:
-        paraphrases: at most so many; 0 leaves the column as it is.
-        steps: hints, at most so many; 0 leaves the column as it is.
-        tries: answers to each paraphrase, most of which have to be right, and solutions in which
-            hints are sought; 0 trusts paraphrases.
-        temperature: of every reply.
-        max_tokens: of every reply.
-        max_pixels: of an image that is shown.
-
     Raises:
         ValueError: a number is below 0, or nothing is wanted.
     """
 
-    paraphrases: int = 5
-    steps: int = 5
+    paraphrases: int = 5  # at most; 0 leaves the column as it is
+    steps: int = 5  # hints, at most; 0 leaves the column as it is
+    # Answers to each paraphrase, most of which have to be right, and solutions in which hints are
+    # sought; 0 trusts paraphrases.
     tries: int = 3
-    temperature: float = 0.7
-    max_tokens: int = 2048
-    max_pixels: int = 1003520
+    temperature: float = 0.7  # of every reply
+    max_tokens: int = 2048  # of every reply
+    max_pixels: int = 1003520  # of an image that is shown
 
     def __post_init__(self):
         for name in ("paraphrases", "steps", "tries"):
@@ -65,19 +58,12 @@ class Wanted:
 
 
 # ------------------------------------------------------------------------------ a file
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What became of a file.
+class Report(NamedTuple):
+    """What became of a file."""
 
-    Attributes:
-        num_rows: written.
-        kept: texts in them, by column.
-        rejected: all others, by (column, or "row"; reason).
-    """
-
-    num_rows: int
-    kept: collections.Counter[str]
-    rejected: collections.Counter[tuple[str, str]]
+    num_rows: int  # written
+    kept: collections.Counter[str]  # texts in them, by column
+    rejected: collections.Counter[tuple[str, str]]  # others, by (column, or "row"; reason)
 
     def table(self, counts: Mapping[str, int]) -> str:
         """Returns what was kept and rejected, by reason, and `counts` of the questions asked."""
@@ -120,10 +106,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
     Raises:
         ServerLost: of `chat`; a later call with its memory goes on from there.
     """
-    directory, beside = (
-        replies_directory(target),
-        pathlib.Path(target).absolute().parent,
-    )
+    directory, beside = replies_directory(target), pathlib.Path(target).absolute().parent
     num_rows, kept, rejected = 0, collections.Counter(), collections.Counter()
     work = functools.partial(make_row, source, chat, wanted, beside)
     building = directory / "rows.tmp"
@@ -152,19 +135,12 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
 
 
 # ------------------------------------------------------------------------------ a row
-@dataclasses.dataclass(frozen=True)
-class MadeRow:
-    """A row with its new columns.
-
-    Attributes:
-        uid: of the row.
-        row: as JSON; None if it cannot be used.
-        rejects: (column, or "row" for all of it; reason; detail).
-    """
+class MadeRow(NamedTuple):
+    """A row with its new columns."""
 
     uid: str
-    row: dict[str, Any] | None
-    rejects: list[tuple[str, str, str]]
+    row: dict[str, Any] | None  # as JSON; None if it cannot be used
+    rejects: list[tuple[str, str, str]]  # column, or "row" for all of it; reason; detail
 
 
 def make_row(

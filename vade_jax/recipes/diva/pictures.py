@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFilter
+
+from vade_jax.data.procedural import canvas
 
 TURNS = {  # level: all angles that no lower level has
     1: (90, 180, 270),
@@ -159,12 +161,7 @@ def blur(picture: np.ndarray, intensity: float, rng: np.random.Generator) -> np.
 
 
 Noise = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
-NOISES: dict[str, Noise] = {
-    "gaussian": gaussian,
-    "salt_pepper": salt_pepper,
-    "speckle": speckle,
-    "blur": blur,
-}
+NOISES: dict[str, Noise] = {x.__name__: x for x in (gaussian, salt_pepper, speckle, blur)}
 CHANGES = ("rotate", "write", *NOISES)  # all that can be done to a picture
 
 
@@ -179,20 +176,12 @@ def write(
     """Returns the picture with `text` on a white band above or below it.
 
     The sides grow with the band, so the proportions stay, also after a resize to as many pixels.
-
-    Args:
-        picture: uint8 [height, width, 3].
-        text: written in lines of any number.
-        above: whether the band is above the picture or below it.
-        smallest: font size in pixels.
-
-    Returns:
-        The page; None if the font lacks a letter, or the text in its smallest letters needs a band of
-        more than half the picture's height.
+    Returns None if the font lacks a letter, or if the text in its `smallest` letters (in pixels)
+    needs a band of more than half the picture's height.
     """
     text = " ".join(text.split())
     height, width = picture.shape[:2]
-    if not (text and drawable(text)):
+    if not text or not all(map(has_glyph, set(text) - {" "})):
         return None
     for share in _BANDS:
         band = math.ceil(share * height)
@@ -220,7 +209,7 @@ def _fit(text, width, height, smallest, largest):
     for size in range(max(smallest, largest), smallest - 1, -1):
         lines = _wrap(words, width / size - 0.5)
         if lines and _LINE * size * len(lines) <= height:
-            return _font(size), lines
+            return canvas.font(size), lines
     return None
 
 
@@ -242,21 +231,11 @@ def _wrap(words, width):
 @functools.lru_cache(4096)
 def _width(text: str) -> float:
     """Returns the width in font sizes."""
-    return _font(64).getlength(text) / 64
-
-
-@functools.cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.load_default(size=size)
-
-
-def drawable(text: str) -> bool:
-    """Returns whether the font has every character of `text`."""
-    return all(map(_has_glyph, set(text) - {" "}))
+    return canvas.font(64).getlength(text) / 64
 
 
 @functools.lru_cache(4096)
-def _has_glyph(character: str) -> bool:
-    """Returns whether a character looks different from one that no font has."""
-    missing, found = (_font(32).getmask(c) for c in ("\uffff", character))
+def has_glyph(character: str) -> bool:
+    """Returns whether the font has a character: it looks different from one that no font has."""
+    missing, found = (canvas.font(32).getmask(c) for c in ("\uffff", character))
     return (found.size, bytes(found)) != (missing.size, bytes(missing))
