@@ -1,8 +1,8 @@
 """The string behind a config's colon: `--config=configs/tiny_gspo.py:uniform,seed=3`."""
 
-import difflib
-
 import ml_collections
+
+from vade_jax import fields
 
 
 def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
@@ -17,10 +17,8 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
     for word in filter(None, (arg or "").split(",")):
         name, _, value = word.partition("=")
         if name not in defaults:
-            close = difflib.get_close_matches(name, defaults, 1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
             raise ValueError(
-                f"config argument {name!r} is unknown: {hint}"
+                f"config argument {name!r} is unknown: {fields.did_you_mean(name, defaults)}"
                 f"known are {', '.join(sorted(defaults))}"
             )
         kind = type(defaults[name])

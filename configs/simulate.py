@@ -8,23 +8,32 @@ Arguments: `reference` (the set-ups of two earlier simulations, ours beside thei
 (seconds, for tests); `seed=3`.
 """
 
+import dataclasses
+
 from ml_collections import ConfigDict
 
 from configs import arguments
 from experiments.simulation.contenders import Settings
+from experiments.simulation.worlds import KINDS
 
 DEFAULT = (
     "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,kalman,kalman_p1p,vade,vade_measured,"
     "vade_no_warmup,vade_p1p,vade_mean,vade_mean_p1p,vade_greedy,vade_last_update,"
     "vade_slow_decay,vade_one_visit,vade_dapo,oracle,oracle_p1p"
 )
-FREE = ",".join(
-    f"{name}_free"
-    for name in (
-        *("vade", "vade_p1p", "vade_mean", "vade_mean_p1p", "vade_greedy"),
-        *("vade_no_forgetting", "vade_last_update", "vade_rest_99", "vade_rest_97"),
-    )
-)
+P1P = {"info_gain": "p(1-p)"}
+VARIANTS = {  # of VADE: its options
+    "vade": {},
+    "vade_p1p": P1P,
+    "vade_mean": {"draw": "mean"},
+    "vade_mean_p1p": {"draw": "mean", **P1P},
+    "vade_greedy": {"draw": "greedy"},
+    "vade_last_update": {"history": "last_update"},
+    "vade_slow_decay": {"decay_selected": 0.5},
+    "vade_no_forgetting": {"decay_selected": 1.0, "decay_rest": 1.0},
+    "vade_rest_99": {"decay_rest": 0.99},
+    "vade_rest_97": {"decay_rest": 0.97},
+}
 
 
 def get_config(arg=None):
@@ -47,9 +56,10 @@ def get_config(arg=None):
 
 def worlds() -> ConfigDict:
     """Returns the worlds: a kind and its constants, see experiments/simulation/worlds.py."""
-    drift = dict(kind="drift", shape=0.35, gain=0.5, drift=0.003)
-    skills = dict(kind="skills", hopeless=0.08, rate=0.35, transfer=0.03)
-    skills |= dict(forget=0.002, hard=0.0)
+    drift, skills = (
+        {"kind": kind, **dataclasses.asdict(KINDS[kind].Constants())}
+        for kind in ("drift", "skills")
+    )
     slow = {**skills, "rate": 0.167}
     return ConfigDict(
         dict(
@@ -74,40 +84,31 @@ def contenders() -> ConfigDict:
     many rounds. See experiments/simulation/contenders.py.
     """
     refill = {"max_rounds": 3}
+    # no answers' texts here, so none is more diverse
+    mmr1 = {"options": {"diversity_weight": 0.0}, "measure_first": "paid", "measure_every": 35}
     return ConfigDict(
         dict(
             dapo=refill,
             greso=refill,
             vcrl=dict(options={"replay": "next_step"}),  # a round has B prompts
-            # no answers' texts here, so none is more diverse
-            mmr1=dict(
-                options=dict(diversity_weight=0.0),
-                measure_first="paid",
-                measure_every=35,
-            ),
-            kalman_p1p=dict(name="kalman", options={"info_gain": "p(1-p)"}),
+            mmr1=mmr1,
+            kalman_p1p=dict(name="kalman", options=P1P),
             kalman_fixed=dict(name="kalman", options={"noise": "fixed"}),
-            kalman_fixed_p1p=dict(name="kalman", options={"noise": "fixed", "info_gain": "p(1-p)"}),
-            vade_measured=vade(measure_first="paid", warmup="none"),  # as the paper
+            kalman_fixed_p1p=dict(name="kalman", options={"noise": "fixed", **P1P}),
+            **{label: vade(**options) for label, options in VARIANTS.items()},
+            vade_measured={**vade(warmup="none"), "measure_first": "paid"},  # as the paper
             vade_no_warmup=vade(warmup="none"),
-            vade_p1p=vade(info_gain="p(1-p)"),
-            vade_mean=vade(draw="mean"),
-            vade_mean_p1p=vade(draw="mean", info_gain="p(1-p)"),
-            vade_greedy=vade(draw="greedy"),
-            vade_last_update=vade(history="last_update"),
-            vade_slow_decay=vade(decay_selected=0.5),
             vade_one_visit=vade(max_consecutive=1),
             vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},
             knapsack_vade=dict(name="knapsack", options={"posterior": "vade"}),
-            oracle_p1p=dict(name="oracle", options={"info_gain": "p(1-p)"}),
+            oracle_p1p=dict(name="oracle", options=P1P),
         )
     )
 
 
-def vade(measure_first: str = "", **options) -> dict:
+def vade(**options) -> dict:
     """Returns an entry of `contenders`."""
-    entry = {"name": "vade", "options": options}
-    return {**entry, "measure_first": measure_first} if measure_first else entry
+    return {"name": "vade", "options": options}
 
 
 def reference(c: ConfigDict) -> None:
@@ -118,26 +119,15 @@ def reference(c: ConfigDict) -> None:
     """
     c.num_seeds = 4
     c.highlight = "uniform,vade_free,vade_measured,vade_mean_p1p_free,oracle"
+    for label, options in VARIANTS.items():
+        plain = vade(warmup="none", **options)
+        c.contender[f"{label}_none"] = plain
+        c.contender[f"{label}_free"] = {**plain, "measure_first": "free"}
+    free = ",".join(f"{label}_free" for label in VARIANTS if label != "vade_slow_decay")
     sizes = dict(num_items=8524, num_prompts=512, rollouts=240 * 512 * 8)
     for name in ("stationary", "drift"):
-        c.world[name].update(sizes, selectors=f"uniform,{FREE},vade_no_warmup,oracle,oracle_p1p")
+        c.world[name].update(sizes, selectors=f"uniform,{free},vade_no_warmup,oracle,oracle_p1p")
     c.selectors = (
         "uniform,dapo,vade_measured,vade_no_warmup,vade_slow_decay_none,vade_p1p_none,"
         "vade_mean_p1p_none,vade_mean_none,kalman_fixed,kalman_fixed_p1p"
     )
-    p1p = {"info_gain": "p(1-p)"}
-    variants = dict(
-        vade={},
-        vade_p1p=p1p,
-        vade_mean=dict(draw="mean"),
-        vade_mean_p1p=dict(draw="mean", **p1p),
-        vade_greedy=dict(draw="greedy"),
-        vade_slow_decay=dict(decay_selected=0.5),
-        vade_no_forgetting=dict(decay_selected=1.0, decay_rest=1.0),
-        vade_last_update=dict(history="last_update"),
-        vade_rest_99=dict(decay_rest=0.99),
-        vade_rest_97=dict(decay_rest=0.97),
-    )
-    for label, options in variants.items():
-        c.contender[f"{label}_none"] = vade(warmup="none", **options)
-        c.contender[f"{label}_free"] = vade(measure_first="free", warmup="none", **options)

@@ -29,7 +29,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     """Plays what is missing; writes report.md, results.json and a figure a world."""
     with errors.user_errors():
         settings = contenders.Settings.from_dict(c.to_dict())
-        planned = contenders.plan(settings)
+        planned = contenders.cells(settings)
     directory, results, text = pathlib.Path(workdir), {}, []
     highlight = contenders.words(settings.highlight)
     for world, cells in planned.items():
@@ -62,7 +62,7 @@ def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]
         how = f"{result.seconds:.1f} s, {result.compile_seconds:.1f} s to compile"
         how = f"settings changed: {how}" if found else how
     progress, effective = (
-        report.number(summary["values"][name], 3, spread=True) for name in ("progress", "effective")
+        report.number(summary["values"][name], 3, True) for name in ("progress", "effective")
     )
     name = f"{cell.world:<13} {cell.contender.label:<24}"
     print(f"{name} progress {progress}  effective ratio {effective}  ({how})", flush=True)

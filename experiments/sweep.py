@@ -18,7 +18,8 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors
-from experiments.sweeps import plan, schedule
+from experiments.sweeps.programs import Ended, Program, ProgramPool
+from experiments.sweeps.runs import PlannedRun, planned
 from vade_jax.report import comparison, curves, figures
 from vade_jax.store import metrics
 
@@ -32,14 +33,13 @@ REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Run nothing.")
 def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all that are finished."""
     with errors.user_errors():
-        sweep = plan.Sweep.from_dict(c.to_dict())
-        runs = plan.runs(sweep, workdir)
+        runs = planned(c.to_dict(), workdir)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
         failed, stopped = make(runs, PARALLEL.value)
     finished = [run for run in runs if run.is_finished()]
     if finished and not stopped:
-        report(finished, os.path.join(workdir, sweep.name), sweep.baseline)
+        report(finished, os.path.join(workdir, c.name), c.baseline)
     print(f"{len(finished)} of {len(runs)} runs are finished")
     for ended in failed:
         program = ended.program
@@ -50,65 +50,39 @@ def main(c: ConfigDict, workdir: str) -> None:
     sys.exit(1 if failed else 130 if stopped else 0)
 
 
-def make(runs: Sequence[plan.PlannedRun], parallel: int) -> tuple[list[schedule.Ended], bool]:
+def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
     """Runs what is missing; returns what failed, and whether it was asked to stop."""
-    missing = [run for run in runs if not run.is_finished()]
+    missing = {run.name: run for run in runs if not run.is_finished()}
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
-    with schedule.ProgramPool(parallel) as pool:
-        failed = _follow(pool, warm_starts(missing), "warm starts")
-        without = {ended.program.name for ended in failed}
+    starts = {}  # of each seed, made with the config of the first run that needs it
+    for run in missing.values():
+        start = run.settings.warm_start
+        complete = os.path.exists(os.path.join(start.directory, "config.json"))
+        if start.num_steps and not complete and run.seed not in starts:
+            name = f"warm start of seed {run.seed}"
+            starts[run.seed] = program("supervise", run, name, start.directory + ".log")
+    with ProgramPool(parallel) as pool:
+        failed = follow(pool, starts.values(), "warm starts", {})
+        without = {ended.program for ended in failed}
         programs = [
-            _program("train", run, run.name, run.log)
-            for run in missing
-            if _warm_start_name(run) not in without
+            program("train", run, name, run.log)
+            for name, run in missing.items()
+            if starts.get(run.seed) not in without
         ]
-        failed += _follow(pool, programs, "runs", {run.name: run for run in missing})
+        failed += follow(pool, programs, "runs", missing)
         return failed, pool.stopped
 
 
-def warm_starts(runs: Sequence[plan.PlannedRun]) -> list[schedule.Program]:
-    """Returns what makes the missing warm starts, each with the config of a run that needs it."""
-    programs = {}
-    for run in runs:
-        start = run.settings.warm_start
-        complete = os.path.exists(os.path.join(start.directory, "config.json"))
-        if start.num_steps and not complete and run.seed not in programs:
-            name, log = _warm_start_name(run), start.directory + ".log"
-            programs[run.seed] = _program("supervise", run, name, log)
-    return list(programs.values())
-
-
-def report(
-    finished: Sequence[plan.PlannedRun], directory: str, baseline: str
-) -> comparison.Comparison:
-    """Writes tables and figures of finished runs, and prints the first table."""
-    groups = {}
-    for run in finished:
-        arms = groups.setdefault(run.group, {})
-        arms.setdefault(run.arm, []).append(run.directory)
-    compared = comparison.write(groups, directory, baseline=baseline)
-    figures.draw_sweep(groups, compared, directory)
-    print(comparison.markdown(compared))
-    print(f"tables and figures are in {directory}")
-    return compared
-
-
-def _program(command: str, run: plan.PlannedRun, name: str, log: str) -> schedule.Program:
+def program(command: str, run: PlannedRun, name: str, log: str) -> Program:
+    """Returns what runs one of `COMMANDS` with the config of a run."""
     arguments = (f"--config={run.write_config()}", f"--workdir={run.directory}")
-    return schedule.Program(name, (*COMMANDS[command], *arguments), log)
+    return Program(name, (*COMMANDS[command], *arguments), log)
 
 
-def _warm_start_name(run: plan.PlannedRun) -> str:
-    return f"warm start of seed {run.seed}"
-
-
-def _follow(
-    pool: schedule.ProgramPool,
-    programs: Sequence[schedule.Program],
-    what: str,
-    runs: Mapping[str, plan.PlannedRun] | None = None,
-) -> list[schedule.Ended]:
-    """Runs programs under a progress bar; returns what failed."""
+def follow(
+    pool: ProgramPool, programs: Sequence[Program], what: str, runs: Mapping[str, PlannedRun]
+) -> list[Ended]:
+    """Runs programs under a progress bar; returns what failed. `runs` are those with a name of theirs."""
     failed = []
     with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
         for ended in pool.run(programs):
@@ -118,7 +92,7 @@ def _follow(
                 failed += [] if pool.stopped else [ended]
                 bar.write(f"{name}: exit code {ended.code}, {ended.program.log}")
             elif ended.code == 0:
-                text, run = f"{name}: {ended.seconds:.0f} s", (runs or {}).get(name)
+                text, run = f"{name}: {ended.seconds:.0f} s", runs.get(name)
                 if run and not run.is_finished():
                     text += ", stopped before its end"
                 elif run:
@@ -126,6 +100,18 @@ def _follow(
                     text += f", validation {scores[-1]:.3f}" if len(scores) else ""
                 bar.write(text)
     return failed
+
+
+def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> None:
+    """Writes tables and figures of finished runs, and prints the first table."""
+    groups = {}
+    for run in finished:
+        arms = groups.setdefault(run.group, {})
+        arms.setdefault(run.arm, []).append(run.directory)
+    compared = comparison.write(groups, directory, baseline=baseline)
+    figures.draw_sweep(groups, compared, directory)
+    print(comparison.markdown(compared))
+    print(f"tables and figures are in {directory}")
 
 
 if __name__ == "__main__":

@@ -93,10 +93,8 @@ class Section:
         made = {}
         for name, value in values.items():
             if name not in fields:
-                close = difflib.get_close_matches(name, fields, 1)
-                hint = f"did you mean {close[0]!r}? " if close else ""
                 raise ValueError(
-                    f"there is no setting {cls.path + name!r}: {hint}"
+                    f"there is no setting {cls.path + name!r}: {did_you_mean(name, fields)}"
                     f"known are {', '.join(sorted(fields))}"
                 )
             kind = fields[name].type
@@ -123,6 +121,12 @@ def _plain(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ checks
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns a question with the nearest known name, for a message about an unknown one, or ""."""
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
 def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
     """Raises ValueError unless `value` is one of `words`."""
     if value not in words:

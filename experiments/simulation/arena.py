@@ -8,24 +8,17 @@ and is paid for, too. So all have spent the same after the same number of rounds
 more makes fewer steps. Letters besides those of vade_jax.types: S seeds, U rounds.
 """
 
-import dataclasses
 import functools
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.simulation.contenders import (
-    Cell,
-    Contender,
-    Schedule,
-    Shape,
-    schedule,
-)
-from experiments.simulation.worlds import KINDS, Groups, Kind
+from experiments.simulation.contenders import Cell, Contender, Shape, schedule
+from experiments.simulation.worlds import KINDS, Groups, World
 from vade_jax import types
 from vade_jax.losses import advantages
 from vade_jax.samplers import base
@@ -68,14 +61,13 @@ def answer(
 def no_groups(num_prompts: int, num_items: int) -> Pending:
     """Returns the slots of a training step, none of them filled."""
     zero_M = jnp.zeros(num_prompts, jnp.float32)
-    groups = Groups(
-        index_M=jnp.zeros(num_prompts, jnp.int32),
-        successes_M=zero_M,
-        trials_M=zero_M,
-        trained_M=jnp.zeros(num_prompts, bool),
-    )
     return Pending(
-        groups=groups,
+        groups=Groups(
+            index_M=jnp.zeros(num_prompts, jnp.int32),
+            successes_M=zero_M,
+            trials_M=zero_M,
+            trained_M=jnp.zeros(num_prompts, bool),
+        ),
         count=jnp.int32(0),
         rounds=jnp.int32(0),
         used_I=jnp.zeros(num_items, bool),
@@ -105,27 +97,19 @@ def collect(pending: Pending, feedback: types.Feedback, keep_M: Array) -> Pendin
     size = len(pending.groups.index_M)
     slot_M = jnp.where(keep_M, count - 1, size)  # a slot beyond the last one: dropped
 
-    def put(x_M, new_M):
-        return x_M.at[slot_M].set(new_M, mode="drop")
-
-    groups = Groups(
-        index_M=put(pending.groups.index_M, feedback.index_M),
-        successes_M=put(pending.groups.successes_M, feedback.successes_M),
-        trials_M=put(pending.groups.trials_M, feedback.trials_M),
-        trained_M=put(pending.groups.trained_M, True),
+    new = Groups(
+        index_M=feedback.index_M,
+        successes_M=feedback.successes_M,
+        trials_M=feedback.trials_M,
+        trained_M=keep_M,
     )
-    count = jnp.minimum(count[-1], size).astype(jnp.int32)
+    put = lambda x_M, new_M: x_M.at[slot_M].set(new_M, mode="drop")
     return Pending(
-        groups=groups,
-        count=count,
+        groups=jax.tree.map(put, pending.groups, new),
+        count=jnp.minimum(count[-1], size).astype(jnp.int32),
         rounds=pending.rounds + 1,
         used_I=pending.used_I.at[feedback.index_M].set(True),
     )
-
-
-def mixed(successes_M: Array, trials_M: Array) -> jax.Array:
-    """Returns which groups have right and wrong answers."""
-    return (successes_M > 0) & (successes_M < trials_M)
 
 
 def prob_mixed(p: Array, num: Array) -> jax.Array:
@@ -138,17 +122,16 @@ def prob_mixed(p: Array, num: Array) -> jax.Array:
 class Carry:
     """Everything that a round changes."""
 
-    world: Any
+    world: World
     selector: Any
     pending: Pending
     visits_I: Array  # int32
 
 
 def play(
-    kind: Kind,
     contender: Contender,
     shape: Shape,
-    world: Any,
+    world: World,
     selector: Any,
     key: jax.Array,
     measure_U: Array,
@@ -156,11 +139,10 @@ def play(
     """Plays all rounds of one seed; returns the last carry and the records of the rounds.
 
     Args:
-        kind: of the world.
         contender: who plays.
         shape: the sizes.
-        world: its state at the beginning.
-        selector: the contender's state at the beginning.
+        world: before the first round.
+        selector: the contender's state before it.
         key: of all draws. Contenders share it: the same luck by slot.
         measure_U: before which rounds all items are measured.
     """
@@ -169,48 +151,41 @@ def play(
     every_item = base.same_num_rollouts(jnp.arange(shape.num_items), usual)
 
     def measure(carry, key):
-        p_I = kind.pass_rate(carry.world)
-        feedback = answer(key, p_I, every_item, shape.of_measurement)
+        feedback = answer(key, carry.world.pass_rate(), every_item, shape.of_measurement)
         return carry.replace(selector=sampler.update(carry.selector, feedback))
 
     def turn(carry, now):
         number, measured = now
         keys = jax.random.split(jax.random.fold_in(key, number), 3)
-        if contender.measures:
+        if contender.measure_first or contender.measure_every:
             carry = jax.lax.cond(measured, measure, lambda c, _: c, carry, keys[0])
-        world, selector, pending = carry.world, carry.selector, carry.pending
-        p_I = kind.pass_rate(world)
+        world, selector = carry.world, carry.selector
+        p_I = world.pass_rate()
         if contender.name == "oracle":
             selector = selector.replace(pass_rate_I=p_I)
 
         # propose, answer, keep, update: as the training loop
-        def propose(number):
-            return sampler.propose(selector, keys[1], number)
-
-        proposal = unused(propose, size, contender.max_rounds, pending.used_I)
+        propose = lambda number: sampler.propose(selector, keys[1], number)
+        proposal = unused(propose, size, contender.max_rounds, carry.pending.used_I)
         feedback = answer(keys[2], p_I, proposal, shape.of_round)
-        keep_M = sampler.keep(selector, feedback)
-        pending = collect(pending, feedback, keep_M)
+        pending = collect(carry.pending, feedback, sampler.keep(selector, feedback))
         trains = (pending.count == size) | (pending.rounds == contender.max_rounds)
 
         # A training step is taken in every round and thrown away where there is none: both branches
         # of a `cond` would run under `vmap` over seeds anyway.
-        def pick(taken, left):
-            return jax.tree.map(lambda a, b: jnp.where(trains, a, b), taken, left)
-
+        pick = lambda taken, left: jax.tree.map(lambda a, b: jnp.where(trains, a, b), taken, left)
         after = Carry(
-            world=pick(kind.learn(world, pending.groups, usual), world),
+            world=pick(world.learn(pending.groups, usual), world),
             selector=sampler.update(selector, feedback),
             pending=pick(no_groups(size, shape.num_items), pending),
             visits_I=carry.visits_I.at[feedback.index_M].add(1),
         )
         belief = sampler.believe(selector, proposal)
-        hopeless_I = kind.hopeless(world)
         return after, {
-            **observed(shape, p_I, hopeless_I, feedback),
-            **used(pending.groups, hopeless_I, trains),
+            **of_round(shape, world, feedback),
+            **of_step(pending.groups, world, trains),
             "predicted": jnp.mean(belief.get("prob_mixed", jnp.nan)),
-            "progress": kind.progress(after.world),
+            "progress": after.world.progress(),
         }
 
     carry = Carry(
@@ -222,36 +197,32 @@ def play(
     return jax.lax.scan(turn, carry, (jnp.arange(len(measure_U)), measure_U))
 
 
-def observed(
-    shape: Shape, p_I: Array, hopeless_I: Array, feedback: types.Feedback
-) -> dict[str, jax.Array]:
+def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, jax.Array]:
     """Returns what a round's groups were, all of them; `regret` is that of report.summary."""
-    index_M, num_M = feedback.index_M, feedback.trials_M
+    index_M, num_M, p_I = feedback.index_M, feedback.trials_M, world.pass_rate()
     best_M = jax.lax.top_k(prob_mixed(p_I, shape.num_rollouts), len(index_M))[0]
     return {
-        "mixed": jnp.mean(mixed(feedback.successes_M, num_M)),
+        "mixed": jnp.mean(base.keep_mixed(None, feedback)),
         "regret": jnp.mean(best_M) - jnp.mean(prob_mixed(p_I[index_M], num_M)),
-        "hopeless": jnp.sum(num_M * hopeless_I[index_M]) / shape.of_round,
+        "hopeless": jnp.sum(num_M * world.hopeless()[index_M]) / shape.of_round,
     }
 
 
-def used(groups: Groups, hopeless_I: Array, trains: Array) -> dict[str, jax.Array]:
+def of_step(groups: Groups, world: World, trains: Array) -> dict[str, jax.Array]:
     """Returns whether the round ends in a training step, and shares of its B places."""
-    mixed_M = groups.trained_M & mixed(groups.successes_M, groups.trials_M)
-    hopeless_M = groups.trained_M & hopeless_I[groups.index_M]
+    hopeless_M = groups.trained_M & world.hopeless()[groups.index_M]
     return {
         "trains": trains,
-        "used": jnp.where(trains, jnp.mean(mixed_M), 0.0),
+        "used": jnp.where(trains, jnp.mean(groups.mixed()), 0.0),
         "hopeless_trained": jnp.where(trains, jnp.mean(hopeless_M), 0.0),
     }
 
 
 # ------------------------------------------------------------------------------ all seeds
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What happened: arrays by name, `*_SU` a round and `*_S` at the end."""
+class Result(NamedTuple):
+    """What happened: arrays by name."""
 
-    schedule: Schedule
+    paid_U: np.ndarray  # rollouts so far
     rounds: dict[str, np.ndarray]  # [S, U]
     ends: dict[str, np.ndarray]  # [S]
     seconds: float  # of all seeds, without compilation
@@ -261,49 +232,34 @@ class Result:
 def run(cell: Cell) -> Result:
     """Plays all seeds of a cell. Contenders share the keys: the same items, the same luck by slot."""
     kind, contender, shape = KINDS[cell.kind], cell.contender, cell.shape
-    paid = schedule(contender, shape)
+    measure_U, paid_U = schedule(contender, shape)
     key_S = jax.random.split(jax.random.key(cell.seed), cell.num_seeds)
     world_key_S, key_S = jax.vmap(jax.random.split, out_axes=1)(key_S)
-    world_S = jax.vmap(lambda key: kind.init(key, shape.num_items, cell.constants))(world_key_S)
+    world_S = jax.vmap(lambda key: kind.begin(key, shape.num_items, cell.constants))(world_key_S)
     selector = contender.begin(shape.num_rollouts, kind.category(shape.num_items))
-    arguments = world_S, selector, key_S, paid.measure_U
+
+    given = world_S, selector, key_S, measure_U
     start = time.perf_counter()
-    program = _compiled(cell.kind, contender, shape, arguments)
+    # One program for all worlds of a kind: their constants are arguments.
+    name = kind, contender, shape, cell.num_seeds
+    if name not in _PROGRAMS:
+        seeds = jax.vmap(functools.partial(play, contender, shape), in_axes=(0, None, 0, None))
+        _PROGRAMS[name] = jax.jit(seeds).lower(*given).compile()
     compiled = time.perf_counter()
-    carry, records = jax.device_get(program(*arguments))
+    carry, records = jax.device_get(_PROGRAMS[name](*given))
     end = time.perf_counter()
+
     records["start"] = np.asarray(jax.vmap(kind.progress)(world_S))[:, None]
     hopeless_S = np.mean(jax.vmap(kind.hopeless)(world_S), axis=1)
-    return Result(
-        schedule=paid,
-        rounds=records,
-        ends=_ends(carry, records, hopeless_S, paid, shape),
-        seconds=end - compiled,
-        compile_seconds=compiled - start,
-    )
+    measured = paid_U[-1] - len(paid_U) * shape.of_round
+    asked_S = np.sum(records["hopeless"], axis=1) * shape.of_round
+    ends = {
+        "visited": np.mean(carry.visits_I > 0, axis=1),
+        "max_visits": np.max(carry.visits_I, axis=1),
+        "hopeless": (asked_S + measured * hopeless_S) / paid_U[-1],
+        "steps": np.sum(records["trains"], axis=1),
+    }
+    return Result(paid_U, records, ends, end - compiled, compiled - start)
 
 
 _PROGRAMS: dict[Any, Any] = {}
-
-
-def _compiled(kind_name, contender, shape, arguments):
-    """One program for all worlds of a kind: their constants are arguments."""
-    avals = str(jax.tree.map(jnp.shape, arguments))
-    key = kind_name, contender, shape, avals
-    if key not in _PROGRAMS:
-        function = functools.partial(play, KINDS[kind_name], contender, shape)
-        batched = jax.vmap(function, in_axes=(0, None, 0, None))
-        _PROGRAMS[key] = jax.jit(batched).lower(*arguments).compile()
-    return _PROGRAMS[key]
-
-
-def _ends(carry, records, hopeless_S, plan, shape):
-    paid = plan.paid_U[-1]
-    measured = paid - len(plan.paid_U) * shape.of_round
-    asked_S = np.sum(records["hopeless"], axis=1) * shape.of_round
-    return {
-        "visited": np.mean(carry.visits_I > 0, axis=1),
-        "max_visits": np.max(carry.visits_I, axis=1),
-        "hopeless": (asked_S + measured * hopeless_S) / paid,
-        "steps": np.sum(records["trains"], axis=1),
-    }

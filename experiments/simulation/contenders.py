@@ -5,11 +5,10 @@ have the same budget of rollouts, so what costs more makes fewer steps.
 """
 
 import dataclasses
-import difflib
 import functools
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -52,8 +51,7 @@ def check_known(what: str, name: str, known: Iterable[str]) -> None:
     """Raises ValueError, with the nearest known name, unless `name` is one of `known`."""
     known = sorted(known)
     if name not in known:
-        close = difflib.get_close_matches(str(name), known, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = fields.did_you_mean(str(name), known)
         raise ValueError(f"{what} {name!r} is unknown: {hint}known are {known}")
 
 
@@ -96,11 +94,11 @@ SELECTORS: dict[str, base.Method] = {
 # ------------------------------------------------------------------------------ contenders
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A selector and what the arena does around it."""
+    """A selector and what the arena does around it. Hashable: the key of selectors and programs."""
 
     label: str
     name: str
-    options: tuple[tuple[str, Any], ...] = ()
+    options: str = "{}"  # JSON
     max_rounds: int = 1  # of rollouts, until as many groups as a batch has are kept
     measure_first: str = ""  # all items before step 1: "paid", or "free"; "": not
     measure_every: int = 0  # rounds between two paid measurements; 0: none
@@ -110,8 +108,7 @@ class Contender:
         check_known(of + "the selector", self.name, SELECTORS)
         fields.Interval(at_least=1).check(of + "max_rounds", self.max_rounds)
         fields.Interval(at_least=0).check(of + "measure_every", self.measure_every)
-        modes = ("", "paid", "free")
-        fields.check_word(of + "measure_first", self.measure_first, modes)
+        fields.check_word(of + "measure_first", self.measure_first, ("", "paid", "free"))
 
     @classmethod
     def of(cls, label: str, given: Mapping[str, Any]) -> "Contender":
@@ -120,53 +117,33 @@ class Contender:
         Raises:
             ValueError: an unknown selector, option or setting.
         """
-        given = {"name": label, **given}
-        fields = [f.name for f in dataclasses.fields(cls) if f.name != "label"]
+        known = [field.name for field in dataclasses.fields(cls) if field.name != "label"]
         for name in given:
-            check_known(f"contender {label}: the setting", name, fields)
-        options = sorted(dict(given.pop("options", {})).items())
-        # Hashable: contenders are keys of the caches of selectors and programs.
-        frozen = tuple((name, _frozen(value)) for name, value in options)
-        return cls(label=label, options=frozen, **given)
+            check_known(f"contender {label}: the setting", name, known)
+        options = json.dumps(given.get("options", {}), sort_keys=True)
+        return cls(**{"label": label, "name": label, **given, "options": options})
 
+    @functools.cache  # noqa: B019, contenders are few
     def sampler(self, num_rollouts: int) -> base.Sampler:
-        """Returns the selector, always the same object: the arena compiles once for each.
+        """Returns the selector, always the same object: JAX compiles once for each.
 
         Raises:
             ValueError: an unknown option, or a value that the selector refuses.
         """
-        known = set(SELECTORS[self.name].option_names) - {"num_rollouts"}
-        for name, _ in self.options:
+        method, options = SELECTORS[self.name], json.loads(self.options)
+        for name in options:
+            known = set(method.option_names) - {"num_rollouts"}
             check_known(f"contender {self.label}: {self.name}'s option", name, known)
         try:
-            return _sampler(self.name, num_rollouts, self.options)
+            return method(num_rollouts=num_rollouts, **options)
         except ValueError as error:
             raise ValueError(f"contender {self.label}: {error}") from None
 
     def begin(self, num_rollouts: int, category_I: np.ndarray) -> Any:
         """Returns the selector's state before anything is known."""
-        sampler, arrays = self.sampler(num_rollouts), {}
-        if "category" in sampler.accepts:
-            arrays = {"category": category_I}
+        sampler = self.sampler(num_rollouts)
+        arrays = {"category": category_I} if "category" in sampler.accepts else {}
         return sampler.init(len(category_I), **arrays)
-
-    @property
-    def measures(self) -> bool:
-        """Tells whether all items are ever measured."""
-        return bool(self.measure_first or self.measure_every)
-
-
-@functools.cache
-def _sampler(name: str, num_rollouts: int, options: tuple) -> base.Sampler:
-    thawed = {k: dict(v) if isinstance(v, frozenset) else v for k, v in options}
-    return SELECTORS[name](num_rollouts=num_rollouts, **thawed)
-
-
-def _frozen(value: Any) -> Any:
-    """Returns an option's value as something hashable: a mapping as its items."""
-    if isinstance(value, Mapping):
-        return frozenset((name, _frozen(x)) for name, x in value.items())
-    return tuple(value) if isinstance(value, list) else value
 
 
 # ------------------------------------------------------------------------------ what a budget buys
@@ -199,8 +176,7 @@ class Shape:
         return self.num_items * self.num_rollouts
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """Before which rounds all items are measured, and what has been paid after each round."""
 
     measure_U: np.ndarray  # bool
@@ -232,7 +208,7 @@ def schedule(contender: Contender, shape: Shape) -> Schedule:
     return Schedule(np.array(measure), np.array(paid))
 
 
-# ------------------------------------------------------------------------------ the plan
+# ------------------------------------------------------------------------------ cells
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """One contender in one world."""
@@ -247,11 +223,11 @@ class Cell:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the result depends on, as JSON."""
-        return json.loads(json.dumps(dataclasses.asdict(self), default=sorted))
+        """What the result depends on, as JSON has it."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
 
-def plan(given: Settings) -> dict[str, list[Cell]]:
+def cells(given: Settings) -> dict[str, list[Cell]]:
     """Returns the cells of every world, all checked before any is played.
 
     Raises:
@@ -260,11 +236,10 @@ def plan(given: Settings) -> dict[str, list[Cell]]:
     worlds = words(given.worlds)
     if not worlds:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
-    return {world: cells_of(given, world) for world in worlds}
+    return {world: _cells_of(given, world) for world in worlds}
 
 
-def cells_of(given: Settings, world: str) -> list[Cell]:
-    """Returns the cells of one world; raises ValueError as `plan` does."""
+def _cells_of(given: Settings, world: str) -> list[Cell]:
     check_known("the world", world, given.world)
     entry = dict(given.world[world])
     kind = entry.pop("kind")
@@ -274,28 +249,19 @@ def cells_of(given: Settings, world: str) -> list[Cell]:
         raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.contender)}")
     sizes = [field.name for field in dataclasses.fields(Shape)]
     sizes = {name: entry.pop(name, getattr(given, name)) for name in sizes}
-    known = {field.name for field in dataclasses.fields(KINDS[kind].constants)}
+    known = {field.name for field in dataclasses.fields(KINDS[kind].Constants)}
     for name in entry:  # what is left
         check_known(f"world {world}: the constant", name, known)
     try:
-        shape, constants = Shape(**sizes), KINDS[kind].constants(**entry)
+        shape, constants = Shape(**sizes), KINDS[kind].Constants(**entry)
     except ValueError as error:
         raise ValueError(f"world {world}: {error}") from None
-    cells = []
+    found = []
     for label in selectors:
         check_known("the selector", label, {*given.contender, *SELECTORS})
         contender = Contender.of(label, given.contender.get(label, {}))
+        # Both are made again when the cell is played. Here they find mistakes before any is.
         contender.sampler(shape.num_rollouts)
         schedule(contender, shape)
-        cells.append(
-            Cell(
-                world=world,
-                kind=kind,
-                constants=constants,
-                shape=shape,
-                contender=contender,
-                seed=given.seed,
-                num_seeds=given.num_seeds,
-            )
-        )
-    return cells
+        found.append(Cell(world, kind, constants, shape, contender, given.seed, given.num_seeds))
+    return found

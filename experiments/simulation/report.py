@@ -6,15 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from experiments import tables
 from experiments.simulation.arena import Result
 from experiments.simulation.contenders import Shape
 from vade_jax.report import curves, plotting
 from vade_jax.report.plotting import COLORS, FAINT, INK
 
 LAST = 0.25  # the share of the rounds that counts as the last part
-HEADER = (
-    *("selector", "progress", "effective ratio", "last quarter", "of paid", "regret"),
-    *("forecast off by", "bias", "visited", "most visits", "hopeless", "steps", "s"),
+COLUMNS = (  # heading, quantity, digits, whether its interval is shown
+    ("progress", "progress", 3, True),
+    ("effective ratio", "effective", 3, True),
+    ("last quarter", "effective_last", 3, True),
+    ("of paid", "useful", 3, True),
+    ("regret", "regret", 3, True),
+    ("forecast off by", "forecast_gap", 3, False),
+    ("bias", "forecast_bias", 3, False),
+    ("visited", "visited", 2, False),
+    ("most visits", "max_visits", 0, False),
+    ("hopeless", "hopeless", 3, False),
+    ("steps", "steps", 0, False),
 )
 NOTE = """Mean ± half the 95 % interval over {seeds} seeds, {rollouts:,} rollouts each. \
 progress: pass rate at the end, of held-out prompts where the world has skills, else of all items \
@@ -33,7 +43,7 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
     the effective groups lost by the choice, along the selector's own path. It leaves out what
     `keep` drops and a measurement costs; `useful` counts those.
     """
-    rounds, paid_U = result.rounds, result.schedule.paid_U
+    rounds, paid_U = result.rounds, result.paid_U
     used_SU, trains_SU = rounds["used"], rounds["trains"]
 
     def total(x_SU, part):
@@ -98,53 +108,30 @@ def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
 # ------------------------------------------------------------------------------ tables
 def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
     """Returns the world's table, the largest progress first (of paid where none is made)."""
-    values = {label: cell["values"] for label, cell in played.items()}
-    by = "progress" if learns(values) else "useful"
-    order = sorted(values, key=lambda label: -values[label][by]["mean"])
-    rows = [row(label, values[label], played[label]["seconds"]) for label in order]
-    first = values[order[0]]["start"]
-    note = NOTE.format(seeds=len(first["seeds"]), rollouts=shape.rollouts, start=first["mean"])
-    title = (
+    by = "progress" if learns(played) else "useful"
+    order = sorted(played, key=lambda label: -played[label]["values"][by]["mean"])
+    rows = []
+    for label in order:
+        values = played[label]["values"]
+        cells = [number(values[name], digits, spread) for _, name, digits, spread in COLUMNS]
+        rows.append([label, *cells, f"{played[label]['seconds']:.1f}"])
+    start = played[order[0]]["values"]["start"]
+    return tables.markdown(
         f"## {world}: {shape.num_items:,} items, {shape.num_prompts} prompts a step,"
-        f" {shape.num_rollouts} answers each"
+        f" {shape.num_rollouts} answers each",
+        ["selector", *[heading for heading, *_ in COLUMNS], "s"],
+        rows,
+        NOTE.format(seeds=len(start["seeds"]), rollouts=shape.rollouts, start=start["mean"]),
     )
-    return f"{title}\n\n{markdown(HEADER, rows)}\n\n{note}\n"
 
 
-def learns(values: Mapping[str, Any]) -> bool:
+def learns(played: Mapping[str, Any]) -> bool:
     """Tells whether anyone's progress moved: in a stationary world it does not."""
-    return any(v["progress"]["seeds"] != v["start"]["seeds"] for v in values.values())
+    found = [cell["values"] for cell in played.values()]
+    return any(x["progress"]["seeds"] != x["start"]["seeds"] for x in found)
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns an aligned table, the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    sides = ["<", *[">"] * (len(header) - 1)]
-    rule = ["-" * (w - 1) + (":" if i else "-") for i, w in enumerate(widths)]
-    lines = []
-    for cells in (header, rule, *rows):
-        padded = zip(cells, sides, widths, strict=True)
-        text = " | ".join(f"{cell:{side}{width}}" for cell, side, width in padded)
-        lines.append(f"| {text} |")
-    return "\n".join(lines)
-
-
-def row(label: str, values: Mapping[str, Any], seconds: float) -> list[str]:
-    """Returns the cells of one contender."""
-    spread = ("progress", "effective", "effective_last", "useful", "regret")
-    return [
-        label,
-        *(number(values[name], 3, spread=True) for name in spread),
-        *(number(values[name], 3) for name in ("forecast_gap", "forecast_bias")),
-        number(values["visited"], 2),
-        number(values["max_visits"], 0),
-        number(values["hopeless"], 3),
-        number(values["steps"], 0),
-        f"{seconds:.1f}",
-    ]
-
-
-def number(value: Mapping[str, Any], digits: int, *, spread: bool = False) -> str:
+def number(value: Mapping[str, Any], digits: int, spread: bool = False) -> str:
     """Returns a mean, with its half interval if asked for and known; "-" for none."""
     mean, half = value["mean"], value["half"]
     if mean is None:
@@ -176,7 +163,7 @@ def draw(
     """
     shown = [label for label in highlight if label in played][: len(COLORS)]
     colors = dict(zip(shown, COLORS, strict=False))
-    moved = learns({label: cell["values"] for label, cell in played.items()})
+    moved = learns(played)
     names = [*TITLES] if moved else ["effective"]
     widths, height = [5] * len(names) + [4], max(4.2, 1.2 + 0.2 * len(played))
     with plotting.panels(path, 1, len(widths), size=(sum(widths), height), width_ratios=widths) as (

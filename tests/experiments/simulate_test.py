@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -17,8 +18,8 @@ def small(**changes):
     return c
 
 
-def planned_of(c):
-    return contenders.plan(contenders.Settings.from_dict(c.to_dict()))
+def cells_of(c):
+    return contenders.cells(contenders.Settings.from_dict(c.to_dict()))
 
 
 def refuse(*args, **kwargs):
@@ -57,11 +58,7 @@ def test_what_is_there_is_not_played_again(workdir, monkeypatch, capsys):
 
 
 def test_changed_settings_are_played_again(workdir, tmp_path, capsys):
-    (tmp_path / "cells").mkdir()
-    for path in (workdir / "cells" / "skills").iterdir():
-        target = tmp_path / "cells" / "skills" / path.name
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(path.read_bytes())
+    shutil.copytree(workdir / "cells", tmp_path / "cells")
     c = small(worlds="skills")
     c.world.skills.hopeless = 0.2
     simulate.main(c, str(tmp_path))
@@ -75,22 +72,15 @@ def test_changed_settings_are_played_again(workdir, tmp_path, capsys):
         ({"worlds": ""}, "worlds='': name one of"),
         ({"selectors": "vade,unifrom"}, "'unifrom' is unknown: did you mean 'uniform'"),
         ({"selectors": " , "}, "selectors=' , ': name one of"),
-        ({"selectors": "diva"}, "the selector 'diva' is unknown"),
-        (
-            {"world.skills.hopeless": 1.5},
-            "world skills: hopeless=1.5: must be in",
-        ),
+        ({"world.skills.hopeless": 1.5}, "world skills: hopeless=1.5: must be in"),
         ({"world.skills.kind": "skil"}, "world skills: the kind 'skil' is unknown"),
         ({"rollouts": 79}, "world skills: rollouts=79: a step of 10 prompts"),
         ({"rollouts": 0}, r"rollouts=0: must be in \[1, inf\)"),
         ({"num_seeds": 0}, "num_seeds=0"),
-        ({"num_prompts": 201}, "world skills: num_prompts=201: .* from 1 to 200"),
-        ({"num_rollouts": 1}, "world skills: num_rollouts=1: one answer cannot be"),
+        ({"num_prompts": 201}, "world skills: num_prompts=201: must be in"),
+        ({"num_rollouts": 1}, "world skills: num_rollouts=1: must be in"),
         ({"selectors": "vade_measured", "rollouts": 800}, "measures 200 items first"),
-        (
-            {"contender.vade_mean.options.draw": "best"},
-            "contender vade_mean: draw='best'",
-        ),
+        ({"contender.vade_mean.options.draw": "best"}, "contender vade_mean: draw='best'"),
     ],
 )
 def test_a_mistake_is_one_error_before_anything_is_played(
@@ -108,14 +98,14 @@ def test_a_mistake_is_one_error_before_anything_is_played(
 
 def test_every_selector_of_the_package_is_in_the_default_config():
     c = config.get_config()
-    planned = planned_of(c)
+    planned = cells_of(c)
     names = {cell.contender.name for cells in planned.values() for cell in cells}
     assert names == set(contenders.SELECTORS)
     assert set(contenders.words(c.highlight)) <= set(contenders.words(c.selectors))
 
 
 def test_the_reference_plays_all_that_has_numbers():
-    planned = planned_of(config.get_config("reference"))
+    planned = cells_of(config.get_config("reference"))
     found = {w: {cell.contender.label for cell in cells} for w, cells in planned.items()}
     assert found == {world: set(rows) for world, rows in reference.DOCUMENTED.items()}
 

@@ -1,16 +1,15 @@
 """A whole sweep over programs that only leave what runs leave."""
 
 import json
-import pathlib
 import sys
 
 import pytest
 
 from configs import tiny_table1
 from experiments import sweep
-from experiments.sweeps import plan
+from experiments.sweeps.runs import planned
+from vade_jax.store import rollout_log
 
-ROOT = pathlib.Path(__file__).parents[2]
 SUPERVISE = """
 import json, pathlib, sys
 config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
@@ -22,8 +21,7 @@ if c["seed"] == 9:
     sys.exit("error: no warm start")
 """
 TRAIN = """
-import json, pathlib, sys
-from vade_jax.store import rollout_log
+import json, pathlib, shutil, sys
 config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
 c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
 folder = pathlib.Path(workdir)
@@ -36,8 +34,7 @@ assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
 lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"]}
          for step in range(c["num_steps"] + 1)]
 (folder / "metrics.jsonl").write_text("".join(json.dumps(x) + chr(10) for x in lines))
-rollout_log.write(rollout_log.path(folder, 1), {
-    "group": [0, 0], "correct": [0, 1], "metadata": [{"stratum": "graded"}] * 2})
+shutil.copytree(pathlib.Path(__file__).with_name("example"), folder, dirs_exist_ok=True)
 """
 
 
@@ -47,13 +44,14 @@ def programs(tmp_path, monkeypatch):
         path = tmp_path / f"{name}.py"
         path.write_text(text)
         monkeypatch.setitem(sweep.COMMANDS, name, (sys.executable, str(path)))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    answers = {"group": [0, 0], "correct": [0, 1], "metadata": [{"stratum": "graded"}] * 2}
+    rollout_log.write(rollout_log.path(tmp_path / "example", 1), answers)
 
 
 def runs(tmp_path, **fields):
     c = tiny_table1.get_config("smoke")
     c.update({"losses": "gspo", **fields})
-    return plan.runs(plan.Sweep.from_dict(c.to_dict()), str(tmp_path / "w"))
+    return planned(c.to_dict(), str(tmp_path / "w"))
 
 
 @pytest.mark.usefixtures("programs")

@@ -5,7 +5,6 @@ package that is not installed: each is one sentence with the field, its value an
 """
 
 import contextlib
-import difflib
 import importlib.util
 from collections.abc import Iterator
 
@@ -185,10 +184,9 @@ def _check_noise(noise) -> None:
     known = [f"{family}_{level}" for family, level in weights]
     for name, value in noise.items():
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
             raise ValueError(
-                f"warm_start.noise.{name}: {hint}the built-in data has {', '.join(known)}"
+                f"warm_start.noise.{name}: {fields.did_you_mean(name, known)}"
+                f"the built-in data has {', '.join(known)}"
             )
         if not 0 <= value < 1:
             raise ValueError(f"warm_start.noise.{name}={value}: must be in [0, 1)")

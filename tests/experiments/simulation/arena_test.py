@@ -18,20 +18,13 @@ STILL = DriftConstants(gain=0.0, drift=0.0)
 
 
 def cell(label, still, **settings):
-    return Cell(
-        world="",
-        kind="drift",
-        constants=STILL if still else DriftConstants(),
-        shape=SHAPE,
-        contender=Contender.of(label, settings),
-        seed=0,
-        num_seeds=4,
-    )
+    constants = STILL if still else DriftConstants()
+    return Cell("", "drift", constants, SHAPE, Contender.of(label, settings), seed=0, num_seeds=4)
 
 
 @functools.cache
 def played(label, still, **settings):
-    """Returns the result and its summary; programs are shared, as both worlds are of a kind."""
+    """Returns the result and its summary."""
     result = arena.run(cell(label, still, **settings))
     return result, report.summary(result, SHAPE)["values"]
 
@@ -124,14 +117,15 @@ def test_seeds_differ_and_a_seed_repeats():
     programs = list(arena._PROGRAMS)
     again = arena.run(cell("vade", True))
     np.testing.assert_array_equal(again.rounds["mixed"], first)
+    arena.run(cell("vade", False))  # another world of the kind
     assert list(arena._PROGRAMS) == programs  # nothing was compiled again
 
 
 def test_a_measurement_tells_the_selector_and_trains_nothing():
-    settings = {"options": frozenset({("warmup", "none")}), "measure_first": "paid"}
-    result, values = played("vade", True, **settings)
-    assert result.schedule.paid_U[0] == 600 * 8 + 240
-    assert len(result.schedule.paid_U) == 40
+    measured = cell("vade", True, options={"warmup": "none"}, measure_first="paid")
+    result = arena.run(measured)
+    values = report.summary(result, SHAPE)["values"]
+    assert result.paid_U[0] == 600 * 8 + 240 and len(result.paid_U) == 40
     # Known from the start: the first rounds are as good as the later ones.
     start = result.rounds["mixed"][:, :5].mean()
     assert start > mean("uniform", "effective") + 0.1

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from experiments.simulation import arena, reference, report
-from experiments.simulation.contenders import Schedule, Shape
+from experiments.simulation.contenders import Shape
 
 SHAPE = Shape(num_items=10, num_prompts=2, num_rollouts=4, rollouts=100)
 
 
 def result():
     """Two seeds, four rounds; a step takes two rounds of the second seed."""
-    schedule = Schedule(np.zeros(4, bool), np.array([28, 36, 44, 52]))
+    paid_U = np.array([28, 36, 44, 52])
     trains_SU = np.array([[1, 1, 1, 1], [0, 1, 0, 1]], bool)
     used_SU = np.array([[1.0, 0.5, 0.5, 0.0], [0.0, 1.0, 0.0, 0.5]])
     rounds = {
@@ -24,7 +24,7 @@ def result():
         "start": np.array([[0.05], [0.05]]),
         "hopeless_trained": np.zeros((2, 4)),
     }
-    return arena.Result(schedule, rounds, {"steps": np.array([4, 2])}, 1.0, 2.0)
+    return arena.Result(paid_U, rounds, {"steps": np.array([4, 2])}, 1.0, 2.0)
 
 
 def test_summary_by_hand():
@@ -56,7 +56,7 @@ def test_one_seed_has_no_interval_and_no_forecast_no_number():
     }
     nothing = report.interval(np.array([np.nan, np.nan]))
     assert nothing["mean"] is None and report.number(nothing, 3) == "-"
-    assert report.number(report.interval([0.25]), 2, spread=True) == "0.25"
+    assert report.number(report.interval([0.25]), 2, True) == "0.25"
 
 
 def test_a_table_is_sorted_and_aligned():

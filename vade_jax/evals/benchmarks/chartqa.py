@@ -110,5 +110,5 @@ BENCHMARK = base.Benchmark(
     extract=extract,
     score=score,
     groups=groups,
-    paper=base.DIRECT,
+    protocols={"paper": base.DIRECT, "cot": base.SAMPLED},
 )

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import fcntl
 import itertools
 import os
@@ -14,13 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 BUSY = os.EX_TEMPFAIL  # the exit code of a program whose log another process holds
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """What to run."""
 
     name: str
@@ -28,13 +27,12 @@ class Program:
     log: str  # appended to
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """How a program ended; code None: it was not started, as the sweep was stopped."""
 
     program: Program
     code: int | None
-    seconds: float
+    seconds: float = 0.0
 
     def reason(self) -> str:
         """Returns the error that its log ends with, or else its last line."""
@@ -54,7 +52,6 @@ class ProgramPool:
     """
 
     def __init__(self, parallel: int):
-        self._cores = shares(parallel)
         self._parallel, self._stopped = parallel, threading.Event()
         self._running: set[subprocess.Popen] = set()
 
@@ -73,7 +70,7 @@ class ProgramPool:
 
     def run(self, programs: Iterable[Program]) -> Iterator[Ended]:
         """Yields how each program ended, as it ends."""
-        places = iter(self._cores)
+        places = iter(shares(self._parallel))
 
         def pin() -> None:
             # Of this thread alone; the programs that it starts inherit it.
@@ -92,7 +89,7 @@ class ProgramPool:
     def _run(self, program: Program) -> Ended:
         start = time.monotonic()
         if self.stopped:
-            return Ended(program, None, 0.0)
+            return Ended(program, None)
         pathlib.Path(program.log).parent.mkdir(parents=True, exist_ok=True)
         with open(program.log, "a") as log:
             try:
@@ -100,7 +97,7 @@ class ProgramPool:
                 # and the sweep started again, a run that still goes on is not started twice.
                 fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return Ended(program, BUSY, 0.0)
+                return Ended(program, BUSY)
             log.write(f"\n$ {shlex.join(program.command)}\n")
             log.flush()
             process = subprocess.Popen(
@@ -129,9 +126,7 @@ class ProgramPool:
 
 def shares(parallel: int) -> list[Sequence[int]]:
     """Returns the cores of each place; none where there are fewer cores than places."""
-    if not hasattr(os, "sched_getaffinity"):
-        return [()] * parallel
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if parallel > len(cores):
         return [()] * parallel
     bounds = [round(i * len(cores) / parallel) for i in range(parallel + 1)]

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from experiments.sweeps import schedule
+from experiments.sweeps.programs import BUSY, Program, ProgramPool, shares
 
 
 def program(folder, name, code):
-    return schedule.Program(name, (sys.executable, "-c", code), str(folder / f"x/{name}.log"))
+    return Program(name, (sys.executable, "-c", code), str(folder / f"x/{name}.log"))
 
 
 def test_each_has_its_log_and_one_that_fails_stops_no_other(tmp_path):
@@ -23,14 +23,14 @@ def test_each_has_its_log_and_one_that_fails_stops_no_other(tmp_path):
         program(tmp_path, "bad", bad),
         program(tmp_path, "good", "print('fine')"),
     ]
-    with schedule.ProgramPool(1) as pool:
+    with ProgramPool(1) as pool:
         ended = {one.program.name: one for one in pool.run(programs)}
     assert (ended["bad"].code, ended["good"].code) == (3, 0)
     assert ended["bad"].reason() == "error: no luck"
     assert ended["good"].reason() == "fine"
     command, said = (tmp_path / "x/good.log").read_text().split("\n")[1:3]
     assert command.startswith(f"$ {sys.executable} -c ") and said == "fine"
-    with schedule.ProgramPool(1) as pool:
+    with ProgramPool(1) as pool:
         list(pool.run(programs[1:]))
     assert (tmp_path / "x/good.log").read_text().count("fine") == 4  # appended
 
@@ -48,7 +48,7 @@ def test_as_many_at_a_time_as_asked(tmp_path):
     )
     names = [("a", "b"), ("b", "a")]
     programs = [program(tmp_path, a, meet.format(root=str(tmp_path), a=a, b=b)) for a, b in names]
-    with schedule.ProgramPool(2) as pool:
+    with ProgramPool(2) as pool:
         assert [ended.code for ended in pool.run(programs)] == [0, 0]
 
 
@@ -60,12 +60,12 @@ def test_a_log_that_is_being_written_is_left_alone(tmp_path):
     with log.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         other = subprocess.Popen([sys.executable, "-c", code], stdout=file)
-    with schedule.ProgramPool(1) as pool:
+    with ProgramPool(1) as pool:
         (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
     other.kill()
     other.wait()
-    assert ended.code == schedule.BUSY and "another process" in ended.reason()
-    with schedule.ProgramPool(1) as pool:
+    assert ended.code == BUSY and "another process" in ended.reason()
+    with ProgramPool(1) as pool:
         (ended,) = pool.run([program(tmp_path, "a", "print(2)")])
     assert ended.code == 0
 
@@ -75,17 +75,17 @@ def test_cores_are_shared_out(tmp_path, monkeypatch):
     whole = os.sched_getaffinity(0)
     if len(whole) > 1:
         code = "import os; print('cores', *sorted(os.sched_getaffinity(0)))"
-        with schedule.ProgramPool(2) as pool:
+        with ProgramPool(2) as pool:
             ended = list(pool.run([program(tmp_path, f"j{i}", code) for i in range(6)]))
         seen = {tuple(map(int, one.reason().split()[1:])) for one in ended}
-        shares = [tuple(cores) for cores in schedule.shares(2)]
-        assert seen <= set(shares)
-        assert sorted(core for cores in shares for core in cores) == sorted(whole)
+        places = [tuple(cores) for cores in shares(2)]
+        assert seen <= set(places)
+        assert sorted(core for cores in places for core in cores) == sorted(whole)
     assert os.sched_getaffinity(0) == whole
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6})
-    assert schedule.shares(2) == [[0, 1], [4, 5, 6]]
-    assert schedule.shares(1) == [[0, 1, 4, 5, 6]]
-    assert schedule.shares(9) == [()] * 9
+    assert shares(2) == [[0, 1], [4, 5, 6]]
+    assert shares(1) == [[0, 1, 4, 5, 6]]
+    assert shares(9) == [()] * 9
 
 
 def test_a_stop_asks_what_runs_once_and_starts_nothing_more(tmp_path):
@@ -110,7 +110,7 @@ def test_a_stop_asks_what_runs_once_and_starts_nothing_more(tmp_path):
     ]
     before = signal.getsignal(signal.SIGINT)
     thread = threading.Thread(target=interrupt)
-    with schedule.ProgramPool(1) as pool:
+    with ProgramPool(1) as pool:
         thread.start()
         ended = {one.program.name: one for one in pool.run(programs)}
         assert pool.stopped

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from configs import ablations, tiny_table1
-from experiments.sweeps import plan
+from experiments.sweeps import runs
 from vade_jax.run import warm_start
 
 
@@ -16,7 +16,7 @@ def sweep(**fields):
 
 
 def planned(c, workdir="w"):
-    return plan.runs(plan.Sweep.from_dict(c.to_dict()), workdir)
+    return runs.planned(c.to_dict(), workdir)
 
 
 def test_every_combination_lies_where_its_name_says():

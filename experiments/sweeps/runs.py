@@ -1,0 +1,121 @@
+"""Which runs a sweep is made of: where each lies, with which settings, and whether it is finished."""
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from vade_jax import fields, settings
+from vade_jax.run import checks, directory
+from vade_jax.store import metrics
+
+Values = Mapping[str, Any]  # of settings, nested as they are
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRun:
+    """One run: {workdir}/{data}/{loss}/{arm}_seed{seed}, its config and log beside it."""
+
+    group: str  # data/loss
+    arm: str
+    settings: settings.Run
+    directory: str
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}/{self.arm}_seed{self.seed}"
+
+    @property
+    def log(self) -> str:
+        return self.directory + ".log"
+
+    def is_finished(self) -> bool:
+        """Returns whether its last step was taken and its policy written; touches no device."""
+        exported = os.path.join(self.directory, "policy", "config.json")
+        if not os.path.exists(exported):
+            return False
+        records = metrics.read(self.directory)
+        return max(record["step"] for record in records) >= self.settings.num_steps
+
+    def write_config(self) -> str:
+        """Writes the config beside the run's directory; returns the --config that reads it."""
+        path = pathlib.Path(self.directory + ".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.settings.to_dict(), indent=2) + "\n")
+        return f"configs/from_json.py:{path}"
+
+
+def planned(values: Values, workdir: str) -> list[PlannedRun]:
+    """Returns the runs of a sweep's config in the order they are made: all of a seed before the next.
+
+    Raises:
+        ValueError: a config of one run, an unknown word, settings that cannot run, or a finished run
+            of other settings.
+    """
+    if "known" not in values:
+        raise ValueError(
+            "--config is of one run: give a sweep, such as configs/tiny_table1.py or "
+            "configs/ablations.py:base=FILE"
+        )
+    data, losses, arms = (chosen(values, name) for name in ("data", "losses", "arms"))
+    try:
+        seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
+    except ValueError:
+        raise ValueError(f"seeds={values['seeds']!r}: numbers with commas between") from None
+    runs = []
+    for seed, source, loss, arm in itertools.product(seeds, data, losses, arms):
+        name = f"{source}/{loss}/{arm}_seed{seed}"
+        # Runs of a seed share their warm start: they differ in nothing that it depends on.
+        shared = {"directory": os.path.join(workdir, f"warm_start_seed{seed}")}
+        own = {"seed": seed, "warm_start": shared}
+        wanted = values["run"]
+        for changes in (data[source], losses[loss], arms[arm], own):
+            wanted = changed(wanted, changes)
+        try:
+            run = settings.Run.from_dict(wanted)
+            checks.check(run)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        runs.append(PlannedRun(f"{source}/{loss}", arm, run, os.path.join(workdir, name)))
+    for run in runs:
+        if run.is_finished():  # not started again, so nothing else compares its config
+            now = json.loads(json.dumps(run.settings.to_dict()))
+            path = os.path.join(run.directory, "config.json")
+            directory.claim(path, now, directory.MAY_CHANGE)
+    return runs
+
+
+def chosen(values: Values, field: str) -> dict[str, Values]:
+    """Returns what the words of a field stand for: its words have commas between, each counts once.
+
+    Raises:
+        ValueError: there is none, or an unknown one; with the nearest known one.
+    """
+    known = values["known"][field]
+    words = [word.strip() for word in values[field].split(",") if word.strip()]
+    if not words:
+        raise ValueError(f"{field} is empty: some of {', '.join(known)}")
+    for word in words:
+        if word not in known:
+            hint = fields.did_you_mean(word, known)
+            raise ValueError(f"{field}={word!r}: {hint}known are {', '.join(known)}")
+    return {word: known[word] for word in words}
+
+
+def changed(values: Values, changes: Values) -> dict[str, Any]:
+    """Returns nested values with others put in."""
+    both = dict(values)
+    for name, new in changes.items():
+        old = both.get(name)
+        # Another sampler starts without the options and arrays of the one before.
+        replaced = name == "sampler" and new.get("name", old["name"]) != old["name"]
+        nested = isinstance(new, Mapping) and isinstance(old, Mapping) and not replaced
+        both[name] = changed(old, new) if nested else new
+    return both
