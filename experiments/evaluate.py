@@ -54,35 +54,28 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
 
 def _from_flags(c: ConfigDict, workdir: str) -> None:
     """Puts the flags over the config, where they are given."""
-    for flag, field in FLAGS.items():
-        value = flags.FLAGS[flag].value
-        if value:
+    for field, flag in FLAGS.items():
+        if flag.value:
             section, _, name = field.rpartition(".")
-            value = tuple(value) if flag == "compare" else value
+            value = tuple(flag.value) if isinstance(flag.value, list) else flag.value
             setattr(c[section] if section else c, name, value)
     main(c, workdir)
 
 
 if __name__ == "__main__":
     define = functools.partial(flags.DEFINE_string, default=None)
-    FLAGS = {
-        "checkpoint": "model.checkpoint",
-        "server": "server.url",
-        "model": "server.model",
-        "answers": "answers",
-        "judge_server": "judge.url",
-        "judge_model": "judge.model",
-        "rules": "judge.rules",
-        "compare": "compare",
-        "allow_missing": "allow_missing",
+    several, switch = flags.DEFINE_multi_string, flags.DEFINE_bool
+    FLAGS = {  # what each one puts its value into
+        "model.checkpoint": define(
+            "checkpoint", help="A run directory, or a Hugging Face directory."
+        ),
+        "server.url": define("server", help="URL of an OpenAI-compatible server that answers."),
+        "server.model": define("model", help="The name that --server has it under."),
+        "answers": define("answers", help="Saved answers: .jsonl, .parquet, or a directory."),
+        "judge.url": define("judge_server", help="URL of an OpenAI-compatible server that judges."),
+        "judge.model": define("judge_model", help="The name that --judge_server has it under."),
+        "judge.rules": switch("rules", False, "No judge: rules alone, ours where need be."),
+        "compare": several("compare", [], "--workdir of another evaluation."),
+        "allow_missing": switch("allow_missing", False, "Answers that are missing are wrong."),
     }
-    define("checkpoint", help="A run directory, or a Hugging Face directory.")
-    define("server", help="URL of an OpenAI-compatible server that answers.")
-    define("model", help="The name that --server has it under.")
-    define("answers", help="Saved answers: .jsonl, .parquet, or a directory.")
-    define("judge_server", help="URL of an OpenAI-compatible server that judges.")
-    define("judge_model", help="The name that --judge_server has it under.")
-    flags.DEFINE_bool("rules", False, "No judge: rules alone, ours where need be.")
-    flags.DEFINE_multi_string("compare", [], "--workdir of another evaluation.")
-    flags.DEFINE_bool("allow_missing", False, "Answers that are missing are wrong.")
     cli.run(_from_flags)

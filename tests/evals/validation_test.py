@@ -10,7 +10,6 @@ from tests.evals.benchmarks import files
 from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.evals import validation
-from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.fake import FakeEngine
 from vade_jax.trainer import scoring
@@ -71,37 +70,10 @@ def test_the_mean_over_items_and_samples_and_of_each_family():
     assert (engine.counts, engine.sampling) == ([4, 4, 4], SAMPLING)
 
 
-def test_a_benchmark_scores_by_its_own_rules_beside_the_runs_own_items(tmp_path):
-    rows = [files.mathvista("1"), files.mathvista("2", answer="135°")]
-    found = BENCHMARKS["mathvista"].read(files.save(tmp_path / "vista.parquet", *rows))
-    # the fake engine's token 1 stands for a right answer to the first item
-    decode = lambda tokens: r"so \boxed{B}" if tokens[0] == 1 else "who knows"
-    asked = []
-
-    def build(item):
-        asked.append(item.question)
-        return build_prompt(item)
-
-    run = validation.of_benchmark(
-        BENCHMARKS["mathvista"],
-        *("cot", found, build, decode),
-        num_samples=4,
-        sampling=SAMPLING,
-    )
-    assert all(text.endswith(r"\boxed{}.") and "Hint:" in text for text in asked)
-    for rate, accuracy in ((1.0, 0.5), (0.0, 0.0)):
-        engine = Engine({"mathvista:1": rate, "mathvista:2": rate, "0": 0.0}, version=7)
-        both = validation.together([own([""]), run])
-        assert both(engine, jax.random.key(0), 7) == {
-            "val/mine/acc/mean@4": 0.0,  # without families there is one number
-            "val/mathvista/acc/mean@4": accuracy,
-        }
-
-
 # ------------------------------------------------------------------------------ files of a run
 @pytest.fixture
 def path(tmp_path):
-    rows = [files.chartqa(), files.chartqa(answer="no"), files.chartqa(answer="7")]
+    rows = [files.chartqa(answer=answer) for answer in ("B", "no", "7")]
     return files.save(tmp_path / "chart.parquet", *rows)
 
 
@@ -112,18 +84,31 @@ def make_run(benchmarks, max_prompt_length=512, **changes):
     )
 
 
-def test_accuracy_by_the_benchmark_is_a_metric_of_the_run(path, tmp_path, monkeypatch):
-    run = make_run(f"chartqa:{path}", benchmark_items=2)
+def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
+    path, tmp_path, monkeypatch
+):
+    rows = [files.mathvista("1"), files.mathvista("2", answer="135°")]
+    vista = files.save(tmp_path / "vista.parquet", *rows)
+    run = make_run(f"chartqa:{path},mathvista:{vista}", benchmark_items=2, num_samples=4)
     tokenizer = tokens.build(tmp_path / "tokens", TEXTS, 512)
-    monkeypatch.setattr(tokenizer, "decode", lambda ids: r"\boxed{10}")
     found = validation.read(run.eval)
-    assert len(found["chartqa"]) == 2
-    (validate,) = validation.make(run, tokenizer, found)
-    engine = Engine({})
-    assert validate(engine, jax.random.key(0), 0) == {"val/chartqa/acc/mean@4": 0.5}
-    assert engine.sampling == Sampling(max_tokens=9)
+    assert [len(items) for items in found.values()] == [2, 2]
+    made = validation.make(run, tokenizer, found)
+    validate = validation.together([own([""]), *made])
+    # the fake engine's token 1 stands for what is right for the first items
+    say = lambda ids: r"so \boxed{B}" if ids[0] == 1 else "who knows"
+    monkeypatch.setattr(tokenizer, "decode", say)
+    for rate, right in ((1.0, 0.5), (0.0, 0.0)):
+        uids = [item.uid for items in found.values() for item in items]
+        engine = Engine({"0": 0.0} | dict.fromkeys(uids, rate), version=7)
+        assert validate(engine, jax.random.key(0), 7) == {
+            "val/mine/acc/mean@4": 0.0,  # without families there is one number
+            "val/chartqa/acc/mean@4": right,
+            "val/mathvista/acc/mean@4": right,
+        }
+    assert engine.sampling == Sampling(temperature=run.eval.temperature, max_tokens=9)
     first = engine.prompts[0]
-    assert "How many?" in first.text and r"\boxed{}." in first.text
+    assert "Hint: Answer by" in first.text and r"\boxed{}." in first.text
     assert first.images[0].dtype == np.uint8
     small = dataclasses.replace(run, data=settings.Data(max_prompt_length=8))
     with pytest.raises(ValueError, match=r"chartqa:chart:0 makes no prompt \(too_long"):

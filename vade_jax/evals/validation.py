@@ -71,53 +71,6 @@ def of_items(
     return validate
 
 
-def of_benchmark(
-    benchmark: base.Benchmark,
-    profile: str,
-    items: Sequence[Item],
-    build_prompt: Callable[[Item], Prompt],
-    decode: Callable[[Sequence[int]], str],
-    *,
-    num_samples: int,
-    sampling: Sampling,
-) -> Validate:
-    """Returns a validation with a benchmark's prompts and rules: `val/<its name>/acc/mean@k`.
-
-    Args:
-        benchmark: in `BENCHMARKS`.
-        profile: "paper" or "cot".
-        items: as `benchmark.read` returns them.
-        build_prompt: item whose question is the benchmark's prompt -> prompt.
-        decode: tokens to text, special tokens left out.
-        num_samples: k, answers to each item.
-        sampling: how they are drawn.
-
-    Raises:
-        ValueError: the benchmark cannot do without a judge model.
-    """
-    decide = decisions.by_rules(benchmark, profile)
-
-    def build(item: Item) -> Prompt:
-        question = benchmark.prompt(item, profile)
-        return build_prompt(dataclasses.replace(item, question=question))
-
-    def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-        texts = [decode(tokens) for tokens in answers]
-        return [
-            Scored(text, decision.extracted, float(decision.correct), decision.correct)
-            for text, decision in ((text, decide(item, text)) for text in texts)
-        ]
-
-    return of_items(
-        benchmark.name,
-        items,
-        build,
-        score,
-        num_samples=num_samples,
-        sampling=sampling,
-    )
-
-
 def together(validations: Sequence[Validate]) -> Validate:
     """Returns the validation that makes several, one after another, and joins their metrics."""
 
@@ -170,7 +123,7 @@ def read(section: settings.Eval) -> dict[str, list[Item]]:
 def make(
     run: settings.Run, tokenizer: tokens.Tokenizer, items: Mapping[str, Sequence[Item]]
 ) -> list[Validate]:
-    """Returns a validation for each benchmark that `read` has returned.
+    """Returns a validation by its prompts and rules for each benchmark that `read` has returned.
 
     Raises:
         ValueError: an item makes no prompt.
@@ -183,24 +136,34 @@ def make(
         max_length=run.data.max_prompt_length,
     )
 
-    def build(item: Item) -> Prompt:
-        try:
-            return build_prompt(item)
-        except prompts.RejectedItem as error:
-            raise ValueError(
-                f"eval.benchmarks: {item.uid} makes no prompt ({error.reason}: {error.detail}): "
-                "raise data.max_prompt_length, or lower eval.benchmark_items"
-            ) from error
+    def of_benchmark(benchmark: base.Benchmark, found: Sequence[Item]) -> Validate:
+        decide = decisions.by_rules(benchmark, run.eval.profile)
 
-    return [
-        of_benchmark(
-            benchmarks.BENCHMARKS[name],
-            run.eval.profile,
+        def build(item: Item) -> Prompt:
+            question = benchmark.prompt(item, run.eval.profile)
+            try:
+                return build_prompt(dataclasses.replace(item, question=question))
+            except prompts.RejectedItem as error:
+                raise ValueError(
+                    f"eval.benchmarks: {item.uid} makes no prompt ({error.reason}: {error.detail}): "
+                    "raise data.max_prompt_length, or lower eval.benchmark_items"
+                ) from error
+
+        def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
+            texts = [tokenizer.decode(tokens) for tokens in answers]
+            decided = [decide(item, text) for text in texts]
+            return [
+                Scored(text, decision.extracted, float(decision.correct), decision.correct)
+                for text, decision in zip(texts, decided, strict=True)
+            ]
+
+        return of_items(
+            benchmark.name,
             found,
             build,
-            tokenizer.decode,
+            score,
             num_samples=run.eval.num_samples,
             sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
         )
-        for name, found in items.items()
-    ]
+
+    return [of_benchmark(benchmarks.BENCHMARKS[name], found) for name, found in items.items()]
