@@ -257,15 +257,3 @@ def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> valida
     )
     others = validation.make(run, policy.tokenizer, data.benchmarks)
     return validation.together([own, *others])
-
-
-def make_advantage(run: settings.Run) -> scoring.Advantage:
-    """Returns how the answers of a group are compared."""
-    return functools.partial(scoring.group_normalized, std=run.scale_by_std)
-
-
-def make_measure(run: settings.Run) -> settings.Measure:
-    """Returns when all items are rolled out, with the number of answers filled in."""
-    return dataclasses.replace(
-        run.measure, num_rollouts=run.measure.num_rollouts or run.num_rollouts
-    )

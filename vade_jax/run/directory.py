@@ -89,11 +89,8 @@ def _differences(
 # ------------------------------------------------------------------------------ checkpoints
 def checkpointer(run: settings.Run, workdir: str) -> checkpoints.Checkpointer:
     """Returns what saves and restores the run."""
-    return checkpoints.Checkpointer(
-        os.path.join(workdir, "checkpoints"),
-        keep=run.checkpoint.keep,
-        every=run.checkpoint.every,
-    )
+    path = os.path.join(workdir, "checkpoints")
+    return checkpoints.Checkpointer(path, keep=run.checkpoint.keep, every=run.checkpoint.every)
 
 
 def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Progress:
@@ -103,15 +100,9 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
         return progress
     state, selector, counters = saved.restore(step, progress.state, progress.selector)
     print(f"resuming after step {step}")
-    return loop.Progress(
-        state=state,
-        selector=selector,
-        step=counters["step"],
-        rollouts_total=counters["rollouts_total"],
-        tokens_total=counters["tokens_total"],
-        seen=frozenset(counters["seen"]),
-        skipped_updates=counters.get("skipped_updates", 0),
-    )
+    del counters["seed"]  # the rest is what `RunRecorder.save` writes
+    seen = frozenset(counters.pop("seen"))
+    return loop.Progress(state=state, selector=selector, seen=seen, **counters)
 
 
 def is_done(run: settings.Run, workdir: str) -> bool:

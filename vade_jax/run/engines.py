@@ -34,15 +34,10 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         ValueError: a server is missing, or cannot serve this run.
         EngineFailure: vLLM does not start.
     """
-    sampling = make_sampling(run.sampling)
+    sampling = Sampling(**run.sampling.to_dict())
     if run.engine.name == "local":
-        return _local(
-            run,
-            policy,
-            sampling,
-            answers_per_row=build.answers_per_row(run),
-            rows_per_call=build.num_rows(run, run.engine.prompts_per_call),
-        )
+        rows = build.num_rows(run, run.engine.prompts_per_call)
+        return _local(run, policy, sampling, build.answers_per_row(run), rows)
     longest = max(run.sampling.max_tokens, run.eval.max_tokens)
     start = functools.partial(_servers, run, policy, workdir, sampling, longest)
     dtype = build.compute_dtype(run.model)
@@ -56,55 +51,27 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
 
 
 def make_frozen(
-    sections: Sections,
-    policy: Policy,
-    workdir: str,
-    sampling: Sampling,
-    num_samples: int,
+    sections: Sections, policy: Policy, workdir: str, sampling: Sampling, num_samples: int
 ) -> Engine:
     """Returns an engine that only answers, with the weights of `policy.directory` as version 0.
 
-    Args:
-        sections: the settings.
-        policy: the checkpoint; vLLM reads the weights itself, and then it needs no parameters.
-        workdir: where logs go.
-        sampling: how answers are drawn; its `max_tokens` is the longest answer that is asked for.
-        num_samples: answers to each prompt, for which the built-in engine is laid out.
-
-    Raises:
-        ValueError: a server is missing, or cannot serve this checkpoint.
-        EngineFailure: vLLM does not start.
+    vLLM reads the weights itself: then `policy` needs no parameters. The built-in engine is laid out
+    for `num_samples` answers to each prompt. Raises as `make`.
     """
     if sections.engine.name == "local":
-        return _local(sections, policy, sampling, answers_per_row=num_samples, rows_per_call=0)
-    with contextlib.ExitStack() as on_error:
-        engine = _servers(
-            *(sections, policy, workdir, sampling, sampling.max_tokens),
-            tensors=lambda named: named,  # no weights are sent
-        )
-        on_error.callback(engine.close)
+        return _local(sections, policy, sampling, num_samples, rows_per_call=0)
+    no_tensors = lambda named: named  # no weights are sent
+    engine = _servers(sections, policy, workdir, sampling, sampling.max_tokens, no_tensors)
+    try:
         engine.read(os.path.abspath(policy.directory), 0)
-        on_error.pop_all()
+    except BaseException:  # Ctrl-C too: servers must not stay
+        engine.close()
+        raise
     return engine
 
 
-def make_sampling(sampling: settings.Sampling) -> Sampling:
-    """Returns how an engine draws the answers of training."""
-    return Sampling(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        max_tokens=sampling.max_tokens,
-    )
-
-
 def _local(
-    sections: Sections,
-    policy: Policy,
-    sampling: Sampling,
-    *,
-    answers_per_row: int,
-    rows_per_call: int,
+    sections: Sections, policy: Policy, sampling: Sampling, answers_per_row: int, rows_per_call: int
 ) -> LocalEngine:
     return LocalEngine(
         policy.merge,
@@ -129,69 +96,62 @@ def _servers(
     tensors,
 ) -> VllmServerEngine:
     """Returns the engine over servers that run already, or that are started here."""
-    longest = sections.data.max_prompt_length + longest_answer
-    directory = sections.engine.sync_directory or os.path.join(workdir, "weights")
+    engine, longest = sections.engine, sections.data.max_prompt_length + longest_answer
     with contextlib.ExitStack() as on_error:
-        servers = list(sections.engine.urls) or _launch(
-            sections, policy, workdir, longest, on_error
-        )
-        engine = VllmServerEngine(
+        servers = list(engine.urls)
+        if not servers:
+            servers = _launch(sections, policy.directory, workdir, longest, on_error)
+        made = VllmServerEngine(
             servers,
-            model=sections.engine.model or policy.directory,
+            model=engine.model or policy.directory,
             longest_prompt=longest - sampling.max_tokens,
-            max_in_flight=sections.engine.max_in_flight,
-            timeout_s=sections.engine.timeout_s,
-            wait_s=sections.engine.wait_s,
-            max_retries=sections.engine.retries,
+            max_in_flight=engine.max_in_flight,
+            timeout_s=engine.timeout_s,
+            wait_s=engine.wait_s,
+            max_retries=engine.retries,
             sleep=sections.layout.sleep,
             tensors=tensors,
-            weights=WeightDirectory(directory, build.compute_dtype(sections.model)),
+            weights=WeightDirectory(
+                engine.sync_directory or os.path.join(workdir, "weights"),
+                build.compute_dtype(sections.model),
+            ),
             sampling=sampling,
             stop_ids=policy.tokenizer.stop_ids,
             banned_ids=policy.tokenizer.banned_ids,
         )
         on_error.pop_all()  # the engine stops them from now on
-    return engine
+    return made
 
 
 def _launch(
     sections: Sections,
-    policy: Policy,
+    directory: str,
     workdir: str,
     longest: int,
     on_error: contextlib.ExitStack,
-) -> list:
+) -> list[process.LaunchedServer]:
     """Starts all servers at once, since each takes minutes; one that fails stops the others."""
+    engine, layout, data = sections.engine, sections.layout, sections.data
+    options = {
+        "max_model_len": longest,
+        "mm_processor_kwargs": {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels},
+    }
+    if not process.is_cpu_build():
+        options["tensor_parallel_size"] = engine.tensor_parallel
+        options["gpu_memory_utilization"] = layout.serve_memory
+    if layout.sleep:
+        options["enable_sleep_mode"] = True
 
     def launch(number):
-        gpus = cluster.gpus_of_server(sections.layout, sections.engine, number)
+        gpus = cluster.gpus_of_server(layout, engine, number)
         server = process.launch(
-            policy.directory,
+            directory,
             log_path=os.path.join(workdir, "logs", f"vllm_{number}.log"),
-            options=_vllm_options(sections, longest),
+            options=options | dict(engine.options),  # the settings' own win
             env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
         )
         on_error.callback(server.stop)
         return server
 
-    with concurrent.futures.ThreadPoolExecutor(sections.engine.num_servers) as pool:
-        return list(pool.map(launch, range(sections.engine.num_servers)))
-
-
-def _vllm_options(sections: Sections, longest: int) -> dict[str, Any]:
-    """Returns vLLM's options; those of the settings win."""
-    options = {
-        "max_model_len": longest,
-        "mm_processor_kwargs": {
-            "min_pixels": sections.data.min_pixels,
-            "max_pixels": sections.data.max_pixels,
-        },
-    }
-    if not process.is_cpu_build():
-        options |= {
-            "tensor_parallel_size": sections.engine.tensor_parallel,
-            "gpu_memory_utilization": sections.layout.serve_memory,
-        }
-    if sections.layout.sleep:
-        options["enable_sleep_mode"] = True
-    return options | dict(sections.engine.options)
+    with concurrent.futures.ThreadPoolExecutor(engine.num_servers) as threads:
+        return list(threads.map(launch, range(engine.num_servers)))

@@ -29,7 +29,7 @@ from vade_jax.run import (
     warm_start,
 )
 from vade_jax.run.recorder import RunRecorder
-from vade_jax.trainer import choosing, loop, processes
+from vade_jax.trainer import choosing, loop, processes, scoring
 
 
 def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda: False) -> bool:
@@ -89,21 +89,13 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run that is ready to start.
+    """A run that is ready to start. Recorder and engine are to be closed."""
 
-    Attributes:
-        progress: where it starts: after the latest checkpoint, or anew.
-        run: `loop.run` with all its arguments but the progress; they can be given again.
-        recorder: to be closed, like the engine.
-        engine: see `recorder`.
-        vary: makes variants, where the selector asks for them.
-    """
-
-    progress: loop.Progress
-    run: Callable[..., loop.Progress]
+    progress: loop.Progress  # after the latest checkpoint, or anew
+    run: Callable[..., loop.Progress]  # `loop.run` with all its arguments but the progress
     recorder: RunRecorder
     engine: Engine
-    vary: variants.Vary | None
+    vary: variants.Vary | None  # makes variants, where the selector asks for them
 
 
 def prepare(
@@ -121,7 +113,7 @@ def prepare(
     selector = sampler.init(len(data.train), **data.arrays)
     saved = directory.checkpointer(run, workdir)
     progress = directory.restore(saved, loop.Progress(state, selector))
-    advantage, vary = build.make_advantage(run), None
+    advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:
         vary = hook.vary(run, data.build_prompt)
         advantage = hook.advantage(run)
@@ -143,6 +135,8 @@ def prepare(
         eval_every=run.eval.every,
         advantage=advantage,
         refill=run.refill,
-        measure=build.make_measure(run),
+        measure=dataclasses.replace(
+            run.measure, num_rollouts=run.measure.num_rollouts or run.num_rollouts
+        ),
     )
     return Job(progress, algorithm, recorder, engine, vary)
