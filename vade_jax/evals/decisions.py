@@ -70,7 +70,7 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
             """Returns what the first readable reply says."""
             messages = [{"role": "user", "content": prompt}]
             for seed, temperature in enumerate(TEMPERATURES):
-                drawn = {"temperature": temperature, "seed": seed, "max_tokens": judge.max_tokens}
+                drawn = {"temperature": temperature, "max_tokens": judge.max_tokens, "seed": seed}
                 try:
                     reply = chat.ask(messages, **drawn)
                 except Unanswered as error:

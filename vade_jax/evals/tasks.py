@@ -20,7 +20,7 @@ from PIL import Image
 
 from vade_jax import types
 from vade_jax.evals import decisions
-from vade_jax.evals.benchmarks import BENCHMARKS, Benchmark
+from vade_jax.evals.benchmarks import BENCHMARKS, Benchmark, base
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rollout.engine import Sampling
 
@@ -82,7 +82,8 @@ def read(evaluation: Evaluation) -> list[Task]:
     tasks = []
     for name in sorted(paths, key=list(BENCHMARKS).index):
         benchmark = BENCHMARKS[name]
-        protocol, drawn = benchmark.protocols[evaluation.profile], evaluation.sampling
+        protocol = benchmark.paper if evaluation.profile == "paper" else base.SAMPLED
+        drawn = evaluation.sampling
         if protocol.greedy:
             num_samples = protocol.num_samples
             sampling = Sampling(temperature=0.0, max_tokens=protocol.max_tokens)

@@ -158,7 +158,7 @@ def _make_judge(
         for task in chosen:
             decisions.by_rules(task.benchmark, task.profile)  # raises where there are none
         return None
-    names = [task.name for task in chosen if task.benchmark.needs_judge]
+    names = [task.name for task in chosen if task.benchmark.judge]
     if not names:
         return None
     if not evaluation.judge.url:

@@ -28,8 +28,8 @@ def read(name, path):
 def test_the_five_of_the_paper():
     assert tuple(MAKE) == PAPER
     assert [BENCHMARKS[n].num_items for n in PAPER] == [1000, 3940, 3040, 2017, 2500]
-    assert [BENCHMARKS[n].needs_judge for n in PAPER] == [True, True, *[False] * 3]
-    protocols = [BENCHMARKS[n].protocols["paper"] for n in PAPER]
+    assert [bool(BENCHMARKS[n].judge) for n in PAPER] == [True, True, *[False] * 3]
+    protocols = [BENCHMARKS[n].paper for n in PAPER]
     assert [p.num_samples for p in protocols] == [4, 4, 4, 1, 1]
     assert [p.max_tokens for p in protocols] == [2048, 2048, 2048, 16, 16]
 
@@ -168,3 +168,30 @@ def test_files_that_are_no_benchmark(tmp_path):
     (tmp_path / "c.json").write_text("[1]")
     with pytest.raises(ValueError, match="row 0 is no object"):
         read("chartqa", tmp_path / "c.json")
+
+
+# ------------------------------------------------------------------------------ forms of ChartQA
+def test_the_form_of_the_training_repository(tmp_path):
+    rows = [
+        {"image": files.struct(), "query": "?", "label": [x], "human_or_machine": who}
+        for who, x in enumerate(["3", "4"])
+    ]
+    items = read("chartqa", files.save(tmp_path / "a.parquet", *rows))
+    assert [i.answer for i in items] == ["3", "4"]
+    groups = [BENCHMARKS["chartqa"].groups(i)["type"] for i in items]
+    assert groups == [("human",), ("augmented",)]
+
+
+def test_the_raw_form_is_two_files_and_a_folder(tmp_path):
+    (tmp_path / "png").mkdir()
+    (tmp_path / "png/a.png").write_bytes(files.picture())
+    row = {"imgname": "a.png", "query": "How many?", "label": "3"}
+    human = files.save(tmp_path / "test_human.json", row)
+    files.save(tmp_path / "test_augmented.json", row)
+    items = read("chartqa", tmp_path)
+    assert [i.metadata["type"] for i in items] == ["human", "augmented"]
+    assert len({i.uid for i in items}) == 2
+    assert len(read("chartqa", human)) == 1
+    odd = files.save(tmp_path / "png/test.json", row | {"imgname": "../a.png"})
+    with pytest.raises(ValueError, match=r"neither human nor augmented|decoded"):
+        read("chartqa", odd)

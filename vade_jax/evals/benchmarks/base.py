@@ -75,7 +75,7 @@ class Benchmark:
         extract: (text, item, profile="paper") -> the answer in it, None: ask the judge.
         score: (extracted, item, profile="paper") -> right or wrong, None: ask the judge.
         groups: item -> its values in each published breakdown, several where it has several skills.
-        protocols: how answers are sampled in each profile.
+        paper: how answers are sampled in the profile "paper"; in "cot" they are `SAMPLED`.
         judge: prompts for a judge model; None when rules decide everything.
         cluster: item -> a label that it shares with items that are right or wrong together.
     """
@@ -88,14 +88,9 @@ class Benchmark:
     extract: Callable[..., str | None]
     score: Callable[..., bool | None]
     groups: Callable[[types.Item], Groups]
-    protocols: Mapping[str, Protocol]
+    paper: Protocol = SAMPLED
     judge: JudgePrompts | None = None
     cluster: Callable[[types.Item], str] = operator.attrgetter("uid")
-
-    @property
-    def needs_judge(self) -> bool:
-        """Whether some answers can only be read or scored by a judge model."""
-        return self.judge is not None
 
 
 # ------------------------------------------------------------------------------ texts
@@ -104,6 +99,11 @@ def check_profile(profile: str) -> str:
     if profile not in PROFILES:
         raise ValueError(f"profile={profile!r} is unknown; use one of {PROFILES}")
     return profile
+
+
+def asked(query: str, profile: str) -> str:
+    """Returns a published query, with a box asked for under "cot"."""
+    return f"{query}\n{BOXED}" if check_profile(profile) == "cot" else query
 
 
 def boxed(text: str) -> str | None:

@@ -110,5 +110,5 @@ BENCHMARK = base.Benchmark(
     extract=extract,
     score=score,
     groups=groups,
-    protocols={"paper": base.DIRECT, "cot": base.SAMPLED},
+    paper=base.DIRECT,
 )

@@ -7,31 +7,20 @@ text-only version does not count in the total of 3,940. The benchmark has two qu
 
 import dataclasses
 import functools
-import pathlib
 
 from vade_jax import types
 from vade_jax.evals.benchmarks import base
 
-VERSIONS = (
-    "Text Dominant",
-    "Text Lite",
-    "Vision Intensive",
-    "Vision Dominant",
-    "Vision Only",
-)
+VERSIONS = ("Text Dominant", "Text Lite", "Vision Intensive", "Vision Dominant", "Vision Only")
 _COLUMNS = ("sample_index", "problem_index", "problem_version", "question", "image")
 FORMS = ((*_COLUMNS, "answer", "question_type", "metadata", "query_wo", "query_cot"),)
 
 
-def read(path: str | pathlib.Path) -> list[types.Item]:
-    """Returns the items of testmini; metadata "problem" is one number for five versions.
+def _item(row: base.Row) -> types.Item:
+    """Returns an item; metadata "problem" is one number for five versions.
 
     A version whose question is in the picture alone is judged by `question_for_eval`.
     """
-    return base.read_items(path, FORMS, _item)
-
-
-def _item(row: base.Row) -> types.Item:
     version = row.one_of("problem_version", VERSIONS)
     question = row.text("question", may_be_empty=True)
     judged = row.text("question_for_eval", may_be_empty=True) or question
@@ -60,8 +49,7 @@ def _item(row: base.Row) -> types.Item:
 
 def prompt(item: types.Item, profile: str, query: str = "query_cot") -> str:
     """Returns the published query; "cot" asks for a box too."""
-    cot = base.check_profile(profile) == "cot"
-    return item.metadata[query] + (f"\n{base.BOXED}" if cot else "")
+    return base.asked(item.metadata[query], profile)
 
 
 def extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
@@ -159,9 +147,9 @@ Judgement: 0
 Judgement: """
 
 
-def extraction_prompt(text: str, item: types.Item, last_words: int = LAST_WORDS) -> str:
-    """Returns six worked examples and the last words of the response (0: all of it)."""
-    return _EXTRACT.format(text=" ".join(text.split(" ")[-last_words:]))
+def extraction_prompt(text: str, item: types.Item) -> str:
+    """Returns six worked examples and the last words of the response."""
+    return _EXTRACT.format(text=" ".join(text.split(" ")[-LAST_WORDS:]))
 
 
 def read_extraction(reply: str) -> str | None:
@@ -181,26 +169,22 @@ def read_judgement(reply: str) -> bool | None:
     return {"1": True, "0": False}.get(digit)
 
 
-JUDGE = base.JudgePrompts(
-    extraction_prompt=extraction_prompt,
-    read_extraction=read_extraction,
-    judge_prompt=judge_prompt,
-    read_judgement=read_judgement,
-)
-
-
 # ------------------------------------------------------------------------------ registry
 BENCHMARK = base.Benchmark(
     name="mathverse",
     title="MathVerse",
     num_items=3940,
-    read=read,
+    read=functools.partial(base.read_items, forms=FORMS, build=_item),
     prompt=prompt,
     extract=extract,
     score=score,
     groups=groups,
-    protocols={"paper": base.SAMPLED, "cot": base.SAMPLED},
-    judge=JUDGE,
+    judge=base.JudgePrompts(
+        extraction_prompt=extraction_prompt,
+        read_extraction=read_extraction,
+        judge_prompt=judge_prompt,
+        read_judgement=read_judgement,
+    ),
     cluster=lambda item: item.metadata["problem"],
 )
 DIRECT = dataclasses.replace(

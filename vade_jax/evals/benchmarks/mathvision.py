@@ -8,7 +8,7 @@ texts, then values at two decimals. Its quirks are kept, since published numbers
 """
 
 import dataclasses
-import pathlib
+import functools
 import re
 
 from vade_jax import types
@@ -40,11 +40,6 @@ _REPLACED = (
     *(("tfrac", "frac"), ("dfrac", "frac"), ("\\$", ""), ("$", "")),
     *(("\\%", ""), ("{.", "{0.")),
 )
-
-
-def read(path: str | pathlib.Path) -> list[types.Item]:
-    """Returns the items of a split; a problem's pictures are merged to one in the data."""
-    return base.read_items(path, FORMS, _item)
 
 
 def _item(row: base.Row) -> types.Item:
@@ -135,9 +130,11 @@ def _strip(text: str) -> str:
     return re.sub(r"^(0|-?[1-9]\d*)/(0|-?[1-9]\d*)$", r"\\frac{\1}{\2}", text)
 
 
-def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
+def score(
+    extracted: str, item: types.Item, profile: str = "paper", *, functions: bool = True
+) -> bool:
     """Returns whether the answer equals the gold letter or number, or the gold option's text."""
-    return any(equal(gold, extracted) for gold in _golds(item))
+    return any(equal(gold, extracted, functions=functions) for gold in _golds(item))
 
 
 def _golds(item: types.Item) -> list[str]:
@@ -231,14 +228,7 @@ def close(gold: str, given: str) -> bool:
     return None not in values and abs(values[0] - values[1]) < 1e-6
 
 
-JUDGE = base.JudgePrompts(extraction_prompt=extraction_prompt, read_extraction=read_extraction)
-
-
 # ------------------------------------------------------------------------------ registry
-def _lmms_score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
-    return any(equal(gold, extracted, functions=False) for gold in _golds(item))
-
-
 def _judged_extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
     extracted = extract(text)
     return extracted if score(extracted, item) else None
@@ -252,20 +242,23 @@ BENCHMARK = base.Benchmark(
     name="mathvision",
     title="MathVision",
     num_items=3040,
-    read=read,
+    # A problem's pictures are merged to one in the data.
+    read=functools.partial(base.read_items, forms=FORMS, build=_item),
     prompt=prompt,
     extract=extract,
     score=score,
     groups=groups,
-    protocols={"paper": base.SAMPLED, "cot": base.SAMPLED},
 )
 LMMS_EVAL = dataclasses.replace(
-    BENCHMARK, name="mathvision_lmms_eval", prompt=lmms_prompt, score=_lmms_score
+    BENCHMARK,
+    name="mathvision_lmms_eval",
+    prompt=lmms_prompt,
+    score=functools.partial(score, functions=False),
 )
 JUDGED = dataclasses.replace(
     BENCHMARK,
     name="mathvision_judged",
     extract=_judged_extract,
     score=_judged_score,
-    judge=JUDGE,
+    judge=base.JudgePrompts(extraction_prompt=extraction_prompt, read_extraction=read_extraction),
 )

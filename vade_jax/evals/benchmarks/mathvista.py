@@ -10,7 +10,7 @@ worked examples in the prompts are ours; the published ones are under a share-al
 """
 
 import dataclasses
-import pathlib
+import functools
 import re
 from collections.abc import Sequence
 
@@ -19,14 +19,10 @@ from vade_jax.evals.benchmarks import base
 
 _KEYS = ("language", "source", "category", "task", "context", "grade", "skills")
 _COLUMNS = ("pid", "question", "choices", "precision", "answer", "question_type")
+# Of testmini; the answers of the test split are hidden.
 FORMS = ((*_COLUMNS, "image", "answer_type", "metadata", "query"),)
 _PARENTHESISED = re.compile(r"\(([a-zA-Z])\)")
 _KINDS = {"integer": "int", "float": "float", "list": "text", "text": "text"}
-
-
-def read(path: str | pathlib.Path) -> list[types.Item]:
-    """Returns the items of testmini (the answers of the test split are hidden)."""
-    return base.read_items(path, FORMS, _item)
 
 
 def _item(row: base.Row) -> types.Item:
@@ -57,8 +53,7 @@ def _item(row: base.Row) -> types.Item:
 
 def prompt(item: types.Item, profile: str) -> str:
     """Returns the published query (hint, question, unit, choices); "cot" asks for a box too."""
-    cot = base.check_profile(profile) == "cot"
-    return item.metadata["query"] + (f"\n{base.BOXED}" if cot else "")
+    return base.asked(item.metadata["query"], profile)
 
 
 def extract(text: str, item: types.Item, profile: str = "paper") -> str | None:
@@ -83,40 +78,30 @@ def _from_box(box: str | None, item: types.Item) -> str | None:
     """
     choices = item.metadata["choices"]
     if not box or not choices:
-        return box if box and _normalize(box, item) is not None else None
+        return box if box and normalize(box, item) is not None else None
     is_letter = box.strip("()") in base.letters(choices)
     return base.spelled(box, choices) or (box.strip("()") if is_letter else None)
 
 
 def score(extracted: str, item: types.Item, profile: str = "paper") -> bool:
     """Returns whether the normalised extraction is the gold text."""
-    return _normalize(extracted, item) == item.answer
+    return normalize(extracted, item) == item.answer
 
 
-def _normalize(extracted: str, item: types.Item) -> str | None:
-    names = ("choices", "question_type", "answer_type", "precision")
-    return normalize(extracted, *(item.metadata[name] for name in names))
-
-
-def normalize(
-    extraction: str,
-    choices: Sequence[str] | None,
-    question_type: str,
-    answer_type: str,
-    precision: float | None,
-) -> str | None:
+def normalize(extracted: str, item: types.Item) -> str | None:
     """Returns the extraction as the type of the answer is written, None if it is not of the type."""
-    if question_type == "multi_choice":
-        return _choice(extraction.strip(), choices)
+    known = item.metadata
+    if known["question_type"] == "multi_choice":
+        return _choice(extracted.strip(), known["choices"])
+    if known["answer_type"] in ("list", "text"):
+        return extracted
     try:
-        number = None if answer_type in ("list", "text") else float(extraction)
-        if answer_type == "integer":
+        number = float(extracted)
+        if known["answer_type"] == "integer":
             return str(int(number))  # cut off, not rounded, as the official scorer does
-        if answer_type == "float":
-            return str(round(number, int(precision)))
+        return str(round(number, int(known["precision"])))
     except (ValueError, OverflowError):
         return None
-    return extraction
 
 
 def _choice(text: str, choices: Sequence[str]) -> str:
@@ -226,42 +211,26 @@ def read_binary(reply: str) -> bool | None:
     return {"correct": True, "incorrect": False}.get(word)
 
 
-EXTRACTION = base.JudgePrompts(
-    extraction_prompt=extraction_prompt,
-    read_extraction=read_extraction,
-    max_tokens=1024,
-)
-VERDICT = base.JudgePrompts(judge_prompt=binary_prompt, read_judgement=read_binary)
-
-
 # ------------------------------------------------------------------------------ registry
 BENCHMARK = base.Benchmark(
     name="mathvista",
     title="MathVista",
     num_items=1000,
-    read=read,
+    read=functools.partial(base.read_items, forms=FORMS, build=_item),
     prompt=prompt,
     extract=extract,
     score=score,
     groups=groups,
-    protocols={"paper": base.SAMPLED, "cot": base.SAMPLED},
-    judge=EXTRACTION,
+    judge=base.JudgePrompts(
+        extraction_prompt=extraction_prompt,
+        read_extraction=read_extraction,
+        max_tokens=1024,
+    ),
 )
-
-
-def _whole(text: str, item: types.Item, profile: str = "paper") -> str:
-    """Returns the text: `BINARY` shows all of it to the judge."""
-    return text
-
-
-def _undecided(extracted: str, item: types.Item, profile: str = "paper") -> None:
-    """Returns None: the judge decides."""
-
-
 BINARY = dataclasses.replace(
     BENCHMARK,
     name="mathvista_binary",
-    extract=_whole,
-    score=_undecided,
-    judge=VERDICT,
+    extract=lambda text, item, profile="paper": text,  # the judge sees all of it
+    score=lambda extracted, item, profile="paper": None,
+    judge=base.JudgePrompts(judge_prompt=binary_prompt, read_judgement=read_binary),
 )

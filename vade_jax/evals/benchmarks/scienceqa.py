@@ -6,7 +6,7 @@ the profile "cot". The paper's 2,017 items are the test questions with a picture
 others is read as well, and grouped by modality.
 """
 
-import pathlib
+import functools
 import re
 
 from vade_jax import types
@@ -15,11 +15,6 @@ from vade_jax.evals.benchmarks import base
 INSTRUCTION = "Answer with the option's letter from the given choices directly."
 FORMS = (("image", "question", "choices", "answer", "hint", "grade", "subject"),)
 _LETTER = re.compile(r"\W{0,3}([A-Ja-j])(?:\W{0,3}|[.:)]\s?\S.*)", re.DOTALL)
-
-
-def read(path: str | pathlib.Path) -> list[types.Item]:
-    """Returns the items of a split; those without a picture have no images."""
-    return base.read_items(path, FORMS, _item)
 
 
 def _item(row: base.Row) -> types.Item:
@@ -47,10 +42,9 @@ def _item(row: base.Row) -> types.Item:
 
 def prompt(item: types.Item, profile: str) -> str:
     """Returns the hint, the question, its options and an instruction."""
-    cot = base.check_profile(profile) == "cot"
     context = f"Context: {item.metadata['hint']}\n" if item.metadata["hint"] else ""
     options = base.lines(item.metadata["choices"], "{}. {}")
-    instruction = base.BOXED_LETTER if cot else INSTRUCTION
+    instruction = base.BOXED_LETTER if base.check_profile(profile) == "cot" else INSTRUCTION
     return f"{context}{item.question}{options}\n{instruction}"
 
 
@@ -88,10 +82,10 @@ BENCHMARK = base.Benchmark(
     name="scienceqa",
     title="ScienceQA",
     num_items=2017,
-    read=read,
+    read=functools.partial(base.read_items, forms=FORMS, build=_item),
     prompt=prompt,
     extract=extract,
     score=score,
     groups=groups,
-    protocols={"paper": base.DIRECT, "cot": base.SAMPLED},
+    paper=base.DIRECT,
 )
