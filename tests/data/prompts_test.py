@@ -17,13 +17,8 @@ def tokenizer(tmp_path_factory):
 
 
 def _builder(tokenizer, instruction="", max_length=200):
-    return prompts.PromptBuilder(
-        tokenizer,
-        instruction=instruction,
-        min_pixels=3136,
-        max_pixels=200 * 784,
-        max_length=max_length,
-    )
+    limits = {"min_pixels": 3136, "max_pixels": 200 * 784, "max_length": max_length}
+    return prompts.PromptBuilder(tokenizer, instruction=instruction, **limits)
 
 
 def _item(question="How many?", sizes=((112, 112),), answer="3", kind="int", uid="u"):
@@ -110,10 +105,7 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
     ]
     kept, report = prompts.audit(source, _builder(tokenizer))
     assert kept.tolist() == [0]
-    assert (report.num_items, report.counts) == (
-        4,
-        {"empty_question": 1, "bad_answer": 2},
-    )
+    assert report.num_items == 4 and report.counts == {"empty_question": 1, "bad_answer": 2}
     assert [r["uid"] for r in report.rejects] == ["empty", "key", "kind"]
     assert "'three' is no int answer" in report.rejects[1]["detail"]
 

@@ -4,8 +4,10 @@ import base64
 import io
 import json
 
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from vade_jax.data import sources
 
@@ -40,8 +42,6 @@ def test_jsonl_rows_with_images_beside_the_file(tmp_path):
 
 
 def test_parquet_shards_with_bytes_in_structs(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     for shard in range(2):
         row = {"question": f"q{shard}", "answer": "0.5", "other": 1}
         row["images"] = [{"bytes": _png(), "path": None}]
@@ -71,8 +71,6 @@ def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
     if suffix == "jsonl":
         _write(path, row)
     else:
-        pa = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pa.Table.from_pylist([row]), path)
     assert sources.rows(path)[0].metadata == known
     assert sources.rows(path, all_columns=True).row(0) == row
@@ -138,6 +136,11 @@ def test_bad_files_are_one_clear_error(tmp_path):
     _write(tmp_path / "c.parquet", "")
     with pytest.raises(ValueError, match=r"\['.jsonl', '.parquet'\] files"):
         sources.rows(tmp_path)
+    for split in ("train", "validation"):
+        (tmp_path / "built").mkdir(exist_ok=True)
+        (tmp_path / "built" / f"{split}.arrow").touch()
+    with pytest.raises(ValueError, match=r"train\.arrow and validation\.arrow: name"):
+        sources.rows(tmp_path / "built")
 
 
 def test_a_broken_first_line_is_a_row_like_any_other(tmp_path):

@@ -10,26 +10,34 @@ import pytest
 from experiments import build_data
 from tests.recipes.vade_9k import build_test
 from vade_jax import settings as run_settings
-from vade_jax.data import loading, sources, tokens
-from vade_jax.recipes.vade_9k import build, settings
+from vade_jax.data import loading, tokens
+from vade_jax.recipes.vade_9k import settings
 from vade_jax.run import datasets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("tokens")
-    tokens.build(directory, ["Find x."], 512)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory, checkpoint):
+def built(tmp_path_factory):
+    """A checkpoint, and a directory that the command has made of a subset and of rows of one's own."""
     root = tmp_path_factory.mktemp("published")
     build_test.write_all(root)
-    build.build(build_test.taking(root, checkpoint), root / "target")
-    return root, root / "target"
+    tokens.build(root / "tokens", ["Find x."], 512)
+    command = [sys.executable, "-m", "experiments.build_data", "--config=configs/vade_9k.py"]
+    command += [
+        f"--target={root / 'target'}",
+        f"--source={root}",
+        f"--checkpoint={root / 'tokens'}",
+    ]
+    command += [f"--config.subsets.{n}.path=" for n in settings.SUBSETS if n != "geo3k"]
+    run = lambda *more: subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True)
+    failed = run()
+    assert failed.returncode == 2 and "has only 25 rows" in failed.stderr
+    assert failed.stderr.count("\n") == 1
+    made = run("--config.subsets.geo3k.take=9", "--config.own=('easy.parquet',)")
+    assert made.returncode == 0, made.stderr
+    assert "| all |" in made.stdout
+    return str(root / "tokens"), root / "target"
 
 
 def of_files(target, **data):
@@ -42,28 +50,28 @@ def of_files(target, **data):
     )
 
 
-def test_a_run_takes_both_splits_of_the_directory(built, checkpoint, tmp_path):
-    _, target = built
+def test_a_run_takes_both_splits_of_the_directory(built, tmp_path):
+    checkpoint, target = built
     c = of_files(target, instruction="")
     with loading.Threads(2) as pool:
-        data = datasets.load(c, str(checkpoint), str(tmp_path), pool.map)
+        data = datasets.load(c, checkpoint, str(tmp_path), pool.map)
     index = json.loads((target / "index.json").read_text())
+    assert (len(index["train"]), len(index["validation"])) == (9, 1)
     for split in ("train", "validation"):
         found = getattr(data, split)
         assert [found[i].uid for i in range(len(found))] == [row["uid"] for row in index[split]]
-    first = data.train[0]
-    assert first.metadata["subset"] == first.uid.split(":")[0]
-    subsets = [data.train[i].metadata["subset"] for i in range(len(data.train))]
+    subsets = [row["subset"] for row in index["train"]]
+    assert [data.train[i].metadata["subset"] for i in range(len(data.train))] == subsets
     assert data.arrays["category"].tolist() == [
         sorted(set(subsets)).index(name) for name in subsets
     ]
 
 
-def test_a_run_that_can_use_no_row_says_why(built, checkpoint, tmp_path):
-    _, target = built
+def test_a_run_that_can_use_no_row_says_why(built, tmp_path):
+    checkpoint, target = built
     c = of_files(target, min_pixels=12544, max_pixels=12544)
     with pytest.raises(ValueError, match=r"none of its .*{'bad_image': .*at least 4 x"):
-        datasets.load(c, str(checkpoint), str(tmp_path))
+        datasets.load(c, checkpoint, str(tmp_path))
 
 
 def test_a_stop_by_hand_is_one_line(tmp_path):
@@ -71,20 +79,3 @@ def test_a_stop_by_hand_is_one_line(tmp_path):
         stopped = pytest.raises(SystemExit, match=rf"stopped, {target} {said}$")
         with stopped, build_data._stops(target):
             raise KeyboardInterrupt
-
-
-def test_the_command(built, checkpoint, tmp_path):
-    root, _ = built
-    command = [sys.executable, "-m", "experiments.build_data"]
-    command += ["--config=configs/vade_9k.py", f"--target={tmp_path / 'out'}"]
-    command += [f"--source={root}", f"--checkpoint={checkpoint}"]
-    without = [n for n in settings.SUBSETS if n not in ("geo3k",)]
-    command += [f"--config.subsets.{name}.path=" for name in without]
-    run = lambda *more: subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True)
-    failed = run()
-    assert failed.returncode == 2 and "has only 25 rows" in failed.stderr
-    assert failed.stderr.count("\n") == 1
-    made = run("--config.subsets.geo3k.take=9", "--config.own=('easy.parquet',)")
-    assert made.returncode == 0, made.stderr
-    assert "| all |" in made.stdout
-    assert len(sources.rows(tmp_path / "out" / "train.arrow")) == 9

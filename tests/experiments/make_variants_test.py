@@ -22,22 +22,17 @@ def server():
         yield server
 
 
-def command(server, source, target, *more, url=None):
+def command(server, source, target, *more):
     return [
         *(sys.executable, "-m", "experiments.make_variants", f"--source={source}"),
-        *(f"--target={target}", f"--server={url or server.url}", "--model=m"),
+        *(f"--target={target}", f"--server={server.url}", "--model=m"),
         *("--paraphrases=3", "--concurrency=2", *more),
     ]
 
 
-def run(*args, **more):
-    found = subprocess.run(
-        command(*args, **more),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"THE_KEY": KEY},
-    )
+def run(*args):
+    env = os.environ | {"THE_KEY": KEY}
+    found = subprocess.run(command(*args), cwd=ROOT, capture_output=True, text=True, env=env)
     return found.returncode, found.stdout, found.stderr
 
 
@@ -74,16 +69,10 @@ def test_a_killed_command_goes_on_and_then_refuses_to_write_over(server, tmp_pat
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--model=other"], r"serves m, not 'other' \(HTTP 404"),
-        (
-            ["--api_key_env=NO_SUCH_KEY"],
-            r"--api_key_env='NO_SUCH_KEY': there is no such",
-        ),
-        (["--server=localhost:1"], r"server 'localhost:1' is no URL"),
+        (["--api_key_env=NO_SUCH_KEY"], r"--api_key_env='NO_SUCH_KEY': there is no such"),
         (["--server=http://127.0.0.1:9"], r"does not answer \(.*Connection refused"),
         (["--target=out.csv"], r"--target=out.csv: give a file that ends in .jsonl"),
         (["--source=none.jsonl"], r"none.jsonl is neither a .jsonl or"),
-        (["--fields=[1]"], r"--fields='\[1\]' is no JSON object"),
         (["--concurrency=0"], r"--concurrency=0: must be in \[1, inf\)"),
     ],
 )

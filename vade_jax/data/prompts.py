@@ -146,17 +146,11 @@ def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------ the audit
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What an audit found.
+    """What an audit found."""
 
-    Attributes:
-        num_items: rows looked at.
-        counts: rejects by reason.
-        rejects: one {"index", "uid", "reason", "detail"} for each.
-    """
-
-    num_items: int
-    counts: dict[str, int]
-    rejects: list[dict[str, Any]]
+    num_items: int  # rows looked at
+    counts: dict[str, int]  # rejects by reason
+    rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} each
 
 
 def audit(

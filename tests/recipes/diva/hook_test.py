@@ -15,14 +15,10 @@ from vade_jax.types import Item
 
 def run(**changes):
     """Returns settings with dotted fields changed."""
+    limits = {"min_pixels": 12544, "max_pixels": 12544, "max_prompt_length": 400}
     values = settings.Run(
         sampler=settings.Sampler(name="diva"),
-        data=settings.Data(
-            train="procedural",
-            min_pixels=12544,
-            max_pixels=12544,
-            max_prompt_length=400,
-        ),
+        data=settings.Data(train="procedural", **limits),
         **{"num_prompts": 8, "num_rollouts": 4, "batch": settings.Batch(8, 8)},
     ).to_dict()
     for name, value in changes.items():

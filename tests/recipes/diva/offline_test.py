@@ -9,8 +9,10 @@ import pathlib
 import re
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from tests.http_server import ScriptedChat, said
 from vade_jax.data import sources
@@ -137,10 +139,8 @@ def test_hints_are_sought_in_several_solutions(make, server, tmp_path):
     report, _ = make(source, paraphrases=0, tries=2)
     assert report.rejected == {("steps", "wrong_answer"): 1}
     report, counts = make(source, paraphrases=0, tries=3)
-    assert report.kept["steps"] == 1 and (counts["asked"], counts["remembered"]) == (
-        1,
-        2,
-    )
+    assert report.kept["steps"] == 1
+    assert (counts["asked"], counts["remembered"]) == (1, 2)
     (row,) = read(tmp_path / "out.jsonl")
     assert row["steps"] == ["Count on by one."] and "paraphrases" not in row
 
@@ -178,8 +178,6 @@ def test_images_stay_where_they_are_and_are_shown_in_their_place(make, server, t
 
 
 def test_parquet_rows_with_bytes_become_rows_with_data_urls(make, tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     row = question(3, images=[{"bytes": png("blue"), "path": None}], id=17)
     row |= {"answer": "4", "day": datetime.date(2025, 1, 2)}
     parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "mine.parquet")
@@ -230,15 +228,9 @@ def test_no_file_without_any_variant(make, server, tmp_path):
     server.answer = lambda body: "I cannot help with that."
     source = write(tmp_path / "mine.jsonl", question(3))
     report, _ = make(source)
-    assert report.rejected == {
-        ("paraphrases", "unreadable"): 4,
-        ("steps", "answer_no_box"): 1,
-    }
+    assert report.rejected == {("paraphrases", "unreadable"): 4, ("steps", "answer_no_box"): 1}
     assert not (tmp_path / "out.jsonl").exists()
-    assert sorted(os.listdir(tmp_path / "out_replies")) == [
-        "rejects.jsonl",
-        "replies.jsonl",
-    ]
+    assert sorted(os.listdir(tmp_path / "out_replies")) == ["rejects.jsonl", "replies.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,7 @@ from vade_jax.types import Item
 
 
 def item(question="How far is it?", answer="7", kind="int", **metadata):
-    return Item(
-        uid="a",
-        question=question,
-        images=(),
-        answer=answer,
-        kind=kind,
-        metadata=metadata,
-    )
+    return Item("a", question, (), answer, kind, metadata)
 
 
 ABC = item("Which is it?\n(A) a red cube\n(B) a cone\n(C) nothing", "B", "choice")

@@ -56,13 +56,8 @@ def test_several_turns_of_a_row_where_they_are_wanted(tmp_path):
 # ------------------------------------------------------------------------------ the split
 def test_pictures_that_a_row_connects_stay_together():
     dice = random.Random(1)
-    rows = [
-        {
-            "uid": f"{i:03}",
-            "pictures": [f"p{dice.randrange(80)}" for _ in range(1 + i % 2)],
-        }
-        for i in range(120)
-    ]
+    shown = lambda i: [f"p{dice.randrange(80)}" for _ in range(1 + i % 2)]
+    rows = [{"uid": f"{i:03}", "pictures": shown(i)} for i in range(120)]
     train, held = draw.split(rows, share=0.1, seed=0)
     assert sorted(r["uid"] for r in (*train, *held)) == [f"{i:03}" for i in range(120)]
     assert 0 < len(held) <= 12

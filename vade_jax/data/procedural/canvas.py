@@ -26,22 +26,14 @@ SHAPES = ("circle", "square", "triangle", "cross")
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One question about one picture, as a family makes it.
-
-    Attributes:
-        image: the picture.
-        question: about it.
-        answer: the right one.
-        kind: of the answer, a key of `rewards.verify.KINDS`.
-        metadata: what grading needs besides.
-        facts: what the picture shows and the question names, for other texts about them.
-    """
+    """One question about one picture, as a family makes it."""
 
     image: Image.Image
     question: str
     answer: str
-    kind: str
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kind: str  # a key of `rewards.verify.KINDS`
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # to grade by
+    # What the picture shows and the question names, for other texts about them.
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 

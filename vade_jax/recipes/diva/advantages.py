@@ -149,10 +149,7 @@ def over_tokens(a_N: Array, length_N: Array, valid_N: Array, padded_length: floa
 def by_difficulty(a_N: Array, relative_N: Array, weight: float) -> jax.Array:
     """Returns exp(k d sign(a)) a: success on a harder variant counts more, failure less.
 
-    Args:
-        a_N: advantages.
-        relative_N: d, how much harder the answer's variant is than the mean one of its problem.
-        weight: k.
+    d, `relative_N`, is how much harder the answer's variant is than the mean one of its problem.
     """
     return jnp.exp(weight * relative_N * jnp.sign(a_N)) * a_N
 

@@ -46,26 +46,17 @@ class Reject(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """What became of a subset.
+    """What became of a subset."""
 
-    Attributes:
-        name: of the subset; uids start with it.
-        subset: what was wanted of it.
-        num_rows: that it has.
-        num_seen: rows that were looked at before there were enough.
-        other_turns: questions of rows looked at that gave enough without them.
-        kept: one row of `row_files.SCHEMA` each, but for its images, and "pictures" (the names of
-            their files, by content) and "dhash".
-        rejects: all others that were looked at.
-    """
-
-    name: str
-    subset: Subset
-    num_rows: int
-    num_seen: int
-    other_turns: int
+    name: str  # uids start with it
+    subset: Subset  # what was wanted
+    num_rows: int  # that it has
+    num_seen: int  # rows that were looked at before there were enough
+    other_turns: int  # questions of rows looked at that gave enough without them
+    # One row of `row_files.SCHEMA` each, but for its images, and "pictures" (the names of their
+    # files, by content) and "dhash".
     kept: list[dict[str, Any]]
-    rejects: list[Reject]
+    rejects: list[Reject]  # all others that were looked at
 
     @property
     def counts(self) -> dict[str, int]:

@@ -20,17 +20,14 @@ _PREFIXES = (
     r"based on the image, directly select the correct answer for the following question:",
     r"question:",
 )
-_BRIEF = (
-    *("answer briefly", "answer concisely", "be succinct", "concise answer only"),
-    *("ensure brevity in your answer", "give a very brief answer", "keep it brief"),
-    *("keep it short and to the point", "make the answer very short"),
-    *("offer a terse response", "offer a very short reply", "provide a short and"),
-    *("direct response", "provide a succinct answer", "quick response, please"),
-    *("short answer required", "write a very short answer"),
-    *("your answer should be compact", "your answer should be very brief"),
-    *("your response must be concise", "provide a short and direct response"),
-    "give a concise answer",
-)
+_BRIEF = """
+answer briefly; answer concisely; be succinct; concise answer only; ensure brevity in your answer;
+give a very brief answer; keep it brief; keep it short and to the point; make the answer very short;
+offer a terse response; offer a very short reply; provide a short and; direct response;
+provide a succinct answer; quick response, please; short answer required; write a very short answer;
+your answer should be compact; your answer should be very brief; your response must be concise;
+provide a short and direct response; give a concise answer
+"""
 _SUFFIXES = (
     r"answer with the option'?s letter from the given choices directly",
     r"answer the question (?:using|with) a single word or phrase",
@@ -40,7 +37,7 @@ _SUFFIXES = (
     r"answer the question by selecting only one option from the given options",
     r"answer yes or no",
     r"answer with the letter",
-    *map(re.escape, _BRIEF),
+    *(re.escape(wish.strip()) for wish in _BRIEF.split(";")),
     r"(?:you must )?(?:you )?first think about the reasoning process as an internal monologue"
     r"[^\n]*boxed\{\}",  # verl's own instruction
 )
@@ -67,31 +64,18 @@ class Refused(sources.RejectedItem):
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A question as a data set has it.
-
-    Attributes:
-        question: its text.
-        answer: the gold, or a text that has it: see `answer_is`.
-        images: as the row has them.
-        choices: of a column of their own; otherwise they are sought in the question.
-        turn: of the row; None where a row has one question.
-        kind: where the data set says it.
-        tolerance: of numbers, relative; None: their own decimals.
-        own_words: the question stays as it is, choices and image marks included.
-        answer_is: "gold" itself, a "turn" that states it, or a "solution" that ends in it.
-        more: what else goes into an item's metadata.
-    """
+    """A question as a data set has it."""
 
     question: str
-    answer: str
-    images: Sequence[Any] = ()
-    choices: Sequence[str] | None = None
-    turn: int | None = None
-    kind: str | None = None
-    tolerance: float | None = None
-    own_words: bool = False
-    answer_is: str = "gold"
-    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    answer: str  # the gold, or a text that has it: see `answer_is`
+    images: Sequence[Any] = ()  # as the row has them
+    choices: Sequence[str] | None = None  # of a column of their own; None: sought in the question
+    turn: int | None = None  # of the row; None where a row has one question
+    kind: str | None = None  # where the data set says it
+    tolerance: float | None = None  # of numbers, relative; None: their own decimals
+    own_words: bool = False  # the question stays as it is, choices and image marks included
+    answer_is: str = "gold"  # or a "turn" that states it, or a "solution" that ends in it
+    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of an item's metadata
 
 
 def normalise(sample: Sample) -> dict[str, Any]:
@@ -120,8 +104,7 @@ def normalise(sample: Sample) -> dict[str, Any]:
     except ValueError as error:
         raise Refused("bad_gold", str(error)) from error
     # Once more with all that a run will grade with.
-    options = {"tolerance": tolerance, "choices": choices}
-    options["ordered"] = sample.more.get("ordered")
+    options = {"tolerance": tolerance, "choices": choices, "ordered": sample.more.get("ordered")}
     verdict = verify.verify(f"\\boxed{{{answer}}}", answer, kind, **options)
     if not verdict.correct:
         raise Refused("bad_gold", f"{answer!r} is no {kind} ({verdict.reason})")
