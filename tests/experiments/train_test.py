@@ -19,7 +19,7 @@ from configs import tiny_gspo
 from experiments import train
 from vade_jax import run
 from vade_jax.models.qwen25vl import files
-from vade_jax.report import charts, curves, figures, headline
+from vade_jax.report import curves, figures, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import mesh
@@ -93,7 +93,7 @@ def test_a_run_writes_every_metric_that_is_drawn(runs):
     base, _, _ = runs
     written = {name for record in metrics.read(base / "whole") for name in record}
     named = {x for name, x in vars(curves).items() if name.isupper() and isinstance(x, str)}
-    details = {name for name, _ in (*figures.DETAILS, *charts.DETAILS)}
+    details = {name for name, _ in curves.DETAILS}
     timed = {f"timing_s/{name}" for name in headline.PHASES}
     unasked = {"actor/kl_loss", "timing_s/measure"}  # no KL, no pass over all prompts
     assert (named | details | timed) - unasked <= written

@@ -73,11 +73,13 @@ def test_arms_are_paired_by_seed(groups):
     assert rows["vade"].means["effective_ratio"].mean == pytest.approx(0.6)
 
 
-def test_the_table(groups, tmp_path):
-    compared = comparison.compare(groups)
+def test_tables_and_figures_of_a_sweep(groups, tmp_path):
+    groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
+    folder = tmp_path / "new"
+    compared = comparison.write(groups, folder)
     text = comparison.markdown(compared)
     title, _, head, _, vanilla, vade = text.splitlines()[:6]
-    assert title == "## clean/gspo"
+    assert title == "## clean/gspo" and "## wrong10/gspo" in text
     assert "| mean of the last 3 validations | difference to vanilla | last" in head
     cells = dict(zip(head.split("|"), vade.split("|"), strict=True))
     assert cells[" arm "] == " vade " and cells[" seeds "] == " 3 "
@@ -85,26 +87,18 @@ def test_the_table(groups, tmp_path):
     assert cells[" rollouts to vanilla's best "] == " 64 (1 of 2) "
     assert cells[" minutes "] == " 4.0 "
     assert "| 160 (2 of 2) |" in vanilla and "|  |" in vanilla
-    comparison.write(groups, tmp_path / "new")
-    assert (tmp_path / "new" / "table.md").read_text() == text + "\n"
-    read = json.loads((tmp_path / "new" / "table.json").read_text())
+    assert (folder / "table.md").read_text() == text + "\n"
+    read = json.loads((folder / "table.json").read_text())
     assert read["groups"]["clean/gspo"]["vade"]["reach"] == [64, None]
-
-
-def test_tables_and_figures_of_a_sweep(groups, tmp_path):
-    groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
-    compared = comparison.write(groups, tmp_path / "new")
-    assert set(compared.groups) == set(groups)
-    figures.draw_sweep(groups, compared, tmp_path / "new")
-    names = {"effective_ratio", "learning", "rollouts", "arms"}
-    paths = list((tmp_path / "new").iterdir())
-    pictures = [path for path in paths if path.suffix == ".png"]
-    assert {path.stem for path in pictures} == names  # no run predicts
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
-    assert {path.name for path in paths} > {"table.md", "table.json", "selection.md"}
-    text = (tmp_path / "new" / "selection.md").read_text()
+    text = (folder / "selection.md").read_text()
     assert text.startswith("## clean/gspo\n\n| family, level | vanilla | vade |")
     assert "## wrong10/gspo\n\n| family, level | vade |" in text
+
+    figures.draw_sweep(groups, compared, folder)
+    pictures = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
+    names = {"effective_ratio", "learning", "rollouts", "arms"}
+    assert pictures.keys() == names  # no run predicts
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
 
 
 def test_user_mistakes(groups, tmp_path):
@@ -115,17 +109,17 @@ def test_user_mistakes(groups, tmp_path):
     (tmp_path / "again" / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"again has no config\.json, so no seed"):
         comparison.outcome(tmp_path / "again")
+    with pytest.raises(FileNotFoundError, match="no rollouts in"):
+        comparison.selection_table({"one": [tmp_path]})
 
 
 # ------------------------------------------------------------------------------ what was chosen
 def write_rollouts(workdir, step, families, correct):
     """Two answers a group."""
     group = [m for m in range(len(families)) for _ in range(2)]
-    metadata = [{"family": families[m], "level": 0} for m in group]
-    rollout_log.write(
-        rollout_log.path(workdir, step),
-        {"group": group, "correct": correct, "metadata": metadata},
-    )
+    rows = {"group": group, "correct": correct}
+    rows["metadata"] = [{"family": families[m], "level": 0} for m in group]
+    rollout_log.write(rollout_log.path(workdir, step), rows)
 
 
 def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
@@ -142,22 +136,12 @@ def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
     ]
 
 
-def test_a_run_without_rollouts_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no rollouts in"):
-        comparison.selection_table({"one": [tmp_path]})
-
-
 def test_the_share_of_rollouts_on_hopeless_prompts(tmp_path):
-    stratum = {"graded": {"stratum": "graded"}, "impossible": {"stratum": "impossible"}}
-    wrong = {"stratum": "graded", "mislabelled": True}
-    both = {"stratum": "impossible", "mislabelled": True}  # counts once
-    for step, of in (
-        (1, [stratum["graded"], wrong, both]),
-        (2, [stratum["impossible"]]),
-    ):
-        path = rollout_log.path(tmp_path, step)
-        rollout_log.write(path, {"metadata": of})
-    assert comparison.hopeless_share(tmp_path) == 0.75
+    graded, impossible = {"stratum": "graded"}, {"stratum": "impossible"}
+    wrong, both = graded | {"mislabelled": True}, impossible | {"mislabelled": True}
+    for step, rows in ((1, [graded, wrong, both]), (2, [impossible])):
+        rollout_log.write(rollout_log.path(tmp_path, step), {"metadata": rows})
+    assert comparison.hopeless_share(tmp_path) == 0.75  # `both` counts once
     assert math.isnan(comparison.hopeless_share(tmp_path / "none"))
     write_rollouts(tmp_path / "other", 1, ["x"], [1, 0])  # data that know no strata
     assert math.isnan(comparison.hopeless_share(tmp_path / "other"))

@@ -1,5 +1,6 @@
 """The page is whole, shows the run's own numbers, and runs nothing that a model wrote."""
 
+import functools
 import html.parser
 import json
 import math
@@ -66,31 +67,29 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 
 
 
 def test_what_a_model_wrote_is_text(tmp_path):
-    make(tmp_path)
+    workdir = make(tmp_path / "<img src=x>")
+    (workdir / "config.json").write_text(json.dumps({"sampler": {"name": HOSTILE}}))
     rows = report_run.table(1)
     names = ("answer", "extracted", "reason", "gold", "prompt", "uid", "kind")
     rows |= {name: [HOSTILE] * len(rows["uid"]) for name in names}
     rows["metadata"] = [{"family": HOSTILE, "level": 0, "right_answer": HOSTILE}] * 12
     for step in range(1, 4):
-        rollout_log.write(rollout_log.path(tmp_path, step), rows)
-    found = page(tmp_path)
+        rollout_log.write(rollout_log.path(workdir, step), rows)
+    found = page(workdir, workdir)
     assert found.tags.count("script") == 2 and "img" not in found.tags
-    assert "<img" not in found.source and "alert(1)</" not in found.source
+    assert "alert(1)</" not in found.source
     assert found.data["prompts"][0][HOSTILE]["question"] == HOSTILE
     said = [a["text"] for g in found.data["answers"] for a in g["answers"]]
     assert HOSTILE in said
 
 
-def test_a_hostile_directory_and_config_are_text_too(tmp_path):
-    workdir = tmp_path / "<img src=x>"
-    make(workdir)
-    (workdir / "config.json").write_text(json.dumps({"sampler": {"name": HOSTILE}}))
-    assert "img" not in page(workdir, workdir).tags
-
-
 # ------------------------------------------------------------------------------ bad input
 def rewrite(path, change):
     path.write_bytes(change(path.read_bytes() if path.exists() else b""))
+
+
+def rewrite_in(name, change, workdir):
+    rewrite(workdir / name, change)
 
 
 def other_schema(workdir):
@@ -127,15 +126,6 @@ def scrambled_pictures(workdir):
     rewrite(workdir / pictures.FILE, lambda x: x[:4] + b"\xff" * 36 + x[40:])
 
 
-def not_a_step(workdir):
-    path = rollout_log.path(workdir, 2)
-    path.rename(path.with_name("step_x.parquet"))
-
-
-def no_rollouts(workdir):
-    shutil.rmtree(workdir / "rollouts")
-
-
 METRICS, CONFIG, STEP = "metrics.jsonl", "config.json", "rollouts/step_00002.parquet"
 LARGE = b'{"step": 1%s}\n{"step": 7, "a": 1%s}\n' % (b"0" * 99, b"0" * 999)
 TEXT = b'{"step": 7, "actor/grad_norm": "large"}\n'
@@ -154,16 +144,13 @@ REWRITTEN = [  # file, its bytes, what the page says
 SPOILT = [  # how, what the page says
     (lambda w: (w / METRICS).unlink(), "metrics.jsonl is missing: no curves"),
     (lambda w: (w / CONFIG).unlink(), "config.json is missing"),
-    (no_rollouts, "no rollout logs"),
-    (not_a_step, "rollouts not readable: step_x.parquet"),
+    (lambda w: shutil.rmtree(w / "rollouts"), "no rollout logs"),
+    (lambda w: (w / STEP).rename(w / "rollouts/step_x.parquet"), "not readable: step_x.parquet"),
     (other_schema, ""),
     (other_values, ""),
     (scrambled_answers, "texts not readable: step_00002.parquet (no parquet file"),
     (scrambled_pictures, "pictures.parquet cannot be read"),
-    *(
-        (lambda w, name=name, change=change: rewrite(w / name, change), note)
-        for name, change, note in REWRITTEN
-    ),
+    *((functools.partial(rewrite_in, name, change), note) for name, change, note in REWRITTEN),
 ]
 
 
@@ -179,22 +166,17 @@ def test_what_is_broken_is_said_and_the_rest_is_shown(spoil, note, tmp_path):
     assert not re.search("NaN|Infinity", json.dumps(found.data))
 
 
-def test_metrics_alone_or_rollouts_alone_make_a_page(tmp_path):
-    report_run.write_metrics(tmp_path / "a")
-    assert "score" in page(tmp_path / "a").data["charts"]
-    rollout_log.write(rollout_log.path(tmp_path / "b", 1), report_run.table(1))
-    found = page(tmp_path / "b")
+def test_rollouts_alone_make_a_page(tmp_path):
+    rollout_log.write(rollout_log.path(tmp_path, 1), report_run.table(1))
+    found = page(tmp_path)
     assert found.data["answers"] and "Training dynamics" not in found.text
 
 
-def test_nothing_at_all_is_one_error(tmp_path):
+def test_nothing_to_show_or_nowhere_to_write_is_one_error(tmp_path):
     for empty in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(FileNotFoundError, match="is no run directory: it has no"):
             report.write(empty)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_page_that_cannot_be_written_is_one_error(tmp_path):
     (make(tmp_path) / "report.html").mkdir()
     with pytest.raises(ValueError, match=r"report.html cannot be written \(Is a dir"):
         report.write(tmp_path)
@@ -271,16 +253,12 @@ def test_runs_are_drawn_over_each_other(tmp_path):
     assert "extra.x" in found.text and "What differs" in found.text
 
 
-def test_a_run_given_twice_is_shown_once(tmp_path):
-    make(tmp_path)
-    found = page(tmp_path, tmp_path, f"{tmp_path}/../{tmp_path.name}")
-    assert found.data["runs"] == [tmp_path.name]
-    assert found.text.count("was given more than once") == 2
-
-
-def test_validations_that_differ_are_said(tmp_path):
+def test_what_does_not_compare_is_said(tmp_path):
     a, b = make(tmp_path / "a"), make(tmp_path / "b")
-    assert "do not compare" not in page(a, b).text
+    found = page(a, b, a, f"{a}/../a")
+    assert found.data["runs"] == ["a", "b"]
+    assert found.text.count("was given more than once") == 2
+    assert "do not compare" not in found.text
     rewrite(b / METRICS, lambda x: x.replace(b"val/tiny", b"val/other"))
     assert "(a: val/tiny/acc/mean@4; b: val/other/acc/mean@4)" in page(a, b).text
 

@@ -60,15 +60,19 @@ def assert_same(left, right):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
-def test_roundtrip_is_bit_equal(tmp_path):
-    saver = save(tmp_path / "ck", 1)
-    assert saver.latest_step() == 1
+@pytest.fixture(scope="module")
+def one_step(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("one") / "ck", 1)
+
+
+def test_roundtrip_is_bit_equal(one_step):
+    assert one_step.latest_step() == 1
     example = jax.eval_shape(make_state)
-    state, selector, progress = saver.restore(1, example, make_selector())
+    state, selector, progress = one_step.restore(1, example, make_selector())
     assert_same(state, make_state())
     assert_same(selector, make_selector())
     assert progress == PROGRESS
-    assert saver.config() == {"name": "tiny"}
+    assert one_step.config() == {"name": "tiny"}
     assert not state.params["norm.weight"].committed
 
 
@@ -146,19 +150,17 @@ def test_half_written_steps_are_never_listed(tmp_path):
     assert checkpoints.Checkpointer(tmp_path / "ck").latest_step() == 2
 
 
-def files_of(step):
-    return sorted(path.relative_to(step) for path in step.rglob("*") if path.is_file())
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # orbax
 @pytest.mark.parametrize("damage", [os.remove, lambda path: os.truncate(path, 1)])
 def test_a_damaged_step_is_an_error_or_intact(tmp_path, damage):
     """Whatever file is lost or cut: right values, or one error that names the step."""
     save(tmp_path / "ck", 1, 2)
     num_errors = 0
-    for name in files_of(tmp_path / "ck" / "2"):
+    files = [path for path in (tmp_path / "ck" / "2").rglob("*") if path.is_file()]
+    # The other arrays lie in files as the policy's do.
+    for path in (p for p in files if not {"optimizer", "selector"} & {*p.parts}):
         shutil.copytree(tmp_path / "ck", tmp_path / "copy")
-        damage(tmp_path / "copy" / "2" / name)
+        damage(tmp_path / "copy" / path.relative_to(tmp_path / "ck"))
         saver = checkpoints.Checkpointer(tmp_path / "copy")
         try:
             state, selector, progress = saver.restore(2, make_state(), make_selector())
@@ -170,38 +172,35 @@ def test_a_damaged_step_is_an_error_or_intact(tmp_path, damage):
             num_errors += 1
         saver.close()
         shutil.rmtree(tmp_path / "copy")
-    assert num_errors >= 10  # data, manifest, _METADATA of three items; the progress
+    assert num_errors >= 4  # data, manifest and _METADATA; the progress
 
 
 @pytest.mark.parametrize(
-    ("state", "selector", "message"),
+    ("parts", "message"),
     [
         (
-            make_state(width=6),
-            make_selector(),
+            {"state": make_state(width=6)},
             r"policy/embed/kernel is float32\[8, 4\] .* float32\[8, 6\] here",
         ),
         (
-            make_state(),
-            make_selector(9),
+            {"selector": make_selector(9)},
             r"selector/alpha_I is float32\[5\] in the checkpoint and float32\[9\]",
         ),
         (
-            make_state().replace(opt_state=optax.sgd(0.1).init({})),
-            make_selector(),
+            {"state": make_state().replace(opt_state=optax.sgd(0.1).init({}))},
             r"optimizer/opt_state/1/0/count is int32\[\] in the checkpoint and absent",
         ),
         (
-            make_state().replace(params={"head": jnp.zeros(3)}),
-            make_selector(),
+            {"state": make_state().replace(params={"head": jnp.zeros(3)})},
             r"policy/head is absent in the checkpoint and float32\[3\] here",
         ),
+        ({"selector": ()}, r"selector/alpha_I is float32\[5\] .* absent here"),
     ],
 )
-def test_another_architecture_is_named(tmp_path, state, selector, message):
-    saver = save(tmp_path / "ck", 1)
+def test_another_architecture_is_named(one_step, parts, message):
+    expected = {"state": make_state(), "selector": make_selector()} | parts
     with pytest.raises(ValueError, match=message):
-        saver.restore(1, state, selector)
+        one_step.restore(1, *expected.values())
 
 
 def test_user_mistakes_name_the_path(tmp_path):

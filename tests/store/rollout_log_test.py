@@ -2,9 +2,11 @@
 
 import json
 import os
+from unittest import mock
 
 import jax.numpy as jnp
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from vade_jax.store import rollout_log
@@ -40,24 +42,17 @@ def test_roundtrip(tmp_path):
 
 
 def test_types_do_not_depend_on_the_values(tmp_path):
-    import pyarrow.parquet
-
-    rollout_log.write(tmp_path / "a.parquet", table())
-    nothing = {**table(), "extracted": [None, None], "p_drawn": [None, None]}
-    rollout_log.write(tmp_path / "b.parquet", nothing)
-    schemas = [pyarrow.parquet.read_schema(tmp_path / f"{n}.parquet") for n in "ab"]
-    assert schemas[0] == schemas[1]
+    a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    rollout_log.write(a, table())
+    rollout_log.write(b, table() | {"extracted": [None, None], "p_drawn": [None, None]})
+    assert pyarrow.parquet.read_schema(a) == pyarrow.parquet.read_schema(b)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     rollout_log.write(path, table())
     before = path.read_bytes()
-
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", crash)
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         rollout_log.write(path, {"uid": ["b"]})
     assert path.read_bytes() == before

@@ -14,17 +14,6 @@ from vade_jax.report.run import Group, Run
 
 Chart = dict[str, Any]
 
-DETAILS = (  # (metric, title)
-    (curves.ACCURACY, "Training accuracy"),
-    ("response_length/mean", "Answer length, tokens"),
-    ("actor/kl_loss", "KL to the reference"),
-    ("actor/pg_clipfrac", "Clipped share of tokens"),
-    ("vade/all_right_ratio", "Groups all right"),
-    ("vade/all_wrong_ratio", "Groups all wrong"),
-    ("vade/posterior_mean", "Posterior mean of the chosen"),
-    ("vade/unique_selected", "Different prompts chosen so far"),
-    ("perf/throughput", "Throughput, tokens/s"),
-)
 COLUMNS = 80  # of a map, at most; each is a span of steps
 RATES = 20  # bins of the pass rate
 SUBSETS = 16  # rows of the map of subsets; the rest share the last one
@@ -62,7 +51,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
 def details(runs: Sequence[Run], points: int) -> list[Chart]:
     """Returns the curves of other metrics, of those that a run has."""
     found = []
-    for name, title in DETAILS:
+    for name, title in curves.DETAILS:
         lines = [_line(i, curves.named(run.records, name), points) for i, run in enumerate(runs)]
         found.append(_chart("detail-" + name.replace("/", "-"), title, lines))
     return [chart for chart in found if chart["series"]]

@@ -18,6 +18,18 @@ EFFECTIVE_CORRECT = "vade/effective_ratio_correct"
 PREDICTED = "vade/predicted_effective_ratio"
 GRADIENT_NORM = "actor/grad_norm"
 ROLLOUTS = "vade/rollouts_total"
+DETAILS = (  # what a page and a figure of one run show besides these: (metric, title)
+    (ACCURACY, "Training accuracy"),
+    ("response_length/mean", "Answer length, tokens"),
+    ("actor/kl_loss", "KL to the reference"),
+    ("actor/ppo_kl", "KL to the old policy"),
+    ("actor/pg_clipfrac", "Clipped share of tokens"),
+    ("vade/all_right_ratio", "Groups all right"),
+    ("vade/all_wrong_ratio", "Groups all wrong"),
+    ("vade/posterior_mean", "Posterior mean of the chosen"),
+    ("vade/unique_selected", "Different prompts chosen so far"),
+    ("perf/throughput", "Throughput, tokens/s"),
+)
 _VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")
 
 

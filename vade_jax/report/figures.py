@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vade_jax.report import comparison, curves, plotting
-from vade_jax.report.comparison import Arm, Comparison, Groups
+from vade_jax.report.comparison import Comparison, Groups
 from vade_jax.report.curves import Curve, Mean, Records
 from vade_jax.report.plotting import COLORS, FAINT, Look
 from vade_jax.store import metrics
@@ -35,16 +35,6 @@ ARMS_NOTE = (
     f"of the last {comparison.LATE} validations;  difference: seed by seed"
 )
 ROW_HEIGHT = 3.1  # inches of a row of panels
-# What a single run shows besides its progress: (metric, title).
-DETAILS = (
-    (curves.ACCURACY, "Training accuracy"),
-    ("response_length/mean", "Answer length, tokens"),
-    ("vade/posterior_mean", "Mean of the posterior"),
-    ("vade/unique_selected", "Different prompts chosen so far"),
-    ("actor/pg_clipfrac", "Clipped share of tokens"),
-    ("actor/ppo_kl", "KL to the old policy"),
-    ("perf/throughput", "Throughput, tokens/s"),
-)
 
 
 class Panel(NamedTuple):
@@ -95,7 +85,7 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
     _draw_progress(records, paths[0])
     if draw_calibration([records], folder / "calibration.png"):
         paths.append(folder / "calibration.png")
-    shown = [(n, title) for n, title in DETAILS if len(curves.named(records, n).steps)]
+    shown = [(n, title) for n, title in curves.DETAILS if len(curves.named(records, n).steps)]
     if shown:
         paths.append(folder / "details.png")
         _draw_details(records, shown, paths[-1])
@@ -251,43 +241,37 @@ def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
 
 
 def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
-    """Draws a row for each data/loss, the best arm on top (the paper's Table 2).
-
-    Columns: accuracy, its difference to the baseline, effective ratio, share on hopeless prompts.
-    """
+    """Draws a row for each data/loss, the best arm on top (the paper's Table 2)."""
     tallest = max(len(arms) for arms in compared.groups.values())
     num_rows = len(compared.groups)
     size = (13, max((0.27 * tallest + 1.2) * num_rows + 0.4, 3))
-    with plotting.panels(path, num_rows, 4, size=size, note=ARMS_NOTE, sharey="row") as (_, axes):
-        for panels, (name, arms) in zip(axes, compared.groups.items(), strict=True):
-            _draw_arms_of_group(panels, name, arms, looks, compared.baseline)
-
-
-def _draw_arms_of_group(
-    panels: Any, name: str, arms: Mapping[str, Arm], looks: Looks, baseline: str
-) -> None:
-    score, difference, ratio, hopeless = panels
-    columns = {
-        "late": (score, "Accuracy"),
-        "effective_ratio": (ratio, "Effective ratio"),
-        "hopeless": (hopeless, "Share on hopeless prompts"),
+    titles = {
+        "late": "Accuracy",
+        "difference": f"Difference to {compared.baseline}",
+        "effective_ratio": "Effective ratio",
+        "hopeless": "Share on hopeless prompts",
     }
-    ordered = sorted(arms, key=lambda arm: arms[arm].means["late"].mean)
-    for place, label in enumerate(ordered):
-        arm, look = arms[label], looks[label]
-        for column, (panel, _) in columns.items():
-            _draw_point(panel, place, arm.means[column], arm.values[column], look)
-        if label != baseline:
-            _draw_point(difference, place, arm.difference, arm.differences, look)
-    difference.axvline(0, color=FAINT, linewidth=1)
-    score.set_yticks(range(len(ordered)), ordered)
-    score.set_ylim(-0.6, len(ordered) - 0.4)
-    for tick, label in zip(score.get_yticklabels(), ordered, strict=True):
-        tick.set_fontweight("bold" if looks[label].bold else "normal")
-    for panel, title in (*columns.values(), (difference, f"Difference to {baseline}")):
-        panel.set_title(f"{name}\n{title}", linespacing=1.35)
-    for panel in (ratio, hopeless):
-        panel.set_xlim(left=0)
+    with plotting.panels(path, num_rows, 4, size=size, note=ARMS_NOTE, sharey="row") as (_, grid):
+        for row, (name, arms) in zip(grid, compared.groups.items(), strict=True):
+            ordered = sorted(arms, key=lambda arm: arms[arm].means["late"].mean)
+            for axes, (column, title) in zip(row, titles.items(), strict=True):
+                axes.set_title(f"{name}\n{title}", linespacing=1.35)
+                for place, label in enumerate(ordered):
+                    if column == "difference":
+                        mean, values = arms[label].difference, arms[label].differences
+                        values = () if label == compared.baseline else values
+                    else:
+                        mean, values = arms[label].means[column], arms[label].values[column]
+                    if values:
+                        _draw_point(axes, place, mean, values, looks[label])
+            score, difference, *ratios = row
+            score.set_yticks(range(len(ordered)), ordered)
+            score.set_ylim(-0.6, len(ordered) - 0.4)
+            for tick, label in zip(score.get_yticklabels(), ordered, strict=True):
+                tick.set_fontweight("bold" if looks[label].bold else "normal")
+            difference.axvline(0, color=FAINT, linewidth=1)
+            for axes in ratios:
+                axes.set_xlim(left=0)
 
 
 def _draw_point(panel: Any, place: int, mean: Mean, values: Sequence[float], look: Look) -> None:

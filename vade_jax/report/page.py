@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 
 from vade_jax import atomic
-from vade_jax.report import charts, examples, headline, pictures, run
+from vade_jax.report import charts, curves, examples, headline, pictures, run
 from vade_jax.report.run import Prompt, Run
 from vade_jax.types import Item
 
@@ -148,7 +148,7 @@ def _asked(prompt: Prompt, question: str, picture: pictures.Picture | None) -> d
 # ------------------------------------------------------------------------------ all runs
 def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) -> str:
     """Returns the page."""
-    lines = len(runs) * (5 + len(charts.DETAILS))
+    lines = len(runs) * (5 + len(curves.DETAILS))
     points = max(60, min(500, CURVES // (40 * lines)))
     shown = {
         "dynamics": charts.dynamics(runs, points),
