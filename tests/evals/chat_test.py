@@ -5,9 +5,6 @@ tests/http_test.py has what one request may meet.
 
 import json
 import pathlib
-import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent import futures
@@ -281,30 +278,3 @@ def test_an_error_ends_the_rest_at_once(server, make):
     assert time.monotonic() - start < 30 and len(server.bodies) < 10
     with pytest.raises(ServerLost, match="was ended"):
         ask(chat, "z")
-
-
-WORK = """
-import sys
-from vade_jax.evals import chat, evaluation
-chat = chat.Chat(evaluation.Judge(url=sys.argv[1], model="m", concurrency=2), sys.argv[2])
-ask = lambda n: chat.ask([{"role": "user", "content": f"a{n}"}])
-print(list(chat.map(ask, range(20))), chat.counts())
-"""
-
-
-def test_a_killed_process_goes_on_where_it_was(server, tmp_path):
-    path = tmp_path / "replies.jsonl"
-    command = [sys.executable, "-c", WORK, server.url, str(path)]
-    server.seconds = 0.05
-    first = subprocess.Popen(command, cwd=ROOT)
-    while len(server.bodies) < 8:
-        time.sleep(0.01)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    known = [json.loads(line)["key"] for line in path.read_text().splitlines()]
-    before = len(server.bodies)
-    assert 4 <= len(known) <= before < 20
-    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert str([f"A{n}" for n in range(20)]) in second.stdout, second.stderr
-    assert f"'asked': {20 - len(known)}, 'remembered': {len(known)}" in second.stdout
-    assert len(server.bodies) == before + 20 - len(known)

@@ -20,11 +20,6 @@ def test_summary():
     assert (found["num_items"], found["num_samples"]) == (4, 2)
 
 
-def test_versions_of_a_problem_are_one_cluster():
-    found = results.summary(result(clusters=["a", "b", "b", "a"]))
-    assert found["standard_error"] == pytest.approx(np.sqrt(2 * 2 * 0.25**2) / 4)
-
-
 def test_files(tmp_path):
     path = tmp_path / "chartqa.json"
     saved = result(settings={"temperature": 0.0}, counts={"judge_failed": 1})

@@ -192,19 +192,6 @@ def test_answers_that_a_server_cut_off_are_counted(data, tmp_path):
     assert [(i["finished"], i["num_tokens"]) for i in items] == [(False, 3)] * 2
 
 
-def test_a_judge_that_talks_nonsense_or_fails_is_counted(data, tmp_path):
-    with ScriptedChat(policy) as server, ScriptedChat(lambda body: "") as judge:
-        c = served(wanted(data, "mathvista"), server, judge)
-        c.num_items = 1
-        judge.faults = [400]
-        code, printed = run(c, tmp_path)
-    assert code == 0
-    counts = results.load(tmp_path / "mathvista" / "result.json").counts
-    assert counts["judge_failed"] + counts["judge_unanswered"] == 2
-    assert counts["judge_unanswered"] == 1
-    assert "judge_failed 1, judge_unanswered 1 of 2 answers" in printed
-
-
 def test_a_judge_that_dies_loses_nothing(data, tmp_path):
     with ScriptedChat(policy) as server:
         with ScriptedChat(reads) as judge:
@@ -238,40 +225,28 @@ def test_missing_answers_of_a_server_stop_or_count_as_wrong(data, tmp_path):
 
 
 # ------------------------------------------------------------------------------ a checkpoint
-def of_checkpoint(data, tiny, judge):
-    c = served(wanted(data), None, judge)
-    c.model.checkpoint, c.sampling.max_tokens = tiny, 3
-    c.data.length_multiple = c.data.max_prompt_length
-    c.engine.prompts_per_call = c.chunk = 1
-    return c
-
-
 def test_a_checkpoint_goes_on_where_it_was_cut_off(data, tiny, tmp_path):
-    with ScriptedChat(reads) as judge:
-        c = of_checkpoint(data, tiny, judge)
-        code, printed = run(c, tmp_path)
-        assert code == 0, printed
-        path = tmp_path / "mathvision" / "answers.jsonl"
-        whole = path.read_text()
-        report = (tmp_path / "report.md").read_text()
-        assert [(a["uid"], a["sample"]) for a in lines(path)] == [
-            ("mathvision:1", 0),
-            ("mathvision:1", 1),
-            ("mathvision:2", 0),
-            ("mathvision:2", 1),
-        ]
-        assert all(1 <= a["num_tokens"] <= 3 for a in lines(path))
-        first, second = whole.splitlines(keepends=True)[:2]
-        path.write_text(first + second + '{"uid": "mathvi')  # as a kill leaves it
-        assert run(c, tmp_path)[0] == 0
-        assert path.read_text() == whole
-        assert (tmp_path / "report.md").read_text() == report
-        c.sampling.temperature = 0.5
-        code, printed = run(c, tmp_path)
+    c = wanted(data, "mathvision")
+    c.model.checkpoint, c.sampling.max_tokens = tiny, 3
+    c.data.length_multiple = c.data.max_prompt_length = 256
+    c.engine.prompts_per_call = c.chunk = 1
+    code, printed = run(c, tmp_path)
+    assert code == 0, printed
+    path = tmp_path / "mathvision" / "answers.jsonl"
+    whole, report = path.read_text(), (tmp_path / "report.md").read_text()
+    keys = [(f"mathvision:{n}", g) for n in (1, 2) for g in (0, 1)]
+    assert [(a["uid"], a["sample"]) for a in lines(path)] == keys
+    assert all(1 <= a["num_tokens"] <= 3 for a in lines(path))
+    first, second = whole.splitlines(keepends=True)[:2]
+    path.write_text(first + second + '{"uid": "mathvi')  # as a kill leaves it
+    assert run(c, tmp_path)[0] == 0
+    assert path.read_text() == whole
+    assert (tmp_path / "report.md").read_text() == report
+    c.sampling.temperature = 0.5
+    code, printed = run(c, tmp_path)
     assert code == 2 and "sampling.temperature: 1.0 there, 0.5 now" in printed
-    counts = results.load(tmp_path / "chartqa" / "result.json").counts
-    assert counts["missing"] == 0
-    assert report.startswith("|  | MathVista (n=2 of 1000)") and "| model |" in report
+    assert results.load(tmp_path / "mathvision" / "result.json").counts["missing"] == 0
+    assert "MathVision (n=2 of 3040)" in report and "| model |" in report
 
 
 def test_a_run_means_its_policy_and_every_prompt_is_made_first(data, tiny, tmp_path):
@@ -346,29 +321,25 @@ def test_saved_answers_are_scored_and_compared(data, tmp_path):
     assert "so skipped: mathvista, mathverse, mathvision, scienceqa" in printed
 
 
-def test_saved_answers_replace_nothing(data, tmp_path):
+def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data, tmp_path):
     whole = answers_file(tmp_path / "a.jsonl", *RIGHT)
     assert run(wanted(data, "chartqa", answers=whole), tmp_path / "out")[0] == 0
     kept = (tmp_path / "out" / "chartqa" / "settings.json").read_text()
-    part = answers_file(tmp_path / "b.jsonl", *RIGHT[:1])
-    code, printed = run(wanted(data, "chartqa", answers=part), tmp_path / "out")
+    c = wanted(data, "chartqa", answers=answers_file(tmp_path / "b.jsonl", *RIGHT[:1]))
+    code, printed = run(c, tmp_path / "out")
     assert code == 2
     assert "chartqa: 1 of 2 answers are missing, of chartqa:chartqa:1" in printed
     assert (tmp_path / "out" / "chartqa" / "settings.json").read_text() == kept
+    c.allow_missing = True
+    code, printed = run(c, tmp_path / "part")
+    assert code == 0 and printed.count("they count as wrong") == 1
+    result = results.load(tmp_path / "part" / "chartqa" / "result.json")
+    assert result.correct_MG.tolist() == [[True], [False]]
+    assert result.counts["missing"] == 1
     with ScriptedChat(policy) as server:
         assert run(served(wanted(data, "chartqa"), server), tmp_path / "asked")[0] == 0
     code, printed = run(wanted(data, "chartqa", answers=whole), tmp_path / "asked")
     assert code == 2 and "has the answers of another evaluation" in printed
-
-
-def test_missing_saved_answers_may_count_as_wrong(data, tmp_path):
-    path = answers_file(tmp_path / "a.jsonl", *RIGHT[:1])
-    c = wanted(data, "chartqa", answers=path, allow_missing=True)
-    code, printed = run(c, tmp_path / "out")
-    assert code == 0 and printed.count("they count as wrong") == 1
-    result = results.load(tmp_path / "out" / "chartqa" / "result.json")
-    assert result.correct_MG.tolist() == [[True], [False]]
-    assert result.counts["missing"] == 1
 
 
 # ------------------------------------------------------------------------------ mistakes
@@ -415,7 +386,7 @@ def command(*arguments):
 
 def test_the_command_kills_and_goes_on(data, tmp_path):
     """Killed while it asks: what was answered is not asked again."""
-    with ScriptedChat(policy, seconds=0.3) as server:
+    with ScriptedChat(policy, seconds=0.1) as server:
         arguments = (
             f"--config.benchmarks.chartqa={data['chartqa']}",
             f"--config.benchmarks.mathvision={data['mathvision']}",
@@ -439,15 +410,8 @@ def test_the_command_kills_and_goes_on(data, tmp_path):
     assert "ChartQA (n=2 of 2500)" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config.benchmarks.mathvsta=x"], 'did you mean "mathvista"'),
-        (["--chekpoint=x"], "Unknown command line flag 'chekpoint'"),
-    ],
-)
 @pytest.mark.slow
-def test_misspelt_flags_are_one_line(arguments, message):
-    done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
+def test_a_misspelt_flag_is_one_line():
+    done = subprocess.run(command("--chekpoint=x"), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and message in done.stderr
+    assert done.stderr.startswith("error: Unknown command line flag 'chekpoint'")

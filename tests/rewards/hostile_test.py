@@ -53,7 +53,7 @@ def test_every_gold_of_the_table_is_its_own_answer(name):
     assert verify.normalise_gold(**gold) == gold["answer"]
 
 
-@settings(max_examples=300, **SAME)
+@settings(max_examples=150, **SAME)
 @given(text=st.one_of(NASTY, BOXED), gold=st.sampled_from(sorted(FAST)))
 def test_any_text_gets_a_verdict(text, gold):
     for form in answers.FORMATS:
@@ -115,7 +115,7 @@ def test_the_relative_tolerance_is_the_gold_s(x, tolerance):
         assert _correct(near, x, "float", tolerance=tolerance) == expected
 
 
-@settings(max_examples=300, **SAME)
+@settings(max_examples=150, **SAME)
 @given(pair=st.tuples(NASTY, NASTY), kind=st.sampled_from(["choice", "text", "yesno"]))
 def test_letters_and_words_are_compared_both_ways(pair, kind):
     x, y = pair

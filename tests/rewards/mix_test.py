@@ -31,24 +31,17 @@ def test_rewards_do_without_jax():
 
 
 @pytest.mark.parametrize(
-    ("length", "cost"),
-    [(1, 0), (16383, 0), (16384, 0), (16385, -1 / 4096), (17408, -0.25), (20480, -1)],
+    ("max_tokens", "buffer", "lengths", "costs"),
+    [  # the first are the paper's
+        (20480, 4096, (1, 16384, 16385, 17408, 20480), (0, 0, -1 / 4096, -0.25, -1)),
+        (8, 4, range(11), (0, 0, 0, 0, 0, -0.25, -0.5, -0.75, -1, -1, -1)),
+        (8, 1, (6, 7, 8), (0, 0, -1)),  # only what was cut off
+        (8, 0, (7, 8, 9), (0, 0, 0)),
+    ],
 )
-def test_the_papers_lengths(length, cost):
-    assert mix.overlong_penalty(length, 20480, 4096) == cost
-
-
-def test_all_lengths_of_a_short_limit():
-    costs = [mix.overlong_penalty(length, 8, 4) for length in range(11)]
-    assert costs == [0, 0, 0, 0, 0, -0.25, -0.5, -0.75, -1, -1, -1]
-
-
-def test_a_buffer_of_one_costs_only_the_cut_off():
-    assert [mix.overlong_penalty(length, 8, 1) for length in (6, 7, 8)] == [0, 0, -1]
-
-
-def test_no_buffer_costs_nothing():
-    assert [mix.overlong_penalty(length, 8, 0) for length in (7, 8, 9)] == [0, 0, 0]
+def test_overlong_answers_cost(max_tokens, buffer, lengths, costs):
+    found = [mix.overlong_penalty(length, max_tokens, buffer) for length in lengths]
+    assert found == list(costs)
 
 
 @pytest.mark.parametrize("buffer", [-1, 8, 9])

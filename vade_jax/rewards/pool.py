@@ -56,7 +56,9 @@ class WorkerPool:
                 raise
             if reason in ("timeout", "crash"):
                 worker.kill()
-                self._count(reason)
+                with self._lock:
+                    self.timeouts += reason == "timeout"
+                    self.crashes += reason == "crash"
             else:
                 self._idle.append(worker)
         return reason
@@ -77,11 +79,6 @@ class WorkerPool:
     def _pop(self) -> "_Worker | None":
         with self._lock:
             return self._idle.pop() if self._idle else None
-
-    def _count(self, reason: str) -> None:
-        with self._lock:
-            self.timeouts += reason == "timeout"
-            self.crashes += reason == "crash"
 
 
 class _Worker:

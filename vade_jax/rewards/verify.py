@@ -10,7 +10,6 @@ from vade_jax.rewards import answers, kinds
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do without
     from vade_jax import types
 
-RELAXED = 0.05  # the tolerance of ChartQA's own score
 KINDS = {
     "choice": kinds.choice,
     "yesno": kinds.yesno,
