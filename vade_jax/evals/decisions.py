@@ -34,19 +34,12 @@ _SHORT = 40  # characters of a text that is an answer as it stands
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What became of one answer.
+    """What became of one answer."""
 
-    Attributes:
-        extracted: the answer in the text, None if none was found.
-        correct: False too where nobody could decide.
-        outcome: "rules", "judge", or one of `FAILURES`.
-        replies: of the judge, word for word, in the order that it was asked.
-    """
-
-    extracted: str | None
-    correct: bool
-    outcome: str = "rules"
-    replies: tuple[str, ...] = ()
+    extracted: str | None  # the answer in the text, None if none was found
+    correct: bool  # False too where nobody could decide
+    outcome: str = "rules"  # or "judge", or one of `FAILURES`
+    replies: tuple[str, ...] = ()  # of the judge, word for word, in the order that it was asked
 
 
 Decide = Callable[[Item, str], Decision]  # (item, text), from any thread

@@ -159,7 +159,7 @@ def write(
     size: str,
     seed: int,
 ) -> str:
-    """Writes results.json and report.md to `workdir`.
+    """Writes results.json and report.md to `workdir`; returns all but its breakdowns, to be shown.
 
     Args:
         workdir: of the evaluation.
@@ -168,9 +168,6 @@ def write(
         skipped: the paper's benchmarks that had no file.
         size: "7B" or "3B" for the paper's rows, or "".
         seed: of resamples.
-
-    Returns:
-        The part of the report that is shown: all but the breakdowns.
     """
     first, average = next(iter(mine.values())), _average(mine, seed)
     gaps = {path: difference(mine, other, seed) for path, other in others.items()}

@@ -24,30 +24,19 @@ RESULT = "result.json"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The answers of one policy to one benchmark, scored.
+    """The answers of one policy to one benchmark, scored: G answers to each of M items."""
 
-    Attributes:
-        label: of the policy, a row of a table.
-        benchmark: name in `BENCHMARKS`.
-        profile: "paper" or "cot".
-        uids: of the M items.
-        correct_MG: bool [M, G].
-        extracted: M lists of G texts, None where nothing could be extracted.
-        groups: M mappings from breakdown to the item's values.
-        clusters: what each item has in common with others, for standard errors.
-        settings: sampling, judge, prompt: whatever another evaluation must share to be compared.
-        counts: such as "judge_failed", answers scored wrong as nobody could decide.
-    """
-
-    label: str
-    benchmark: str
-    profile: str
-    uids: tuple[str, ...]
-    correct_MG: np.ndarray
-    extracted: Sequence[Sequence[str | None]]
-    groups: Sequence[Mapping[str, Sequence[str]]]
-    clusters: Sequence[str]
+    label: str  # of the policy, a row of a table
+    benchmark: str  # a key of `BENCHMARKS`
+    profile: str  # "paper" or "cot"
+    uids: tuple[str, ...]  # of the M items
+    correct_MG: np.ndarray  # bool
+    extracted: Sequence[Sequence[str | None]]  # [M][G], None where nothing could be extracted
+    groups: Sequence[Mapping[str, Sequence[str]]]  # of each item: breakdown -> the item's values
+    clusters: Sequence[str]  # what each item has in common with others, for standard errors
+    # Sampling, judge, prompt: whatever another evaluation must share to be compared.
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Such as "judge_failed", answers scored wrong as nobody could decide.
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -62,13 +51,7 @@ def score(
 ) -> Result:
     """Returns the result of a task; writes it and `items.jsonl` (a line an answer) to `directory`.
 
-    Args:
-        task: what was asked.
-        answers: those that are missing count as wrong.
-        chat: asks the judge model; None for rules alone.
-        directory: made where it is not there.
-        label: of the policy.
-        settings: the task's record.
+    Answers that are missing count as wrong. Without `chat`, which asks a judge, rules decide alone.
 
     Raises:
         ServerLost: the judge's; what it has said is kept.

@@ -31,23 +31,14 @@ MAY_CHANGE = ("scoring", "files", "versions")
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One benchmark of an evaluation.
-
-    Attributes:
-        benchmark: its rules.
-        path: of its files.
-        profile: "paper" or "cot".
-        items: in the order of the files.
-        num_samples: answers to each.
-        sampling: how they are drawn; temperature 0 is greedy.
-    """
+    """One benchmark of an evaluation."""
 
     benchmark: Benchmark
-    path: str
-    profile: str
-    items: Sequence[types.Item]
-    num_samples: int
-    sampling: Sampling
+    path: str  # of its files
+    profile: str  # "paper" or "cot"
+    items: Sequence[types.Item]  # in the order of the files
+    num_samples: int  # answers to each
+    sampling: Sampling  # how they are drawn; temperature 0 is greedy
 
     @property
     def name(self) -> str:
@@ -115,10 +106,7 @@ def opened(item: types.Item) -> types.Item:
 def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of one task, as JSON.
 
-    Args:
-        evaluation: its settings.
-        task: one of its tasks.
-        policy: as `policy_record` returns it, once for all tasks since it reads all weights.
+    `policy` is what `policy_record` returns, once for all tasks since it reads all weights.
     """
     return {
         "benchmark": task.name,
@@ -144,28 +132,18 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
 def policy_record(evaluation: Evaluation, directory: str, template: str) -> dict[str, Any]:
     """Returns what the policy "is", and "files" that name it without changing it.
 
-    Args:
-        evaluation: its settings.
-        directory: of a checkpoint's weights, whose hash is taken.
-        template: how a question stands in a checkpoint's prompt.
+    A checkpoint is the hash of its weights' `directory`, and the `template` of its prompts.
     """
     if evaluation.answers:
-        files = {
-            "answers": evaluation.answers,
-            "answers_sha256": sha256(evaluation.answers),
-        }
+        files = {"answers": evaluation.answers, "answers_sha256": sha256(evaluation.answers)}
         return {"is": {"from": "answers"}, "files": files}
-    if evaluation.server.url:
-        asked = {
-            "model": evaluation.server.model,
-            "fields": evaluation.server.request_fields(),
-        }
-        return {
-            "is": {"from": "server", **asked},
-            "files": {"server": evaluation.server.url},
-        }
-    found = {"from": "checkpoint", "sha256": sha256(directory)}
-    found |= {
+    server = evaluation.server
+    if server.url:
+        found = {"from": "server", "model": server.model, "fields": server.request_fields()}
+        return {"is": found, "files": {"server": server.url}}
+    found = {
+        "from": "checkpoint",
+        "sha256": sha256(directory),
         "engine": evaluation.engine.name,
         "dtype": evaluation.model.dtype,
         "template": template,
@@ -186,11 +164,7 @@ def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
     }
     if evaluation.server.url:  # its other knobs are in the policy's fields
         return found
-    return found | {
-        "top_k": drawn.top_k,
-        "repetition_penalty": 1.0,
-        "chunk": evaluation.chunk,
-    }
+    return found | {"top_k": drawn.top_k, "repetition_penalty": 1.0, "chunk": evaluation.chunk}
 
 
 def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:

@@ -32,17 +32,10 @@ def of_items(
     num_samples: int,
     sampling: Sampling,
 ) -> Validate:
-    """Returns a validation with the metric `val/<name>/acc/mean@k`.
+    """Returns a validation with the metric `val/<name>/acc/mean@k`, k answers to each item.
 
     Metadata "family" or "subset", where there is one, adds `val-aux/<name>/<family>/acc/mean@k`.
-
-    Args:
-        name: in metrics.
-        items: read once, here; their images are not kept.
-        build_prompt: item -> prompt.
-        score: scores answers; only `correct` is looked at.
-        num_samples: k, answers to each item.
-        sampling: how they are drawn.
+    Items are read once, here; their images are not kept. Of scores only `correct` is looked at.
     """
     built, kept = [], []
     # A source decodes an item's images each time it is read: one pass.

@@ -24,19 +24,13 @@ _LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", r
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the verifier says of one answer.
+    """What the verifier says of one answer."""
 
-    Attributes:
-        correct: the boxed answer is right; the only thing that posteriors count.
-        well_formed: the answer has the asked form, right or wrong.
-        extracted: what was in the box, None without one.
-        reason: "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer
-            itself is no answer of its kind), "timeout" or "crash" (of an expression: `pool`).
-    """
-
-    correct: bool
-    well_formed: bool
-    extracted: str | None
+    correct: bool  # the boxed answer is right; the only thing that posteriors count
+    well_formed: bool  # the answer has the asked form, right or wrong
+    extracted: str | None  # what was in the box, None without one
+    # "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer itself is no
+    # answer of its kind), "timeout" or "crash" (of an expression: `pool`).
     reason: str
 
 

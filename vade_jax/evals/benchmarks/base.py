@@ -45,51 +45,39 @@ DIRECT = Protocol(num_samples=1, greedy=True, max_tokens=16)
 
 @dataclasses.dataclass(frozen=True)
 class JudgePrompts:
-    """What a judge model is asked about one answer, and how its replies are read.
+    """What a judge model is asked about one answer, and how its replies are read."""
 
-    Attributes:
-        extraction_prompt: (text, item) -> prompt, for a text that the rules cannot read.
-        read_extraction: reply -> what was extracted, None to ask again.
-        judge_prompt: (extracted, item) -> prompt, for an answer that the rules cannot score.
-        read_judgement: reply -> right or wrong, None to ask again.
-        max_tokens: the longest reply.
-    """
-
+    # (text, item) -> prompt, for a text that the rules cannot read.
     extraction_prompt: Callable[[str, types.Item], str] | None = None
+    # reply -> what was extracted, None to ask again.
     read_extraction: Callable[[str], str | None] | None = None
+    # (extracted, item) -> prompt, for an answer that the rules cannot score.
     judge_prompt: Callable[[str, types.Item], str] | None = None
+    # reply -> right or wrong, None to ask again.
     read_judgement: Callable[[str], bool | None] | None = None
-    max_tokens: int = 256
+    max_tokens: int = 256  # of a reply
 
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """One benchmark under one scorer.
+    """One benchmark under one scorer."""
 
-    Attributes:
-        name: the key in `BENCHMARKS`, in files and on the command line.
-        title: the name in tables.
-        num_items: the size of the split that the paper reports.
-        read: path -> items; their metadata hold what prompt, score and groups need.
-        prompt: (item, profile) -> the text of the question; images are the item's.
-        extract: (text, item, profile="paper") -> the answer in it, None: ask the judge.
-        score: (extracted, item, profile="paper") -> right or wrong, None: ask the judge.
-        groups: item -> its values in each published breakdown, several where it has several skills.
-        paper: how answers are sampled in the profile "paper"; in "cot" they are `SAMPLED`.
-        judge: prompts for a judge model; None when rules decide everything.
-        cluster: item -> a label that it shares with items that are right or wrong together.
-    """
-
-    name: str
-    title: str
-    num_items: int
+    name: str  # the key in `BENCHMARKS`, in files and on the command line
+    title: str  # in tables
+    num_items: int  # of the split that the paper reports
+    # path -> items; their metadata hold what prompt, score and groups need.
     read: Callable[[str], list[types.Item]]
+    # (item, profile) -> the text of the question; images are the item's.
     prompt: Callable[[types.Item, str], str]
+    # (text, item, profile="paper") -> the answer in it, None: ask the judge.
     extract: Callable[..., str | None]
+    # (extracted, item, profile="paper") -> right or wrong, None: ask the judge.
     score: Callable[..., bool | None]
+    # item -> its values in each published breakdown, several where it has several skills.
     groups: Callable[[types.Item], Groups]
-    paper: Protocol = SAMPLED
-    judge: JudgePrompts | None = None
+    paper: Protocol = SAMPLED  # of the profile "paper"; that of "cot" is `SAMPLED`
+    judge: JudgePrompts | None = None  # None when rules decide everything
+    # item -> a label that it shares with items that are right or wrong together.
     cluster: Callable[[types.Item], str] = operator.attrgetter("uid")
 
 
