@@ -54,12 +54,8 @@ def join(
 ) -> None:
     """Joins the other processes, if there are any; before any device is used.
 
-    Args:
-        coordinator_address: HOST:PORT of process 0, as all processes reach it.
-        num_processes: in all.
-        process_id: which of them this is, from 0.
-        distributed: the cluster's environment (SLURM, Kubernetes, Open MPI, a TPU pod) tells all
-            three. Without it and without an address there is one process.
+    The first three come together, as all processes reach process 0; with `distributed` the cluster's
+    environment (SLURM, Kubernetes, Open MPI, a TPU pod) tells them. Without both there is one process.
 
     Raises:
         ValueError: some of the three are missing or wrong, or the environment tells nothing.

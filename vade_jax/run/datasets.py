@@ -80,9 +80,7 @@ def load(
 def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Returns one array a name: of one field of numbers these, else the number of each value.
 
-    Args:
-        items: a file's rows may have columns of any name, the others have metadata.
-        fields: name -> fields behind commas; values that differ in one of them are different.
+    `fields` is name -> fields behind commas; values that differ in one of them are different.
 
     Raises:
         ValueError: an item lacks a field, or a value is no text or number.

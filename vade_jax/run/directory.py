@@ -1,4 +1,7 @@
-"""The run directory: whose it is, what is in it, and when it is done."""
+"""The run directory: whose it is, what a run writes to it, and when it is done.
+
+Of several processes all save their part of a checkpoint; the leader writes the rest.
+"""
 
 import contextlib
 import json
@@ -8,12 +11,17 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vade_jax import atomic, settings
+import numpy as np
+import tqdm
+
+from vade_jax import atomic, samplers, settings
 from vade_jax.models.qwen25vl import files
 from vade_jax.run import cluster
 from vade_jax.run.build import Policy
-from vade_jax.store import checkpoints
+from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import loop, processes
+from vade_jax.trainer.rounds import Round, StepData
+from vade_jax.types import Metrics
 
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What a resumed run may have other values of: none of it changes what was done so far.
@@ -21,6 +29,8 @@ MAY_CHANGE = (
     *("num_steps", "eval", "checkpoint", "tensorboard", "wandb"),
     *("engine", "layout", "refill", "data.num_threads"),
 )
+# Fits a terminal of 80 columns with all of its numbers.
+BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
 
 
 def open_for(run: settings.Run, workdir: str) -> None:
@@ -93,18 +103,6 @@ def checkpointer(run: settings.Run, workdir: str) -> checkpoints.Checkpointer:
     return checkpoints.Checkpointer(path, keep=run.checkpoint.keep, every=run.checkpoint.every)
 
 
-def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Progress:
-    """Returns the latest checkpoint's progress, or `progress` when there is none."""
-    step = saved.latest_step()
-    if step is None:
-        return progress
-    state, selector, counters = saved.restore(step, progress.state, progress.selector)
-    print(f"resuming after step {step}")
-    del counters["seed"]  # the rest is what `RunRecorder.save` writes
-    seen = frozenset(counters.pop("seen"))
-    return loop.Progress(state=state, selector=selector, seen=seen, **counters)
-
-
 def is_done(run: settings.Run, workdir: str) -> bool:
     """Returns whether the last step was taken and its policy exported."""
     exported = os.path.join(workdir, "policy", "config.json")
@@ -129,3 +127,139 @@ def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None
     leader = processes.is_leader()
     files.save(directory, policy.shape, progress.state.params, write=leader)
     processes.on_leader(lambda: None)  # the others stay until it is written
+
+
+# ------------------------------------------------------------------------------ what is recorded
+class RunRecorder:
+    """Implements `loop.Recorder` for a run directory."""
+
+    def __init__(
+        self,
+        workdir: str,
+        checkpointer: checkpoints.Checkpointer,
+        run: settings.Run,
+        sampler: samplers.Sampler,
+        step: int,
+    ):
+        """Starts after `step`: what metrics hold of later steps is made again."""
+        self._workdir, self._checkpointer = workdir, checkpointer
+        self._run, self._sampler = run, sampler
+        self._metrics = None
+        if processes.is_leader():
+            self._metrics = metrics.Writer(
+                workdir,
+                tensorboard=run.tensorboard,
+                wandb=run.wandb,
+                config=run.to_dict(),
+            )
+            self._metrics.truncate_after(step if step else -1)
+        self._bar = tqdm.tqdm(
+            disable=not processes.is_leader(),
+            total=run.num_steps,
+            initial=step,
+            bar_format=BAR,
+            smoothing=0.1,
+        )
+        self._watched: dict[str, str] = {}
+
+    def step(self, step: int, values: Metrics, data: StepData | None) -> None:
+        """See `loop.Recorder`."""
+        if self._metrics is None:
+            return
+        self._metrics.write(step, values)
+        if data is not None:
+            path = rollout_log.path(self._workdir, step)
+            rollout_log.write(path, table(data, self._sampler))
+            self._bar.update()
+        self._watched |= _key_numbers(values)  # the last validation stays in sight
+        self._bar.set_postfix(self._watched)
+
+    def save(self, progress: loop.Progress, *, last: bool) -> None:
+        """See `loop.Recorder`."""
+        counters = {
+            "step": progress.step,
+            "seed": self._run.seed,
+            "rollouts_total": progress.rollouts_total,
+            "tokens_total": progress.tokens_total,
+            "seen": sorted(progress.seen),
+            "skipped_updates": progress.skipped_updates,
+        }
+        self._checkpointer.save(
+            progress.step,
+            progress.state,
+            progress.selector,
+            counters,
+            self._run.to_dict(),
+            force=last,
+        )
+        if last:
+            self._checkpointer.wait()
+
+    def close(self) -> None:
+        """Finishes what is being written."""
+        self._bar.close()
+        self._checkpointer.close()
+        if self._metrics is not None:
+            self._metrics.close()
+
+
+def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Progress:
+    """Returns the latest checkpoint's progress, or `progress` when there is none."""
+    step = saved.latest_step()
+    if step is None:
+        return progress
+    state, selector, counters = saved.restore(step, progress.state, progress.selector)
+    print(f"resuming after step {step}")
+    del counters["seed"]  # the rest is what `RunRecorder.save` writes
+    seen = frozenset(counters.pop("seen"))
+    return loop.Progress(state=state, selector=selector, seen=seen, **counters)
+
+
+def table(data: StepData, sampler: samplers.Sampler) -> dict:
+    """Returns the columns of the rollout log, one row an answer, round after round."""
+    tables = [_columns(one, sampler) for one in data.rounds]
+    trained_M = np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M
+    group_N = data.rollouts.group_N
+    answers = [len(one.rollouts.group_N) for one in data.rounds]
+    return {
+        "round": np.repeat(np.arange(1, 1 + len(answers)), answers),
+        "group": group_N,
+        "trained": trained_M[group_N],
+        **{name: [x for one in tables for x in one[name]] for name in tables[0]},
+    }
+
+
+def _columns(one: Round, sampler: samplers.Sampler) -> dict:
+    """Returns the columns that a round fills by itself."""
+    chosen, group_N = one.chosen, one.rollouts.group_N
+
+    def by_answer(values_M):
+        return [values_M[m] for m in group_N]
+
+    belief = sampler.believe(one.selector, chosen.proposal)
+    counts = {name: belief[name] for name in ("alpha", "beta") if name in belief}
+    if chosen.proposal.p_M is not None:
+        counts["p_drawn"] = chosen.proposal.p_M
+    return {
+        "uid": by_answer([item.uid for item in chosen.items]),
+        "prompt": by_answer([prompt.text for prompt in chosen.prompts]),
+        "answer": one.scores.text_N,
+        "extracted": one.scores.extracted_N,
+        "reason": one.scores.reason_N,
+        "gold": by_answer([item.answer for item in chosen.items]),
+        "kind": by_answer([item.kind for item in chosen.items]),
+        "correct": one.scores.correct_N,
+        "reward": one.scores.reward_N,
+        "length": one.rollouts.length_N,
+        "finished": one.rollouts.finished_N,
+        **{name: by_answer(np.asarray(x_M)) for name, x_M in counts.items()},
+        "metadata": by_answer([dict(item.metadata) for item in chosen.items]),
+    }
+
+
+def _key_numbers(values: Metrics) -> dict[str, str]:
+    """Returns the numbers that a person watches."""
+    names = {"score": "critic/score/mean", "effective": "vade/effective_ratio"}
+    shown = {k: f"{values[name]:.2f}" for k, name in names.items() if name in values}
+    valid = [v for name, v in values.items() if name.startswith("val/validation/")]
+    return {"valid": f"{valid[0]:.3f}", **shown} if valid else shown

@@ -30,27 +30,17 @@ from vade_jax.trainer import mesh, processes
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """An evaluation whose inputs have all been looked at.
-
-    Attributes:
-        settings: of the evaluation.
-        workdir: where it is kept.
-        tasks: what is asked.
-        records: the settings of each task, which another evaluation must share to be compared.
-        others: the results to compare with, by directory.
-        policy: who answers, None for saved answers.
-        stores: the answers to each task, so far.
-        judge: asks the judge model, None where rules decide.
-    """
+    """An evaluation whose inputs have all been looked at."""
 
     settings: Evaluation
     workdir: str
     tasks: Sequence[tasks.Task]
+    # The settings of each task, which another evaluation must share to be compared
     records: Mapping[str, Mapping]
-    others: Mapping[str, report.Results]
-    policy: policies.Policy | None
-    stores: Mapping[str, Mapping[answers.Key, answers.Answer]]
-    judge: chat.Chat | None
+    others: Mapping[str, report.Results]  # to compare with, by directory
+    policy: policies.Policy | None  # who answers; None for saved answers
+    stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
+    judge: chat.Chat | None  # None where rules decide
 
     @property
     def num_answers(self) -> int:

@@ -28,7 +28,7 @@ from vade_jax.run import (
     engines,
     warm_start,
 )
-from vade_jax.run.recorder import RunRecorder
+from vade_jax.run.directory import RunRecorder
 from vade_jax.trainer import choosing, loop, processes, scoring
 
 

@@ -4,7 +4,6 @@ Reads the procedural "warmup" split, which training and validation never share. 
 checkpoint in <workdir>/warm_start.
 """
 
-import concurrent.futures
 import contextlib
 import os
 import shutil
@@ -22,6 +21,7 @@ from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.build import Policy
 from vade_jax.store import checkpoints
 from vade_jax.trainer import loop, mesh, minibatches, objectives, processes, update
+from vade_jax.trainer.choosing import Lookahead
 from vade_jax.types import Batch, Rollouts
 
 
@@ -169,13 +169,13 @@ def _batches(run: settings.Run, policy: Policy, done: int) -> Iterator[Batch]:
         )
         return processes.put(batch, mesh.batch_sharding(policy.mesh, axis=1))
 
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        ready = pool.submit(make_batch, done)
+    with Lookahead(make_batch) as ahead:
+        ahead.start(done)
         for number in range(done + 1, steps + 1):
-            now = ready.result()
+            batch = ahead.result()
             if number < steps:
-                ready = pool.submit(make_batch, number)
-            yield now
+                ahead.start(number)
+            yield batch
 
 
 def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:

@@ -13,6 +13,7 @@ Four forwards, all with the same parameters:
     decode          one more token of every answer
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -216,12 +217,13 @@ def merge(graphdef: GraphDef, params: types.Params) -> Qwen25VL:
 
 def graph(shape: config.Config, **kwargs) -> GraphDef:
     """Returns the static description alone: nothing is initialised, no memory is taken."""
-    return split(_abstract(shape, **kwargs))[0]
+    return _abstract(shape, **kwargs)[0]
 
 
 def abstract(shape: config.Config, **kwargs) -> types.Params:
     """Returns the parameters' shapes and dtypes (`jax.ShapeDtypeStruct`)."""
-    return split(_abstract(shape, **kwargs))[1]
+    params = _abstract(shape, **kwargs)[1]
+    return jax.tree.map(lambda leaf: leaf, params)  # callers may change the dicts
 
 
 def init(shape: config.Config, key: jax.Array, **kwargs) -> types.Params:
@@ -229,8 +231,9 @@ def init(shape: config.Config, key: jax.Array, **kwargs) -> types.Params:
     return split(Qwen25VL(shape, rngs=nnx.Rngs(params=key), **kwargs))[1]
 
 
-def _abstract(shape: config.Config, **kwargs) -> Qwen25VL:
-    return nnx.eval_shape(lambda: Qwen25VL(shape, rngs=nnx.Rngs(0), **kwargs))
+@functools.cache  # tracing all layers takes 0.1 s, and loading, saving and placing ask for it
+def _abstract(shape: config.Config, **kwargs) -> tuple[GraphDef, types.Params]:
+    return split(nnx.eval_shape(lambda: Qwen25VL(shape, rngs=nnx.Rngs(0), **kwargs)))
 
 
 def _last(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:

@@ -159,13 +159,7 @@ def has_processed_logprobs(reply: Mapping[str, Any]) -> bool:
 class VllmClient:
     """Speaks to a server at a given URL, or to one that this run launched.
 
-    Args:
-        target: a URL, or the launched server.
-        control_s: the longest wait for a reply about the server's state.
-
-    Attributes:
-        launched: None for a given URL.
-        url: where it listens.
+    It waits `control_s` for a reply about the server's state. `launched` is None for a given URL.
 
     Raises:
         ValueError: a string is not a URL.
@@ -255,14 +249,9 @@ class VllmClient:
         wait_s: float,
         timeout_s: float,
     ) -> int:
-        """Returns the server's max_model_len if it can serve a run.
+        """Returns the server's max_model_len if it serves `model`, for `length` tokens and more.
 
-        Args:
-            model: the name it serves the policy under.
-            length: the longest prompt and answer together, in tokens.
-            stop_id: an end token of the policy.
-            wait_s: for a server that is still starting.
-            timeout_s: for its first answer.
+        One that is still starting is waited for; it shows what it can with one token, `stop_id`.
 
         Raises:
             ValueError: it does not answer, serves another model, is too short, or lacks an option;

@@ -118,11 +118,8 @@ class ServerPool:
     ) -> T:
         """Returns `call(server)` of the least busy server, made with the newest weights.
 
-        Args:
-            call: raises TransientError for what may be tried again.
-            what: is asked for, in an error's words.
-            size: answers it makes.
-            ended: set when nobody waits for it any more.
+        An error says that `what` was asked for. `size` answers were, and once `ended` is set nobody
+        waits for them any more.
 
         Raises:
             EngineFailure: all tries failed, a server refused, or none is left.

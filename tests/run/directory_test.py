@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.trainer import small
 from vade_jax import samplers, settings
-from vade_jax.run import recorder
+from vade_jax.run import directory
 from vade_jax.store import metrics, rollout_log
 from vade_jax.trainer import loop, processes, rounds, scoring
 from vade_jax.trainer.choosing import Chosen
@@ -66,7 +66,7 @@ class Checkpointer:
 def make(tmp_path):
     checkpointer = Checkpointer()
     run = settings.Run(seed=4, num_steps=3)
-    made = recorder.RunRecorder(str(tmp_path), checkpointer, run, SAMPLER, 0)
+    made = directory.RunRecorder(str(tmp_path), checkpointer, run, SAMPLER, 0)
     return made, checkpointer
 
 
@@ -85,12 +85,12 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
 
 
 def test_a_selector_without_posterior_has_no_such_columns(tmp_path):
-    columns = recorder.table(step_data("uniform"), samplers.SAMPLERS["uniform"]())
+    columns = directory.table(step_data("uniform"), samplers.SAMPLERS["uniform"]())
     assert not {"alpha", "beta", "p_drawn"} & set(columns)
 
 
 def test_the_rounds_follow_each_other():
-    columns = recorder.table(step_data(num_rounds=2), SAMPLER)
+    columns = directory.table(step_data(num_rounds=2), SAMPLER)
     assert columns["round"].tolist() == [1, 1, 1, 2, 2, 2]
     assert columns["group"].tolist() == [0, 1, 1, 2, 3, 3]
     assert columns["trained"].tolist() == [True, False, False, True, False, False]
