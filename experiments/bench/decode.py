@@ -16,7 +16,6 @@ from vade_jax.rollout import engine, local
 from vade_jax.types import Rollouts
 
 SHARED, COPIED = "shared prompt cache", "a prompt for every answer"
-FIRST = {SHARED: f"{SHARED}, prefill only", COPIED: f"{COPIED}, prefill only"}
 
 
 def run(quick: bool) -> Iterator[timing.Table]:
@@ -34,49 +33,42 @@ def run(quick: bool) -> Iterator[timing.Table]:
 def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
     """Returns whole calls of `generate`, and those of one token: nearly all prefill."""
     shape = config.PRESETS["tiny"]
-    calls = {
-        SHARED: make_generate(shape, sizes, shared=True),
-        COPIED: make_generate(shape, sizes, shared=False),
-    }
+    calls = {name: make_generate(shape, sizes, name) for name in (SHARED, COPIED)}
+    first = {name: f"{name}, prefill only" for name in calls}
     cases = dict(calls)
-    for name, generate in calls.items():
-        cases[FIRST[name]] = functools.partial(generate, max_tokens=1)
+    cases |= {first[name]: functools.partial(calls[name], max_tokens=1) for name in calls}
     num_bytes = step_bytes(shape.text, sizes, 1, sizes.answer)
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
 
     num_tokens = sizes.num_answers * sizes.answer
     floors, notes, facts = {}, {}, {}
     for name, copies in ((SHARED, 1), (COPIED, sizes.group_size)):
-        floors[FIRST[name]] = prefill_floor(shape, sizes, copies, machine)
-        steps = decode_floor(shape, sizes, copies, machine)
-        floors[name] = floors[FIRST[name]] + steps
+        floors[first[name]] = prefill_floor(shape, sizes, copies, machine)
+        floors[name] = floors[first[name]] + decode_floor(shape, sizes, copies, machine)
         speed = num_tokens / times[name]
-        later = num_tokens - sizes.num_answers
-        later /= max(times[name] - times[FIRST[name]], 1e-9)
+        decoding = max(times[name] - times[first[name]], 1e-9)
+        later = (num_tokens - sizes.num_answers) / decoding
         notes[name] = f"{speed:,.0f} tokens/s, {later:,.0f} after the prefill"
         facts[name] = {"tokens_per_second": speed}
     # A draw at a rounding error's edge may differ.
     ours, theirs = (generate().token_NT for generate in calls.values())
     facts[SHARED]["same_tokens"] = float(np.mean(ours == theirs))
-    return timing.Table.of(
+    return timing.table(
         f"decode, tiny preset, {sizes}, one image each, float32",
         times,
         floors,
-        floor=(
-            f"prefill FLOPs at {machine.flops / 1e9:.0f} GFLOP/s; each step the slower of its "
-            f"FLOPs and of its weights, keys and values at {machine.bandwidth / 1e9:.1f} GB/s"
-        ),
+        f"prefill FLOPs at {machine.flops / 1e9:.0f} GFLOP/s; each step the slower of its "
+        f"FLOPs and of its weights, keys and values at {machine.bandwidth / 1e9:.1f} GB/s",
         notes=notes,
         facts=facts,
     )
 
 
-def make_generate(shape: config.Config, sizes: workload.Sizes, *, shared: bool):
+def make_generate(shape: config.Config, sizes: workload.Sizes, how: str):
     """Returns `generate(max_tokens)` for all answers in one call of an engine."""
     params, merge = workload.policy(shape)
-    prompts = workload.image_prompts(shape, sizes.num_prompts, sizes.prompt)
-    group_size = sizes.group_size
-    if not shared:
+    prompts, group_size = workload.image_prompts(shape, sizes), sizes.group_size
+    if how == COPIED:
         prompts = [prompt for prompt in prompts for _ in range(group_size)]
         group_size = 1
     stop = shape.eos_token_id

@@ -5,7 +5,7 @@ import io
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from PIL import Image
 
 from configs import tiny_gspo
 from experiments.bench import timing
-from vade_jax import samplers, settings, types
+from vade_jax import samplers, settings
 from vade_jax.data import batching, loading, prompts, row_files, sources, tokens
 from vade_jax.rewards import verify
 from vade_jax.run import warm_start
@@ -82,11 +82,11 @@ def _speed(source, build, threads: loading.Map, rounds: int) -> timing.Table:
     times, _ = timing.interleaved(cases, rounds=rounds, num_bytes=2**20)
     decoded = times["decoded alone, in threads"]
     count = len(source)
-    return timing.Table.of(
+    return timing.table(
         f"{count} prompts with a JPEG of {SIZE[0]} x {SIZE[1]} each",
         times,
-        {name: None if "cut" in name else decoded for name in times},
-        floor="the same files decoded in the same threads, not resized",
+        {name: decoded for name in times if "cut" not in name},
+        "the same files decoded in the same threads, not resized",
         notes={
             name: f"{count / time:.0f} images/s, {STEP} in {STEP * time / count:.1f} s"
             for name, time in times.items()
@@ -96,39 +96,30 @@ def _speed(source, build, threads: loading.Map, rounds: int) -> timing.Table:
 
 def _steps(source, build, threads: loading.Map, num_steps: int) -> timing.Table:
     """Chooses and cuts batches, as a run does, and reads the memory early and at the end."""
-    run = Steps(source, build, threads)
+    # The host's share of a run's steps, without a policy.
+    sampler = samplers.SAMPLERS["uniform"](num_rollouts=2)
+    selector = sampler.init(len(source))
+    choose = choosing.Chooser(sampler, source, build, threads)
+
+    def run(steps: range) -> None:
+        for step in steps:
+            batching.collate(choose(selector, jax.random.key(step), num_prompts=4).prompts)
+
     early = num_steps // 10
     start = timing.seconds(lambda: run(range(early)))
     before = memory()
     rest = timing.seconds(lambda: run(range(early, num_steps)))
     grown = (memory() - before) / 2**20
-    name = f"{num_steps:,} steps of {run.num_prompts}"
+    name = f"{num_steps:,} steps of 4"
     note = f"{before / 2**20:.0f} MB after {early} steps, {grown:+.1f} MB at the end"
-    return timing.Table.of(
+    return timing.table(
         "chosen, built and cut, step after step",
         {name: start + rest},
-        {name: None},
-        floor="none; memory is the process's own, without files that are mapped (Linux)",
+        {},
+        "none; memory is the process's own, without files that are mapped (Linux)",
         notes={name: note},
         facts={name: {"early_bytes": before, "grown_mb": grown}},
     )
-
-
-class Steps:
-    """The host's share of a run's steps, without a policy."""
-
-    num_prompts = 4
-
-    def __init__(self, items: Sequence[types.Item], build, threads: loading.Map):
-        sampler = samplers.SAMPLERS["uniform"](num_rollouts=2)
-        self._selector = sampler.init(len(items))
-        self._choose = choosing.Chooser(sampler, items, build, threads)
-
-    def __call__(self, steps: Sequence[int]) -> None:
-        for step in steps:
-            key = jax.random.key(step)
-            chosen = self._choose(self._selector, key, self.num_prompts)
-            batching.collate(chosen.prompts)
 
 
 def memory() -> int:
@@ -173,11 +164,11 @@ def verdicts(quick: bool) -> Iterator[timing.Table]:
         asked = [answers[i % len(answers)] for i in range(number)]
         cases[name], numbers[name] = functools.partial(_verify, asked), number
     times, _ = timing.interleaved(cases, rounds=2 if quick else 9, num_bytes=2**20)
-    yield timing.Table.of(
+    yield timing.table(
         f"answers of {len(_reply('')):,} characters, judged in one thread",
         times,
-        dict.fromkeys(times),
-        floor="none",
+        {},
+        "none",
         notes={name: f"{1e6 * time / numbers[name]:.0f} us each" for name, time in times.items()},
     )
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.bench import timing, workload
+from experiments import tables
+from experiments.bench import workload
 from experiments.bench.plan_programs import (
     Lengths,
     Program,
@@ -50,18 +51,18 @@ class Device:
     # None: `layout.serve_memory`, if vLLM shares the devices
     vllm_fraction: float | None = None
 
+    @property
+    def capacity(self) -> float:
+        """Bytes."""
+        return self.memory_gb * GB
+
 
 class Report(NamedTuple):
     """What a run needs, and whether that is there."""
 
     needs: dict[str, float]  # bytes on one device
-    capacity: float  # bytes of it
     problems: list[str]
-    text: str = ""
-
-    @property
-    def total(self) -> float:
-        return sum(self.needs.values())
+    text: str
 
     @property
     def fits(self) -> bool:
@@ -79,43 +80,32 @@ def make(run: settings.Run, num_devices: int, device: Device) -> Report:
     mesh.check_batch(policy.mesh, "batch.prompts_per_microbatch", size)
     programs = compiled(run, policy, largest(run))
     needs = memory(run, policy, programs)
-    capacity = device.memory_gb * GB
-    needs[VLLM] = serve_fraction(run, device) * capacity
-    report = Report(needs, capacity, [])
-    report.problems.extend(find_problems(run, policy, report, device))
-    if report.fits:
-        verdict = f"fits: {report.total / GB:.1f} of {report.capacity / GB:.1f} GB"
-    else:
-        verdict = "\n".join(f"does not fit: {problem}" for problem in report.problems)
-    tables = [
-        memory_table(run, policy, programs, report, device),
-        time_table(run, policy, device),
-    ]
-    return report._replace(text="\n".join([*tables, verdict]))
+    needs[VLLM] = serve_fraction(run, device) * device.capacity
+    problems = find_problems(run, policy, needs, device)
+    fits = f"fits: {sum(needs.values()) / GB:.1f} of {device.memory_gb:.1f} GB"
+    verdict = "\n".join(f"does not fit: {problem}" for problem in problems) or fits
+    parts = [memory_table(run, policy, programs, needs, device), time_table(run, policy, device)]
+    return Report(needs, problems, "\n".join([*parts, verdict]))
 
 
 def find_problems(
-    run: settings.Run, policy: build.Policy, report: Report, device: Device
+    run: settings.Run, policy: build.Policy, needs: dict[str, float], device: Device
 ) -> list[str]:
     """Returns what does not fit, each with what to change."""
-    found = []
-    if report.total > report.capacity:
+    found, total = [], sum(needs.values())
+    if total > device.capacity:
         smaller = run.batch.prompts_per_microbatch // 2
-        fix = (
-            f"batch.prompts_per_microbatch={smaller}"
-            if smaller and smaller % mesh.batch_size(policy.mesh) == 0
-            else "more devices, a smaller layout.serve_memory or shorter answers"
-        )
+        fix = "more devices, a smaller layout.serve_memory or shorter answers"
+        if smaller and smaller % mesh.batch_size(policy.mesh) == 0:
+            fix = f"batch.prompts_per_microbatch={smaller}"
+        found.append(f"{total / GB:.1f} GB on devices of {device.memory_gb:.1f} GB: try {fix}")
+    share = run.layout.train_memory
+    train = total - needs[VLLM]
+    if share and train > share * device.capacity:
         found.append(
-            f"{report.total / GB:.1f} GB on devices of {report.capacity / GB:.1f} GB: try {fix}"
-        )
-    jax_share = run.layout.train_memory * report.capacity
-    train = report.total - report.needs[VLLM]
-    if run.layout.train_memory and train > jax_share:
-        found.append(
-            f"{train / GB:.1f} GB of training in the {jax_share / GB:.1f} GB of "
-            f"layout.train_memory={run.layout.train_memory}: raise it to "
-            f"{math.ceil(100 * train / report.capacity) / 100} or more"
+            f"{train / GB:.1f} GB of training in the {share * device.memory_gb:.1f} GB of "
+            f"layout.train_memory={share}: raise it to "
+            f"{math.ceil(100 * train / device.capacity) / 100} or more"
         )
     serve = replica(run, policy, largest(run), device)
     if serve.share and serve.room < serve.group:
@@ -132,27 +122,23 @@ def memory_table(
     run: settings.Run,
     policy: build.Policy,
     programs: dict[str, Program],
-    report: Report,
+    needs: dict[str, float],
     device: Device,
 ) -> str:
     """Returns the bytes of one device, by what they are for."""
-    numbers = {**report.needs, "total": report.total, "device": report.capacity}
-    rows = [(name, f"{x / GB:.1f}") for name, x in numbers.items()]
+    numbers = {**needs, "total": sum(needs.values()), "device": device.capacity}
     lengths = largest(run)
     axes = ", ".join(f"{name} {size}" for name, size in policy.mesh.shape.items())
-    temporaries = ", ".join(
-        f"{name} {program.temporary / GB:.1f}" for name, program in programs.items()
-    )
-    note = (
-        f"temporaries, as XLA would lay them out on a CPU (upper bounds): {temporaries} GB; "
-        f"vLLM has {serve_fraction(run, device):.0%} of a device"
-    )
-    title = (
+    temporaries = ", ".join(f"{name} {x.temporary / GB:.1f}" for name, x in programs.items())
+    return tables.markdown(
         f"memory of each of {policy.mesh.size} devices ({axes}), GB; {num_microbatches(run)} x "
         f"{run.batch.prompts_per_microbatch} prompts of {lengths.prompt} tokens with an image of "
-        f"{lengths.patches // 4}, each with {run.num_rollouts} answers of {lengths.answer}"
+        f"{lengths.patches // 4}, each with {run.num_rollouts} answers of {lengths.answer}",
+        ["", "GB"],
+        [(name, f"{x / GB:.1f}") for name, x in numbers.items()],
+        f"temporaries, as XLA would lay them out on a CPU (upper bounds): {temporaries} GB; "
+        f"vLLM has {serve_fraction(run, device):.0%} of a device",
     )
-    return timing.aligned(title, ("", "GB"), rows, note)
 
 
 def time_table(run: settings.Run, policy: build.Policy, device: Device) -> str:
@@ -164,24 +150,20 @@ def time_table(run: settings.Run, policy: build.Policy, device: Device) -> str:
         seconds = step_seconds(run, policy, lengths, device)
         work, seconds = ({**x, "step": sum(x.values())} for x in (work, seconds))
         columns += [{n: x / 1e15 for n, x in work.items()}, seconds]
-    rows = [(name, *[f"{x[name]:,.0f}" for x in columns]) for name in columns[0]]
     # A micro-batch with one answer of full length pads all its answers to that.
-    padded = Lengths(
-        arrays.bucket(usual.prompt, run.data.length_multiple),
-        run.sampling.max_tokens,
-        usual.cells,
-    )
+    prompt = arrays.bucket(usual.prompt, run.data.length_multiple)
+    padded = Lengths(prompt, run.sampling.max_tokens, usual.cells)
     useful, done = (step_flops(run, policy.shape, lengths)["update"] for lengths in (usual, padded))
-    header = ("", "largest PFLOP", "s", "typical PFLOP", "s")
-    note = (
+    return tables.markdown(
+        f"a step of {run.num_prompts} prompts x {run.num_rollouts} answers",
+        ["", "largest PFLOP", "s", "typical PFLOP", "s"],
+        [(name, *[f"{x[name]:,.0f}" for x in columns]) for name in columns[0]],
         f"useful FLOPs at {device.mfu:.0%} of {device.peak_tflops:.0f} TFLOP/s a device, "
         f"decoding at least its reads at {device.bandwidth_tb} TB/s; typical: prompts of "
         f"{usual.prompt} and answers of {usual.answer} tokens; "
         f"{1 - useful / done:.0%} of its update is padding in a micro-batch "
-        f"with an answer of {run.sampling.max_tokens}"
+        f"with an answer of {run.sampling.max_tokens}",
     )
-    title = f"a step of {run.num_prompts} prompts x {run.num_rollouts} answers"
-    return timing.aligned(title, header, rows, note)
 
 
 # ------------------------------------------------------------------------------ time
@@ -208,26 +190,19 @@ def step_seconds(
 ) -> dict[str, float]:
     """Returns the seconds of each part of a step."""
     speed = device.mfu * device.peak_tflops * 1e12 * policy.mesh.size
-    work = step_flops(run, policy.shape, lengths)
-    seconds = {name: x / speed for name, x in work.items()}
-    reads = decode_seconds(run, policy, lengths, device)
-    return seconds | {"decode": max(seconds["decode"], reads)}
-
-
-def decode_seconds(
-    run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device
-) -> float:
-    """Returns how long reading weights and caches takes, for as many groups as fit at once."""
-    G, T = run.num_rollouts, lengths.answer
+    seconds = {n: x / speed for n, x in step_flops(run, policy.shape, lengths).items()}
+    # Decoding reads weights and caches at every token, for as many groups as fit at once.
     serve = replica(run, policy, lengths, device)
     num_replicas = policy.mesh.size // serve.num_devices
     groups = -(-run.num_prompts // num_replicas)
     local = -(-run.engine.prompts_per_call // num_replicas)
     room = int(serve.room // serve.group) if serve.share else local
     at_once = min(groups, max(1, room))
-    step = serve.weights + at_once * G * serve.token * (lengths.prompt + T / 2)
-    steps = T * -(-groups // at_once)
-    return steps * step / (device.bandwidth_tb * 1e12 * serve.num_devices)
+    tokens = run.num_rollouts * (lengths.prompt + lengths.answer / 2)  # on average, of a group
+    step = serve.weights + at_once * serve.token * tokens
+    steps = lengths.answer * -(-groups // at_once)
+    reads = steps * step / (device.bandwidth_tb * 1e12 * serve.num_devices)
+    return seconds | {"decode": max(seconds["decode"], reads)}
 
 
 class Replica(NamedTuple):
@@ -251,7 +226,7 @@ def replica(run: settings.Run, policy: build.Policy, lengths: Lengths, device: D
     token = 4 * text.num_layers * text.num_kv_heads * text.head_width
     return Replica(
         num_devices=num_devices,
-        share=serve_fraction(run, device) * device.memory_gb * GB * num_devices,
+        share=serve_fraction(run, device) * device.capacity * num_devices,
         weights=2 * sum(x.size for x in jax.tree.leaves(policy.params)),
         token=token,
         group=token * (lengths.prompt + run.num_rollouts * lengths.answer),

@@ -184,8 +184,7 @@ def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[
 
 
 def _program(function, *given) -> Program:
-    lowered = function.lower(*given)
-    sizes = lowered.compile(compiler_options=COMPILER).memory_analysis()
+    sizes = function.lower(*given).compile(compiler_options=COMPILER).memory_analysis()
     return Program(
         inputs=sizes.argument_size_in_bytes,
         outputs=sizes.output_size_in_bytes - sizes.alias_size_in_bytes,

@@ -3,6 +3,7 @@
 import functools
 import tempfile
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,10 @@ import numpy as np
 
 from configs import tiny_gspo
 from experiments.bench import timing
+from experiments.simulation import arena
 from vade_jax import samplers, settings, types
 from vade_jax.run import build, datasets, job, warm_start
-from vade_jax.samplers import beta
+from vade_jax.samplers import base, beta
 
 # ------------------------------------------------------------------------------ --suite=selector
 DRAW_BYTES = 12  # an item: two counts in, one draw out
@@ -75,14 +77,12 @@ def _by_bytes(title, cases, num_items, bytes_per_item, rounds) -> timing.Table:
     """Times the cases; the floor is reading or writing each item's numbers once."""
     num_bytes = num_items * bytes_per_item
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
-    return timing.Table.of(
+    return timing.table(
         title,
         times,
         dict.fromkeys(times, num_bytes / machine.bandwidth),
-        floor=(
-            f"{bytes_per_item} bytes an item, moved by an in-place negation at "
-            f"{machine.bandwidth / 1e9:.1f} GB/s"
-        ),
+        f"{bytes_per_item} bytes an item, moved by an in-place negation at "
+        f"{machine.bandwidth / 1e9:.1f} GB/s",
     )
 
 
@@ -113,14 +113,12 @@ def steps(quick: bool) -> Iterator[timing.Table]:
     notes = {}
     if step := times.get(STEP):
         notes = {n: f"{t / step:.1%} of that step" for n, t in times.items() if n != STEP}
-    yield timing.Table.of(
+    yield timing.table(
         f"selectors, {num_prompts} of {num_items:,} items, {NUM_ROLLOUTS} answers each",
         times,
-        {STEP: None, **floors},
-        floor=(
-            "propose: every array over the items read once; update: those that change read and "
-            f"written; by an in-place negation at {machine.bandwidth / 1e9:.1f} GB/s"
-        ),
+        floors,
+        "propose: every array over the items read once; update: those that change read and "
+        f"written; by an in-place negation at {machine.bandwidth / 1e9:.1f} GB/s",
         notes=notes,
     )
 
@@ -130,17 +128,23 @@ class Selector:
 
     def __init__(self, name: str, num_items: int, num_prompts: int):
         options = {"warmup": "none"} if name == "vade" else {}
-        sampler = samplers.SAMPLERS[name](num_rollouts=NUM_ROLLOUTS, **options)
+        self._sampler = samplers.SAMPLERS[name](num_rollouts=NUM_ROLLOUTS, **options)
+        self._num_prompts = num_prompts
         rng = np.random.default_rng(0)
-        arrays = {x: rng.integers(0, NUM_CATEGORIES, num_items) for x in sampler.needs}
-        arrays |= {x: rng.random(num_items, np.float32) for x in sampler.measures}
-        self._sampler, self._num_prompts = sampler, num_prompts
-        self._state = sampler.init(num_items, **arrays)
-        index_I = rng.permutation(num_items).astype(np.int32)
-        for first in range(0, 4 * num_prompts, num_prompts):
-            seen = _feedback(index_I[first : first + num_prompts], rng)
-            self._state = sampler.update(self._state, seen)
-        self._feedback = _feedback(self.propose().index_M, rng)
+        arrays = {x: rng.integers(0, NUM_CATEGORIES, num_items) for x in self._sampler.needs}
+        arrays |= {x: rng.random(num_items, np.float32) for x in self._sampler.measures}
+        self._state = self._sampler.init(num_items, **arrays)
+
+        def answer(index_M):
+            """Right half of the time; on the host, as the loop has them."""
+            proposal = base.same_num_rollouts(np.asarray(index_M), NUM_ROLLOUTS)
+            total = NUM_ROLLOUTS * num_prompts
+            p_I = np.full(num_items, 0.5, np.float32)
+            return jax.device_get(arena.answer(jax.random.key(1), p_I, proposal, total))
+
+        for index_M in rng.permutation(num_items)[: 4 * num_prompts].reshape(4, -1):
+            self._state = self._sampler.update(self._state, answer(index_M.astype(np.int32)))
+        self._feedback = answer(self.propose().index_M)
 
     def propose(self) -> types.Proposal:
         return self._sampler.propose(self._state, jax.random.key(2), self._num_prompts)
@@ -150,34 +154,12 @@ class Selector:
 
     def num_bytes(self) -> tuple[int, int]:
         """Returns what `propose` reads and `update` moves of the arrays over all items."""
-        of_items = {
-            name: x for name, x in self._state.items() if name.endswith("_I") and x is not None
-        }
+        of_items = {n: x for n, x in self._state.items() if n.endswith("_I") and x is not None}
         after = self.update()
         read = sum(x.nbytes for x in of_items.values())
-        changed = sum(
-            x.nbytes for name, x in of_items.items() if not np.array_equal(x, after[name])
-        )
+        changed = [x.nbytes for n, x in of_items.items() if not np.array_equal(x, after[n])]
         few = 4 * self._num_prompts  # a method without such arrays: the prompts alone
-        return max(read, few), max(2 * changed, few)
-
-
-def _feedback(index_M, rng) -> types.Feedback:
-    """Answers that are right half of the time, on the host as the loop has them."""
-    group_N = np.repeat(np.arange(len(index_M), dtype=np.int32), NUM_ROLLOUTS)
-    correct_N = rng.integers(0, 2, len(group_N)).astype(np.float32)
-    count = functools.partial(np.bincount, group_N, minlength=len(index_M))
-    return types.Feedback(
-        index_M=np.asarray(index_M),
-        successes_M=count(correct_N).astype(np.float32),
-        trials_M=count().astype(np.float32),
-        group_N=group_N,
-        reward_N=correct_N,
-        correct_N=correct_N,
-        advantage_N=(2 * correct_N - 1).astype(np.float32),
-        length_N=np.full(len(group_N), 8, np.int32),
-        valid_N=np.ones(len(group_N), bool),
-    )
+        return max(read, few), max(2 * sum(changed), few)
 
 
 class TinyStep:
@@ -188,27 +170,16 @@ class TinyStep:
         workdir, c = self._directory.name, tiny_gspo.get_config()
         c.warm_start.num_steps = 0
         run = settings.Run.from_dict(c.to_dict())
-        base = warm_start.untrained(run, workdir)
-        policy = build.load_policy(run, base)
-        data = datasets.load(run, base, workdir)
-        ready = job.prepare(run, policy, data, workdir)
+        model = warm_start.untrained(run, workdir)
+        data = datasets.load(run, model, workdir)
+        ready = job.prepare(run, build.load_policy(run, model), data, workdir)
         ready.recorder.close()
+        nothing = lambda *_, **__: {}
+        silent = SimpleNamespace(step=nothing, save=nothing)
         self._progress = ready.progress
-        self._run = functools.partial(
-            ready.run, recorder=Silent(), validate=lambda *_: {}, eval_every=1
-        )
+        self._run = functools.partial(ready.run, recorder=silent, validate=nothing, eval_every=1)
 
     def __call__(self):
         step = self._progress.step + 1
         self._progress = self._run(self._progress, num_steps=step)
         return self._progress.state.step
-
-
-class Silent:
-    """Implements `loop.Recorder`: writes nothing."""
-
-    def step(self, step, metrics, data):
-        pass
-
-    def save(self, progress, *, last):
-        pass

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from experiments import tables
+
 Case = Callable[[], Any]  # runs once; what it returns is waited for
 MATMUL_SIZE, NUM_MATMULS = 1024, 8
 
@@ -120,78 +122,41 @@ class Table:
     rows: list[Row]
     floor: str  # what the floor counts
 
-    @classmethod
-    def of(
-        cls,
-        title: str,
-        times: Mapping[str, float],
-        floors: Mapping[str, float | None],
-        *,
-        floor: str,
-        notes: Mapping[str, str] | None = None,
-        facts: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> "Table":
-        """Makes the rows of `times`; its first entry is what the others are divided by."""
-        notes, facts, ours = notes or {}, facts or {}, next(iter(times.values()))
-        rows = [
-            Row(
-                name=name,
-                seconds=time,
-                ratio=time / ours,
-                floor=floors[name],
-                note=notes.get(name, ""),
-                facts=facts.get(name, {}),
-            )
-            for name, time in times.items()
-        ]
-        return cls(title, rows, floor)
-
     def __str__(self) -> str:
-        header = ("", "time", "x ours", "floor", "floor/time", "")
-        rows = [
-            (
-                row.name,
-                _duration(row.seconds),
-                "-" if row.ratio is None else f"{row.ratio:.2f}",
-                _duration(row.floor),
-                f"{row.floor / row.seconds:.0%}" if row.floor and row.seconds else "-",
-                row.note,
+        rows = []
+        for row in self.rows:
+            reached = f"{row.floor / row.seconds:.0%}" if row.floor and row.seconds else "-"
+            ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+            rows.append(
+                [row.name, _duration(row.seconds), ratio, _duration(row.floor), reached, row.note]
             )
-            for row in self.rows
-        ]
-        left = (0, len(header) - 1)  # the columns of words
-        return aligned(self.title, header, rows, f"floor: {self.floor}", left)
+        header = ["", "time", "x ours", "floor", "floor/time", ""]
+        return tables.markdown(self.title, header, rows, f"floor: {self.floor}", left=(0, 5))
+
+
+def table(
+    title: str,
+    times: Mapping[str, float],
+    floors: Mapping[str, float | None],
+    floor: str,
+    *,
+    notes: Mapping[str, str] | None = None,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Table:
+    """Returns a table of `times`; its first entry is what the others are divided by."""
+    notes, facts, ours = notes or {}, facts or {}, next(iter(times.values()))
+    rows = [
+        Row(name, time, time / ours, floors.get(name), notes.get(name, ""), facts.get(name, {}))
+        for name, time in times.items()
+    ]
+    return Table(title, rows, floor)
 
 
 def write_json(path: str, machine: str, results: Mapping[str, Sequence[Table]]) -> None:
     """Writes the machine and every row of every suite."""
-    suites = {
-        name: [dataclasses.asdict(table) for table in tables] for name, tables in results.items()
-    }
+    suites = {name: [dataclasses.asdict(one) for one in found] for name, found in results.items()}
     content = {"machine": machine, "suites": suites}
     pathlib.Path(path).write_text(json.dumps(content, indent=2) + "\n")
-
-
-def aligned(
-    title: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    note: str,
-    left: Sequence[int] = (0,),
-) -> str:
-    """Returns a Markdown table with aligned columns, those of `left` to the left."""
-    cells = [tuple(header), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    rule = tuple("-" * (width - 1) + ("-" if i in left else ":") for i, width in enumerate(widths))
-    lines = [
-        " | ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (cells[0], rule, *cells[1:])
-    ]
-    body = "\n".join(f"| {line} |" for line in lines)
-    return f"{title}\n\n{body}\n\n{note}\n"
 
 
 def _duration(seconds: float | None) -> str:

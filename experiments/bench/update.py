@@ -36,10 +36,10 @@ def run(quick: bool) -> Iterator[timing.Table]:
         setup, rounds = Setup(YARDSTICK, sizes), 8
     yield compare(setup, rounds=rounds, with_trl=True)
     yield pieces(setup, rounds=rounds)
-    many = workload.Sizes(num_prompts=16, group_size=8, prompt=256, answer=256)
-    few = workload.Sizes(num_prompts=4, group_size=2, prompt=16, answer=64)
-    model_size, sizes = (SMALL, few) if quick else (YARDSTICK, many)
-    yield mixed_lengths(model_size, sizes, rounds=rounds)
+    sizes = workload.Sizes(num_prompts=16, group_size=8, prompt=256, answer=256)
+    if quick:
+        sizes = workload.Sizes(num_prompts=4, group_size=2, prompt=16, answer=64)
+    yield mixed_lengths(SMALL if quick else YARDSTICK, sizes, rounds=rounds)
 
 
 # ------------------------------------------------------------------------------ prompts once, or copied
@@ -78,7 +78,7 @@ class Step:
     """A compiled update and its state: a call takes one step."""
 
     def __init__(self, logp: update.LogProbs, params: Params, batch: Batch):
-        transform = make_optimizer()
+        transform = update.make_optimizer(settings.Optimizer(**OPTIMIZER))
         loss = settings.Loss(dual_clip=0.0, **LOSS)
         step = update.make(logp, objectives.group_rl(loss), transform)
 
@@ -120,11 +120,6 @@ def make_plain_logp(merge) -> update.LogProbs:
     return logp
 
 
-def make_optimizer():
-    """Returns the optimizer of all cases but those of mixed lengths."""
-    return update.make_optimizer(settings.Optimizer(**OPTIMIZER))
-
-
 def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Table:
     """Returns whole updates: forward, backward, clip and AdamW."""
     plain = Step(make_plain_logp(setup.merge), setup.params, setup.rows)
@@ -139,24 +134,23 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Tabl
     work[trl_update.NAME] = work[PLAIN]
     floors = {n: workload.BACKWARD * work[n] / machine.flops for n in work}
     size = f"{workload.num_params(setup.params) / 1e6:.1f} M parameters"
-    table = timing.Table.of(
+    table = timing.table(
         f"update, {size}, {setup.sizes}, float32",
         times,
         floors,
-        floor=_floor(machine, work),
+        _floor(machine, work),
         notes={name: f"loss {s.loss:.6f}, {s.memory}" for name, s in steps.items()},
         facts={n: {"loss": s.loss, "gradient": s.gradient} for n, s in steps.items()},
     )
     if with_trl and not trl_update.VERSION:
         note = f"not installed: pip install {trl_update.REQUIREMENT}"
-        row = timing.Row(trl_update.NAME, None, None, floors[PLAIN], note)
-        table.rows.append(row)
+        table.rows.append(timing.Row(trl_update.NAME, None, None, floors[PLAIN], note))
     return table
 
 
 def pieces(setup: Setup, *, rounds: int) -> timing.Table:
     """Returns where the grouped update's time goes."""
-    params, transform = setup.params, make_optimizer()
+    params, transform = setup.params, update.make_optimizer(settings.Optimizer(**OPTIMIZER))
     moments, batch = jax.jit(transform.init)(params), setup.batch
 
     def total(params):
@@ -177,7 +171,7 @@ def pieces(setup: Setup, *, rounds: int) -> timing.Table:
     floors = dict(zip(cases, (3 * one + memory, one, 3 * one, memory), strict=True))
     floor = _floor(machine, setup.forward_flops)
     floor += f"; AdamW: its arrays at {machine.bandwidth / 1e9:.1f} GB/s"
-    return timing.Table.of(f"parts of {GROUPED}, {setup.sizes}", times, floors, floor=floor)
+    return timing.table(f"parts of {GROUPED}, {setup.sizes}", times, floors, floor)
 
 
 def _floor(machine: timing.Speed, work: dict[str, int]) -> str:
@@ -203,7 +197,7 @@ def mixed_lengths(
     params, merge = workload.policy(shape)
     rollouts = _mixed_rollouts(shape, sizes)
     (batch,) = minibatches.split(
-        workload.text_prompts(shape, sizes.num_prompts, sizes.prompt),
+        workload.text_prompts(shape, sizes),
         rollouts,
         np.random.default_rng(1).standard_normal(sizes.num_answers).astype(np.float32),
         minibatches.Shape(
@@ -234,11 +228,11 @@ def mixed_lengths(
         for x in rollouts.length_N
     ) + workload.grouped_flops(shape.text, sizes.num_prompts, 0, prompt=sizes.prompt, answer=0)
     useful = workload.BACKWARD * work / machine.flops
-    return timing.Table.of(
+    return timing.table(
         f"update of mixed lengths, {sizes}, mean {rollouts.length_N.mean():.0f}",
         times,
         dict.fromkeys(times, useful),
-        floor="useful FLOPs, no padding, at the measured matmul peak",
+        "useful FLOPs, no padding, at the measured matmul peak",
         notes={
             CUT: f"{share:.0%} of answer slots are padding",
             PADDED: f"{padded:.0%} of answer slots are padding",

@@ -72,23 +72,21 @@ def num_params(params: Params) -> int:
 
 
 # ------------------------------------------------------------------------------ prompts and answers
-def text_prompts(shape: config.Config, count: int, length: int) -> list[Prompt]:
+def text_prompts(shape: config.Config, sizes: Sizes) -> list[Prompt]:
     """Returns prompts of random text."""
-    rng = np.random.default_rng(0)
-    token_MP = rng.integers(0, shape.image_token_id - 16, (count, length))
+    size = (sizes.num_prompts, sizes.prompt)
+    token_MP = np.random.default_rng(0).integers(0, shape.image_token_id - 16, size)
     return [_prompt(shape, token_P, ()) for token_P in token_MP]
 
 
-def image_prompts(shape: config.Config, count: int, length: int) -> list[Prompt]:
+def image_prompts(shape: config.Config, sizes: Sizes) -> list[Prompt]:
     """Returns prompts of one 112 x 112 image (16 tokens) and random text."""
     rng = np.random.default_rng(0)
-    token_MP = rng.integers(0, 256, (count, length))
+    token_MP = rng.integers(0, 256, (sizes.num_prompts, sizes.prompt))
     token_MP[:, 8:24] = shape.image_token_id
-    image_MYX3 = rng.integers(0, 256, (count, 112, 112, 3), np.uint8)
-    return [
-        _prompt(shape, token_P, (image,))
-        for token_P, image in zip(token_MP, image_MYX3, strict=True)
-    ]
+    image_MYX3 = rng.integers(0, 256, (sizes.num_prompts, 112, 112, 3), np.uint8)
+    pairs = zip(token_MP, image_MYX3, strict=True)
+    return [_prompt(shape, token_P, (image,)) for token_P, image in pairs]
 
 
 def grouped_batch(shape: config.Config, sizes: Sizes) -> Batch:
@@ -97,7 +95,7 @@ def grouped_batch(shape: config.Config, sizes: Sizes) -> Batch:
     size = (sizes.num_answers, sizes.answer)
     zeros_NT = jnp.zeros(size, jnp.float32)
     return Batch(
-        prompts=_collate(text_prompts(shape, sizes.num_prompts, sizes.prompt)),
+        prompts=_collate(text_prompts(shape, sizes)),
         token_NT=rng.integers(0, shape.image_token_id - 16, size, np.int32),
         mask_NT=np.ones(size, np.float32),
         group_R=None,
