@@ -21,9 +21,8 @@ def get_config() -> ConfigDict:
 
 def _options(name: str) -> ConfigDict:
     """Returns a selector's own hyperparameters; G and the seed are the run's."""
-    options = SAMPLERS[name].options()
-    names = [x for x in SAMPLERS[name].option_names if x not in ("num_rollouts", "seed")]
-    return ConfigDict({name: getattr(options, name) for name in names})
+    options = SAMPLERS[name].options().to_dict()
+    return ConfigDict({x: options[x] for x in options if x not in ("num_rollouts", "seed")})
 
 
 def grpo(c: ConfigDict) -> None:
