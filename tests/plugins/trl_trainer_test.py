@@ -76,6 +76,16 @@ class Right:
         return scores
 
 
+def form(completions, **kwargs):
+    return [1.0] * len(completions)
+
+
+def assert_same_state(first, second):
+    first, second = first.state_dict()["state"], second.state_dict()["state"]
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value)
+
+
 def config(folder, **changes):
     import trl
 
@@ -139,35 +149,8 @@ def test_chooses_what_the_selector_chooses(tmp_path, args, num_prompts, generati
         assert ids == selector.select(num_prompts)
         selector.observe(ids, right_M, G)
     assert 0 < np.mean([scores for _, scores in seen]) < 1
-    for name, value in selector.state_dict()["state"].items():
-        np.testing.assert_array_equal(trainer.selector.state_dict()["state"][name], value)
+    assert_same_state(trainer.selector, selector)
     assert trainer.state.log_history[0]["vade/unscored_ratio"] == 0
-
-
-def test_prompts_are_those_of_the_ids(tmp_path):
-    asked = []
-
-    def right(prompts, completions, key, **kwargs):
-        asked.extend(zip(key, prompts, strict=True))
-        return [0.0] * len(key)
-
-    make(tmp_path, right, args={"max_steps": 2}).train()
-    wanted = dict(zip(IDS, rows()["prompt"], strict=True))
-    assert len(asked) == 24
-    assert all(wanted[name] == prompt for name, prompt in asked)
-
-
-def test_a_resumed_run_chooses_what_the_whole_one_did(tmp_path):
-    args = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3}
-    whole = make(tmp_path, args=args)
-    whole.train()
-    resumed = make(tmp_path, args=args)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert resumed.reward_funcs[0].seen == whole.reward_funcs[0].seen[3:]
-    assert (tmp_path / "checkpoint-6" / "selector.npz").exists()
-    (tmp_path / "checkpoint-3" / "selector.npz").unlink()
-    with pytest.raises(FileNotFoundError, match="that run had no selector"):
-        make(tmp_path, args=args).train(str(tmp_path / "checkpoint-3"))
 
 
 def test_evaluation_is_left_alone(tmp_path):
@@ -175,35 +158,13 @@ def test_evaluation_is_left_alone(tmp_path):
 
     ours, theirs = Right(), Right()
     trainer = make(tmp_path, ours, eval_dataset=rows())
-    before = trainer.selector.state_dict()
     trainer.evaluate()
-    after = trainer.selector.state_dict()
-    assert before["selections"] == after["selections"] == 0
-    for name, value in before["state"].items():
-        np.testing.assert_array_equal(after["state"][name], value)
+    assert_same_state(trainer.selector, Selector(IDS, seed=SEED, num_rollouts=G))
     model, tokenizer = policy()
     trl.GRPOTrainer(
         model, theirs, config(tmp_path), rows(), rows(), processing_class=tokenizer
     ).evaluate()
     assert ours.seen == theirs.seen
-
-
-def test_a_mixed_reward_needs_the_name_of_the_verdict(tmp_path):
-    def form(completions, **kwargs):
-        return [1.0] * len(completions)
-
-    right = Right()
-    with pytest.raises(ValueError, match=r"correct=None.*\['form', 'right'\]"):
-        make(tmp_path, [form, right])
-    with pytest.raises(ValueError, match="correct='acc'"):
-        make(tmp_path, [form, right], correct="acc")
-    trainer = make(tmp_path, [form, right], correct="right", args={"max_steps": 1})
-    trainer.train()
-    ((ids, right_M),) = groups(right.seen)
-    selector = Selector(IDS, seed=SEED, num_rollouts=G)
-    assert ids == selector.select(3)
-    selector.observe(ids, right_M, G)
-    assert trainer.selector.select(3) == selector.select(3)
 
 
 def test_a_function_may_judge_and_none_is_no_verdict(tmp_path):
@@ -244,6 +205,8 @@ def test_other_selectors_and_their_arrays(tmp_path):
         ({"data": ["a", "b"]}, "3 different rows, the data set has 2"),
         ({"selector": "knapsack"}, "selector='knapsack' asks for more answers"),
         ({"selector": "vado"}, "method='vado': choose one of"),
+        ({"reward_funcs": [form, Right()]}, r"correct=None.*\['form', 'right'\]"),
+        ({"reward_funcs": [form, Right()], "correct": "acc"}, "correct='acc'"),
     ],
 )
 def test_mistakes_are_named_before_training(tmp_path, options, message):
@@ -264,15 +227,13 @@ def test_a_trainer_without_the_hooks_is_refused_when_the_class_is_made():
     class Old(trl.GRPOTrainer):
         def _calculate_rewards(self, inputs, completions): ...
 
-    with pytest.raises(
-        TypeError,
-        match=r"trl 1\.\d+\.\d+ does not .*_calculate_rewards\(self, inputs, c",
-    ):
+    message = r"trl 1\.\d+\.\d+ does not .*_calculate_rewards\(self, inputs, c"
+    with pytest.raises(TypeError, match=message):
         type("Mine", (load().Selecting, Old), {})
 
 
 def test_the_script_of_the_docs(tmp_path):
-    """The script of docs/plugins.md with a tiny model: chats, two reward functions, checkpoints, resuming."""
+    """The script of docs/plugins.md with a tiny model: chats, two reward functions, a resumed run."""
     from datasets import load_dataset
     from trl import GRPOConfig
 
@@ -289,7 +250,9 @@ def test_the_script_of_the_docs(tmp_path):
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
     seen = []
 
-    def accuracy(completions, answer, id, **kwargs):
+    def accuracy(prompts, completions, answer, id, **kwargs):
+        asked = [prompt[0]["content"] for prompt in prompts]
+        assert asked == [f"w{IDS.index(name)}" for name in id]
         texts = [completion[0]["content"] for completion in completions]
         scores = [float(gold in text) for text, gold in zip(texts, answer, strict=True)]
         seen.append((id, scores))
@@ -332,24 +295,19 @@ def test_the_script_of_the_docs(tmp_path):
     whole = seen.copy()
     assert len(whole) == 4
     seen.clear()
-    run(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    saved = tmp_path / "run" / "checkpoint-2"
+    run(resume_from_checkpoint=str(saved))
     assert seen == whole[2:]
+    (saved / "selector.npz").unlink()
+    with pytest.raises(FileNotFoundError, match="that run had no selector"):
+        run(resume_from_checkpoint=str(saved))
 
 
 def test_two_processes_roll_out_the_same_choice(tmp_path):
     """Three groups of four on two processes: the second group lies on both."""
-    launch = [
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node=2",
-        "--master_port=29613",
-    ]
-    subprocess.run(
-        [sys.executable, *launch, str(HERE), str(tmp_path)],
-        check=True,
-        cwd=HERE.parents[2],
-        timeout=600,
-    )
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29613"]
+    command = [sys.executable, *launch, str(HERE), str(tmp_path)]
+    subprocess.run(command, check=True, cwd=HERE.parents[2], timeout=600)
     parts = [json.loads((tmp_path / f"{i}.json").read_text()) for i in range(2)]
     selector = Selector(IDS, seed=SEED, num_rollouts=G)
     for (key_0, score_0), (key_1, score_1) in zip(*parts, strict=True):

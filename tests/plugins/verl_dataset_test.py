@@ -136,14 +136,6 @@ def test_another_verdict_threshold_and_nested_ids(tmp_path):
     assert_same_state(rows.selector, selector)
 
 
-def test_row_by_row_fetches_serve_one_choice(tmp_path):
-    data = config(tmp_path)
-    rows, selector = dataset(data), Selector(IDS, num_rollouts=G)
-    single = iter(loader(data, rows, batch_size=1))
-    for _ in range(2):
-        assert [ids_of(next(single))[0] for _ in range(B)] == selector.select(B)
-
-
 @pytest.mark.parametrize("batch_size", [B, 1])
 @pytest.mark.parametrize("stop", [1, 2, 3, 4])
 def test_a_resumed_run_chooses_what_the_whole_one_did(tmp_path, batch_size, stop):

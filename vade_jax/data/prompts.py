@@ -124,11 +124,7 @@ class PromptBuilder:
         parts[0], parts[-1] = parts[0].lstrip(), parts[-1].rstrip()
         if self._instruction:
             parts[-1] = f"{parts[-1]}\n{self._instruction}"
-        content = [{"type": "text", "text": parts[0]}]
-        for part in parts[1:]:
-            content += [{"type": "image"}, {"type": "text", "text": part}]
-        content = [c for c in content if c.get("text", "image")]
-        return {"role": "user", "content": content}
+        return _user_turn(parts, [{"type": "image"}] * len(item.images))
 
 
 def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
@@ -136,11 +132,15 @@ def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
     parts = text.split("<image>")
     if len(parts) - 1 != len(image_urls):
         parts = [""] * len(image_urls) + [text]
-    content = [{"type": "text", "text": parts[0]}]
-    for url, part in zip(image_urls, parts[1:], strict=True):
-        content += [{"type": "image_url", "image_url": {"url": url}}]
-        content += [{"type": "text", "text": part}]
-    return {"role": "user", "content": [c for c in content if c.get("text", "image")]}
+    return _user_turn(parts, [{"type": "image_url", "image_url": {"url": u}} for u in image_urls])
+
+
+def _user_turn(texts: Sequence[str], pictures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns a message of pictures between texts, of which there is one more; empty ones go."""
+    content = [{"type": "text", "text": texts[0]}]
+    for picture, text in zip(pictures, texts[1:], strict=True):
+        content += [picture, {"type": "text", "text": text}]
+    return {"role": "user", "content": [part for part in content if part.get("text", "image")]}
 
 
 # ------------------------------------------------------------------------------ the audit

@@ -11,16 +11,6 @@ from vade_jax import samplers
 from vade_jax.selector import Selector
 
 
-def why_unfit(method: str) -> str:
-    """Returns what a method asks for that a trainer which is not ours cannot give; "" for nothing."""
-    sampler = samplers.SAMPLERS[method]()
-    if sampler.variants:
-        return "makes variants of a row, which are other rows"
-    if sampler.uneven:
-        return "asks for more answers to one row than to another"
-    return ""
-
-
 def make_selector(
     ids: Sequence[Any],
     method: str,
@@ -44,8 +34,15 @@ def make_selector(
         ValueError: an unfit or unknown method, an unknown option, ids that are not unique, or fewer
             rows than a step needs.
     """
-    if method in samplers.SAMPLERS and (why := why_unfit(method)):
-        raise ValueError(f"selector={method!r} {why}: choose another one here")
+    if method in samplers.SAMPLERS:
+        # What another trainer cannot give: it asks us for rows and for nothing else.
+        sampler = samplers.SAMPLERS[method]()
+        if sampler.variants or sampler.uneven:
+            variants = "makes variants of a row, which are other rows"
+            why = (
+                variants if sampler.variants else "asks for more answers to one row than to another"
+            )
+            raise ValueError(f"selector={method!r} {why}: choose another one here")
     if num_prompts > len(ids):
         raise ValueError(
             f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}:"
@@ -58,10 +55,8 @@ def make_selector(
 def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> float:
     """Tells the selector which answers were right, and returns the share of mixed groups.
 
-    Args:
-        selector: whose choice is answered.
-        ids_N: whose answer each is.
-        right_N: 1 right, 0 wrong, NaN no verdict: such an answer counts as not given.
+    `ids_N` says whose answer each is; `right_N` is 1 for right, 0 for wrong and NaN without a
+    verdict: such an answer counts as not given.
     """
     ids = list(dict.fromkeys(ids_N))
     place = {name: m for m, name in enumerate(ids)}
@@ -79,13 +74,7 @@ def above(score: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def misfit(package: str, tested: str, problem: str) -> TypeError:
-    """Returns the error of a version that does not fit: which it is, why, and which work.
-
-    Args:
-        package: the framework's distribution.
-        tested: the versions that work.
-        problem: what the plugin needs that is not there.
-    """
+    """Returns the error of a version that lacks what a plugin needs; `tested` ones work."""
     return TypeError(
         f"{package} {metadata.version(package)} does not fit the selector: {problem}."
         f" Use {package} {tested}"
@@ -97,10 +86,7 @@ def check_hooks(
 ) -> None:
     """Raises `misfit` unless every hook exists with the parameters the plugin was written for.
 
-    Args:
-        package: as in `misfit`.
-        tested: as in `misfit`.
-        hooks: of each hook's name, the function found and its parameters in words: "self, inputs".
+    `hooks` has, for each name, the function found and its parameters in words: "self, inputs".
     """
     for name, (function, wanted) in hooks.items():
         found = "none"

@@ -27,17 +27,11 @@ TESTED = "0.9.1"
 ID = "selector_id"  # in a row's extra_info
 PATIENCE = 64  # batches without any reward until the run stops
 
-choosing.check_hooks(
-    "verl",
-    TESTED,
-    {
-        "RLHFDataset": (
-            RLHFDataset,
-            "data_files, tokenizer, config, processor, max_samples",
-        ),
-        "__getitem__": (RLHFDataset.__getitem__, "self, item"),
-    },
-)
+HOOKS = {
+    "RLHFDataset": (RLHFDataset, "data_files, tokenizer, config, processor, max_samples"),
+    "__getitem__": (RLHFDataset.__getitem__, "self, item"),
+}
+choosing.check_hooks("verl", TESTED, HOOKS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +98,7 @@ class SelectingDataset(RLHFDataset):
         return row
 
     def learn(self, ids_N: Sequence[str], score_N: Sequence[float]) -> float:
-        """Counts an answer as right when its score is above the threshold, as not given when NaN.
-
-        Returns:
-            The share of rows that got both right and wrong answers.
-        """
+        """Counts answers as right above the threshold, and returns the share of mixed groups."""
         right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
         self._unanswered = 0
         return choosing.observe(self.selector, ids_N, right_N)

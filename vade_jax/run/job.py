@@ -15,9 +15,9 @@ from collections.abc import Callable
 import jax
 
 from vade_jax import report, settings
-from vade_jax.data import contact_sheet, loading
+from vade_jax.data import loading
 from vade_jax.recipes.diva import hook, variants
-from vade_jax.report import figures
+from vade_jax.report import contact_sheet, figures
 from vade_jax.rollout.engine import Engine
 from vade_jax.run import (
     build,

@@ -1,33 +1,278 @@
 """Built-in questions about pictures, drawn on demand from (seed, split, index): no files.
 
-    source = procedural.Procedural(seed=0, size=4096)
+    source = Procedural(seed=0, size=4096)
     item = source[17]  # the same picture, question and answer on every machine
 
-`items` has the sources and the mixture, `scenes` and `diagrams` the families, `canvas` draws.
+An item is named by (seed, split, index) alone: its Philox stream gives the same family, picture,
+question and answer on every machine, whatever the size of the source. `scenes` and `diagrams` have the
+families, `canvas` draws.
 """
 
-from vade_jax.data.procedural.items import (
-    DEFAULT_MIXTURE,
-    FAMILIES,
-    SPLITS,
-    Mislabelled,
-    Procedural,
-    Teacher,
-    draw_again,
-    expand_mixture,
-    stream,
-    target_text,
-)
+import collections
+import dataclasses
+import operator
+from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "DEFAULT_MIXTURE",
-    "FAMILIES",
-    "SPLITS",
-    "Mislabelled",
-    "Procedural",
-    "Teacher",
-    "draw_again",
-    "expand_mixture",
-    "stream",
-    "target_text",
-]
+import numpy as np
+
+from vade_jax import types
+from vade_jax.data.procedural import canvas, diagrams, scenes
+from vade_jax.rewards import verify
+
+# name: (make(rng, level, size) -> Sample, number of levels, stratum)
+FAMILIES = {
+    "color": (scenes.color, 4, "graded"),
+    "shape": (scenes.shape, 4, "graded"),
+    "count": (scenes.count, 4, "graded"),
+    "compare": (scenes.compare, 3, "graded"),
+    "subtract": (scenes.subtract, 3, "graded"),
+    "value": (diagrams.value, 3, "graded"),
+    "extreme": (diagrams.extreme, 3, "graded"),
+    "triangle": (diagrams.triangle, 4, "graded"),
+    "table": (diagrams.table, 4, "graded"),
+    "written": (diagrams.written, 1, "trivial"),
+    "hidden": (diagrams.hidden, 1, "impossible"),
+}
+
+# Weights, of (family, level) or of a stratum (shared by its members). They need not sum to 1.
+DEFAULT_MIXTURE = {
+    ("color", 0): 24,
+    ("color", 1): 2,
+    ("shape", 0): 2,
+    ("count", 0): 32,
+    ("count", 1): 14,
+    ("compare", 0): 1,
+    ("subtract", 0): 12,
+    ("value", 0): 1,
+    ("value", 2): 1,
+    ("extreme", 0): 1,
+    ("triangle", 0): 1,
+    ("table", 0): 2,
+    "trivial": 1,
+    "impossible": 6,
+}
+
+SPLITS = ("train", "validation", "warmup")
+# A Philox key has two halves of 64 bits: the seed, and a number whose top byte is the split. The
+# choice of wrong golds has the numbers from 2^62 on, which no split reaches.
+_MAX_SIZE = 2**56
+_WRONG_GOLDS = 2**62
+
+
+def stream(seed: int, split: str, index: int) -> np.random.Generator:
+    """Returns the random stream of one item.
+
+    Seed, split and index never collide: no item of one split is drawn again for another.
+    """
+    return _philox(seed, SPLITS.index(split) * _MAX_SIZE + index)
+
+
+def _philox(seed: int, number: int) -> np.random.Generator:
+    # As uint64: a list of Python numbers, one of them 2^63 or more, is rounded through float64.
+    key = np.array([seed, number], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def expand_mixture(
+    mixture: Mapping[tuple[str, int] | str, float],
+) -> dict[tuple[str, int], float]:
+    """Returns the probability of each (family, level), strata spread over their members.
+
+    Raises:
+        ValueError: an unknown family, level or stratum, or weights that cannot be normalised.
+    """
+    members = collections.defaultdict(list)
+    for family, (_, num_levels, stratum) in FAMILIES.items():
+        members[stratum] += [(family, level) for level in range(num_levels)]
+    known = {pair for pairs in members.values() for pair in pairs}
+    weights = {}
+    for key, weight in mixture.items():
+        pairs = members.get(key, []) if isinstance(key, str) else [tuple(key)]
+        if not pairs or not known.issuperset(pairs):
+            levels = {name: num for name, (_, num, _) in FAMILIES.items()}
+            raise ValueError(
+                f"mixture has no part {key!r}; use a stratum of {list(members)} or "
+                f"(family, level) with level below {levels}"
+            )
+        for pair in pairs:
+            weights[pair] = weights.get(pair, 0) + weight / len(pairs)
+    total = sum(weights.values())
+    if not total > 0 or min(weights.values()) < 0 or total == float("inf"):
+        raise ValueError(f"mixture weights {dict(mixture)} must be >= 0, not all 0")
+    return {pair: weight / total for pair, weight in weights.items()}
+
+
+# ------------------------------------------------------------------------------ items
+class Procedural:
+    """A `Source` of rendered questions of several families and levels.
+
+    Args:
+        seed: of all streams, 0 .. 2^64 - 1.
+        size: number of items; a larger source starts with the items of a smaller one.
+        split: "train", "validation" or "warmup".
+        mixture: weights of (family, level) or of a stratum; `DEFAULT_MIXTURE` by default.
+        image_size: pixels a side, a multiple of 28.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        size: int,
+        split: str = "train",
+        mixture: Mapping[tuple[str, int] | str, float] | None = None,
+        image_size: int = 112,
+    ):
+        if split not in SPLITS:
+            raise ValueError(f"split={split!r} must be one of {SPLITS}")
+        if not 0 < size < _MAX_SIZE:
+            raise ValueError(f"size={size} must be positive")
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed={seed} must be in 0 .. 2^64 - 1")
+        if image_size < 56 or image_size % 28:
+            raise ValueError(f"image_size={image_size} must be a multiple of 28, at least 56")
+        weights = expand_mixture(DEFAULT_MIXTURE if mixture is None else mixture)
+        self._seed, self._size, self._split = seed, size, split
+        self._pairs, self._image_size = list(weights), image_size
+        self._cumulative = np.cumsum(list(weights.values()))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> types.Item:
+        index = operator.index(index)
+        if not 0 <= index < self._size:
+            raise IndexError(f"index {index} is outside 0 .. {self._size - 1}")
+        rng = stream(self._seed, self._split, index)
+        pair = np.searchsorted(self._cumulative, rng.random() * self._cumulative[-1])
+        family, level = self._pairs[pair]
+        make, _, stratum = FAMILIES[family]
+        sample = make(rng, level, self._image_size)
+        return types.Item(
+            uid=f"{self._split}-{self._seed}-{index}",
+            question=sample.question,
+            images=(sample.image,),
+            answer=sample.answer,
+            kind=sample.kind,
+            metadata={
+                "family": family,
+                "level": level,
+                "stratum": stratum,
+                **sample.metadata,
+            },
+        )
+
+
+def draw_again(item: types.Item) -> canvas.Sample:
+    """Returns the sample that an item of `Procedural` was made from, whatever its mixture.
+
+    Raises:
+        ValueError: the item is not built in.
+    """
+    try:
+        split, seed, index = item.uid.split("-")
+        make = FAMILIES[item.metadata["family"]][0]
+        rng = stream(int(seed), split, int(index))
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{item.uid!r} is no item of the built-in data") from error
+    rng.random()  # chose the family
+    sample = make(rng, item.metadata["level"], item.images[0].width)
+    assert sample.question == item.question, f"{item.uid} is drawn in another way"
+    return sample
+
+
+def target_text(item: types.Item) -> str:
+    r"""Returns the right answer as a model writes it: \boxed{7}."""
+    return f"\\boxed{{{item.answer}}}"
+
+
+# ------------------------------------------------------------------------------ wrong on purpose
+class Mislabelled(Sequence):
+    """A built-in source of which a share of the items has a wrong gold, as real data sets have.
+
+    A prompt whose gold is wrong is never answered right by a policy that sees, so a selector that
+    returns to it wastes its rollouts. The wrong gold is the answer to another question of the same
+    family and level: only the picture tells that it is wrong.
+
+    Which items these are does not depend on the size of the source, and an item that is mislabelled
+    at a small share is so at a larger one. Its metadata say `mislabelled` and keep the
+    `right_answer`; everything else about it, and every other item, is as in `source`.
+
+    Args:
+        source: items of `Procedural`.
+        share: the probability that an item is mislabelled, 0 .. 1.
+        seed: of which items and which golds, a random stream of its own.
+
+    Raises:
+        ValueError: the share is no probability.
+    """
+
+    def __init__(self, source: Sequence[types.Item], share: float, seed: int):
+        if not 0 <= share <= 1:
+            raise ValueError(f"share={share} must be in 0 .. 1")
+        self._source, self._share, self._seed = source, share, seed
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, index: int) -> types.Item:
+        item, rng = self._source[index], self._stream(index)
+        if rng.random() >= self._share:
+            return item
+        metadata = {"mislabelled": True, "right_answer": item.answer}
+        return dataclasses.replace(
+            item, answer=_wrong(item, rng), metadata={**item.metadata, **metadata}
+        )
+
+    def count(self) -> int:
+        """Returns how many items have a wrong gold."""
+        return sum(self._stream(index).random() < self._share for index in range(len(self)))
+
+    def _stream(self, index: int) -> np.random.Generator:
+        return _philox(self._seed, _WRONG_GOLDS + int(index))
+
+
+def _wrong(item: types.Item, rng: np.random.Generator) -> str:
+    """Draws answers of the family and level until neither passes for the other."""
+    make, _, _ = FAMILIES[item.metadata["family"]]
+    while True:
+        answer = make(rng, item.metadata["level"], 56).answer
+        other = dataclasses.replace(item, answer=answer)
+        pairs = (item, other), (other, item)
+        if not any(verify.verify_item(target_text(a), b).correct for a, b in pairs):
+            return answer
+
+
+class Teacher:
+    """Writes the answers that the warm start imitates; of some families often wrong ones.
+
+    A policy that has seen every answer right has nothing to gain from a reward but what it cannot
+    see. This one knows more than it says, as a pretrained model does: the right answer is the most
+    likely one, and not yet the one it always gives.
+
+    Args:
+        source: items whose answers stand in for right ones, drawn within a family and level.
+        noise: for "family_level", the probability of a stand-in; the others are always right.
+        seed: of the draws.
+    """
+
+    def __init__(self, source: Sequence[types.Item], noise: Mapping[str, float], seed: int):
+        self._noise, self._seed = dict(noise), seed
+        self._stand_ins = collections.defaultdict(list)
+        for i in range(min(len(source), 2000)):
+            item = source[i]
+            self._stand_ins[_family_level(item)].append(item)
+
+    def __call__(self, item: types.Item, index: int) -> str:
+        """Returns what the teacher writes under item number `index`."""
+        rng = _philox(self._seed, index)
+        if rng.random() < self._noise.get(_family_level(item), 0.0):
+            stand_ins = self._stand_ins[_family_level(item)]
+            item = stand_ins[rng.integers(len(stand_ins))]
+        return target_text(item)
+
+
+def _family_level(item: types.Item) -> str:
+    return f"{item.metadata['family']}_{item.metadata['level']}"

@@ -4,7 +4,7 @@ import pathlib
 import textwrap
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from vade_jax.data import sources
 
@@ -38,23 +38,15 @@ def _tile(source: sources.Source, index: int) -> Image.Image:
         item = source[index]
         picture = item.images[0].convert("RGB") if item.images else None
         where = [f"{k} {item.metadata[k]}" for k in ("family", "level") if k in item.metadata]
-        lines = [
-            *textwrap.wrap(item.question, 38)[:2],
-            f"= {item.answer}   ({item.kind})",
-        ]
+        lines = [*textwrap.wrap(item.question, 38)[:2], f"= {item.answer}   ({item.kind})"]
         lines.append(", ".join(where))
     except (ValueError, OSError) as error:
         picture, lines = None, textwrap.wrap(f"row {index}: {error}", 38)[:4]
     if picture is not None:
         side = _PICTURE - _MARGIN
-        scale = min(side / picture.width, side / picture.height)
-        size = [max(1, round(length * scale)) for length in picture.size]
-        tile.paste(picture.resize(size, Image.Resampling.NEAREST), (_MARGIN, _MARGIN))
-    ImageDraw.Draw(tile).multiline_text(
-        (_MARGIN, _PICTURE + 4),
-        "\n".join(lines),
-        fill="black",
-        font=ImageFont.load_default(size=12),
-        spacing=2,
-    )
+        picture = ImageOps.contain(picture, (side, side), Image.Resampling.NEAREST)
+        tile.paste(picture, (_MARGIN, _MARGIN))
+    text, font = "\n".join(lines), ImageFont.load_default(size=12)
+    where = (_MARGIN, _PICTURE + 4)
+    ImageDraw.Draw(tile).multiline_text(where, text, fill="black", font=font, spacing=2)
     return tile

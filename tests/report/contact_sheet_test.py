@@ -4,7 +4,8 @@ import numpy as np
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import contact_sheet, procedural, sources
+from vade_jax.data import procedural, sources
+from vade_jax.report import contact_sheet
 
 
 class _Broken:
