@@ -179,14 +179,6 @@ def test_groups_of_one_size_are_divided_by_the_root_of_the_effective_ratio():
     np.testing.assert_allclose(normal_N, plain_N / std, rtol=1e-5)
 
 
-def test_a_batch_without_any_difference_stays_zero():
-    args = np.ones(8), np.repeat(np.arange(4), 2), [0, 0, 1, 1], [1.0, 9, 5, 5]
-    length_N = np.arange(1, 9)
-    for norm in advantages.OPTIONS["norm"]:
-        a_N = two_level(*args, norm=norm, length_N=length_N, padded_length=9.0)
-        assert a_N.tolist() == [0] * 8
-
-
 def test_only_the_code_gives_equal_rewards_an_advantage():
     """Its mean over tokens is not 0 where right answers are shorter: dead groups get -mean/std."""
     reward_N = np.array([1.0, 0, 1, 1])
@@ -199,29 +191,21 @@ def test_only_the_code_gives_equal_rewards_an_advantage():
 
 
 # ------------------------------------------------------------------------------ as a program
-def test_it_compiles_once():
-    advantages.two_level.clear_cache()
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        a_N = two_level(
-            rng.random(12).astype(np.float32),
-            np.repeat(np.arange(4), 3),
-            np.array([0, 0, 1, 1]),
-            rng.uniform(1, 9, 4).astype(np.float32),
-            valid_N=rng.random(12) < 0.9,
-            length_N=np.ones(12, np.int32),
-            weight=0.1 * (1 + seed),
-        )
-        assert np.all(np.isfinite(a_N)) and a_N.dtype == np.float32
-    assert advantages.two_level._cache_size() == 1
+def test_another_weight_is_the_same_program():
+    args = [1.0, 0, 1, 1], [0, 0, 1, 1], [0, 0], [5.0, 6.0]
+    two_level(*args, weight=0.1)
+    before = advantages.two_level._cache_size()
+    two_level(*args, weight=0.2)
+    assert advantages.two_level._cache_size() == before
 
 
 @pytest.mark.parametrize("norm", advantages.OPTIONS["norm"])
-def test_no_answer_at_all_is_zero(norm):
-    args = np.full(4, np.nan), [0, 0, 1, 1], [0, 0], [5.0, 6.0]
-    lengths = {"length_N": np.ones(4, np.int32), "padded_length": 9.0}
-    a_N = two_level(*args, valid_N=np.zeros(4, bool), norm=norm, **lengths)
-    assert a_N.tolist() == [0] * 4
+def test_no_difference_and_no_answer_at_all_are_zero(norm):
+    args = [0, 0, 1, 1], [0, 0], [5.0, 6.0]
+    lengths = {"length_N": np.arange(1, 5), "padded_length": 9.0, "norm": norm}
+    for reward_N, valid_N in ((np.ones(4), True), (np.full(4, np.nan), False)):
+        a_N = two_level(reward_N, *args, valid_N=np.full(4, valid_N), **lengths)
+        assert a_N.tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("option", ["norm", "weighted", "balance"])

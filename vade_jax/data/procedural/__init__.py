@@ -73,9 +73,7 @@ def _philox(seed: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def expand_mixture(
-    mixture: Mapping[tuple[str, int] | str, float],
-) -> dict[tuple[str, int], float]:
+def expand_mixture(mixture: Mapping[tuple[str, int] | str, float]) -> dict[tuple[str, int], float]:
     """Returns the probability of each (family, level), strata spread over their members.
 
     Raises:
@@ -156,12 +154,7 @@ class Procedural:
             images=(sample.image,),
             answer=sample.answer,
             kind=sample.kind,
-            metadata={
-                "family": family,
-                "level": level,
-                "stratum": stratum,
-                **sample.metadata,
-            },
+            metadata={"family": family, "level": level, "stratum": stratum, **sample.metadata},
         )
 
 

@@ -151,12 +151,9 @@ def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         reach = min(reach, 0.95 * np.linalg.norm(centre - corners[i]))
         x, y = corners[i] + _bisector(corners, i) * reach
         picture.text(x, y, str(angles[i]) if i < 2 else "x", 12)
+    facts = {"angles": angles[:2]}
     return canvas.Sample(
-        picture.finish(),
-        "What is the angle x?",
-        str(angles[2]),
-        "int",
-        facts={"angles": angles[:2]},
+        picture.finish(), "What is the angle x?", str(angles[2]), "int", facts=facts
     )
 
 
@@ -176,13 +173,8 @@ def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     color = list(canvas.COLORS.values())[rng.integers(len(canvas.COLORS))]
     x, y = rng.uniform(40, 72, 2)
     picture.text(x, y, answer, 64, color)
-    return canvas.Sample(
-        picture.finish(),
-        "What number is written?",
-        answer,
-        "int",
-        facts={"digit": answer},
-    )
+    facts = {"digit": answer}
+    return canvas.Sample(picture.finish(), "What number is written?", answer, "int", facts=facts)
 
 
 def hidden(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:

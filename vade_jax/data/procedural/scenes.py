@@ -4,6 +4,7 @@ A family is a function (rng, level, size) -> `canvas.Sample`. The order in which
 part of the data: another order is another data set for the same seed.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -46,19 +47,7 @@ def _things(rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]
     return [pool[i] for i in rng.integers(len(pool), size=num)]
 
 
-def color(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for the color of the only thing of its shape among 1, 3, 6 or 9."""
-    return _unique(rng, level, size, "What color is the {1}?", asked=0)
-
-
-def shape(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for the shape of the only thing of its color among 1, 3, 6 or 9."""
-    return _unique(rng, level, size, "What shape is the {0} one?", asked=1)
-
-
-def _unique(
-    rng: np.random.Generator, level: int, size: int, question: str, asked: int
-) -> canvas.Sample:
+def _unique(rng: np.random.Generator, level: int, size: int, asked: int) -> canvas.Sample:
     """Asks for one half of a Thing whose other half, named in the question, no other has."""
     target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
     named = 1 - asked
@@ -66,11 +55,15 @@ def _unique(
     picture, centres = _draw(rng, [target, *others], size)
     return canvas.Sample(
         picture,
-        question.format(*target),
+        ("What color is the {1}?", "What shape is the {0} one?")[asked].format(*target),
         target[asked],
         "text",
         facts={"color": target[0], "shape": target[1], "centre": centres[0]},
     )
+
+
+color = functools.partial(_unique, asked=0)  # of the only thing of its shape among 1, 3, 6 or 9
+shape = functools.partial(_unique, asked=1)  # of the only thing of its color
 
 
 def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
@@ -138,8 +131,5 @@ def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         f"Remove all {color} {what}. How many are left?",
         str(left),
         "int",
-        facts={
-            **{"color": color, "what": what},
-            **{"num_gone": int(gone), "num_left": int(left)},
-        },
+        facts={"color": color, "what": what, "num_gone": int(gone), "num_left": int(left)},
     )

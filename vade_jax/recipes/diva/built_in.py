@@ -224,10 +224,8 @@ def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
             value = facts["value"]
             low, high = sorted((value, value + 1 if value < 9 else value - 1))
             where = "is written above it" if facts["labelled"] else "is where its top is"
-            return {
-                **{"where": where, "below": low - 1, "above": high + 1},
-                **{"low": low, "high": high},
-            }
+            around = {"below": low - 1, "above": high + 1}
+            return {"where": where, "low": low, "high": high, **around}
         case "extreme":
             bars = zip(facts["letters"], facts["values"], strict=True)
             heights = [f"{letter} is {value:g}" for letter, value in bars]

@@ -31,26 +31,16 @@ def check(run: settings.Run) -> None:
 
 
 def check_texts(run: settings.Run, items: Iterable[Item]) -> None:
-    """Prints how many items lack the texts that variants are made from.
-
-    Raises:
-        ValueError: all of them do.
-    """
-    if run.data.train == "procedural":
-        return
-    if lacking := variants.count_lacking(items):
+    """Prints how many items lack texts that variants are made from; `ValueError` if all of them do."""
+    is_built_in = run.data.train == "procedural"  # which has them all
+    if not is_built_in and (lacking := variants.count_lacking(items)):
         print(f"train: items without {dict(lacking)}; the nearest variant is made instead")
 
 
 def advantage(run: settings.Run) -> Advantage:
     """Returns the advantages of `advantages.two_level`, with the run's options."""
-    options = {
-        **{"norm": run.diva.norm, "balance": run.diva.balance},
-        **{"weight": run.diva.weight, "weighted": run.diva.weighted},
-        "local_share": run.diva.local_share,
-        "global_share": run.diva.global_share,
-        "padded_length": run.sampling.max_tokens,
-    }
+    options = run.diva.to_dict() | {"padded_length": run.sampling.max_tokens}
+    del options["changes"]  # of pictures: all else in the section is about the advantages
 
     def two_level(reward_N, group_N, num_groups, valid_N, length_N, proposal):
         del num_groups  # the proposal's slots
@@ -77,8 +67,9 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
             return False
         return True
 
-    limits = {"min_pixels": run.data.min_pixels, "max_pixels": run.data.max_pixels}
-    more = {"changes": tuple(run.diva.changes), "fits": fits, **limits}
     if run.data.train == "procedural":
-        return variants.Vary(built_in.texts, allowed=built_in.allowed, **more)
-    return variants.Vary(variants.from_metadata, **more)
+        texts, more = built_in.texts, {"allowed": built_in.allowed}
+    else:
+        texts, more = variants.from_metadata, {}
+    limits = {"min_pixels": run.data.min_pixels, "max_pixels": run.data.max_pixels}
+    return variants.Vary(texts, changes=run.diva.changes, fits=fits, **limits, **more)
