@@ -126,9 +126,8 @@ def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
     write_rollouts(tmp_path / "a", 1, ["old", "old"], [1, 1, 1, 1])
     write_rollouts(tmp_path / "a", 2, ["x", "y"], [1, 0, 1, 1])
     write_rollouts(tmp_path / "b", 1, ["x", "x"], [0, 0, 1, 0])
-    lines = comparison.selection_table(
-        {"one": [tmp_path / "a"], "two": [tmp_path / "b"]}, last=0.5
-    ).splitlines()
+    arms = {"one": [tmp_path / "a"], "two": [tmp_path / "b"]}
+    lines = comparison.selection_table(arms).splitlines()
     assert lines[0] == "| family, level | one | two |"
     assert lines[2:] == [
         "| x 0 | 50% (1.00) | 100% (0.50) |",

@@ -55,6 +55,8 @@ def test_the_page_shows_the_numbers_of_the_run(tmp_path):
     assert found.data["charts"]["norm"]["series"][0]["raw"] == [2, 3, 4, 5, 6, 7]
     for text in ("0.750", "0.250 at first", "24 s", "25.0 %", "62.5 %", "selector vade"):
         assert text in found.text, text
+    assert 'title="step 2: 1 of 4 right" style="--rate: 0.25"' in found.source
+    assert "Never right 1 prompt, 33 % of the rollouts" in found.text
     assert "What is missing" not in found.text
     # The page asks for nothing.
     assert all(re.match(r"#|data:", address) for address in found.addresses)

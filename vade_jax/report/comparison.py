@@ -19,6 +19,7 @@ PathLike = str | os.PathLike[str]
 Groups = Mapping[str, Mapping[str, Sequence[PathLike]]]
 
 LATE = 3  # validations whose mean stands for the end of a run
+LAST_PART = 0.25  # of a run's steps, whose selection is counted
 COLUMNS = (  # of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
@@ -244,16 +245,12 @@ def _without_nan(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ what was chosen
-def selection_table(runs: Mapping[str, Sequence[PathLike]], *, last: float = 0.25) -> str:
-    """Returns markdown: for every family and level, each label's share of groups and mixed share.
+def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
+    """Returns markdown: for every family and level, each arm's share of groups in its last steps.
 
     "14 % (0.70)" is 14 % of all groups, 70 % of them with right and wrong answers.
-
-    Args:
-        runs: run directories by label, one per seed; all must have rollout logs.
-        last: the share of each run's steps that is read, from its end.
     """
-    counted = {label: _count_groups(dirs, last) for label, dirs in runs.items()}
+    counted = {arm: _count_groups(directories) for arm, directories in arms.items()}
     total = sum((count for count, _ in counted.values()), collections.Counter())
     families = sorted(total, key=lambda family: (-total[family], family))
     lines = []
@@ -268,7 +265,7 @@ def selection_table(runs: Mapping[str, Sequence[PathLike]], *, last: float = 0.2
 
 
 def _count_groups(
-    workdirs: Sequence[PathLike], last: float
+    workdirs: Sequence[PathLike],
 ) -> tuple[collections.Counter, collections.Counter]:
     """Returns the number of groups by family in the last steps of runs, and of the mixed ones."""
     count, mixed = collections.Counter(), collections.Counter()
@@ -276,7 +273,7 @@ def _count_groups(
         paths = rollout_log.paths(workdir)
         if not paths:
             raise FileNotFoundError(f"no rollouts in {workdir}/rollouts")
-        for path in paths[-max(1, round(last * len(paths))) :]:
+        for path in paths[-max(1, round(LAST_PART * len(paths))) :]:
             rows = rollout_log.read(path, ["group", "correct", "metadata"])
             answers = collections.defaultdict(list)
             for group, correct in zip(rows["group"], rows["correct"], strict=True):

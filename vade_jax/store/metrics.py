@@ -38,11 +38,8 @@ class Writer:
     ):
         """Opens a run directory, new or to be resumed.
 
-        Args:
-            workdir: the run directory.
-            tensorboard: write TensorBoard's files as well.
-            wandb: the Weights & Biases project that gets the numbers as well; empty: none.
-            config: of the run, for W&B to show.
+        `wandb` is the Weights & Biases project that gets the numbers as well, and `config` what it
+        shows of the run.
 
         Raises:
             ImportError: TensorBoard or W&B is asked for and not installed.
