@@ -39,6 +39,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
         ratio.append(_line(i, predicted, points, name="predicted", dashed=True))
         norm.append(_line(i, curves.named(run.records, curves.GRADIENT_NORM), points))
         score.append(_line(i, curves.validation(run.records), points))
+    # One spike would press the curve of every run to the floor: the axis is then logarithmic.
     shown = [x for line in norm for x in line["y"] if x is not None]
     return [
         _chart("ratio", "Effective ratio", ratio, y=(0, 1)),

@@ -192,7 +192,7 @@ def markdown(compared: Comparison) -> str:
         for label, arm in arms.items():
             line = [label, str(len(arm.seeds))]
             line += [_cell(arm, column, form) for column, _, form in COLUMNS]
-            if label == base:
+            if label == base:  # its difference to itself says nothing
                 line[head.index(f"difference to {base}")] = ""
             lines.append(line)
         texts.append(f"## {name}\n\n{_table(head, lines)}\n")

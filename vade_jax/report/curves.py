@@ -102,6 +102,7 @@ def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bo
 def effective_rollouts(records: Records) -> Curve:
     """Returns the rollouts so far that were in groups whose rewards differ."""
     total, ratio = rollouts(records), named(records, EFFECTIVE)
+    # A step may lack either: what was spent is the rise of the total since the last that has it.
     _, at_total, at_ratio = np.intersect1d(total.steps, ratio.steps, return_indices=True)
     spent = np.diff(total.values, prepend=0.0)[at_total]
     useful = np.cumsum(spent * ratio.values[at_ratio])
@@ -141,6 +142,7 @@ def has_spikes(values: np.ndarray) -> bool:
 def moving_average(values: np.ndarray) -> np.ndarray:
     """Returns the centred mean over about a twentieth of the curve, fewer points at the two ends."""
     half = len(values) // 40
+    # A window's sum is the difference of two running sums: no loop over points.
     total = np.concatenate([[0.0], np.cumsum(values)])
     place = np.arange(len(values))
     start = np.maximum(place - half, 0)
@@ -173,6 +175,7 @@ def band(
         return np.zeros(0), np.zeros(0), np.zeros(0)
     first, last = max(x[0] for x, _ in series), min(x[-1] for x, _ in series)
     grid = np.unique(np.concatenate([x for x, _ in series]))
+    # Beyond the range of one seed the mean would jump as that seed drops out.
     grid = grid[(grid >= first) & (grid <= last)]
     y = np.stack([np.interp(grid, *one) for one in series])
     spread = np.std(y, 0, ddof=1) if len(y) > 1 else np.zeros(len(grid))

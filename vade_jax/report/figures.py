@@ -144,26 +144,26 @@ def _draw_progress(records: Records, path: PathLike) -> None:
 def _draw_details(records: Records, shown: Sequence[tuple[str, str]], path: PathLike) -> None:
     """Draws one panel for each (metric, title)."""
     num_rows = -(-len(shown) // 4)
-    with plotting.panels(path, num_rows, 4, size=(13, 2.9 * num_rows)) as (_, axes):
-        for panel in axes.flat[len(shown) :]:
-            panel.set_visible(False)
-        for panel, (name, title) in zip(axes.flat, shown, strict=False):
-            _lines(panel, "steps", curves.named(records, name))
-            panel.set_title(title)
-            panel.set_xlabel("steps")
+    with plotting.panels(path, num_rows, 4, size=(13, 2.9 * num_rows)) as (_, grid):
+        for axes in grid.flat[len(shown) :]:
+            axes.set_visible(False)
+        for axes, (name, title) in zip(grid.flat, shown, strict=False):
+            _lines(axes, "steps", curves.named(records, name))
+            axes.set_title(title)
+            axes.set_xlabel("steps")
 
 
-def _lines(panel: Any, axis: str, curve: curves.Curve, **style: Any) -> None:
+def _lines(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
     """Draws a curve thin and raw, and smoothed on top, in `style`."""
-    panel.plot(*curve.against(axis), color=COLORS[0], linewidth=0.8, alpha=0.3)
-    _smooth_line(panel, axis, curve, **{"linewidth": 2.2, **style})
+    axes.plot(*curve.against(x_axis), color=COLORS[0], linewidth=0.8, alpha=0.3)
+    _smooth_line(axes, x_axis, curve, **{"linewidth": 2.2, **style})
 
 
-def _smooth_line(panel: Any, axis: str, curve: curves.Curve, **style: Any) -> None:
-    x, y = curve.smooth().against(axis)
+def _smooth_line(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
+    x, y = curve.smooth().against(x_axis)
     if len(x):
         style = {"marker": "o" if len(x) == 1 else None, "markersize": 4, **style}
-        panel.plot(x, y, color=COLORS[0], **style)
+        axes.plot(x, y, color=COLORS[0], **style)
 
 
 # ------------------------------------------------------------------------------ of a sweep
@@ -193,7 +193,7 @@ def _draw_curves(
     """
     columns, rows = len(panels), len(groups)
     if columns == 1:
-        columns, rows = len(groups), 1
+        columns, rows = rows, 1
     size = (max(4.4 * columns, 7) + 2.2, max(ROW_HEIGHT * rows, 3.6) + 0.3)
     with plotting.panels(path, rows, columns, size=size, note=CURVES_NOTE) as (figure, axes):
         grid = axes.reshape(len(groups), len(panels))
@@ -209,7 +209,7 @@ def _draw_curves(
 
 def _draw_panel(axes: Any, panel: Panel, x_axis: str, arms: Runs, looks: Looks) -> None:
     ends = {}
-    for arm in sorted(arms, key=lambda arm: looks[arm].bold):  # the bold ones on top
+    for arm in sorted(arms, key=lambda arm: looks[arm].bold):  # the bold ones last, so on top
         smooth = [panel.curve(records).smooth().against(x_axis) for records in arms[arm]]
         x, mean, error = curves.band(smooth)
         if not len(x):
@@ -223,6 +223,7 @@ def _draw_panel(axes: Any, panel: Panel, x_axis: str, arms: Runs, looks: Looks) 
         ends[arm] = (x[-1], mean[-1])
     panel.finish(axes, x_axis)
     if panel is ROLLOUTS:
+        # Bold arms first: an end that several share is labelled with the first two of them.
         _name_ends(axes, {arm: ends[arm] for arm in reversed(ends)})
 
 
@@ -274,12 +275,12 @@ def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
                 axes.set_xlim(left=0)
 
 
-def _draw_point(panel: Any, place: int, mean: Mean, values: Sequence[float], look: Look) -> None:
+def _draw_point(axes: Any, place: int, mean: Mean, values: Sequence[float], look: Look) -> None:
     if not mean.count:
         return
     half = mean.half if mean.count > 2 else 0  # that of two seeds hides all others
     size = {"markersize": 8 if look.bold else 6, "elinewidth": 2.2 if look.bold else 1.4}
-    panel.errorbar(mean.mean, place, xerr=half, fmt="o", color=look.color, capsize=0, **size)
+    axes.errorbar(mean.mean, place, xerr=half, fmt="o", color=look.color, capsize=0, **size)
     if mean.count > 1:
         dots = {"s": 9, "color": look.color, "alpha": 0.55, "linewidths": 0}
-        panel.scatter(values, np.full(len(values), place - 0.24), **dots)
+        axes.scatter(values, np.full(len(values), place - 0.24), **dots)

@@ -67,12 +67,13 @@ def write(
     """
     runs, notes = run.read_all([workdir, *compare])
     sections = [_section(place, one) for place, one in enumerate(runs)]
-    if items is not None:
-        sections[0]["find"] = pictures.finder(items)
-    # Single prompts, answers and pictures are most of the page: fewer of them until it fits.
+    finds = [pictures.finder(items) if items is not None else pictures.of_run(runs[0])]
+    finds += [pictures.of_run(one) for one in runs[1:]]
+    # Single prompts, answers and pictures are most of the page: fewer of them until it fits. Their
+    # size is known only when the page is whole, as HTML escapes what a model wrote.
     for share in (1, 2, 4, 8, 16, 32):
-        for section in sections:
-            _add_examples(section, share * len(runs))
+        for section, find in zip(sections, finds, strict=True):
+            _add_examples(section, share * len(runs), find)
         text = _render(runs, sections, notes)
         if len(text.encode("utf-8", "replace")) <= LIMIT:
             break
@@ -107,12 +108,11 @@ def _section(place: int, one: Run) -> Section:
         "beside": beside,
         "lists": examples.lists(one),
         "kept": kept,
-        "find": pictures.of_run(one),
         "notes": notes,
     }
 
 
-def _add_examples(section: Section, share: int) -> None:
+def _add_examples(section: Section, share: int, find: pictures.Find) -> None:
     """Adds single prompts and answers, in 1 / `share` of what one run alone may take."""
     one = section["run"]
     shown = {k: prompts[: max(3, LISTED // share)] for k, prompts in section["lists"].items()}
@@ -121,7 +121,7 @@ def _add_examples(section: Section, share: int) -> None:
     wanted |= {group["uid"]: one.prompts[group["uid"]] for group in sample}
     questions = run.questions(one, wanted.values())
     asked = {uid: (prompt, questions[uid]) for uid, prompt in wanted.items()}
-    found, missing = pictures.choose(asked, section["kept"], section["find"], PICTURES // share)
+    found, missing = pictures.choose(asked, section["kept"], find, PICTURES // share)
     section |= {
         "shown": shown,
         "sample": sample,

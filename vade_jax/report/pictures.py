@@ -101,7 +101,7 @@ def thumbnail(image: Any, num_images: int = 1) -> Picture:
     image = image.copy()
     image.thumbnail((SIDE, SIDE))
     rgba = image.convert("RGBA")
-    page = Image.new("RGBA", rgba.size, "white")
+    page = Image.new("RGBA", rgba.size, "white")  # what is transparent would turn black
     page.alpha_composite(rgba)
     page = page.convert("RGB")
     ways = {"image/jpeg": {"format": "JPEG", "quality": 80}}
