@@ -84,12 +84,6 @@ def test_what_will_not_pass_is_refused(client, server, status):
     assert caught.value.status == status
 
 
-def test_nobody_listens(client, server):
-    server.kill()
-    with pytest.raises(TransientError, match="Connection refused"):
-        ask(client)
-
-
 # ------------------------------------------------------------------------------ connections
 def test_connections_are_kept(client, server):
     for _ in range(20):

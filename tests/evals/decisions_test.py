@@ -6,7 +6,7 @@ from tests.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
 from vade_jax.evals import decisions
 from vade_jax.evals.benchmarks import BENCHMARKS
-from vade_jax.evals.chat import Chat, ServerLost
+from vade_jax.evals.chat import Chat
 from vade_jax.evals.evaluation import Judge
 
 # ------------------------------------------------------------------------------ rules alone
@@ -86,10 +86,9 @@ def verse(tmp_path):
 
 
 def decide(server, tmp_path, item, text=TEXT, name="mathverse", **options):
-    """Returns the decision, and the chat that asked."""
     options = {"retries": 0, "concurrency": 2, "timeout_s": 5.0} | options
     chat = Chat(Judge(url=server.url, model="m", **options), tmp_path / "judge.jsonl")
-    return decisions.by_judge(BENCHMARKS[name], "paper", chat)(item, text), chat
+    return decisions.by_judge(BENCHMARKS[name], "paper", chat)(item, text)
 
 
 def says(*texts):
@@ -100,7 +99,7 @@ def says(*texts):
 
 def test_extraction_then_judgement_and_their_words_are_kept(tmp_path, verse):
     with ScriptedChat(says("Extracted Answer: B", "Judgement: 1")) as server:
-        decision, _ = decide(server, tmp_path, verse)
+        decision = decide(server, tmp_path, verse)
     assert (decision.extracted, decision.correct, decision.outcome) == ("B", True, "judge")
     assert decision.replies == ("Extracted Answer: B", "Judgement: 1")
     first, second = server.bodies
@@ -111,7 +110,7 @@ def test_extraction_then_judgement_and_their_words_are_kept(tmp_path, verse):
 
 def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
     with ScriptedChat(says("B", "maybe")) as server:
-        decision, _ = decide(server, tmp_path, verse)
+        decision = decide(server, tmp_path, verse)
     assert (decision.extracted, decision.correct) == ("B", False)
     assert decision.outcome == "judge_failed"
     assert decision.replies == ("B", *["maybe"] * 5)
@@ -128,43 +127,24 @@ def test_nonsense_is_asked_again_warmer_and_then_counted(tmp_path, verse):
 )
 def test_the_first_readable_replies_decide(tmp_path, verse, replies, correct):
     with ScriptedChat(says(*replies)) as server:
-        decision, _ = decide(server, tmp_path, verse)
+        decision = decide(server, tmp_path, verse)
     assert (decision.correct, decision.outcome) == (correct, "judge")
     assert decision.replies == replies
 
 
-@pytest.mark.parametrize("fault", [500, "hang", "html", 400])
+@pytest.mark.parametrize("fault", ["hang", 400])
 def test_a_server_that_fails_is_counted(tmp_path, verse, fault):
     with ScriptedChat() as server:
         server.faults = [fault]
-        decision, _ = decide(server, tmp_path, verse, timeout_s=0.3)
+        decision = decide(server, tmp_path, verse, timeout_s=0.3)
     assert (decision.correct, decision.outcome) == (False, "judge_unanswered")
-
-
-def test_a_server_that_is_gone_ends_the_work(tmp_path, verse):
-    with ScriptedChat() as server:
-        server.always = 500
-        texts = [f"{TEXT} {i}" for i in range(9)]
-        with pytest.raises(ServerLost, match="given up"):
-            _, chat = decide(server, tmp_path, verse)
-            decide_all = decisions.by_judge(BENCHMARKS["mathverse"], "paper", chat)
-            [decide_all(verse, text) for text in texts]
-
-
-def test_nothing_is_asked_twice_even_by_another_process(tmp_path, verse):
-    with ScriptedChat(says("B", "what?", "1")) as server:
-        first, _ = decide(server, tmp_path, verse)
-        second, chat = decide(server, tmp_path, verse)
-    assert first == second
-    assert len(server.bodies) == 3
-    assert chat.counts()["remembered"] == 3
 
 
 def test_rules_come_first_and_need_no_judge(tmp_path):
     item = files.item(tmp_path, "mathvista")
     with ScriptedChat(says("B")) as server:
-        decision, _ = decide(server, tmp_path, item, "140°", "mathvista")
+        decision = decide(server, tmp_path, item, "140°", "mathvista")
         assert (decision.correct, decision.outcome, server.bodies) == (True, "rules", [])
-        decision, _ = decide(server, tmp_path, item, "It is B.", "mathvista")
+        decision = decide(server, tmp_path, item, "It is B.", "mathvista")
     assert (decision.correct, decision.outcome) == (True, "judge")
     assert server.bodies[0]["max_tokens"] == 1024

@@ -143,22 +143,12 @@ def test_boxes_count_under_cot_only(tmp_path, name, changes, text, extracted, pa
 @pytest.mark.parametrize(
     ("text", "answer", "expected"),
     [
-        ("10.51", "10", False),
-        ("0.0", "0", False),
-        ("0.5", "50%", True),
-        ("0.5%%", "0.005", True),
-        ("1,000", "1,000", True),
-        ("2019", "2010", True),
-        ("$10", "10", False),
-        ("1e1", "10", True),
-        ("1_0", "10", True),
-        ("inf", "10", False),
-        ("nan", "nan", False),
-        ("YES", "Yes", True),
-        ("Yes ", "Yes", False),
-        ("-10", "10", False),
+        ("10.51", "10", False), ("0.0", "0", False), ("0.5", "50%", True),
+        ("0.5%%", "0.005", True), ("1,000", "1,000", True), ("2019", "2010", True),
+        ("$10", "10", False), ("1e1", "10", True), ("1_0", "10", True), ("inf", "10", False),
+        ("nan", "nan", False), ("YES", "Yes", True), ("Yes ", "Yes", False), ("-10", "10", False),
     ],
-)
+)  # fmt: skip
 def test_chartqa_is_right_within_five_per_cent_and_nothing_is_cut_off(text, answer, expected):
     assert right("chartqa", text, item(answer)) is expected
 
@@ -178,14 +168,10 @@ def test_scienceqa_takes_the_letter_alone_or_with_a_full_stop(texts, expected):
 @pytest.mark.parametrize(
     ("answer_type", "text", "extracted"),
     [
-        ("integer", "", ""),
-        ("integer", " 4\n", "4"),
-        ("integer", "4.0", None),
-        ("float", "1.20", "1.2"),
-        ("float", "1.2 m", None),
-        ("list", "[1]", None),
+        ("integer", "", ""), ("integer", " 4\n", "4"), ("integer", "4.0", None),
+        ("float", "1.20", "1.2"), ("float", "1.2 m", None), ("list", "[1]", None),
     ],
-)
+)  # fmt: skip
 def test_mathvista_extracts_what_is_literally_a_number(answer_type, text, extracted):
     asked = item("4", question_type="free_form", answer_type=answer_type)
     assert mathvista.extract(text, asked) == extracted
@@ -195,14 +181,12 @@ def test_mathvista_extracts_what_is_literally_a_number(answer_type, text, extrac
     ("text", "choices", "chosen"),
     [
         ("b", ["x", "b c"], "x"),  # no letter; distances 1 and 2
-        ("(b)", ["x", "y"], "y"),
-        ("a (b) (a)", ["x", "y"], "y"),
+        ("(b)", ["x", "y"], "y"), ("a (b) (a)", ["x", "y"], "y"),
         ("B. xy", ["xyz", "y"], "xyz"),  # edits count, the letter does not
-        ("yellow", ["Yellow", "yellow"], "yellow"),
-        ("", ["long", "no"], "no"),
+        ("yellow", ["Yellow", "yellow"], "yellow"), ("", ["long", "no"], "no"),
         ("(E)", ["long", "no"], "no"),
     ],
-)
+)  # fmt: skip
 def test_mathvista_makes_some_choice_of_any_text(text, choices, chosen):
     asked = item("", choices=choices, question_type="multi_choice", answer_type="text")
     assert mathvista.normalize(text, asked) == chosen
@@ -211,17 +195,13 @@ def test_mathvista_makes_some_choice_of_any_text(text, choices, chosen):
 @pytest.mark.parametrize(
     ("text", "answer_type", "precision", "written"),
     [
-        ("-0.5", "integer", None, "0"),
-        ("1,000", "integer", None, None),
-        ("inf", "integer", None, None),
-        ("nan", "integer", None, None),
-        ("1.15", "float", 1, "1.1"),
-        ("1.25", "float", 1, "1.2"),
+        ("-0.5", "integer", None, "0"), ("1,000", "integer", None, None),
+        ("inf", "integer", None, None), ("nan", "integer", None, None),
+        ("1.15", "float", 1, "1.1"), ("1.25", "float", 1, "1.2"),
         ("1.15", "float", 1.0, "1.1"),  # parquet holds the precision as a float
-        ("2", "float", 2, "2.0"),
-        ("[1, 2]", "list", None, "[1, 2]"),
+        ("2", "float", 2, "2.0"), ("[1, 2]", "list", None, "[1, 2]"),
     ],
-)
+)  # fmt: skip
 def test_mathvista_writes_numbers_as_python_does(text, answer_type, precision, written):
     kind = {"question_type": "free_form", "answer_type": answer_type, "precision": precision}
     asked = item(written or "", choices=[], **kind)
@@ -243,29 +223,21 @@ def test_edit_distance(a, b, distance):
 @pytest.mark.parametrize(
     ("text", "answer", "expected"),
     [
-        (r"\boxed{60.01}", "60", False),
-        (r"\boxed{1,000}", "1000", True),
-        (r"\boxed{7 \text{ cm}}", "7", False),
-        (r"\boxed{7", "7", False),
-        (r"\boxed{12 km}", "12", True),
-        (r"\boxed{.5}", "0.5", True),
-        (r"\boxed{1/2}", "0.5", True),
-        (r"\boxed{\tfrac34}", "0.75", False),
+        (r"\boxed{60.01}", "60", False), (r"\boxed{1,000}", "1000", True),
+        (r"\boxed{7 \text{ cm}}", "7", False), (r"\boxed{7", "7", False),
+        (r"\boxed{12 km}", "12", True), (r"\boxed{.5}", "0.5", True),
+        (r"\boxed{1/2}", "0.5", True), (r"\boxed{\tfrac34}", "0.75", False),
         (r"\boxed{\sqrt{\frac12}}", "0.71", True),
-        (r"\boxed{\left(\frac{1}{2},3\right)}", "(0.5,3)", True),
-        ("So x is 7.", "7", True),
+        (r"\boxed{\left(\frac{1}{2},3\right)}", "(0.5,3)", True), ("So x is 7.", "7", True),
         ("The final answer is 7. Because it is.", "7", True),
-        ("the answer is 7\nmore", "7", True),
-        (r"\boxed{x=7}", "7", True),
+        ("the answer is 7\nmore", "7", True), (r"\boxed{x=7}", "7", True),
         (r"$\boxed{7}$", "7", True),
         ("7}{", "7", True),  # a closing brace too many ends the number
-        ("two", "2", False),
-        ("", "7", False),
+        ("two", "2", False), ("", "7", False),
         (r"\boxed{9^{9^{9}}}", "7", False),  # hostile ones end
-        (r"\boxed{" + "(" * 150 + "}", "7", False),
-        (r"\boxed{" + "9" * 10_000 + "}", "7", False),
+        (r"\boxed{" + "(" * 150 + "}", "7", False), (r"\boxed{" + "9" * 10_000 + "}", "7", False),
     ],
-)
+)  # fmt: skip
 def test_mathvision_by_the_official_rules(text, answer, expected):
     assert right("mathvision", text, item(answer, options=[])) is expected
 
@@ -273,16 +245,12 @@ def test_mathvision_by_the_official_rules(text, answer, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("C\nbecause", True),
-        ("(C) C\nbecause", True),
-        ("I take (C).", True),
+        ("C\nbecause", True), ("(C) C\nbecause", True), ("I take (C).", True),
         (r"\boxed{\text{(C)}}", True),
         (r"\boxed{0.5}", True),  # the text of option C
-        (r"\boxed{C. 0.5}", False),
-        (r"\boxed{A}", False),
-        ("c)", False),
+        (r"\boxed{C. 0.5}", False), (r"\boxed{A}", False), ("c)", False),
     ],
-)
+)  # fmt: skip
 def test_mathvision_takes_letters_or_the_text_of_the_option(text, expected):
     asked = item("C", options=["1", "2", r"$\frac{1}{2}$", "4", "5"])
     assert right("mathvision", text, asked) is expected
