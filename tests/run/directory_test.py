@@ -19,15 +19,8 @@ def step_data(name="vade", p_M=None, num_rounds=1):
     if name == "vade":
         selector = selector.replace(alpha_I=np.arange(6.0), beta_I=np.arange(6.0) * 2)
     items = [
-        Item(
-            uid=uid,
-            question="?",
-            images=(),
-            answer=answer,
-            kind="int",
-            metadata={"level": 1},
-        )
-        for uid, answer in (("five", "5"), ("two", "2"))
+        Item(uid=uid, question="?", images=(), answer=gold, kind="int", metadata={"level": 1})
+        for uid, gold in (("five", "5"), ("two", "2"))
     ]
     proposal = Proposal(index_M=np.array([5, 2]), num_rollouts_M=np.array([1, 2]), p_M=p_M)
     rollouts = small.rollouts([1, 2])
@@ -84,7 +77,7 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
     assert metrics.read(tmp_path) == [{"step": 1, "critic/score/mean": 0.5}]
 
 
-def test_a_selector_without_posterior_has_no_such_columns(tmp_path):
+def test_a_selector_without_posterior_has_no_such_columns():
     columns = directory.table(step_data("uniform"), samplers.SAMPLERS["uniform"]())
     assert not {"alpha", "beta", "p_drawn"} & set(columns)
 

@@ -131,14 +131,9 @@ def test_evaluation_may_sample_in_its_own_way(start, connect):
     assert found.token_NT.shape == (5, 9)
     assert len(np.unique(found.token_NT[:, 0])) == 2  # one greedy answer a prompt
     assert {body["temperature"] for body in server.chats()} == {0}
+    assert engine.generate(PROMPTS[:2], [0, 0], KEY, 1).token_NT.shape == (0, 6)
     with pytest.raises(ValueError, match=r"'pp' of 3 tokens.*max_tokens=510.*=512"):
         engine.generate(PROMPTS[1:2], [1], KEY, 1, Sampling(max_tokens=510))
-
-
-def test_nothing_to_do(start, connect):
-    server = start()
-    found = connect(server).generate(PROMPTS[:2], [0, 0], KEY, 1)
-    assert found.token_NT.shape == (0, 6) and not server.chats()
 
 
 # ------------------------------------------------------------------------------ weights
@@ -354,13 +349,8 @@ def test_answers_survive_any_mixture_of_faults(start, connect):
             faults = rng.choice([500, "drop", "short", "forget", "abort", "die"], 5)
             server.faults = [f if rng.random() < 0.6 else None for f in faults]
         counts = rng.integers(0, 9, len(PROMPTS))
-        rollouts = engine.generate(
-            PROMPTS,
-            counts,
-            jax.random.key(round),
-            1,
-            on_group=lambda m, _: seen.append(m),
-        )
+        key, on_group = jax.random.key(round), lambda m, _: seen.append(m)
+        rollouts = engine.generate(PROMPTS, counts, key, 1, on_group=on_group)
         check(rollouts, counts)
         assert sorted(seen[8 * round :]) == list(range(8))
         total += engine.metrics()["rollout/retries"]
@@ -395,12 +385,11 @@ def test_a_call_that_is_left_leaves_nothing_in_flight(start, connect):
         if m == 6:
             raise ZeroDivisionError
 
-    before, began = threading.active_count(), time.monotonic()
+    began = time.monotonic()
     with pytest.raises(ZeroDivisionError):
         engine.generate(PROMPTS, COUNTS, KEY, 1, on_group=on_group)
     assert time.monotonic() - began < 30
-    engine_threads = [t for t in threading.enumerate() if "ThreadPoolExecutor" in t.name]
-    assert not engine_threads, before
+    assert not [t for t in threading.enumerate() if "ThreadPoolExecutor" in t.name]
     check(engine.generate(PROMPTS, COUNTS, KEY, 1))
 
 
