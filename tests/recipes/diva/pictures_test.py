@@ -54,9 +54,8 @@ def test_what_is_not_allowed_is_not_done(allowed, delta, expected):
 
 def test_the_angle_that_the_question_states_is_the_one_of_the_picture(monkeypatch):
     turned = []
-    monkeypatch.setattr(
-        pictures, "rotate", lambda picture, degrees: turned.append(degrees) or picture
-    )
+    rotate = lambda picture, degrees: turned.append(degrees) or picture
+    monkeypatch.setattr(pictures, "rotate", rotate)
     rng = np.random.default_rng(0)
     for _ in range(50):
         one = pictures.Operator(rotate=3)
@@ -77,10 +76,9 @@ def test_several_pictures_are_turned_alike():
 def test_noise_is_of_an_allowed_kind_and_of_its_level(level):
     one, rng = pictures.Operator(noise=level), np.random.default_rng(0)
     seen = set()
+    allowed = {"gaussian", "blur", "rotate"}
     for _ in range(40):
-        shown, question, done = pictures.apply(
-            one, [PICTURE], "Why?", {"gaussian", "blur", "rotate"}, rng
-        )
+        shown, question, done = pictures.apply(one, [PICTURE], "Why?", allowed, rng)
         assert question == "Why?" and shown[0].shape == PICTURE.shape
         seen.add(done)
     intensity = 0.25 + 0.05 * level
@@ -214,9 +212,6 @@ def test_a_question_goes_on_a_white_band_in_the_proportions_of_the_picture():
         rest = page[band:] if above else page[:-band]
         assert np.all(rest == (10, 200, 90))
         assert np.all(strip[:, 0] == 255) and 0.02 < (strip < 128).mean() < 0.3
-
-
-def test_wide_pictures_stay_as_wide():
     page = pictures.write(np.zeros((100, 300, 3), np.uint8), "Which one?", True)
     assert page.shape[1] / page.shape[0] == pytest.approx(3, abs=0.02)
 

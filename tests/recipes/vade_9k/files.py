@@ -7,49 +7,34 @@ import pyarrow as pa
 from PIL import Image, ImageDraw
 from pyarrow import parquet
 
-IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-TURN = pa.struct([("from", pa.string()), ("value", pa.string())])
-MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
+TEXT, WHOLE = pa.string(), pa.int64()
+IMAGE = pa.struct({"bytes": pa.binary(), "path": TEXT})
+TURN = pa.struct({"from": TEXT, "value": TEXT})
+MESSAGE = pa.struct({"role": TEXT, "content": TEXT})
 LLAVA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("image", IMAGE),
-        ("conversations", pa.list_(TURN)),
-        ("data_source", pa.string()),
-    ]
+    {"id": TEXT, "image": IMAGE, "conversations": pa.list_(TURN), "data_source": TEXT}
 )
 CHARTQA = pa.schema(
-    [
-        ("image", IMAGE),
-        ("query", pa.string()),
-        ("label", pa.list_(pa.string())),
-        ("human_or_machine", pa.int64()),
-    ]
+    {"image": IMAGE, "query": TEXT, "label": pa.list_(TEXT), "human_or_machine": WHOLE}
 )
-TEXTS = ("hint", "task", "grade", "subject", "topic", "category", "skill", "lecture")
+TEXTS = ("hint", "task", "grade", "subject", "topic", "category", "skill", "lecture", "solution")
 SCIENCEQA = pa.schema(
-    [
-        ("image", IMAGE),
-        ("question", pa.string()),
-        ("choices", pa.list_(pa.string())),
-        ("answer", pa.int8()),
-        *((name, pa.string()) for name in (*TEXTS, "solution")),
-    ]
+    {
+        **{"image": IMAGE, "question": TEXT, "choices": pa.list_(TEXT), "answer": pa.int8()},
+        **dict.fromkeys(TEXTS, TEXT),
+    }
 )
 VERL = pa.schema(
-    [
-        ("data_source", pa.string()),
-        ("prompt", pa.list_(MESSAGE)),
-        ("images", pa.list_(IMAGE)),
-        ("ability", pa.string()),
-        (
-            "reward_model",
-            pa.struct([("style", pa.string()), ("ground_truth", pa.string())]),
-        ),
-        ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string())])),
-    ]
+    {
+        "data_source": TEXT,
+        "prompt": pa.list_(MESSAGE),
+        "images": pa.list_(IMAGE),
+        "ability": TEXT,
+        "reward_model": pa.struct({"style": TEXT, "ground_truth": TEXT}),
+        "extra_info": pa.struct({"index": WHOLE, "split": TEXT}),
+    }
 )
-EASYR1 = pa.schema([("images", pa.list_(IMAGE)), ("problem", pa.string()), ("answer", pa.string())])
+EASYR1 = pa.schema({"images": pa.list_(IMAGE), "problem": TEXT, "answer": TEXT})
 
 
 def picture(number=0, form="PNG", mode="RGB", size=(60, 40), **options) -> bytes:
@@ -104,7 +89,7 @@ def chartqa(query, label, image=None):
 def scienceqa(question, choices, answer, image=b"", hint=""):
     row = {"image": struct(picture(hash_of(question)) if image == b"" else image)}
     row |= {"question": question, "choices": choices, "answer": answer}
-    return row | dict.fromkeys((*TEXTS, "solution"), "") | {"hint": hint}
+    return row | dict.fromkeys(TEXTS, "") | {"hint": hint}
 
 
 def verl(content, truth, image=b"", system=False):

@@ -13,7 +13,7 @@ from vade_jax.data import loading, prompts, row_files, tokens
 from vade_jax.recipes.vade_9k import draw, published
 from vade_jax.recipes.vade_9k.settings import Build, Subset
 
-Row = Mapping[str, Any]
+Splits = Mapping[str, Sequence[Mapping[str, Any]]]  # rows of "train" and "validation"
 INDEX = ("uid", "subset", "domain", "kind", "sha256", "num_tokens", "num_patches")
 _HEAD = ("subset", "rows", "looked at", "rejected", "kept", "train", "validation")
 
@@ -103,15 +103,14 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
 
 
 def _check_enough(
-    settings: Build,
-    drawn: Sequence[draw.Drawn],
-    splits: Mapping[str, Sequence[Row]],
-    report: pathlib.Path,
+    settings: Build, drawn: Sequence[draw.Drawn], splits: Splits, report: pathlib.Path
 ) -> None:
-    least = {one.name: max(1, one.subset.take) for one in drawn}
-    if settings.allow_fewer:
-        least = dict.fromkeys(least, 1)
-    if short := [one for one in drawn if len(one.kept) < least[one.name]]:
+    """Raises `ValueError` where a subset has too few questions, or a split none."""
+
+    def least(one):
+        return 1 if settings.allow_fewer else max(1, one.subset.take)
+
+    if short := [one for one in drawn if len(one.kept) < least(one)]:
         listed = "; ".join(
             f"{one.name} has {len(one.kept)} of {one.subset.take or 'any'}, rejected {one.counts}"
             for one in short
@@ -130,7 +129,7 @@ def _check_enough(
 
 
 # ------------------------------------------------------------------------------ files
-def _write_index(path: pathlib.Path, settings: Build, splits: Mapping[str, Sequence[Row]]) -> None:
+def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     """Writes one line a question, in the order of the Arrow files."""
     kept = dataclasses.asdict(settings)
     for name in ("source", "checkpoint", "benchmarks", "num_threads"):
@@ -149,11 +148,7 @@ def _write_index(path: pathlib.Path, settings: Build, splits: Mapping[str, Seque
     path.write_text(",\n".join(lines) + "}\n")
 
 
-def _write_report(
-    directory: pathlib.Path,
-    drawn: Sequence[draw.Drawn],
-    splits: Mapping[str, Sequence[Row]],
-) -> None:
+def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: Splits) -> None:
     """Writes report.md, report.json and rejects.jsonl.
 
     Every question of a row that was looked at is kept, rejected, or one of other_turns.
@@ -173,8 +168,7 @@ def _write_report(
     (directory / "report.md").write_text(_table(found) + "\n")
     with (directory / "rejects.jsonl").open("w") as file:
         for reject in (reject for one in drawn for reject in one.rejects):
-            line = json.dumps(reject._asdict(), ensure_ascii=False)
-            file.write(line + "\n")
+            file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")
 
 
 def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
