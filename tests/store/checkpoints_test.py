@@ -1,5 +1,6 @@
 """Checkpoints come back bit for bit, where they were, or not at all."""
 
+import functools
 import os
 import shutil
 
@@ -23,21 +24,19 @@ class Selector:
     visited_I: types.Array
 
 
-def make_state(width=4, sharding=None, key=0):
+@functools.partial(jax.jit, static_argnames="width")
+def make_state(width=4):
     """A policy of three leaves after one AdamW step, so that no moment is zero."""
-    keys = jax.random.split(jax.random.key(key), 3)
+    keys = jax.random.split(jax.random.key(0), 3)
     params = {
         "embed": {"kernel": jax.random.normal(keys[0], (8, width))},
         "layers": {"0": {"scale": jax.random.normal(keys[1], (width,), jnp.bfloat16)}},
         "norm.weight": jax.random.normal(keys[2], (8,)),
     }
-    params = jax.device_put(params, sharding)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
-    opt_state = optimizer.init(params)
-    updates, opt_state = optimizer.update(params, opt_state, params)
+    updates, opt_state = optimizer.update(params, optimizer.init(params), params)
     params = optax.apply_updates(params, updates)
-    step = jax.device_put(jnp.int32(1), sharding)
-    return types.TrainState(params=params, opt_state=opt_state, step=step)
+    return types.TrainState(params=params, opt_state=opt_state, step=jnp.int32(1))
 
 
 def make_selector(num_items=5):
@@ -78,11 +77,11 @@ def test_roundtrip_is_bit_equal(one_step):
 
 def test_leaves_keep_their_kind_and_sharding(tmp_path):
     mesh = jax.make_mesh((8,), ("fsdp",), axis_types=(jax.sharding.AxisType.Auto,))
-    replicated = jax.sharding.NamedSharding(mesh, PartitionSpec())
-    state = make_state(sharding=replicated)
-    split = jax.sharding.NamedSharding(mesh, PartitionSpec("fsdp"))
+    replicated, split = (
+        jax.sharding.NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), ("fsdp",))
+    )
     place = lambda x: jax.device_put(x, split if x.shape[:1] == (8,) else replicated)
-    state = jax.tree.map(place, state)
+    state = jax.tree.map(place, make_state())
     saver = save(tmp_path / "ck", 1, state=state)
     selector = {"alpha_I": np.zeros(5, np.float32), "visited_I": jnp.zeros(5, int)}
     abstract = jax.tree.map(

@@ -3,6 +3,6 @@
 Everything here reads run directories; nothing writes what a run needs.
 """
 
-from vade_jax.report.page import COMPARISON, FILE, at_end, write
+from vade_jax.report.page import at_end, write
 
-__all__ = ["COMPARISON", "FILE", "at_end", "write"]
+__all__ = ["at_end", "write"]

@@ -22,7 +22,6 @@ from vade_jax.types import Item
 PathLike = str | os.PathLike[str]
 Section = dict[str, Any]  # what the template shows of one run
 
-FILE, COMPARISON = "report.html", "comparison.html"
 ASSETS = pathlib.Path(__file__).with_name("assets")
 SCRIPTS = ("charts.js", "answers.js", "page.js")
 PACKAGES = ("vade_jax", "jax", "jaxlib", "flax", "optax", "numpy", "vllm")
@@ -79,7 +78,7 @@ def write(
             break
     if items is not None:
         pictures.keep(workdir, sections[0]["pictures"])
-    path = pathlib.Path(workdir) / (COMPARISON if compare else FILE)
+    path = pathlib.Path(workdir) / ("comparison.html" if compare else "report.html")
     try:
         atomic.write_text(path, text)
     except OSError as error:
