@@ -96,11 +96,6 @@ def _number(text: str) -> float | None:
         return None
 
 
-def groups(item: types.Item) -> base.Groups:
-    """Returns whether the question is human-written or augmented."""
-    return {"type": (item.metadata["type"],)}
-
-
 BENCHMARK = base.Benchmark(
     name="chartqa",
     title="ChartQA",
@@ -109,6 +104,6 @@ BENCHMARK = base.Benchmark(
     prompt=prompt,
     extract=extract,
     score=score,
-    groups=groups,
+    groups=lambda item: {"type": (item.metadata["type"],)},
     paper=base.DIRECT,
 )

@@ -147,28 +147,6 @@ Judgement: 0
 Judgement: """
 
 
-def extraction_prompt(text: str, item: types.Item) -> str:
-    """Returns six worked examples and the last words of the response."""
-    return _EXTRACT.format(text=" ".join(text.split(" ")[-LAST_WORDS:]))
-
-
-def read_extraction(reply: str) -> str | None:
-    """Returns the reply without a repeated label ("null" is an answer), None if it is empty."""
-    return reply.replace("Extracted Answer:", "").strip() or None
-
-
-def judge_prompt(extracted: str, item: types.Item) -> str:
-    """Returns five worked examples and the comparison to make."""
-    question = item.metadata["question_for_eval"]
-    return _JUDGE.format(question=question, answer=item.answer, extracted=extracted)
-
-
-def read_judgement(reply: str) -> bool | None:
-    """Returns the verdict, None for anything but 0 or 1."""
-    digit = reply.replace("Judgement:", "").strip()
-    return {"1": True, "0": False}.get(digit)
-
-
 # ------------------------------------------------------------------------------ registry
 BENCHMARK = base.Benchmark(
     name="mathverse",
@@ -180,10 +158,18 @@ BENCHMARK = base.Benchmark(
     score=score,
     groups=groups,
     judge=base.JudgePrompts(
-        extraction_prompt=extraction_prompt,
-        read_extraction=read_extraction,
-        judge_prompt=judge_prompt,
-        read_judgement=read_judgement,
+        extraction_prompt=lambda text, item: _EXTRACT.format(
+            text=" ".join(text.split(" ")[-LAST_WORDS:])
+        ),
+        # Without the label, which models repeat; "null" is an answer.
+        read_extraction=lambda reply: reply.replace("Extracted Answer:", "").strip() or None,
+        judge_prompt=lambda extracted, item: _JUDGE.format(
+            question=item.metadata["question_for_eval"], answer=item.answer, extracted=extracted
+        ),
+        # Anything but 0 or 1 is asked for again.
+        read_judgement=lambda reply: {"1": True, "0": False}.get(
+            reply.replace("Judgement:", "").strip()
+        ),
     ),
     cluster=lambda item: item.metadata["problem"],
 )

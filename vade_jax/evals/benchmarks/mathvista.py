@@ -190,27 +190,6 @@ Prediction: {text}
 Verdict:"""
 
 
-def extraction_prompt(text: str, item: types.Item) -> str:
-    """Returns five worked examples, the query and the response."""
-    return f"{_EXTRACT}\n\n{item.metadata['query']}\n\n{text}\n\nExtracted answer: "
-
-
-def read_extraction(reply: str) -> str | None:
-    """Returns the reply without a repeated label, None if it is empty."""
-    return reply.split("Extracted answer:")[-1].strip() or None
-
-
-def binary_prompt(text: str, item: types.Item) -> str:
-    """Returns the prompt that asks whether a whole response is right."""
-    return _COMPARE.format(query=item.metadata["query"], answer=item.answer, text=text)
-
-
-def read_binary(reply: str) -> bool | None:
-    """Returns the verdict in one word, None for any other reply."""
-    word = reply.split("Verdict:")[-1].strip().strip(".*").lower()
-    return {"correct": True, "incorrect": False}.get(word)
-
-
 # ------------------------------------------------------------------------------ registry
 BENCHMARK = base.Benchmark(
     name="mathvista",
@@ -222,8 +201,11 @@ BENCHMARK = base.Benchmark(
     score=score,
     groups=groups,
     judge=base.JudgePrompts(
-        extraction_prompt=extraction_prompt,
-        read_extraction=read_extraction,
+        extraction_prompt=lambda text, item: (
+            f"{_EXTRACT}\n\n{item.metadata['query']}\n\n{text}\n\nExtracted answer: "
+        ),
+        # Without the label, which models repeat; what is empty is asked for again.
+        read_extraction=lambda reply: reply.split("Extracted answer:")[-1].strip() or None,
         max_tokens=1024,
     ),
 )
@@ -232,5 +214,13 @@ BINARY = dataclasses.replace(
     name="mathvista_binary",
     extract=lambda text, item, profile="paper": text,  # the judge sees all of it
     score=lambda extracted, item, profile="paper": None,
-    judge=base.JudgePrompts(judge_prompt=binary_prompt, read_judgement=read_binary),
+    judge=base.JudgePrompts(
+        judge_prompt=lambda text, item: _COMPARE.format(
+            query=item.metadata["query"], answer=item.answer, text=text
+        ),
+        # One word; any other reply is asked for again.
+        read_judgement=lambda reply: {"correct": True, "incorrect": False}.get(
+            reply.split("Verdict:")[-1].strip().strip(".*").lower()
+        ),
+    ),
 )
