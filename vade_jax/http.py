@@ -67,7 +67,12 @@ class Client:
     """
 
     def __init__(self, url: str, *, timeout_s: float, headers: Mapping[str, str] = {}):
-        if not _is_url(url):
+        try:
+            parsed = httpx.URL(url)
+            is_url = parsed.scheme in ("http", "https") and parsed.host
+        except httpx.InvalidURL:
+            is_url = False
+        if not is_url:
             raise ValueError(f"server {url!r} is no URL: write http://host:port")
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
@@ -127,10 +132,7 @@ class Client:
 
     def _register(self, event: str, info: Mapping[str, Any]) -> None:
         """Remembers the sockets of new connections, while httpx has them, for `abort`."""
-        if event in (
-            "connection.connect_tcp.complete",
-            "connection.start_tls.complete",
-        ):
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             sock = info["return_value"].get_extra_info("socket")
             with self._lock:
                 self._sockets.add(sock)
@@ -172,14 +174,6 @@ def retrying(
         before_sleep=lambda _: on_retry(),
         reraise=True,
     )
-
-
-def _is_url(url: str) -> bool:
-    try:
-        found = httpx.URL(url)
-    except httpx.InvalidURL:
-        return False
-    return found.scheme in ("http", "https") and bool(found.host)
 
 
 def _until(end: float, response: httpx.Response):

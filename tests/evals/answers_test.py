@@ -65,10 +65,7 @@ def test_a_table_without_samples_is_counted(tmp_path, vista):
     [
         ([("mathvista:9", "1")], "1 of 2 answers are of items .* mathvista:9"),
         ([("mathvista:1", "x", 0)], "1 answers are there twice: mathvista:1, sample 0"),
-        (
-            [("mathvista:1", "x", 2)],
-            "1 answers are beyond the number that the protocol",
-        ),
+        ([("mathvista:1", "x", 2)], "1 answers are beyond the number that the protocol"),
         ([("mathvista:1",)], "needs the texts uid and text"),
         ([("mathvista:1", "x", "y")], "sample='y' is no whole number"),
     ],

@@ -48,11 +48,7 @@ def test_answers_become_a_result_and_a_line_each(tmp_path):
     path = files.save(tmp_path / "verse.parquet", *rows)
     sampling = Sampling(num_samples=2)
     (task,) = tasks.read(Evaluation(benchmarks={"mathverse": path}, sampling=sampling))
-    texts = [
-        "The answer is B",
-        "The answer is A",
-        "What a long text it is,\nis it not?",
-    ]
+    texts = ["The answer is B", "The answer is A", "What a long text it is,\nis it not?"]
     answers = [
         Answer("mathverse:0", 0, texts[0], 9, True),
         Answer("mathverse:0", 1, texts[1], 9, False),
@@ -72,10 +68,5 @@ def test_answers_become_a_result_and_a_line_each(tmp_path):
     lines = (tmp_path / results.ITEMS).read_text().splitlines()
     kept = [json.loads(line) for line in lines]
     assert [row["text"] for row in kept] == [*texts, None]
-    assert [row["outcome"] for row in kept] == [
-        "rules",
-        "rules",
-        "undecided",
-        "missing",
-    ]
+    assert [row["outcome"] for row in kept] == ["rules", "rules", "undecided", "missing"]
     assert results.load_all(tmp_path.parent)["mathverse"].counts == found.counts

@@ -110,10 +110,7 @@ def test_clusters_are_resampled_whole():
 
 
 def test_by_group():
-    groups = [
-        {"task": ("a",), "skills": ("x", "y")},
-        {"task": ("b",), "skills": ("y",)},
-    ]
+    groups = [{"task": ("a",), "skills": ("x", "y")}, {"task": ("b",), "skills": ("y",)}]
     assert stats.by_group([[1, 0], [1, 1]], groups) == {
         "task": {"a": (0.5, 1), "b": (1.0, 1)},
         "skills": {"x": (0.5, 1), "y": (0.75, 2)},

@@ -42,15 +42,9 @@ def test_choice_by_the_text_of_an_option(given, answer, reason):
 @pytest.mark.parametrize(
     ("given", "answer", "reason"),
     [
-        *[
-            (given, "Yes", "ok")
-            for given in ("yes", "YES.", "Yes, there are", "\\text{yes}")
-        ],
+        *[(given, "Yes", "ok") for given in ("yes", "YES.", "Yes, there are", "\\text{yes}")],
         ("no", "No.", "ok"), ("no", "yes", "different"),
-        *[
-            (given, "yes", "unreadable")
-            for given in ("yes and no", "maybe", "", "yesno")
-        ],
+        *[(given, "yes", "unreadable") for given in ("yes and no", "maybe", "", "yesno")],
         ("no, it is not", "no", "ok"), ("yes, but not", "yes", "unreadable"),
         ("yes or maybe", "yes", "unreadable"), ("yes", "perhaps", "bad_key"),
     ],
@@ -62,10 +56,7 @@ def test_yesno(given, answer, reason):
 @pytest.mark.parametrize(
     ("given", "answer", "reason"),
     [
-        *[
-            (given, "7", "ok")
-            for given in ("7", "7.0", "07", "７", "7 cm", "x=7", "14/2")
-        ],
+        *[(given, "7", "ok") for given in ("7", "7.0", "07", "７", "7 cm", "x=7", "14/2")],
         ("1,000", "1000", "ok"), ("1000", "1,000", "ok"), ("-0", "0", "ok"),
         ("30°", "30", "ok"), ("30", "30^\\circ", "ok"), ("50%", "50", "ok"),
         ("7.5", "7", "different"), ("-7", "7", "different"), ("70", "7", "different"),
@@ -143,10 +134,7 @@ def test_elements(text, expected):
     ("given", "key", "options", "reason"),
     [
         *[(g, "[1, 2]", {}, "ok") for g in ("[1,2]", "1 and 2", "(1.0, 2)", "[1; 2]")],
-        *[
-            (g, "[1, 2]", {}, "different")
-            for g in ("[2, 1]", "[1]", "[1, 2, 2]", "[1, 3]")
-        ],
+        *[(g, "[1, 2]", {}, "different") for g in ("[2, 1]", "[1]", "[1, 2, 2]", "[1, 3]")],
         ("2, 1", "\\{1, 2\\}", {}, "ok"), ("2, 2", "\\{1, 2\\}", {}, "different"),
         ("2, 1", "[1, 2]", {"ordered": False}, "ok"),
         ("2, 1", "\\{1, 2\\}", {"ordered": True}, "different"),
@@ -171,10 +159,7 @@ def test_listing(given, key, options, reason):
     ("given", "key", "reason"),
     [
         *[(g, "2\\sqrt{3}", "ok") for g in ("2√3", "2sqrt(3)", "\\frac{6}{\\sqrt3}")],
-        *[
-            (g, "2\\sqrt{3}", "ok")
-            for g in ("AB = 2√3", "2\\sqrt{3} cm", "$2\\sqrt3$.")
-        ],
+        *[(g, "2\\sqrt{3}", "ok") for g in ("AB = 2√3", "2\\sqrt{3} cm", "$2\\sqrt3$.")],
         ("2\\sqrt{3}\\text{ cm}^2", "2\\sqrt{3}", "ok"), ("π/4", "\\frac{\\pi}{4}", "ok"),
         ("3.46", "2\\sqrt{3}", "different"), ("-2√3", "2\\sqrt{3}", "different"),
         ("1 = 2√3", "2\\sqrt{3}", "unreadable"), ("", "x", "unreadable"),

@@ -47,10 +47,7 @@ def test_unknown_names_list_the_known_ones():
 @pytest.mark.parametrize(
     ("answer", "kind", "choices", "expected"),
     [
-        *[
-            (a, "choice", ("x", "y", "z"), "C")
-            for a in ("Answer:C", "(C)", "C. z", "z")
-        ],
+        *[(a, "choice", ("x", "y", "z"), "C") for a in ("Answer:C", "(C)", "C. z", "z")],
         ("The answer is: C.", "choice", (), "C"), ("D", "choice", ("4", "4", "4", "4"), "D"),
         ("140°", "choice", ("135°", "140°"), "B"), ("Yes.", "yesno", (), "yes"),
         ("1,234", "int", (), "1234"), ("5 cm", "int", (), "5"), ("-7.0", "int", (), "-7"),

@@ -3,13 +3,7 @@
 `BENCHMARKS[name]` is a `base.Benchmark`; the first five are the paper's.
 """
 
-from vade_jax.evals.benchmarks import (
-    chartqa,
-    mathverse,
-    mathvision,
-    mathvista,
-    scienceqa,
-)
+from vade_jax.evals.benchmarks import chartqa, mathverse, mathvision, mathvista, scienceqa
 from vade_jax.evals.benchmarks.base import Benchmark
 
 _ALL = (

@@ -269,8 +269,4 @@ def _read_json(file: pathlib.Path) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value
 
 
-_READERS = {
-    ".parquet": _read_parquet,
-    ".json": _read_json,
-    ".jsonl": row_files.json_lines,
-}
+_READERS = {".parquet": _read_parquet, ".json": _read_json, ".jsonl": row_files.json_lines}

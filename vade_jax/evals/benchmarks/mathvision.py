@@ -176,11 +176,7 @@ def _evaluate_list(text: str, functions: bool) -> str:
 def groups(item: types.Item) -> base.Groups:
     """Returns level, subject and both together."""
     level, subject = item.metadata["level"], item.metadata["subject"]
-    return {
-        "level": (level,),
-        "subject": (subject,),
-        "subject, level": (f"{subject}, {level}",),
-    }
+    return {"level": (level,), "subject": (subject,), "subject, level": (f"{subject}, {level}",)}
 
 
 # ------------------------------------------------------------------------------ judge model
