@@ -1,6 +1,8 @@
 """A file is the old one or the new one, whatever stops the writing."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -29,3 +31,18 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(FileNotFoundError), atomic.replacing(path):
         pass  # nothing was written
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    """It had no time to clean up; what only looks like it stays."""
+    script = (
+        "import os, signal, sys; from vade_jax import atomic\n"
+        "with atomic.replacing(sys.argv[1]) as path:\n"
+        "    path.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = tmp_path / "figures" / "a.svg"
+    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert len(os.listdir(path.parent)) == 1
+    (tmp_path / "notes.tmp").write_text("mine")
+    atomic.remove_strays(tmp_path)
+    assert os.listdir(path.parent) == [] and (tmp_path / "notes.tmp").exists()

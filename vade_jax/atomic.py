@@ -38,3 +38,10 @@ def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) 
     """Writes a text file at once; a lone surrogate, which UTF-8 has not, becomes "?"."""
     with replacing(path, fsync=fsync) as temporary:
         temporary.write_text(text, "utf-8", errors="replace")
+
+
+def remove_strays(directory: str | os.PathLike[str]) -> None:
+    """Removes what a killed process had half-written in `directory`, when nobody writes there now."""
+    for path in pathlib.Path(directory).rglob("*.*-*.tmp"):
+        if path.is_file():
+            path.unlink()

@@ -7,7 +7,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,17 +15,12 @@ import jax
 import numpy as np
 import pytest
 
+from vade_jax.rollout.vllm import process
 from vade_jax.store import metrics, rollout_log
 
 ROOT = pathlib.Path(__file__).parents[2]
 SIZES = dict(prompts_per_minibatch=8, prompts_per_microbatch=8, remat=False)
 LIMIT_S = 300
-
-
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 def start(base, name, count, num_steps, mesh=(1, 8, 1), **changes):
@@ -49,7 +43,7 @@ def start(base, name, count, num_steps, mesh=(1, 8, 1), **changes):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
-    address = f"--coordinator_address=127.0.0.1:{free_port()}"
+    address = f"--coordinator_address=127.0.0.1:{process.free_port()}"
     members = []
     for i in range(count):
         place = [address, f"--num_processes={count}", f"--process_id={i}"]

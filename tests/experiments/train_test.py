@@ -108,18 +108,8 @@ def test_the_metrics_of_both_are_the_same_but_for_the_clock(runs):
             k: v for k, v in r.items() if not k.startswith(("timing_s/", "perf/"))
         }
         assert timeless(a) == timeless(b)
-    for name in (
-        "actor/pg_loss",
-        "actor/grad_norm",
-        "actor/ppo_kl",
-        "vade/effective_ratio",
-        "vade/predicted_effective_ratio",
-        "vade/posterior_mean",
-        "critic/score/mean",
-        "response_length/mean",
-        "val/validation/acc/mean@4",
-    ):
-        assert np.isfinite(whole[-1][name]), name
+    numbers = [v for r in whole for v in r.values() if isinstance(v, float)]
+    assert np.isfinite(numbers).all()
     assert [r["vade/rollouts_total"] for r in whole] == [0, 16, 32, 48, 64]
 
 

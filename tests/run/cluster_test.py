@@ -3,7 +3,6 @@
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 
 from experiments import errors
 from vade_jax import settings
+from vade_jax.rollout.vllm import process
 from vade_jax.run import cluster
 from vade_jax.trainer import processes
 
@@ -57,9 +57,7 @@ def test_alone_errors_pass_through():
 # ------------------------------------------------------------------------------ two processes
 def start(*ends):
     """Starts a process for each `ends`, which say what it does after a few steps."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    port = process.free_port()
     return [
         subprocess.Popen(
             [

@@ -49,6 +49,7 @@ def open_for(run: settings.Run, workdir: str) -> None:
     path = pathlib.Path(workdir) / "config.json"
 
     def open_in_leader():
+        atomic.remove_strays(workdir)
         if not any(path.with_name(name).exists() for name in STARTED):
             path.unlink(missing_ok=True)  # of a start that failed before it made anything
         claim(path, wanted, MAY_CHANGE)
