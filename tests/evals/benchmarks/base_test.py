@@ -1,11 +1,9 @@
 """Each published schema is read; whatever is odd names file, row and column."""
 
-import io
 import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.evals.benchmarks import files
 from vade_jax.data import images
@@ -106,20 +104,16 @@ def test_duplicate_ids(tmp_path, name):
         read(name, path)
 
 
-@pytest.mark.parametrize(
-    ("form", "mode"), [("JPEG", "CMYK"), ("JPEG", "L"), ("PNG", "RGBA"), ("PNG", "P")]
-)
-def test_modes_reach_the_model_as_rgb(tmp_path, form, mode):
-    image = files.struct(files.picture(form, mode, (28, 56)))
-    path = files.save(tmp_path / "a.parquet", files.chartqa(image=image))
-    (item,) = read("chartqa", path)
-    loaded = images.load(item.images[0], min_pixels=1568, max_pixels=10**6)
-    assert loaded.shape == (56, 28, 3)
+PICTURES = {
+    **{mode: files.picture("JPEG", mode, (28, 56)) for mode in ("CMYK", "L")},
+    **{mode: files.picture("PNG", mode, (28, 56)) for mode in ("RGBA", "P")},
+    "turned": files.rotated(),
+}
 
 
-def test_exif_turns_the_picture(tmp_path):
-    assert Image.open(io.BytesIO(files.rotated())).size == (56, 28)
-    row = files.chartqa(image=files.struct(files.rotated()))
+@pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES)
+def test_pictures_reach_the_model_as_rgb_and_as_exif_turns_them(tmp_path, picture):
+    row = files.chartqa(image=files.struct(picture))
     (item,) = read("chartqa", files.save(tmp_path / "a.parquet", row))
     loaded = images.load(item.images[0], min_pixels=1568, max_pixels=10**6)
     assert loaded.shape == (56, 28, 3)
