@@ -183,6 +183,3 @@ class EnginePolicy:
                 f"{task.name}: {item.uid} makes no prompt ({error.reason}: {error.detail}); an "
                 "evaluation leaves no item out"
             ) from error
-
-
-Policy = ServerPolicy | EnginePolicy

@@ -38,7 +38,8 @@ class Prepared:
     # The settings of each task, which another evaluation must share to be compared
     records: Mapping[str, Mapping]
     others: Mapping[str, report.Results]  # to compare with, by directory
-    policy: policies.Policy | None  # who answers; None for saved answers
+    # Who answers; None for saved answers
+    policy: policies.ServerPolicy | policies.EnginePolicy | None
     stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
     judge: chat.Chat | None  # None where rules decide
 

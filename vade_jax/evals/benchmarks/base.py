@@ -123,7 +123,7 @@ class BadRow(ValueError):  # noqa: N818 (a verdict on data more than an error)
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class FileRow:
     """One row, numbered over all shards: `row[column]` is its value, None if null or absent.
 
     Its methods return the value of a column as one type, or raise `BadRow`.
@@ -192,7 +192,7 @@ class Row:
 def read_items(
     path: str | pathlib.Path,
     forms: Sequence[Sequence[str]],
-    build: Callable[[Row], types.Item],
+    build: Callable[[FileRow], types.Item],
 ) -> list[types.Item]:
     """Returns the item of every row of a .parquet, .json or .jsonl file or a directory of shards.
 
@@ -233,7 +233,7 @@ def read_items(
     return list(built.values())
 
 
-def _rows(path: pathlib.Path) -> Iterator[Row]:
+def _rows(path: pathlib.Path) -> Iterator[FileRow]:
     """Yields the rows of a file, or of all shards of the one split in a directory."""
     files = [path]
     if path.is_dir():
@@ -252,7 +252,7 @@ def _rows(path: pathlib.Path) -> Iterator[Row]:
         for values in table:
             if not isinstance(values, Mapping):
                 raise ValueError(f"{file}: row {index} is no object: {values!r:.60}")
-            yield Row(file, index, values)
+            yield FileRow(file, index, values)
             index += 1
 
 

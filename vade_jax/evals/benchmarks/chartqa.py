@@ -33,7 +33,7 @@ def read(path: str | pathlib.Path) -> list[types.Item]:
     return [item for half in halves for item in base.read_items(half, FORMS, _item)]
 
 
-def _item(row: base.Row) -> types.Item:
+def _item(row: base.FileRow) -> types.Item:
     old = "query" in row.values
     question, answer = ("query", "label") if old else ("question", "answer")
     if isinstance(row[answer], list):
@@ -44,7 +44,7 @@ def _item(row: base.Row) -> types.Item:
         gold = row.text(answer)
     if "imgname" in row.values:
         path = {"imgname": f"png/{row.text('imgname')}"}
-        image = base.Row(row.file, row.index, path).image("imgname")
+        image = base.FileRow(row.file, row.index, path).image("imgname")
     else:
         image = row.image("image")
     return types.Item(
@@ -57,7 +57,7 @@ def _item(row: base.Row) -> types.Item:
     )
 
 
-def _type(row: base.Row) -> str:
+def _type(row: base.FileRow) -> str:
     """Returns "human" or "augmented", from a column or the name of the file."""
     if "type" in row.values:
         return _TYPES[row.one_of("type", list(_TYPES))]

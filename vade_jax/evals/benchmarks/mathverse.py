@@ -16,7 +16,7 @@ _COLUMNS = ("sample_index", "problem_index", "problem_version", "question", "ima
 FORMS = ((*_COLUMNS, "answer", "question_type", "metadata", "query_wo", "query_cot"),)
 
 
-def _item(row: base.Row) -> types.Item:
+def _item(row: base.FileRow) -> types.Item:
     """Returns an item; metadata "problem" is one number for five versions.
 
     A version whose question is in the picture alone is judged by `question_for_eval`.

@@ -25,7 +25,7 @@ _PARENTHESISED = re.compile(r"\(([a-zA-Z])\)")
 _KINDS = {"integer": "int", "float": "float", "list": "text", "text": "text"}
 
 
-def _item(row: base.Row) -> types.Item:
+def _item(row: base.FileRow) -> types.Item:
     choices = row.texts("choices")
     question_type = row.one_of("question_type", ("multi_choice", "free_form"))
     answer_type = row.one_of("answer_type", tuple(_KINDS))

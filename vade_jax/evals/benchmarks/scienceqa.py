@@ -17,7 +17,7 @@ FORMS = (("image", "question", "choices", "answer", "hint", "grade", "subject"),
 _LETTER = re.compile(r"\W{0,3}([A-Ja-j])(?:\W{0,3}|[.:)]\s?\S.*)", re.DOTALL)
 
 
-def _item(row: base.Row) -> types.Item:
+def _item(row: base.FileRow) -> types.Item:
     choices = row.texts("choices")
     if len(choices) < 2:
         raise row.bad("choices", f"{choices!r} is no choice")
