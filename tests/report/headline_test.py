@@ -65,6 +65,7 @@ def test_phases_make_up_the_step(known):
     totals = {phase.name: phase.total for phase in inside}
     assert totals == {"gen": 6.0, "update_actor": 15.0, "rest": 3.0}
     assert sum(phase.share for phase in inside) == pytest.approx(1)
+    assert inside[-1].median == 0.5  # 3 s over 6 steps
     assert [phase.name for phase in beside] == ["judge"]
 
 

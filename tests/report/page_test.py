@@ -250,6 +250,9 @@ def test_runs_are_drawn_over_each_other(tmp_path):
     assert [s["run"] for s in found.data["charts"]["score"]["series"]] == [0, 1]
     assert "posterior-0" in found.data["charts"]
     assert "posterior-1" not in found.data["charts"]
+    # Maps of a kind are on one scale: two of the three groups of the first step have no right answer.
+    scales = [found.data["charts"][f"observed-{place}"]["most"] for place in (0, 1)]
+    assert scales == [0.667, 0.667]
     assert {g["run"] for g in found.data["answers"]} == {0, 1}
     assert f"no run in {tmp_path / 'none'}: left out" in found.text
     assert "extra.x" in found.text and "What differs" in found.text
