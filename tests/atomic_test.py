@@ -43,6 +43,6 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     path = tmp_path / "figures" / "a.svg"
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
     assert len(os.listdir(path.parent)) == 1
-    (tmp_path / "notes.tmp").write_text("mine")
+    (tmp_path / "notes.my-own.tmp").write_text("mine")
     atomic.remove_strays(tmp_path)
-    assert os.listdir(path.parent) == [] and (tmp_path / "notes.tmp").exists()
+    assert os.listdir(path.parent) == [] and (tmp_path / "notes.my-own.tmp").exists()

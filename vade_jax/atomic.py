@@ -3,8 +3,11 @@
 import contextlib
 import os
 import pathlib
+import re
 import threading
 from collections.abc import Iterator
+
+_TEMPORARY = re.compile(r".+\.\d+-\d+\.tmp")  # a name, its process and thread
 
 
 @contextlib.contextmanager
@@ -42,6 +45,6 @@ def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) 
 
 def remove_strays(directory: str | os.PathLike[str]) -> None:
     """Removes what a killed process had half-written in `directory`, when nobody writes there now."""
-    for path in pathlib.Path(directory).rglob("*.*-*.tmp"):
-        if path.is_file():
+    for path in pathlib.Path(directory).rglob("*.tmp"):
+        if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink()

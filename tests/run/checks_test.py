@@ -55,38 +55,23 @@ WRONG = {
     "loss.ratio": ("tokn", r"loss.ratio='tokn': one of token, sequence"),
     "model.dtype": ("fp8", r"model.dtype='fp8': one of auto, float32, bfloat16"),
     "num_rollouts": (1, r"num_rollouts=1: must be in \[2, inf\), as a group of one"),
-    "sampling.temperature": (
-        0.0,
-        r"temperature=0.0: must be in \(0, inf\), as rollouts",
-    ),
+    "sampling.temperature": (0.0, r"temperature=0.0: must be in \(0, inf\), as rollouts"),
     "reward.overlong_buffer": (
         8,
         r"reward.overlong_buffer=8 leaves .* sampling.max_tokens=8 unpunished: lower",
     ),
-    "batch.prompts_per_minibatch": (
-        3,
-        r"prompts_per_minibatch=3 does not divide num_p",
-    ),
+    "batch.prompts_per_minibatch": (3, r"prompts_per_minibatch=3 does not divide num_p"),
     "batch.prompts_per_microbatch": (
         3,
         r"prompts_per_microbatch=3 does not divide batch.prompts_per_minibatch=4",
     ),
-    "data.num_validation": (
-        0,
-        r"num_validation=0: must be in \[1, inf\) for procedural data",
-    ),
-    "data.min_pixels": (
-        1567,
-        r"min_pixels=1567: must be in \[1568, inf\), as an image",
-    ),
+    "data.num_validation": (0, r"num_validation=0: must be in \[1, inf\) for procedural data"),
+    "data.min_pixels": (1567, r"min_pixels=1567: must be in \[1568, inf\), as an image"),
     "data.max_pixels": (2000, r"min_pixels=12544 is larger than data.max_pixels=2000"),
     "data.num_train": (3, r"num_prompts=4 is larger than the training set of 3 usable"),
     "data.validation": ("", r"data.validation is empty: give 'procedural' or a .jsonl"),
     "model.preset": ("", r"model.checkpoint='' and model.preset='': give exactly one"),
-    "model.checkpoint": (
-        "somewhere",
-        r"model.checkpoint='somewhere' and .*exactly one",
-    ),
+    "model.checkpoint": ("somewhere", r"model.checkpoint='somewhere' and .*exactly one"),
     "sampler.options.decay_selected": (1.5, r"decay_selected=1.5"),
     "sampler.options.draw": ("best", r"draw='best'"),
     "warm_start.noise.color_0": (1.0, r"noise.color_0=1.0: must be in \[0, 1\)"),

@@ -116,37 +116,25 @@ def orbax(tmp_path, params):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        (lambda t, run: dict(source=t), ValueError, "is no Hugging Face directory"),
-        (
-            lambda t, run: dict(source=t / "x"),
-            FileNotFoundError,
-            "--source=.*x is no directory",
-        ),
-        (
-            lambda t, run: dict(source=run, target=run),
-            ValueError,
-            "--target=.* exists: give a new directory",
-        ),
+        (lambda t, run: dict(source=t), "is no Hugging Face directory"),
+        (lambda t, run: dict(source=t / "x"), "--source=.*x is no directory"),
+        (lambda t, run: dict(source=run, target=run), "--target=.* exists: give a new directory"),
         (
             lambda t, run: dict(source=run, step=4),
-            FileNotFoundError,
             r"no complete checkpoint .*4; complete steps: \[3, 5, 7\]",
         ),
         (
             lambda t, run: dict(source=run / "tiny_model", step=4),
-            ValueError,
             "--step and --model are for orbax",
         ),
         (
             lambda t, run: dict(source=orbax(t, small.params())),
-            ValueError,
             "holds parameters alone: give --model",
         ),
         (
             lambda t, run: dict(source=run, base=other(t)),
-            ValueError,
             r"not of the model in .*other \(text/layers/mlp/gate/kernel has shape "
             r"\(2, 64, 96\), expected \(2, 64, 80\)\): give another --model",
         ),
@@ -155,19 +143,14 @@ def orbax(tmp_path, params):
                 source=orbax(t, {**small.params(), "lm_head": np.ones(3)}),
                 base=run / "tiny_model",
             ),
-            ValueError,
             r"\(lm_head is not part of it\)",
         ),
-        (
-            lambda t, run: dict(source=run, base=t / "none"),
-            FileNotFoundError,
-            "none is no directory: give the folder",
-        ),
+        (lambda t, run: dict(source=run, base=t / "none"), "none is no directory: give the folder"),
     ],
 )
-def test_what_cannot_be_converted(tmp_path, run, arguments, error, message):
+def test_what_cannot_be_converted(tmp_path, run, arguments, message):
     target = tmp_path / "target"
-    with pytest.raises(error, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         convert.convert(**{"target": target, **arguments(tmp_path, run)})
     assert not target.exists() and not target.with_name("target.tmp").exists()
 

@@ -259,14 +259,11 @@ def test_the_users_environment_wins_but_for_what_the_engine_needs():
     assert "PYTHONPATH" not in process.default_env(False, {})
 
 
-def test_the_hook_comes_first_and_once():
+def test_the_hook_comes_first_and_once(monkeypatch, tmp_path):
     hook = str(process.TORCHVISION_HOOK)
     once = process.with_hook(os.pathsep.join(["/a", hook, "/b"]))
     assert once == os.pathsep.join([hook, "/a", "/b"])
     assert process.with_hook("") == hook
-
-
-def test_a_missing_hook_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(process, "TORCHVISION_HOOK", tmp_path / "nowhere")
     with pytest.raises(EngineFailure, match="nowhere"):
         process.with_hook("")
