@@ -37,10 +37,9 @@ def test_reasons(workers, key, given, reason):
 
 
 def test_a_power_tower_ends_at_the_deadline(workers):
-    timeouts, start = workers.timeouts, time.perf_counter()
+    start = time.perf_counter()
     assert workers.check("1", TOWER) == "timeout"
     assert time.perf_counter() - start < pool.START_SECONDS / 2
-    assert workers.timeouts == timeouts + 1
     assert workers.check("2", r"\frac{4}{2}") == "ok"
 
 
@@ -51,7 +50,7 @@ def test_threads_share_the_workers_and_get_their_own_replies(workers):
     assert reasons == ["different" if i % 2 else "ok" for i in range(40)]
 
 
-def test_a_worker_that_dies_is_counted_and_replaced(monkeypatch):
+def test_a_worker_that_dies_is_replaced(monkeypatch):
     started = []
     popen = subprocess.Popen
     monkeypatch.setattr(
@@ -67,11 +66,10 @@ def test_a_worker_that_dies_is_counted_and_replaced(monkeypatch):
         time.sleep(0.5)
         os.kill(started[0].pid, signal.SIGKILL)
         assert reply.result(30) == "crash"
-    assert (workers.crashes, workers.timeouts) == (1, 0)
     assert workers.check("1", "1") == "ok"
     os.kill(started[1].pid, signal.SIGKILL)  # while it is idle: nobody's answer is lost
     started[1].wait()
-    assert workers.check("1", "1") == "ok" and workers.crashes == 1
+    assert workers.check("1", "1") == "ok"
     workers.close()
     assert all(process.poll() is not None for process in started)
 

@@ -16,6 +16,7 @@ import threading
 from multiprocessing import connection
 
 START_SECONDS = 120.0  # to import sympy, on a busy machine
+_MEMORY = 2 << 30  # bytes that a worker may map (on Linux)
 _WORKER = pathlib.Path(__file__).with_name("expression_worker.py")
 
 
@@ -25,24 +26,17 @@ class WorkerPool:
     Args:
         num_workers: most processes at a time.
         deadline: seconds for one comparison; then the worker is killed and replaced.
-        memory: bytes that a worker may map (on Linux).
-
-    Attributes:
-        timeouts: comparisons that took too long, since the pool was made.
-        crashes: comparisons whose worker ended, since then.
     """
 
-    def __init__(self, num_workers: int = 4, deadline: float = 3.0, memory: int = 2 << 30):
-        self.timeouts = self.crashes = 0
-        self._deadline, self._memory = deadline, memory
+    def __init__(self, num_workers: int = 4, deadline: float = 3.0):
+        self._deadline = deadline
         self._free = threading.BoundedSemaphore(num_workers)
-        self._idle: list[_Worker] = []
-        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []  # each of its calls is atomic
 
     def check(self, key: str, given: str) -> str:
         """Returns the reason of a `verify.Verdict` for two LaTeX expressions.
 
-        Besides those of the worker that is "timeout" or "crash", and is then counted.
+        Besides those of the worker that is "timeout" or "crash".
 
         Raises:
             RuntimeError: if no worker can be started.
@@ -56,9 +50,6 @@ class WorkerPool:
                 raise
             if reason in ("timeout", "crash"):
                 worker.kill()
-                with self._lock:
-                    self.timeouts += reason == "timeout"
-                    self.crashes += reason == "crash"
             else:
                 self._idle.append(worker)
         return reason
@@ -74,19 +65,21 @@ class WorkerPool:
             if worker.is_alive():
                 return worker
             worker.kill()
-        return _Worker(self._deadline, self._memory)
+        return _Worker(self._deadline)
 
     def _pop(self) -> "_Worker | None":
-        with self._lock:
-            return self._idle.pop() if self._idle else None
+        try:
+            return self._idle.pop()
+        except IndexError:  # another thread was faster, or there was none
+            return None
 
 
 class _Worker:
     """One process; its pipes carry a line a request and a line a reply."""
 
-    def __init__(self, deadline: float, memory: int):
+    def __init__(self, deadline: float):
         # -P: the directory of the worker's file is no place to import from.
-        command = [sys.executable, "-P", str(_WORKER), str(deadline), str(memory)]
+        command = [sys.executable, "-P", str(_WORKER), str(deadline), str(_MEMORY)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
