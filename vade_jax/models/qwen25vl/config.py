@@ -10,6 +10,7 @@ from typing import Any
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
 
+# Our field -> Hugging Face's. What has no line here (rotation, token ids) is read and written by hand.
 _TEXT_NAMES = {
     "vocab_size": "vocab_size",
     "width": "hidden_size",
@@ -114,6 +115,7 @@ class Config:
     eos_token_id: int = 151645
 
     def __post_init__(self):
+        # A lookup outside of the table would be clipped to its last row in silence.
         for name in _TOKEN_NAMES:
             if not 0 <= getattr(self, name) < self.text.vocab_size:
                 raise ValueError(
@@ -125,6 +127,8 @@ class Config:
     def from_hf(cls, fields: Mapping[str, Any]) -> "Config":
         """Reads a config.json, published or transformers-5 layout."""
         _check_architecture(fields)
+        # transformers 5 nests the decoder's fields, the published files have them at the root. Nested ones
+        # win where both are there.
         text = {**fields, **(fields.get("text_config") or {})}
         tokens = {n: text[n] for n in _TOKEN_NAMES if isinstance(text.get(n), int)}
         return cls(
@@ -146,6 +150,7 @@ class Config:
             "model_type": "qwen2_5_vl",
             **{name: getattr(self, name) for name in _TOKEN_NAMES},
             **text,
+            # What we do not have but their classes ask for, with the published values.
             "attention_dropout": 0.0,
             "hidden_act": "silu",
             "initializer_range": 0.02,
@@ -189,6 +194,7 @@ def _read_text(fields: Mapping[str, Any]) -> TextConfig:
 
 def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
     expected = {**_FIXED_VISION, "out_hidden_size": text_width}
+    # Published as in_chans; transformers' own class calls it in_channels. Files may leave both out.
     if "in_channels" in fields or "in_chans" in fields:
         channels = fields.get("in_chans", fields.get("in_channels"))
         fields, expected = {**fields, "in_chans": channels}, {**expected, "in_chans": 3}
@@ -201,10 +207,8 @@ def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
 
 def _check_architecture(fields: Mapping[str, Any]) -> None:
     found = fields.get("architectures") or [fields.get("model_type")]
-    if fields.get("model_type") != "qwen2_5_vl" or found[0] not in (
-        ARCHITECTURE,
-        "qwen2_5_vl",
-    ):
+    known = (ARCHITECTURE, "qwen2_5_vl")
+    if fields.get("model_type") != "qwen2_5_vl" or found[0] not in known:
         raise ValueError(
             f"config.json describes {found[0]!r} (model_type {fields.get('model_type')!r}); "
             f"only {ARCHITECTURE!r} (model_type 'qwen2_5_vl') is supported"
@@ -222,11 +226,12 @@ def _divides(small_name: str, small: int, large_name: str, large: int) -> None:
         raise ValueError(f"{large_name} {large} must be a multiple of {small_name} {small}")
 
 
-def _published(text: TextConfig, *, tie_embeddings: bool) -> Config:
+def _published(*, tie_embeddings: bool, **text: int) -> Config:
+    """Returns a published model: all have the same tower, head width and special tokens."""
     vision = VisionConfig(
         depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
     )
-    return Config(text=text, vision=vision, tie_embeddings=tie_embeddings)
+    return Config(TextConfig(**text, mrope_section=(16, 24, 24)), vision, tie_embeddings)
 
 
 PRESETS = {
@@ -252,27 +257,21 @@ PRESETS = {
         eos_token_id=322,
     ),
     "3b": _published(
-        TextConfig(
-            vocab_size=151936,
-            width=2048,
-            num_layers=36,
-            num_heads=16,
-            num_kv_heads=2,
-            mlp_width=11008,
-            mrope_section=(16, 24, 24),
-        ),
+        vocab_size=151936,
+        width=2048,
+        num_layers=36,
+        num_heads=16,
+        num_kv_heads=2,
+        mlp_width=11008,
         tie_embeddings=True,
     ),
     "7b": _published(
-        TextConfig(
-            vocab_size=152064,
-            width=3584,
-            num_layers=28,
-            num_heads=28,
-            num_kv_heads=4,
-            mlp_width=18944,
-            mrope_section=(16, 24, 24),
-        ),
+        vocab_size=152064,
+        width=3584,
+        num_layers=28,
+        num_heads=28,
+        num_kv_heads=4,
+        mlp_width=18944,
         tie_embeddings=False,
     ),
 }

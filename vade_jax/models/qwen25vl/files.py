@@ -87,6 +87,7 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
             pass
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged or cut short ({error}): download it again") from error
+    # The library has checked it. NumPy maps it, because the library's arrays are copies.
     mapped = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int(mapped[:8].view("<u8")[0])
     header = json.loads(mapped[8:start].tobytes())
@@ -200,6 +201,8 @@ def save(
                 shutil.copy2(path, fresh / path.name)
         _write_json(fresh / CONFIG, {**shape.to_hf(), "torch_dtype": dtype.name})
         _write_shards(fresh, shape, blocks, dtype, shard_bytes)
+        # Two renames, because a directory cannot replace one that has files: who loads meanwhile may find
+        # none, but never half of one.
         if directory.exists():
             old = fresh.with_name(fresh.name + ".old")
             directory.rename(old)
@@ -247,6 +250,7 @@ def write_tensors(
     text += b" " * (-len(text) % 8)  # so that the values are aligned in the mapped file
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
+        # A block is of one tensor, so a file ends where a block does.
         while end > 0:
             block = next(blocks).reshape(-1).view(np.uint8)
             file.write(block)

@@ -5,7 +5,7 @@ cast to the compute dtype where they are used.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +84,18 @@ def checkpoint(step: Callable) -> Callable:
 
 
 # ------------------------------------------------------------------------------ layers
+class Make(NamedTuple):
+    """What every module is made with, from the model down to the last matrix."""
+
+    rngs: nnx.Rngs  # where random parameters come from
+    dtype: Any  # of the computation
+    param_dtype: Any
+
+    def stacked(self, module: Callable[["Make"], nnx.Module], count: int) -> nnx.Module:
+        """Returns `count` modules as one, each parameter with a leading axis L, for a scan."""
+        return nnx.vmap(lambda rngs: module(self._replace(rngs=rngs)))(self.rngs.split(count))
+
+
 @jax.custom_vjp
 def matmul(x_D: jax.Array, kernel_DF: jax.Array) -> jax.Array:
     """Returns x @ kernel; the gradient of the kernel is computed as x^T dy.
@@ -127,28 +139,18 @@ class Linear(nnx.Module):
     Args:
         width: of the input.
         out_width: of the output.
+        make: where the random kernel comes from, and the types.
         bias: whether there is one; it starts at 0.
         scale: times 1 / sqrt(width), the std of the random kernel.
-        rngs: where the random kernel comes from.
-        dtype: of the computation.
-        param_dtype: of the parameters.
     """
 
     def __init__(
-        self,
-        width: int,
-        out_width: int,
-        *,
-        bias: bool = True,
-        scale: float = 1.0,
-        rngs: nnx.Rngs,
-        dtype,
-        param_dtype,
+        self, width: int, out_width: int, make: Make, *, bias: bool = True, scale: float = 1.0
     ):
-        self.dtype = dtype
-        kernel = jax.random.normal(rngs.params(), (width, out_width), param_dtype)
+        self.dtype = make.dtype
+        kernel = jax.random.normal(make.rngs.params(), (width, out_width), make.param_dtype)
         self.kernel = nnx.Param(kernel * (scale * width**-0.5))
-        self.bias = nnx.Param(jnp.zeros(out_width, param_dtype)) if bias else None
+        self.bias = nnx.Param(jnp.zeros(out_width, make.param_dtype)) if bias else None
 
     def __call__(self, x_D: jax.Array) -> jax.Array:
         out = matmul(x_D, self.kernel[...].astype(self.dtype))
@@ -158,26 +160,10 @@ class Linear(nnx.Module):
 class GatedMLP(nnx.Module):
     """down(silu(gate(x)) * up(x)); `scale` is that of `down`, which writes to the residual stream."""
 
-    def __init__(
-        self,
-        width: int,
-        mlp_width: int,
-        *,
-        bias: bool,
-        scale: float,
-        rngs: nnx.Rngs,
-        dtype,
-        param_dtype,
-    ):
-        shared = {
-            "bias": bias,
-            "rngs": rngs,
-            "dtype": dtype,
-            "param_dtype": param_dtype,
-        }
-        self.gate = Linear(width, mlp_width, **shared)
-        self.up = Linear(width, mlp_width, **shared)
-        self.down = Linear(mlp_width, width, scale=scale, **shared)
+    def __init__(self, width: int, mlp_width: int, make: Make, *, bias: bool, scale: float):
+        self.gate = Linear(width, mlp_width, make, bias=bias)
+        self.up = Linear(width, mlp_width, make, bias=bias)
+        self.down = Linear(mlp_width, width, make, bias=bias, scale=scale)
 
     def __call__(self, x_D: jax.Array) -> jax.Array:
         return self.down(jax.nn.silu(self.gate(x_D)) * self.up(x_D))

@@ -46,18 +46,17 @@ class Qwen25VL(nnx.Module):
         param_dtype=jnp.float32,
         place: layers.Placement = layers.ANYWHERE,
     ):
-        shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
+        make = layers.Make(rngs, dtype, param_dtype)
         vocab_size, width = shape.text.vocab_size, shape.text.width
         self.config, self.dtype, self.place = shape, dtype, place
         embedding = jax.random.normal(rngs.params(), (vocab_size, width), param_dtype)
         self.embedding = nnx.Param(layers.EMBEDDING_STD * embedding)
-        self.vision = vision.Vision(shape.vision, width, place=place, **shared)
-        self.text = text.Decoder(shape.text, place=place, **shared)
+        self.vision = vision.Vision(shape.vision, width, make, place)
+        self.text = text.Decoder(shape.text, make, place)
         # Tied: the head reads the embedding. A second attribute would be a second parameter, with a
         # gradient and moments of its own, and the two would drift apart.
-        self.lm_head = (
-            None if shape.tie_embeddings else layers.Linear(width, vocab_size, bias=False, **shared)
-        )
+        tied = shape.tie_embeddings
+        self.lm_head = None if tied else layers.Linear(width, vocab_size, make, bias=False)
 
     def image_features(self, images: types.Images, *, remat: bool = True) -> jax.Array:
         """Returns the features of merged cells, `[B, W, C, D]`; finite garbage in invalid cells."""
@@ -129,13 +128,7 @@ class Qwen25VL(nnx.Module):
     def own_cache(self, num_answers: int, length: int) -> attention.OwnCache:
         """Returns an empty cache for `length` tokens of each answer."""
         shape = self.config.text
-        size = (
-            shape.num_layers,
-            num_answers,
-            shape.num_kv_heads,
-            length,
-            shape.head_width,
-        )
+        size = (shape.num_layers, num_answers, shape.num_kv_heads, length, shape.head_width)
         return attention.OwnCache(
             key_LNJTK=jnp.zeros(size, self.dtype),
             value_LNJTK=jnp.zeros(size, self.dtype),
@@ -195,10 +188,13 @@ class Qwen25VL(nnx.Module):
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
         """Returns embedded tokens, with an image's features in the place of its placeholders."""
         x_MPD = self._embed(prompts.token_MP)
+        # A batch without images is a program without the tower: the sizes are known when it is traced.
         if prompts.images.patch_BWSE.size == 0:
             return x_MPD
         feature_BWCD = self.image_features(prompts.images, remat=remat)
         feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])
+        # Cells lie in the order of windows; `cell_MP` says which one a placeholder stands for. -1 is text:
+        # it looks the first cell up, and `where` drops that and its gradient.
         cell_MP = jnp.asarray(prompts.cell_MP)
         image_MPD = layers.take(feature_D, jnp.maximum(cell_MP, 0), self.place)
         return jnp.where(cell_MP[..., None] >= 0, image_MPD, x_MPD)

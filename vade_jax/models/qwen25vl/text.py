@@ -38,22 +38,13 @@ class Attention(nnx.Module):
     q, k and v have biases, the output has none. `scale` is that of the output's kernel.
     """
 
-    def __init__(
-        self,
-        shape: config.TextConfig,
-        *,
-        scale: float,
-        rngs: nnx.Rngs,
-        dtype,
-        param_dtype,
-    ):
-        shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
+    def __init__(self, shape: config.TextConfig, make: layers.Make, *, scale: float):
         self.head_width = shape.head_width
         kv_width = shape.num_kv_heads * shape.head_width
-        self.query = layers.Linear(shape.width, shape.width, **shared)
-        self.key = layers.Linear(shape.width, kv_width, **shared)
-        self.value = layers.Linear(shape.width, kv_width, **shared)
-        self.output = layers.Linear(shape.width, shape.width, bias=False, scale=scale, **shared)
+        self.query = layers.Linear(shape.width, shape.width, make)
+        self.key = layers.Linear(shape.width, kv_width, make)
+        self.value = layers.Linear(shape.width, kv_width, make)
+        self.output = layers.Linear(shape.width, shape.width, make, bias=False, scale=scale)
 
     def __call__(
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
@@ -61,6 +52,8 @@ class Attention(nnx.Module):
         """Returns the output and the keys, for whoever attends to them next."""
         heads = (*x_NUD.shape[:2], -1, self.head_width)
         q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
+        # Keys are kept rotated: a cache is never turned again, and a query sees the difference of the
+        # two positions alone.
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
         return self.output(attend(q, k, v).reshape(x_NUD.shape)), Keys(k, v)
 
@@ -68,15 +61,14 @@ class Attention(nnx.Module):
 class Layer(nnx.Module):
     """One pre-norm layer: x + attention(norm(x)), then x + mlp(norm(x))."""
 
-    def __init__(self, shape: config.TextConfig, *, rngs: nnx.Rngs, dtype, param_dtype):
-        shared = {"rngs": rngs, "dtype": dtype, "param_dtype": param_dtype}
+    def __init__(self, shape: config.TextConfig, make: layers.Make):
         # 2 L branches write to the residual stream. Each starts with 1 / sqrt(2 L) of its size, so that
         # their sum does not grow with the depth.
         scale = (2 * shape.num_layers) ** -0.5
-        self.norm1 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=param_dtype)
-        self.norm2 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=param_dtype)
-        self.attention = Attention(shape, scale=scale, **shared)
-        self.mlp = layers.GatedMLP(shape.width, shape.mlp_width, bias=False, scale=scale, **shared)
+        self.norm1 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
+        self.norm2 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
+        self.attention = Attention(shape, make, scale=scale)
+        self.mlp = layers.GatedMLP(shape.width, shape.mlp_width, make, bias=False, scale=scale)
 
     def __call__(
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
@@ -89,21 +81,10 @@ class Layer(nnx.Module):
 class Decoder(nnx.Module):
     """The layers and the final norm. Every result has gone through that norm."""
 
-    def __init__(
-        self,
-        shape: config.TextConfig,
-        *,
-        rngs: nnx.Rngs,
-        dtype,
-        param_dtype,
-        place: layers.Placement,
-    ):
-        shared = {"dtype": dtype, "param_dtype": param_dtype}
+    def __init__(self, shape: config.TextConfig, make: layers.Make, place: layers.Placement):
         self.shape, self.place = shape, place
-        self.layers = nnx.vmap(lambda rngs: Layer(shape, rngs=rngs, **shared))(
-            rngs.split(shape.num_layers)
-        )
-        self.norm = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=param_dtype)
+        self.layers = make.stacked(lambda make: Layer(shape, make), shape.num_layers)
+        self.norm = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
 
     def prompt(
         self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
@@ -120,7 +101,11 @@ class Decoder(nnx.Module):
     def hidden(
         self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> jax.Array:
-        """Returns hidden states alone: the keys of a layer are gone when the layer is done."""
+        """Returns hidden states alone.
+
+        Not `prompt` without its second result: a scan that returns keys keeps those of all layers, here
+        a layer's are gone when it is done.
+        """
         rotation = self._rotation(position_MPX)
 
         def step(x_MPD, layer):
@@ -161,6 +146,8 @@ class Decoder(nnx.Module):
         def step(streams, layer):
             x_MPD, y_NUD = streams
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
+            # Gathered where rows are not prompts one to one, as in a micro-batch of a few answers of
+            # one prompt; its gradient sums over the rows.
             prompt = self._prompts_of_rows(keys, length_M, group_R)
 
             def attend(q, k, v):

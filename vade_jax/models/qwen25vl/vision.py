@@ -44,11 +44,11 @@ class PatchEmbed(nnx.Module):
     the two frames are added instead of showing the image twice.
     """
 
-    def __init__(self, width: int, *, rngs: nnx.Rngs, dtype, param_dtype):
-        self.dtype = dtype
+    def __init__(self, width: int, make: layers.Make):
+        self.dtype = make.dtype
         shape = (2, 3 * _PIXELS, width)
         std = (2 * 3 * _PIXELS) ** -0.5
-        kernel = jax.random.normal(rngs.params(), shape, param_dtype) * std
+        kernel = jax.random.normal(make.rngs.params(), shape, make.param_dtype) * std
         self.kernel = nnx.Param(kernel)
 
     def __call__(self, patch_E: types.Array) -> jax.Array:
@@ -60,17 +60,15 @@ class PatchEmbed(nnx.Module):
 class Block(nnx.Module):
     """One pre-norm block; `full`, a bool array, decides between the window and the whole image."""
 
-    def __init__(self, shape: config.VisionConfig, *, rngs: nnx.Rngs, dtype, param_dtype):
-        dtypes = {"dtype": dtype, "param_dtype": param_dtype}
-        width, scale = shape.width, (2 * shape.depth) ** -0.5
+    def __init__(self, shape: config.VisionConfig, make: layers.Make):
+        width = shape.width
+        scale = (2 * shape.depth) ** -0.5  # as in the decoder's layers
         self.num_heads = shape.num_heads
-        self.norm1 = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
-        self.norm2 = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
-        self.qkv = layers.Linear(width, 3 * width, rngs=rngs, **dtypes)
-        self.proj = layers.Linear(width, width, scale=scale, rngs=rngs, **dtypes)
-        self.mlp = layers.GatedMLP(
-            width, shape.mlp_width, bias=True, scale=scale, rngs=rngs, **dtypes
-        )
+        self.norm1 = layers.RMSNorm(width, _NORM_EPS, param_dtype=make.param_dtype)
+        self.norm2 = layers.RMSNorm(width, _NORM_EPS, param_dtype=make.param_dtype)
+        self.qkv = layers.Linear(width, 3 * width, make)
+        self.proj = layers.Linear(width, width, make, scale=scale)
+        self.mlp = layers.GatedMLP(width, shape.mlp_width, make, bias=True, scale=scale)
 
     def __call__(
         self,
@@ -97,14 +95,13 @@ class Merger(nnx.Module):
     Slot = 4 x cell + patch, so the patches of a cell lie side by side and merging is a reshape.
     """
 
-    def __init__(self, width: int, out_width: int, *, rngs: nnx.Rngs, dtype, param_dtype):
-        dtypes = {"dtype": dtype, "param_dtype": param_dtype}
-        self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=param_dtype)
-        self.up = layers.Linear(4 * width, 4 * width, rngs=rngs, **dtypes)
+    def __init__(self, width: int, out_width: int, make: layers.Make):
+        self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=make.param_dtype)
+        self.up = layers.Linear(4 * width, 4 * width, make)
         # Kernels as large as the embeddings: features then start at least as large as those (their std
         # is 2.9 in the tiny preset), and a model from scratch does not overlook the image.
         scale = layers.EMBEDDING_STD * (4 * width) ** 0.5
-        self.down = layers.Linear(4 * width, out_width, scale=scale, rngs=rngs, **dtypes)
+        self.down = layers.Linear(4 * width, out_width, make, scale=scale)
 
     def __call__(self, x_BWSD: jax.Array) -> jax.Array:
         x = self.norm(x_BWSD).reshape(*x_BWSD.shape[:2], 16, -1)
@@ -118,19 +115,13 @@ class Vision(nnx.Module):
         self,
         shape: config.VisionConfig,
         out_width: int,
-        *,
-        rngs: nnx.Rngs,
-        dtype,
-        param_dtype,
+        make: layers.Make,
         place: layers.Placement,
     ):
-        dtypes = {"dtype": dtype, "param_dtype": param_dtype}
         self.shape, self.place = shape, place
-        self.patch = PatchEmbed(shape.width, rngs=rngs, **dtypes)
-        self.blocks = nnx.vmap(lambda rngs: Block(shape, rngs=rngs, **dtypes))(
-            rngs.split(shape.depth)
-        )
-        self.merger = Merger(shape.width, out_width, rngs=rngs, **dtypes)
+        self.patch = PatchEmbed(shape.width, make)
+        self.blocks = make.stacked(lambda make: Block(shape, make), shape.depth)
+        self.merger = Merger(shape.width, out_width, make)
 
     def __call__(self, images: types.Images, *, remat: bool) -> jax.Array:
         """Returns the feature of every cell, `[B, W, 16, D]`; finite where invalid."""
