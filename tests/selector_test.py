@@ -15,6 +15,12 @@ pytestmark = pytest.mark.usefixtures("compile_cache")  # every Selector compiles
 IDS = [f"item-{i}" for i in range(50)]
 
 
+@pytest.fixture(scope="module")
+def fresh():
+    """A selector that learns nothing, for what is refused."""
+    return Selector(IDS)
+
+
 def observe_all(selector, ids, right=3):
     selector.observe(ids, correct=[right] * len(ids), trials=8)
 
@@ -79,11 +85,10 @@ def test_arrays_are_ids_and_counts_too(tmp_path):
     assert len(Selector(np.int64(9)).select(9)) == 9
 
 
-def test_threads_save_one_after_another(tmp_path):
-    selector = Selector(IDS)
+def test_threads_save_one_after_another(fresh, tmp_path):
     with futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: selector.save(tmp_path / "selector.npz"), range(40)))
-    Selector(IDS).load(tmp_path / "selector.npz")
+        list(pool.map(lambda _: fresh.save(tmp_path / "selector.npz"), range(40)))
+    fresh.load(tmp_path / "selector.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["selector.npz"]
 
 
@@ -129,12 +134,11 @@ def test_threads_never_choose_alike_and_lose_nothing():
         (["item-1", "item-2"], [1, 1], [8, 8, 8], r"trials \(3,\): give one of 2 ids"),
     ],
 )
-def test_refuses_impossible_counts(ids, correct, trials, message):
-    selector = Selector(IDS)
-    before = selector.state_dict()
+def test_refuses_impossible_counts(fresh, ids, correct, trials, message):
+    before = fresh.state_dict()
     with pytest.raises(ValueError, match=message):
-        selector.observe(ids, correct, trials)
-    chex.assert_trees_all_equal(selector.state_dict(), before)
+        fresh.observe(ids, correct, trials)
+    chex.assert_trees_all_equal(fresh.state_dict(), before)
 
 
 @pytest.mark.parametrize(
@@ -147,23 +151,23 @@ def test_refuses_impossible_counts(ids, correct, trials, message):
         (dict(items=IDS, decay_rest=0.9), "options: "),
     ],
 )
-def test_refuses_the_state_of_another(tmp_path, other, message):
-    Selector(IDS).save(tmp_path / "selector.npz")
+def test_refuses_the_state_of_another(fresh, tmp_path, other, message):
+    fresh.save(tmp_path / "selector.npz")
     with pytest.raises(ValueError, match=message):
         Selector(**other).load(tmp_path / "selector.npz")
 
 
-def test_refuses_a_broken_file(tmp_path):
+def test_refuses_a_broken_file(fresh, tmp_path):
     path = tmp_path / "selector.npz"
-    Selector(IDS).save(path)
+    fresh.save(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="not a saved selector"):
-        Selector(IDS).load(path)
+        fresh.load(path)
     np.save(tmp_path / "other.npy", np.arange(3))
     with pytest.raises(ValueError, match=r"other\.npy is not a saved selector"):
-        Selector(IDS).load(tmp_path / "other.npy")
+        fresh.load(tmp_path / "other.npy")
     with pytest.raises(FileNotFoundError):
-        Selector(IDS).load(tmp_path / "none.npz")
+        fresh.load(tmp_path / "none.npz")
 
 
 def test_refuses_unknown_methods_and_doubled_ids():

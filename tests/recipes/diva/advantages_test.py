@@ -123,7 +123,6 @@ def test_the_range_of_rewards_tells_a_tenth_from_a_whole():
     for options, low, high in (
         ({"balance": "off"}, 1, 1),
         ({}, 0.1, 1),
-        ({"highest_reward": 2.0}, 0.05, 0.5),
         ({"balance": "low_reward"}, 0.1, 1),
     ):
         a_N = two_level(*args, **only_local, **options)

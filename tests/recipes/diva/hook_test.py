@@ -47,7 +47,7 @@ def propose(num_variants, num_prompts=8):
     return jax.device_get(sampler.propose(state, jax.random.key(0), num_prompts))
 
 
-@pytest.mark.parametrize("num_variants", [0, 1, 3])
+@pytest.mark.parametrize("num_variants", [0, 3])
 def test_the_advantages_are_those_of_the_proposals_problems(num_variants):
     rng = np.random.default_rng(0)
     proposal = propose(num_variants)

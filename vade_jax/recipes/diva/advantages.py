@@ -39,7 +39,6 @@ def two_level(
     balance: str = "range",
     local_share: float = 1.0,
     global_share: float = 1.0,
-    highest_reward: float = 1.0,
     padded_length: float = 0.0,
 ) -> jax.Array:
     """Returns `advantage_N`: 0 for invalid answers and for problems whose rewards are all equal.
@@ -55,11 +54,10 @@ def two_level(
             code does it, which gives even equal rewards a small advantage.
         weight: k of `by_difficulty`.
         weighted: whether only the "global" advantages are weighted by difficulty, or "both".
-        balance: "range" multiplies by (max - min reward of the group) / `highest_reward`;
+        balance: "range" multiplies by max - min reward of the group, whose highest is 1;
             "low_reward", the code's, multiplies by 0.1 where all rewards are below 0.15.
         local_share: factor on the local advantages.
         global_share: factor on the global advantages.
-        highest_reward: R_max.
         padded_length: tokens of a padded row, for the norm "code".
 
     Raises:
@@ -89,7 +87,7 @@ def two_level(
         # would teach as much as one of 0 and 1.
         low_M, high_M = _lowest_and_highest(reward_N, of_N, num_slots, valid_N)
         if balance == "range":
-            a_N *= ((high_M - low_M) / highest_reward)[of_N]
+            a_N *= (high_M - low_M)[of_N]
         elif balance == "low_reward":
             a_N *= jnp.where(high_M < _LOW, _LOW_FACTOR, 1)[of_N]
         return a_N
