@@ -31,8 +31,8 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
     return values
 
 
-def of_run(arg: str | None, **more) -> ml_collections.ConfigDict:
-    """Returns the choices that every run has, and `more`: `selector`, `smoke` and the seed.
+def of_run(arg: str | None, selector: str = "vade", **more) -> ml_collections.ConfigDict:
+    """Returns the choices that every run has, and `more`: the selector if named, `smoke` and the seed.
 
     Raises:
         ValueError: an unknown word, or both selectors.
@@ -40,5 +40,6 @@ def of_run(arg: str | None, **more) -> ml_collections.ConfigDict:
     args = parse(arg, vade=False, uniform=False, selector="", smoke=False, seed=0, **more)
     if args.vade + args.uniform + bool(args.selector) > 1:
         raise ValueError(f"config argument {arg!r}: give one selector, vade or uniform")
-    args.selector = "uniform" if args.uniform else args.selector or "vade"
+    named = "uniform" if args.uniform else "vade" if args.vade else args.selector
+    args.selector = named or selector
     return args

@@ -15,9 +15,12 @@ from ml_collections import ConfigDict
 from configs import arguments, default
 
 
-def base(arg: str | None) -> ConfigDict:
-    """Returns everything but the loss."""
-    args = arguments.of_run(arg)
+def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
+    """Returns everything but the loss; `selector` is the one where `arg` names none.
+
+    `more` are words that `arg` may have besides, for the config itself to read.
+    """
+    args = arguments.of_run(arg, selector, **more)
     c = default.get_config()
     c.seed = args.seed
     c.num_steps = 200

@@ -6,14 +6,11 @@ Up to three times the rollouts of configs/tiny_gspo.py, and about twice its time
 the colon replaces the filter: `tiny_dapo.py:vade` is VADE with DAPO's loss.
 """
 
-from configs import arguments, default, tiny
+from configs import default, tiny
 
 
 def get_config(arg=None):
     """Returns the config; `arg` as in configs/tiny.py, but the selector is dapo by default."""
-    c = tiny.base(arg)
+    c = tiny.base(arg, "dapo")
     default.dapo(c)
-    args = arguments.of_run(arg)
-    if not (args.vade or args.uniform or "selector=" in (arg or "")):
-        default.selector(c, "dapo")
     return c

@@ -13,15 +13,11 @@ from configs import arguments, default, tiny
 
 def get_config(arg=None):
     """Returns the config; `arg` as in configs/tiny.py, but the selector is diva by default."""
-    args = arguments.of_run(arg, variants=1)
-    words = [word for word in (arg or "").split(",") if "variants=" not in word]
-    c = tiny.base(",".join(words))
+    c = tiny.base(arg, "diva", variants=1)
     default.grpo(c)
     c.loss.kl_coef = 0.0
     c.data.max_prompt_length = 160  # all hints fit; few of their words are tokens
     c.data.length_multiple = 40
-    if not (args.vade or args.uniform or "selector=" in (arg or "")):
-        default.selector(c, "diva")
-    if c.sampler.name == "diva" and args.variants != 1:
-        c.sampler.options.num_variants = args.variants
+    if c.sampler.name == "diva":
+        c.sampler.options.num_variants = arguments.of_run(arg, variants=1).variants
     return c

@@ -34,17 +34,6 @@ def load(name, arg=None):
     return importlib.import_module(f"configs.{name}").get_config(arg)
 
 
-def test_the_main_jobs_exist():
-    assert {
-        "tiny_gspo",
-        "tiny_grpo",
-        "qwen7b_gspo",
-        "qwen7b_grpo",
-        "qwen3b_gspo",
-        "qwen3b_grpo",
-    } <= set(RUNS)
-
-
 @pytest.mark.parametrize("arg", ["smoke", "smoke,uniform", "smoke,seed=3", "vade,smoke"])
 @pytest.mark.parametrize("name", RUNS)
 def test_builds_in_smoke_form(name, arg):
@@ -54,25 +43,6 @@ def test_builds_in_smoke_form(name, arg):
     assert c.sampler.name == ("uniform" if "uniform" in arg else selector(name, arg))
     assert (c.num_steps, c.data.train) == (2, "procedural")
     assert (c.model.checkpoint, c.model.preset, c.model.size) == ("", "tiny", "")
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_no_config_adds_a_field_that_the_default_does_not_explain(name):
-    known, found = default.get_config(), load(name)
-    assert set(found) == set(known)
-    for section in (
-        "data",
-        "model",
-        "batch",
-        "optimizer",
-        "sampling",
-        "engine",
-        "eval",
-        "layout",
-        "mesh",
-        "loss",
-    ):
-        assert set(found[section]) == set(known[section])
 
 
 @pytest.mark.parametrize("size", ["3b", "7b"])
@@ -168,15 +138,13 @@ def test_words_are_cast_like_their_defaults():
         ("unifrom", r"'unifrom' is unknown: did you mean 'uniform'\?"),
         ("zzz", r"'zzz' is unknown: known are .*seed, .*smoke, .*uniform, vade"),
         ("seed=many", r"'seed=many': seed is a int"),
-        ("vade,uniform", r"'vade,uniform': give one selector, vade or uniform"),
-        ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector"),
+        ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector, vade or uniform"),
         ("uniform=False", r"'uniform=False': uniform takes no value"),
     ],
 )
-@pytest.mark.parametrize("name", ["tiny_gspo", "qwen7b_grpo"])
-def test_a_wrong_word_is_an_error(name, arg, message):
+def test_a_wrong_word_is_an_error(arg, message):
     with pytest.raises(ValueError, match=message):
-        load(name, arg)
+        load("tiny_gspo", arg)
 
 
 @pytest.mark.parametrize("name", RUNS)
