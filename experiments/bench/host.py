@@ -28,7 +28,7 @@ MICRO = 16  # prompts of a micro-batch
 
 def images(quick: bool) -> Iterator[timing.Table]:
     """Yields a table of the parts of a prompt, and one of many steps."""
-    num_rows, num_steps = (4, 20) if quick else (64, 1000)
+    num_rows, num_steps = (4, 10) if quick else (64, 1000)
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory, "train.arrow")
         row_files.write_arrow(path, map(_row, range(num_rows)))

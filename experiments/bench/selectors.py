@@ -123,6 +123,9 @@ def steps(quick: bool) -> Iterator[timing.Table]:
     )
 
 
+_answer = jax.jit(arena.answer, static_argnames="total")
+
+
 class Selector:
     """A selector a few steps into a run."""
 
@@ -138,9 +141,9 @@ class Selector:
         def answer(index_M):
             """Right half of the time; on the host, as the loop has them."""
             proposal = base.same_num_rollouts(np.asarray(index_M), NUM_ROLLOUTS)
-            total = NUM_ROLLOUTS * num_prompts
             p_I = np.full(num_items, 0.5, np.float32)
-            return jax.device_get(arena.answer(jax.random.key(1), p_I, proposal, total))
+            found = _answer(jax.random.key(1), p_I, proposal, total=NUM_ROLLOUTS * num_prompts)
+            return jax.device_get(found)
 
         for index_M in rng.permutation(num_items)[: 4 * num_prompts].reshape(4, -1):
             self._state = self._sampler.update(self._state, answer(index_M.astype(np.int32)))

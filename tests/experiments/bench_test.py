@@ -83,7 +83,7 @@ def test_decode(monkeypatch):
 def test_images():
     speed, steps = host.images(quick=True)
     assert len(speed.rows) == 4 and "images/s" in speed.rows[0].note
-    assert steps.rows[0].name == "20 steps of 4"
+    assert steps.rows[0].name == "10 steps of 4"
     assert steps.rows[0].facts["early_bytes"] > 2**20
 
 
