@@ -58,7 +58,13 @@ CONV = Transform(  # (D, channel, frame, y, x) <-> (frame, E, D)
     lambda axes: axes[2:],  # only D may be split, which comes first in the tensor
 )
 
-# `{}` is the number of the layer: those tensors are stacked along L.
+
+def _linear(theirs: str, ours: str, *, bias: bool = True) -> dict[str, tuple[str, Transform]]:
+    found = {f"{theirs}.weight": (f"{ours}/kernel", LINEAR)}
+    return found | ({f"{theirs}.bias": (f"{ours}/bias", SAME)} if bias else {})
+
+
+# `{}` is the number of the layer: those tensors are stacked along L. Files are written in this order.
 _LAYER, _BLOCK = "model.layers.{}.", "visual.blocks.{}."
 _OURS_LAYER, _OURS_BLOCK = "text/layers/", "vision/blocks/"
 TABLE: dict[str, tuple[str, Transform]] = {
@@ -67,41 +73,23 @@ TABLE: dict[str, tuple[str, Transform]] = {
     "lm_head.weight": ("lm_head/kernel", LINEAR),
     _LAYER + "input_layernorm.weight": (_OURS_LAYER + "norm1/scale", SAME),
     _LAYER + "post_attention_layernorm.weight": (_OURS_LAYER + "norm2/scale", SAME),
-    **{
-        f"{_LAYER}self_attn.{hf}_proj.{kind}": (
-            f"{_OURS_LAYER}attention/{ours}",
-            transform,
-        )
-        for hf, name in {"q": "query", "k": "key", "v": "value", "o": "output"}.items()
-        for kind, ours, transform in (
-            ("weight", f"{name}/kernel", LINEAR),
-            ("bias", f"{name}/bias", SAME),
-        )
-        if (hf, kind) != ("o", "bias")
-    },
-    **{
-        f"{_LAYER}mlp.{name}_proj.weight": (f"{_OURS_LAYER}mlp/{name}/kernel", LINEAR)
-        for name in ("gate", "up", "down")
-    },
+    **_linear(_LAYER + "self_attn.q_proj", _OURS_LAYER + "attention/query"),
+    **_linear(_LAYER + "self_attn.k_proj", _OURS_LAYER + "attention/key"),
+    **_linear(_LAYER + "self_attn.v_proj", _OURS_LAYER + "attention/value"),
+    **_linear(_LAYER + "self_attn.o_proj", _OURS_LAYER + "attention/output", bias=False),
+    **_linear(_LAYER + "mlp.gate_proj", _OURS_LAYER + "mlp/gate", bias=False),
+    **_linear(_LAYER + "mlp.up_proj", _OURS_LAYER + "mlp/up", bias=False),
+    **_linear(_LAYER + "mlp.down_proj", _OURS_LAYER + "mlp/down", bias=False),
     "visual.patch_embed.proj.weight": ("vision/patch/kernel", CONV),
     _BLOCK + "norm1.weight": (_OURS_BLOCK + "norm1/scale", SAME),
     _BLOCK + "norm2.weight": (_OURS_BLOCK + "norm2/scale", SAME),
-    **{
-        f"{prefix}.{kind}": (f"{ours}/{name}", transform)
-        for prefix, ours in {
-            _BLOCK + "attn.qkv": _OURS_BLOCK + "qkv",
-            _BLOCK + "attn.proj": _OURS_BLOCK + "proj",
-            _BLOCK + "mlp.gate_proj": _OURS_BLOCK + "mlp/gate",
-            _BLOCK + "mlp.up_proj": _OURS_BLOCK + "mlp/up",
-            _BLOCK + "mlp.down_proj": _OURS_BLOCK + "mlp/down",
-            "visual.merger.mlp.0": "vision/merger/up",
-            "visual.merger.mlp.2": "vision/merger/down",
-        }.items()
-        for kind, name, transform in (
-            ("weight", "kernel", LINEAR),
-            ("bias", "bias", SAME),
-        )
-    },
+    **_linear(_BLOCK + "attn.qkv", _OURS_BLOCK + "qkv"),
+    **_linear(_BLOCK + "attn.proj", _OURS_BLOCK + "proj"),
+    **_linear(_BLOCK + "mlp.gate_proj", _OURS_BLOCK + "mlp/gate"),
+    **_linear(_BLOCK + "mlp.up_proj", _OURS_BLOCK + "mlp/up"),
+    **_linear(_BLOCK + "mlp.down_proj", _OURS_BLOCK + "mlp/down"),
+    **_linear("visual.merger.mlp.0", "vision/merger/up"),
+    **_linear("visual.merger.mlp.2", "vision/merger/down"),
     "visual.merger.ln_q.weight": ("vision/merger/norm/scale", SAME),
 }
 
