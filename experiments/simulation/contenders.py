@@ -16,30 +16,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.simulation.worlds import KINDS
-from vade_jax import fields, samplers, settings, types
+from vade_jax import fields, samplers, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
 
 # ------------------------------------------------------------------------------ settings
 @dataclasses.dataclass(frozen=True)
-class Settings(settings.Section):
+class Settings(fields.Section):
     """Every setting of a simulation; lists of names are comma-separated."""
 
     seed: int = 0
-    num_seeds: int = settings.number(8, at_least=1)
-    num_items: int = settings.number(4000, at_least=1)  # where a world says nothing else
-    num_prompts: int = settings.number(128, at_least=1)  # B
+    num_seeds: int = fields.number(8, at_least=1)
+    num_items: int = fields.number(4000, at_least=1)  # where a world says nothing else
+    num_prompts: int = fields.number(128, at_least=1)  # B
     num_rollouts: int = 8  # G
-    rollouts: int = settings.number(300 * 128 * 8, at_least=1)  # a selector's budget
+    rollouts: int = fields.number(300 * 128 * 8, at_least=1)  # a selector's budget
     worlds: str = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
     selectors: str = "uniform,vade"  # of `contender`, or of vade_jax.samplers.SAMPLERS
     highlight: str = "uniform,vade"  # in the figure
     reference: bool = False  # beside two earlier simulations
     # World: its kind and that kind's constants, sizes and selectors that differ from those above.
-    world: Mapping[str, Any] = settings.mapping()
+    world: Mapping[str, Any] = fields.mapping()
     # Contender: fields of `Contender` that differ from its defaults.
-    contender: Mapping[str, Any] = settings.mapping()
+    contender: Mapping[str, Any] = fields.mapping()
 
 
 def words(text: str) -> list[str]:
