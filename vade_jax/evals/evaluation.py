@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from vade_jax import settings
 from vade_jax.evals.benchmarks import BENCHMARKS, PAPER, PAPER_SCORES, base
-from vade_jax.settings import Section, choice, mapping, number
+from vade_jax.fields import Section, choice, mapping, number
 
 
 @dataclasses.dataclass(frozen=True)
