@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import jax.numpy as jnp
@@ -143,4 +144,8 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch):
         logged = {"step": step, "actor/grad_norm": step + 0.5, "b": math.nan}
         for name, value in logged.items():
             item = wandb_internal_pb2.HistoryItem(nested_key=[name], value_json=json.dumps(value))
-            assert item.SerializeToString() in file.read_bytes()
+            # wandb's own process writes the file, and may be behind its `finish`.
+            deadline = time.monotonic() + 30
+            while item.SerializeToString() not in file.read_bytes():
+                assert time.monotonic() < deadline, f"{name} of step {step} is not in {file}"
+                time.sleep(0.1)
