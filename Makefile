@@ -31,7 +31,7 @@ train: $(VENV)/train.ok
 	@$(BIN)/python -m experiments.train --config=configs/tiny_gspo.py --workdir=$(WORKDIR) $(SHORTER)
 
 test: $(VENV)/test.ok
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-vllm: $(VLLM)/test.ok
 	$(VLLM)/bin/python -m pytest -m vllm

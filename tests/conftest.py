@@ -3,8 +3,11 @@
 Programs that tests start as processes of their own inherit the latter from the environment.
 """
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work.
@@ -12,9 +15,15 @@ os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 " if os.environ["JAX_PLATFORMS"] == "cpu" else ""
 ) + os.environ.get("XLA_FLAGS", "")
 
+# What one test has compiled, another finds on disk, in whatever process. Not from session to session:
+# a program that is not compiled does not print what XLA has to say about it.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    directory = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vade_jax_tests_")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+
 import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import vade_jax  # noqa: F401  sets XLA's flags, also in time
 
@@ -28,26 +37,10 @@ def programs_are_let_go():
     jax.clear_caches()
 
 
-@pytest.fixture(scope="session")
-def compile_directory(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("compiled"))
-
-
-@pytest.fixture(scope="module")
-def compile_cache(compile_directory):
-    """What one run of a program compiled, the next finds on disk; for modules that run it often."""
-    wanted = {
-        "jax_compilation_cache_dir": compile_directory,
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
-    }
-    before = {name: getattr(jax.config, name) for name in wanted}
-    for name, value in wanted.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
+def pytest_collection_modifyitems(items):
+    """The files of few and long tests come first: the last ones let both workers end together."""
+    long = ("trainer", "experiments", "run", "rollout")
+    items.sort(key=lambda item: not item.nodeid.startswith(tuple(f"tests/{x}/" for x in long)))
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +57,7 @@ def small_checkpoint(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def one_device(compile_cache):
+def one_device():
     """Runs take one device instead of all, and leave the handlers of signals to pytest."""
     from vade_jax.trainer import mesh
 

@@ -11,7 +11,6 @@ from tests.samplers import environment
 from vade_jax import samplers
 from vade_jax.selector import Selector
 
-pytestmark = pytest.mark.usefixtures("compile_cache")  # every Selector compiles its own programs
 IDS = [f"item-{i}" for i in range(50)]
 
 

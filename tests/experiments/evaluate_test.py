@@ -47,7 +47,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tiny(compile_cache, tmp_path_factory):
+def tiny(tmp_path_factory):
     """The smallest checkpoint, on one device; what is compiled is kept on disk."""
     base = tmp_path_factory.mktemp("tiny")
     make, few = mesh.make, procedural.Procedural

@@ -8,7 +8,6 @@ from vade_jax import samplers
 from vade_jax.plugins import choosing
 from vade_jax.selector import Selector
 
-pytestmark = pytest.mark.usefixtures("compile_cache")
 IDS = [f"row-{i}" for i in range(24)]
 UNFIT = ("diva", "knapsack")
 FITTING = sorted(set(samplers.SAMPLERS) - set(UNFIT))
