@@ -1,4 +1,4 @@
-# make train          sets up .venv and trains the tiny job (3 to 4 minutes on 2 quiet cores)
+# make train          sets up .venv and trains the tiny job (5 minutes on 2 quiet cores)
 # make train QUICK=1  a quarter of its steps, in runs/quick
 # make test           the default test suite, with transformers as the oracle
 # make test-vllm      the tests against the real vLLM: its CPU build, in .venv-vllm

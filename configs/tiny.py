@@ -2,7 +2,7 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-3 to 4 minutes and 1.8 GB of memory on 2 quiet CPU cores. The mini-batches have Table 4's proportion, four
+5 minutes and 1.8 GB of memory on 2 quiet CPU cores. The mini-batches have Table 4's proportion, four
 to a step. With GSPO and one mini-batch a step, validation went from about 0.54 to 0.729 +- 0.029 with VADE
 and to 0.742 +- 0.038 with uniform (five seeds): docs/results.md.
 
