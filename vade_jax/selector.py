@@ -185,7 +185,13 @@ def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
         raise ValueError(f"method={method!r}: choose one of {known}")
     make = samplers.SAMPLERS[method]
     own = {"seed": seed} if "seed" in make.option_names else {}
-    return make(**own, **options)
+    sampler = make(**own, **options)
+    if sampler.first_pass:
+        raise ValueError(
+            "warmup='measured' is a pass over all items, which this object cannot make: give"
+            " warmup='none' and observe answers to all items before the first select"
+        )
+    return sampler
 
 
 def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:

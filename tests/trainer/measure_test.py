@@ -147,14 +147,27 @@ def test_the_weights_are_those_of_the_pass():
     np.testing.assert_allclose(progress.selector.weight_I, expected_I, rtol=1e-5)
 
 
-def test_any_selector_learns_from_a_pass():
-    """VADE knows of every item before its first choice: lines 1-4 of Algorithm 1."""
-    sampler = samplers.SAMPLERS["vade"](num_rollouts=G, warmup="none")
-    run = Run(sampler)
-    run(1, every=100)
+@pytest.mark.parametrize(("warmup", "every"), [("measured", 0), ("none", 100)])
+def test_vade_knows_of_every_item_before_its_first_choice(warmup, every):
+    """Lines 1-4 of Algorithm 1, by VADE's own word and by the setting that any selector has."""
+    run = Run(samplers.SAMPLERS["vade"](num_rollouts=G, warmup=warmup))
+    run(2, every=every)
     first = run.recorder.data[1].rounds[0].selector
     np.testing.assert_array_equal(first.alpha_I + first.beta_I, N)
-    assert run.progress.rollouts_total == I * N + B * G
+    assert run.progress.rollouts_total == I * N + 2 * B * G
+    assert run.recorder.metrics[2]["vade/measured_rollouts"] == I * N
+
+
+def test_a_pass_tires_no_item():
+    """After it, a cap of one visit in a row leaves out nothing; after a step, its prompts."""
+    sampler = samplers.SAMPLERS["vade"](num_rollouts=G, warmup="measured", max_consecutive=1)
+    run = Run(sampler)
+    run(1, every=0)
+    first = run.recorder.data[1].rounds[0]
+    np.testing.assert_array_equal(first.selector.streak_I, 0)
+    streak_I = np.zeros(I)
+    streak_I[first.chosen.proposal.index_M] = 1
+    np.testing.assert_array_equal(run.progress.selector.streak_I, streak_I)
 
 
 @pytest.mark.parametrize("done", [1, 2, 3])

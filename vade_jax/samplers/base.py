@@ -45,6 +45,7 @@ class Sampler(NamedTuple):
         rounds: the number of rounds of rollouts in a step that the method is made for; None: any.
         variants: whether it asks for variants of items, see `trainer.choosing`.
         uneven: whether the prompts of a proposal may get different numbers of answers.
+        first_pass: whether a pass over all items comes before step 1, see `trainer.measure`.
     """
 
     init: Callable[..., State]
@@ -59,6 +60,7 @@ class Sampler(NamedTuple):
     rounds: int | None = None
     variants: bool = False
     uneven: bool = False
+    first_pass: bool = False
 
 
 # ------------------------------------------------------------------------------ hyperparameters

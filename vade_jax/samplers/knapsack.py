@@ -46,7 +46,7 @@ class KnapsackOptions(base.Options):
     # VADE's, for posterior="vade"
     decay_selected: float = fields.fraction(0.2)
     decay_rest: float = fields.fraction(0.999)
-    warmup: str = fields.choice("full", "none")
+    warmup: str = fields.choice("full", "measured", "none")
 
     def __post_init__(self):
         super().__post_init__()

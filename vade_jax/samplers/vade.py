@@ -14,9 +14,9 @@ Algorithm 1, with what `propose` and `update` are of it:
         the rest: alpha_i <- lambda_2 alpha_i           #          Eq. 6
                   beta_i  <- lambda_2 beta_i
 
-Departures. The paper's warm-up rolls out the whole data set before step 1 and trains on none of it;
-`warmup="full"` puts items never visited first, in random order, in ordinary on-policy steps that also
-train, and in which counts decay as in any other. The greedy ratio of an item without counts, 0/0 in
+The paper's warm-up rolls out the whole data set before step 1 and trains on none of it: `warmup="measured"`.
+Departures. The default, `warmup="full"`, puts items never visited first, in random order, in ordinary
+on-policy steps that also train, and in which counts decay as in any other. The greedy ratio of an item without counts, 0/0 in
 the paper, is 1/2. Prompts without valid answers count as not chosen.
 """
 
@@ -62,8 +62,9 @@ class VadeOptions(base.Options):
     draw: str = fields.choice("thompson", *DRAWS)  # the p that is scored
     # "last_update" overrides the decays by 0 and 1: only the latest answers to a prompt count.
     history: str = fields.choice("two_scale", "last_update")
-    # "full" visits every item once before Thompson selection begins, "none" does not.
-    warmup: str = fields.choice("full", "none")
+    # What comes before Thompson selection: "full" visits every item once, in steps that train;
+    # "measured", the paper's, is a pass over all items that trains nothing; "none" is neither.
+    warmup: str = fields.choice("full", "measured", "none")
     # h replaces lambda_2 by 2^(-B / (I h)): counts of items that are not chosen halve in h epochs of
     # I / B steps, whatever the size of data set and batch.
     half_life_epochs: float = fields.number(0.0, at_least=0)
@@ -142,7 +143,9 @@ def selector(options: VadeOptions) -> base.Sampler:
             decay_rest=rest,
         )
         streak_I = state.streak_I
-        if options.max_consecutive:
+        # A pass over all items, known by its size, which is static, is no visit: it tires nothing.
+        is_pass = len(index_M) == len(state.alpha_I)
+        if options.max_consecutive and not is_pass:
             # Zero for all that this step left out: a streak is of steps in a row.
             streak_M = streak_I[index_M] + 1
             streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
@@ -153,7 +156,8 @@ def selector(options: VadeOptions) -> base.Sampler:
             streak_I=streak_I,
         )
 
-    return base.compiled(init, propose, update, believe=beta.believe)
+    first_pass = options.warmup == "measured"
+    return base.compiled(init, propose, update, believe=beta.believe, first_pass=first_pass)
 
 
 def half_life(num_epochs: float, num_items: int, num_prompts: int) -> float:

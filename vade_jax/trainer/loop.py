@@ -126,7 +126,7 @@ def run(
 
         def choose_ahead(posterior, step):
             # Too early where a pass over all items still changes the posterior before the step.
-            if step <= num_steps and not passes.is_due(measure, step - 1):
+            if step <= num_steps and not passes.is_due(measure, sampler, step - 1):
                 select_key = rng.step_keys(key, step).select
                 ahead.start(posterior, select_key, num_prompts)
 
@@ -142,7 +142,7 @@ def run(
             keys = rng.step_keys(key, step)
             with _saved_on_failure(recorder, progress):
                 # Lines 1-4: answers to every item make the first posterior; no policy learns.
-                if passes.is_due(measure, progress.step):
+                if passes.is_due(measure, sampler, progress.step):
                     with clock("measure"):
                         feedback = passes.roll_out_all(
                             choose, answer, advantage, measure, key, step, num_prompts
@@ -195,7 +195,7 @@ def run(
                 skipped_updates=progress.skipped_updates + (not losses),
             )
             metrics = losses | rounds.metrics(data, num_prompts, sampler)
-            metrics |= passes.metrics(measure, step, len(choose.items))
+            metrics |= passes.metrics(measure, sampler, step, len(choose.items))
 
             # The engine gets the new weights; the step is recorded and saved.
             with _saved_on_failure(recorder, progress, metrics, data):

@@ -18,16 +18,20 @@ from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Rollouts
 
 
-def is_due(measure: settings.Measure, done: int) -> bool:
+def is_due(measure: settings.Measure, sampler: samplers.Sampler, done: int) -> bool:
     """Returns whether a pass follows after `done` steps."""
+    if done == 0 and sampler.first_pass:
+        return True
     return measure.every > 0 and done % measure.every == 0
 
 
-def metrics(measure: settings.Measure, step: int, num_items: int) -> Metrics:
+def metrics(
+    measure: settings.Measure, sampler: samplers.Sampler, step: int, num_items: int
+) -> Metrics:
     """Returns the answers of all passes up to a step; nothing where there are none."""
-    if not measure.every:
+    passes = sum(is_due(measure, sampler, done) for done in range(step))
+    if not passes:
         return {}
-    passes = 1 + (step - 1) // measure.every
     return {"vade/measured_rollouts": passes * num_items * measure.num_rollouts}
 
 
