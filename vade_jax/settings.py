@@ -48,7 +48,7 @@ class Refill(Section):
 
     path: ClassVar[str] = "refill."
 
-    max_rounds: int = number(1, at_least=1)  # of rollouts in a step; 1 never asks again
+    max_rounds: int = number(1, at_least=0)  # of rollouts in a step; 1 never asks again; 0: no cap
     # How many prompts a later round rolls out: a whole batch (DAPO), what is missing (VCRL), or as
     # many as this step's share of dropped groups makes likely to be needed (estimate, GRESO).
     ask: str = choice("batch", "missing", "estimate")
@@ -307,6 +307,8 @@ class Run(Section):
 
     seed: int = number(0, at_least=0)  # of data, selection, rollouts and the tiny model
     num_steps: int = number(240, at_least=1)  # RL steps
+    # Answers, those of passes over all items included: once so many are paid for, no step begins.
+    max_rollouts: int = number(0, at_least=0)  # 0: num_steps alone ends the run
     num_prompts: int = number(512, at_least=1)  # B, prompts a step
     # G, answers to a prompt
     num_rollouts: int = number(8, at_least=2, why="as a group of one has no advantage")

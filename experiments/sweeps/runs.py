@@ -10,7 +10,6 @@ from typing import Any
 
 from vade_jax import fields, settings
 from vade_jax.run import checks, directory
-from vade_jax.store import metrics
 
 Values = Mapping[str, Any]  # of settings, nested as they are
 
@@ -37,12 +36,8 @@ class PlannedRun:
         return self.directory + ".log"
 
     def is_finished(self) -> bool:
-        """Returns whether its last step was taken and its policy written; touches no device."""
-        exported = os.path.join(self.directory, "policy", "config.json")
-        if not os.path.exists(exported):
-            return False
-        records = metrics.read(self.directory)
-        return max(record["step"] for record in records) >= self.settings.num_steps
+        """See `directory.is_done`."""
+        return directory.is_done(self.settings, self.directory)
 
     def write_config(self) -> str:
         """Writes the config beside the run's directory; returns the --config that reads it."""

@@ -85,7 +85,7 @@ class Run:
     recorder: fakes.Recorder
     progress: loop.Progress | None = None
 
-    def __call__(self, num_steps=1, **refill):
+    def __call__(self, num_steps=1, max_rollouts=0, **refill):
         state = TrainState(params={}, opt_state=(), step=0)
         first = loop.Progress(state=state, selector=self.order.init())
         self.progress = loop.run(
@@ -97,10 +97,11 @@ class Run:
             engine=self.engine,
             score=fakes.score,
             learn=self.learner,
-            validate=lambda engine, key, version: {},
+            validate=lambda engine, key, version: {"val": version},
             recorder=self.recorder,
             eval_every=100,
             refill=settings.Refill(**refill),
+            max_rollouts=max_rollouts,
         )
         return self
 
@@ -127,8 +128,9 @@ def counted(run, step=1):
         ([1, 5, 9, 10], "1 5 9 10", [3, 12, 4, 0]),
     ],
 )
-def test_a_batch_is_filled_with_the_first_kept_groups(mixed, learned, counts):
-    run = make(mixed)(max_rounds=3)
+@pytest.mark.parametrize("max_rounds", [0, 3])
+def test_a_batch_is_filled_with_the_first_kept_groups(mixed, learned, counts, max_rounds):
+    run = make(mixed)(max_rounds=max_rounds)
     assert run.learner.given == [[(uid, True) for uid in learned.split()]]
     assert counted(run) == counts
     found = run.recorder.metrics[1]
@@ -237,6 +239,19 @@ def test_without_anything_to_learn_the_run_goes_on_and_counts():
 def test_skipped_updates_are_counted_on_after_a_stop():
     run = make([12])(num_steps=2, max_rounds=1)(num_steps=4, max_rounds=1)
     assert run.progress.skipped_updates == 3 and len(run.learner.given) == 1
+
+
+# ------------------------------------------------------------------------------ a budget
+def test_a_budget_ends_the_run_behind_the_step_that_reaches_it():
+    """Two rounds of 4 prompts, 2 answers each, a step: 16 answers, so 33 take three steps."""
+    mixed = [i for i in range(48) if i % 8 in (0, 1, 4, 5)]
+    run = make(mixed, num_items=48)(num_steps=9, max_rollouts=33, max_rounds=0)
+    assert [run.recorder.metrics[s]["vade/rollouts_total"] for s in (1, 2, 3)] == [16, 32, 48]
+    assert run.recorder.saved == [(1, False), (2, False), (3, True)]
+    assert run.recorder.metrics[3]["val"] == 3  # validated at the end, whatever eval_every says
+    run(num_steps=9, max_rollouts=48)  # nothing is left of it
+    assert run.progress.step == 3
+    assert run(num_steps=9, max_rollouts=49, max_rounds=0).progress.step == 4
 
 
 # ------------------------------------------------------------------------------ no prompt twice

@@ -3,7 +3,6 @@
 Of several processes all save their part of a checkpoint; the leader writes the rest.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -26,7 +25,7 @@ from vade_jax.types import Metrics
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What a resumed run may have other values of: none of it changes what was done so far.
 MAY_CHANGE = (
-    *("num_steps", "eval", "checkpoint", "tensorboard", "wandb"),
+    *("num_steps", "max_rollouts", "eval", "checkpoint", "tensorboard", "wandb"),
     *("engine", "layout", "refill", "data.num_threads"),
 )
 # Fits a terminal of 80 columns with all of its numbers.
@@ -105,13 +104,13 @@ def checkpointer(run: settings.Run, workdir: str) -> checkpoints.Checkpointer:
 
 
 def is_done(run: settings.Run, workdir: str) -> bool:
-    """Returns whether the last step was taken and its policy exported."""
-    exported = os.path.join(workdir, "policy", "config.json")
-    if not processes.on_leader(lambda: os.path.exists(exported)):
+    """Returns whether the last step was taken and its policy exported; touches no device."""
+    made = [os.path.join(workdir, name) for name in ("policy/config.json", metrics.FILE)]
+    records = metrics.read(workdir) if all(map(os.path.exists, made)) else []
+    if not records:
         return False
-    with contextlib.closing(checkpointer(run, workdir)) as saved:
-        latest = saved.latest_step()
-    return latest is not None and latest >= run.num_steps
+    step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
+    return loop.is_over(step, total, num_steps=run.num_steps, max_rollouts=run.max_rollouts)
 
 
 # ------------------------------------------------------------------------------ the policy

@@ -53,7 +53,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         checks.check(run)
         cluster.take_gpus(run.layout)
         directory.open_for(run, workdir)
-        if directory.is_done(run, workdir):
+        if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done: {run.num_steps} steps. Its summary again:")
             return True
     with loading.Threads(run.data.num_threads) as threads:
@@ -74,7 +74,8 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         # Closed also when the run fails: what was being saved is written whole.
         with contextlib.closing(job.recorder), contextlib.closing(job.engine):
             progress = job.run(job.progress, stop=stop)
-    is_done = progress.step >= run.num_steps
+    limits = {"num_steps": run.num_steps, "max_rollouts": run.max_rollouts}
+    is_done = loop.is_over(progress.step, progress.rollouts_total, **limits)
     if is_done:
         directory.export_policy(policy, progress, workdir)
     if processes.is_leader():
@@ -122,6 +123,7 @@ def prepare(
     algorithm = functools.partial(
         loop.run,
         num_steps=run.num_steps,
+        max_rollouts=run.max_rollouts,
         num_prompts=run.num_prompts,
         key=jax.random.key(run.seed),
         choose=choosing.Chooser(

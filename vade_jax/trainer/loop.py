@@ -64,6 +64,11 @@ class Progress:
         }
 
 
+def is_over(step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int) -> bool:
+    """Returns whether a run ends after `step`, when so many answers have been paid for."""
+    return step >= num_steps or 0 < max_rollouts <= rollouts_total
+
+
 class Recorder(Protocol):
     """Where a run writes to."""
 
@@ -90,9 +95,10 @@ def run(
     advantage: Advantage = scoring.group_normalized,
     refill: settings.Refill = settings.Refill(),  # noqa: B008 (frozen)
     measure: settings.Measure = settings.Measure(),  # noqa: B008
+    max_rollouts: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
-    """Trains until `num_steps` are done or `stop()` is true after a step; saves before it returns.
+    """Trains until the run `is_over` or `stop()` is true after a step; saves before it returns.
 
     The selector's state is called the posterior here, as for VADE; a baseline's may be just counters.
     A step that has nothing to learn from leaves policy and optimizer as they are, and is counted.
@@ -112,6 +118,8 @@ def run(
         advantage: compares the answers of a group.
         refill: what a step does about the groups that the selector drops.
         measure: when all items are rolled out for the selector alone.
+        max_rollouts: the budget of answers, passes included; 0: none. A step that has begun is
+            finished, so its last rounds may go beyond.
         stop: asked after each step.
 
     Raises:
@@ -121,6 +129,7 @@ def run(
     """
     sampler = choose.sampler
     answer = functools.partial(rounds.answer, engine, score)  # generate and score
+    limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
 
     with Lookahead(choose) as ahead:
 
@@ -135,9 +144,9 @@ def run(
         if progress.step == 0:
             metrics = validate(engine, rng.untrained_validation_key(key), 0)
             recorder.step(0, metrics | progress.metrics(), None)
-        stopped = stop()
+        ends = is_over(progress.step, progress.rollouts_total, **limits) or stop()
 
-        while progress.step < num_steps and not stopped:
+        while not ends:
             version, step, clock = progress.step, progress.step + 1, Clock()
             keys = rng.step_keys(key, step)
             with _saved_on_failure(recorder, progress):
@@ -198,16 +207,17 @@ def run(
             metrics |= passes.metrics(measure, sampler, step, len(choose.items))
 
             # The engine gets the new weights; the step is recorded and saved.
+            over = is_over(step, progress.rollouts_total, **limits)
             with _saved_on_failure(recorder, progress, metrics, data):
                 with clock("update_weights"):
                     engine.sync(state.params, step)
-                if step % eval_every == 0 or step == num_steps:
+                if step % eval_every == 0 or over:
                     with clock("testing"):
                         metrics |= validate(engine, keys.validation, step)
             metrics |= engine.metrics() | clock.metrics(data.prompts, data.rollouts)
             recorder.step(step, metrics | progress.metrics(), data)
-            stopped = stop()  # asked once: what ends the loop has been saved
-            recorder.save(progress, last=step == num_steps or stopped)
+            ends = over or stop()  # asked once: what ends the loop has been saved
+            recorder.save(progress, last=ends)
     return progress
 
 

@@ -93,7 +93,10 @@ def finish(folder, config, num_steps=2):
     """Leaves what a finished run leaves."""
     (folder / "policy").mkdir(parents=True)
     (folder / "policy" / "config.json").write_text("{}")
-    lines = [json.dumps({"step": step}) for step in range(num_steps + 1)]
+    lines = [
+        json.dumps({"step": step, "vade/rollouts_total": 16 * step})
+        for step in range(num_steps + 1)
+    ]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
 
@@ -108,6 +111,8 @@ def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
     assert planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps = 3  # goes on
     assert not planned(c, str(tmp_path))[0].is_finished()
+    c.run.max_rollouts = 32  # nothing is left of it
+    assert planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps, c.run.num_rollouts = 2, 8
     with pytest.raises(ValueError, match=r"num_rollouts: 4 there, 8 now"):
         planned(c, str(tmp_path))
