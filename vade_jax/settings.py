@@ -97,6 +97,7 @@ class WarmStart(Section):
     batch_size: int = number(64, at_least=1)
     learning_rate: float = number(1e-3, above=0)
     b2: float = number(0.95, at_least=0, below=1)  # short runs want a short memory
+    mixture: Mapping[str, Any] = mapping()  # of its questions, as data.mixture; empty: that
     noise: Mapping[str, Any] = mapping()  # family_level: how often the teacher is wrong
     directory: str = ""  # where it lies or goes; empty: in the run directory
 
@@ -111,6 +112,8 @@ class Data(Section):
     validation: str = ""  # a directory made by build_data holds both
     num_train: int = number(0, at_least=0)  # items; of files, 0 takes all
     num_validation: int = number(0, at_least=0)
+    # Of the built-in data: weights of "family_level" or of a stratum; empty: the default ones
+    mixture: Mapping[str, Any] = mapping()
     wrong_golds: float = fraction(0.0)  # share, on purpose
     instruction: str = (
         "Think step by step inside <think> </think>, then give the final answer inside \\boxed{}."

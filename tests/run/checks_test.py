@@ -17,14 +17,14 @@ from vade_jax.run import build, checks
 # The numbers that each field takes. What is checked against another field is in WRONG.
 RANGES = {
     "[0, inf)": """
-        seed measure.every measure.num_rollouts warm_start.num_steps data.num_train
-        data.num_validation data.num_threads engine.wait_s engine.retries sampling.top_k diva.weight
+        seed max_rollouts measure.every measure.num_rollouts refill.max_rounds
+        warm_start.num_steps data.num_train data.num_validation data.num_threads engine.wait_s engine.retries sampling.top_k diva.weight
         diva.local_share diva.global_share reward.overlong_buffer reward.overlong_factor
         loss.clip_high loss.kl_coef optimizer.learning_rate optimizer.warmup_steps
         optimizer.decay_steps optimizer.weight_decay batch.answers_per_row eval.temperature
         eval.benchmark_items""",
     "[1, inf)": """
-        num_steps num_prompts refill.max_rounds warm_start.batch_size data.max_prompt_length
+        num_steps num_prompts warm_start.batch_size data.max_prompt_length
         data.length_multiple engine.prompts_per_call engine.num_servers engine.tensor_parallel
         engine.max_in_flight sampling.max_tokens batch.vocab_chunk eval.every eval.num_samples
         eval.max_tokens checkpoint.every checkpoint.keep""",
@@ -67,6 +67,8 @@ WRONG = {
     ),
     "data.num_validation": (0, r"num_validation=0: must be in \[1, inf\) for procedural data"),
     "data.min_pixels": (1567, r"min_pixels=1567: must be in \[1568, inf\), as an image"),
+    "data.mixture": ({"colour": 1}, r"data.mixture: mixture has no part 'colour'; use"),
+    "warm_start.mixture": ({"color_9": 1}, r"warm_start.mixture: mixture has no part 'color_9'"),
     "data.max_pixels": (2000, r"min_pixels=12544 is larger than data.max_pixels=2000"),
     "data.num_train": (3, r"num_prompts=4 is larger than the training set of 3 usable"),
     "data.validation": ("", r"data.validation is empty: give 'procedural' or a .jsonl"),

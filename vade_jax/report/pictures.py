@@ -157,7 +157,7 @@ def of_run(run: Run) -> Find:
         if data["train"] != "procedural":
             return finder(sources.rows(data["train"]))
         seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
-        items = procedural.Procedural(seed, data["num_train"])
+        items = procedural.Procedural(seed, data["num_train"], mixture=data.get("mixture"))
         return finder(procedural.Mislabelled(items, share, seed) if share else items)
     except (ValueError, OSError, TypeError, KeyError):
         return lambda uid: None  # the page says how many pictures are missing

@@ -44,7 +44,7 @@ def check(run: settings.Run) -> None:
     _check_data(run)
     _check_model(run.model)
     validation.paths(run.eval)
-    _check_noise(run.warm_start.noise)
+    _check_built_in(run)
     _check_sampler(run)
     check_engine(run.engine, run.layout)
 
@@ -179,10 +179,21 @@ def _check_data(run: settings.Run) -> None:
         )
 
 
-def _check_noise(noise) -> None:
-    weights = procedural.expand_mixture(procedural.DEFAULT_MIXTURE)
+def _check_built_in(run: settings.Run) -> None:
+    """Checks the mixtures of the built-in data, and that the teacher's noise is of what it teaches."""
+    data, taught = run.data.mixture, run.warm_start.mixture or run.data.mixture
+    if data and run.data.train != "procedural":
+        raise ValueError(
+            f"data.mixture with data.train={run.data.train!r}: only the built-in data, "
+            "'procedural', are mixed"
+        )
+    for name, mixture in (("data", data), ("warm_start", taught)):
+        try:
+            weights = procedural.expand_mixture(mixture)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{name}.mixture: {error}") from error
     known = [f"{family}_{level}" for family, level in weights]
-    for name, value in noise.items():
+    for name, value in run.warm_start.noise.items():
         if name not in known:
             raise ValueError(
                 f"warm_start.noise.{name}: {fields.did_you_mean(name, known)}"

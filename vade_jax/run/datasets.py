@@ -163,7 +163,7 @@ def _usable(
 
 
 def _built_in(run: settings.Run, split: str, size: int) -> sources.Source:
-    source = procedural.Procedural(run.seed, size, split)
+    source = procedural.Procedural(run.seed, size, split, run.data.mixture)
     if split != "train" or not run.data.wrong_golds:
         return source
     source = procedural.Mislabelled(source, run.data.wrong_golds, run.seed)

@@ -7,7 +7,7 @@ checkpoint in <workdir>/warm_start.
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
@@ -68,7 +68,12 @@ def _recipe(run: settings.Run) -> dict:
     }
     del wanted["warm_start"]["directory"]
     prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length")
+    wanted["warm_start"]["mixture"] = dict(_mixture(run))
     return wanted | {"data": {name: getattr(run.data, name) for name in prompt}}
+
+
+def _mixture(run: settings.Run) -> Mapping[str, float]:
+    return run.warm_start.mixture or run.data.mixture
 
 
 def _is_complete(checkpoint: str) -> bool:
@@ -146,7 +151,7 @@ def _read(unread: list) -> float:
 def _batches(run: settings.Run, policy: Policy, done: int) -> Iterator[Batch]:
     """Yields the batches after `done`; the next one is cut while a step runs."""
     size, steps = run.warm_start.batch_size, run.warm_start.num_steps
-    source = procedural.Procedural(run.seed, size * steps, "warmup")
+    source = procedural.Procedural(run.seed, size * steps, "warmup", _mixture(run))
     build_prompt = datasets.prompt_builder(run.data, policy.tokenizer)
     teacher = procedural.Teacher(source, run.warm_start.noise, run.seed)
     shape = minibatches.Shape(
@@ -195,7 +200,7 @@ def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
 
 def _check_answers_fit(run: settings.Run, tokenizer) -> None:
     """Raises ValueError when the built-in answers are longer than what may be sampled."""
-    source = procedural.Procedural(run.seed, 2000, "warmup")
+    source = procedural.Procedural(run.seed, 2000, "warmup", _mixture(run))
     texts = {procedural.target_text(item) for item in source}
     longest = 1 + max(len(tokenizer.encode(text)) for text in texts)
     if longest > run.sampling.max_tokens:

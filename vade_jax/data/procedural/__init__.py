@@ -34,7 +34,8 @@ FAMILIES = {
     "hidden": (diagrams.hidden, 1, "impossible"),
 }
 
-# Weights, of (family, level) or of a stratum (shared by its members). They need not sum to 1.
+# Weights, of (family, level), which may be written "family_level", or of a stratum (shared by its
+# members). They need not sum to 1.
 DEFAULT_MIXTURE = {
     ("color", 0): 24,
     ("color", 1): 2,
@@ -73,19 +74,27 @@ def _philox(seed: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def expand_mixture(mixture: Mapping[tuple[str, int] | str, float]) -> dict[tuple[str, int], float]:
+def expand_mixture(
+    mixture: Mapping[tuple[str, int] | str, float] | None = None,
+) -> dict[tuple[str, int], float]:
     """Returns the probability of each (family, level), strata spread over their members.
+
+    An empty mixture, or None, is the default one.
 
     Raises:
         ValueError: an unknown family, level or stratum, or weights that cannot be normalised.
     """
+    mixture = mixture or DEFAULT_MIXTURE
     members = collections.defaultdict(list)
     for family, (_, num_levels, stratum) in FAMILIES.items():
         members[stratum] += [(family, level) for level in range(num_levels)]
     known = {pair for pairs in members.values() for pair in pairs}
     weights = {}
     for key, weight in mixture.items():
-        pairs = members.get(key, []) if isinstance(key, str) else [tuple(key)]
+        pairs = [tuple(key)]
+        if isinstance(key, str):
+            family, _, level = key.rpartition("_")
+            pairs = members.get(key, [(family, int(level))] if level.isdecimal() else [])
         if not pairs or not known.issuperset(pairs):
             levels = {name: num for name, (_, num, _) in FAMILIES.items()}
             raise ValueError(
@@ -108,7 +117,7 @@ class Procedural:
         seed: of all streams, 0 .. 2^64 - 1.
         size: number of items; a larger source starts with the items of a smaller one.
         split: "train", "validation" or "warmup".
-        mixture: weights of (family, level) or of a stratum; `DEFAULT_MIXTURE` by default.
+        mixture: weights, see `expand_mixture`.
         image_size: pixels a side, a multiple of 28.
 
     Raises:
@@ -131,7 +140,7 @@ class Procedural:
             raise ValueError(f"seed={seed} must be in 0 .. 2^64 - 1")
         if image_size < 56 or image_size % 28:
             raise ValueError(f"image_size={image_size} must be a multiple of 28, at least 56")
-        weights = expand_mixture(DEFAULT_MIXTURE if mixture is None else mixture)
+        weights = expand_mixture(mixture)
         self._seed, self._size, self._split = seed, size, split
         self._pairs, self._image_size = list(weights), image_size
         self._cumulative = np.cumsum(list(weights.values()))
