@@ -16,6 +16,7 @@ DATA = {
     "wrong10": {"data": {"wrong_golds": 0.1}},
 }
 PAPER = ("uniform", "dapo", "vade")
+BUDGET = 3  # VADE's comparison lets DAPO have so many times the others' rollouts
 LOSSES = {"gspo": default.gspo, "grpo": default.grpo}
 
 
@@ -76,11 +77,18 @@ def rivals(run: ConfigDict) -> dict[str, Changes]:
     rest = [name for name in samplers.SAMPLERS if name not in PAPER]
     return {
         "vanilla": selector(run, "uniform"),
-        "dapo": selector(run, "dapo"),
+        "dapo": budgeted(selector(run, "dapo")),
+        "dapo_three_rounds": selector(run, "dapo"),
         "vade": selector(run, "vade", **own),
-        "vade_dapo": selector(run, "dapo", base="vade", base_options=own),
+        "vade_measured": selector(run, "vade", **own | {"warmup": "measured"}),
+        "vade_dapo": budgeted(selector(run, "dapo", base="vade", base_options=own)),
         **{name: selector(run, name) for name in rest},
     }
+
+
+def budgeted(changes: Changes) -> Changes:
+    """Returns the changes with full batches, however many rounds they take, while a budget lasts."""
+    return changes | {"budget": float(BUDGET), "refill": {**changes["refill"], "max_rounds": 0}}
 
 
 def variants(run: ConfigDict) -> dict[str, Changes]:

@@ -7,7 +7,10 @@ docs/results.md. Fewer of everything: `--config.arms=vanilla,vade --config.losse
 --config.data=clean,wrong10` (wrong10: a tenth of the training golds is wrong). What all runs share:
 `--config.run.num_steps=100`. Argument: `smoke` (for tests). Arms:
 
-vanilla, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, around either selector
+vanilla, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, around either selector, with
+    full batches while three times the others' rollouts last
+dapo_three_rounds: at most three rounds a step instead, and part batches
+vade_measured: the paper's warm-up, a pass over all prompts; `vade` has none here
 vade_p1mp, vade_greedy, vade_last_update: its ablations, Table 2; configs/ablations.py has more
 kalman, mopps, greso, sec, ...: every other selector there is, with the options of its paper
 """

@@ -310,8 +310,9 @@ class Run(Section):
 
     seed: int = number(0, at_least=0)  # of data, selection, rollouts and the tiny model
     num_steps: int = number(240, at_least=1)  # RL steps
-    # Answers, those of passes over all items included: once so many are paid for, no step begins.
-    max_rollouts: int = number(0, at_least=0)  # 0: num_steps alone ends the run
+    # Answers that may be paid for, those of passes and of refill's rounds included, over those of
+    # num_steps plain steps: once they are spent, no step begins. 0: num_steps alone ends the run.
+    budget: float = number(0.0, at_least=0)
     num_prompts: int = number(512, at_least=1)  # B, prompts a step
     # G, answers to a prompt
     num_rollouts: int = number(8, at_least=2, why="as a group of one has no advantage")
@@ -335,6 +336,11 @@ class Run(Section):
     checkpoint: Checkpoint = Checkpoint()
     tensorboard: bool = False
     wandb: str = ""  # Weights & Biases project that gets the numbers too; empty: none
+
+    @property
+    def max_rollouts(self) -> int:
+        """The answers that `budget` stands for; 0: any number."""
+        return round(self.budget * self.num_steps * self.num_prompts * self.num_rollouts)
 
     def __post_init__(self):
         super().__post_init__()

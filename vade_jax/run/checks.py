@@ -138,7 +138,7 @@ def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
             f"a step: set it to {sampler.rounds}, or sampler.options.replay to 'next_step' or "
             "'none'"
         )
-    if sampler.variants and refill.max_rounds > 1:
+    if sampler.variants and refill.max_rounds != 1:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
             "groups belong together: set refill.max_rounds=1"

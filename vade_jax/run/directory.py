@@ -25,7 +25,7 @@ from vade_jax.types import Metrics
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What a resumed run may have other values of: none of it changes what was done so far.
 MAY_CHANGE = (
-    *("num_steps", "max_rollouts", "eval", "checkpoint", "tensorboard", "wandb"),
+    *("num_steps", "budget", "eval", "checkpoint", "tensorboard", "wandb"),
     *("engine", "layout", "refill", "data.num_threads"),
 )
 # Fits a terminal of 80 columns with all of its numbers.

@@ -56,7 +56,8 @@ def test_an_arm_changes_what_it_names_and_nothing_else():
     assert options["base"] == "vade"
     assert options["base_options"]["warmup"] == base["sampler"]["options"]["warmup"]
     assert both[1].settings.sampler.options == {}
-    assert [run.settings.refill.max_rounds for run in both] == [3, 3]
+    limits = [(run.settings.refill.max_rounds, run.settings.budget) for run in both]
+    assert limits == [(0, 3), (0, 3)]
 
 
 def test_what_all_runs_share_is_changed_in_one_place():
@@ -111,7 +112,7 @@ def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
     assert planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps = 3  # goes on
     assert not planned(c, str(tmp_path))[0].is_finished()
-    c.run.max_rollouts = 32  # nothing is left of it
+    c.run.budget = 32 / (3 * c.run.num_prompts * c.run.num_rollouts)  # nothing is left of it
     assert planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps, c.run.num_rollouts = 2, 8
     with pytest.raises(ValueError, match=r"num_rollouts: 4 there, 8 now"):
