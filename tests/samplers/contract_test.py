@@ -28,14 +28,15 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
 RATE = np.random.default_rng(0).random(NUM_ITEMS)
 ARRAYS = {  # name: the per-item arrays that its init needs
     "sec": lambda num_items: {"category": np.arange(num_items) % 3},
+    "strata": lambda num_items: {"category": np.arange(num_items) % 3},
     "mmr1": lambda num_items: {"self_bleu": np.linspace(0.2, 0.8, num_items)},
 }
 
 
 # A problem comes with variants: as many slots of a batch are its.
 SLOTS = {"diva": 2, "diva code": 4}
-# Their order of items looks at visits only, which are whole numbers.
-IN_ORDER = ("uniform", "dapo", "knapsack", "sec", "sec code", "vcrl", *SLOTS)
+# No number of an item that may be NaN decides: visits are whole, strata has rates of categories.
+IN_ORDER = ("uniform", "dapo", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS)
 
 
 @functools.cache

@@ -1,0 +1,84 @@
+"""Strata: a control that is told the pass rate of every category, by passes over all items.
+
+No method of a paper: it says what a selector could gain that knew how hard each kind of prompt is now.
+Passes (`trainer.measure`) measure the mean pass rate p of each category; between them nothing is learned.
+Items are drawn without replacement in proportion to p (1 - p), the variance of one answer, so that the
+categories in which answers differ fill the batch and none of those is left out.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import types
+from vade_jax.samplers import base
+from vade_jax.types import Array
+
+LEAST = 1e-3  # weight of an item whose category is all right or all wrong: it only fills a batch
+
+
+@chex.dataclass(frozen=True)
+class StrataState:
+    """The pass rate of each of the A categories, at the latest pass."""
+
+    rate_A: Array  # float32
+    category_I: Array  # int32
+
+
+def selector(options: base.Options) -> base.Sampler:
+    """Returns the control. `init(num_items, category=...)` takes the category of every item."""
+
+    def first(num_items: int, category_I: jax.Array, rate_A: jax.Array) -> StrataState:
+        del num_items
+        return StrataState(rate_A=rate_A, category_I=category_I)
+
+    def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        gumbel_key, tie_key = jax.random.split(key)
+        weight_A = jnp.maximum(state.rate_A * (1 - state.rate_A), LEAST)
+        # The largest of log w + Gumbel noise are a draw by w without replacement.
+        gumbel_I = jax.random.gumbel(gumbel_key, state.category_I.shape)
+        score_I = jnp.log(weight_A)[state.category_I] + gumbel_I
+        index_M = base.top_b(score_I, tie_key, num_prompts)
+        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+        return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])
+
+    def update(state: StrataState, feedback: types.Feedback) -> StrataState:
+        # A pass is known by its size, which is static: steps and passes are two programs.
+        if len(feedback.index_M) != len(state.category_I):
+            return state
+        arm_M = state.category_I[feedback.index_M]
+
+        def total(x_M):
+            return jax.ops.segment_sum(x_M, arm_M, len(state.rate_A))
+
+        right_A, asked_A = total(feedback.successes_M), total(feedback.trials_M)
+        rate_A = jnp.where(asked_A > 0, right_A / jnp.maximum(asked_A, 1), state.rate_A)
+        return StrataState(rate_A=rate_A, category_I=state.category_I)
+
+    sampler = base.compiled(first, propose, update)
+
+    def init(num_items: int, *, category: Array | None = None) -> StrataState:
+        """Raises ValueError unless every item has a category."""
+        base.check_per_item("strata", "category", category, num_items)
+        names, category_I = np.unique(np.asarray(category), return_inverse=True)
+        # Before the first pass all categories are as good as any other.
+        rate_A = np.full(len(names), 0.5, np.float32)
+        return sampler.init(num_items, category_I.astype(np.int32), rate_A)
+
+    return sampler._replace(
+        init=init, needs=("category",), measures=("pass_rate",), accepts=("category",)
+    )
+
+
+METHOD = base.Method(
+    "strata",
+    base.Options,
+    selector,
+    # One answer an item measures a category of hundreds.
+    goes_with={
+        "sampler.arrays": {"category": "family,level"},  # of the built-in data
+        "measure.every": 10,
+        "measure.num_rollouts": 1,
+    },
+)
