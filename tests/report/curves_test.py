@@ -135,3 +135,11 @@ def test_text_of_a_mean():
     assert curves.Mean(51200, 0.0, 3).text("{:,.0f}") == "51,200"
     assert curves.mean([0.5]).text() == "0.500" and math.isnan(curves.mean([0.5]).half)
     assert curves.mean([]).text() == "-" and math.isnan(curves.mean([]).mean)
+
+
+def test_the_effective_ratio_is_the_papers_where_it_was_recorded():
+    """Of the groups trained on; of older runs what they have."""
+    names = [curves.EFFECTIVE, curves.EFFECTIVE_CORRECT, curves.EFFECTIVE_TRAINED]
+    for known in (1, 2, 3):
+        record = {"step": 1} | {name: 0.1 * n for n, name in enumerate(names[:known], 1)}
+        assert curves.effective([{"step": 0}, record]).values == [0.1 * known]

@@ -135,6 +135,7 @@ def test_a_batch_is_filled_with_the_first_kept_groups(mixed, learned, counts, ma
     assert counted(run) == counts
     found = run.recorder.metrics[1]
     assert found["vade/trained_effective_ratio"] == 1
+    assert found["vade/trained_effective_ratio_correct"] == 1
     assert found["vade/effective_ratio"] == counts[2] / counts[1]
     assert found["vade/rollouts_total"] == counts[1] * G
     assert found["vade/tokens_total"] == counts[1] * G * 2
@@ -147,7 +148,7 @@ def test_one_round_leaves_the_dropped_groups_in_their_places():
     expected = [("0", False), ("1", True), ("2", False), ("3", True)]
     assert run.learner.given == [expected]
     assert counted(run) == [1, 4, 2, 0]
-    assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 0.5
+    assert run.recorder.metrics[1]["vade/trained_effective_ratio_correct"] == 0.5
 
 
 def test_at_the_cap_fewer_are_trained_on():

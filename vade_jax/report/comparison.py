@@ -25,6 +25,7 @@ COLUMNS = (  # of the table: (name, heading, format)
     ("difference", "difference to {baseline}", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
     ("effective_ratio", "effective ratio", "{:.2f}"),
+    ("varied", "rewards differ", "{:.2f}"),
     ("rollouts", "rollouts", "{:,.0f}"),
     ("reach", "rollouts to {baseline}'s best", "{:,.0f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
@@ -36,7 +37,8 @@ NOTES = (
     "held-out questions and the answers to each (`eval.num_samples`, by default 4).",
     f"Difference to {{baseline}}: of the mean of the last {LATE} validations, over pairs of runs with "
     "the same seed. An interval without 0 is a difference at this number of seeds.",
-    "Effective ratio: the share of all groups rolled out whose rewards differ, mean over steps.",
+    "Effective ratio, as the paper has it: the share of the groups trained on that are neither all right "
+    "nor all wrong, mean over steps. Rewards differ: the share of all groups rolled out in which they do.",
     "Rollouts to {baseline}'s best: spent when a run first validates as high as the best of "
     "{baseline} with the same seed; the mean of those that do, and how many do.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
@@ -55,7 +57,8 @@ class Outcome:
     last: float
     late: float  # mean of the last `LATE` validations: less noisy than the last
     best: float
-    effective_ratio: float  # mean over the steps
+    effective_ratio: float  # mean over the steps: see `curves.effective`
+    varied: float  # the share of all groups rolled out whose rewards differ
     rollouts: float
     hopeless: float  # share of the rollouts on prompts that cannot be answered right
     minutes: float  # of its steps, validations included
@@ -78,7 +81,8 @@ def outcome(directory: PathLike) -> Outcome:
         raise FileNotFoundError(f"{directory} has no config.json, so no seed")
     validations = curves.validation(records)
     scores = validations.values
-    ratio = curves.named(records, curves.EFFECTIVE).values
+    ratio = curves.effective(records).values
+    varied = curves.named(records, curves.EFFECTIVE).values
     total = curves.rollouts(records).values
     seconds = curves.named(records, "timing_s/step").values
     return Outcome(
@@ -89,6 +93,7 @@ def outcome(directory: PathLike) -> Outcome:
         late=float(np.mean(scores[-LATE:])) if scores.size else np.nan,
         best=np.max(scores) if scores.size else np.nan,
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
+        varied=float(np.mean(varied)) if varied.size else np.nan,
         rollouts=total[-1] if total.size else np.nan,
         hopeless=hopeless_share(directory),
         minutes=float(seconds.sum()) / 60 if seconds.size else np.nan,

@@ -15,6 +15,7 @@ Records = Sequence[metrics.Record]
 ACCURACY = "critic/score/mean"  # correctness of the training answers
 EFFECTIVE = "vade/effective_ratio"
 EFFECTIVE_CORRECT = "vade/effective_ratio_correct"
+EFFECTIVE_TRAINED = "vade/trained_effective_ratio_correct"
 PREDICTED = "vade/predicted_effective_ratio"
 GRADIENT_NORM = "actor/grad_norm"
 ROLLOUTS = "vade/rollouts_total"
@@ -97,6 +98,16 @@ def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bo
     known, totals = _column(records, ROLLOUTS)
     spent = np.concatenate([[0.0], totals])[np.searchsorted(known, steps, side="right")]
     return Curve(steps, values, spent, smooths)
+
+
+def effective(records: Records) -> Curve:
+    """Returns the paper's effective ratio: groups neither all right nor all wrong, of those trained on.
+
+    In runs that did not record it, of all groups rolled out; or else groups whose rewards differ.
+    """
+    there = set().union(*records)
+    names = (EFFECTIVE_TRAINED, EFFECTIVE_CORRECT, EFFECTIVE)
+    return named(records, next((name for name in names if name in there), EFFECTIVE))
 
 
 def effective_rollouts(records: Records) -> Curve:

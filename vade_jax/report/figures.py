@@ -61,7 +61,7 @@ def _share(axes: Any) -> None:
 
 
 SCORE = Panel("Validation accuracy", curves.validation)
-RATIO = Panel("Effective ratio", functools.partial(curves.named, name=curves.EFFECTIVE), _share)
+RATIO = Panel("Effective ratio", curves.effective, _share)
 NORM = Panel(
     "Gradient norm",
     functools.partial(curves.named, name=curves.GRADIENT_NORM),

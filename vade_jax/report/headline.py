@@ -56,11 +56,11 @@ def summary(records: Records, *, workdir: PathLike | None = None) -> str:
                 f"(step {curve.steps[best]}), {curve.values[-1]:.3f} last"
             )
             rows.append((f"{'/'.join(words)} accuracy ({samples})", text))
-    for label, name in (
-        ("effective ratio", curves.EFFECTIVE),
-        ("training accuracy", curves.ACCURACY),
+    for label, curve in (
+        ("effective ratio", curves.effective(records)),
+        ("training accuracy", curves.named(records, curves.ACCURACY)),
     ):
-        values = curves.named(records, name).values
+        values = curve.values
         if values.size:
             first, last = curves.quarters(values)
             text = f"{first:.3f} in the first quarter, {last:.3f} in the last"
@@ -135,7 +135,7 @@ def _learned(records: Records) -> list[Fact]:
         )
         detail += f", mean of {len(names)} sets" if len(names) > 1 else ""
         found.append(Fact("Validation accuracy", f"{score.values[-1]:.3f}", detail))
-    ratio = curves.named(records, curves.EFFECTIVE).values
+    ratio = curves.effective(records).values
     if ratio.size:
         first, last = curves.quarters(ratio)
         detail = f"{first:.2f} in the first quarter, {last:.2f} in the last"

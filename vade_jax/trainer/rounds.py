@@ -193,12 +193,16 @@ class Gathering:
 def metrics(data: StepData, num_prompts: int, sampler: samplers.Sampler) -> Metrics:
     """Returns the metrics of all groups of a step, kept or not, and how many there were.
 
-    `vade/trained_effective_ratio` is of those that the policy learns from, over B. It is above 1
-    where a surplus is trained on.
+    `vade/trained_effective_ratio` is of those that the policy learns from, over B: groups whose rewards
+    differ. With `_correct` behind it, it is the paper's effective ratio: groups neither all right nor
+    all wrong. Both are above 1 where a surplus is trained on.
     """
     kept_M = data.learned_M[data.keep_M[data.learned_M]]
     num_kept = int(data.keep_M.sum())
-    trained = scoring.varied(data.feedback)[kept_M].sum()
+    ratios_M = {
+        "vade/trained_effective_ratio": scoring.varied(data.feedback),
+        "vade/trained_effective_ratio_correct": scoring.mixed(data.feedback),
+    }
     of_scores = [one.scores.metrics() for one in data.rounds]
     return {
         **_forecast(data.rounds, sampler),
@@ -208,7 +212,7 @@ def metrics(data: StepData, num_prompts: int, sampler: samplers.Sampler) -> Metr
         "vade/generated_groups": len(data.keep_M),
         "vade/kept_groups": num_kept,
         "vade/surplus_groups": max(num_kept - num_prompts, 0),
-        "vade/trained_effective_ratio": float(trained / num_prompts),
+        **{name: float(x_M[kept_M].sum() / num_prompts) for name, x_M in ratios_M.items()},
     }
 
 

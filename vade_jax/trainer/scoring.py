@@ -219,7 +219,7 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
     asked_M = trials_M > 0
     shares_M = {
         "vade/effective_ratio": varied(feedback),
-        "vade/effective_ratio_correct": (successes_M > 0) & (successes_M < trials_M),
+        "vade/effective_ratio_correct": mixed(feedback),
         "vade/all_right_ratio": asked_M & (successes_M == trials_M),
         "vade/all_wrong_ratio": asked_M & (successes_M == 0),
     }
@@ -234,6 +234,11 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
         "response_length/clip_ratio": float(1 - np.mean(rollouts.finished_N[valid_N])),
         "response/aborted_ratio": float(1 - np.mean(valid_N)),
     }
+
+
+def mixed(feedback: Feedback) -> np.ndarray:
+    """Returns which groups are neither all right nor all wrong."""
+    return (feedback.successes_M > 0) & (feedback.successes_M < feedback.trials_M)
 
 
 def varied(feedback: Feedback) -> np.ndarray:
