@@ -96,7 +96,7 @@ def contenders() -> ConfigDict:
             kalman_fixed=dict(name="kalman", options={"noise": "fixed"}),
             kalman_fixed_p1p=dict(name="kalman", options={"noise": "fixed", **P1P}),
             **{label: vade(**options) for label, options in VARIANTS.items()},
-            vade_measured={**vade(warmup="none"), "measure_first": "paid"},  # as the paper
+            vade_measured=vade(warmup="measured"),  # as the paper
             vade_no_warmup=vade(warmup="none"),
             vade_one_visit=vade(max_consecutive=1),
             vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},

@@ -157,7 +157,7 @@ def play(
     def turn(carry, now):
         number, measured = now
         keys = jax.random.split(jax.random.fold_in(key, number), 3)
-        if contender.measure_first or contender.measure_every:
+        if contender.first(usual) or contender.measure_every:
             carry = jax.lax.cond(measured, measure, lambda c, _: c, carry, keys[0])
         world, selector = carry.world, carry.selector
         p_I = world.pass_rate()

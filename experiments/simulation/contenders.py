@@ -139,6 +139,11 @@ class Contender:
         except ValueError as error:
             raise ValueError(f"contender {self.label}: {error}") from None
 
+    def first(self, num_rollouts: int) -> str:
+        """Returns whether all items are measured before step 1, as `measure_first` or the selector asks."""
+        asks = self.sampler(num_rollouts).first_pass
+        return self.measure_first or ("paid" if asks else "")
+
     def begin(self, num_rollouts: int, category_I: np.ndarray) -> Any:
         """Returns the selector's state before anything is known."""
         sampler = self.sampler(num_rollouts)
@@ -190,7 +195,7 @@ def schedule(contender: Contender, shape: Shape) -> Schedule:
         ValueError: it does not pay for one round behind the first measurement.
     """
     measure, paid, spent = [], [], 0
-    every, first = contender.measure_every, contender.measure_first
+    every, first = contender.measure_every, contender.first(shape.num_rollouts)
     while True:
         again = bool(every and paid and len(paid) % every == 0)
         cost = shape.of_measurement * (again or (not paid and first == "paid"))

@@ -63,6 +63,7 @@ def test_a_schedule_by_hand():
     assert plan().paid_U.tolist() == [10, 20, 30, 40, 50, 60, 70, 80, 90]
     assert not plan().measure_U.any()
     assert plan(measure_first="paid").paid_U.tolist() == [30, 40, 50, 60, 70, 80, 90]
+    assert plan(options={"warmup": "measured"}).paid_U.tolist() == [30, 40, 50, 60, 70, 80, 90]
     assert plan(measure_first="free").paid_U.tolist() == plan().paid_U.tolist()
     again = plan(measure_first="paid", measure_every=2)
     assert again.paid_U.tolist() == [30, 40, 70, 80]  # the next would cost 30
