@@ -31,7 +31,8 @@ assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
 (folder / "policy").mkdir(parents=True)  # once
 (folder / "policy" / "config.json").write_text("{}")
 (folder / "config.json").write_text(json.dumps(c))
-lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"]}
+lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"],
+          "vade/rollouts_total": 8 * step}
          for step in range(c["num_steps"] + 1)]
 (folder / "metrics.jsonl").write_text("".join(json.dumps(x) + chr(10) for x in lines))
 shutil.copytree(pathlib.Path(__file__).with_name("example"), folder, dirs_exist_ok=True)

@@ -68,10 +68,20 @@ def test_arms_are_paired_by_seed(groups):
     # their deviation is 1/6 / sqrt 2, the error 1/12, and t of one degree of freedom 12.706
     assert rows["vade"].difference.half == pytest.approx(12.706 / 12, rel=1e-4)
     # seed 0 reaches vanilla's 0.4 at its first step, seed 1 never its 0.6; 7 has no partner
-    assert rows["vade"].reach == pytest.approx((64, math.nan), nan_ok=True)
-    assert rows["vanilla"].reach == (128, 192)
+    assert rows["vade"].reach["reach"] == pytest.approx((64, math.nan), nan_ok=True)
+    assert rows["vanilla"].reach["reach"] == (128, 192)
     assert rows["vade"].values["hopeless"] == (0.25, 0.0, 0.25)
     assert rows["vade"].means["effective_ratio"].mean == pytest.approx(0.6)
+
+
+def test_shares_of_the_baselines_best_are_reached_one_by_one(tmp_path):
+    """0.45, 0.475 and 0.5."""
+    runs = {
+        "vanilla": [make_run(tmp_path / "vanilla", 0, [0.1, 0.2, 0.2, 0.5])],
+        "vade": [make_run(tmp_path / "vade", 0, [0.1, 0.46, 0.48, 0.5])],
+    }
+    reach = comparison.compare({"clean/gspo": runs}).groups["clean/gspo"]["vade"].reach
+    assert reach == {"reach_90": (64,), "reach_95": (128,), "reach": (192,)}
 
 
 def test_tables_and_figures_of_a_sweep(groups, tmp_path):
@@ -85,12 +95,14 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     cells = dict(zip(head.split("|"), vade.split("|"), strict=True))
     assert cells[" arm "] == " vade " and cells[" seeds "] == " 3 "
     assert cells[" difference to vanilla "] == " +0.083 ± 1.059 "
-    assert cells[" rollouts to vanilla's best "] == " 64 (1 of 2) "
+    assert (
+        cells[" rollouts to 90 % of vanilla's best "] == cells[" to all of it "] == " 64 (1 of 2) "
+    )
     assert cells[" minutes "] == " 4.0 "
     assert "| 160 (2 of 2) |" in vanilla and "|  |" in vanilla
     assert (folder / "table.md").read_text() == text + "\n"
     read = json.loads((folder / "table.json").read_text())
-    assert read["groups"]["clean/gspo"]["vade"]["reach"] == [64, None]
+    assert read["groups"]["clean/gspo"]["vade"]["reach"]["reach"] == [64, None]
     text = (folder / "selection.md").read_text()
     assert text.startswith("## clean/gspo\n\n| family, level | vanilla | vade |")
     assert "## wrong10/gspo\n\n| family, level | vade |" in text

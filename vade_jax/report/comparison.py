@@ -20,6 +20,11 @@ Groups = Mapping[str, Mapping[str, Sequence[PathLike]]]
 
 LATE = 3  # validations whose mean stands for the end of a run
 LAST_PART = 0.25  # of a run's steps, whose selection is counted
+REACH = {
+    "reach_90": 0.9,
+    "reach_95": 0.95,
+    "reach": 1.0,
+}  # shares of the baseline's best validation
 COLUMNS = (  # of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
@@ -27,11 +32,13 @@ COLUMNS = (  # of the table: (name, heading, format)
     ("effective_ratio", "effective ratio", "{:.2f}"),
     ("varied", "rewards differ", "{:.2f}"),
     ("rollouts", "rollouts", "{:,.0f}"),
-    ("reach", "rollouts to {baseline}'s best", "{:,.0f}"),
+    ("reach_90", "rollouts to 90 % of {baseline}'s best", "{:,.0f}"),
+    ("reach_95", "to 95 %", "{:,.0f}"),
+    ("reach", "to all of it", "{:,.0f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
     ("minutes", "minutes", "{:.1f}"),
 )
-OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", "reach"))
+OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", *REACH))
 NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy is the mean over "
     "held-out questions and the answers to each (`eval.num_samples`, by default 4).",
@@ -39,8 +46,8 @@ NOTES = (
     "the same seed. An interval without 0 is a difference at this number of seeds.",
     "Effective ratio, as the paper has it: the share of the groups trained on that are neither all right "
     "nor all wrong, mean over steps. Rewards differ: the share of all groups rolled out in which they do.",
-    "Rollouts to {baseline}'s best: spent when a run first validates as high as the best of "
-    "{baseline} with the same seed; the mean of those that do, and how many do.",
+    "Rollouts to 90, 95 and 100 % of {baseline}'s best: spent when a run first validates as high as that "
+    "share of the best of {baseline} with the same seed; the mean of those that do, and how many do.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
     "Minutes: the run's steps, validations included; of runs beside others on shared cores.",
 )
@@ -126,8 +133,8 @@ class Arm:
     seeds: tuple[int, ...]
     values: Mapping[str, tuple[float, ...]]  # one a seed, by the names of `OWN`
     means: Mapping[str, Mean]
-    reach: tuple[float, ...]  # rollouts to the baseline's best; NaN: not reached
-    reach_mean: Mean
+    reach: Mapping[str, tuple[float, ...]]  # rollouts to each of `REACH`; NaN: not reached
+    reach_means: Mapping[str, Mean]
     differences: tuple[float, ...]  # of `late` to the baseline, one a shared seed
     difference: Mean
 
@@ -174,13 +181,16 @@ def _arm(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Arm:
     values = {name: tuple(getattr(run, name) for run in runs.values()) for name in OWN}
     shared = [seed for seed in runs if seed in against]
     differences = tuple(runs[s].late - against[s].late for s in shared)
-    reach = tuple(runs[s].rollouts_to_reach(against[s].best) for s in shared)
+    reach = {
+        name: tuple(runs[s].rollouts_to_reach(share * against[s].best) for s in shared)
+        for name, share in REACH.items()
+    }
     return Arm(
         seeds=tuple(runs),
         values=values,
         means={name: curves.mean(x) for name, x in values.items()},
         reach=reach,
-        reach_mean=curves.mean(reach),
+        reach_means={name: curves.mean(x) for name, x in reach.items()},
         differences=differences,
         difference=curves.mean(differences),
     )
@@ -208,12 +218,13 @@ def markdown(compared: Comparison) -> str:
 def _cell(arm: Arm, column: str, form: str) -> str:
     if column == "difference":
         return arm.difference.text(form, sign=True)
-    if column != "reach":
+    if column not in REACH:
         return arm.means[column].text(form)
-    reached = f"{arm.reach_mean.count} of {len(arm.reach)}"
-    if arm.reach_mean.count:
-        reached = f"{form.format(arm.reach_mean.mean)} ({reached})"
-    return reached if arm.reach else "-"
+    seeds, mean = arm.reach[column], arm.reach_means[column]
+    reached = f"{mean.count} of {len(seeds)}"
+    if mean.count:
+        reached = f"{form.format(mean.mean)} ({reached})"
+    return reached if seeds else "-"
 
 
 def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> Comparison:
