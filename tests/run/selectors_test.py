@@ -76,7 +76,7 @@ def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     assert progress.step == 3 and len(progress.seen) >= c.num_prompts
     last = fake_parts.metrics[3]
     measured = last.get("vade/measured_rollouts", 0)
-    assert measured == (4 * size if name == "mmr1" else 0)
+    assert measured == {"mmr1": 4, "strata": 1}.get(name, 0) * size
     assert last["vade/rollouts_total"] >= 3 * 4 * c.num_prompts + measured
 
 
