@@ -100,7 +100,8 @@ def test_every_selector_of_the_package_is_in_the_default_config():
     c = config.get_config()
     planned = cells_of(c)
     names = {cell.contender.name for cells in planned.values() for cell in cells}
-    assert names == set(contenders.SELECTORS)
+    # strata is a control of real runs: here the oracle needs no passes to know the pass rates.
+    assert names == set(contenders.SELECTORS) - {"strata"}
     assert set(contenders.words(c.highlight)) <= set(contenders.words(c.selectors))
 
 

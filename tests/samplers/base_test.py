@@ -91,12 +91,18 @@ def test_what_methods_declare():
         "knapsack": {"uneven": True},
         "mmr1": {"measures": measured, "accepts": measured},
         "sec": {"needs": ("category",), "accepts": ("category",)},
+        "strata": {
+            "needs": ("category",),
+            "measures": ("pass_rate",),
+            "accepts": ("category", "pass_rate"),
+        },
         "vcrl": {"drops": True, "rounds": 2},
     }
     for name, method in samplers.SAMPLERS.items():
         declared = method()._asdict()
         found = {k: declared[k] for k in base.Sampler._field_defaults if declared[k]}
         assert found == expected[name]
+    assert samplers.SAMPLERS["vade"](warmup="measured").first_pass
     assert not samplers.SAMPLERS["dapo"](keep="all").drops
     assert not samplers.SAMPLERS["greso"](keep="all").drops
     for replay in ("next_step", "none"):

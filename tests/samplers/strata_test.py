@@ -33,6 +33,13 @@ def test_items_are_drawn_by_the_variance_of_their_category():
     assert sorted(everything.tolist()) == list(range(100))
 
 
+def test_given_pass_rates_are_averaged_by_category():
+    state = strata.METHOD().init(4, category=["b", "a", "b", "a"], pass_rate=[1, 0.25, 0, 0.75])
+    np.testing.assert_allclose(state.rate_A, [0.5, 0.5])
+    state = strata.METHOD().init(3, category=[7, 7, 2], pass_rate=[1, 0.5, 0.25])
+    np.testing.assert_allclose(state.rate_A, [0.25, 0.75])
+
+
 def test_only_a_pass_teaches_it():
     sampler, state = measured()
     np.testing.assert_allclose(sorted(state.rate_A), [0, 0.25, 0.5, 1])

@@ -27,7 +27,11 @@ class StrataState:
 
 
 def selector(options: base.Options) -> base.Sampler:
-    """Returns the control. `init(num_items, category=...)` takes the category of every item."""
+    """Returns the control.
+
+    `init(num_items, category=..., pass_rate=...)` takes the category of every item and, where no pass
+    is going to measure them, pass rates.
+    """
 
     def first(num_items: int, category_I: jax.Array, rate_A: jax.Array) -> StrataState:
         del num_items
@@ -58,16 +62,23 @@ def selector(options: base.Options) -> base.Sampler:
 
     sampler = base.compiled(first, propose, update)
 
-    def init(num_items: int, *, category: Array | None = None) -> StrataState:
-        """Raises ValueError unless every item has a category."""
-        base.check_per_item("strata", "category", category, num_items)
-        names, category_I = np.unique(np.asarray(category), return_inverse=True)
+    def init(
+        num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
+    ) -> StrataState:
+        """Raises ValueError unless what is given has a value for every item."""
         # Before the first pass all categories are as good as any other.
-        rate_A = np.full(len(names), 0.5, np.float32)
-        return sampler.init(num_items, category_I.astype(np.int32), rate_A)
+        pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
+        base.check_per_item("strata", "category", category, num_items)
+        base.check_per_item("strata", "pass_rate", pass_rate, num_items)
+        _, category_I = np.unique(np.asarray(category), return_inverse=True)
+        rate_A = np.bincount(category_I, pass_rate) / np.bincount(category_I)
+        return sampler.init(num_items, category_I.astype(np.int32), rate_A.astype(np.float32))
 
     return sampler._replace(
-        init=init, needs=("category",), measures=("pass_rate",), accepts=("category",)
+        init=init,
+        needs=("category",),
+        measures=("pass_rate",),
+        accepts=("category", "pass_rate"),
     )
 
 
