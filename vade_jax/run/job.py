@@ -54,7 +54,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         cluster.take_gpus(run.layout)
         directory.open_for(run, workdir)
         if processes.on_leader(lambda: directory.is_done(run, workdir)):
-            print(f"{workdir} is done: {run.num_steps} steps. Its summary again:")
+            print(f"{workdir} is done. Its summary again:")
             return True
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
