@@ -186,3 +186,8 @@ def test_refuses_unknown_methods_and_doubled_ids():
         Selector(["a", "b", "a"])
     with pytest.raises(ValueError, match="cannot choose 5 prompts of a data set of 4"):
         Selector(4).select(5)
+
+
+def test_a_pass_that_it_cannot_make_is_refused():
+    with pytest.raises(ValueError, match=r"warmup=.measured. .*observe answers to all"):
+        Selector(IDS, warmup="measured")

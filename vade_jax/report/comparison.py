@@ -20,11 +20,8 @@ Groups = Mapping[str, Mapping[str, Sequence[PathLike]]]
 
 LATE = 3  # validations whose mean stands for the end of a run
 LAST_PART = 0.25  # of a run's steps, whose selection is counted
-REACH = {
-    "reach_90": 0.9,
-    "reach_95": 0.95,
-    "reach": 1.0,
-}  # shares of the baseline's best validation
+# Shares of the baseline's best validation, to which rollouts are counted.
+REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
 COLUMNS = (  # of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),

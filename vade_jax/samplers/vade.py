@@ -16,8 +16,8 @@ Algorithm 1, with what `propose` and `update` are of it:
 
 The paper's warm-up rolls out the whole data set before step 1 and trains on none of it: `warmup="measured"`.
 Departures. The default, `warmup="full"`, puts items never visited first, in random order, in ordinary
-on-policy steps that also train, and in which counts decay as in any other. The greedy ratio of an item without counts, 0/0 in
-the paper, is 1/2. Prompts without valid answers count as not chosen.
+on-policy steps that also train, and in which counts decay as in any other. The greedy ratio of an item
+without counts, 0/0 in the paper, is 1/2. Prompts without valid answers count as not chosen.
 """
 
 import dataclasses
