@@ -46,6 +46,24 @@ def test_bad_sizes_are_named():
         top_b(score_I, key, 0)
 
 
+def test_a_draw_by_weight_without_replacement():
+    """Weights 4, 2, 1 and 0, two drawn: {i, j} by w_i / 7 x w_j / (7 - w_i), both orders."""
+    log_I = jnp.log(jnp.array([4.0, 2, 1, 0])) - 30  # the scale does not matter
+    keys = jax.random.split(jax.random.key(0), (4000, 2))
+    draw = lambda key: base.top_b(base.by_weight(log_I, key[0]), key[1], 2)
+    pair_K = [tuple(pair) for pair in np.sort(jax.vmap(draw)(keys)).tolist()]
+    expected = {
+        (0, 1): 4 / 7 * 2 / 3 + 2 / 7 * 4 / 5,
+        (0, 2): 4 / 7 * 1 / 3 + 1 / 7 * 4 / 6,
+        (1, 2): 2 / 7 * 1 / 5 + 1 / 7 * 2 / 6,
+    }
+    assert set(pair_K) == set(expected)
+    for pair, share in expected.items():
+        assert pair_K.count(pair) / 4000 == pytest.approx(share, abs=0.03)
+    whole = base.top_b(base.by_weight(log_I, keys[0, 0]), keys[0, 1], 4)
+    assert sorted(whole.tolist()) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("trials", [0, 2])
 def test_keep_all_keeps_every_group_even_one_without_an_answer(trials):
     keep_M = base.keep_all(None, environment.counts([4, 0, 2], [0] * 3, trials))

@@ -159,6 +159,19 @@ def least_visited(visits_I: Array) -> jax.Array:
     return (jnp.min(visits_I) - visits_I).astype(jnp.float32)
 
 
+def by_weight(log_weight_I: Array, key: jax.Array) -> jax.Array:
+    """Returns scores of which the B largest are a draw by weight, without replacement.
+
+    They are log w + Gumbel noise: first one item is drawn with probability w over the sum, then one of
+    the others with what is left, and so on. Weights need not sum to 1; one of 0 only fills a batch.
+
+    Args:
+        log_weight_I: log w, -inf for a weight of 0; NaN stays.
+        key: of the noise, another one than that of `top_b`.
+    """
+    return log_weight_I + jax.random.gumbel(key, log_weight_I.shape)
+
+
 def mix_uniform(score_I: Array, key: jax.Array, num_uniform: int) -> jax.Array:
     """Returns the scores with +inf for `num_uniform` items, each as likely as any other.
 

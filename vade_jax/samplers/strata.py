@@ -40,9 +40,7 @@ def selector(options: base.Options) -> base.Sampler:
     def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, tie_key = jax.random.split(key)
         weight_A = jnp.maximum(state.rate_A * (1 - state.rate_A), LEAST)
-        # The largest of log w + Gumbel noise are a draw by w without replacement.
-        gumbel_I = jax.random.gumbel(gumbel_key, state.category_I.shape)
-        score_I = jnp.log(weight_A)[state.category_I] + gumbel_I
+        score_I = base.by_weight(jnp.log(weight_A)[state.category_I], gumbel_key)
         index_M = base.top_b(score_I, tie_key, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])
