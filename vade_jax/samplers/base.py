@@ -190,7 +190,15 @@ def same_num_rollouts(index_M: Array, num_rollouts: int) -> types.Proposal:
     return types.Proposal(index_M=index_M, num_rollouts_M=num_M)
 
 
-# ------------------------------------------------------------------------------ keeping
+# ------------------------------------------------------------------------------ outcomes, keeping
+def outcome(feedback: types.Feedback) -> jax.Array:
+    """Returns 1 for groups all right, -1 for all wrong, 0 for mixed ones and those without answers."""
+    asked_M = feedback.trials_M > 0
+    right_M = asked_M & (feedback.successes_M == feedback.trials_M)
+    wrong_M = asked_M & (feedback.successes_M == 0)
+    return right_M.astype(jnp.int32) - wrong_M.astype(jnp.int32)
+
+
 def keep_all(state: State, feedback: types.Feedback) -> jax.Array:
     """Returns True for every group: the `keep` of a selector that filters nothing."""
     del state

@@ -89,7 +89,7 @@ def selector(options: GresoOptions) -> base.Sampler:
         visited_M = jnp.maximum(due_I[index_M], epoch)
         # New luck only for those visited: how long an item is skipped is settled at its visit.
         luck_I = jax.random.uniform(rng.own_key(options.seed, state.step), state.luck_I.shape)
-        sign_M, asked_M = outcome(feedback), feedback.trials_M > 0
+        sign_M, asked_M = base.outcome(feedback), feedback.trials_M > 0
         streak_M = extended(state.streak_I[index_M], sign_M)
         streak_M = jnp.where(asked_M, streak_M, state.streak_I[index_M])
         # The first epoch visits everything: its shares say nothing about the skipping.
@@ -144,14 +144,6 @@ def current_epoch(state: GresoState, due_I: Array) -> jax.Array:
     It never goes back: lower p_easy and p_hard move items to later epochs, higher ones to earlier.
     """
     return jnp.maximum(state.epoch.astype(due_I.dtype), jnp.nanmin(due_I))
-
-
-def outcome(feedback: types.Feedback) -> jax.Array:
-    """Returns 1 for groups all right, -1 for all wrong, 0 for mixed ones and those without answers."""
-    asked_M = feedback.trials_M > 0
-    right_M = asked_M & (feedback.successes_M == feedback.trials_M)
-    wrong_M = asked_M & (feedback.successes_M == 0)
-    return right_M.astype(jnp.int32) - wrong_M.astype(jnp.int32)
 
 
 def extended(streak_M: Array, sign_M: Array) -> jax.Array:
