@@ -23,6 +23,7 @@ import numpy as np
 
 from vade_jax import atomic, rng, samplers
 from vade_jax.losses import advantages
+from vade_jax.samplers import base
 from vade_jax.types import Feedback
 
 FORMAT = 1  # of the saved state
@@ -107,7 +108,7 @@ class Selector:
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that changes, as NumPy arrays and plain values."""
         with self._lock:
-            arrays = {k: np.asarray(v) for k, v in _leaves(self._state).items()}
+            arrays = {k: np.asarray(v) for k, v in base.leaves(self._state).items()}
             return {**self._identity, "selections": self._selections, "state": arrays}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -127,10 +128,10 @@ class Selector:
                 " build this one as that one was built"
             )
         with self._lock:
-            leaves = _leaves(self._state)
-            assert leaves.keys() == saved["state"].keys(), "same version, other fields"
-            arrays = {k: jax.numpy.asarray(saved["state"][k]) for k in leaves}
-            self._state = self._state.replace(**arrays)
+            names = base.leaves(self._state).keys()
+            assert names == saved["state"].keys(), "same version, other fields"
+            arrays = [jax.numpy.asarray(saved["state"][name]) for name in names]
+            self._state = jax.tree.unflatten(jax.tree.structure(self._state), arrays)
             self._selections = int(saved["selections"])
 
     def save(self, path: str | os.PathLike) -> None:
@@ -255,8 +256,3 @@ def _identity(method, options, seed, ids) -> dict[str, Any]:
         "items": len(ids),
         "ids": digest,
     }
-
-
-def _leaves(state) -> dict[str, Any]:
-    """The arrays of a state by name; a field that the options leave empty is None."""
-    return {name: value for name, value in state.items() if value is not None}

@@ -157,8 +157,8 @@ class Selector:
 
     def num_bytes(self) -> tuple[int, int]:
         """Returns what `propose` reads and `update` moves of the arrays over all items."""
-        of_items = {n: x for n, x in self._state.items() if n.endswith("_I") and x is not None}
-        after = self.update()
+        of_items = {n: x for n, x in base.leaves(self._state).items() if base.is_per_item(n)}
+        after = base.leaves(self.update())
         read = sum(x.nbytes for x in of_items.values())
         changed = [x.nbytes for n, x in of_items.items() if not np.array_equal(x, after[n])]
         few = 4 * self._num_prompts  # a method without such arrays: the prompts alone

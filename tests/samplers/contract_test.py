@@ -10,11 +10,13 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
+from vade_jax.samplers import base
 
 NUM_ITEMS, NUM_PROMPTS = 24, 5
 VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
     "mopps threshold": ("mopps", {"selection": "threshold", "candidates": 2}),
     "kalman fixed": ("kalman", {"noise": "fixed"}),
+    "mapp topk": ("mapp", {"selection": "topk"}),
     "knapsack vade": ("knapsack", {"posterior": "vade"}),
     "vade varied": (
         "vade",
@@ -92,22 +94,23 @@ def test_a_key_repeats_and_two_keys_differ(variant):
     assert len(chosen) > 1
 
 
-def is_float(value):
-    return value is not None and jnp.issubdtype(value.dtype, jnp.floating)
+def poison(state, item):
+    """Returns the state with NaN in place of all that is a float of this item."""
+
+    def poisoned(path, value):
+        name = jax.tree_util.keystr(path, simple=True)
+        is_float = jnp.issubdtype(value.dtype, jnp.floating)
+        return value.at[item].set(jnp.nan) if is_float and base.is_per_item(name) else value
+
+    return jax.tree_util.tree_map_with_path(poisoned, state)
 
 
 @pytest.mark.parametrize("variant", [x for x in VARIANTS if x not in IN_ORDER])
 def test_an_item_whose_numbers_are_nan_is_never_chosen(variant):
     *_, state = run(variant, 6)  # by now VADE has seen all
     for item in (0, 7):
-        poisoned = state.replace(
-            **{
-                name: value.at[item].set(jnp.nan)
-                for name, value in state.items()
-                if name.endswith("_I") and is_float(value)
-            }
-        )
-        assert any(poisoned[name] is not state[name] for name in state)
+        poisoned = poison(state, item)
+        assert any(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(poisoned))
         for seed in range(8):
             proposal = make(variant).propose(poisoned, jax.random.key(seed), 5)
             assert item not in proposal.index_M.tolist()
@@ -194,6 +197,7 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         ("diva", {"estimate": "hints"}, "estimate='hints'.*original"),
         ("diva", {"table": ((0.5, 1), (0.3, 2))}, r"table=.*ascending"),
         ("diva", {"table": ()}, r"table=\(\).*pairs"),
+        ("dps", {"decay": -1}, r"decay=-1: must be in \[0, 1\]"),
         ("greso", {"p_easy": 0.99}, r"p_easy=0\.99: must be in \[0\.05, 0\.95\]"),
         ("greso", {"p_hard": 0.01}, r"p_hard=0\.01"),
         ("greso", {"p_max": 0.01}, r"p_max=0\.01"),
@@ -213,6 +217,8 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         ("knapsack", {"confidence": 1}, "confidence=1"),
         ("knapsack", {"posterior": "beta"}, "posterior='beta'.*newest"),
         ("knapsack", {"decay_rest": 2}, "decay_rest=2"),
+        ("mapp", {"decay": 2}, r"decay=2: must be in \[0, 1\]"),
+        ("mapp", {"selection": "best"}, "selection='best'.*draw"),
         ("mmr1", {"mixture": 1.1}, r"mixture=1\.1: must be in \[0, 1\]"),
         ("mmr1", {"outcome_weight": -1}, r"outcome_weight=-1: must be in \[0, inf\)"),
         ("mmr1", {"outcome_weight": 0, "diversity_weight": 0}, "sum of both weights=0"),

@@ -3,9 +3,11 @@
 from vade_jax.samplers import (
     dapo,
     diva,
+    dps,
     greso,
     kalman,
     knapsack,
+    mapp,
     mmr1,
     mopps,
     sec,
@@ -16,7 +18,24 @@ from vade_jax.samplers import (
 )
 from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
-_FILES = (dapo, diva, greso, kalman, knapsack, mmr1, mopps, sec, strata, uniform, vade, vcrl)
+_FILES = (
+    *(
+        dapo,
+        diva,
+        dps,
+        greso,
+        kalman,
+        knapsack,
+        mapp,
+        mmr1,
+        mopps,
+        sec,
+        strata,
+        uniform,
+        vade,
+        vcrl,
+    ),
+)
 SAMPLERS: dict[str, Method] = {file.METHOD.name: file.METHOD for file in _FILES}
 
 # What of `Sampler.measures` a pass over all items computes from the answers' tokens:

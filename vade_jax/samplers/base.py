@@ -12,6 +12,7 @@ the run settings that go with it in its `Method`: no other file asks for a selec
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -101,7 +102,21 @@ class Method:
         return self.build(self.options.from_dict(hyperparameters))
 
 
-# ------------------------------------------------------------------------------ per-item arrays
+# ------------------------------------------------------------------------------ arrays of a state
+def leaves(state: State) -> dict[str, Array]:
+    """Returns the arrays of a state by name, `base.alpha_I` for those of a selector inside of it.
+
+    A field that the options leave empty is not among them.
+    """
+    found = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in found}
+
+
+def is_per_item(name: str) -> bool:
+    """Returns whether an array of this name has one entry an item along its first axis."""
+    return re.search(r"_I\d*$", name) is not None
+
+
 def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has one entry for each of `num_items` items."""
     if values is None:

@@ -1,0 +1,75 @@
+"""MaPP's selection (arXiv 2609.34990): prompts are drawn by the expected chance of a mixed group.
+
+With a Beta posterior of every pass rate p, a prompt's weight is
+
+    V = E[1 - p^G - (1-p)^G] = 1 - B(a+G, b) / B(a, b) - B(a, b+G) / B(a, b)
+
+and a batch is a draw in proportion to V. The posterior is MoPPS's: at a visit the counts decay towards
+the prior, else they stay. Only this half of the paper is here. The other half, "advantage denoising",
+makes the advantages from the same posterior, and by the paper's own table it brings most of the gain.
+
+Departures: the draw is without replacement, over all items; the paper does not say which, and its
+experiments draw from 8 B random candidates. A prompt without valid answers keeps its posterior.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from vade_jax import fields, rng, types
+from vade_jax.samplers import base, beta
+from vade_jax.types import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class MappOptions(base.Options):
+    """The hyperparameters of MaPP's selection."""
+
+    # lambda, what is left of the distance to the prior, Beta(1, 1), when an item is visited
+    decay: float = fields.fraction(0.5)
+    # "draw" takes prompts in proportion to V, the paper's; "topk" those of the largest V.
+    selection: str = fields.choice("draw", "topk")
+
+
+@chex.dataclass(frozen=True)
+class MappState:
+    """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
+
+    alpha_I: Array  # float32
+    beta_I: Array  # float32
+
+
+def selector(options: MappOptions) -> base.Sampler:
+    """Returns MaPP's selection."""
+
+    def init(num_items: int) -> MappState:
+        zero_I = jnp.zeros(num_items, jnp.float32)
+        return MappState(alpha_I=zero_I, beta_I=zero_I)
+
+    def propose(state: MappState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
+        score_I = beta.prob_mixed(state.alpha_I, state.beta_I, options.num_rollouts)
+        if options.selection == "draw":
+            score_I = base.by_weight(jnp.log(score_I), keys.draw)
+        index_M = base.top_b(score_I, keys.ties, num_prompts)
+        return base.same_num_rollouts(index_M, options.num_rollouts)
+
+    def update(state: MappState, feedback: types.Feedback) -> MappState:
+        # Counts here are without the prior's 1, so what decays is the distance to it.
+        alpha_I, beta_I = beta.decay_and_count(
+            state.alpha_I,
+            state.beta_I,
+            feedback.index_M,
+            feedback.successes_M,
+            feedback.trials_M,
+            decay_selected=options.decay,
+            decay_rest=1.0,
+        )
+        return MappState(alpha_I=alpha_I, beta_I=beta_I)
+
+    return base.compiled(init, propose, update, believe=beta.believe)
+
+
+METHOD = base.Method("mapp", MappOptions, selector)
