@@ -6,6 +6,7 @@ from vade_jax.samplers import (
     dps,
     greso,
     kalman,
+    kgps,
     knapsack,
     mapp,
     mmr1,
@@ -19,22 +20,8 @@ from vade_jax.samplers import (
 from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
 _FILES = (
-    *(
-        dapo,
-        diva,
-        dps,
-        greso,
-        kalman,
-        knapsack,
-        mapp,
-        mmr1,
-        mopps,
-        sec,
-        strata,
-        uniform,
-        vade,
-        vcrl,
-    ),
+    *(dapo, diva, dps, greso, kalman, kgps, knapsack, mapp, mmr1, mopps, sec, strata),
+    *(uniform, vade, vcrl),
 )
 SAMPLERS: dict[str, Method] = {file.METHOD.name: file.METHOD for file in _FILES}
 

@@ -5,6 +5,8 @@ are binomial, so conditioning has no closed form: `condition` takes the mode and
 (Laplace), and what has to be exact is integrated by 32-point Gauss-Hermite quadrature.
 """
 
+from collections.abc import Callable
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -16,10 +18,16 @@ from vade_jax.types import Array
 
 NUM_NEWTON = 2
 MAX_MOVE = 2.0  # of the logit, a Newton step
-# E[f(x)], x ~ N(0, 1), is the sum of weight * f(node).
-_NODE_Z, _WEIGHT_Z = np.polynomial.hermite_e.hermegauss(32)
-NODE_Z = _NODE_Z.astype(np.float32)
-WEIGHT_Z = (_WEIGHT_Z / _WEIGHT_Z.sum()).astype(np.float32)
+
+
+def quadrature(num_points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns node_Z and weight_Z: E[f(x)], x ~ N(0, 1), is the sum of weight * f(node)."""
+    node_Z, weight_Z = np.polynomial.hermite_e.hermegauss(num_points)
+    return node_Z.astype(np.float32), (weight_Z / weight_Z.sum()).astype(np.float32)
+
+
+NUM_POINTS = 32
+NODE_Z, WEIGHT_Z = quadrature(NUM_POINTS)
 
 
 def draw(key: jax.Array, mean_I: Array, var_I: Array, temper: float = 1.0) -> jax.Array:
@@ -61,10 +69,18 @@ def log_evidence(mean_M: Array, var_M: Array, successes_M: Array, trials_M: Arra
     return jax.nn.logsumexp(right_MZ + wrong_MZ, axis=1, b=WEIGHT_Z)
 
 
+def expectation(
+    f: Callable[[Array], Array], mean_I: Array, var_I: Array, num_points: int = NUM_POINTS
+) -> jax.Array:
+    """Returns E[f(p)]; `f` takes any shape."""
+    node_Z, weight_Z = quadrature(num_points)
+    x_IZ = mean_I[:, None] + jnp.sqrt(var_I)[:, None] * node_Z
+    return f(jax.nn.sigmoid(x_IZ)) @ weight_Z
+
+
 def posterior_mean(mean_M: Array, var_M: Array) -> jax.Array:
     """Returns E[p]."""
-    x_MZ = mean_M[:, None] + jnp.sqrt(var_M)[:, None] * NODE_Z
-    return jax.nn.sigmoid(x_MZ) @ WEIGHT_Z
+    return expectation(lambda p_MZ: p_MZ, mean_M, var_M)
 
 
 def prob_mixed(mean_M: Array, var_M: Array, num_rollouts: int | Array) -> jax.Array:

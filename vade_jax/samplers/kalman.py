@@ -27,8 +27,8 @@ SCALE_Q = (2.0 ** np.arange(-4, 5)).astype(np.float32)  # of the noise, those co
 
 
 @dataclasses.dataclass(frozen=True)
-class KalmanOptions(base.Options):
-    """The hyperparameters of Kalman; variances are of the logit."""
+class WalkOptions(base.Options):
+    """How the logit pass rates start and walk; variances are of the logit."""
 
     prior_mean: float = 0.0  # of the logit pass rate
     prior_var: float = fields.number(4.0, above=0)
@@ -38,6 +38,12 @@ class KalmanOptions(base.Options):
     noise_rest: float = fields.number(0.002, at_least=0)  # that a step adds to every item
     noise: str = fields.choice("learned", "fixed")  # the scale of both
     memory: float = fields.fraction(0.98)  # what a step leaves of the evidence before it
+
+
+@dataclasses.dataclass(frozen=True)
+class KalmanOptions(WalkOptions):
+    """The hyperparameters of Kalman."""
+
     # Factor on the standard deviation of the draws: 1 is Thompson, 0 the mode.
     temper: float = fields.number(0.5, at_least=0)
     info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)  # as VADE's
@@ -55,14 +61,10 @@ class KalmanState:
 
 def selector(options: KalmanOptions) -> base.Sampler:
     """Returns the Kalman selector: tempered Thompson draws, scored as VADE's."""
-    info_gain, learned = beta.INFO_GAINS[options.info_gain], options.noise == "learned"
+    info_gain = beta.INFO_GAINS[options.info_gain]
 
     def init(num_items: int) -> KalmanState:
-        return KalmanState(
-            mean_I=jnp.full(num_items, options.prior_mean, jnp.float32),
-            var_I=jnp.full(num_items, options.prior_var, jnp.float32),
-            evidence_Q=jnp.zeros(len(SCALE_Q), jnp.float32),
-        )
+        return begin(options, num_items)
 
     def propose(state: KalmanState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -72,31 +74,47 @@ def selector(options: KalmanOptions) -> base.Sampler:
         return proposal.replace(p_M=p_I[index_M])
 
     def update(state: KalmanState, feedback: types.Feedback) -> KalmanState:
-        index_M, asked_M = feedback.index_M, feedback.trials_M > 0
-        counts = feedback.successes_M, feedback.trials_M
-        # Predict: the logits have walked. Then correct, where there are answers.
-        scale = noise_scale(state.evidence_Q) if learned else 1.0
-        mean_M, rest_I = state.mean_I[index_M], state.var_I + scale * options.noise_rest
-        var_M = rest_I[index_M] + scale * options.noise_selected * asked_M
-        new_mean_M, new_var_M = gaussian.condition(mean_M, var_M, *counts)
-
-        def evidence(scale):
-            """Returns the log-probability of this step's counts, had the noise this scale."""
-            added = scale * (options.noise_selected + options.noise_rest)
-            var_M = state.var_I[index_M] + added
-            return jnp.sum(asked_M * gaussian.log_evidence(mean_M, var_M, *counts))
-
-        new_Q = jax.vmap(evidence)(SCALE_Q) if learned else 0.0
-        return KalmanState(
-            mean_I=state.mean_I.at[index_M].set(new_mean_M),
-            var_I=rest_I.at[index_M].set(new_var_M),
-            evidence_Q=options.memory * state.evidence_Q + new_Q,
-        )
+        return walked(options, state, feedback)
 
     return base.compiled(init, propose, update, believe=gaussian.believe)
 
 
 METHOD = base.Method("kalman", KalmanOptions, selector)
+
+
+# ------------------------------------------------------------------------------ the walk
+def begin(options: WalkOptions, num_items: int) -> KalmanState:
+    """Returns the state before any answers."""
+    return KalmanState(
+        mean_I=jnp.full(num_items, options.prior_mean, jnp.float32),
+        var_I=jnp.full(num_items, options.prior_var, jnp.float32),
+        evidence_Q=jnp.zeros(len(SCALE_Q), jnp.float32),
+    )
+
+
+def walked(options: WalkOptions, state: KalmanState, feedback: types.Feedback) -> KalmanState:
+    """Returns the state one step later: the logits have walked, and the step's counts are in."""
+    learned = options.noise == "learned"
+    index_M, asked_M = feedback.index_M, feedback.trials_M > 0
+    counts = feedback.successes_M, feedback.trials_M
+    # Predict: the logits have walked. Then correct, where there are answers.
+    scale = noise_scale(state.evidence_Q) if learned else 1.0
+    mean_M, rest_I = state.mean_I[index_M], state.var_I + scale * options.noise_rest
+    var_M = rest_I[index_M] + scale * options.noise_selected * asked_M
+    new_mean_M, new_var_M = gaussian.condition(mean_M, var_M, *counts)
+
+    def evidence(scale):
+        """Returns the log-probability of this step's counts, had the noise this scale."""
+        added = scale * (options.noise_selected + options.noise_rest)
+        var_M = state.var_I[index_M] + added
+        return jnp.sum(asked_M * gaussian.log_evidence(mean_M, var_M, *counts))
+
+    new_Q = jax.vmap(evidence)(SCALE_Q) if learned else 0.0
+    return state.replace(
+        mean_I=state.mean_I.at[index_M].set(new_mean_M),
+        var_I=rest_I.at[index_M].set(new_var_M),
+        evidence_Q=options.memory * state.evidence_Q + new_Q,
+    )
 
 
 def noise_scale(evidence_Q: Array) -> jax.Array:
