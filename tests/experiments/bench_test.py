@@ -71,6 +71,7 @@ def test_grouped_and_plain_take_the_same_step():
     assert grouped["gradient"] == pytest.approx(plain["gradient"], rel=1e-5)
 
 
+@pytest.mark.slow  # tests/rollout has the same equality
 def test_decode(monkeypatch):
     monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
     found = list(decode.run(quick=True))
@@ -80,7 +81,8 @@ def test_decode(monkeypatch):
     assert facts["tokens_per_second"] > 0
 
 
-def test_images():
+def test_images(monkeypatch):
+    monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
     speed, steps = host.images(quick=True)
     assert len(speed.rows) == 4 and "images/s" in speed.rows[0].note
     assert steps.rows[0].name == "10 steps of 4"

@@ -224,7 +224,12 @@ def abstract(shape: config.Config, **kwargs) -> types.Params:
 
 def init(shape: config.Config, key: jax.Array, **kwargs) -> types.Params:
     """Returns random parameters for training from scratch; `key` decides all of them."""
-    return split(Qwen25VL(shape, rngs=nnx.Rngs(params=key), **kwargs))[1]
+
+    @jax.jit  # one program: a matrix at a time, each shape would be compiled by itself
+    def parameters(key):
+        return split(Qwen25VL(shape, rngs=nnx.Rngs(params=key), **kwargs))[1]
+
+    return parameters(key)
 
 
 @functools.cache  # tracing all layers takes 0.1 s, and loading, saving and placing ask for it
