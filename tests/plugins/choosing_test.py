@@ -40,6 +40,11 @@ def test_the_others_are_refused(method):
         make(method)
 
 
+def test_an_option_can_make_a_selector_unfit():
+    with pytest.raises(ValueError, match="selector='cures' asks for more answers to one row"):
+        make("cures", options={"rollouts": "sigma"})
+
+
 def test_answers_without_a_verdict_are_not_counted():
     selector, expected = make(), make()
     nan = float("nan")

@@ -103,6 +103,7 @@ def test_metrics_of_a_methods_own_leave_out_what_does_not_apply():
 def test_what_methods_declare():
     measured = ("pass_rate", "self_bleu")
     expected = {name: {} for name in samplers.SAMPLERS} | {
+        "bots": {"accepts": ("weak_rate", "strong_rate")},
         "dapo": {"drops": True},
         "diva": {"variants": True},
         "greso": {"drops": True},

@@ -34,9 +34,10 @@ def make_selector(
         ValueError: an unfit or unknown method, an unknown option, ids that are not unique, or fewer
             rows than a step needs.
     """
-    if method in samplers.SAMPLERS:
+    given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
+    if make := samplers.SAMPLERS.get(method):
         # What another trainer cannot give: it asks us for rows and for nothing else.
-        sampler = samplers.SAMPLERS[method]()
+        sampler = make(**{name: given[name] for name in given if name in make.option_names})
         if sampler.variants or sampler.uneven:
             variants = "makes variants of a row, which are other rows"
             why = (
@@ -48,7 +49,6 @@ def make_selector(
             f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}:"
             " use a smaller batch"
         )
-    given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
     return Selector(ids, method, **given)
 
 

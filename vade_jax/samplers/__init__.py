@@ -1,10 +1,14 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
 from vade_jax.samplers import (
+    arcus,
+    bots,
+    cures,
     dapo,
     diva,
     dps,
     greso,
+    insight,
     kalman,
     kgps,
     knapsack,
@@ -20,8 +24,8 @@ from vade_jax.samplers import (
 from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
 _FILES = (
-    *(dapo, diva, dps, greso, kalman, kgps, knapsack, mapp, mmr1, mopps, sec, strata),
-    *(uniform, vade, vcrl),
+    *(arcus, bots, cures, dapo, diva, dps, greso, insight, kalman, kgps, knapsack, mapp),
+    *(mmr1, mopps, sec, strata, uniform, vade, vcrl),
 )
 SAMPLERS: dict[str, Method] = {file.METHOD.name: file.METHOD for file in _FILES}
 

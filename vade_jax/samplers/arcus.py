@@ -1,0 +1,263 @@
+"""ARCUS (arXiv 2609.38018): a Gaussian belief on the arc of every pass rate, and a pace that it sets itself.
+
+GRPO's z-scored gradient climbs psi = arcsin sqrt(p), so that is where pass rates are tracked. Of every item
+psi ~ N(mean, var), at first N(pi/4, pi^2/48), as wide as a flat one. A step of the loop:
+
+    correct, by k of n right    z = arcsin sqrt((k + 3/8) / (n + 3/4)), R = 1 / (4n + 2)
+                                (k = 0: z = 0, k = n: z = pi/2, R = 1 / 2n)
+                                K = var / (var + R), mean += K (z - mean), var *= 1 - K
+    predict                     mean += v sin(2 mean), var += Q, mean within [0, pi/2]
+    learn v, Q                  from how far prompts seen again lay from their prediction
+    score                       s = kappa y: nearness to the target psi* times the chance of a mixed group
+    choose                      B items, drawn without replacement with weights s^(1/T)
+    move psi*                   to the hardest prompts of which a draw would still bring as many mixed
+                                groups as the best target does, but for a slack
+
+Once 100 items were seen, those not seen yet are believed to be like them: their mean, and their variance.
+
+What the paper leaves open: v and Q begin at 0 and at Q's floor; a mean that is clipped leaves var as it is.
+Departures. The extra quarter of a batch, of which the best groups are trained on (rho = .25), is left out:
+rho = 0, its comparison at equal rollouts. All beliefs are predicted in every step, by the v and Q of that
+step, not when an item is looked at. n counts the valid answers. The theory is that of advantages divided by
+the standard deviation; for others the paper wants p in place of psi.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import fields, rng, types
+from vade_jax.samplers import base
+from vade_jax.types import Array
+
+PRIOR_MEAN, PRIOR_VAR = np.float32(np.pi / 4), np.float32(np.pi**2 / 48)
+LEAST_NOISE = 1e-5  # of Q
+LEAST_SLOPE = 0.05  # of sin(2 mean), which v is divided by
+ENOUGH = 100  # items seen, from which on the others are believed to be like them
+NUM_TARGETS = 41
+MAX_MOVE = 0.005  # of the target, in radians a step
+MAX_ITEMS = 2**14  # that the target is found from
+NUM_NEWTON = 10  # exact to rounding where a batch is not most of the data
+
+
+@dataclasses.dataclass(frozen=True)
+class ArcusOptions(base.Options):
+    """The hyperparameters of ARCUS, as in its experiments."""
+
+    temperature: float = fields.number(0.3, above=0)  # T of the draw
+    learning_rate: float = fields.fraction(0.1)  # beta, of v and Q
+    slack: float = fields.fraction(0.03)  # epsilon, of the share of mixed groups
+
+
+@chex.dataclass(frozen=True)
+class ArcusState:
+    """arcsin sqrt(p) of every item is N(mean, var) in the coming step."""
+
+    mean_I: Array  # float32, radians
+    var_I: Array  # float32
+    seen_I: Array  # int32, the step of the last visit, from 0; -1 before the first
+    drift: Array  # float32, v
+    noise: Array  # float32, Q
+    target: Array  # float32, psi*, radians
+    step: Array  # int32
+
+
+def selector(options: ArcusOptions) -> base.Sampler:
+    """Returns ARCUS with rho = 0."""
+    rate, num_rollouts = options.learning_rate, options.num_rollouts
+
+    def init(num_items: int) -> ArcusState:
+        return ArcusState(
+            mean_I=jnp.full(num_items, PRIOR_MEAN),
+            var_I=jnp.full(num_items, PRIOR_VAR),
+            seen_I=jnp.full(num_items, -1, jnp.int32),
+            drift=jnp.float32(0),
+            noise=jnp.float32(LEAST_NOISE),
+            target=jnp.float32(PRIOR_MEAN),
+            step=jnp.int32(0),
+        )
+
+    def propose(state: ArcusState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
+        log_score_I = log_nearness(state.mean_I, state.var_I, state.target) + jnp.log(
+            at_least_tiny(prob_mixed(state.mean_I, state.var_I, num_rollouts))
+        )
+        score_I = base.by_weight(log_score_I / options.temperature, keys.draw)
+        index_M = base.top_b(score_I, keys.ties, num_prompts)
+        proposal = base.same_num_rollouts(index_M, num_rollouts)
+        return proposal.replace(p_M=jnp.sin(state.mean_I[index_M]) ** 2)
+
+    def update(state: ArcusState, feedback: types.Feedback) -> ArcusState:
+        num_items, num_prompts = len(state.mean_I), len(feedback.index_M)
+        state = predicted(corrected(learned(state, feedback, rate), feedback))
+        state = state.replace(step=state.step + 1)
+        # A pass over all items, known by its size, which is static, says nothing of a draw.
+        if num_prompts == num_items:
+            return state
+        aim = best_target(state, num_rollouts, num_prompts, options.temperature, options.slack)
+        move = jnp.clip(aim - state.target, -MAX_MOVE, MAX_MOVE)
+        # The target waits until a pass over the data could have been made.
+        waits = state.step < -(-num_items // num_prompts)
+        return state.replace(target=state.target + jnp.where(waits, 0.0, move))
+
+    return base.compiled(init, propose, update, believe=believe)
+
+
+METHOD = base.Method("arcus", ArcusOptions, selector)
+
+
+# ------------------------------------------------------------------------------ the belief
+def observed(successes_M: Array, trials_M: Array) -> tuple[jax.Array, jax.Array]:
+    """Returns z and R, what k of n right answers say of psi and the variance of that."""
+    num_M = jnp.maximum(trials_M, 1)
+    right_M, wrong_M = successes_M >= num_M, successes_M <= 0
+    z_M = jnp.arcsin(jnp.sqrt((successes_M + 3 / 8) / (num_M + 3 / 4)))
+    z_M = jnp.where(right_M, np.pi / 2, jnp.where(wrong_M, 0.0, z_M))
+    return z_M, jnp.where(right_M | wrong_M, 1 / (2 * num_M), 1 / (4 * num_M + 2))
+
+
+def learned(state: ArcusState, feedback: types.Feedback, rate: float) -> ArcusState:
+    """Returns the state with v and Q moved by the errors of its predictions.
+
+    With nu = z - mean, s = var + R, d the steps since the last visit and h = max(sin 2 mean, .05), over the
+    prompts seen before: v += rate sum(nu) / sum(d h), and
+    Q <- max(1e-5, (1 - rate) Q + rate max(Q + mean(nu^2 - s) / mean(d), 0)).
+    """
+    index_M = feedback.index_M
+    mean_M, var_M, seen_M = (x[index_M] for x in (state.mean_I, state.var_I, state.seen_I))
+    z_M, noise_M = observed(feedback.successes_M, feedback.trials_M)
+    again_M = (feedback.trials_M > 0) & (seen_M >= 0)
+
+    def total(x_M):
+        return jnp.sum(jnp.where(again_M, x_M, 0.0))
+
+    error_M, steps_M = z_M - mean_M, state.step - seen_M
+    slope_M = jnp.maximum(jnp.sin(2 * mean_M), LEAST_SLOPE)
+    steps, excess = total(steps_M), total(error_M**2 - var_M - noise_M)
+    any_again = jnp.any(again_M)
+    # Without such prompts the quotients are 0 / 1.
+    drift = total(error_M) / jnp.where(any_again, total(steps_M * slope_M), 1)
+    found = jnp.maximum(state.noise + excess / jnp.where(any_again, steps, 1), 0)
+    noise = jnp.maximum((1 - rate) * state.noise + rate * found, LEAST_NOISE)
+    return state.replace(drift=state.drift + rate * drift, noise=noise)
+
+
+def corrected(state: ArcusState, feedback: types.Feedback) -> ArcusState:
+    """Returns the state given the answers: a Kalman step for every prompt that has any."""
+    index_M, asked_M = feedback.index_M, feedback.trials_M > 0
+    mean_M, var_M = state.mean_I[index_M], state.var_I[index_M]
+    z_M, noise_M = observed(feedback.successes_M, feedback.trials_M)
+    gain_M = jnp.where(asked_M, var_M / (var_M + noise_M), 0.0)
+    new_M = clipped(mean_M + gain_M * (z_M - mean_M))
+    return state.replace(
+        mean_I=state.mean_I.at[index_M].set(new_M),
+        var_I=state.var_I.at[index_M].set((1 - gain_M) * var_M),
+        seen_I=state.seen_I.at[index_M].set(jnp.where(asked_M, state.step, state.seen_I[index_M])),
+    )
+
+
+def predicted(state: ArcusState) -> ArcusState:
+    """Returns the state one step on; items never seen are like those seen, once there are enough."""
+    mean_I, var_I, seen_I = state.mean_I, state.var_I, state.seen_I >= 0
+    next_I = clipped(mean_I + state.drift * jnp.sin(2 * mean_I))
+    mean_I = jnp.where(seen_I, next_I, mean_I)
+    var_I = jnp.where(seen_I, var_I + state.noise, var_I)
+
+    count = jnp.sum(seen_I)
+    average = lambda x_I: jnp.sum(jnp.where(seen_I, x_I, 0.0)) / jnp.maximum(count, 1)
+    mean = average(mean_I)
+    var = average((mean_I - mean) ** 2) + average(var_I)
+    like_I = ~seen_I & (count >= ENOUGH)
+    return state.replace(
+        mean_I=jnp.where(like_I, mean, mean_I), var_I=jnp.where(like_I, var, var_I)
+    )
+
+
+def clipped(mean_I: Array) -> jax.Array:
+    """Returns the means within [0, pi/2]."""
+    return jnp.clip(mean_I, 0, np.pi / 2)
+
+
+def prob_mixed(mean_I: Array, var_I: Array, num_rollouts: int | Array) -> jax.Array:
+    """Returns y, the paper's closed form for the chance that G answers differ.
+
+    y = 1 - (exp(-G mean^2 / a) + exp(-G (pi/2 - mean)^2 / a)) / sqrt(a), a = 1 + 2 G var. The chance
+    cos(psi)^2G that all are wrong is taken for exp(-G psi^2), at the other end alike; and psi for a number
+    of all the line, so that y is up to .09 too high where a belief spills over 0 or pi/2.
+    """
+    a_I = 1 + 2 * num_rollouts * var_I
+    ends_I = jnp.exp(-num_rollouts * mean_I**2 / a_I)
+    ends_I += jnp.exp(-num_rollouts * (np.pi / 2 - mean_I) ** 2 / a_I)
+    return 1 - ends_I / jnp.sqrt(a_I)
+
+
+def believe(state: ArcusState, proposal: types.Proposal) -> dict[str, jax.Array]:
+    """Implements `Sampler.believe`; E[sin(psi)^2] = (1 - exp(-2 var) cos(2 mean)) / 2."""
+    mean_M, var_M = state.mean_I[proposal.index_M], state.var_I[proposal.index_M]
+    return {
+        "posterior_mean": (1 - jnp.exp(-2 * var_M) * jnp.cos(2 * mean_M)) / 2,
+        "prob_mixed": prob_mixed(mean_M, var_M, proposal.num_rollouts_M),
+    }
+
+
+# ------------------------------------------------------------------------------ score and target
+def log_nearness(mean_I: Array, var_I: Array, target: Array) -> jax.Array:
+    """Returns log kappa, kappa = E[exp(-(psi - psi*)^2 / 2 sigma^2)].
+
+    sigma = min(sin psi*, cos psi*) / sqrt 2: narrower towards both ends. In logarithms, as weights
+    kappa^(1/T) of distant items underflow.
+    """
+    width = jnp.minimum(jnp.sin(target), jnp.cos(target)) ** 2 / 2
+    total_I = width + var_I
+    return 0.5 * jnp.log(width / total_I) - (mean_I - target) ** 2 / (2 * total_I)
+
+
+def at_least_tiny(x_I: Array) -> jax.Array:
+    """Returns what has a logarithm: a sure belief at 0 or pi/2 has y = 0, rounded below it at times."""
+    return jnp.maximum(x_I, 1e-30)
+
+
+def best_target(
+    state: ArcusState, num_rollouts: int, num_prompts: int, temperature: float, slack: float
+) -> jax.Array:
+    """Returns the hardest of 41 targets whose draw is expected to bring enough mixed groups.
+
+    Enough is the most that one of them brings, as a share of the batch, less `slack`. Of more than 16,384
+    items so many, evenly spaced, stand for all.
+    """
+    num_items = len(state.mean_I)
+    some = slice(None, None, -(-num_items // MAX_ITEMS))
+    mean_I, var_I = state.mean_I[some], state.var_I[some]
+    num_drawn = num_prompts * len(mean_I) / num_items
+    mixed_I = prob_mixed(mean_I, var_I, num_rollouts)
+    log_mixed_I = jnp.log(at_least_tiny(mixed_I))
+
+    def share(target):
+        log_I = log_nearness(mean_I, var_I, target) + log_mixed_I
+        chance_I = inclusion(jnp.exp((log_I - jnp.max(log_I)) / temperature), num_drawn)
+        return jnp.sum(chance_I * mixed_I) / jnp.sum(chance_I)
+
+    edge = np.arcsin(1 / np.sqrt(2 * num_rollouts))
+    target_Q = jnp.linspace(edge, np.pi / 2 - edge, NUM_TARGETS)
+    share_Q = jax.lax.map(share, target_Q)
+    return target_Q[jnp.argmax(share_Q >= jnp.max(share_Q) - slack)]
+
+
+def inclusion(weight_I: Array, num_drawn: float) -> jax.Array:
+    """Returns the chance of every item to be among those drawn, min(1, c w), which add up to `num_drawn`.
+
+    Where fewer weights are above 0, those have chance 1. The sum is concave in c, so Newton's steps
+    come to c from below.
+    """
+
+    def newton(_, c):
+        sure_I = c * weight_I >= 1
+        rest = jnp.sum(jnp.where(sure_I, 0.0, weight_I))
+        new = (num_drawn - jnp.sum(sure_I)) / jnp.maximum(rest, 1e-30)
+        return jnp.clip(new, c, 1e30)
+
+    c = num_drawn / jnp.sum(weight_I)
+    return jnp.minimum(1.0, jax.lax.fori_loop(0, NUM_NEWTON, newton, c) * weight_I)
