@@ -82,6 +82,7 @@ def rivals(run: ConfigDict) -> dict[str, Changes]:
         "vade": selector(run, "vade", **own),
         "vade_measured": selector(run, "vade", **own | {"warmup": "measured"}),
         "vade_dapo": budgeted(selector(run, "dapo", base="vade", base_options=own)),
+        "remind_vade": selector(run, "remind", base="vade", base_options=own),
         **{name: selector(run, name) for name in rest},
     }
 

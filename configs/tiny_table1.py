@@ -12,6 +12,7 @@ vanilla, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, arou
 dapo_three_rounds: at most three rounds a step instead, and part batches
 vade_measured: the paper's warm-up, a pass over all prompts; `vade` has none here
 vade_p1mp, vade_greedy, vade_last_update: its ablations, Table 2; configs/ablations.py has more
+remind_vade: a queue of mastered prompts around VADE; `remind` is around vanilla, as its paper's
 kalman, mopps, greso, sec, ...: every other selector there is, with the options of its paper
 """
 

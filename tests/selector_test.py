@@ -48,7 +48,7 @@ def test_chooses_what_the_four_functions_choose():
         state = sampler.update(state, environment.counts(index_M, right_M, 8))
 
 
-@pytest.mark.parametrize("method", ["vade", "kalman"])
+@pytest.mark.parametrize("method", ["vade", "kalman", "remind"])
 def test_continues_from_a_file(tmp_path, method):
     first = Selector(IDS, method, seed=3)
     observe_all(first, first.select(8))

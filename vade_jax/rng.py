@@ -47,7 +47,7 @@ def pass_key(key: jax.Array, step: int, batch: int) -> jax.Array:
 
 # ------------------------------------------------------------------------------ of a selector
 # Streams of a selector that were added to a split key later: 0 and 1 are the split's own.
-_UNIFORM = 2
+_UNIFORM, _REVIEW = 2, 3
 # Folded into the key of a selector's own `seed`: a run of the same seed folds in its steps.
 _OWN = 2**20
 
@@ -58,12 +58,14 @@ class SelectionKeys(NamedTuple):
     draw: jax.Array  # the pass rates
     ties: jax.Array  # which of several equal items, and the order of the batch
     uniform: jax.Array  # the share of the batch that is drawn evenly
+    review: jax.Array  # the share that comes from a queue
 
 
 def selection_keys(key: jax.Array) -> SelectionKeys:
     """Returns the streams of the choice with `key`, such as `StepKeys.select`."""
     draw, ties = jax.random.split(key)
-    return SelectionKeys(draw, ties, jax.random.fold_in(key, _UNIFORM))
+    later = (jax.random.fold_in(key, number) for number in (_UNIFORM, _REVIEW))
+    return SelectionKeys(draw, ties, *later)
 
 
 def own_key(seed: int, step: jax.Array) -> jax.Array:

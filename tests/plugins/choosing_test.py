@@ -40,9 +40,12 @@ def test_the_others_are_refused(method):
         make(method)
 
 
-def test_an_option_can_make_a_selector_unfit():
-    with pytest.raises(ValueError, match="selector='cures' asks for more answers to one row"):
-        make("cures", options={"rollouts": "sigma"})
+@pytest.mark.parametrize(
+    ("method", "options"), [("cures", {"rollouts": "sigma"}), ("remind", {"base": "knapsack"})]
+)
+def test_an_option_can_make_a_selector_unfit(method, options):
+    with pytest.raises(ValueError, match=f"selector='{method}' asks for more answers to one row"):
+        make(method, options=options)
 
 
 def test_answers_without_a_verdict_are_not_counted():

@@ -19,6 +19,8 @@ VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
     "kgps fixed": ("kgps", {"noise": "fixed", "warmup": "none"}),
     "mapp topk": ("mapp", {"selection": "topk"}),
     "knapsack vade": ("knapsack", {"posterior": "vade"}),
+    "remind vade": ("remind", {"base": "vade", "every": 2, "share": 0.4, "enter": 1.0}),
+    "remind knapsack": ("remind", {"base": "knapsack", "every": 2, "share": 0.4, "enter": 1.0}),
     "vade varied": (
         "vade",
         {"half_life_epochs": 2, "max_consecutive": 2, "uniform_share": 0.4},
@@ -40,8 +42,12 @@ ARRAYS = {  # name: the per-item arrays that its init needs
 
 # A problem comes with variants: as many slots of a batch are its.
 SLOTS = {"diva": 2, "diva code": 4}
-# No number of an item that may be NaN decides: visits are whole, strata has rates of categories.
-IN_ORDER = ("uniform", "dapo", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS)
+# No number of an item that may be NaN decides: visits are whole, strata has rates of categories, and a
+# queue does not ask what the selector below thinks of an item.
+IN_ORDER = (
+    *("uniform", "dapo", "knapsack", "sec", "sec code", "strata", "vcrl", *SLOTS),
+    *("remind", "remind vade", "remind knapsack"),
+)
 NO_DRAWS = ("kgps", "kgps fixed")
 
 
@@ -260,6 +266,12 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
             {"selection": "threshold", "band": (0.7, 0.3)},
             r"band=\(0\.7, 0\.3\)",
         ),
+        ("remind", {"base": "remind"}, "base='remind'.*mopps"),
+        ("remind", {"base": "diva"}, "base='diva' asks for variants"),
+        ("remind", {"base": "vade", "base_options": {"decay": 1}}, "base_options='decay'.*draw"),
+        ("remind", {"every": 0}, r"every=0: must be in \[1, inf\)"),
+        ("remind", {"share": 2}, r"share=2: must be in \[0, 1\]"),
+        ("remind", {"enter": -1}, "enter=-1"),
         ("sec", {"temperature": 0}, r"temperature=0: must be in \(0, inf\)"),
         ("sec", {"learning_rate": 2}, r"learning_rate=2: must be in \[0, 1\]"),
         ("sec", {"variant": "v4"}, "variant='v4'.*paper"),

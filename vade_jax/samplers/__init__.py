@@ -15,6 +15,7 @@ from vade_jax.samplers import (
     mapp,
     mmr1,
     mopps,
+    remind,
     sec,
     strata,
     uniform,
@@ -27,7 +28,8 @@ _FILES = (
     *(arcus, bots, cures, dapo, diva, dps, greso, insight, kalman, kgps, knapsack, mapp),
     *(mmr1, mopps, sec, strata, uniform, vade, vcrl),
 )
-SAMPLERS: dict[str, Method] = {file.METHOD.name: file.METHOD for file in _FILES}
+_BASES = {file.METHOD.name: file.METHOD for file in _FILES}
+SAMPLERS: dict[str, Method] = {**_BASES, "remind": remind.method(_BASES)}
 
 # What of `Sampler.measures` a pass over all items computes from the answers' tokens:
 # (token_NT, length_N, group_N, num_groups) -> one value a group.

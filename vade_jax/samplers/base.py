@@ -73,6 +73,14 @@ class Options(fields.Section):
     num_rollouts: int = fields.number(8, at_least=2, why="as a group of one has no advantage")
 
 
+@dataclasses.dataclass(frozen=True)
+class AroundOptions(Options):
+    """The hyperparameters that every selector around another one has, see `below`."""
+
+    base: str = "uniform"  # the name of the other one
+    base_options: Mapping[str, Any] = fields.mapping()  # its hyperparameters
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Method:
     """A selection method: from hyperparameters to a `Sampler`."""
@@ -100,6 +108,23 @@ class Method:
                 f"{self.name} has no option {unknown[0]!r}: it takes {', '.join(known)}"
             )
         return self.build(self.options.from_dict(hyperparameters))
+
+
+def below(methods: Mapping[str, Method], options: AroundOptions) -> Sampler:
+    """Returns the selector that `options` name. G, and the seed if there is one, are those of `options`.
+
+    Raises:
+        ValueError: it is none of `methods`, or has no such option.
+    """
+    fields.check_word("base", options.base, methods)
+    method = methods[options.base]
+    known = set(method.option_names) - {"num_rollouts"}
+    for name in options.base_options:
+        fields.check_word(f"{options.base} has no such option; base_options", name, known)
+    of_both = {"num_rollouts": options.num_rollouts}
+    if "seed" in known and hasattr(options, "seed"):
+        of_both["seed"] = options.seed
+    return method(**of_both | dict(options.base_options))
 
 
 # ------------------------------------------------------------------------------ arrays of a state
