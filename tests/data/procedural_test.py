@@ -7,7 +7,7 @@ import pytest
 from scipy import ndimage
 
 from vade_jax.data import procedural
-from vade_jax.data.procedural import canvas, diagrams
+from vade_jax.data.procedural import canvas, diagrams, handwriting
 from vade_jax.rewards import verify
 
 PARTS = [(f, level) for f, (_, n, _) in procedural.FAMILIES.items() for level in range(n)]
@@ -129,6 +129,43 @@ def test_half_of_the_comparisons_are_true():
         assert 70 < answers.count("yes") < 130
 
 
+# ------------------------------------------------------------------------------ handwriting
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_the_answer_is_what_the_digits_in_the_picture_say(monkeypatch, level):
+    """Scans of even gray, darker for higher digits, can be read back from the picture."""
+    ink_NHW = np.broadcast_to(np.linspace(0.1, 1, 10)[:, None, None], (10, 8, 8))
+    monkeypatch.setattr(handwriting, "scans", lambda split: (ink_NHW, np.arange(10)))
+
+    def digits_of(item, num):
+        columns = np.array_split(255 - _pixels(item)[..., 0].astype(float), num, axis=1)
+        return [round(np.median(x[x > 12]) / 25.5) - 1 for x in columns]
+
+    right = {
+        "read": (level + 1, lambda *d: int("".join(map(str, d)))),
+        "add": ((2, 2, 3)[level], lambda *d: sum(d)),
+        "largest": (level + 2, lambda *d: max(d)),
+        "larger": (2, lambda a, b: "yes" if a > b else "no"),
+    }
+    for family, (num, answer) in right.items():
+        for item in _only((family, level), 20):
+            assert item.answer == str(answer(*digits_of(item, num))), family
+
+
+def test_validation_has_scans_of_its_own():
+    of = {split: handwriting.scans(split)[0] for split in procedural.SPLITS}
+    assert len(of["train"]) + len(of["validation"]) == 1797
+    seen = {scan.tobytes() for scan in of["train"]}
+    assert not any(scan.tobytes() in seen for scan in of["validation"])
+    np.testing.assert_array_equal(of["train"], of["warmup"])
+
+
+def test_without_the_package_handwriting_is_one_clear_error(monkeypatch):
+    monkeypatch.setattr(handwriting, "is_installed", lambda: False)
+    with pytest.raises(ValueError, match="'read' is made of scikit-learn's digits: pip install"):
+        procedural.Procedural(0, 8, mixture={"read_0": 1})
+    procedural.Procedural(0, 8)  # nothing else needs it
+
+
 def test_the_mixture_is_the_one_asked_for():
     source = procedural.Procedural(0, 1000, mixture={"color_0": 3, "trivial": 1})
     families = collections.Counter(source[i].metadata["family"] for i in range(1000))
@@ -177,7 +214,7 @@ def test_a_wrong_gold_is_plausible_and_rejects_the_right_answer(part):
         assert not verify.verify_item(procedural.target_text(right), wrong).correct
         assert not verify.verify_item(procedural.target_text(wrong), right).correct
         plausible += wrong.answer in answers
-    assert plausible >= (5 if part == ("hidden", 0) else 20)
+    assert plausible >= (5 if part in (("hidden", 0), ("read", 2)) else 20)
 
 
 def test_nothing_else_changes():

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vade_jax import types
-from vade_jax.data.procedural import canvas, diagrams, scenes
+from vade_jax.data.procedural import canvas, diagrams, handwriting, scenes
 from vade_jax.rewards import verify
 
+HANDWRITTEN = "handwritten"
 # name: (make(rng, level, size) -> Sample, number of levels, stratum)
 FAMILIES = {
     "color": (scenes.color, 4, "graded"),
@@ -32,6 +33,11 @@ FAMILIES = {
     "table": (diagrams.table, 4, "graded"),
     "written": (diagrams.written, 1, "trivial"),
     "hidden": (diagrams.hidden, 1, "impossible"),
+    # These are made of scans, of which a split has its own: make(rng, level, size, split).
+    "read": (handwriting.read, 3, HANDWRITTEN),
+    "add": (handwriting.add, 3, HANDWRITTEN),
+    "largest": (handwriting.largest, 3, HANDWRITTEN),
+    "larger": (handwriting.larger, 3, HANDWRITTEN),
 }
 
 # Weights, of (family, level), which may be written "family_level", or of a stratum (shared by its
@@ -103,6 +109,11 @@ def expand_mixture(
             )
         for pair in pairs:
             weights[pair] = weights.get(pair, 0) + weight / len(pairs)
+    scanned = [f for f, _ in weights if FAMILIES[f][2] == HANDWRITTEN]
+    if scanned and not handwriting.is_installed():
+        raise ValueError(
+            f"{scanned[0]!r} is made of scikit-learn's digits: pip install -e '.[digits]'"
+        )
     total = sum(weights.values())
     if not total > 0 or min(weights.values()) < 0 or total == float("inf"):
         raise ValueError(f"mixture weights {dict(mixture)} must be >= 0, not all 0")
@@ -155,8 +166,8 @@ class Procedural:
         rng = stream(self._seed, self._split, index)
         pair = np.searchsorted(self._cumulative, rng.random() * self._cumulative[-1])
         family, level = self._pairs[pair]
-        make, _, stratum = FAMILIES[family]
-        sample = make(rng, level, self._image_size)
+        stratum = FAMILIES[family][2]
+        sample = _make(family, rng, level, self._image_size, self._split)
         return types.Item(
             uid=f"{self._split}-{self._seed}-{index}",
             question=sample.question,
@@ -167,6 +178,14 @@ class Procedural:
         )
 
 
+def _make(
+    family: str, rng: np.random.Generator, level: int, size: int, split: str
+) -> canvas.Sample:
+    make, _, stratum = FAMILIES[family]
+    own = {"split": split} if stratum == HANDWRITTEN else {}
+    return make(rng, level, size, **own)
+
+
 def draw_again(item: types.Item) -> canvas.Sample:
     """Returns the sample that an item of `Procedural` was made from, whatever its mixture.
 
@@ -175,12 +194,12 @@ def draw_again(item: types.Item) -> canvas.Sample:
     """
     try:
         split, seed, index = item.uid.split("-")
-        make = FAMILIES[item.metadata["family"]][0]
+        family = item.metadata["family"]
         rng = stream(int(seed), split, int(index))
     except (ValueError, KeyError) as error:
         raise ValueError(f"{item.uid!r} is no item of the built-in data") from error
     rng.random()  # chose the family
-    sample = make(rng, item.metadata["level"], item.images[0].width)
+    sample = _make(family, rng, item.metadata["level"], item.images[0].width, split)
     assert sample.question == item.question, f"{item.uid} is drawn in another way"
     return sample
 
@@ -238,9 +257,9 @@ class Mislabelled(Sequence):
 
 def _wrong(item: types.Item, rng: np.random.Generator) -> str:
     """Draws answers of the family and level until neither passes for the other."""
-    make, _, _ = FAMILIES[item.metadata["family"]]
+    family, level = item.metadata["family"], item.metadata["level"]
     while True:
-        answer = make(rng, item.metadata["level"], 56).answer
+        answer = _make(family, rng, level, 56, "train").answer
         other = dataclasses.replace(item, answer=answer)
         pairs = (item, other), (other, item)
         if not any(verify.verify_item(target_text(a), b).correct for a, b in pairs):

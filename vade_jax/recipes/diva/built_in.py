@@ -98,7 +98,36 @@ _PARAPHRASES = {
         "What number is under the box?",
         "The hidden number: which is it?",
     ),
+    "read": (
+        "Which number do you read?",
+        "What number is there?",
+        "What is the number?",
+        "Name the number that you read.",
+        "The number: which is it?",
+    ),
+    "add": (
+        "Sum all digits.",
+        "What is the total of the digits?",
+        "The sum of the digits: what is it?",
+        "What do all digits sum to?",
+        "Name the sum of all digits.",
+    ),
+    "largest": (
+        "What is the largest digit?",
+        "Name the largest digit.",
+        "The largest digit: which is it?",
+        "Which of the digits is the largest?",
+        "What digit is the largest?",
+    ),
+    "larger": (
+        "Is the right digit the lower one?",
+        "The left digit: is it larger?",
+        "Is the left digit above the right one?",
+        "Is the left number larger?",
+        "Is the left one the larger digit?",
+    ),
 }
+_HANDWRITTEN = ("read", "add", "largest", "larger")  # no steps are known but to read
 _STEPS = {
     "color": (
         "Find the {shape}.",
@@ -167,10 +196,12 @@ _STEPS = {
         "It is {two}.",
     ),
     "hidden": (),
+    **dict.fromkeys(_HANDWRITTEN, ()),
 }
 _GRAINS = {"gaussian", "salt_pepper", "speckle"}
 _NEVER = {
     "written": {"rotate"},  # a digit alone does not say which way is up: 6 and 9
+    **{family: {"rotate", *_GRAINS} for family in _HANDWRITTEN},
     # Characters of 11 to 20 pixels drown in grains: with all else known, a third of the digits of
     # a noisy table could not be told from each other.
     **{family: _GRAINS for family in ("value", "extreme", "triangle", "table")},
