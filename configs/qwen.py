@@ -45,7 +45,7 @@ def base(arg: str | None, size: str) -> ConfigDict:
         raise ValueError(f"config argument {arg!r}: give one layout, single, split or local")
     c = default.get_config()
     c.seed = args.seed
-    c.num_steps = 240  # 15 "epochs" of 16 batches
+    c.num_epochs = 15.0
     c.num_prompts = 512
     c.num_rollouts = 8
     c.model.size = size

@@ -63,7 +63,7 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
 
 def smoke(c: ConfigDict) -> None:
     """Shrinks a config to seconds: two steps of the tiny model."""
-    c.num_steps = 2
+    c.num_steps, c.num_epochs = 2, 0.0
     c.num_prompts = 4
     c.num_rollouts = 4
     c.model.checkpoint, c.model.preset, c.model.size = "", "tiny", ""

@@ -50,7 +50,7 @@ def test_builds_in_smoke_form(name, arg):
 def test_table_4(size, algorithm):
     c = load(f"qwen{size}_{algorithm}")
     assert (c.model.size, c.model.preset) == (size, "")
-    assert (c.num_steps, c.num_prompts, c.num_rollouts) == (240, 512, 8)
+    assert (c.num_epochs, c.num_prompts, c.num_rollouts) == (15, 512, 8)
     assert c.batch.prompts_per_minibatch == 128
     assert c.data.max_prompt_length == 8192
     assert (c.sampling.max_tokens, c.sampling.temperature) == (2048, 1.0)

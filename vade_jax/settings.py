@@ -309,7 +309,9 @@ class Run(Section):
     """A training run, whole."""
 
     seed: int = number(0, at_least=0)  # of data, selection, rollouts and the tiny model
-    num_steps: int = number(240, at_least=1)  # RL steps
+    num_steps: int = number(240, at_least=1)  # RL steps, where num_epochs does not say it
+    # As many steps as take this many times the items of the data, B a step; 0: num_steps.
+    num_epochs: float = number(0.0, at_least=0)
     # Answers that may be paid for, those of passes and of refill's rounds included, over those of
     # num_steps plain steps: once they are spent, no step begins. 0: num_steps alone ends the run.
     budget: float = number(0.0, at_least=0)
@@ -341,6 +343,13 @@ class Run(Section):
     def max_rollouts(self) -> int:
         """The answers that `budget` stands for; 0: any number."""
         return round(self.budget * self.num_steps * self.num_prompts * self.num_rollouts)
+
+    def with_items(self, num_items: int) -> "Run":
+        """Returns the same run with the steps that its epochs over so many items take."""
+        if not self.num_epochs:
+            return self
+        num_steps = math.ceil(self.num_epochs * num_items / self.num_prompts)
+        return dataclasses.replace(self, num_steps=num_steps)
 
     def __post_init__(self):
         super().__post_init__()

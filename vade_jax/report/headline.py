@@ -114,8 +114,12 @@ def what(run: Run) -> list[str]:
     found += [f"seed {config['seed']}"] if "seed" in config else []
     if not run.records:
         return [*found, "no step recorded"]
-    of = f" of {config['num_steps']}" if "num_steps" in config else ""
-    return [*found, f"step {run.records[-1]['step']}{of}"]
+    step, of = run.records[-1]["step"], ""
+    if config.get("num_epochs"):
+        of = f", epoch {run.records[-1].get('vade/epochs', 0):.1f} of {config['num_epochs']:g}"
+    elif "num_steps" in config:
+        of = f" of {config['num_steps']}"
+    return [*found, f"step {step}{of}"]
 
 
 def facts(run: Run) -> list[Fact]:

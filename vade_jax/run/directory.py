@@ -25,7 +25,7 @@ from vade_jax.types import Metrics
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What a resumed run may have other values of: none of it changes what was done so far.
 MAY_CHANGE = (
-    *("num_steps", "budget", "eval", "checkpoint", "tensorboard", "wandb"),
+    *("num_steps", "num_epochs", "budget", "eval", "checkpoint", "tensorboard", "wandb"),
     *("engine", "layout", "refill", "data.num_threads"),
 )
 # Fits a terminal of 80 columns with all of its numbers.
@@ -110,6 +110,8 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     if not records:
         return False
     step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
+    if run.num_epochs and step:  # the data are not read for this
+        run = run.with_items(round(step * run.num_prompts / records[-1]["vade/epochs"]))
     return loop.is_over(step, total, num_steps=run.num_steps, max_rollouts=run.max_rollouts)
 
 

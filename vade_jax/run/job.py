@@ -60,6 +60,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         with checks.user_errors():  # data first: the warm start takes minutes
             base = warm_start.untrained(run, workdir)
             data = datasets.load(run, base, workdir, threads.map)
+            run = run.with_items(len(data.train))
             if checks.make_sampler(run).variants:
                 hook.check_texts(run, data.train)
         start = warm_start.warm_started(run, base, workdir, stop)

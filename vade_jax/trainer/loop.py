@@ -205,6 +205,7 @@ def run(
             )
             metrics = losses | rounds.metrics(data, num_prompts, sampler)
             metrics |= passes.metrics(measure, sampler, step, len(choose.items))
+            metrics["vade/epochs"] = step * num_prompts / len(choose.items)
 
             # The engine gets the new weights; the step is recorded and saved.
             over = is_over(step, progress.rollouts_total, **limits)

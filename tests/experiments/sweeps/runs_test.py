@@ -1,6 +1,7 @@
 """Which runs a sweep is made of, and with which configs."""
 
 import json
+import shutil
 
 import pytest
 
@@ -95,7 +96,7 @@ def finish(folder, config, num_steps=2):
     (folder / "policy").mkdir(parents=True)
     (folder / "policy" / "config.json").write_text("{}")
     lines = [
-        json.dumps({"step": step, "vade/rollouts_total": 16 * step})
+        json.dumps({"step": step, "vade/rollouts_total": 16 * step, "vade/epochs": step / 4})
         for step in range(num_steps + 1)
     ]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
@@ -117,6 +118,18 @@ def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
     c.run.num_steps, c.run.num_rollouts = 2, 8
     with pytest.raises(ValueError, match=r"num_rollouts: 4 there, 8 now"):
         planned(c, str(tmp_path))
+
+
+def test_epochs_end_a_run_without_its_data_being_read(tmp_path):
+    c = sweep(arms="vade")
+    c.run.num_epochs = 2.5  # of 16 items, 4 a step
+    run = planned(c, str(tmp_path))[0]
+    assert run.settings.with_items(16).num_steps == 10
+    for num_steps, is_finished in ((9, False), (10, True)):
+        folder = tmp_path / "clean/gspo/vade_seed0"
+        shutil.rmtree(folder, ignore_errors=True)
+        finish(folder, run.settings, num_steps)
+        assert run.is_finished() is is_finished
 
 
 def test_ablations_are_of_any_job():
