@@ -60,14 +60,14 @@ def test_guesses_stay_pass_rates():
 
 
 def test_without_references_the_mean_belief_is_guessed():
-    """Means 3/4, 1/2 and 1/4 before the step, so 1/2 for all that are not asked."""
+    """Means .75, .8 and .25 before the step, so .6 for all that are not asked."""
     sampler = bots.METHOD(num_rollouts=8)
     state = sampler.init(3).replace(
-        alpha_I=jnp.array([2.0, 0.0, 1.0]), beta_I=jnp.array([0.0, 0.0, 5.0])
+        alpha_I=jnp.array([2.0, 3.0, 1.0]), beta_I=jnp.array([0.0, 0.0, 5.0])
     )
     after = sampler.update(state, environment.counts([1], [8], 8))
-    np.testing.assert_allclose(after.alpha_I, [1.8 + 0.4, 8, 0.9 + 0.4], rtol=1e-6)
-    np.testing.assert_allclose(after.beta_I, [0.4, 0, 4.5 + 0.4], rtol=1e-6)
+    np.testing.assert_allclose(after.alpha_I, [1.8 + 0.48, 2.7 + 8, 0.9 + 0.48], rtol=1e-6)
+    np.testing.assert_allclose(after.beta_I, [0.32, 0, 4.5 + 0.32], rtol=1e-6)
 
 
 def test_a_step_without_answers_says_nothing_of_the_progress():
