@@ -20,8 +20,7 @@ VENV := .venv
 VLLM := .venv-vllm
 PLUGINS := .venv-plugins
 BIN := $(VENV)/bin
-# Python compiles what is imported anyway; all of torch and vLLM would take minutes.
-INSTALL := install --quiet --disable-pip-version-check --no-compile
+INSTALL := install --quiet --disable-pip-version-check
 
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
