@@ -33,8 +33,8 @@ def test_what_counts_say():
 
 
 def test_an_update_against_a_loop():
-    """A prompt seen two and four steps ago, one seen first, one without answers, one left alone."""
-    mean_I, var_I = np.array([0.4, 1.3, QUARTER, 0.6, 1.0]), np.array([0.1, 0.2, 0.3, 0.05, 0.08])
+    """Seen two and, all but right, four steps ago; seen first; without answers; left alone."""
+    mean_I, var_I = np.array([0.4, 1.55, QUARTER, 0.6, 1.0]), np.array([0.1, 0.2, 0.3, 0.05, 0.08])
     seen_I, v, q, step = [5, 3, -1, 4, 6], 0.01, 0.002, 7
     state = state_of(mean_I, var_I, seen_I, drift=v, noise=q, step=step)
     right, trials = [6, 3, 5, 0], [8, 8, 8, 0]
@@ -173,6 +173,15 @@ def test_the_target_is_the_hardest_that_brings_enough():
         expected = target_Q[np.argmax(np.array(share_Q) >= max(share_Q) - slack - 1e-6)]
         assert aims(mean_I, var, slack, size) == pytest.approx(expected, abs=1e-5)
     assert aims(mean_I, var, 0.2, size) < aims(mean_I, var, 0.03, size) < QUARTER
+
+
+def test_a_part_of_many_items_stands_for_all(monkeypatch):
+    """Of 400 items, each there four times, every fourth is taken, and a quarter of the batch."""
+    mean_I = np.random.default_rng(1).uniform(0, np.pi / 2, 400)
+    all_four = aims(np.repeat(mean_I, 4), 0.01, 0.1, 320)
+    assert all_four != aims(mean_I, 0.01, 0.1, 320)
+    monkeypatch.setattr(arcus, "MAX_ITEMS", 400)
+    assert aims(np.repeat(mean_I, 4), 0.01, 0.1, 320) == all_four
 
 
 def test_the_target_waits_for_a_pass_and_then_moves_slowly():
