@@ -11,9 +11,11 @@ interpolation between the means of a step's prompts. Chosen are the items whose 
 to 1/2.
 
 From the public code (Trinity-RFT), where a larger lambda forgets faster; the paper describes it both ways.
-Departures. Reference pass rates are optional: without them g is the mean belief about all items. A prompt's
-own answers count as many as came, where the code scales their rate to the nominal number; a prompt without
-valid answers is one of the rest. The code's option that halves rho while guesses are poor is left out.
+Departures. Reference pass rates are optional: without them g is the mean belief about all items, most of
+which is guessed itself, so that it stays near the prior's 1/2 in a pool much larger than 1 / lambda
+batches. A prompt's own answers count as many as came, where the code scales their rate to the nominal
+number; a prompt without valid answers is one of the rest. The code's option that halves rho while guesses
+are poor is left out.
 """
 
 import dataclasses
