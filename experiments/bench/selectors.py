@@ -177,10 +177,11 @@ class TinyStep:
         data = datasets.load(run, model, workdir)
         ready = job.prepare(run, build.load_policy(run, model), data, workdir)
         ready.recorder.close()
-        nothing = lambda *_, **__: {}
+        nothing = lambda *_, **__: None
+        unasked = lambda *_: ({}, frozenset())
         silent = SimpleNamespace(step=nothing, save=nothing)
         self._progress = ready.progress
-        self._run = functools.partial(ready.run, recorder=silent, validate=nothing, eval_every=1)
+        self._run = functools.partial(ready.run, recorder=silent, validate=unasked, eval_every=1)
 
     def __call__(self):
         step = self._progress.step + 1

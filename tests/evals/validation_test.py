@@ -60,7 +60,7 @@ def own(families):
 
 def test_the_mean_over_items_and_samples_and_of_each_family():
     engine = Engine({"0": 1.0, "1": 1.0, "2": 0.0}, version=7)
-    metrics = own(["bars", "dots", "bars"])(engine, jax.random.key(0), 7)
+    metrics, _ = own(["bars", "dots", "bars"])(engine, jax.random.key(0), 7, frozenset())
     assert metrics == {
         "val/mine/acc/mean@4": np.float32(8 / 12).item(),
         "val-aux/mine/bars/acc/mean@4": 0.5,
@@ -68,6 +68,22 @@ def test_the_mean_over_items_and_samples_and_of_each_family():
     }
     assert [p.uid for p in engine.prompts] == ["0", "1", "2"]
     assert (engine.counts, engine.sampling) == ([4, 4, 4], SAMPLING)
+
+
+def test_what_was_right_every_time_and_is_mostly_wrong_is_forgotten():
+    validate, known = own(["bars", "dots", "bars"]), frozenset()
+
+    def ask(**rates):
+        engine = Engine({uid[1:]: rate for uid, rate in rates.items()}, version=7)
+        return validate(engine, jax.random.key(0), 7, known)
+
+    metrics, known = ask(_0=1.0, _1=1.0, _2=0.0)
+    assert known == {"mine/0", "mine/1"} and not any("forgotten" in name for name in metrics)
+    metrics, known = ask(_0=0.0, _1=1.0, _2=1.0)
+    assert known == {"mine/0", "mine/1", "mine/2"}
+    assert metrics["val-aux/mine/forgotten"] == 1 / 2
+    assert metrics["val-aux/mine/bars/forgotten"] == 1
+    assert metrics["val-aux/mine/dots/forgotten"] == 0
 
 
 # ------------------------------------------------------------------------------ files of a run
@@ -101,7 +117,8 @@ def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
     for rate, right in ((1.0, 0.5), (0.0, 0.0)):
         uids = [item.uid for items in found.values() for item in items]
         engine = Engine({"0": 0.0} | dict.fromkeys(uids, rate), version=7)
-        assert validate(engine, jax.random.key(0), 7) == {
+        metrics, _ = validate(engine, jax.random.key(0), 7, frozenset())
+        assert metrics == {
             "val/mine/acc/mean@4": 0.0,  # without families there is one number
             "val/chartqa/acc/mean@4": right,
             "val/mathvista/acc/mean@4": right,

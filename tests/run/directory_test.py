@@ -116,7 +116,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
             state=None, selector=None, step=step, rollouts_total=9, tokens_total=70
         )
         made.save(progress, last=last)
-    counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "seen": []}
+    counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "visited": [], "known": []}
     counters["skipped_updates"] = 0
     assert checkpointer.saved == [
         (1, {"step": 1, **counters}, False),

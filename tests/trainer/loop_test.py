@@ -50,7 +50,10 @@ def run(
         engine=engine or fake.FakeEngine(PASS_RATE),
         score=fakes.score,
         learn=learn,
-        validate=lambda engine, key, version: {"val/x/acc/mean@4": float(version)},
+        validate=lambda engine, key, version, known: (
+            {"val/x/acc/mean@4": float(version)},
+            known | {str(version)},
+        ),
         recorder=recorder,
         eval_every=4,
         refill=refill or Refill(),
@@ -230,3 +233,10 @@ def test_answers_of_other_weights_are_an_error():
 
     with pytest.raises(EngineFailure, match="weights 0 instead of 1"):
         run("uniform", 3, engine=Stale(PASS_RATE))
+
+
+def test_coverage_is_of_the_last_epochs_steps():
+    """10 items, 4 a step: an epoch is 3 steps."""
+    visited = {0: 1, 1: 2, 2: 3, 3: 4, 4: 4}
+    progress = loop.Progress(state=None, selector=None, step=4, visited=visited)
+    assert loop.coverage(progress, 4, 10) == {"vade/epochs": 1.6, "vade/coverage": 0.4}

@@ -57,7 +57,7 @@ class Run:
             engine=self.engine,
             score=fakes.score,
             learn=learn,
-            validate=lambda *_: {},
+            validate=lambda *_: ({}, frozenset()),
             recorder=self.recorder,
             eval_every=100,
             measure=settings.Measure(every=every, num_rollouts=N),
@@ -179,7 +179,7 @@ def test_a_resumed_run_repeats_the_pass(done):
     resumed(4)
     whole, resumed = whole.progress, resumed.progress
     assert (whole.step, whole.rollouts_total) == (resumed.step, resumed.rollouts_total)
-    assert whole.seen == resumed.seen
+    assert whole.visited == resumed.visited
     chex.assert_trees_all_equal(whole.selector, resumed.selector)
 
 

@@ -97,7 +97,7 @@ class Run:
             engine=self.engine,
             score=fakes.score,
             learn=self.learner,
-            validate=lambda engine, key, version: {"val": version},
+            validate=lambda engine, key, version, known: ({"val": version}, known),
             recorder=self.recorder,
             eval_every=100,
             refill=settings.Refill(**refill),

@@ -1,5 +1,8 @@
 """Validation while training: the mean accuracy of k sampled answers to items that are not trained on.
 
+It also says what was forgotten. A question is known once all of its k answers were right, and forgotten
+while fewer than half are: in between, chance decides what k answers say.
+
 A run validates on its own items, scored as in training, and may add benchmarks: their prompts and
 rules, without a judge model.
 """
@@ -19,8 +22,9 @@ from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.trainer.scoring import Scored, Scorer, ScoringThread
 from vade_jax.types import Item, Metrics, Prompt
 
-# (engine, key, version of the weights) -> metrics
-Validate = Callable[[Engine, jax.Array, int], Metrics]
+Known = frozenset[str]  # questions that were once answered right every time
+# (engine, key, version of the weights, known) -> metrics, known now
+Validate = Callable[[Engine, jax.Array, int, Known], tuple[Metrics, Known]]
 
 
 def of_items(
@@ -34,7 +38,9 @@ def of_items(
 ) -> Validate:
     """Returns a validation with the metric `val/<name>/acc/mean@k`, k answers to each item.
 
-    Metadata "family" or "subset", where there is one, adds `val-aux/<name>/<family>/acc/mean@k`.
+    Metadata "family" or "subset", where there is one, adds `val-aux/<name>/<family>/acc/mean@k`. Where
+    questions are known, `val-aux/<name>/forgotten` is the share of them that is forgotten, in all and by
+    family.
     Items are read once, here; their images are not kept. Of scores only `correct` is looked at.
     """
     built, kept = [], []
@@ -46,20 +52,30 @@ def of_items(
     names = [x.metadata.get("family") or x.metadata.get("subset", "") for x in kept]
     family_M = np.array([str(family) for family in names])
 
-    def validate(engine: Engine, key: jax.Array, version: int) -> Metrics:
+    uid_M = [f"{name}/{item.uid}" for item in kept]
+
+    def validate(
+        engine: Engine, key: jax.Array, version: int, known: Known
+    ) -> tuple[Metrics, Known]:
         num_rollouts_M = np.full(len(kept), num_samples)
         scoring_thread = ScoringThread(score, kept)
         rollouts = engine.generate(
             built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
         )
         correct_N = scoring_thread.scores(rollouts).correct_N
+        rate_M = np.bincount(rollouts.group_N, correct_N) / num_samples
+        known_M = np.array([uid in known for uid in uid_M])
         metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
+        if known_M.any():
+            metrics[f"val-aux/{name}/forgotten"] = float(np.mean(rate_M[known_M] < 0.5))
         for family in filter(None, np.unique(family_M)):
-            inside_N = family_M[rollouts.group_N] == family
-            metrics[f"val-aux/{name}/{family}/acc/mean@{num_samples}"] = float(
-                np.mean(correct_N[inside_N])
-            )
-        return metrics
+            inside_M = family_M == family
+            aux = f"val-aux/{name}/{family}"
+            accuracy = np.mean(correct_N[inside_M[rollouts.group_N]])
+            metrics[f"{aux}/acc/mean@{num_samples}"] = float(accuracy)
+            if (inside_M & known_M).any():
+                metrics[f"{aux}/forgotten"] = float(np.mean(rate_M[inside_M & known_M] < 0.5))
+        return metrics, known.union(np.array(uid_M)[rate_M == 1].tolist())
 
     return validate
 
@@ -67,11 +83,14 @@ def of_items(
 def together(validations: Sequence[Validate]) -> Validate:
     """Returns the validation that makes several, one after another, and joins their metrics."""
 
-    def validate(engine: Engine, key: jax.Array, version: int) -> Metrics:
+    def validate(
+        engine: Engine, key: jax.Array, version: int, known: Known
+    ) -> tuple[Metrics, Known]:
         metrics = {}
         for each in validations:
-            metrics |= each(engine, key, version)
-        return metrics
+            found, known = each(engine, key, version, known)
+            metrics |= found
+        return metrics, known
 
     return validate
 

@@ -29,6 +29,7 @@ DETAILS = (  # what a page and a figure of one run show besides these: (metric, 
     ("vade/all_wrong_ratio", "Groups all wrong"),
     ("vade/posterior_mean", "Posterior mean of the chosen"),
     ("vade/unique_selected", "Different prompts chosen so far"),
+    ("vade/coverage", "Share of the prompts visited in the last epoch"),
     ("perf/throughput", "Throughput, tokens/s"),
 )
 _VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")

@@ -183,7 +183,8 @@ class RunRecorder:
             "seed": self._run.seed,
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
-            "seen": sorted(progress.seen),
+            "visited": list(progress.visited.items()),  # keys of JSON are text
+            "known": sorted(progress.known),
             "skipped_updates": progress.skipped_updates,
         }
         self._checkpointer.save(
@@ -213,8 +214,8 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
     state, selector, counters = saved.restore(step, progress.state, progress.selector)
     print(f"resuming after step {step}")
     del counters["seed"]  # the rest is what `RunRecorder.save` writes
-    seen = frozenset(counters.pop("seen"))
-    return loop.Progress(state=state, selector=selector, seen=seen, **counters)
+    counters |= {"visited": dict(counters["visited"]), "known": frozenset(counters["known"])}
+    return loop.Progress(state=state, selector=selector, **counters)
 
 
 def table(data: StepData, sampler: samplers.Sampler) -> dict:

@@ -9,7 +9,8 @@ and the next step's prompts are chosen while the policy learns.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -26,7 +27,8 @@ from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Prompt, Rollouts, TrainState
 
 Learn = Callable[[TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[TrainState, Metrics]]
-Validate = Callable[[Engine, jax.Array, int], Metrics]
+# (engine, key, version of the weights, questions known so far) -> metrics, questions known now
+Validate = Callable[[Engine, jax.Array, int, frozenset[str]], tuple[Metrics, frozenset[str]]]
 
 
 class NonFiniteLoss(RuntimeError):  # noqa: N818 (says what happened)
@@ -42,7 +44,9 @@ class Progress:
     step: int = 0  # RL steps done; also the version of the weights
     rollouts_total: int = 0
     tokens_total: int = 0
-    seen: frozenset[int] = frozenset()  # items chosen at least once
+    # The step of the latest visit to every item that was ever chosen.
+    visited: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    known: frozenset[str] = frozenset()  # questions of the validation: see evals/validation.py
     skipped_updates: int = 0  # steps that had nothing to learn from
 
     def paid_for(self, feedback: Feedback, **changes: Any) -> "Progress":
@@ -59,7 +63,7 @@ class Progress:
         return {
             "vade/rollouts_total": self.rollouts_total,
             "vade/tokens_total": self.tokens_total,
-            "vade/unique_selected": len(self.seen),
+            "vade/unique_selected": len(self.visited),
             "vade/skipped_updates": self.skipped_updates,
         }
 
@@ -142,7 +146,8 @@ def run(
         choose_ahead(progress.selector, progress.step + 1)
         engine.sync(progress.state.params, progress.step)
         if progress.step == 0:
-            metrics = validate(engine, rng.untrained_validation_key(key), 0)
+            metrics, known = validate(engine, rng.untrained_validation_key(key), 0, progress.known)
+            progress = dataclasses.replace(progress, known=known)
             recorder.step(0, metrics | progress.metrics(), None)
         ends = is_over(progress.step, progress.rollouts_total, **limits) or stop()
 
@@ -200,12 +205,12 @@ def run(
                 state=state,
                 selector=posterior,
                 step=step,
-                seen=progress.seen | gathering.used,
+                visited={**progress.visited, **dict.fromkeys(sorted(gathering.used), step)},
                 skipped_updates=progress.skipped_updates + (not losses),
             )
             metrics = losses | rounds.metrics(data, num_prompts, sampler)
             metrics |= passes.metrics(measure, sampler, step, len(choose.items))
-            metrics["vade/epochs"] = step * num_prompts / len(choose.items)
+            metrics |= coverage(progress, num_prompts, len(choose.items))
 
             # The engine gets the new weights; the step is recorded and saved.
             over = is_over(step, progress.rollouts_total, **limits)
@@ -214,12 +219,24 @@ def run(
                     engine.sync(state.params, step)
                 if step % eval_every == 0 or over:
                     with clock("testing"):
-                        metrics |= validate(engine, keys.validation, step)
+                        found, known = validate(engine, keys.validation, step, progress.known)
+                    metrics |= found
+                    progress = dataclasses.replace(progress, known=known)
             metrics |= engine.metrics() | clock.metrics(data.prompts, data.rollouts)
             recorder.step(step, metrics | progress.metrics(), data)
             ends = over or stop()  # asked once: what ends the loop has been saved
             recorder.save(progress, last=ends)
     return progress
+
+
+def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
+    """Returns how often the data were gone through, and the share visited in the last epoch's steps."""
+    num_steps = math.ceil(num_items / num_prompts)
+    recent = sum(step > progress.step - num_steps for step in progress.visited.values())
+    return {
+        "vade/epochs": progress.step * num_prompts / num_items,
+        "vade/coverage": recent / num_items,
+    }
 
 
 @contextlib.contextmanager
