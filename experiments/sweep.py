@@ -20,7 +20,8 @@ from ml_collections import ConfigDict
 from experiments import cli, errors
 from experiments.sweeps.programs import Ended, Program, ProgramPool
 from experiments.sweeps.runs import PlannedRun, planned
-from vade_jax.report import comparison, curves, figures
+from vade_jax import atomic
+from vade_jax.report import comparison, controls, curves, figures
 from vade_jax.store import metrics
 
 COMMANDS = {name: (sys.executable, "-m", f"experiments.{name}") for name in ("supervise", "train")}
@@ -111,7 +112,23 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     compared = comparison.write(groups, directory, baseline=baseline)
     figures.draw_sweep(groups, compared, directory)
     print(comparison.markdown(compared))
+    write_controls(groups, compared, directory)
     print(f"tables and figures are in {directory}")
+
+
+def write_controls(
+    groups: comparison.Groups, compared: comparison.Comparison, directory: str
+) -> None:
+    """Writes and prints what an arena's controls say, of the groups of runs that have them."""
+    base = compared.baseline
+    asked = {
+        name: controls.check(arms, base, groups[name][base])
+        for name, arms in compared.groups.items()
+        if {base, controls.DOSE, controls.ORACLE} <= arms.keys()
+    }
+    if asked:
+        atomic.write_text(os.path.join(directory, "controls.md"), controls.markdown(asked))
+        print(controls.markdown(asked))
 
 
 if __name__ == "__main__":

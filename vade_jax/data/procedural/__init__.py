@@ -33,6 +33,8 @@ FAMILIES = {
     "table": (diagrams.table, 4, "graded"),
     "written": (diagrams.written, 1, "trivial"),
     "hidden": (diagrams.hidden, 1, "impossible"),
+    "letter": (scenes.letter, 4, "rule"),
+    "initials": (scenes.initials, 2, "rule"),
     # These are made of scans, of which a split has its own: make(rng, level, size, split).
     "read": (handwriting.read, 3, HANDWRITTEN),
     "add": (handwriting.add, 3, HANDWRITTEN),

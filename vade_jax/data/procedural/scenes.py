@@ -133,3 +133,37 @@ def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
         "int",
         facts={"color": color, "what": what, "num_gone": int(gone), "num_left": int(left)},
     )
+
+
+# ------------------------------------------------------------------------------ a rule to be found
+# The picture is easily read; the rule from what it shows to the answer has to be learned, one name of a
+# color after another. A policy that was never told right answers finds them by chance, and every one
+# that is rewarded counts: a skill that RL itself can build.
+_ORDINALS = ("first", "second", "third", "last")
+
+
+def letter(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks for the first, second, third or last letter of the name of a color."""
+    color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
+    facts = {"which": _ORDINALS[level], "shape": shape}
+    return canvas.Sample(
+        _draw(rng, [(color, shape)], size)[0],
+        "The {which} letter of the {shape}'s color?".format(**facts),
+        color[-1 if level == 3 else level],
+        "text",
+        facts=facts,
+    )
+
+
+def initials(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
+    """Asks for the first letters of two or three colors, in the order in which shapes are named."""
+    shapes = [canvas.SHAPES[i] for i in rng.permutation(len(canvas.SHAPES))[: level + 2]]
+    colors = [_pick(rng, _COLORS) for _ in shapes]
+    named = ", ".join(shapes)
+    return canvas.Sample(
+        _draw(rng, list(zip(colors, shapes, strict=True)), size)[0],
+        f"The colors' first letters: {named}?",
+        "".join(color[0] for color in colors),
+        "text",
+        facts={"named": named},
+    )

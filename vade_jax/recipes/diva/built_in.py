@@ -98,6 +98,20 @@ _PARAPHRASES = {
         "What number is under the box?",
         "The hidden number: which is it?",
     ),
+    "letter": (
+        "Which is the {which} letter of the {shape}'s color?",
+        "The {shape}'s color: what is the {which} letter?",
+        "What letter is {which} in the {shape}'s color?",
+        "Name the {which} letter of the {shape}'s color.",
+        "The color of the {shape}: what is its {which} letter?",
+    ),
+    "initials": (
+        "The first letters of the colors: {named}?",
+        "What are the colors' first letters: {named}?",
+        "Name the colors' first letters: {named}.",
+        "{named}: what are the colors' first letters?",
+        "With which letters do the colors begin: {named}?",
+    ),
     "read": (
         "Which number do you read?",
         "What number is there?",
@@ -127,7 +141,7 @@ _PARAPHRASES = {
         "Is the left one the larger digit?",
     ),
 }
-_HANDWRITTEN = ("read", "add", "largest", "larger")  # no steps are known but to read
+_HANDWRITTEN = ("read", "add", "largest", "larger")
 _STEPS = {
     "color": (
         "Find the {shape}.",
@@ -195,8 +209,7 @@ _STEPS = {
         "It is between {low} and {high}.",
         "It is {two}.",
     ),
-    "hidden": (),
-    **dict.fromkeys(_HANDWRITTEN, ()),
+    **dict.fromkeys(("hidden", "letter", "initials", *_HANDWRITTEN), ()),
 }
 _GRAINS = {"gaussian", "salt_pepper", "speckle"}
 _NEVER = {

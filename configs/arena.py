@@ -1,0 +1,96 @@
+r"""Arenas: sweeps on the tiny model that can tell selectors apart, and the controls that show it.
+
+    python -m experiments.sweep --config=configs/arena.py:frontier --workdir=runs/frontier \
+        --parallel=2 --config.seeds=0,1,2,3,4,5,6,7
+
+By default the controls run: `vanilla` (uniform), `dose` (uniform with three times the prompts a step) and
+`oracle` (told the pass rate of every kind of prompt, see samplers/strata.py). What they have to show is in
+vade_jax/report/controls.py; their table is beside the others, in {workdir}/arena/controls.md.
+`--config.arms=vanilla,vade,kalman,...` compares selectors, every arm of configs/tiny_table1.py.
+
+The first word names the arena:
+
+frontier: solved, hopeless and learnable prompts; the warm start taught the last too little
+ladder: four levels of the same skills, of which the warm start knows the lowest
+digits: real handwriting, to be read, added and compared
+
+More words: `pool=4096` prompts, `rollouts=4` answers a prompt, `smoke` (for tests).
+"""
+
+from ml_collections import ConfigDict
+
+from configs import arguments, sweeps, tiny
+from vade_jax.report import controls
+
+DOSE = 3  # times the prompts a step
+
+ARENAS = {
+    "frontier": {
+        "mixture": dict(color_0=35, hidden_0=20, count_1=15, subtract_1=15, triangle_1=15),
+        "taught": dict(color_0=60, hidden_0=4, count_1=12, subtract_1=12, triangle_1=12),
+        "warm_start": 600,
+    },
+    "ladder": {
+        "mixture": dict(count_0=15, count_1=15, count_2=15, count_3=15, hidden_0=10, color_0=30),
+        "taught": dict(count_0=40, count_1=8, count_2=2, count_3=2, hidden_0=4, color_0=44),
+        "warm_start": 600,
+    },
+    "digits": {
+        "mixture": dict(
+            read_0=30, read_1=15, read_2=10, add_0=10, add_1=10, largest_0=15, larger_0=10
+        ),
+        "taught": dict(read_0=60, read_1=10, read_2=5, add_0=10, add_1=5, largest_0=5, larger_0=5),
+        "warm_start": 600,
+    },
+}
+
+
+def get_config(arg=None):
+    """Returns the sweep of an arena.
+
+    Raises:
+        ValueError: the arena is unknown.
+    """
+    name, _, words = (arg or "").partition(",")
+    if name not in ARENAS:
+        raise ValueError(f"config argument {name!r}: give an arena, one of {', '.join(ARENAS)}")
+    args = arguments.parse(words, smoke=False, pool=512, rollouts=8)
+    run = tiny.base("smoke" if args.smoke else None)
+    if not args.smoke:
+        _put(run, ARENAS[name], args)
+    dose = {
+        "num_prompts": DOSE * run.num_prompts,
+        "batch": {
+            "prompts_per_minibatch": DOSE * run.batch.prompts_per_minibatch,
+            "prompts_per_microbatch": DOSE * run.batch.prompts_per_microbatch,
+        },
+    }
+    rivals = sweeps.rivals(run)
+    arms = {
+        **rivals,
+        **sweeps.variants(run),
+        controls.DOSE: rivals["vanilla"] | dose,
+        controls.ORACLE: sweeps.selector(run, "strata"),
+    }
+    return sweeps.make(
+        run,
+        "arena",
+        arms=arms,
+        chosen=f"vanilla,{controls.DOSE},{controls.ORACLE}",
+        losses={"gspo": sweeps.changes(run, sweeps.LOSSES["gspo"])},
+        baseline="vanilla",
+    )
+
+
+def _put(run, arena, args):
+    """Puts an arena into a config of the tiny job."""
+    run.num_prompts, run.num_steps, run.num_rollouts = 8, 300, args.rollouts
+    run.batch.prompts_per_minibatch = run.batch.prompts_per_microbatch = run.num_prompts // 4
+    run.data.mixture = ConfigDict(arena["mixture"])
+    run.data.num_train = args.pool
+    run.warm_start.mixture = ConfigDict(arena["taught"])
+    run.warm_start.noise = ConfigDict()
+    run.warm_start.num_steps = arena["warm_start"]
+    # The same questions for all arms; fewer validations pay for more of them.
+    run.data.num_validation, run.eval.num_samples, run.eval.every = 1024, 4, 40
+    run.checkpoint.every = 100

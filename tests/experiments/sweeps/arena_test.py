@@ -1,0 +1,39 @@
+"""The arenas: each a sweep whose runs can start, with its controls."""
+
+import pytest
+
+from configs import arena
+from experiments.sweeps import runs
+
+
+def planned(arg, **fields):
+    c = arena.get_config(arg)
+    c.update({"seeds": "0", **fields})
+    return {run.arm: run.settings for run in runs.planned(c.to_dict(), "w")}
+
+
+@pytest.mark.parametrize("name", arena.ARENAS)
+def test_the_controls_run_by_default(name):
+    found = planned(name)
+    assert list(found) == ["vanilla", "dose", "oracle"]
+    base, dose, oracle = found.values()
+    assert base.num_prompts == 4 * base.batch.prompts_per_minibatch  # as in Table 4
+    assert dose.num_prompts == 3 * base.num_prompts == 4 * dose.batch.prompts_per_minibatch
+    assert (dose.num_steps, dose.max_rollouts) == (base.num_steps, 0)
+    assert (oracle.sampler.name, oracle.measure.every, oracle.num_prompts) == ("strata", 10, 8)
+
+
+def test_words_change_the_pool_and_the_group():
+    run = planned("frontier,pool=4096,rollouts=4")["vanilla"]
+    assert (run.data.num_train, run.num_rollouts) == (4096, 4)
+
+
+def test_selectors_are_arms_too():
+    found = planned("ladder,smoke", arms="vanilla,vade,kgps,vade_measured")
+    assert found["kgps"].sampler.name == "kgps"
+
+
+@pytest.mark.parametrize("arg", [None, "forntier", "smoke"])
+def test_an_unknown_arena_is_one_clear_error(arg):
+    with pytest.raises(ValueError, match="give an arena, one of frontier, ladder, digits"):
+        arena.get_config(arg)

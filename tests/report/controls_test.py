@@ -1,0 +1,73 @@
+"""The controls of an arena, on runs whose numbers are known."""
+
+import json
+
+import pytest
+
+from vade_jax.report import comparison, controls
+
+STEPS = range(0, 100, 10)
+
+
+def write(directory, seed, rise, *, effective=0.3, num_validation=10_000):
+    """Leaves a run whose validation rises from .3 along a straight line, by `rise` in all."""
+    directory.mkdir(parents=True)
+    data, evaluation = {"num_validation": num_validation}, {"num_samples": 4}
+    config = {"seed": seed, "data": data, "eval": evaluation}
+    (directory / "config.json").write_text(json.dumps(config))
+    lines = [
+        {
+            "step": step,
+            "val/validation/acc/mean@4": 0.3 + rise * step / STEPS[-1] + 0.001 * seed,
+            "vade/trained_effective_ratio_correct": effective,
+            "vade/effective_ratio": effective,
+            "vade/rollouts_total": 8 * step,
+        }
+        for step in STEPS
+    ]
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return str(directory)
+
+
+def check(tmp_path, *, dose=0.06, oracle=0.06, num_seeds=8, rise=0.1, **more):
+    """Returns the controls by name; `dose` and `oracle` are what they gain at the end."""
+    rises = {"vanilla": lambda _: rise, "dose": lambda s: rise + dose + 0.01 * (s % 2)}
+    rises["oracle"] = lambda s: rise + oracle + 0.01 * (s % 2)
+    arms = {
+        arm: [write(tmp_path / f"{arm}{s}", s, of(s), **more) for s in range(num_seeds)]
+        for arm, of in rises.items()
+    }
+    compared = comparison.compare({"clean/gspo": arms})
+    found = controls.check(compared.groups["clean/gspo"], "vanilla", arms["vanilla"])
+    return {control.name: control for control in found}
+
+
+def test_a_line_climbs_by_a_third_of_its_rise(tmp_path):
+    found = check(tmp_path)
+    assert all(control.passed for control in found.values())
+    assert found["headroom"].found == "0.30, +0.033 ± 0.000"  # of .1; equal in all seeds
+    # p = .3 + .1 * 8 / 9 and a little, of 3 x 40,000 answers
+    assert found["error"].found == "0.0014"
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed"),
+    [
+        ({"dose": 0.02}, {"dose"}),
+        ({"oracle": -0.06}, {"oracle"}),
+        ({"num_seeds": 7}, {"dose", "oracle", "headroom"}),
+        ({"effective": 0.5}, {"headroom"}),
+        ({"rise": -0.01}, {"headroom"}),
+        ({"num_validation": 500}, {"error"}),
+    ],
+)
+def test_each_control_can_fail(tmp_path, changes, failed):
+    found = check(tmp_path, **changes)
+    assert {name for name, control in found.items() if not control.passed} == failed
+
+
+def test_the_table_says_what_was_asked_and_found(tmp_path):
+    table = controls.markdown({"clean/gspo": list(check(tmp_path, dose=0.02).values())})
+    dose, oracle = table.splitlines()[4:6]
+    assert dose.startswith("| dose | dose - vanilla >= 0.03") and dose.endswith("| no |")
+    assert oracle.endswith("(8 pairs) | yes |")

@@ -1,0 +1,108 @@
+"""The controls of an arena: whether a sweep can tell selectors apart at all.
+
+A comparison of selectors says something only where better selection could have shown. Four controls
+ask for that, before any selector is looked at:
+
+    dose      three times the answers a step bring more than the baseline has, at equal steps
+    oracle    so does a selector that is told the current pass rate of every kind of prompt, at equal
+              answers
+    headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
+    error     the validations' own sampling error is small beside the differences to be seen
+
+Each is a mean over seeds with its 95 % interval, of pairs of runs with the same seed for the first two.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vade_jax.report import curves
+from vade_jax.report.comparison import LATE, Arm, PathLike
+from vade_jax.store import metrics
+
+DOSE, ORACLE = "dose", "oracle"  # the arms
+LEAST_GAIN = 0.03  # of dose and oracle over the baseline, in validation accuracy
+MOST_EFFECTIVE = 0.45  # of the baseline
+MOST_ERROR = 0.005
+LEAST_SEEDS = 8
+LAST_PART = 1 / 3  # of the steps, in which validation has to climb
+
+
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """One question to an arena and what came out."""
+
+    name: str
+    asked: str
+    found: str
+    passed: bool
+
+
+def check(arms: Mapping[str, Arm], baseline: str, directories: Sequence[PathLike]) -> list[Control]:
+    """Returns the controls of one group of a sweep; `directories` are the baseline's runs."""
+    base = arms[baseline]
+    climbs = curves.mean([climb(metrics.read(path)) for path in directories])
+    ratio = base.means["effective_ratio"]
+    errors = [
+        sampling_error(path, x) for path, x in zip(directories, base.values["late"], strict=True)
+    ]
+    error = max(errors)
+    enough = len(base.seeds) >= LEAST_SEEDS
+    return [
+        _gain(DOSE, f"{DOSE} - {baseline}", arms[DOSE].difference),
+        _gain(ORACLE, f"{ORACLE} - {baseline}", arms[ORACLE].difference),
+        Control(
+            "headroom",
+            f"effective ratio of {baseline} < {MOST_EFFECTIVE}, and it climbs in its last third",
+            f"{ratio.text('{:.2f}')}, {climbs.text(sign=True)}",
+            enough and ratio.mean < MOST_EFFECTIVE and climbs.mean - climbs.half > 0,
+        ),
+        Control(
+            "error",
+            f"sampling error of the mean of the last {LATE} validations < {MOST_ERROR}",
+            f"{error:.4f}",
+            error < MOST_ERROR,
+        ),
+    ]
+
+
+def _gain(name: str, what: str, difference: curves.Mean) -> Control:
+    return Control(
+        name,
+        f"{what} >= {LEAST_GAIN}, its interval without 0, {LEAST_SEEDS} pairs or more",
+        f"{difference.text(sign=True)} ({difference.count} pairs)",
+        difference.count >= LEAST_SEEDS
+        and difference.mean >= LEAST_GAIN
+        and difference.mean - difference.half > 0,
+    )
+
+
+def climb(records: curves.Records) -> float:
+    """Returns by how much validation rises in the last third of a run: a straight line's rise."""
+    score = curves.validation(records)
+    late = score.steps >= score.steps[-1] * (1 - LAST_PART)
+    slope, _ = np.polyfit(score.steps[late], score.values[late], 1)
+    return float(slope * score.steps[-1] * LAST_PART)
+
+
+def sampling_error(directory: PathLike, accuracy: float) -> float:
+    """Returns the standard error of the mean of the last validations, answers taken as independent."""
+    config = json.loads((pathlib.Path(directory) / "config.json").read_text())
+    num_answers = LATE * config["data"]["num_validation"] * config["eval"]["num_samples"]
+    return math.sqrt(accuracy * (1 - accuracy) / num_answers)
+
+
+def markdown(controls: Mapping[str, Sequence[Control]]) -> str:
+    """Returns a table for each group of a sweep."""
+    texts = []
+    for name, found in controls.items():
+        rows = [
+            f"| {x.name} | {x.asked} | {x.found} | {'yes' if x.passed else 'no'} |" for x in found
+        ]
+        head = "| control | asked | found | passed |\n| --- | --- | --- | --- |"
+        texts.append("\n".join([f"## {name}\n", head, *rows, ""]))
+    return "\n".join(texts)
