@@ -34,10 +34,15 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
 def of_run(arg: str | None, selector: str = "vade", **more) -> ml_collections.ConfigDict:
     """Returns the choices that every run has, and `more`: the selector if named, `smoke` and the seed.
 
+    `reward=paper` is the paper's reward, right or wrong; the default adds a little for the format.
+
     Raises:
         ValueError: an unknown word, or both selectors.
     """
-    args = parse(arg, vade=False, uniform=False, selector="", smoke=False, seed=0, **more)
+    words = dict(vade=False, uniform=False, selector="", smoke=False, seed=0, reward="")
+    args = parse(arg, **words, **more)
+    if args.reward not in ("", "paper"):
+        raise ValueError(f"config argument {arg!r}: reward=paper, or none for the default")
     if args.vade + args.uniform + bool(args.selector) > 1:
         raise ValueError(f"config argument {arg!r}: give one selector, vade or uniform")
     named = "uniform" if args.uniform else "vade" if args.vade else args.selector

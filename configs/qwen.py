@@ -45,6 +45,8 @@ def base(arg: str | None, size: str) -> ConfigDict:
         raise ValueError(f"config argument {arg!r}: give one layout, single, split or local")
     c = default.get_config()
     c.seed = args.seed
+    if args.reward:
+        c.reward.format_weight = 0.0
     c.num_epochs = 15.0
     c.num_prompts = 512
     c.num_rollouts = 8

@@ -139,6 +139,7 @@ def test_words_are_cast_like_their_defaults():
         ("zzz", r"'zzz' is unknown: known are .*seed, .*smoke, .*uniform, vade"),
         ("seed=many", r"'seed=many': seed is a int"),
         ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector, vade or uniform"),
+        ("reward=ours", r"'reward=ours': reward=paper, or none for the default"),
         ("uniform=False", r"'uniform=False': uniform takes no value"),
     ],
 )
@@ -153,6 +154,12 @@ def test_vade_is_the_selector_unless_another_is_named(name):
     assert named == load(name).to_dict()
     assert load(name, "vade").to_dict() == load(name, "selector=vade").to_dict()
     assert load(name, "vade").sampler.name == "vade"
+
+
+@pytest.mark.parametrize("name", ["tiny_gspo", "qwen7b_gspo"])
+def test_the_papers_reward_is_right_or_wrong(name):
+    assert load(name).reward.format_weight == 0.1
+    assert load(name, "reward=paper").reward.format_weight == 0
 
 
 def test_dapo_is_its_four_parts():

@@ -40,6 +40,8 @@ class Measure(Section):
 
     every: int = number(0, at_least=0)  # steps; the first is before step 1; 0: never
     num_rollouts: int = number(0, at_least=0)  # answers to each item; 0: num_rollouts
+    # Items in the engine at once; 0: as many as give the answers of a step.
+    num_prompts: int = number(0, at_least=0)
 
 
 @dataclasses.dataclass(frozen=True)

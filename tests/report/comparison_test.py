@@ -17,6 +17,7 @@ def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1):
     for step, score in enumerate(scores):
         line = {"step": step, "val/tiny/acc/mean@4": score}
         if step:
+            line["val-aux/validation/forgotten"] = step / 100
             line |= {"vade/rollouts_total": 64 * step, "vade/effective_ratio": ratio + 0.1}
             line |= {"vade/trained_effective_ratio_correct": ratio}
             line |= {"timing_s/step": 60.0} | ({"actor/grad_norm": 1.0} if norm else {})
@@ -52,6 +53,7 @@ def test_the_outcome_of_a_run(tmp_path):
     assert (run.seed, run.last, run.best, run.rollouts) == (3, 0.3, 0.6, 256)
     assert run.late == pytest.approx(0.3)  # of 0.4, 0.2, 0.3
     assert (run.effective_ratio, run.varied, run.hopeless, run.minutes) == (0.5, 0.6, 0.25, 4)
+    assert run.forgotten == pytest.approx(0.03)  # of .02, .03, .04
     assert run.rollouts_to_reach(0.05) == 0  # before the first step
     assert run.rollouts_to_reach(0.2) == 64
     assert math.isnan(run.rollouts_to_reach(0.7))

@@ -45,7 +45,7 @@ def fake_parts(monkeypatch):
         build: dict(
             make_learner=lambda *_: (state, learn),
             make_scorer=lambda *_: fakes.score,
-            make_validation=lambda *_: lambda *_: {},
+            make_validation=lambda *_: lambda *_: ({}, frozenset()),
         ),
         directory: dict(checkpointer=lambda *_: nothing_saved),
         engines: dict(make=make_engine),

@@ -60,7 +60,7 @@ class Run:
             validate=lambda *_: ({}, frozenset()),
             recorder=self.recorder,
             eval_every=100,
-            measure=settings.Measure(every=every, num_rollouts=N),
+            measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
         )
         return self.progress
 
@@ -70,10 +70,9 @@ class Run:
             self.choose,
             functools.partial(rounds.answer, self.engine, fakes.score),
             scoring.group_normalized,
-            settings.Measure(every=1, num_rollouts=num_rollouts),
+            settings.Measure(every=1, num_rollouts=num_rollouts, num_prompts=num_prompts),
             jax.random.key(0),
             1,
-            num_prompts,
         )
 
 

@@ -32,6 +32,7 @@ COLUMNS = (  # of the table: (name, heading, format)
     ("reach_90", "rollouts to 90 % of {baseline}'s best", "{:,.0f}"),
     ("reach_95", "to 95 %", "{:,.0f}"),
     ("reach", "to all of it", "{:,.0f}"),
+    ("forgotten", "known questions forgotten", "{:.3f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
     ("minutes", "minutes", "{:.1f}"),
 )
@@ -45,6 +46,8 @@ NOTES = (
     "nor all wrong, mean over steps. Rewards differ: the share of all groups rolled out in which they do.",
     "Rollouts to 90, 95 and 100 % of {baseline}'s best: spent when a run first validates as high as that "
     "share of the best of {baseline} with the same seed; the mean of those that do, and how many do.",
+    f"Forgotten: of the validation questions whose answers were all right at one time, the share of which "
+    f"fewer than half are; mean of the last {LATE} validations.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
     "Minutes: the run's steps, validations included; of runs beside others on shared cores.",
 )
@@ -64,6 +67,7 @@ class Outcome:
     effective_ratio: float  # mean over the steps: see `curves.effective`
     varied: float  # the share of all groups rolled out whose rewards differ
     rollouts: float
+    forgotten: float  # share of the known validation questions, mean of the last `LATE` times
     hopeless: float  # share of the rollouts on prompts that cannot be answered right
     minutes: float  # of its steps, validations included
 
@@ -89,6 +93,7 @@ def outcome(directory: PathLike) -> Outcome:
     varied = curves.named(records, curves.EFFECTIVE).values
     total = curves.rollouts(records).values
     seconds = curves.named(records, "timing_s/step").values
+    forgotten = curves.forgotten(records).values
     return Outcome(
         directory=str(directory),
         seed=int(json.loads(path.read_text())["seed"]),
@@ -99,6 +104,7 @@ def outcome(directory: PathLike) -> Outcome:
         effective_ratio=float(np.mean(ratio)) if ratio.size else np.nan,
         varied=float(np.mean(varied)) if varied.size else np.nan,
         rollouts=total[-1] if total.size else np.nan,
+        forgotten=float(np.mean(forgotten[-LATE:])) if forgotten.size else np.nan,
         hopeless=hopeless_share(directory),
         minutes=float(seconds.sum()) / 60 if seconds.size else np.nan,
     )

@@ -32,6 +32,7 @@ DETAILS = (  # what a page and a figure of one run show besides these: (metric, 
     ("vade/coverage", "Share of the prompts visited in the last epoch"),
     ("perf/throughput", "Throughput, tokens/s"),
 )
+_FORGOTTEN = re.compile(r"val-aux/validation/(?P<family>[^/]+)/forgotten")
 _VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")
 
 
@@ -68,6 +69,18 @@ def validation(records: Records) -> Curve:
     columns = [_column(complete, name) for name in names] or [(np.zeros(0, int), np.zeros(0))]
     values = np.mean([values for _, values in columns], axis=0)
     return _finite(records, columns[0][0], values, smooths=False)
+
+
+def forgotten(records: Records, family: str = "") -> Curve:
+    """Returns the share of the run's own known questions that is forgotten, of all or of a family."""
+    of = f"validation/{family}" if family else "validation"
+    return named(records, f"val-aux/{of}/forgotten", smooths=False)
+
+
+def forgotten_families(records: Records) -> list[str]:
+    """Returns the families of which questions were known."""
+    found = (_FORGOTTEN.fullmatch(name) for record in records for name in record)
+    return sorted({match["family"] for match in found if match})
 
 
 def validation_names(records: Records) -> list[str]:

@@ -139,6 +139,14 @@ def _learned(records: Records) -> list[Fact]:
         )
         detail += f", mean of {len(names)} sets" if len(names) > 1 else ""
         found.append(Fact("Validation accuracy", f"{score.values[-1]:.3f}", detail))
+    forgotten = curves.forgotten(records).values
+    if forgotten.size:
+        families = curves.forgotten_families(records)
+        last = {name: curves.forgotten(records, name).values[-1] for name in families}
+        most = sorted(last, key=last.get, reverse=True)[:3]
+        detail = ", ".join(f"{name} {100 * last[name]:.0f} %" for name in most if last[name])
+        value = f"{100 * forgotten[-1]:.1f} %"
+        found.append(Fact("Known questions forgotten", value, detail))
     ratio = curves.effective(records).values
     if ratio.size:
         first, last = curves.quarters(ratio)

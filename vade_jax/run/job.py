@@ -119,6 +119,13 @@ def prepare(
     if sampler.variants:
         vary = hook.vary(run, data.build_prompt)
         advantage = hook.advantage(run)
+    num_rollouts = run.measure.num_rollouts or run.num_rollouts
+    num_answers = run.num_prompts * run.num_rollouts
+    measure = dataclasses.replace(
+        run.measure,
+        num_rollouts=num_rollouts,
+        num_prompts=run.measure.num_prompts or max(1, num_answers // num_rollouts),
+    )
     engine = engines.make(run, policy, workdir)
     recorder = RunRecorder(workdir, saved, run, sampler, progress.step)
     algorithm = functools.partial(
@@ -138,8 +145,6 @@ def prepare(
         eval_every=run.eval.every,
         advantage=advantage,
         refill=run.refill,
-        measure=dataclasses.replace(
-            run.measure, num_rollouts=run.measure.num_rollouts or run.num_rollouts
-        ),
+        measure=measure,
     )
     return Job(progress, algorithm, recorder, engine, vary)

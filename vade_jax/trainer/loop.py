@@ -159,7 +159,7 @@ def run(
                 if passes.is_due(measure, sampler, progress.step):
                     with clock("measure"):
                         feedback = passes.roll_out_all(
-                            choose, answer, advantage, measure, key, step, num_prompts
+                            choose, answer, advantage, measure, key, step
                         )
                         posterior = sampler.update(progress.selector, feedback)
                     progress = progress.paid_for(feedback, selector=posterior)

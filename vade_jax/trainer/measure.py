@@ -42,7 +42,6 @@ def roll_out_all(
     measure: settings.Measure,
     key: jax.Array,
     step: int,
-    num_prompts: int,
 ) -> Feedback:
     """Returns what the answers to all items say, the items in order.
 
@@ -50,13 +49,13 @@ def roll_out_all(
         choose: builds the prompts.
         answer: generates and scores the answers to some of them.
         advantage: compares the answers of a group.
-        measure: how many answers.
+        measure: how many answers, and items in the engine at once; the last batch may be smaller.
         key: of the run.
         step: the step that follows the pass.
-        num_prompts: items in the engine at once; the last batch may be smaller.
     """
     num_items, clock = len(choose.items), Clock()
-    batches = [range(i, min(i + num_prompts, num_items)) for i in range(0, num_items, num_prompts)]
+    size = measure.num_prompts
+    batches = [range(i, min(i + size, num_items)) for i in range(0, num_items, size)]
     found = []
     for number, chosen in enumerate(_built_ahead(choose, batches, measure.num_rollouts)):
         batch_key = rng.pass_key(key, step, number)
