@@ -10,8 +10,8 @@ vade_jax/report/controls.py; their table is beside the others, in {workdir}/aren
 
 The first word names the arena:
 
-frontier: solved, hopeless and learnable prompts; the warm start taught the last too little
-ladder: four levels of the same skills, of which the warm start knows the lowest
+frontier: solved, hopeless and learnable prompts; of the last a right answer is rare at first
+ladder: a letter of a color, then two, then three: each step can be learned once the one below it is
 digits: real handwriting, to be read, added and compared
 
 More words: `pool=4096` prompts, `rollouts=4` answers a prompt, `smoke` (for tests).
@@ -24,23 +24,31 @@ from vade_jax.report import controls
 
 DOSE = 3  # times the prompts a step
 
+SHY = 0.9  # how often the teacher is wrong where right answers are to be rare at first
 ARENAS = {
     "frontier": {
-        "mixture": dict(color_0=35, hidden_0=20, count_1=15, subtract_1=15, triangle_1=15),
-        "taught": dict(color_0=60, hidden_0=4, count_1=12, subtract_1=12, triangle_1=12),
-        "warm_start": 600,
+        "mixture": dict(
+            color_0=35, hidden_0=20, letter_0=9, letter_1=9, letter_2=9, letter_3=9, initials_0=9
+        ),
+        "taught": dict(
+            color_0=57, hidden_0=3, letter_0=8, letter_1=8, letter_2=8, letter_3=8, initials_0=8
+        ),
+        "noise": dict.fromkeys(("letter_0", "letter_1", "letter_2", "letter_3", "initials_0"), SHY),
+        "warm_start": 500,
     },
     "ladder": {
-        "mixture": dict(count_0=15, count_1=15, count_2=15, count_3=15, hidden_0=10, color_0=30),
-        "taught": dict(count_0=40, count_1=8, count_2=2, count_3=2, hidden_0=4, color_0=44),
-        "warm_start": 600,
+        "mixture": dict(color_0=25, hidden_0=15, letter_0=20, initials_0=20, initials_1=20),
+        "taught": dict(color_0=57, hidden_0=3, letter_0=16, initials_0=12, initials_1=12),
+        "noise": dict.fromkeys(("letter_0", "initials_0", "initials_1"), SHY),
+        "warm_start": 500,
     },
     "digits": {
         "mixture": dict(
             read_0=30, read_1=15, read_2=10, add_0=10, add_1=10, largest_0=15, larger_0=10
         ),
-        "taught": dict(read_0=60, read_1=10, read_2=5, add_0=10, add_1=5, largest_0=5, larger_0=5),
-        "warm_start": 600,
+        "taught": dict(read_0=60, read_1=10, add_0=10, add_1=5, largest_0=10, larger_0=5),
+        "noise": dict.fromkeys(("add_0", "add_1", "largest_0"), 0.8),
+        "warm_start": 1500,
     },
 }
 
@@ -84,13 +92,14 @@ def get_config(arg=None):
 
 def _put(run, arena, args):
     """Puts an arena into a config of the tiny job."""
-    run.num_prompts, run.num_steps, run.num_rollouts = 8, 300, args.rollouts
+    run.num_prompts, run.num_steps, run.num_rollouts = 8, 200, args.rollouts
     run.batch.prompts_per_minibatch = run.batch.prompts_per_microbatch = run.num_prompts // 4
     run.data.mixture = ConfigDict(arena["mixture"])
     run.data.num_train = args.pool
     run.warm_start.mixture = ConfigDict(arena["taught"])
-    run.warm_start.noise = ConfigDict()
+    run.warm_start.noise = ConfigDict(arena["noise"])
     run.warm_start.num_steps = arena["warm_start"]
     # The same questions for all arms; fewer validations pay for more of them.
     run.data.num_validation, run.eval.num_samples, run.eval.every = 1024, 4, 40
     run.checkpoint.every = 100
+    run.optimizer.learning_rate = 1e-4
