@@ -17,11 +17,10 @@ import tqdm
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import cli, errors
+from experiments import cli, errors, results
 from experiments.sweeps.programs import Ended, Program, ProgramPool
 from experiments.sweeps.runs import PlannedRun, planned
-from vade_jax import atomic
-from vade_jax.report import comparison, controls, curves, figures
+from vade_jax.report import comparison, curves, records
 from vade_jax.store import metrics
 
 COMMANDS = {name: (sys.executable, "-m", f"experiments.{name}") for name in ("supervise", "train")}
@@ -104,31 +103,22 @@ def follow(
 
 
 def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> None:
-    """Writes tables and figures of finished runs, and prints the first table."""
-    groups = {}
+    """Writes tables, figures and records of finished runs, and prints the first table."""
+    directories = {}
     for run in finished:
-        arms = groups.setdefault(run.group, {})
-        arms.setdefault(run.arm, []).append(run.directory)
-    compared = comparison.write(groups, directory, baseline=baseline)
-    figures.draw_sweep(groups, compared, directory)
-    print(comparison.markdown(compared))
-    write_controls(groups, compared, directory)
-    print(f"tables and figures are in {directory}")
-
-
-def write_controls(
-    groups: comparison.Groups, compared: comparison.Comparison, directory: str
-) -> None:
-    """Writes and prints what an arena's controls say, of the groups of runs that have them."""
-    base = compared.baseline
-    asked = {
-        name: controls.check(arms, base, groups[name][base])
-        for name, arms in compared.groups.items()
-        if {base, controls.DOSE, controls.ORACLE} <= arms.keys()
+        directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
+    groups = {
+        name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
+        for name, arms in directories.items()
     }
-    if asked:
-        atomic.write_text(os.path.join(directory, "controls.md"), controls.markdown(asked))
-        print(controls.markdown(asked))
+    results.write(groups, directory, baseline)
+    comparison.write_selection(directories, directory)
+    for name, arms in groups.items():
+        for arm, runs in arms.items():
+            for run in runs:
+                path = os.path.join(directory, "records", name, f"{arm}_seed{run.seed}.json")
+                records.write(run, path)
+    print(f"tables, figures and records are in {directory}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from vade_jax.report import comparison, figures
+from vade_jax.report import comparison, figures, records
 from vade_jax.store import rollout_log
 
 
@@ -30,8 +30,19 @@ def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1):
     return workdir
 
 
+def recorded(*args, **kwargs):
+    return records.of_directory(make_run(*args, **kwargs))
+
+
 @pytest.fixture
 def groups(tmp_path):
+    return {
+        name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
+        for name, arms in make_runs(tmp_path).items()
+    }
+
+
+def make_runs(tmp_path):
     base, vade = tmp_path / "vanilla", tmp_path / "vade"
     return {
         "clean/gspo": {
@@ -49,7 +60,7 @@ def groups(tmp_path):
 
 
 def test_the_outcome_of_a_run(tmp_path):
-    run = comparison.outcome(make_run(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]))
+    run = comparison.outcome(recorded(tmp_path / "x", 3, [0.1, 0.6, 0.4, 0.2, 0.3]))
     assert (run.seed, run.last, run.best, run.rollouts) == (3, 0.3, 0.6, 256)
     assert run.late == pytest.approx(0.3)  # of 0.4, 0.2, 0.3
     assert (run.effective_ratio, run.varied, run.hopeless, run.minutes) == (0.5, 0.6, 0.25, 4)
@@ -79,8 +90,8 @@ def test_arms_are_paired_by_seed(groups):
 def test_shares_of_the_baselines_best_are_reached_one_by_one(tmp_path):
     """0.45, 0.475 and 0.5."""
     runs = {
-        "vanilla": [make_run(tmp_path / "vanilla", 0, [0.1, 0.2, 0.2, 0.5])],
-        "vade": [make_run(tmp_path / "vade", 0, [0.1, 0.46, 0.48, 0.5])],
+        "vanilla": [recorded(tmp_path / "vanilla", 0, [0.1, 0.2, 0.2, 0.5])],
+        "vade": [recorded(tmp_path / "vade", 0, [0.1, 0.46, 0.48, 0.5])],
     }
     reach = comparison.compare({"clean/gspo": runs}).groups["clean/gspo"]["vade"].reach
     assert reach == {"reach_90": (64,), "reach_95": (128,), "reach": (192,)}
@@ -105,6 +116,9 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     assert (folder / "table.md").read_text() == text + "\n"
     read = json.loads((folder / "table.json").read_text())
     assert read["groups"]["clean/gspo"]["vade"]["reach"]["reach"] == [64, None]
+    directories = make_runs(tmp_path / "once_more")
+    directories["wrong10/gspo"] = {"vade": directories["clean/gspo"]["vade"]}
+    comparison.write_selection(directories, folder)
     text = (folder / "selection.md").read_text()
     assert text.startswith("## clean/gspo\n\n| family, level | vanilla | vade |")
     assert "## wrong10/gspo\n\n| family, level | vade |" in text
@@ -118,12 +132,12 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
 
 def test_user_mistakes(groups, tmp_path):
     arms = groups["clean/gspo"]
-    arms["vade"] = [*arms["vade"], make_run(tmp_path / "again", 7, [0.1, 0.2])]
+    arms["vade"] = [*arms["vade"], recorded(tmp_path / "again", 7, [0.1, 0.2])]
     with pytest.raises(ValueError, match=r"vade: .*again and .*c both have seed 7"):
         comparison.compare(groups)
     (tmp_path / "again" / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"again has no config\.json, so no seed"):
-        comparison.outcome(tmp_path / "again")
+        records.of_directory(tmp_path / "again")
     with pytest.raises(FileNotFoundError, match="no rollouts in"):
         comparison.selection_table({"one": [tmp_path]})
 
@@ -148,14 +162,3 @@ def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
         "| x 0 | 50% (1.00) | 100% (0.50) |",
         "| y 0 | 50% (0.00) | - |",
     ]
-
-
-def test_the_share_of_rollouts_on_hopeless_prompts(tmp_path):
-    graded, impossible = {"stratum": "graded"}, {"stratum": "impossible"}
-    wrong, both = graded | {"mislabelled": True}, impossible | {"mislabelled": True}
-    for step, rows in ((1, [graded, wrong, both]), (2, [impossible])):
-        rollout_log.write(rollout_log.path(tmp_path, step), {"metadata": rows})
-    assert comparison.hopeless_share(tmp_path) == 0.75  # `both` counts once
-    assert math.isnan(comparison.hopeless_share(tmp_path / "none"))
-    write_rollouts(tmp_path / "other", 1, ["x"], [1, 0])  # data that know no strata
-    assert math.isnan(comparison.hopeless_share(tmp_path / "other"))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vade_jax.report import comparison, controls
+from vade_jax.report import comparison, controls, records
 
 STEPS = range(0, 100, 10)
 
@@ -26,7 +26,7 @@ def write(directory, seed, rise, *, effective=0.3, num_validation=10_000):
         for step in STEPS
     ]
     (directory / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    return str(directory)
+    return records.of_directory(directory)
 
 
 def check(tmp_path, *, dose=0.06, oracle=0.06, num_seeds=8, rise=0.1, **more):

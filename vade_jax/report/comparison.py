@@ -3,8 +3,6 @@
 import collections
 import dataclasses
 import json
-import math
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +11,10 @@ import numpy as np
 
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean
-from vade_jax.store import metrics, rollout_log
+from vade_jax.report.records import PathLike, Recorded
+from vade_jax.store import rollout_log
 
-PathLike = str | os.PathLike[str]
-Groups = Mapping[str, Mapping[str, Sequence[PathLike]]]
+Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
 
 LATE = 3  # validations whose mean stands for the end of a run
 LAST_PART = 0.25  # of a run's steps, whose selection is counted
@@ -58,7 +56,7 @@ NOTES = (
 class Outcome:
     """One run in numbers; NaN: not measured."""
 
-    directory: str
+    name: str
     seed: int  # pairs it with runs of other arms
     validations: Curve  # accuracy, the mean over the sets
     last: float
@@ -77,16 +75,9 @@ class Outcome:
         return float(self.validations.rollouts[reached[0]]) if reached.size else np.nan
 
 
-def outcome(directory: PathLike) -> Outcome:
-    """Returns the outcome of a run directory.
-
-    Raises:
-        FileNotFoundError: it has no config.json or no metrics.jsonl.
-    """
-    records = metrics.read(directory)
-    path = pathlib.Path(directory) / "config.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{directory} has no config.json, so no seed")
+def outcome(run: Recorded) -> Outcome:
+    """Returns a run in numbers."""
+    records = run.records
     validations = curves.validation(records)
     scores = validations.values
     ratio = curves.effective(records).values
@@ -95,8 +86,8 @@ def outcome(directory: PathLike) -> Outcome:
     seconds = curves.named(records, "timing_s/step").values
     forgotten = curves.forgotten(records).values
     return Outcome(
-        directory=str(directory),
-        seed=int(json.loads(path.read_text())["seed"]),
+        name=run.name,
+        seed=run.seed,
         validations=validations,
         last=scores[-1] if scores.size else np.nan,
         late=float(np.mean(scores[-LATE:])) if scores.size else np.nan,
@@ -105,27 +96,9 @@ def outcome(directory: PathLike) -> Outcome:
         varied=float(np.mean(varied)) if varied.size else np.nan,
         rollouts=total[-1] if total.size else np.nan,
         forgotten=float(np.mean(forgotten[-LATE:])) if forgotten.size else np.nan,
-        hopeless=hopeless_share(directory),
+        hopeless=run.hopeless,
         minutes=float(seconds.sum()) / 60 if seconds.size else np.nan,
     )
-
-
-def hopeless_share(workdir: PathLike) -> float:
-    """Returns the share of a run's rollouts on prompts that cannot be answered right, or NaN.
-
-    Those of the built-in data's stratum "impossible", and those with a wrong gold. NaN: the run has
-    no rollout logs, or is of data that do not say which prompts those are.
-    """
-    counted = collections.Counter()
-    for path in rollout_log.paths(workdir):
-        counted.update(rollout_log.read(path, ["metadata"])["metadata"])
-    fields = [(json.loads(text), count) for text, count in counted.items()]
-    if not any("stratum" in of for of, _ in fields):
-        return math.nan
-    hopeless = sum(
-        count for of, count in fields if of.get("stratum") == "impossible" or of.get("mislabelled")
-    )
-    return hopeless / counted.total()
 
 
 # ------------------------------------------------------------------------------ arms
@@ -154,7 +127,7 @@ def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
     """Returns the arms of each group in numbers.
 
     Args:
-        groups: run directories by data/loss, then by arm; a run's config.json names its seed.
+        groups: runs by data/loss, then by arm.
         baseline: the arm that others are compared with, where a group has it.
 
     Raises:
@@ -162,18 +135,18 @@ def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
     """
     compared = {}
     for name, arms in groups.items():
-        runs = {arm: _by_seed(arm, directories) for arm, directories in arms.items()}
+        runs = {arm: _by_seed(arm, recorded) for arm, recorded in arms.items()}
         against = runs.get(baseline, {})
         compared[name] = {arm: _arm(of_arm, against) for arm, of_arm in runs.items()}
     return Comparison(baseline=baseline, groups=compared)
 
 
-def _by_seed(arm: str, directories: Sequence[PathLike]) -> dict[int, Outcome]:
+def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Outcome]:
     runs = {}
-    for run in map(outcome, directories):
+    for run in map(outcome, recorded):
         if run.seed in runs:
             raise ValueError(
-                f"{arm}: {run.directory} and {runs[run.seed].directory} both have seed "
+                f"{arm}: {run.name} and {runs[run.seed].name} both have seed "
                 f"{run.seed}: give one of them"
             )
         runs[run.seed] = run
@@ -231,7 +204,7 @@ def _cell(arm: Arm, column: str, form: str) -> str:
 
 
 def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> Comparison:
-    """Compares, and writes table.md, table.json and selection.md; returns the numbers.
+    """Compares, and writes table.md and table.json; returns the numbers.
 
     The JSON has every number, also those of single seeds; null: not measured or not reached.
     """
@@ -241,8 +214,6 @@ def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> 
     (folder / "table.md").write_text(markdown(compared) + "\n")
     numbers = _without_nan(dataclasses.asdict(compared))
     (folder / "table.json").write_text(json.dumps(numbers, indent=1) + "\n")
-    chosen = [f"## {name}\n\n{selection_table(arms)}\n" for name, arms in groups.items()]
-    (folder / "selection.md").write_text("\n".join(chosen))
     return compared
 
 
@@ -264,6 +235,14 @@ def _without_nan(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ what was chosen
+def write_selection(
+    directories: Mapping[str, Mapping[str, Sequence[PathLike]]], folder: PathLike
+) -> None:
+    """Writes selection.md, of the answers in run directories by data/loss, then by arm."""
+    chosen = [f"## {name}\n\n{selection_table(arms)}\n" for name, arms in directories.items()]
+    pathlib.Path(folder, "selection.md").write_text("\n".join(chosen))
+
+
 def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
     """Returns markdown: for every family and level, each arm's share of groups in its last steps.
 

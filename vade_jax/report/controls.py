@@ -13,16 +13,15 @@ Each is a mean over seeds with its 95 % interval, of pairs of runs with the same
 """
 
 import dataclasses
-import json
 import math
-import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from vade_jax.report import curves
-from vade_jax.report.comparison import LATE, Arm, PathLike
-from vade_jax.store import metrics
+from vade_jax.report.comparison import LATE, Arm
+from vade_jax.report.records import Recorded
 
 DOSE, ORACLE = "dose", "oracle"  # the arms
 LEAST_GAIN = 0.03  # of dose and oracle over the baseline, in validation accuracy
@@ -42,15 +41,15 @@ class Control:
     passed: bool
 
 
-def check(arms: Mapping[str, Arm], baseline: str, directories: Sequence[PathLike]) -> list[Control]:
-    """Returns the controls of one group of a sweep; `directories` are the baseline's runs."""
-    base = arms[baseline]
-    climbs = curves.mean([climb(metrics.read(path)) for path in directories])
+def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> list[Control]:
+    """Returns the controls of one group of a sweep; `runs` are the baseline's."""
+    base, runs = arms[baseline], sorted(runs, key=lambda run: run.seed)
+    climbs = curves.mean([climb(run.records) for run in runs])
     ratio = base.means["effective_ratio"]
-    errors = [
-        sampling_error(path, x) for path, x in zip(directories, base.values["late"], strict=True)
-    ]
-    error = max(errors)
+    error = max(
+        sampling_error(run.config, accuracy)
+        for run, accuracy in zip(runs, base.values["late"], strict=True)
+    )
     enough = len(base.seeds) >= LEAST_SEEDS
     return [
         _gain(DOSE, f"{DOSE} - {baseline}", arms[DOSE].difference),
@@ -89,9 +88,8 @@ def climb(records: curves.Records) -> float:
     return float(slope * score.steps[-1] * LAST_PART)
 
 
-def sampling_error(directory: PathLike, accuracy: float) -> float:
+def sampling_error(config: Mapping[str, Any], accuracy: float) -> float:
     """Returns the standard error of the mean of the last validations, answers taken as independent."""
-    config = json.loads((pathlib.Path(directory) / "config.json").read_text())
     num_answers = LATE * config["data"]["num_validation"] * config["eval"]["num_samples"]
     return math.sqrt(accuracy * (1 - accuracy) / num_answers)
 

@@ -171,9 +171,7 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
     """Draws `FIGURES`, arms.png and, where an arm "vade" predicts, calibration.png."""
     folder = pathlib.Path(directory)
     runs = {
-        name: {
-            arm: [metrics.read(workdir) for workdir in workdirs] for arm, workdirs in arms.items()
-        }
+        name: {arm: [run.records for run in recorded] for arm, recorded in arms.items()}
         for name, arms in groups.items()
     }
     looks = plotting.looks(arm for arms in groups.values() for arm in arms)

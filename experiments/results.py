@@ -1,0 +1,65 @@
+r"""The tables and figures of a sweep once more, from the records of its runs.
+
+    python -m experiments.results --records=docs/results/frontier --workdir=runs/frontier_again
+
+A sweep leaves a record of every finished run in {workdir}/{name}/records, some kilobytes each.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from experiments import errors
+from vade_jax import atomic
+from vade_jax.report import comparison, controls, figures, records
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes what the command line asks for."""
+    parser = argparse.ArgumentParser("experiments.results", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--records", required=True, help="a folder of records")
+    parser.add_argument("--workdir", required=True, help="where tables and figures go")
+    parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
+    given = parser.parse_args(arguments)
+    with errors.user_errors():
+        write(read(given.records), given.workdir, given.baseline)
+    print(f"tables and figures are in {given.workdir}")
+
+
+def read(folder: str) -> comparison.Groups:
+    """Returns the runs recorded as {folder}/{data}/{loss}/{arm}_seed{seed}.json.
+
+    Raises:
+        ValueError: there are none, or one is no record.
+    """
+    groups = {}
+    for path in sorted(pathlib.Path(folder).rglob("*_seed*.json")):
+        name = str(path.parent.relative_to(folder))
+        arm = path.stem.rpartition("_seed")[0]
+        groups.setdefault(name, {}).setdefault(arm, []).append(records.read(path))
+    if not groups:
+        raise ValueError(f"--records={folder}: no ARM_seedN.json in it or below")
+    return groups
+
+
+def write(groups: comparison.Groups, directory: str, baseline: str) -> None:
+    """Writes tables, controls and figures of runs by data/loss and arm, and prints the first two."""
+    compared = comparison.write(groups, directory, baseline=baseline)
+    figures.draw_sweep(groups, compared, directory)
+    print(comparison.markdown(compared))
+    checked = {
+        name: controls.check(arms, baseline, groups[name][baseline])
+        for name, arms in compared.groups.items()
+        if {baseline, controls.DOSE, controls.ORACLE} <= arms.keys()
+    }
+    if checked:
+        text = controls.markdown(checked)
+        atomic.write_text(os.path.join(directory, "controls.md"), text)
+        print(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,60 @@
+"""A record of a run: small, and as good as the run for tables and figures."""
+
+import dataclasses
+import math
+
+import pytest
+
+from experiments import results
+from tests.report.comparison_test import make_run
+from vade_jax.report import comparison, records
+from vade_jax.store import rollout_log
+
+
+def test_a_record_gives_the_table_of_its_run(tmp_path):
+    runs = [
+        records.of_directory(make_run(tmp_path / "a", 3, [0.1, 0.6, 0.4])),
+        records.of_directory(make_run(tmp_path / "b", 4, [0.1, 0.3, 0.5], norm=False)),
+    ]
+    for run in runs:
+        records.write(run, tmp_path / "kept" / "clean" / "gspo" / f"my_arm_seed{run.seed}.json")
+    found = results.read(str(tmp_path / "kept"))
+    assert list(found) == ["clean/gspo"] and list(found["clean/gspo"]) == ["my_arm"]
+    again = found["clean/gspo"]["my_arm"]
+    assert [run.config for run in again] == [{"seed": 3}, {"seed": 4}]
+    kept, whole = (comparison.compare({"x": {"vade": of}}) for of in (again, runs))
+    assert comparison.markdown(kept) == comparison.markdown(whole)
+    for a, b in zip(again, runs, strict=True):
+        assert list(a.records) == list(b.records)  # of few digits, and all of them kept
+
+
+def test_what_no_table_needs_is_left_out(tmp_path):
+    run = records.Recorded("x", {"seed": 0}, [{"step": 0}, {"step": 1, "actor/lr": 1.0}], math.nan)
+    records.write(run, tmp_path / "x.json")
+    again = records.read(tmp_path / "x.json")
+    assert again.records == [{"step": 0}, {"step": 1}] and math.isnan(again.hopeless)
+    assert dataclasses.replace(again, name="x", hopeless=0) == dataclasses.replace(
+        run, records=[{"step": 0}, {"step": 1}], hopeless=0
+    )
+
+
+def test_other_files_are_one_clear_error(tmp_path):
+    with pytest.raises(ValueError, match=r"no ARM_seedN.json in it or below"):
+        results.read(str(tmp_path))
+    for text in ("{", "[]", '{"steps": [0, 1]}'):
+        path = tmp_path / "vade_seed0.json"
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"vade_seed0.json is no record of a run"):
+            results.read(str(tmp_path))
+
+
+def test_the_share_of_rollouts_on_hopeless_prompts(tmp_path):
+    graded, impossible = {"stratum": "graded"}, {"stratum": "impossible"}
+    wrong, both = graded | {"mislabelled": True}, impossible | {"mislabelled": True}
+    for step, rows in ((1, [graded, wrong, both]), (2, [impossible])):
+        rollout_log.write(rollout_log.path(tmp_path, step), {"metadata": rows})
+    assert records.hopeless_share(tmp_path) == 0.75  # `both` counts once
+    assert math.isnan(records.hopeless_share(tmp_path / "none"))
+    other = {"metadata": [{"family": "x"}]}  # data that know no strata
+    rollout_log.write(rollout_log.path(tmp_path / "other", 1), other)
+    assert math.isnan(records.hopeless_share(tmp_path / "other"))
