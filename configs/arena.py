@@ -74,9 +74,12 @@ def get_config(arg=None):
         },
     }
     rivals = sweeps.rivals(run)
+    pooled = rivals["pooled"]["sampler"]
     arms = {
         **rivals,
         **sweeps.variants(run),
+        # Told nothing of families and levels: all items in one category.
+        "pooled_blind": {"sampler": {**pooled, "arrays": {}}},
         controls.DOSE: rivals["vanilla"] | dose,
         controls.ORACLE: sweeps.selector(run, "strata"),
     }

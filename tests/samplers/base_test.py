@@ -109,6 +109,7 @@ def test_what_methods_declare():
         "greso": {"drops": True},
         "knapsack": {"uneven": True},
         "mmr1": {"measures": measured, "accepts": measured},
+        "pooled": {"accepts": ("category",)},
         "sec": {"needs": ("category",), "accepts": ("category",)},
         "strata": {
             "needs": ("category",),

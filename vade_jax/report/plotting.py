@@ -48,7 +48,7 @@ KNOWN = (  # the others that are often drawn: each keeps its look from figure to
     *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none"),
     *("vade_warmup_full", "vade_half_life_1", "vade_half_life_3"),
     *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
-    *("insight", "arcus", "bots", "cures", "remind", "remind_vade"),
+    *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
 )
 OTHERS = (  # Paul Tol's muted ones and two more
     *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),

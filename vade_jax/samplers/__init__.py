@@ -15,6 +15,7 @@ from vade_jax.samplers import (
     mapp,
     mmr1,
     mopps,
+    pooled,
     remind,
     sec,
     strata,
@@ -26,7 +27,7 @@ from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
 _FILES = (
     *(arcus, bots, cures, dapo, diva, dps, greso, insight, kalman, kgps, knapsack, mapp),
-    *(mmr1, mopps, sec, strata, uniform, vade, vcrl),
+    *(mmr1, mopps, pooled, sec, strata, uniform, vade, vcrl),
 )
 _BASES = {file.METHOD.name: file.METHOD for file in _FILES}
 SAMPLERS: dict[str, Method] = {**_BASES, "remind": remind.method(_BASES)}

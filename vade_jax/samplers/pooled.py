@@ -1,0 +1,123 @@
+"""Pooled: items of a category share what is known of them, and a batch is a draw, not a top B.
+
+A candidate of this project, not of a paper. In a few epochs an item is visited a handful of times, so its
+own counts say little, and what they say is old by its next visit. But the items of a category, such as a
+family and level or a data set, mostly move together. With m the recent pass rate of an item's category
+and a, b its own decayed counts, its pass rate is believed to be
+
+    p ~ Beta(s m + a, s (1 - m) + b)                  the category is worth s = `strength` answers
+
+and a batch is drawn without replacement in proportion to V = E[1 - p^G - (1-p)^G], the chance of a mixed
+group, as in MaPP (arXiv 2609.34990). Counts of a category fade fast, at every step, so that one that was
+given up as solved or hopeless is unknown again after a while, and is looked at with a few items. Nothing
+is ever left out for good: V is above 0 everywhere.
+
+Without categories all items share one, the pass rate of the whole data.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import fields, rng, types
+from vade_jax.samplers import base, beta
+from vade_jax.types import Array
+
+PRIOR = 1.0  # answers, half of them right, that a category has without any
+
+
+@dataclasses.dataclass(frozen=True)
+class PooledOptions(base.Options):
+    """The hyperparameters of pooled."""
+
+    strength: float = fields.number(4.0, above=0)  # s, the answers that a category stands for
+    memory: float = fields.fraction(0.9)  # what a step leaves of the counts of every category
+    # What is left of an item's own counts when it is visited, and what a step leaves of all others.
+    decay_selected: float = fields.fraction(0.5)
+    decay_rest: float = fields.fraction(0.98)
+
+
+@chex.dataclass(frozen=True)
+class PooledState:
+    """Decayed counts of right and wrong answers, of every item and of each of the A categories."""
+
+    alpha_I: Array  # float32
+    beta_I: Array  # float32
+    right_A: Array  # float32
+    wrong_A: Array  # float32
+    category_I: Array  # int32
+
+
+def selector(options: PooledOptions) -> base.Sampler:
+    """Returns the selector; `init(num_items, category=...)` takes the category of every item."""
+
+    def first(num_items: int, category_I: jax.Array, num_categories: int) -> PooledState:
+        zero_I, zero_A = (jnp.zeros(size, jnp.float32) for size in (num_items, num_categories))
+        return PooledState(
+            alpha_I=zero_I, beta_I=zero_I, right_A=zero_A, wrong_A=zero_A, category_I=category_I
+        )
+
+    def propose(state: PooledState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
+        mixed_I = beta.prob_mixed(*posterior(state, options.strength), options.num_rollouts)
+        score_I = base.by_weight(jnp.log(mixed_I), keys.draw)
+        index_M = base.top_b(score_I, keys.ties, num_prompts)
+        return base.same_num_rollouts(index_M, options.num_rollouts)
+
+    def update(state: PooledState, feedback: types.Feedback) -> PooledState:
+        right_M, wrong_M = feedback.successes_M, feedback.trials_M - feedback.successes_M
+        alpha_I, beta_I = beta.decay_and_count(
+            state.alpha_I,
+            state.beta_I,
+            feedback.index_M,
+            right_M,
+            feedback.trials_M,
+            decay_selected=options.decay_selected,
+            decay_rest=options.decay_rest,
+        )
+        category_M = state.category_I[feedback.index_M]
+
+        def count(count_A, new_M):
+            return (options.memory * count_A).at[category_M].add(new_M)
+
+        return state.replace(
+            alpha_I=alpha_I,
+            beta_I=beta_I,
+            right_A=count(state.right_A, right_M),
+            wrong_A=count(state.wrong_A, wrong_M),
+        )
+
+    def believe(state: PooledState, proposal: types.Proposal) -> dict[str, jax.Array]:
+        alpha_I, beta_I = posterior(state, options.strength)
+        return beta.believe(state.replace(alpha_I=alpha_I, beta_I=beta_I), proposal)
+
+    sampler = base.compiled(first, propose, update, believe=believe)
+
+    def init(num_items: int, *, category: Array | None = None) -> PooledState:
+        """Raises ValueError unless what is given has a value for every item."""
+        if category is None:
+            category = np.zeros(num_items, np.int32)
+        base.check_per_item("pooled", "category", category, num_items)
+        known, category_I = np.unique(np.asarray(category), return_inverse=True)
+        return first(num_items, jnp.asarray(category_I, jnp.int32), len(known))
+
+    return sampler._replace(init=init, accepts=("category",))
+
+
+METHOD = base.Method(
+    "pooled",
+    PooledOptions,
+    selector,
+    goes_with={"sampler.arrays": {"category": "family,level"}},  # of the built-in data
+)
+
+
+def posterior(state: PooledState, strength: float) -> tuple[jax.Array, jax.Array]:
+    """Returns alpha_I and beta_I of Beta(alpha + 1, beta + 1): what is believed of every pass rate."""
+    asked_A = state.right_A + state.wrong_A
+    rate_I = ((state.right_A + PRIOR / 2) / (asked_A + PRIOR))[state.category_I]
+    # The prior is the category's, in place of the +1 that VADE's posterior has.
+    return state.alpha_I + strength * rate_I - 1, state.beta_I + strength * (1 - rate_I) - 1
