@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -51,8 +51,10 @@ class ProgramPool:
     starts nothing more and asks what runs to save and stop; the second asks it again.
     """
 
-    def __init__(self, parallel: int):
+    def __init__(self, parallel: int, environment: Mapping[str, str] | None = None):
+        """`environment` is added to the programs' own, where that does not say otherwise."""
         self._parallel, self._stopped = parallel, threading.Event()
+        self._environment = {"TQDM_MININTERVAL": "30", **(environment or {}), **os.environ}
         self._running: set[subprocess.Popen] = set()
 
     def __enter__(self) -> "ProgramPool":
@@ -107,7 +109,7 @@ class ProgramPool:
                 stderr=subprocess.STDOUT,
                 # In a session of its own a Ctrl-C at the terminal reaches it through us, once.
                 start_new_session=True,
-                env={"TQDM_MININTERVAL": "30", **os.environ},
+                env=self._environment,
             )
             self._running.add(process)
             if self.stopped:  # while it was being started
