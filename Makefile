@@ -56,8 +56,8 @@ bench: $(VENV)/train.ok
 	$(BIN)/python -m experiments.bench --suite=all
 
 compare: $(VENV)/train.ok
-	$(BIN)/python -m experiments.sweep --config=configs/tiny_table1.py --workdir=runs/table1 \
-		--config.arms=vanilla,vade --config.losses=gspo
+	$(BIN)/python -m experiments.sweep --config=configs/arena.py:frontier --workdir=runs/compare \
+		--parallel=2 --config.arms=vanilla,vade --config.seeds=0,1,2
 
 # .venv is made in two steps: what training needs, then what the tests add. torch is installed first
 # and alone, or another package would choose its version.

@@ -28,6 +28,13 @@ def test_a_record_gives_the_table_of_its_run(tmp_path):
         assert list(a.records) == list(b.records)  # of few digits, and all of them kept
 
 
+def test_the_folder_of_a_warm_start_is_left_out(tmp_path):
+    config = {"seed": 0, "warm_start": {"directory": "/somewhere", "num_steps": 5}}
+    records.write(records.Recorded("x", config, [{"step": 0}], 0.5), tmp_path / "x.json")
+    again = records.read(tmp_path / "x.json")
+    assert again.config["warm_start"] == {"directory": "", "num_steps": 5}
+
+
 def test_what_no_table_needs_is_left_out(tmp_path):
     run = records.Recorded("x", {"seed": 0}, [{"step": 0}, {"step": 1, "actor/lr": 1.0}], math.nan)
     records.write(run, tmp_path / "x.json")

@@ -91,8 +91,11 @@ def write(run: Recorded, path: PathLike) -> None:
                 steps.append(record["step"])
                 values.append(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value)
     every = [record["step"] for record in run.records]
+    config = dict(run.config)
+    if "warm_start" in config:  # where it lay on one machine is nothing to keep
+        config["warm_start"] = {**config["warm_start"], "directory": ""}
     content = {
-        "config": run.config,
+        "config": config,
         "hopeless": None if math.isnan(run.hopeless) else run.hopeless,
         "steps": [every[0], every[-1]] if every else [],
         # Most metrics are of every step but the first record, which is of the untrained policy.
