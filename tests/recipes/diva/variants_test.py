@@ -54,7 +54,9 @@ def test_every_family_keeps_its_answers_and_its_size(part):
             assert verify.verify_item(procedural.target_text(item), variant).correct
             picture = images.load(variant.images[0], **LIMITS)
             assert picture.shape == (112, 112, 3)
-            assert part[0] == "hidden" or np.sign(found) == np.sign(delta)
+            # Without steps, as of what is hidden or read, there are no hints to make it easier.
+            easiest = -1 if built_in.texts(item).steps else 0
+            assert np.sign(found) == max(np.sign(delta), easiest)
 
 
 @pytest.mark.parametrize("delta", range(-8, 9))
