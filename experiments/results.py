@@ -25,7 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
     given = parser.parse_args(arguments)
     with errors.user_errors():
-        write(read(given.records), given.workdir, given.baseline)
+        groups = read(given.records)
+    first = lambda arm: (arm != given.baseline, arm)
+    groups = {
+        name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
+    }
+    write(groups, given.workdir, given.baseline)
     print(f"tables and figures are in {given.workdir}")
 
 
