@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from tests.samplers import environment
-from vade_jax.samplers import mapp
+from vade_jax.samplers import beta, mapp
 
 # Counts of right and wrong answers of the 24 prompts of three kinds.
 COUNTS = [(0.0, 0.0), (4.0, 4.0), (12.0, 0.0)]
@@ -21,7 +21,7 @@ def weight(alpha, beta):
 
 def state():
     alpha_A, beta_A = np.array(COUNTS, np.float32).T
-    return mapp.MappState(alpha_I=jnp.repeat(alpha_A, 8), beta_I=jnp.repeat(beta_A, 8))
+    return beta.BetaState(alpha_I=jnp.repeat(alpha_A, 8), beta_I=jnp.repeat(beta_A, 8))
 
 
 def test_prompts_are_drawn_in_proportion_to_the_chance_of_a_mixed_group():
@@ -43,7 +43,7 @@ def test_topk_takes_the_largest():
 def test_a_visit_decays_towards_the_prior():
     """With a = alpha + 1: a <- .5 a + .5 + m; what is not visited, or has no answer, stays."""
     sampler = mapp.METHOD()
-    begun = mapp.MappState(alpha_I=jnp.full(3, 5.0), beta_I=jnp.full(3, 3.0))
+    begun = beta.BetaState(alpha_I=jnp.full(3, 5.0), beta_I=jnp.full(3, 3.0))
     after = sampler.update(begun, environment.counts([2, 0], [6, 0], [8, 0]))
     # a = .5 x 6 + .5 + 6 = 9.5, b = .5 x 4 + .5 + 2 = 4.5
     np.testing.assert_allclose(after.alpha_I, [5, 5, 8.5], rtol=1e-6)

@@ -63,7 +63,7 @@ def of_items(
             built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
         )
         correct_N = scoring_thread.scores(rollouts).correct_N
-        rate_M = np.bincount(rollouts.group_N, correct_N) / num_samples
+        rate_M = np.bincount(rollouts.group_N, correct_N, len(kept)) / num_samples
         known_M = np.array([uid in known for uid in uid_M])
         metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
         if known_M.any():

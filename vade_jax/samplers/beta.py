@@ -73,6 +73,36 @@ def decay_and_count(
     return count(alpha_I, successes_M), count(beta_I, trials_M - successes_M)
 
 
+@chex.dataclass(frozen=True)
+class BetaState:
+    """The state of a selector that counts and nothing else: p ~ Beta(alpha + 1, beta + 1)."""
+
+    alpha_I: Array  # float32
+    beta_I: Array  # float32
+
+
+def no_counts(num_items: int) -> BetaState:
+    """Returns the state before the first answer."""
+    zero_I = jnp.zeros(num_items, jnp.float32)
+    return BetaState(alpha_I=zero_I, beta_I=zero_I)
+
+
+def counted(
+    state: State, feedback: types.Feedback, *, decay_selected: float, decay_rest: float
+) -> State:
+    """Returns a state with `alpha_I` and `beta_I` after one step, see `decay_and_count`."""
+    alpha_I, beta_I = decay_and_count(
+        state.alpha_I,
+        state.beta_I,
+        feedback.index_M,
+        feedback.successes_M,
+        feedback.trials_M,
+        decay_selected=decay_selected,
+        decay_rest=decay_rest,
+    )
+    return state.replace(alpha_I=alpha_I, beta_I=beta_I)
+
+
 # ------------------------------------------------------------------------------ scoring
 def info_gain(p_I: Array) -> jax.Array:
     """Returns I(p) = p (1 - p)^2, Eq. 4: largest, 4/27, at p = 1/3."""

@@ -16,7 +16,6 @@ prompt is cut off from answers, as one with 0/4 or 4/4 is in the code.
 
 import dataclasses
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -46,22 +45,10 @@ class CuresOptions(base.Options):
         fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
 
 
-@chex.dataclass(frozen=True)
-class CuresState:
-    """The answers to every item, counted; the posterior of its pass rate is Beta(alpha+1, beta+1)."""
-
-    alpha_I: Array  # float32, right
-    beta_I: Array  # float32, wrong
-
-
 def selector(options: CuresOptions) -> base.Sampler:
     """Returns CurES's choice of prompts and, on demand, its split of the answers."""
 
-    def init(num_items: int) -> CuresState:
-        zero_I = jnp.zeros(num_items, jnp.float32)
-        return CuresState(alpha_I=zero_I, beta_I=zero_I)
-
-    def propose(state: CuresState, key: jax.Array, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         sigma_I = jnp.sqrt(beta.outcome_variance(p_I))
@@ -72,20 +59,13 @@ def selector(options: CuresOptions) -> base.Sampler:
             return proposal
         return proposal.replace(num_rollouts_M=split(options, sigma_I[index_M]))
 
-    def update(state: CuresState, feedback: types.Feedback) -> CuresState:
-        alpha_I, beta_I = beta.decay_and_count(
-            state.alpha_I,
-            state.beta_I,
-            feedback.index_M,
-            feedback.successes_M,
-            feedback.trials_M,
-            decay_selected=options.decay_selected,
-            decay_rest=options.decay_rest,
+    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
+        return beta.counted(
+            state, feedback, decay_selected=options.decay_selected, decay_rest=options.decay_rest
         )
-        return CuresState(alpha_I=alpha_I, beta_I=beta_I)
 
     uneven = options.rollouts == "sigma"
-    return base.compiled(init, propose, update, believe=beta.believe, uneven=uneven)
+    return base.compiled(beta.no_counts, propose, update, believe=beta.believe, uneven=uneven)
 
 
 METHOD = base.Method("cures", CuresOptions, selector)

@@ -17,7 +17,6 @@ Departures: I is computed in another, equal form (see `information`); ties are b
 
 import dataclasses
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,22 +39,10 @@ class InsightOptions(base.Options):
     candidates: float = fields.number(16, at_least=1)  # pool over batch
 
 
-@chex.dataclass(frozen=True)
-class InsightState:
-    """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
-
-    alpha_I: Array  # float32
-    beta_I: Array  # float32
-
-
 def selector(options: InsightOptions) -> base.Sampler:
     """Returns InSight."""
 
-    def init(num_items: int) -> InsightState:
-        zero_I = jnp.zeros(num_items, jnp.float32)
-        return InsightState(alpha_I=zero_I, beta_I=zero_I)
-
-    def propose(state: InsightState, key: jax.Array, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys, num_items = rng.selection_keys(key), len(state.alpha_I)
         size = min(int(options.candidates * num_prompts), num_items)
         # All alike but for NaN, which no pool should hold while there are numbers.
@@ -68,19 +55,10 @@ def selector(options: InsightOptions) -> base.Sampler:
         proposal = base.same_num_rollouts(candidate_C[chosen_M], options.num_rollouts)
         return proposal.replace(p_M=mean_C[chosen_M])
 
-    def update(state: InsightState, feedback: types.Feedback) -> InsightState:
-        alpha_I, beta_I = beta.decay_and_count(
-            state.alpha_I,
-            state.beta_I,
-            feedback.index_M,
-            feedback.successes_M,
-            feedback.trials_M,
-            decay_selected=options.decay,
-            decay_rest=1.0,
-        )
-        return InsightState(alpha_I=alpha_I, beta_I=beta_I)
+    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
+        return beta.counted(state, feedback, decay_selected=options.decay, decay_rest=1.0)
 
-    return base.compiled(init, propose, update, believe=beta.believe)
+    return base.compiled(beta.no_counts, propose, update, believe=beta.believe)
 
 
 METHOD = base.Method("insight", InsightOptions, selector)

@@ -14,13 +14,11 @@ experiments draw from 8 B random candidates. A prompt without valid answers keep
 
 import dataclasses
 
-import chex
 import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta
-from vade_jax.types import Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,22 +31,10 @@ class MappOptions(base.Options):
     selection: str = fields.choice("draw", "topk")
 
 
-@chex.dataclass(frozen=True)
-class MappState:
-    """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
-
-    alpha_I: Array  # float32
-    beta_I: Array  # float32
-
-
 def selector(options: MappOptions) -> base.Sampler:
     """Returns MaPP's selection."""
 
-    def init(num_items: int) -> MappState:
-        zero_I = jnp.zeros(num_items, jnp.float32)
-        return MappState(alpha_I=zero_I, beta_I=zero_I)
-
-    def propose(state: MappState, key: jax.Array, num_prompts: int) -> types.Proposal:
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         score_I = beta.prob_mixed(state.alpha_I, state.beta_I, options.num_rollouts)
         if options.selection == "draw":
@@ -56,20 +42,11 @@ def selector(options: MappOptions) -> base.Sampler:
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 
-    def update(state: MappState, feedback: types.Feedback) -> MappState:
+    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
         # Counts here are without the prior's 1, so what decays is the distance to it.
-        alpha_I, beta_I = beta.decay_and_count(
-            state.alpha_I,
-            state.beta_I,
-            feedback.index_M,
-            feedback.successes_M,
-            feedback.trials_M,
-            decay_selected=options.decay,
-            decay_rest=1.0,
-        )
-        return MappState(alpha_I=alpha_I, beta_I=beta_I)
+        return beta.counted(state, feedback, decay_selected=options.decay, decay_rest=1.0)
 
-    return base.compiled(init, propose, update, believe=beta.believe)
+    return base.compiled(beta.no_counts, propose, update, believe=beta.believe)
 
 
 METHOD = base.Method("mapp", MappOptions, selector)

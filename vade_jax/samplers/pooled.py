@@ -69,12 +69,9 @@ def selector(options: PooledOptions) -> base.Sampler:
 
     def update(state: PooledState, feedback: types.Feedback) -> PooledState:
         right_M, wrong_M = feedback.successes_M, feedback.trials_M - feedback.successes_M
-        alpha_I, beta_I = beta.decay_and_count(
-            state.alpha_I,
-            state.beta_I,
-            feedback.index_M,
-            right_M,
-            feedback.trials_M,
+        state = beta.counted(
+            state,
+            feedback,
             decay_selected=options.decay_selected,
             decay_rest=options.decay_rest,
         )
@@ -84,8 +81,6 @@ def selector(options: PooledOptions) -> base.Sampler:
             return (options.memory * count_A).at[category_M].add(new_M)
 
         return state.replace(
-            alpha_I=alpha_I,
-            beta_I=beta_I,
             right_A=count(state.right_A, right_M),
             wrong_A=count(state.wrong_A, wrong_M),
         )
