@@ -90,18 +90,31 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
 def chosen(values: Values, field: str) -> dict[str, Values]:
     """Returns what the words of a field stand for: its words have commas between, each counts once.
 
+    An arm may have a learning rate of its own: `vade@5e-5`. Selectors differ in the largest one that
+    they bear, so a comparison at one rate says little.
+
     Raises:
-        ValueError: there is none, or an unknown one; with the nearest known one.
+        ValueError: there is none, or an unknown one; with the nearest known one. A rate is no number.
     """
     known = values["known"][field]
     words = [word.strip() for word in values[field].split(",") if word.strip()]
     if not words:
         raise ValueError(f"{field} is empty: some of {', '.join(known)}")
+    found = {}
     for word in words:
-        if word not in known:
-            hint = fields.did_you_mean(word, known)
-            raise ValueError(f"{field}={word!r}: {hint}known are {', '.join(known)}")
-    return {word: known[word] for word in words}
+        name, at, rate = word.partition("@") if field == "arms" else (word, "", "")
+        if name not in known:
+            hint = fields.did_you_mean(name, known)
+            raise ValueError(f"{field}={name!r}: {hint}known are {', '.join(known)}")
+        found[word] = changed(known[name], _learning_rate(word, rate)) if at else known[name]
+    return found
+
+
+def _learning_rate(word: str, rate: str) -> Values:
+    try:
+        return {"optimizer": {"learning_rate": float(rate)}}
+    except ValueError:
+        raise ValueError(f"arms={word!r}: a learning rate after the @, such as 5e-5") from None
 
 
 def changed(values: Values, changes: Values) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vade_jax.report import headline
+from vade_jax.report import headline, run
 
 
 def make_records(scores, ratio=0.5):
@@ -46,6 +46,21 @@ def test_the_summary_of_make_train_fits_80_columns(tmp_path, monkeypatch):
 def test_the_summary_leaves_out_what_was_not_measured():
     assert headline.summary([]) == "no step was made: nothing to report"
     assert headline.summary([{"step": 3}]) == "  spent  3 steps"
+
+
+def test_what_was_forgotten_is_told_with_the_families_that_lost_most(tmp_path):
+    name = "val-aux/validation/{}forgotten"
+    records = [
+        {"step": 0, name.format("color/"): 0.5},
+        {
+            "step": 4,
+            name.format("color/"): 0.25,
+            name.format("count/"): 0.0,
+            name.format(""): 0.125,
+        },
+    ]
+    facts = {fact.name: fact for fact in headline.facts(run.Run(tmp_path, records=records))}
+    assert facts["Known questions forgotten"][1:] == ("12.5 %", "color 25 %")
 
 
 def test_facts_of_the_page(known):

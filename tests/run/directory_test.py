@@ -113,10 +113,10 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
     made, checkpointer = make(tmp_path)
     for step, last in ((1, False), (2, True)):
         progress = loop.Progress(
-            state=None, selector=None, step=step, rollouts_total=9, tokens_total=70
+            None, None, np.zeros(3, np.int32), step=step, rollouts_total=9, tokens_total=70
         )
         made.save(progress, last=last)
-    counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "visited": [], "known": []}
+    counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
     counters["skipped_updates"] = 0
     assert checkpointer.saved == [
         (1, {"step": 1, **counters}, False),
@@ -129,7 +129,7 @@ def test_another_process_than_0_saves_its_part_and_writes_nothing(tmp_path, monk
     monkeypatch.setattr(processes, "is_leader", lambda: False)
     made, checkpointer = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data())
-    made.save(loop.Progress(state=None, selector=None, step=1), last=True)
+    made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
     made._bar.close()
     assert checkpointer.waited == 1 and [s for s, *_ in checkpointer.saved] == [1]
     assert list(tmp_path.iterdir()) == [] and capfd.readouterr().err == ""

@@ -73,7 +73,7 @@ def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
     made = job.prepare(run, policy=None, data=data, workdir="")
     progress = made.run(made.progress)
-    assert progress.step == 3 and len(progress.visited) >= c.num_prompts
+    assert progress.step == 3 and np.count_nonzero(progress.visited_I) >= c.num_prompts
     last = fake_parts.metrics[3]
     measured = last.get("vade/measured_rollouts", 0)
     assert measured == {"mmr1": 4, "strata": 1}.get(name, 0) * size

@@ -40,7 +40,9 @@ def run(
     sampler = sampler or samplers.SAMPLERS[name](**options)
     recorder = recorder or fakes.Recorder()
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-    progress = progress or loop.Progress(state=state, selector=sampler.init(NUM_ITEMS))
+    progress = progress or loop.Progress(
+        state, sampler.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32)
+    )
     progress = loop.run(
         progress,
         num_steps=num_steps,
@@ -237,6 +239,12 @@ def test_answers_of_other_weights_are_an_error():
 
 def test_coverage_is_of_the_last_epochs_steps():
     """10 items, 4 a step: an epoch is 3 steps."""
-    visited = {0: 1, 1: 2, 2: 3, 3: 4, 4: 4}
-    progress = loop.Progress(state=None, selector=None, step=4, visited=visited)
+    visited_I = np.array([1, 2, 3, 4, 4, 0, 0, 0, 0, 0])
+    progress = loop.Progress(None, None, visited_I, step=4)
     assert loop.coverage(progress, 4, 10) == {"vade/epochs": 1.6, "vade/coverage": 0.4}
+    assert progress.metrics()["vade/unique_selected"] == 5
+
+
+def test_what_was_never_visited_is_not_covered_before_an_epoch_is_over():
+    progress = loop.Progress(None, None, np.array([0, 1, 1, 0]), step=1)
+    assert loop.coverage(progress, 2, 4)["vade/coverage"] == 0.5

@@ -87,7 +87,7 @@ class Run:
 
     def __call__(self, num_steps=1, max_rollouts=0, **refill):
         state = TrainState(params={}, opt_state=(), step=0)
-        first = loop.Progress(state=state, selector=self.order.init())
+        first = loop.Progress(state, self.order.init(), np.zeros(self.order.num_items, np.int32))
         self.progress = loop.run(
             self.progress or first,
             num_steps=num_steps,

@@ -183,14 +183,13 @@ class RunRecorder:
             "seed": self._run.seed,
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
-            "visited": list(progress.visited.items()),  # keys of JSON are text
             "known": sorted(progress.known),
             "skipped_updates": progress.skipped_updates,
         }
         self._checkpointer.save(
             progress.step,
             progress.state,
-            progress.selector,
+            _selection(progress),
             counters,
             self._run.to_dict(),
             force=last,
@@ -211,11 +210,16 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
     step = saved.latest_step()
     if step is None:
         return progress
-    state, selector, counters = saved.restore(step, progress.state, progress.selector)
+    state, selection, counters = saved.restore(step, progress.state, _selection(progress))
     print(f"resuming after step {step}")
     del counters["seed"]  # the rest is what `RunRecorder.save` writes
-    counters |= {"visited": dict(counters["visited"]), "known": frozenset(counters["known"])}
-    return loop.Progress(state=state, selector=selector, **counters)
+    counters |= {"known": frozenset(counters["known"])}
+    return loop.Progress(state=state, **selection, **counters)
+
+
+def _selection(progress: loop.Progress) -> dict[str, Any]:
+    """Returns what has a value for every item: too many for the JSON of the counters."""
+    return {"selector": progress.selector, "visited_I": progress.visited_I}
 
 
 def table(data: StepData, sampler: samplers.Sampler) -> dict:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 
 import jax
+import numpy as np
 
 from vade_jax import report, settings
 from vade_jax.data import loading
@@ -114,7 +115,8 @@ def prepare(
     state, learn = build.make_learner(run, policy, map)
     selector = sampler.init(len(data.train), **data.arrays)
     saved = directory.checkpointer(run, workdir)
-    progress = directory.restore(saved, loop.Progress(state, selector))
+    never_I = np.zeros(len(data.train), np.int32)
+    progress = directory.restore(saved, loop.Progress(state, selector, never_I))
     advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:
         vary = hook.vary(run, data.build_prompt)

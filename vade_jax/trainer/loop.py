@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -41,11 +41,10 @@ class Progress:
 
     state: TrainState
     selector: Any  # the selector's state
+    visited_I: np.ndarray  # int32, the step of the latest visit to each item, 0 before any
     step: int = 0  # RL steps done; also the version of the weights
     rollouts_total: int = 0
     tokens_total: int = 0
-    # The step of the latest visit to every item that was ever chosen.
-    visited: Mapping[int, int] = dataclasses.field(default_factory=dict)
     known: frozenset[str] = frozenset()  # questions of the validation: see evals/validation.py
     skipped_updates: int = 0  # steps that had nothing to learn from
 
@@ -63,7 +62,7 @@ class Progress:
         return {
             "vade/rollouts_total": self.rollouts_total,
             "vade/tokens_total": self.tokens_total,
-            "vade/unique_selected": len(self.visited),
+            "vade/unique_selected": int(np.count_nonzero(self.visited_I)),
             "vade/skipped_updates": self.skipped_updates,
         }
 
@@ -200,12 +199,14 @@ def run(
                 with clock("update_actor"):
                     state, losses = learn(state, *data.batch())
                 check_finite(f"step {step}", losses)
+            visited_I = progress.visited_I.copy()
+            visited_I[list(gathering.used)] = step
             progress = progress.paid_for(
                 data.feedback,
                 state=state,
                 selector=posterior,
                 step=step,
-                visited={**progress.visited, **dict.fromkeys(sorted(gathering.used), step)},
+                visited_I=visited_I,
                 skipped_updates=progress.skipped_updates + (not losses),
             )
             metrics = losses | rounds.metrics(data, num_prompts, sampler)
@@ -232,10 +233,11 @@ def run(
 def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
     """Returns how often the data were gone through, and the share visited in the last epoch's steps."""
     num_steps = math.ceil(num_items / num_prompts)
-    recent = sum(step > progress.step - num_steps for step in progress.visited.values())
+    # Not before step 1: a 0 is no visit.
+    recent = np.count_nonzero(progress.visited_I > max(0, progress.step - num_steps))
     return {
         "vade/epochs": progress.step * num_prompts / num_items,
-        "vade/coverage": recent / num_items,
+        "vade/coverage": int(recent) / num_items,
     }
 
 

@@ -1,5 +1,6 @@
 """Which runs a sweep is made of, and with which configs."""
 
+import dataclasses
 import json
 import shutil
 
@@ -61,6 +62,15 @@ def test_an_arm_changes_what_it_names_and_nothing_else():
     assert limits == [(0, 3), (0, 3)]
 
 
+def test_an_arm_may_have_a_learning_rate_of_its_own():
+    same, other = planned(sweep(arms="vade,vade@5e-5"))
+    assert (other.arm, other.name) == ("vade@5e-5", "clean/gspo/vade@5e-5_seed0")
+    assert other.settings.optimizer.learning_rate == 5e-5
+    rate = same.settings.optimizer.learning_rate
+    back = dataclasses.replace(other.settings.optimizer, learning_rate=rate)
+    assert dataclasses.replace(other.settings, optimizer=back) == same.settings
+
+
 def test_what_all_runs_share_is_changed_in_one_place():
     c = sweep()
     c.run.num_steps = 7
@@ -72,6 +82,9 @@ def test_what_all_runs_share_is_changed_in_one_place():
     ("fields", "message"),
     [
         ({"arms": "vannila"}, r"arms='vannila': did you mean 'vanilla'\? known are "),
+        ({"arms": "vannila@1e-4"}, r"arms='vannila': did you mean 'vanilla'\?"),
+        ({"arms": "vade@fast"}, r"arms='vade@fast': a learning rate after the @, such as 5e-5"),
+        ({"arms": "vade@-1"}, r"clean/gspo/vade@-1_seed0: optimizer.learning_rate=-1"),
         ({"losses": "ppo"}, r"losses='ppo': .*known are .*gspo"),
         ({"data": "dirty"}, r"data='dirty': .*known are clean, wrong10"),
         ({"arms": " "}, r"arms is empty: some of "),
