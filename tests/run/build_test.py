@@ -2,6 +2,7 @@
 
 import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -33,3 +34,14 @@ def test_answers_near_the_limit_of_8_tokens_cost(reward, expected):
     scored = score(**reward)(item, answers)
     assert [answer.reward for answer in scored] == expected
     assert [answer.correct for answer in scored] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("platform", "dtype"), [("cpu", "float32"), ("tpu", "bfloat16")])
+def test_the_devices_of_the_mesh_choose_the_dtype(platform, dtype):
+    """Not the process's: a TPU's program can be compiled where there is only a CPU."""
+    devices = types.SimpleNamespace(
+        devices=np.array([types.SimpleNamespace(platform=platform)], object)
+    )
+    given = lambda dtype: types.SimpleNamespace(dtype=dtype)
+    assert build.compute_dtype(given("auto"), devices) == jnp.dtype(dtype)
+    assert build.compute_dtype(given("float32"), devices) == jnp.float32

@@ -60,7 +60,7 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
     if run.warm_start.num_steps:
         mesh.check_batch(devices, "warm_start.batch_size", run.warm_start.batch_size)
     _check_size(run.model.size, files.load_config(directory), directory)
-    return place_policy(directory, devices, compute_dtype(run.model))
+    return place_policy(directory, devices, compute_dtype(run.model, devices))
 
 
 def place_policy(directory: str, devices: jax.sharding.Mesh, dtype: jnp.dtype) -> Policy:
@@ -84,11 +84,11 @@ def place_policy(directory: str, devices: jax.sharding.Mesh, dtype: jnp.dtype) -
     )
 
 
-def compute_dtype(model: settings.Model) -> jnp.dtype:
+def compute_dtype(model: settings.Model, devices: jax.sharding.Mesh) -> jnp.dtype:
     """Returns what the model computes in: as the settings say, or as the devices like it."""
     if model.dtype != "auto":
         return jnp.dtype(model.dtype)
-    return jnp.dtype("float32" if jax.default_backend() == "cpu" else "bfloat16")
+    return jnp.dtype("float32" if mesh.Place(devices).platform == "cpu" else "bfloat16")
 
 
 def _check_size(wanted: str, shape, directory: str) -> None:

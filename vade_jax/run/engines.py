@@ -6,6 +6,8 @@ import functools
 import os
 from typing import Any, Protocol
 
+import numpy as np
+
 from vade_jax import settings
 from vade_jax.models.qwen25vl import weights
 from vade_jax.rollout.engine import Engine, Sampling
@@ -21,7 +23,6 @@ from vade_jax.trainer import processes
 class Sections(Protocol):
     """The settings that an engine is made from: those of a run or of an evaluation."""
 
-    model: Any  # with `dtype`
     data: Any  # with the limits of prompts and pictures
     engine: settings.Engine
     layout: settings.Layout
@@ -39,8 +40,8 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         rows = build.num_rows(run, run.engine.prompts_per_call)
         return _local(run, policy, sampling, build.answers_per_row(run), rows)
     longest = max(run.sampling.max_tokens, run.eval.max_tokens)
-    start = functools.partial(_servers, run, policy, workdir, sampling, longest)
-    dtype = build.compute_dtype(run.model)
+    dtype = build.compute_dtype(run.model, policy.mesh)
+    start = functools.partial(_servers, run, policy, workdir, sampling, longest, dtype)
     tensors = functools.partial(weights.from_params, policy.shape, dtype=dtype)
     if not processes.several():
         return start(tensors)
@@ -60,8 +61,8 @@ def make_frozen(
     """
     if sections.engine.name == "local":
         return _local(sections, policy, sampling, num_samples, rows_per_call=0)
-    no_tensors = lambda named: named  # no weights are sent
-    engine = _servers(sections, policy, workdir, sampling, sampling.max_tokens, no_tensors)
+    nothing = {"dtype": np.float32, "tensors": lambda named: named}  # no weights are sent
+    engine = _servers(sections, policy, workdir, sampling, sampling.max_tokens, **nothing)
     try:
         engine.read(os.path.abspath(policy.directory), 0)
     except BaseException:  # Ctrl-C too: servers must not stay
@@ -93,6 +94,7 @@ def _servers(
     workdir: str,
     sampling: Sampling,
     longest_answer: int,
+    dtype,
     tensors,
 ) -> VllmServerEngine:
     """Returns the engine over servers that run already, or that are started here."""
@@ -113,7 +115,7 @@ def _servers(
             tensors=tensors,
             weights=WeightDirectory(
                 engine.sync_directory or os.path.join(workdir, "weights"),
-                build.compute_dtype(sections.model),
+                dtype,
             ),
             sampling=sampling,
             stop_ids=policy.tokenizer.stop_ids,

@@ -205,7 +205,7 @@ def _checkpoint_policy(
     def load() -> build.Policy:
         if local:
             devices = mesh.make(**evaluation.mesh.to_dict())
-            dtype = build.compute_dtype(evaluation.model)
+            dtype = build.compute_dtype(evaluation.model, devices)
             return build.place_policy(directory, devices, dtype)
         # vLLM reads the weights itself.
         unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh"))
