@@ -305,6 +305,16 @@ class Checkpoint(Section):
     keep: int = number(2, at_least=1)  # the newest
 
 
+@dataclasses.dataclass(frozen=True)
+class Perf(Section):
+    """What the speed of learning is compared with."""
+
+    path: ClassVar[str] = "perf."
+
+    # Of one device in the dtype of the computation, for perf/mfu; 0: bfloat16's, by its name
+    peak_tflops: float = number(0.0, at_least=0)
+
+
 # ------------------------------------------------------------------------------ the run
 @dataclasses.dataclass(frozen=True)
 class Run(Section):
@@ -338,6 +348,7 @@ class Run(Section):
     mesh: Mesh = Mesh()
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
+    perf: Perf = Perf()
     tensorboard: bool = False
     wandb: str = ""  # Weights & Biases project that gets the numbers too; empty: none
 

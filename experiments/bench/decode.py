@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments.bench import timing, workload
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen25vl import config, flops
 from vade_jax.rollout import engine, local
 from vade_jax.types import Rollouts
 
@@ -95,10 +95,10 @@ def prefill_floor(
 ) -> float:
     """Returns the seconds of `copies` prefills of every prompt, with its image of 64 patches."""
     rows = sizes.num_prompts * copies
-    work = workload.vision_flops(shape.vision, shape.text.width, 64 * rows)
-    work += workload.layer_flops(shape.text, rows * sizes.prompt)
-    pairs = rows * workload.triangle(sizes.prompt)
-    return (work + workload.attention_flops(shape.text, pairs)) / machine.flops
+    work = flops.vision(shape.vision, shape.text.width, 64 * rows)
+    work += flops.layers(shape.text, rows * sizes.prompt)
+    pairs = rows * flops.triangle(sizes.prompt)
+    return (work + flops.attention(shape.text, pairs)) / machine.flops
 
 
 def decode_floor(
@@ -107,8 +107,8 @@ def decode_floor(
     """Returns the seconds of all decoding steps, which read `copies` caches of every prompt."""
     text, answers, total = shape.text, sizes.num_answers, 0.0
     for own in range(1, sizes.answer + 1):
-        work = workload.layer_flops(text, answers) + workload.head_flops(text, answers)
-        work += workload.attention_flops(text, answers * (sizes.prompt + own))
+        work = flops.layers(text, answers) + flops.head(text, answers)
+        work += flops.attention(text, answers * (sizes.prompt + own))
         num_bytes = step_bytes(text, sizes, copies, own)
         total += max(work / machine.flops, num_bytes / machine.bandwidth)
     return total
@@ -117,6 +117,6 @@ def decode_floor(
 def step_bytes(shape: config.TextConfig, sizes: workload.Sizes, copies: int, own: int) -> int:
     """Returns what a step reads: all weights, the prompts' caches and `own` tokens an answer."""
     # 4 bytes for 2 FLOPs
-    weights = 2 * (workload.layer_flops(shape, 1) + workload.head_flops(shape, 1))
+    weights = 2 * (flops.layers(shape, 1) + flops.head(shape, 1))
     keys = sizes.num_prompts * copies * sizes.prompt + sizes.num_answers * own
     return weights + keys * 8 * shape.num_layers * shape.num_kv_heads * shape.head_width

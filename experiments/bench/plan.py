@@ -20,7 +20,6 @@ from typing import NamedTuple
 import jax
 
 from experiments import tables
-from experiments.bench import workload
 from experiments.bench.plan_programs import (
     Lengths,
     Program,
@@ -32,7 +31,7 @@ from experiments.bench.plan_programs import (
     typical,
 )
 from vade_jax import arrays, settings
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen25vl import config, flops
 from vade_jax.run import build
 from vade_jax.trainer import mesh
 
@@ -171,17 +170,17 @@ def step_flops(run: settings.Run, shape: config.Config, lengths: Lengths) -> dic
     """Returns the useful FLOPs of a step, by what they are for."""
     M, P, T = run.num_prompts, lengths.prompt, lengths.answer
     N = M * run.num_rollouts
-    tower = M * workload.vision_flops(
+    tower = M * flops.vision(
         shape.vision, shape.text.width, lengths.patches, image_patches=lengths.patches
     )
-    forward = tower + workload.grouped_flops(shape.text, M, N, prompt=P, answer=T)
-    prefill = tower + workload.grouped_flops(shape.text, M, 0, prompt=P, answer=0)
+    forward = tower + flops.grouped(shape.text, M, N, prompt=P, answer=T)
+    prefill = tower + flops.grouped(shape.text, M, 0, prompt=P, answer=0)
     return {
-        "prefill": prefill + workload.head_flops(shape.text, M),
+        "prefill": prefill + flops.head(shape.text, M),
         "decode": forward - prefill,
         "old log-probs": forward * (run.loss.old_logp == "trainer"),
         "reference log-probs": forward * bool(run.loss.kl_coef),
-        "update": workload.BACKWARD * forward,
+        "update": flops.BACKWARD * forward,
     }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from experiments.bench import timing, trl_update, workload
 from vade_jax import settings
 from vade_jax.models import logprobs
+from vade_jax.models.qwen25vl import flops
 from vade_jax.trainer import minibatches, objectives, update
 from vade_jax.types import Batch, Params, Rollouts, TrainState
 
@@ -51,7 +52,7 @@ class Setup:
         self.params, self.merge = workload.policy(self.shape)
         batch = workload.grouped_batch(self.shape, sizes)
         self.logp = make_logp(self.merge)
-        logp_NT = jax.device_get(jax.jit(self.logp)(self.params, batch))
+        logp_NT = jax.device_get(jax.jit(self.logp)(self.params, batch).logp_NT)
         rng = np.random.default_rng(3)
         noisy = [logp_NT + 0.1 * rng.standard_normal(logp_NT.shape, np.float32) for _ in range(2)]
         self.batch = batch.replace(old_logp_NT=noisy[0], ref_logp_NT=noisy[1])
@@ -64,8 +65,8 @@ class Setup:
         M, N = self.sizes.num_prompts, self.sizes.num_answers
         lengths = {"prompt": self.sizes.prompt, "answer": self.sizes.answer}
         return {
-            GROUPED: workload.grouped_flops(self.shape.text, M, N, **lengths),
-            PLAIN: workload.grouped_flops(self.shape.text, N, N, **lengths),
+            GROUPED: flops.grouped(self.shape.text, M, N, **lengths),
+            PLAIN: flops.grouped(self.shape.text, N, N, **lengths),
         }
 
     @property
@@ -77,7 +78,7 @@ class Setup:
 class Step:
     """A compiled update and its state: a call takes one step."""
 
-    def __init__(self, logp: update.LogProbs, params: Params, batch: Batch):
+    def __init__(self, logp: update.Policy, params: Params, batch: Batch):
         transform = update.make_optimizer(settings.Optimizer(**OPTIMIZER))
         loss = settings.Loss(dual_clip=0.0, **LOSS)
         step = update.make(logp, objectives.group_rl(loss), transform)
@@ -102,15 +103,15 @@ class Step:
         return metrics
 
 
-def make_logp(merge) -> update.LogProbs:
+def make_logp(merge) -> update.Policy:
     """Returns the trainer's own log-probs."""
     return update.make_logp(merge, temperature=1.0, banned=(), chunk=CHUNK, remat=False)
 
 
-def make_plain_logp(merge) -> update.LogProbs:
+def make_plain_logp(merge) -> update.Policy:
     """Returns log-probs of full-length rows, each a prompt and one answer."""
 
-    def logp(params: Params, batch: Batch) -> jax.Array:
+    def logp(params: Params, batch: Batch) -> logprobs.Tokens:
         model, T = merge(params), batch.token_NT.shape[1]
         hidden_NSD = model.hidden(batch.prompts, remat=False)
         return logprobs.selected(
@@ -132,7 +133,7 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Tabl
     )
     work = setup.forward_flops
     work[trl_update.NAME] = work[PLAIN]
-    floors = {n: workload.BACKWARD * work[n] / machine.flops for n in work}
+    floors = {n: flops.BACKWARD * work[n] / machine.flops for n in work}
     size = f"{workload.num_params(setup.params) / 1e6:.1f} M parameters"
     table = timing.table(
         f"update, {size}, {setup.sizes}, float32",
@@ -224,10 +225,10 @@ def mixed_lengths(
     share = minibatches.padding([batch])["perf/padding_answers"]
     padded = 1 - float(batch.mask_NT.sum()) / batch.mask_NT.size
     work = sum(
-        workload.grouped_flops(shape.text, 0, 1, prompt=sizes.prompt, answer=int(x))
+        flops.grouped(shape.text, 0, 1, prompt=sizes.prompt, answer=int(x))
         for x in rollouts.length_N
-    ) + workload.grouped_flops(shape.text, sizes.num_prompts, 0, prompt=sizes.prompt, answer=0)
-    useful = workload.BACKWARD * work / machine.flops
+    ) + flops.grouped(shape.text, sizes.num_prompts, 0, prompt=sizes.prompt, answer=0)
+    useful = flops.BACKWARD * work / machine.flops
     return timing.table(
         f"update of mixed lengths, {sizes}, mean {rollouts.length_N.mean():.0f}",
         times,

@@ -1,8 +1,4 @@
-"""Models, prompts and batches of given sizes, filled with random tokens, and the useful work in them.
-
-Useful work is the numerator of every floor, counted from shapes. A multiply-add is 2 FLOPs, a backward pass
-twice its forward. What an implementation computes again (attention scores, remat) is not useful work.
-"""
+"""Models, prompts and batches of given sizes, filled with random tokens."""
 
 import dataclasses
 import functools
@@ -15,8 +11,6 @@ import numpy as np
 from vade_jax.data import batching, prompts
 from vade_jax.models.qwen25vl import config, model
 from vade_jax.types import Batch, Params, Prompt
-
-BACKWARD = 3  # forward and backward, in forwards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,56 +121,3 @@ def _prompt(shape: config.Config, token_P: np.ndarray, images: tuple) -> Prompt:
         position_PX=prompts.positions(token_P, grids, shape.image_token_id),
         images=images,
     )
-
-
-# ------------------------------------------------------------------------------ FLOPs
-def grouped_flops(
-    shape: config.TextConfig, prompts: int, answers: int, *, prompt: int, answer: int
-) -> int:
-    """Returns the FLOPs of a forward in which every prompt runs once.
-
-    With `prompts` equal to `answers` it is the plain forward, one row an answer.
-    """
-    pairs = prompts * triangle(prompt)
-    pairs += answers * (answer * prompt + triangle(answer))
-    work = layer_flops(shape, prompts * prompt + answers * answer)
-    return work + attention_flops(shape, pairs) + head_flops(shape, answers * answer)
-
-
-def layer_flops(shape: config.TextConfig, num_tokens: int) -> int:
-    """Returns the FLOPs of all projections and MLPs."""
-    kv_width = shape.num_kv_heads * shape.head_width
-    attention = 2 * shape.width * (shape.width + kv_width)
-    mlp = 3 * shape.width * shape.mlp_width
-    return 2 * shape.num_layers * (attention + mlp) * num_tokens
-
-
-def attention_flops(shape: config.TextConfig, num_pairs: int) -> int:
-    """Returns the FLOPs of scores and weighted values over (query, seen key) pairs."""
-    return 4 * shape.num_layers * shape.width * num_pairs
-
-
-def head_flops(shape: config.TextConfig, num_tokens: int) -> int:
-    """Returns the FLOPs of the logits."""
-    return 2 * shape.width * shape.vocab_size * num_tokens
-
-
-def vision_flops(
-    shape: config.VisionConfig,
-    out_width: int,
-    num_patches: int,
-    *,
-    image_patches: int = 64,
-) -> int:
-    """Returns the FLOPs on images of `image_patches` each, which the full blocks see whole."""
-    block = 4 * shape.width**2 + 3 * shape.width * shape.mlp_width
-    num_full = len(shape.full_blocks)
-    keys = (shape.depth - num_full) * min(64, image_patches) + num_full * image_patches
-    cell = 4 * shape.width * (4 * shape.width + out_width)
-    per_patch = 588 * shape.width + shape.depth * block + 2 * shape.width * keys
-    return int(2 * (per_patch + cell / 4) * num_patches)
-
-
-def triangle(length: int) -> int:
-    """Returns the (query, seen key) pairs of a causal sequence."""
-    return length * (length + 1) // 2

@@ -6,10 +6,10 @@ import jax
 import pytest
 
 from configs import tiny_gspo
-from experiments.bench import decode, host, plan, plan_programs, selectors, timing, update, workload
+from experiments.bench import decode, host, plan, plan_programs, selectors, timing, update
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen25vl import config, model
+from vade_jax.models.qwen25vl import config, flops, model
 from vade_jax.rewards import verify
 from vade_jax.trainer import mesh
 
@@ -106,25 +106,6 @@ def test_verdicts(tmp_path):
     assert stored == names
 
 
-def test_flops_by_hand():
-    # Width 128, 4 heads and 1 key/value head of 32, MLP 64, 2 layers, 64 rows; one prompt of 3
-    # tokens, two answers of 2. A layer: 128 x (128 + 32 + 32 + 128) + 3 x 128 x 64 = 65,536.
-    shape = workload.text_model(**update.SMALL).text
-    layers = 2 * 2 * 65_536 * (3 + 2 * 2)
-    pairs = (1 + 2 + 3) + 2 * (2 * 3 + 1 + 2)
-    attention = 2 * (2 * 2 * 128) * pairs
-    head = 2 * 128 * 64 * 4
-    found = workload.grouped_flops(shape, 1, 2, prompt=3, answer=2)
-    assert found == layers + attention + head
-
-
-def test_full_blocks_see_the_whole_image():
-    # Width 8, one of two blocks full, no MLP to speak of: an image of 128 patches.
-    shape = config.VisionConfig(depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,))
-    near, far = (workload.vision_flops(shape, 4, 128, image_patches=n) for n in (64, 128))
-    assert far - near == 128 * 2 * 2 * 8 * (128 - 64)
-
-
 # ------------------------------------------------------------------------------ plan
 def tiny(**changes):
     """Returns the settings of the smoke job with a few fields, in dotted names, changed."""
@@ -189,11 +170,11 @@ def test_the_flops_of_a_plan_by_hand():
     shape, lengths = config.PRESETS["tiny"], plan_programs.Lengths(20, 5, (4, 4))
     text = shape.text
     work = plan.step_flops(run, shape, lengths)
-    tower = workload.vision_flops(shape.vision, text.width, 16 * 64)
-    forward = tower + workload.grouped_flops(text, 16, 32, prompt=20, answer=5)
+    tower = flops.vision(shape.vision, text.width, 16 * 64)
+    forward = tower + flops.grouped(text, 16, 32, prompt=20, answer=5)
     assert work["old log-probs"] == forward and work["reference log-probs"] == 0
     assert work["update"] == 3 * forward
-    assert work["prefill"] + work["decode"] == forward + workload.head_flops(text, 16)
+    assert work["prefill"] + work["decode"] == forward + flops.head(text, 16)
 
 
 def test_the_largest_image():

@@ -61,9 +61,24 @@ def test_equals_a_float64_loop_for_any_chunk(chunk, temperature):
     token = np.random.default_rng(2).integers(0, 17, (3, 5))
     logp = logprobs.selected(
         hidden, head, token, temperature=temperature, banned=(17, 19), chunk=chunk
-    )
+    ).logp_NT
     expected = oracle(hidden, head, token, temperature, [17, 19])
     np.testing.assert_allclose(logp, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(("chunk", "temperature"), [(4, 0.6), (64, 1.0)])
+def test_entropies_equal_a_float64_loop(chunk, temperature):
+    hidden, head, banned = draw((3, 5, 8)), draw((8, 20), 1), (17, 19)
+    found = logprobs.selected(
+        *(hidden, head, np.zeros((3, 5), int)),
+        temperature=temperature,
+        banned=banned,
+        chunk=chunk,
+    ).entropy_NT
+    for n, t in np.ndindex(3, 5):
+        logits = np.delete(hidden[n, t].astype(np.float64) @ head / temperature, banned)
+        p = np.exp(logits) / np.exp(logits).sum()
+        np.testing.assert_allclose(found[n, t], -(p * np.log(p)).sum(), atol=2e-6)
 
 
 def test_gradients_do_not_depend_on_the_chunk():
@@ -72,7 +87,7 @@ def test_gradients_do_not_depend_on_the_chunk():
     weight = draw((2, 6), 3)
 
     def loss(hidden, head, chunk):
-        return jnp.sum(weight * logprobs.selected(hidden, head, token, chunk=chunk))
+        return jnp.sum(weight * logprobs.selected(hidden, head, token, chunk=chunk).logp_NT)
 
     for one, other in zip(
         jax.grad(loss, (0, 1))(hidden, head, 5),
@@ -88,7 +103,7 @@ def test_the_heads_gradient_is_summed_in_float32():
     hidden = jnp.asarray(draw((1, 1, D)), jnp.bfloat16)
     hidden = jnp.broadcast_to(hidden, (N, T, D))
     head, token = draw((D, V), 1), np.zeros((N, T), np.int32)
-    loss = lambda head, chunk: jnp.sum(logprobs.selected(hidden, head, token, chunk=chunk))
+    loss = lambda head, chunk: jnp.sum(logprobs.selected(hidden, head, token, chunk=chunk).logp_NT)
     one, other = (jax.grad(loss)(head, chunk) for chunk in (1, 10**6))
     assert one.dtype == jnp.float32
     np.testing.assert_allclose(one, other, rtol=0.01, atol=0.01 * np.abs(other).max())
@@ -102,8 +117,8 @@ def test_answers_on_eight_devices(chunk):
     weight = draw((16, 5), 3)
 
     def loss(hidden, head, place):
-        logp = logprobs.selected(hidden, head, token, chunk=chunk, place=place)
-        return jnp.sum(weight * logp)
+        tokens = logprobs.selected(hidden, head, token, chunk=chunk, place=place)
+        return jnp.sum(weight * tokens.logp_NT)
 
     place = mesh.Place(mesh.make(2, 4, 1))
     run = lambda place: jax.jit(jax.value_and_grad(loss, (0, 1)), static_argnums=2)(
@@ -126,7 +141,7 @@ def test_the_full_logits_of_a_published_vocabulary_are_never_held():
     ]
 
     def loss(hidden, head, token):
-        return jnp.sum(logprobs.selected(hidden, head, token, chunk=chunk))
+        return jnp.sum(logprobs.selected(hidden, head, token, chunk=chunk).logp_NT)
 
     compiled = jax.jit(jax.grad(loss, (0, 1))).lower(*shapes).compile()
     temporary = compiled.memory_analysis().temp_size_in_bytes

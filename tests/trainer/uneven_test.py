@@ -8,6 +8,7 @@ import pytest
 from tests.models.qwen25vl import inputs
 from tests.trainer import small
 from tests.trainer.update_test import SGD, assert_close, model_logp, plain_logp, start
+from vade_jax.models import logprobs
 from vade_jax.trainer import minibatches, objectives, update
 from vade_jax.types import Batch
 
@@ -121,7 +122,7 @@ def test_empty_microbatches_are_not_computed():
 
     def logp(params, batch):
         jax.debug.callback(lambda: seen.append(1))
-        return params["w"] * batch.token_NT
+        return logprobs.Tokens(params["w"] * batch.token_NT, jnp.zeros(batch.token_NT.shape))
 
     rollouts = small.rollouts(np.array([2, 26, 2, 2]))
     (batch,) = split(rollouts, small.advantages(32), 4, 1)

@@ -11,6 +11,7 @@ import pytest
 from tests.models.qwen25vl import inputs
 from tests.trainer import small
 from vade_jax import settings
+from vade_jax.models import logprobs
 from vade_jax.models.qwen25vl import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
@@ -99,7 +100,9 @@ TABLE = np.random.default_rng(1).normal(size=512).astype(np.float32)
 
 def table_logp(params, batch):
     """A policy that says token v with probability softmax(w)[v], wherever it stands."""
-    return jax.nn.log_softmax(params["w"])[batch.token_NT]
+    logp_V = jax.nn.log_softmax(params["w"])
+    entropy_NT = jnp.broadcast_to(-jnp.sum(jnp.exp(logp_V) * logp_V), batch.token_NT.shape)
+    return logprobs.Tokens(logp_V[batch.token_NT], entropy_NT)
 
 
 @pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
@@ -122,6 +125,23 @@ def test_microbatches_equal_one_big_batch_and_numpy(loss, micro):
         minibatches.answer_mask(rollouts),
     )
     np.testing.assert_allclose(metrics["actor/loss"], expected, rtol=1e-5)
+
+
+def test_entropy_is_the_mean_over_tokens_that_count_and_the_rate_is_the_schedules():
+    """Each token has the entropy of its number; two micro-batches, at the fourth update."""
+
+    def logp(params, batch):
+        entropy_NT = jnp.asarray(batch.token_NT, jnp.float32)
+        return logprobs.Tokens(entropy_NT * params["w"], entropy_NT)
+
+    rollouts = small.rollouts(UNEVEN)
+    step = update.make(logp, objectives.group_rl(small.GRPO), SGD, learning_rate=lambda t: 0.5 * t)
+    state = start({"w": jnp.float32(-0.01)}).replace(step=jnp.int32(3))
+    _, metrics = jax.jit(step)(state, split(rollouts, small.advantages(17)))
+    mask_NT = minibatches.answer_mask(rollouts)
+    expected = (rollouts.token_NT * mask_NT).sum() / mask_NT.sum()
+    np.testing.assert_allclose(metrics["actor/entropy"], expected, rtol=1e-5)
+    assert metrics["actor/lr"] == 1.5
 
 
 def test_the_gradient_is_that_of_the_loss():
@@ -230,7 +250,8 @@ def test_gspo_ignores_invalid_answers_with_banned_tokens():
     """The log-prob of a banned token is -inf, and -inf x 0 is not 0."""
 
     def logp(params, batch):
-        return jnp.where(batch.token_NT == 7, -jnp.inf, params["w"])
+        logp_NT = jnp.where(batch.token_NT == 7, -jnp.inf, params["w"])
+        return logprobs.Tokens(logp_NT, jnp.zeros(logp_NT.shape))
 
     rollouts = small.rollouts(UNEVEN)
     token_NT = np.where(np.arange(17)[:, None] == 3, 7, np.full((17, 5), 5, np.int32))
@@ -474,10 +495,14 @@ def test_a_prefix_that_freezes_nothing_is_an_error():
 
 
 def test_schedule_by_hand():
-    constant = update.schedule(2.0, 0, 0)
+    def schedule(warmup_steps, decay_steps):
+        config = settings.Optimizer(2.0, warmup_steps, decay_steps)
+        return update.schedule(config)
+
+    constant = schedule(0, 0)
     assert [float(constant(t)) for t in (0, 5)] == [2, 2]
-    ramp = update.schedule(2.0, 4, 0)
+    ramp = schedule(4, 0)
     np.testing.assert_allclose([ramp(t) for t in range(6)], [0, 0.5, 1, 1.5, 2, 2])
-    tail = update.schedule(2.0, 4, 10)
+    tail = schedule(4, 10)
     # Halfway down the cosine: 2 (0.9 / 2 + 0.1); at its end a tenth.
     np.testing.assert_allclose([tail(t) for t in (4, 9, 14, 20)], [2, 1.1, 0.2, 0.2])

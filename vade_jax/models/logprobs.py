@@ -1,4 +1,4 @@
-"""From hidden states to logits and log-probabilities, a chunk of tokens at a time.
+"""From hidden states to logits, log-probabilities and entropies, a chunk of tokens at a time.
 
 The vocabulary makes this the largest array of a training step: the logits of 4,096 tokens over 151,936
 rows are 2.5 GB in float32, and a plain backward pass holds several copies (logits, softmax, gradient).
@@ -7,12 +7,20 @@ backward pass makes the logits a second time.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from vade_jax.models.qwen25vl import layers
 from vade_jax.types import Array
+
+
+class Tokens(NamedTuple):
+    """What a policy says of the tokens of answers."""
+
+    logp_NT: Array  # log-probability of each token
+    entropy_NT: Array  # of the distribution that it was drawn from, nats
 
 
 def logits(hidden_ND: Array, head_DV: Array, *, banned: tuple[int, ...] = ()) -> jax.Array:
@@ -42,8 +50,10 @@ def selected(
     banned: tuple[int, ...] = (),
     chunk: int = 1024,
     place: layers.Placement = layers.ANYWHERE,
-) -> jax.Array:
-    """Returns the log-probability `[N, T]`, float32, of each token: log softmax(h . head / t)[token].
+) -> Tokens:
+    """Returns log softmax(h . head / t)[token] of each token, and the entropy of that softmax.
+
+    Both `[N, T]`, float32. The entropy is to be looked at: no gradient goes through it.
 
     Args:
         hidden_NTD: the hidden states that predict each token.
@@ -70,16 +80,22 @@ def selected(
 
     one = functools.partial(_chunk_logp, temperature=temperature, banned=banned)
     hidden, token = chunks(hidden_NTD), chunks(jnp.asarray(token_NT))
-    logp = _chunked_logp(one, place, hidden, head_DV, token)
-    logp = jnp.swapaxes(logp, 0, 1).reshape(place.ways, -1)
-    return place.rows(logp[:, :num_tokens].reshape(N, T))
+
+    def back(x):
+        x = jnp.swapaxes(x, 0, 1).reshape(place.ways, -1)
+        return place.rows(x[:, :num_tokens].reshape(N, T))
+
+    return Tokens(*map(back, _chunked_logp(one, place, hidden, head_DV, token)))
 
 
 def _chunk_logp(hidden_ND, head_DV, token_N, *, temperature, banned):
-    """Returns `logp_N` of one chunk on one device."""
+    """Returns `logp_N` and `entropy_N` of one chunk on one device."""
     logits_NV = logits(hidden_ND, head_DV, banned=banned) / temperature
-    chosen_N = jnp.take_along_axis(logits_NV, token_N[:, None], 1)[:, 0]
-    return chosen_N - jax.nn.logsumexp(logits_NV, axis=-1)
+    logp_NV = logits_NV - jax.nn.logsumexp(logits_NV, axis=-1, keepdims=True)
+    # A banned token has probability 0 and log-probability -inf: its term is 0, not NaN.
+    terms_NV = jnp.where(jnp.isfinite(logp_NV), jnp.exp(logp_NV) * logp_NV, 0)
+    chosen_N = jnp.take_along_axis(logp_NV, token_N[:, None], 1)[:, 0]
+    return chosen_N, -jnp.sum(terms_NV, axis=-1)
 
 
 # A custom_vjp and not jax.checkpoint: differentiated by JAX, the loop over chunks would add up the
@@ -97,14 +113,15 @@ def _forward(one, place, hidden, head_DV, token):
     return _chunked_logp(one, place, hidden, head_DV, token), (hidden, head_DV, token)
 
 
-def _backward(one, place, residuals, dlogp):
+def _backward(one, place, residuals, gradients):
     """Makes the logits of each chunk again and differentiates them on the spot."""
     hidden, head_DV, token = residuals
+    dlogp, _ = gradients  # the entropy's is not asked for
     heads = _head_per_device(place, head_DV, hidden.dtype)
 
     def step(dheads, xs):
         hidden, token, dlogp = xs
-        run = lambda hidden, heads: jax.vmap(one)(hidden, heads, token)
+        run = lambda hidden, heads: jax.vmap(one)(hidden, heads, token)[0]
         dhidden, more = jax.vjp(run, hidden, heads)[1](dlogp)
         return dheads + more.astype(jnp.float32), dhidden
 

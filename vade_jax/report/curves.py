@@ -22,6 +22,7 @@ ROLLOUTS = "vade/rollouts_total"
 DETAILS = (  # what a page and a figure of one run show besides these: (metric, title)
     (ACCURACY, "Training accuracy"),
     ("response_length/mean", "Answer length, tokens"),
+    ("actor/entropy", "Entropy of the policy, nats a token"),
     ("actor/kl_loss", "KL to the reference"),
     ("actor/ppo_kl", "KL to the old policy"),
     ("actor/pg_clipfrac", "Clipped share of tokens"),
@@ -30,7 +31,10 @@ DETAILS = (  # what a page and a figure of one run show besides these: (metric, 
     ("vade/posterior_mean", "Posterior mean of the chosen"),
     ("vade/unique_selected", "Different prompts chosen so far"),
     ("vade/coverage", "Share of the prompts visited in the last epoch"),
+    ("actor/lr", "Learning rate"),
     ("perf/throughput", "Throughput, tokens/s"),
+    ("perf/mfu", "Share of the devices' peak while learning"),
+    ("perf/max_memory_gb", "Most memory of a device, GB"),
 )
 _FORGOTTEN = re.compile(r"val-aux/validation/(?P<family>[^/]+)/forgotten")
 _VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")

@@ -91,6 +91,9 @@ def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
     speed = curves.named(records, "perf/throughput").values
     if speed.size:
         rows.append(("throughput", f"{np.median(speed):,.0f} tokens/s (median)"))
+    mfu = curves.named(records, "perf/mfu").values
+    if mfu.size:
+        rows.append(("MFU of learning", f"{np.median(mfu):.1%} (median)"))
     return rows
 
 

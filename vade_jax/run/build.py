@@ -13,12 +13,13 @@ import jax.numpy as jnp
 from vade_jax import settings
 from vade_jax.data import loading, tokens
 from vade_jax.evals import validation
-from vade_jax.models.qwen25vl import files, model
+from vade_jax.models.qwen25vl import files, flops, model
 from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.rewards import mix
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run.datasets import Datasets
 from vade_jax.trainer import (
+    hardware,
     mesh,
     minibatches,
     objectives,
@@ -130,8 +131,22 @@ def make_learner(
         mask_cut_off=run.loss.mask_cut_off,
         put=functools.partial(processes.put, sharding=mesh.batch_sharding(policy.mesh, axis=1)),
         map=map,
+        utilisation=make_utilisation(run, policy),
     )
     return state, learner
+
+
+def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
+    """Returns what compares the speed of learning with the peak of the devices."""
+    scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
+    kind = policy.mesh.devices.flat[0].device_kind
+    peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.merge(policy.params).dtype)
+    return hardware.Utilisation(
+        shape=policy.shape,
+        forwards=flops.BACKWARD + scores,
+        vision_forwards=flops.BACKWARD + scores,
+        peak=1e12 * peak * policy.mesh.size,
+    )
 
 
 def answers_per_row(run: settings.Run) -> int:
@@ -154,7 +169,9 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
     """Returns the jitted update and log-probs of a run; `policy` may be abstract."""
     logp = make_logp(run, policy, run.sampling.temperature)
     objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
-    improve = compile_update(update.make(logp, objective, transform), policy.mesh, state_shardings)
+    rate = update.schedule(run.optimizer)
+    step = update.make(logp, objective, transform, learning_rate=rate)
+    improve = compile_update(step, policy.mesh, state_shardings)
     batch = mesh.batch_sharding(policy.mesh, axis=1)
     score = jax.jit(
         update.make_score(logp),
@@ -164,8 +181,8 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
     return improve, score
 
 
-def make_logp(run: settings.Run, policy: Policy, temperature: float) -> update.LogProbs:
-    """Returns params, batch -> log-probs of the answers, as the policy acts."""
+def make_logp(run: settings.Run, policy: Policy, temperature: float) -> update.Policy:
+    """Returns params, batch -> log-probs and entropies of the answers, as the policy acts."""
     return update.make_logp(
         policy.merge,
         temperature=temperature,

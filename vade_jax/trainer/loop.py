@@ -18,8 +18,8 @@ import numpy as np
 
 from vade_jax import rng, settings
 from vade_jax.rollout.engine import Engine, EngineFailure
+from vade_jax.trainer import hardware, processes, rounds, scoring
 from vade_jax.trainer import measure as passes
-from vade_jax.trainer import processes, rounds, scoring
 from vade_jax.trainer.choosing import Chooser, Lookahead
 from vade_jax.trainer.rounds import BatchNotFilled, Gathering, Round, StepData
 from vade_jax.trainer.scoring import Advantage, Scorer
@@ -224,6 +224,7 @@ def run(
                     metrics |= found
                     progress = dataclasses.replace(progress, known=known)
             metrics |= engine.metrics() | clock.metrics(data.prompts, data.rollouts)
+            metrics |= hardware.memory()
             recorder.step(step, metrics | progress.metrics(), data)
             ends = over or stop()  # asked once: what ends the loop has been saved
             recorder.save(progress, last=ends)

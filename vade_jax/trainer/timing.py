@@ -32,7 +32,7 @@ class Clock:
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
-        """Returns `timing_s/*` and the tokens a second of generation and of the whole step.
+        """Returns `timing_s/*`, and the tokens a second of generation and of the whole step.
 
         A token counts once for each answer that it belongs to or stands before, as in verl.
         """

@@ -5,6 +5,7 @@ denominators, so the gradients of micro-batches add up to the gradient of the on
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -29,6 +30,7 @@ class Totals(NamedTuple):
     num_sequences: Array
 
 
+Policy = Callable[[Params, Batch], logprobs.Tokens]
 LogProbs = Callable[[Params, Batch], jax.Array]
 Objective = Callable[[jax.Array, Batch, Totals], tuple[jax.Array, Metrics]]
 Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
@@ -50,6 +52,7 @@ class Learner:
         put: places a batch on the mesh (`processes.put`); leaves that are there stay. Done for each
             mini-batch in turn, so that only one at a time is on the devices.
         map: maps over micro-batches, such as in threads.
+        utilisation: prompts, rollouts and the seconds it took to learn from them -> metrics.
     """
 
     update: Update
@@ -60,6 +63,7 @@ class Learner:
     mask_cut_off: bool = False
     put: Callable[[Batch], Batch] = lambda batch: batch
     map: loading.Map = loading.in_turn
+    utilisation: Callable[[Sequence[Prompt], Rollouts, float], Metrics] = lambda *_: {}
 
     def __call__(
         self,
@@ -73,6 +77,7 @@ class Learner:
         A mini-batch without a valid answer is no update: momentum and weight decay would move the
         weights all the same. `actor/updates` counts the others; without any there are no metrics.
         """
+        start = time.perf_counter()
         if self.mask_cut_off:
             finished_N = rollouts.valid_N & rollouts.finished_N
             rollouts = rollouts.replace(valid_N=finished_N)
@@ -90,6 +95,8 @@ class Learner:
         # Fetched once, behind the last update: fetching earlier would wait for each of them.
         metrics = _mean_over_minibatches(jax.device_get(history))
         metrics["actor/updates"] = len(history)
+        seconds = time.perf_counter() - start
+        metrics |= self.utilisation(prompts, rollouts, seconds)
         return state, metrics | minibatches.padding(cut)
 
     def _with_logprobs(self, params, batch):
@@ -124,8 +131,8 @@ def make_logp(
     banned: tuple[int, ...],
     chunk: int,
     remat: bool = True,
-) -> LogProbs:
-    """Returns `logp(params, batch) -> logp_NT`: prompts once, answers many.
+) -> Policy:
+    """Returns `logp(params, batch) -> logprobs.Tokens`: prompts once, answers many.
 
     Args:
         merge: params -> a model with `answer_hidden`, `head` and `place`.
@@ -135,7 +142,7 @@ def make_logp(
         remat: recompute each layer's activations in the backward pass.
     """
 
-    def logp(params: Params, batch: Batch) -> jax.Array:
+    def logp(params: Params, batch: Batch) -> logprobs.Tokens:
         model = merge(params)
         hidden_NTD = model.answer_hidden(batch.prompts, batch.token_NT, batch.group_R, remat=remat)
         return logprobs.selected(
@@ -151,14 +158,14 @@ def make_logp(
     return logp
 
 
-def make_score(logp: LogProbs) -> LogProbs:
+def make_score(logp: Policy) -> LogProbs:
     """Returns `score(params, batch) -> logp_ANT` over the micro-batches, without gradients."""
 
     def score(params: Params, batch: Batch) -> jax.Array:
         width = batch.mask_NT.shape[-1]
 
         def one(micro):
-            logp_NT = logp(params, micro)
+            logp_NT = logp(params, micro).logp_NT
             # Branches for short answers must agree in shape.
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 
@@ -169,30 +176,34 @@ def make_score(logp: LogProbs) -> LogProbs:
 
 
 def make(
-    logp: LogProbs,
+    logp: Policy,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     *,
+    learning_rate: optax.Schedule | None = None,
     cut: Callable = minibatches.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
-    `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss` and
-    `actor/grad_norm` (before the clip). A non-finite loss is the caller's to detect, before the
-    state is used again.
+    `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss`,
+    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (before the clip)
+    and `actor/lr`. A non-finite loss is the caller's to detect, before the state is used again.
 
     Args:
-        logp: log-probs of a micro-batch.
+        logp: log-probs of a micro-batch, and entropies.
         objective: what is minimised.
         optimizer: what is done with its gradient.
+        learning_rate: the optimizer's, of the updates done before; None: not reported.
         cut: lets a micro-batch of short answers run a shorter program.
     """
 
     def loss(params, micro, totals):
+        tokens = logp(params, micro)
         # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0.
-        logp_NT = jnp.where(micro.mask_NT > 0, logp(params, micro), 0)
+        logp_NT = jnp.where(micro.mask_NT > 0, tokens.logp_NT, 0)
         value, metrics = objective(logp_NT, micro, totals)
-        return value, {"actor/loss": value, **metrics}
+        entropy = jnp.sum(tokens.entropy_NT * micro.mask_NT) / totals.num_tokens
+        return value, {"actor/loss": value, "actor/entropy": entropy, **metrics}
 
     gradient = jax.grad(loss, has_aux=True)
 
@@ -205,6 +216,8 @@ def make(
         grads, metrics = _sum_over_microbatches(cut(of_micro), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics["actor/grad_norm"] = optax.tree.norm(grads)
+        if learning_rate is not None:
+            metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
         params = optax.apply_updates(state.params, updates)
         state = state.replace(params=params, opt_state=opt_state, step=state.step + 1)
         return state, metrics
@@ -265,7 +278,7 @@ def make_optimizer(config: settings.Optimizer) -> optax.GradientTransformation:
     trained = optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
-            schedule(config.learning_rate, config.warmup_steps, config.decay_steps),
+            schedule(config),
             config.b1,
             config.b2,
             weight_decay=config.weight_decay,
@@ -278,8 +291,9 @@ def make_optimizer(config: settings.Optimizer) -> optax.GradientTransformation:
     return optax.partition(transforms, lambda params: _labels(params, config.frozen))
 
 
-def schedule(peak: float, warmup_steps: int, decay_steps: int) -> optax.Schedule:
-    """Returns the learning rate as a function of the update."""
+def schedule(config: settings.Optimizer) -> optax.Schedule:
+    """Returns the learning rate as a function of the updates done before."""
+    peak, warmup_steps, decay_steps = config.learning_rate, config.warmup_steps, config.decay_steps
     flat = optax.constant_schedule(peak)
     tail = optax.cosine_decay_schedule(peak, decay_steps, 0.1) if decay_steps else flat
     ramp = optax.linear_schedule(0.0, peak, max(warmup_steps, 1))

@@ -1,0 +1,42 @@
+"""Useful FLOPs, counted by hand."""
+
+from vade_jax.models.qwen25vl import config, flops
+
+# A layer's kernels: 128 x (128 + 32 + 32 + 128) for attention and 3 x 128 x 64 for the MLP.
+SHAPE = config.TextConfig(
+    vocab_size=64,
+    width=128,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=1,
+    mlp_width=64,
+    mrope_section=(4, 6, 6),
+)
+LAYER = 65_536
+
+
+def test_one_prompt_and_two_answers():
+    """A prompt of 3 tokens, two answers of 2."""
+    layers = 2 * 2 * LAYER * (3 + 2 * 2)
+    pairs = (1 + 2 + 3) + 2 * (2 * 3 + 1 + 2)
+    attention = 2 * (2 * 2 * 128) * pairs
+    head = 2 * 128 * 64 * 4
+    found = flops.grouped(SHAPE, 1, 2, prompt=3, answer=2)
+    assert found == layers + attention + head
+    assert flops.decoder(SHAPE, [3], [2, 2], [0, 0]) == found
+
+
+def test_lengths_that_differ():
+    """Prompts of 3 and 1 tokens; answers of 1 to the first, of 2 to the second."""
+    layers = 2 * 2 * LAYER * (3 + 1 + 1 + 2)
+    pairs = (1 + 2 + 3) + 1 + (3 + 1) + (2 * 1 + 1 + 2)
+    attention = 2 * (2 * 2 * 128) * pairs
+    head = 2 * 128 * 64 * 3
+    assert flops.decoder(SHAPE, [3, 1], [1, 2], [0, 1]) == layers + attention + head
+
+
+def test_full_blocks_see_the_whole_image():
+    # Width 8, one of two blocks full, no MLP to speak of: an image of 128 patches.
+    shape = config.VisionConfig(depth=2, width=8, num_heads=1, mlp_width=1, full_blocks=(1,))
+    near, far = (flops.vision(shape, 4, 128, image_patches=n) for n in (64, 128))
+    assert far - near == 128 * 2 * 2 * 8 * (128 - 64)

@@ -1,0 +1,81 @@
+"""The useful work of a model in FLOPs, from its dimensions and the lengths of what it reads.
+
+A multiply-add is 2 FLOPs, a backward pass twice its forward. Counted are matrix products: projections, MLPs,
+attention over the pairs of a query and a key that it sees, and the head. What is computed without need
+(padding, masked pairs) or again (attention scores, remat) is not useful work.
+"""
+
+import numpy as np
+
+from vade_jax.models.qwen25vl import config
+from vade_jax.types import Array
+
+BACKWARD = 3  # forward and backward, in forwards
+
+
+def decoder(shape: config.TextConfig, length_M: Array, length_N: Array, group_N: Array) -> int:
+    """Returns the FLOPs of a forward over prompts, each once, and their answers.
+
+    Args:
+        shape: of the decoder.
+        length_M: tokens of each prompt.
+        length_N: tokens of each answer.
+        group_N: the prompt of each answer.
+    """
+    length_M, length_N = np.asarray(length_M, np.int64), np.asarray(length_N, np.int64)
+    pairs = triangle(length_M).sum() + triangle(length_N).sum()
+    pairs += (length_N * length_M[group_N]).sum()
+    work = layers(shape, length_M.sum() + length_N.sum())
+    return int(work + attention(shape, pairs) + head(shape, length_N.sum()))
+
+
+def grouped(
+    shape: config.TextConfig, prompts: int, answers: int, *, prompt: int, answer: int
+) -> int:
+    """Returns the FLOPs of a forward in which every prompt runs once.
+
+    With `prompts` equal to `answers` it is the plain forward, one row an answer.
+    """
+    pairs = prompts * triangle(prompt)
+    pairs += answers * (answer * prompt + triangle(answer))
+    work = layers(shape, prompts * prompt + answers * answer)
+    return work + attention(shape, pairs) + head(shape, answers * answer)
+
+
+def layers(shape: config.TextConfig, num_tokens: int) -> int:
+    """Returns the FLOPs of all projections and MLPs."""
+    kv_width = shape.num_kv_heads * shape.head_width
+    projections = 2 * shape.width * (shape.width + kv_width)
+    mlp = 3 * shape.width * shape.mlp_width
+    return 2 * shape.num_layers * (projections + mlp) * num_tokens
+
+
+def attention(shape: config.TextConfig, num_pairs: int) -> int:
+    """Returns the FLOPs of scores and weighted values over (query, seen key) pairs."""
+    return 4 * shape.num_layers * shape.width * num_pairs
+
+
+def head(shape: config.TextConfig, num_tokens: int) -> int:
+    """Returns the FLOPs of the logits."""
+    return 2 * shape.width * shape.vocab_size * num_tokens
+
+
+def vision(
+    shape: config.VisionConfig,
+    out_width: int,
+    num_patches: int,
+    *,
+    image_patches: int = 64,
+) -> int:
+    """Returns the FLOPs on images of `image_patches` each, which the full blocks see whole."""
+    block = 4 * shape.width**2 + 3 * shape.width * shape.mlp_width
+    num_full = len(shape.full_blocks)
+    keys = (shape.depth - num_full) * min(64, image_patches) + num_full * image_patches
+    cell = 4 * shape.width * (4 * shape.width + out_width)
+    per_patch = 588 * shape.width + shape.depth * block + 2 * shape.width * keys
+    return int(2 * (per_patch + cell / 4) * num_patches)
+
+
+def triangle(length):
+    """Returns the (query, seen key) pairs of a causal sequence of so many tokens."""
+    return length * (length + 1) // 2
