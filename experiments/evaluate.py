@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 from experiments import cli, errors
 from vade_jax.evals.chat import ServerLost
 from vade_jax.evals.evaluation import Evaluation
+from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run import evaluation
 
@@ -45,7 +46,7 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
     """Ends with one line when the policy or the judge is gone, or at Ctrl-C."""
     try:
         yield
-    except (ServerLost, EngineFailure, KeyboardInterrupt) as error:
+    except (ServerLost, EngineFailure, RewardFailure, KeyboardInterrupt) as error:
         sys.exit(
             f"error: {str(error) or 'stopped'}; {prepared.num_answers:,} answers and all replies "
             "of the judge are kept: run again to go on"

@@ -15,6 +15,7 @@ from experiments import cli
 from experiments.errors import user_errors
 from vade_jax import run, settings
 from vade_jax.report import headline
+from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run.cluster import StopSignal
 from vade_jax.store import metrics
@@ -30,7 +31,7 @@ def main(config: ConfigDict, workdir: str) -> None:
     try:
         with user_errors((run.UserError,)):
             is_done = run.train(job, workdir, stop=StopSignal())
-    except (NonFiniteLoss, BatchNotFilled, EngineFailure) as error:
+    except (NonFiniteLoss, BatchNotFilled, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
     if not is_done:
         return  # stopped: a second start resumes

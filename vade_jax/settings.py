@@ -178,7 +178,10 @@ class Sampling(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Reward(Section):
-    """reward = (1 - format_weight) correct + format_weight well formed - what length costs."""
+    """reward = (1 - format_weight) correct + format_weight well formed - what length costs.
+
+    Or functions of one's own in the place of correct and well formed: docs/rewards.md.
+    """
 
     path: ClassVar[str] = "reward."
 
@@ -186,6 +189,33 @@ class Reward(Section):
     format_weight: float = number(0.1, at_least=0, below=1)
     overlong_buffer: int = number(0, at_least=0)  # last tokens of max_tokens that cost
     overlong_factor: float = number(1.0, at_least=0)  # what an answer cut off costs
+    # "path/to/file.py:name" or "module:name", "rules" for the above, several behind commas; empty: rules
+    function: str = ""
+    weights: tuple[float, ...] = ()  # of each function; empty: 1
+    # Where no function says which answers are correct, those with a higher reward are.
+    correct_above: float = number(0.5)
+    timeout_s: float = number(300.0, above=0)  # of a call; then its answers have no verdict
+    concurrency: int = number(1, at_least=1)  # calls at a time; beyond 1 from several threads
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names in `function`; none: rules alone."""
+        return tuple(filter(None, (name.strip() for name in self.function.split(","))))
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether the built-in verifiers judge, so that every row needs a right answer of a kind."""
+        return not self.functions or "rules" in self.functions
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.weights and len(self.weights) != len(self.functions):
+            raise ValueError(
+                f"reward.weights={self.weights}: give one for each of the {len(self.functions)} "
+                f"functions of reward.function={self.function!r}"
+            )
+        if any(not isinstance(x, int | float) or not math.isfinite(x) for x in self.weights):
+            raise ValueError(f"reward.weights={self.weights}: must be numbers")
 
 
 # ------------------------------------------------------------------------------ learning

@@ -72,6 +72,8 @@ class Item:
     answer: str
     kind: str  # "choice" | "yesno" | "int" | "float" | "text" | "list" | "expr"
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # The row as its file has it, for reward functions; empty in a run without them.
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def without_images(self) -> "Item":
         """What is kept of an item once its prompt is built: a decoded image takes megabytes."""

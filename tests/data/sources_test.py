@@ -124,6 +124,19 @@ def test_bad_rows_are_rejected_when_read(tmp_path, row, reason):
     assert caught.value.reason == reason
 
 
+def test_without_rules_no_row_needs_an_answer_and_all_columns_are_kept(tmp_path):
+    rows = [{"question": "Describe it.", "style": "terse"}, {"question": "x^2?", "answer": "x^2"}]
+    path = _write(tmp_path / "mine.jsonl", *rows)
+    source = sources.rows(path, has_rules=False, keeps_rows=True, all_columns=True)
+    assert [(x.answer, x.kind, x.columns) for x in (source[0], source[1])] == [
+        ("", "", rows[0]),
+        ("x^2", "", rows[1]),
+    ]
+    assert sources.rows(path, has_rules=False)[0].columns == {}
+    with pytest.raises(ValueError, match="has no column 'answer'"):
+        sources.rows(path)
+
+
 def test_bad_files_are_one_clear_error(tmp_path):
     with pytest.raises(ValueError, match="neither a"):
         sources.rows(tmp_path / "none.jsonl")

@@ -48,8 +48,11 @@ def build_prompt(item):
     return Prompt(uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=())
 
 
-def score(item, answers):
+def _score(item, answers):
     return [scoring.Scored("", None, reward=tokens[0] + 9, correct=tokens[0]) for tokens in answers]
+
+
+score = scoring.Scorer(_score)
 
 
 def own(families):

@@ -203,7 +203,7 @@ def _member():
         return [scoring.Scored(str(list(t)), None, x, x) for t, x in zip(answers, odd, strict=True)]
 
     config.PRESETS["tiny"] = small.SHAPE
-    build.make_scorer = lambda run, policy: score
+    build.make_scorer = lambda run, policy: scoring.Scorer(score)
     cli.run(train.main)
 
 

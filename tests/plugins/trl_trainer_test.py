@@ -1,8 +1,10 @@
 """The selector in TRL's own GRPOTrainer: a tiny random Llama trains on the rows VADE chooses."""
 
+import importlib
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -185,6 +187,52 @@ def test_a_function_may_judge_and_none_is_no_verdict(tmp_path):
         assert (state["alpha_I"].sum(), state["beta_I"].sum()) == (9, 0)
         assert trainer.state.log_history[0]["vade/unscored_ratio"] == 0.25
     assert shapes == [(12, 1)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_function_may_say_what_is_correct_apart_from_its_rewards(tmp_path, is_async):
+    """Of each 12 answers 5 are correct, 1 has no verdict; their rewards are all above the threshold."""
+    correct = [True, None, *[True] * 4, *[False] * 6]
+
+    def graded(completions, **kwargs):
+        return [0.9 + 0.001 * i for i in range(len(completions))], correct
+
+    async def later(**given):
+        return graded(**given)
+
+    names = {"reward_funcs": [form, later if is_async else graded], "args": {"max_steps": 1}}
+    trainer = make(tmp_path, correct="later" if is_async else "graded", **names)
+    trainer.train()
+    state = trainer.selector.state_dict()["state"]
+    assert (state["alpha_I"].sum(), state["beta_I"].sum()) == (5, 6)
+    assert trainer.reward_funcs == names["reward_funcs"]
+    assert trainer.state.log_history[0]["vade/unscored_ratio"] == pytest.approx(1 / 12)
+
+
+def test_the_judge_of_the_rewards_page(tmp_path, monkeypatch):
+    """docs/rewards.md: a judge behind a server and a function with its own word, in one trainer."""
+    from tests.http_server import ScriptedChat
+
+    monkeypatch.syspath_prepend(tmp_path)
+    page = HERE.parents[2] / "docs" / "rewards.md"
+    model, tokenizer = policy()
+    data = rows().add_column("answer", ["7"] * NUM_ROWS).add_column("kind", ["int"] * NUM_ROWS)
+    with ScriptedChat(model="Qwen/Qwen2.5-72B-Instruct") as server:
+        for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page.read_text(), re.S):
+            (tmp_path / name).write_text(code.replace("http://localhost:8000", server.url))
+        trainer = importlib.import_module("with_trl").make(
+            model=model,
+            args=config(tmp_path / "run", max_steps=1),
+            train_dataset=data,
+            processing_class=tokenizer,
+            id_column="key",
+        )
+        trainer.train()
+        assert len(server.bodies) == 12
+    found = trainer.state.log_history[0]
+    assert found["rewards/judge/mean"] == 1 and found["rewards/short_and_right/mean"] < 0
+    state = trainer.selector.state_dict()["state"]
+    assert (state["alpha_I"].sum(), state["beta_I"].sum()) == (0, 12)
 
 
 def test_other_selectors_and_their_arrays(tmp_path):

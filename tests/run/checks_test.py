@@ -22,15 +22,16 @@ RANGES = {
         diva.local_share diva.global_share reward.overlong_buffer reward.overlong_factor
         loss.clip_high loss.kl_coef optimizer.learning_rate optimizer.warmup_steps
         optimizer.decay_steps optimizer.weight_decay batch.answers_per_row eval.temperature
-        eval.benchmark_items""",
+        eval.benchmark_items perf.peak_tflops""",
     "[1, inf)": """
         num_steps num_prompts warm_start.batch_size data.max_prompt_length
         data.length_multiple engine.prompts_per_call engine.num_servers engine.tensor_parallel
-        engine.max_in_flight sampling.max_tokens batch.vocab_chunk eval.every eval.num_samples
+        engine.max_in_flight sampling.max_tokens reward.concurrency batch.vocab_chunk eval.every eval.num_samples
         eval.max_tokens checkpoint.every checkpoint.keep""",
     "[2, inf)": "num_rollouts",
     "(0, inf)": """
-        warm_start.learning_rate engine.timeout_s sampling.temperature loss.importance_cap""",
+        warm_start.learning_rate engine.timeout_s sampling.temperature reward.timeout_s
+        loss.importance_cap""",
     "[0, 1)": """
         warm_start.b2 layout.train_memory reward.format_weight loss.clip_low optimizer.b1
         optimizer.b2""",
@@ -38,6 +39,7 @@ RANGES = {
     "[1568, inf)": "data.min_pixels",
     "(0, 1)": "layout.serve_memory",
     "(0, 1]": "sampling.top_p",
+    "(-inf, inf)": "reward.correct_above",
     "(0, inf]": "optimizer.clip_norm",
     "": """
         data.max_pixels loss.dual_clip batch.prompts_per_minibatch batch.prompts_per_microbatch
@@ -56,6 +58,8 @@ WRONG = {
     "model.dtype": ("fp8", r"model.dtype='fp8': one of auto, float32, bfloat16"),
     "num_rollouts": (1, r"num_rollouts=1: must be in \[2, inf\), as a group of one"),
     "sampling.temperature": (0.0, r"temperature=0.0: must be in \(0, inf\), as rollouts"),
+    "reward.function": ("none.py:f", r"reward.function='none.py:f': the file none.py does not"),
+    "reward.weights": ((1.0,), r"reward.weights=\(1.0,\): give one for each of the 0 functions"),
     "reward.overlong_buffer": (
         8,
         r"reward.overlong_buffer=8 leaves .* sampling.max_tokens=8 unpunished: lower",

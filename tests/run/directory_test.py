@@ -30,6 +30,7 @@ def step_data(name="vade", p_M=None, num_rounds=1):
         reward_N=np.array([1, 0, 1], np.float32),
         correct_N=np.array([1, 0, 1], np.float32),
         reason_N=["ok", "timeout", "ok"],
+        known_N=np.ones(3, bool),
     )
     one = rounds.Round(
         Chosen(proposal, items, small.prompts(2), seconds=0.0),

@@ -32,7 +32,10 @@ def build_prompt(item):
     return Prompt(uid=item.uid, text="", token_P=empty, position_PX=empty[:, None], images=())
 
 
-def score(item, answers):
+def _score(item, answers):
     """The answers of `rollout.fake`."""
     right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
     return [scoring.Scored("", None, reward=x, correct=x) for x in right]
+
+
+score = scoring.Scorer(_score)

@@ -1,5 +1,6 @@
 """Algorithm 1 with a fake engine of known pass rates, in under a second of steps."""
 
+import dataclasses
 import threading
 
 import chex
@@ -10,10 +11,11 @@ import pytest
 
 from tests.trainer import fakes
 from vade_jax import samplers
+from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.settings import Refill
-from vade_jax.trainer import choosing, loop
+from vade_jax.trainer import choosing, loop, scoring
 from vade_jax.types import TrainState
 
 NUM_ITEMS, B = 200, 16
@@ -35,6 +37,7 @@ def run(
     recorder=None,
     sampler=None,
     refill=None,
+    score=fakes.score,
     **options,
 ):
     sampler = sampler or samplers.SAMPLERS[name](**options)
@@ -50,7 +53,7 @@ def run(
         key=jax.random.key(0),
         choose=choosing.Chooser(sampler, fakes.items(NUM_ITEMS), fakes.build_prompt),
         engine=engine or fake.FakeEngine(PASS_RATE),
-        score=fakes.score,
+        score=score,
         learn=learn,
         validate=lambda engine, key, version, known: (
             {"val/x/acc/mean@4": float(version)},
@@ -225,6 +228,53 @@ def test_a_failing_engine_loses_no_step(method):
     assert sorted(recorder.metrics) == [0, 1, 2, 3]
     assert recorder.metrics[3]["vade/rollouts_total"] == 3 * B * 8
     assert recorder.saved[-1] == (3, True)
+
+
+def test_a_failing_reward_function_loses_no_step():
+    """Each step has 16 groups, so the 41st is of step 3: the run is saved after step 2."""
+    calls = []
+
+    def score(item, answers):
+        calls.append(item)
+        if len(calls) == 41:
+            raise RewardFailure("mine.py:f: KeyError")
+        return fakes.score(item, answers)
+
+    recorder = fakes.Recorder()
+    with pytest.raises(RewardFailure, match=r"mine.py:f: KeyError"):
+        run("uniform", 6, score=scoring.Scorer(score), recorder=recorder)
+    assert sorted(recorder.metrics) == [0, 1, 2]
+    assert recorder.saved[-1] == (2, True)
+
+
+def test_answers_without_a_verdict_are_neither_counted_nor_trained_on():
+    """Of each item's 8 answers the first has no verdict."""
+    learned, counts = [], iter(range(100))
+
+    def score(item, answers):
+        first, *others = fakes.score(item, answers)
+        return [dataclasses.replace(first, reward=np.nan, correct=np.nan), *others]
+
+    def learn_some(state, prompts, rollouts, advantage_N):
+        learned.append((rollouts.valid_N, advantage_N))
+        return learn(state, prompts, rollouts, advantage_N)
+
+    scorer = scoring.Scorer(score, num_threads=3, metrics=lambda: {"reward/f/calls": next(counts)})
+    _, recorder = run("mopps", 2, score=scorer, learn=learn_some, decay=1.0)
+    for valid_N, advantage_N in learned:
+        np.testing.assert_array_equal(valid_N, np.arange(8 * B) % 8 > 0)
+        assert np.isfinite(advantage_N).all() and not advantage_N[::8].any()
+    assert recorder.metrics[2]["reward/unknown"] == B
+    assert recorder.metrics[2]["reward/f/calls"] == 1  # asked once a step
+    assert (recorder.data[1].feedback.trials_M == 7).all()
+
+
+def test_a_step_without_any_verdict_stops_the_run():
+    def score(item, answers):
+        return [scoring.Scored("", None, np.nan, np.nan, "no_verdict") for _ in answers]
+
+    with pytest.raises(RewardFailure, match=r"no verdict on any of 128 answers .*no_verdict"):
+        run("uniform", 2, score=scoring.Scorer(score))
 
 
 def test_answers_of_other_weights_are_an_error():

@@ -32,6 +32,7 @@ def items():
 
 def scores_of(score, groups):
     """Reports the groups last first, as an engine may, and asks for the scores."""
+    score = score if isinstance(score, scoring.Scorer) else scoring.Scorer(score)
     thread = scoring.ScoringThread(score, items())
     for m in reversed(range(len(groups))):
         thread(m, [np.array([token]) for token in groups[m]])
@@ -41,7 +42,7 @@ def scores_of(score, groups):
 def test_item_m_scores_the_answers_of_group_m():
     """Four answers to 7, two to B; a token is the index of a text."""
     decode = lambda tokens: "".join(TEXTS[t] for t in tokens)
-    score = scoring.make_scorer(decode, form="boxed", format_weight=0.1)
+    score = scoring.make_scorer(decode, mix.by_rules("boxed", 0.1))
     scores = scores_of(score, [[0, 1, 2, 3], [4, 5]])
     assert scores.text_N == list(TEXTS)
     assert scores.extracted_N == ["7", None, "7", "8", "B", "(b)"]
@@ -53,7 +54,7 @@ def test_item_m_scores_the_answers_of_group_m():
 
 def test_the_form_has_its_weight():
     make = lambda weight: scoring.make_scorer(
-        lambda tokens: r"\boxed{7}", form="think_boxed", format_weight=weight
+        lambda tokens: r"\boxed{7}", mix.by_rules("think_boxed", weight)
     )
     # Right, without the thinking that the form asks for; wrong for the second item.
     np.testing.assert_allclose(scores_of(make(0.25), [[0], [0]]).reward_N, [0.75, 0])
@@ -65,7 +66,7 @@ def test_answers_that_were_not_compared_to_the_end_are_counted():
         scoring.Scored("", None, 0.0, 0.0, reason=next(reasons)) for _ in answers
     ]
     found = scores_of(score, [[0, 0, 0], [0, 0]]).metrics()
-    assert found == {"reward/timeouts": 2, "reward/crashes": 1}
+    assert found == {"reward/timeouts": 2, "reward/crashes": 1, "reward/unknown": 0}
 
 
 def test_length_moves_the_reward_and_not_what_is_correct():
@@ -73,8 +74,7 @@ def test_length_moves_the_reward_and_not_what_is_correct():
     decode = lambda tokens: TEXTS[tokens[0]]
     score = scoring.make_scorer(
         decode,
-        form="boxed",
-        format_weight=0.1,
+        mix.by_rules("boxed", 0.1),
         by_length=lambda length: 2 * mix.overlong_penalty(length, 4, 2),
     )
     answers = [np.array([0]), np.array([0, 0, 0]), np.array([3, 0, 0, 0])]
@@ -91,7 +91,7 @@ def test_answers_are_scored_while_the_engine_still_works():
         scored.set()
         return [scoring.Scored("", None, 1.0, 1.0) for _ in answers]
 
-    thread = scoring.ScoringThread(score, items())
+    thread = scoring.ScoringThread(scoring.Scorer(score), items())
     thread(1, [np.zeros(1, int)])
     assert scored.wait(10)  # nobody asked for the scores yet
     thread(0, [np.zeros(1, int)])
@@ -108,7 +108,7 @@ def test_an_error_of_the_scorer_reaches_who_asks_for_the_scores():
 
 def test_a_group_that_comes_twice_or_never_is_caught():
     score = lambda item, answers: [scoring.Scored("", None, 0.0, 0.0) for _ in answers]
-    thread = scoring.ScoringThread(score, items())
+    thread = scoring.ScoringThread(scoring.Scorer(score), items())
     thread(0, [np.zeros(1, int)])
     with pytest.raises(AssertionError, match="came twice"):
         thread(0, [np.zeros(1, int)])
@@ -149,6 +149,7 @@ def collect(valid_N=VALID, **options):
         reward_N=REWARD,
         correct_N=CORRECT,
         reason_N=[""] * 9,
+        known_N=np.ones(9, bool),
     )
     return scoring.collect(proposal, rollouts(valid_N), scores, **options)
 

@@ -157,6 +157,8 @@ def audit(
     source: sources.Source,
     builder: PromptBuilder,
     map_items: loading.Map = loading.in_turn,
+    *,
+    has_rules: bool = True,
 ) -> tuple[np.ndarray, Report]:
     """Returns the rows that can be trained on, int32 [kept], and a report of all others.
 
@@ -166,13 +168,15 @@ def audit(
         source: the rows.
         builder: of the run.
         map_items: maps over the rows, such as in threads.
+        has_rules: verify each row's own answer; a user's reward function may take what no rule can.
     """
 
     def reject(index: int) -> dict[str, Any] | None:
         try:
             item = source[index]
             builder(item)
-            check_answer(item)
+            if has_rules:
+                check_answer(item)
         except RejectedItem as error:
             row = {"uid": error.uid, "reason": error.reason, "detail": error.detail}
             return {"index": index, **row}

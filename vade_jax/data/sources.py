@@ -11,7 +11,7 @@ import math
 import operator
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from PIL import Image
@@ -21,7 +21,6 @@ from vade_jax.data import images, row_files
 from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
-_REQUIRED = ("question", "answer")
 _LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
@@ -47,7 +46,7 @@ _METADATA = {
     "steps": (_are_texts, "is no list of texts"),
     **dict.fromkeys(("subset", "domain", "level"), (is_label, "is no text or number")),
 }
-_COLUMNS = (*_REQUIRED, "images", "kind", "id", *_METADATA)
+_COLUMNS = ("question", "answer", "images", "kind", "id", *_METADATA)
 
 
 class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an error)
@@ -75,7 +74,14 @@ class Source(Protocol):
     def __getitem__(self, index: int) -> types.Item: ...
 
 
-def rows(path: str | pathlib.Path, *, all_columns: bool = False, split: str = "") -> "Rows":
+def rows(
+    path: str | pathlib.Path,
+    *,
+    all_columns: bool = False,
+    split: str = "",
+    has_rules: bool = True,
+    keeps_rows: bool = False,
+) -> "Rows":
     """Opens a user's data: a .jsonl, .parquet or .arrow file, or a directory of one sort of them.
 
     Columns: question (or problem), answer; optional images (or image: paths relative to the file,
@@ -87,6 +93,8 @@ def rows(path: str | pathlib.Path, *, all_columns: bool = False, split: str = ""
         path: of the file or directory.
         all_columns: hold columns of other names as well, for `Rows.row`.
         split: in a directory with train.arrow and validation.arrow, which one.
+        has_rules: the built-in rules judge; otherwise no row needs an answer, or one of a known kind.
+        keeps_rows: items have all columns that are held, for reward functions.
 
     Raises:
         ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
@@ -114,14 +122,19 @@ def rows(path: str | pathlib.Path, *, all_columns: bool = False, split: str = ""
     table = row_files.OPEN[suffixes.pop()](files, wanted)
     if table.columns is not None:
         found = {_ALIASES.get(name, name) for name in table.columns}
-        if missing := [name for name in _REQUIRED if name not in found]:
+        if missing := [name for name in _required(has_rules) if name not in found]:
             raise ValueError(
                 f"{files[0]} has no column {missing[0]!r} among {list(table.columns)}; rename or "
                 "add it"
             )
     if table.size == 0:
         raise ValueError(f"{path} has no rows")
-    return Rows(table.read, table.size, files[0].parent, path.stem)
+    options = {"has_rules": has_rules, "keeps_rows": keeps_rows}
+    return Rows(table.read, table.size, files[0].parent, path.stem, **options)
+
+
+def _required(has_rules: bool) -> Sequence[str]:
+    return ("question", "answer") if has_rules else ("question",)
 
 
 class Rows:
@@ -137,8 +150,12 @@ class Rows:
         size: int,
         directory: pathlib.Path,
         name: str,
+        *,
+        has_rules: bool = True,
+        keeps_rows: bool = False,
     ):
         self._read, self._size = read, size
+        self._has_rules, self._keeps_rows = has_rules, keeps_rows
         self.directory, self._name = directory, name
 
     def __len__(self) -> int:
@@ -150,15 +167,21 @@ class Rows:
             raise IndexError(f"index {index} is outside 0 .. {self._size - 1}")
         uid = f"{self._name}:{index}"
         try:
-            row = {_ALIASES.get(k, k): v for k, v in self._read(index).items()}
+            columns = self._read(index)
+            row = {_ALIASES.get(k, k): v for k, v in columns.items()}
         except (ValueError, AttributeError) as error:
             raise RejectedItem(uid, "bad_row", f"not a JSON object: {error}") from error
         row = {k: v for k, v in row.items() if v is not None}
         uid = str(row.get("id", uid))
-        missing = [name for name in _REQUIRED if name not in row]
+        missing = [name for name in _required(self._has_rules) if name not in row]
         if missing:
             raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
-        question, answer = str(row["question"]), _answer(uid, row["answer"])
+        question = str(row["question"])
+        if self._has_rules:
+            answer = _answer(uid, row["answer"])
+            kind = _kind(uid, question, answer, row)
+        else:
+            answer, kind = str(row.get("answer", "")), str(row.get("kind", ""))
         shown = row.get("images", [])
         shown = shown if isinstance(shown, list) else [shown]
         return types.Item(
@@ -166,8 +189,9 @@ class Rows:
             question=question,
             images=tuple(self._image(uid, image) for image in shown),
             answer=answer,
-            kind=_kind(uid, question, answer, row),
+            kind=kind,
             metadata=metadata(uid, row),
+            columns=columns if self._keeps_rows else {},
         )
 
     def _image(self, uid: str, image: Any) -> Image.Image:

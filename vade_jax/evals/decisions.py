@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from vade_jax.evals.benchmarks import base, mathvision
 from vade_jax.evals.chat import Chat, Unanswered
-from vade_jax.rewards import answers, kinds, verify
+from vade_jax.rewards import answers, functions, kinds, verify
 from vade_jax.types import Item
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Decision:
 
     extracted: str | None  # the answer in the text, None if none was found
     correct: bool  # False too where nobody could decide
-    outcome: str = "rules"  # or "judge", or one of `FAILURES`
+    outcome: str = "rules"  # or "judge", "function", or one of `FAILURES`
     replies: tuple[str, ...] = ()  # of the judge, word for word, in the order that it was asked
 
 
@@ -91,6 +91,18 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
 
 class _NoDecision(Exception):  # noqa: N818 (says what happened)
     """Of a judge; its text is one of `FAILURES`."""
+
+
+# ------------------------------------------------------------------------------ a user's function
+def by_functions(judge: functions.Several) -> Decide:
+    """Returns what decides by the reward functions of a user; they may raise RewardFailure."""
+
+    def decide(item: Item, text: str) -> Decision:
+        (found,) = judge(item, [text], [[]])
+        outcome = "function" if found.is_known else "judge_unanswered"
+        return Decision(found.extracted, found.correct == 1, outcome)
+
+    return decide
 
 
 # ------------------------------------------------------------------------------ rules alone

@@ -130,6 +130,8 @@ class Evaluation(Section):
 
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
+    # Functions of one's own that judge instead; of the rest what they need: docs/rewards.md
+    reward: settings.Reward = field(default_factory=settings.Reward)
     data: Data = Data()
     engine: settings.Engine = field(default_factory=settings.Engine)
     layout: settings.Layout = field(default_factory=settings.Layout)

@@ -17,6 +17,7 @@ from vade_jax.evals import decisions, stats
 from vade_jax.evals.answers import Answer, Key
 from vade_jax.evals.chat import Chat
 from vade_jax.evals.tasks import Task
+from vade_jax.rewards import functions
 
 ITEMS = "items.jsonl"  # every answer with its decision
 RESULT = "result.json"
@@ -44,21 +45,23 @@ class Result:
 def score(
     task: Task,
     answers: Mapping[Key, Answer],
-    chat: Chat | None,
+    judge: Chat | functions.Several | None,
     directory: str,
     label: str,
     settings: Mapping[str, Any],
 ) -> Result:
     """Returns the result of a task; writes it and `items.jsonl` (a line an answer) to `directory`.
 
-    Answers that are missing count as wrong. Without `chat`, which asks a judge, rules decide alone.
+    Answers that are missing count as wrong. The judge is what asks a judge model, or a user's reward
+    functions; without one rules decide alone.
 
     Raises:
         ServerLost: the judge's; what it has said is kept.
+        RewardFailure: a reward function failed.
     """
     asked = [item for item in task.items for _ in range(task.num_samples)]
     found = [answers.get(key) for key in task.keys]
-    decided = _decide(task, asked, found, chat)
+    decided = _decide(task, asked, found, judge)
     _write_items(os.path.join(directory, ITEMS), task, asked, found, decided)
     outcomes = collections.Counter(decision.outcome for decision in decided)
     counts = {name: outcomes[name] for name in decisions.FAILURES}
@@ -82,13 +85,18 @@ def score(
 
 
 def _decide(
-    task: Task, asked: Sequence[types.Item], found: Sequence[Answer | None], chat: Chat | None
+    task: Task,
+    asked: Sequence[types.Item],
+    found: Sequence[Answer | None],
+    judge: Chat | functions.Several | None,
 ) -> list[decisions.Decision]:
     """Returns what is decided of every answer, in order; a judge model is asked in many threads."""
-    if chat is None:
+    if judge is None:
         decide, each = decisions.by_rules(task.benchmark, task.profile), map
+    elif isinstance(judge, functions.Several):
+        decide, each = decisions.by_functions(judge), judge.map
     else:
-        decide, each = decisions.by_judge(task.benchmark, task.profile, chat), chat.map
+        decide, each = decisions.by_judge(task.benchmark, task.profile, judge), judge.map
 
     def decide_pair(pair):
         item, answer = pair

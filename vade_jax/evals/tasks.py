@@ -169,6 +169,8 @@ def _sampling(evaluation: Evaluation, task: Task) -> dict[str, Any]:
 
 def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
     """Returns who scores, down to the prompts of a judge."""
+    if evaluation.reward.functions:
+        return {"by": "functions of the user's", **evaluation.reward.to_dict()}
     judge, item = task.benchmark.judge, task.items[0]
     if judge is None:
         return {"by": "the benchmark's rules"}

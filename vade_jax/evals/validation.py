@@ -41,7 +41,8 @@ def of_items(
     Metadata "family" or "subset", where there is one, adds `val-aux/<name>/<family>/acc/mean@k`. Where
     questions are known, `val-aux/<name>/forgotten` is the share of them that is forgotten, in all and by
     family.
-    Items are read once, here; their images are not kept. Of scores only `correct` is looked at.
+    Items are read once, here; their images are not kept. Of scores only `correct` is looked at. An
+    answer without a verdict is wrong; `val-aux/<name>/unknown` is the share of them, where there are.
     """
     built, kept = [], []
     # A source decodes an item's images each time it is read: one pass.
@@ -62,10 +63,13 @@ def of_items(
         rollouts = engine.generate(
             built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
         )
-        correct_N = scoring_thread.scores(rollouts).correct_N
+        scores = scoring_thread.scores(rollouts)
+        correct_N = scores.correct_N
         rate_M = np.bincount(rollouts.group_N, correct_N, len(kept)) / num_samples
         known_M = np.array([uid in known for uid in uid_M])
         metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
+        if not scores.known_N.all():
+            metrics[f"val-aux/{name}/unknown"] = float(np.mean(~scores.known_N))
         if known_M.any():
             metrics[f"val-aux/{name}/forgotten"] = float(np.mean(rate_M[known_M] < 0.5))
         for family in filter(None, np.unique(family_M)):
@@ -173,7 +177,7 @@ def make(
             benchmark.name,
             found,
             build,
-            score,
+            Scorer(score),
             num_samples=run.eval.num_samples,
             sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
         )

@@ -17,9 +17,10 @@ from typing import Any
 
 import datasets
 import numpy as np
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
 
 from vade_jax.plugins import choosing
+from vade_jax.rewards import functions
 
 TESTED = "1.16.0"
 FILE = "selector.npz"  # in every checkpoint
@@ -53,7 +54,9 @@ class Selecting:
         correct: says which answers are right: the name of a reward function, or a function of the
             rewards [N, functions] that returns 1, 0 or NaN (no verdict) of each answer. Needed where
             there are several reward functions: their sum also pays for format.
-        threshold: with a name, an answer is right when its reward is above.
+        threshold: with a name, an answer is right when its reward is above. A function that returns
+            two lists, rewards and which answers are correct, as `vade_jax.rewards.functions` has it,
+            says so itself.
         **kwargs: the trainer's.
 
     Raises:
@@ -89,6 +92,7 @@ class Selecting:
             options=selector_options,
         )
         self._right = _verdict(correct, threshold, self.reward_func_names)
+        self._said = {}  # by the name of a reward function: which answers it calls correct
         self._place = {name: i for i, name in enumerate(ids)}
         self._chosen = []
 
@@ -121,15 +125,39 @@ class Selecting:
         return rows.__getitems__(places[rank * num_rows :][:num_rows].tolist())
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        given, self._said = self.reward_funcs, {}
+        names = self.reward_func_names
+        self.reward_funcs = [*map(self._only_rewards, names, given)]
+        try:
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        finally:
+            self.reward_funcs = given
+        # TRL has gathered the rewards of all processes.
+        said = {name: gather_object(self._said[name]) for name in names if name in self._said}
         if self.model.training and self.accelerator.process_index == 0:
-            right_N = self._right(rewards.float().cpu().numpy())
+            right_N = self._right(rewards.float().cpu().numpy(), said)
             ids_N = [name for name in self._chosen for _ in range(self.num_generations)]
             mixed = choosing.observe(self.selector, ids_N, right_N)
             metrics = self._metrics["train"]
             metrics["vade/effective_ratio_correct"].append(mixed)
             metrics["vade/unscored_ratio"].append(float(np.isnan(right_N).mean()))
         return rewards
+
+    def _only_rewards(self, name: str, function: Any) -> Any:
+        """Returns the function without what it says is correct, which is kept."""
+        if hasattr(function, "forward"):
+            return function  # a reward model
+
+        def keep(returned):
+            rewards, correct = functions.as_pair(returned)
+            if correct is not None:
+                self._said[name] = [np.nan if x is None else float(x) for x in correct]
+            return rewards
+
+        async def later(**given):
+            return keep(await function(**given))
+
+        return later if functions.is_async(function) else lambda **given: keep(function(**given))
 
     def _save_checkpoint(self, model, trial):
         # Before the rest: TRL uploads the folder once it has written its own files.
@@ -172,9 +200,9 @@ def _ids(rows: Any, column: str) -> list:
 
 
 def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable:
-    """Returns the function from the rewards [N, functions] to 1, 0 or NaN an answer."""
+    """Returns what makes 1, 0 or NaN an answer of the rewards [N, functions] and of what was said."""
     if callable(correct):
-        return lambda reward_NF: np.asarray(correct(reward_NF), np.float32)
+        return lambda reward_NF, said: np.asarray(correct(reward_NF), np.float32)
     if correct is None and len(names) == 1:
         correct = names[0]
     if names.count(correct) != 1:
@@ -183,4 +211,10 @@ def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable:
             f" answer is right, of {names}, or give a function of all rewards"
         )
     column = names.index(correct)
-    return lambda reward_NF: choosing.above(reward_NF[:, column], threshold)
+
+    def right(reward_NF, said):
+        if correct in said:
+            return np.asarray(said[correct], np.float32)
+        return choosing.above(reward_NF[:, column], threshold)
+
+    return right

@@ -161,3 +161,9 @@ def think_boxed(text: str) -> bool:
 
 
 FORMATS = {"boxed": boxed, "think_boxed": think_boxed}
+
+
+def in_form(answer: str, form: str) -> str:
+    """Returns a whole text that gives `answer` in a form of `FORMATS`."""
+    box = f"\\boxed{{{answer}}}"
+    return box if form == "boxed" else f"<think>\n\n</think>\n\n{box}"

@@ -1,6 +1,62 @@
-"""The training reward: correctness with a little format, less what a long answer costs."""
+"""The reward of a run without functions of its own: correctness with a little format.
+
+What a long answer costs comes off any reward, also one's own.
+"""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Sequence
 
 from vade_jax.rewards import verify
+
+if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+    from vade_jax import types
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """What one answer is worth to one judge."""
+
+    reward: float  # NaN: no verdict
+    # 0 or 1; NaN: no verdict, whatever others say; None: this judge only rewards.
+    correct: float | None
+    extracted: str | None = None  # what was compared with the gold answer
+    reason: str = ""  # such as those of `verify.Verdict`
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the answer has both numbers."""
+        return not (math.isnan(self.reward) or self.correct is None or math.isnan(self.correct))
+
+
+UNKNOWN = Judgement(math.nan, math.nan, reason="no_verdict")
+# (item, texts of all answers to it, their tokens) -> a judgement each
+Judge = Callable[["types.Item", Sequence[str], Sequence[Sequence[int]]], list[Judgement]]
+
+
+def by_rules(form: str, format_weight: float) -> Judge:
+    """Returns the rule-based judge: `verify` and `reward`.
+
+    Args:
+        form: the format that is asked for, a key of `answers.FORMATS`.
+        format_weight: its share of the reward.
+    """
+
+    def judge(item, texts, tokens) -> list[Judgement]:
+        del tokens
+        verdicts = [verify.verify_item(text, item, form=form) for text in texts]
+        return [
+            Judgement(
+                reward(verdict, format_weight),
+                float(verdict.correct),
+                verdict.extracted,
+                verdict.reason,
+            )
+            for verdict in verdicts
+        ]
+
+    return judge
 
 
 def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:

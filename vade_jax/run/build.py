@@ -15,7 +15,7 @@ from vade_jax.data import loading, tokens
 from vade_jax.evals import validation
 from vade_jax.models.qwen25vl import files, flops, model
 from vade_jax.models.qwen25vl.config import PRESETS
-from vade_jax.rewards import mix
+from vade_jax.rewards import functions, mix
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run.datasets import Datasets
 from vade_jax.trainer import (
@@ -248,14 +248,48 @@ def _reference_params(policy: Policy) -> Params:
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the reward; validation looks at what is correct alone."""
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
+    judge, options = mix.by_rules(run.reward.format, run.reward.format_weight), {}
+    if run.reward.functions:
+        judge = make_judge(run.reward)
+        options = {"num_threads": judge.num_threads, "metrics": judge.metrics}
     return scoring.make_scorer(
         policy.tokenizer.decode,
-        form=run.reward.format,
-        format_weight=run.reward.format_weight,
+        judge,
         by_length=lambda length: (
             run.reward.overlong_factor * mix.overlong_penalty(length, limit, buffer)
         ),
+        **options,
     )
+
+
+def make_judge(reward: settings.Reward) -> functions.Several:
+    """Returns the judge of `reward.function`.
+
+    Raises:
+        ValueError: there is no such function.
+    """
+
+    def make(name: str) -> mix.Judge:
+        if name == functions.RULES:
+            return mix.by_rules(reward.format, reward.format_weight)
+        return functions.Own(name, functions.load(name), reward.timeout_s)
+
+    names = reward.functions
+    weights = reward.weights or [1.0] * len(names)
+    return functions.Several([*map(make, names)], weights, reward.correct_above, reward.concurrency)
+
+
+def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
+    """Calls the run's own reward functions on rows from all over the data, and prints what they say.
+
+    Raises:
+        ValueError: a function fails; names it, the row and the answer.
+    """
+    if run.reward.functions:
+        step = max(1, len(data.train) // num_rows)
+        items = [data.train[i] for i in range(0, len(data.train), step)][:num_rows]
+        encode = data.build_prompt.tokenizer.encode
+        print(functions.check(make_judge(run.reward), items, run.reward.format, encode))
 
 
 def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> validation.Validate:

@@ -12,7 +12,7 @@ from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural
 from vade_jax.evals import validation
 from vade_jax.recipes.diva import hook
-from vade_jax.rewards import answers
+from vade_jax.rewards import answers, functions
 from vade_jax.run import cluster
 
 
@@ -40,6 +40,9 @@ def check(run: settings.Run) -> None:
     """
     fields.check_word("sampler.name", run.sampler.name, samplers.SAMPLERS)
     fields.check_word("reward.format", run.reward.format, answers.FORMATS)
+    for name in run.reward.functions:
+        if name != functions.RULES:
+            functions.load(name)
     _check_packages(run)
     _check_data(run)
     _check_model(run.model)

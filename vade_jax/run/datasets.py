@@ -139,9 +139,14 @@ def _usable(
     if path == "procedural":
         source = _built_in(run, split, size)
     else:
-        every = bool(run.sampler.arrays)
-        source = sources.rows(path, all_columns=every, split=split)
-    kept, report = prompts.audit(source, build_prompt, map)
+        source = sources.rows(
+            path,
+            all_columns=bool(run.sampler.arrays or run.reward.functions),
+            split=split,
+            has_rules=run.reward.has_rules,
+            keeps_rows=bool(run.reward.functions),
+        )
+    kept, report = prompts.audit(source, build_prompt, map, has_rules=run.reward.has_rules)
     processes.agree(f"data.{split}={path!r}, its usable rows", kept)
     if processes.is_leader():
         _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)

@@ -27,6 +27,7 @@ STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes firs
 MAY_CHANGE = (
     *("num_steps", "num_epochs", "budget", "eval", "checkpoint", "tensorboard", "wandb"),
     *("engine", "layout", "refill", "data.num_threads", "perf"),
+    *("reward.timeout_s", "reward.concurrency"),
 )
 # Fits a terminal of 80 columns with all of its numbers.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"

@@ -22,6 +22,7 @@ from vade_jax.data import tokens
 from vade_jax.evals import answers, chat, decisions, policies, report, results, tasks
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.models.qwen25vl import files
+from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import build, checks, cluster, datasets, engines
 from vade_jax.run.directory import claim
@@ -41,7 +42,7 @@ class Prepared:
     # Who answers; None for saved answers
     policy: policies.ServerPolicy | policies.EnginePolicy | None
     stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
-    judge: chat.Chat | None  # None where rules decide
+    judge: chat.Chat | functions.Several | None  # None where rules decide
 
     @property
     def num_answers(self) -> int:
@@ -116,6 +117,7 @@ def write_report(prepared: Prepared) -> str:
 
     Raises:
         ServerLost: the judge is gone; what it has said is kept.
+        RewardFailure: a reward function failed.
     """
     evaluation, found = prepared.settings, {}
     label = evaluation.label or (evaluation.server.url and evaluation.server.model)
@@ -143,8 +145,15 @@ def write_report(prepared: Prepared) -> str:
 
 def _make_judge(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str
-) -> chat.Chat | None:
-    """Returns what asks the judge model, None if rules decide everything."""
+) -> chat.Chat | functions.Several | None:
+    """Returns what asks the judge model, a user's functions, or None if rules decide everything."""
+    if evaluation.reward.functions:
+        if evaluation.judge.rules or evaluation.judge.url:
+            raise ValueError(
+                f"reward.function={evaluation.reward.function!r} judges: give no --rules and no "
+                "--judge_server"
+            )
+        return build.make_judge(evaluation.reward)
     if evaluation.judge.rules:
         for task in chosen:
             decisions.by_rules(task.benchmark, task.profile)  # raises where there are none

@@ -48,6 +48,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         UserError: a mistake in the settings or files, found before the first step.
         NonFiniteLoss: as `loop.run`, like the next two.
         EngineFailure: the rollouts ended.
+        RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
     """
     with checks.user_errors():
@@ -62,6 +63,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
             base = warm_start.untrained(run, workdir)
             data = datasets.load(run, base, workdir, threads.map)
             run = run.with_items(len(data.train))
+            processes.on_leader(lambda: build.check_reward(run, data))
             if checks.make_sampler(run).variants:
                 hook.check_texts(run, data.train)
         start = warm_start.warm_started(run, base, workdir, stop)

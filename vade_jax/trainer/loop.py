@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from vade_jax import rng, settings
+from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import hardware, processes, rounds, scoring
 from vade_jax.trainer import measure as passes
@@ -128,6 +129,7 @@ def run(
     Raises:
         NonFiniteLoss: names the step; nothing is saved after it.
         EngineFailure: there are no more answers; every step that was taken is saved.
+        RewardFailure: a reward function failed; every step that was taken is saved.
         BatchNotFilled: `refill` asks to stop; every step that was taken is saved.
     """
     sampler = choose.sampler
@@ -223,8 +225,8 @@ def run(
                         found, known = validate(engine, keys.validation, step, progress.known)
                     metrics |= found
                     progress = dataclasses.replace(progress, known=known)
-            metrics |= engine.metrics() | clock.metrics(data.prompts, data.rollouts)
-            metrics |= hardware.memory()
+            metrics |= engine.metrics() | score.metrics() | hardware.memory()
+            metrics |= clock.metrics(data.prompts, data.rollouts)
             recorder.step(step, metrics | progress.metrics(), data)
             ends = over or stop()  # asked once: what ends the loop has been saved
             recorder.save(progress, last=ends)
@@ -252,7 +254,7 @@ def _saved_on_failure(
     """Records and saves the last step when no other can follow it, then passes on why."""
     try:
         yield
-    except (EngineFailure, BatchNotFilled):
+    except (EngineFailure, RewardFailure, BatchNotFilled):
         if data is not None:
             recorder.step(progress.step, metrics | progress.metrics(), data)
         if progress.step:

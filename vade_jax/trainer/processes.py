@@ -17,13 +17,15 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure, OnGroup, Sampling, ignore
 from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
 Tensors = Iterator[tuple[str, np.ndarray]]
 # What the others raise when the leader failed; anything else becomes a RuntimeError.
-KINDS = {kind.__name__: kind for kind in (ValueError, FileNotFoundError, EngineFailure)}
+KINDS = (ValueError, FileNotFoundError, EngineFailure, RewardFailure)
+KINDS = {kind.__name__: kind for kind in KINDS}
 LONGEST_WAIT_MS = 24 * 3600 * 1000  # a process that is gone is noticed long before
 _BARRIERS = itertools.count()  # a barrier is used once
 

@@ -5,6 +5,7 @@ places in the batch; then another round asks for other prompts, until the batch 
 reached. The posterior is updated after every round, so a selector's decays are per round.
 """
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 from vade_jax import samplers, settings
+from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import scoring
 from vade_jax.trainer.choosing import Chosen
@@ -41,6 +43,9 @@ def answer(
 ) -> tuple[Rollouts, Scores]:
     """Generates the answers to the chosen prompts and scores them, both at once.
 
+    Answers without a verdict come back as invalid: they count for nothing, like those that an engine
+    could not make.
+
     Args:
         engine: holds the weights.
         score: rewards the answers.
@@ -51,6 +56,7 @@ def answer(
 
     Raises:
         EngineFailure: there are no more answers, or they come from other weights.
+        RewardFailure: a reward function failed, or has no verdict on a single answer.
     """
     scoring_thread = ScoringThread(score, chosen.items)
     with clock("gen"):
@@ -69,7 +75,13 @@ def answer(
         scores = scoring_thread.scores(rollouts)
     clock.beside("prepare", chosen.seconds)
     clock.beside("judge", scoring_thread.seconds)
-    return rollouts, scores
+    valid_N = np.asarray(rollouts.valid_N)
+    if valid_N.any() and not (valid_N & scores.known_N).any():
+        raise RewardFailure(
+            f"no verdict on any of {len(valid_N)} answers ({collections.Counter(scores.reason_N)}): "
+            "look at the reward function and the server that it asks"
+        )
+    return rollouts.replace(valid_N=valid_N & scores.known_N), scores
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,14 +9,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import arrays
 from vade_jax.losses import advantages
-from vade_jax.rewards import mix, verify
+from vade_jax.rewards import mix
 from vade_jax.trainer import processes
 from vade_jax.types import Array, Feedback, Item, Metrics, Proposal, Rollouts
 
@@ -24,108 +24,151 @@ from vade_jax.types import Array, Feedback, Item, Metrics, Proposal, Rollouts
 # ------------------------------------------------------------------------------ one answer
 @dataclasses.dataclass(frozen=True)
 class Scored:
-    """What one answer was worth."""
+    """What one answer was worth; NaN without a verdict."""
 
     text: str
     extracted: str | None  # what was compared with the gold answer
-    reward: float  # correctness, format and length
+    reward: float  # correctness, format and length, or a user's own
     correct: float  # 0 or 1
     reason: str = ""  # of `verify.Verdict`: why it was not compared to the end
 
 
-# Scores all answers (tokens, the end included) to one question.
-Scorer = Callable[[Item, Sequence[np.ndarray]], list[Scored]]
+@dataclasses.dataclass(frozen=True)
+class Scorer:
+    """Scores all answers (tokens, the end included) to one question.
+
+    Of several processes only the leader scores.
+
+    Attributes:
+        score: (item, answers) -> what each was worth; from `num_threads` threads at a time.
+        num_threads: 1 unless the function mostly waits, such as for a server.
+        metrics: what happened since the last call: failures, costs.
+    """
+
+    score: Callable[[Item, Sequence[np.ndarray]], list[Scored]]
+    num_threads: int = 1
+    metrics: Callable[[], Metrics] = dict
+
+    def __call__(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
+        """Returns what each answer was worth."""
+        return self.score(item, answers)
 
 
 def make_scorer(
     decode: Callable[[Sequence[int]], str],
+    judge: mix.Judge,
     *,
-    form: str,
-    format_weight: float,
     by_length: Callable[[int], float] = lambda length: 0.0,
+    **options: Any,
 ) -> Scorer:
-    """Returns the rule-based reward of a run.
+    """Returns the reward of a run.
 
     Args:
         decode: tokens to text, special tokens left out.
-        form: the format that is asked for, a key of `rewards.answers.FORMATS`.
-        format_weight: its share of the reward.
+        judge: says what texts are worth.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
+        **options: of the `Scorer`.
     """
 
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
         texts = [decode(tokens) for tokens in answers]
-        verdicts = [verify.verify_item(text, item, form=form) for text in texts]
         return [
             Scored(
                 text=text,
-                extracted=verdict.extracted,
-                reward=mix.reward(verdict, format_weight) + by_length(len(tokens)),
-                correct=float(verdict.correct),
-                reason=verdict.reason,
+                extracted=judgement.extracted,
+                reward=judgement.reward + by_length(len(tokens)),
+                correct=judgement.correct,
+                reason=judgement.reason,
             )
-            for tokens, text, verdict in zip(answers, texts, verdicts, strict=True)
+            for tokens, text, judgement in zip(
+                answers, texts, judge(item, texts, answers), strict=True
+            )
         ]
 
-    return score
+    return Scorer(score, **options)
 
 
 # ------------------------------------------------------------------------------ a round's answers
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What all answers of a round were worth, in the order of the rollouts."""
+    """What all answers of a round were worth, in the order of the rollouts.
+
+    The texts are empty in processes that are not the leader.
+    """
 
     text_N: list[str]
     extracted_N: list[str | None]
     reward_N: np.ndarray
     correct_N: np.ndarray
     reason_N: list[str]
+    known_N: np.ndarray  # bool; without a verdict an answer has reward and correctness 0
 
     def metrics(self) -> Metrics:
-        """Returns how many answers were not compared to the end; they count as wrong."""
+        """Returns how many answers were not compared to the end, and how many have no verdict."""
         return {
             "reward/timeouts": self.reason_N.count("timeout"),
             "reward/crashes": self.reason_N.count("crash"),
+            "reward/unknown": int((~self.known_N).sum()),
         }
 
 
 class ScoringThread:
     """Scores groups while the engine makes others: the engine's `on_group`. Then ask for `scores`.
 
-    One thread is enough: what takes long, a symbolic comparison, runs in worker processes anyway.
+    One thread is enough for the built-in rules: what takes long, a symbolic comparison, runs in worker
+    processes anyway.
     """
 
     def __init__(self, score: Scorer, items: Sequence[Item]):
         self._score, self._items = score, items
-        self._thread = futures.ThreadPoolExecutor(1, "scoring")
+        self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
         self._groups: dict[int, futures.Future] = {}
         self.seconds = 0.0  # of scoring, most of it hidden behind the engine's
 
     def __call__(self, m: int, answers: Sequence[np.ndarray]) -> None:
         """Takes all answers to prompt m."""
         assert m not in self._groups, f"the answers to prompt {m} came twice"
-        self._groups[m] = self._thread.submit(self._timed, self._items[m], answers)
+        if processes.is_leader():
+            self._groups[m] = self._threads.submit(self._timed, self._items[m], answers)
 
     def scores(self, rollouts: Rollouts) -> Scores:
         """Returns the scores in the order of `rollouts`, once all of them are there.
 
-        Of several processes all get the leader's: a verifier with a time limit may decide otherwise
-        on a slower host, and then their selectors would drift apart.
+        Of several processes all get the leader's: others would pay for a judge again, or decide
+        otherwise, and then their selectors would drift apart.
+
+        Raises:
+            RewardFailure: a user's function failed.
         """
-        self._thread.shutdown()
-        scored = [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
-        assert len(scored) == len(rollouts.group_N), "an answer was not reported"
-        rewards = {
-            "reward_N": np.array([answer.reward for answer in scored], np.float32),
-            "correct_N": np.array([answer.correct for answer in scored], np.float32),
-        }
+        scored, N = [], len(rollouts.group_N)
+
+        def lead():
+            scored.extend(self._wait())
+            assert len(scored) == N, "an answer was not reported"
+
+        processes.on_leader(lead)
+        both_NX = np.array([(x.reward, x.correct) for x in scored] or np.zeros((N, 2)), np.float32)
+        both_NX = processes.from_leader(both_NX)
+        known_N = ~np.isnan(both_NX).any(1)
+        reward_N, correct_N = np.where(known_N, both_NX.T, np.float32(0))
         return Scores(
             text_N=[answer.text for answer in scored],
             extracted_N=[answer.extracted for answer in scored],
             reason_N=[answer.reason for answer in scored],
-            **processes.from_leader(rewards),
+            reward_N=reward_N,
+            correct_N=correct_N,
+            known_N=known_N,
         )
+
+    def _wait(self) -> list[Scored]:
+        """Returns all that was scored, by group; after a failure no other group is begun."""
+        done, _ = futures.wait(self._groups.values(), return_when=futures.FIRST_EXCEPTION)
+        failed = any(future.exception() for future in done)
+        self._threads.shutdown(wait=not failed, cancel_futures=failed)
+        for future in done:
+            future.result()
+        return [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
 
     def _timed(self, item, answers):
         start = time.perf_counter()

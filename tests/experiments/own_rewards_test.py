@@ -1,0 +1,170 @@
+"""docs/rewards.md as a user would follow it: its files, its commands, its judge in training and evaluation."""
+
+import ast
+import pathlib
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+from experiments import train
+from tests.experiments import evaluate_test, train_test
+from tests.http_server import ScriptedChat, said
+from vade_jax import settings
+from vade_jax.evals import results
+from vade_jax.rewards import functions
+from vade_jax.run import build
+from vade_jax.store import metrics, rollout_log
+from vade_jax.types import Item
+
+DOC = pathlib.Path(__file__).parents[2] / "docs" / "rewards.md"
+
+
+class Server(ScriptedChat):
+    """A judge that likes every answer with an even number of characters, and a reward model."""
+
+    model = "Qwen/Qwen2.5-72B-Instruct"
+
+    def __init__(self):
+        super().__init__(self.judge, model=self.model)
+
+    def judge(self, body):
+        if "Grade the solution" in said(body):
+            return "I give 7"
+        answer = re.search(r"Student: (.*)\n\nDoes", said(body), re.DOTALL)[1]
+        return "no" if len(answer) % 2 else "yes"
+
+    def respond(self, request):
+        if request.path == "/score":
+            return 200, {"rewards": [0.25] * len(request.body["answer"])}
+        return super().respond(request)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def files(tmp_path, server, monkeypatch):
+    """The files of the page, in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = DOC.read_text()
+    for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
+        pathlib.Path(name).write_text(code.replace("http://localhost:8000", server.url))
+    assert sorted(path.name for path in tmp_path.glob("*.py")) == [
+        "my_judge.py",
+        "my_rewards.py",
+        "with_trl.py",
+    ]
+    functions.load.cache_clear()
+    return tmp_path
+
+
+def commands(module):
+    """Returns the overrides of each command of the page, by field."""
+    text = DOC.read_text().replace("\\\n", " ")
+    found = []
+    for line in re.findall(rf"-m experiments\.{module} (.*)", text):
+        flags = re.findall(
+            r"--config\.reward\.(\w+)=(\S+)", " ".join(map(_tight, shlex.split(line)))
+        )
+        found.append({name: _literal(value) for name, value in flags})
+    return found
+
+
+def _tight(word):
+    return word.replace(" ", "")
+
+
+def _literal(value):
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return value
+
+
+@pytest.fixture
+def c(one_device, small_checkpoint, tmp_path):
+    c = train_test.smoke(1, small_checkpoint, "")
+    c.warm_start.num_steps, c.sampling.max_tokens = 0, 4
+    return c
+
+
+def test_the_judge_of_the_page_trains(c, files, server, capsys):
+    c.reward.update(commands("train")[2])
+    train.main(c, str(files / "judged"))
+    printed = capsys.readouterr().out
+    assert "on 4 rows: the data's own answers get " in printed
+    assert "correct above reward.correct_above=0.5" in printed
+    record = metrics.read(files / "judged")[1]
+    assert record["reward/judge/requests"] >= 16 and record["reward/judge/failures"] == 0
+    rows = rollout_log.read(rollout_log.path(files / "judged", 1))
+    expected = [float(len(answer) % 2 == 0) for answer in rows["answer"]]
+    assert rows["correct"] == rows["reward"] == expected
+    assert 0 < np.mean(expected) < 1
+    assert "val/validation/acc/mean@4" in record
+
+
+ITEM = Item(uid="a", question="?", images=(), answer="7", kind="int")
+TEXTS = [r"\boxed{7}", r"\boxed{6.4}", "six"]
+
+
+def test_the_other_commands_of_training(files):
+    found = []
+    for flags in commands("train")[:2]:
+        judge = build.make_judge(settings.Reward(**flags))
+        found.append([(x.reward, x.correct) for x in judge(ITEM, TEXTS, [[1]] * 3)])
+    assert found[0] == [(1, 1), (0.3, 0), (0, 0)]
+    assert [x for _, x in found[1]] == [1, 0, 0]
+    weighted = [0.8 * 0.9 + 0.2, 0.2 * 0.3, 0]  # no answer has the form with <think>
+    assert [x for x, _ in found[1]] == pytest.approx(weighted)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("my_rewards.py:short_and_right", [(0.998, 1), (-0.002, 0), (-0.002, 0)]),
+        ("my_judge.py:grader", [(0.7, None)] * 3),
+        ("my_judge.py:scorer", [(0.25, None)] * 3),
+    ],
+)
+def test_the_other_functions_of_the_page(files, name, expected):
+    own = functions.Own(name, functions.load(name), 30.0)
+    found = own(ITEM, TEXTS, [[1, 2]] * 3)
+    assert [(x.reward, x.correct) for x in found] == [(pytest.approx(x), y) for x, y in expected]
+
+
+def test_a_function_that_fails_before_the_first_step_is_one_line(c, files, capsys):
+    (files / "wrong.py").write_text("def f(gold, **kwargs):\n    return gold\n")
+    c.reward.function = "wrong.py:f"
+    line = train_test.fails(c, files / "run", capsys)
+    assert "reward.function 'wrong.py:f': TypeError: f() missing 1 required" in line
+    assert "at row 'train-0-0', answer '" in line
+
+
+# ------------------------------------------------------------------------------ evaluation
+data, tiny = evaluate_test.data, evaluate_test.tiny
+
+
+def test_the_command_of_evaluation(data, files, server, tmp_path):
+    """The first item's answer has 2 characters, the second's 3."""
+    (flags,) = commands("evaluate")
+    c = evaluate_test.wanted(data, "chartqa")
+    c.reward.update(flags)
+    uids = [item.uid for item in evaluate_test.BENCHMARKS["chartqa"].read(data["chartqa"])]
+    texts = {uids[0]: "12", uids[1]: "123"}
+    rows = [{"uid": uid, "text": text} for uid, text in texts.items()]
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(evaluate_test.json.dumps, rows)))
+    c.answers, c.allow_missing = str(tmp_path / "answers.jsonl"), True
+    code, printed = evaluate_test.run(c, tmp_path / "eval")
+    assert code == 0, printed
+    found = results.load_all(str(tmp_path / "eval"))["chartqa"]
+    assert found.correct_MG[:, 0].tolist() == [True, False]
+    assert found.settings["scoring"]["function"] == "my_judge.py:judge"
+    c.judge.rules = True
+    code, printed = evaluate_test.run(c, tmp_path / "both")
+    assert code == 2 and "give no --rules and no --judge_server" in printed

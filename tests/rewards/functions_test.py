@@ -1,0 +1,260 @@
+"""Functions of a user: what they get and return, several of them, and how they fail."""
+
+import asyncio
+import math
+import threading
+import time
+
+import pytest
+
+from vade_jax.rewards import functions, mix
+from vade_jax.rewards.functions import Own, RewardFailure, Several
+from vade_jax.types import Item
+
+ITEM = Item(
+    uid="row 3",
+    question="<image>How many?",
+    images=(),
+    answer="7",
+    kind="int",
+    metadata={"level": 2},
+    columns={"answer": 7, "source": "mine", "level": None},
+)
+TEXTS = [r"\boxed{7}", "no idea", r"\boxed{8}"]
+TOKENS = [[1, 2], [3], [4, 5, 6]]
+
+
+def judge(function, timeout_s=5.0, name="mine.py:f"):
+    return Own(name, function, timeout_s)
+
+
+def judged(function, **options):
+    return [(x.reward, x.correct) for x in judge(function, **options)(ITEM, TEXTS, TOKENS)]
+
+
+def test_it_gets_what_trl_gives_and_the_columns_of_the_file():
+    seen = {}
+
+    def f(**given):
+        seen.update(given)
+        return [0, 0, 0]
+
+    judged(f)
+    assert seen == {
+        "prompts": [[{"role": "user", "content": "<image>How many?"}]] * 3,
+        "completions": [[{"role": "assistant", "content": text}] for text in TEXTS],
+        "completion_ids": TOKENS,
+        "id": ["row 3"] * 3,
+        "question": ["<image>How many?"] * 3,
+        "answer": [7] * 3,  # as the file has it
+        "kind": ["int"] * 3,
+        "level": [2] * 3,  # the file's is empty
+        "source": ["mine"] * 3,
+    }
+    assert functions.texts(seen["completions"]) == TEXTS
+    assert functions.texts(["plain"]) == ["plain"]
+    parts = [{"type": "image"}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert functions.texts([[{"role": "user", "content": parts}]]) == ["ab"]
+
+
+def test_rewards_alone_or_with_what_is_correct():
+    assert judged(lambda **_: [1, 0.5, -2]) == [(1, None), (0.5, None), (-2, None)]
+    assert judged(lambda **_: ([3, 1, 0], [True, False, 1])) == [(3, 1), (1, 0), (0, 1)]
+    first, second, third = judged(lambda **_: ([None, 1, 1], [1, None, 0]))
+    assert math.isnan(first[0]) and first[1] == 1
+    assert second[0] == 1 and math.isnan(second[1])
+    assert third == (1, 0)
+
+
+def test_two_rewards_in_a_tuple_are_no_pair():
+    found = judge(lambda **_: (0.25, None))(ITEM, TEXTS[:2], TOKENS[:2])
+    assert found[0] == mix.Judgement(0.25, None)
+    assert math.isnan(found[1].reward)
+
+
+def test_it_may_be_async_and_so_may_an_object():
+    async def f(completions, **_):
+        await asyncio.sleep(0)
+        return [0.5] * len(completions)
+
+    class Object:
+        async def __call__(self, **given):
+            return await f(**given)
+
+    assert judged(f) == judged(Object()) == [(0.5, None)] * 3
+
+
+# ------------------------------------------------------------------------------ several
+def several(*parts, **options):
+    made = [part if isinstance(part, Own) else judge(part) for part in parts]
+    weights = options.pop("weights", [1.0] * len(parts))
+    return Several(made, weights, **options)(ITEM, TEXTS, TOKENS)
+
+
+def test_rewards_are_added_up_and_a_threshold_says_what_is_correct():
+    """2 x (1, 0.25, 0) + 0.5 x (-1, 0, 4) = (1.5, 0.5, 2)."""
+    found = several(
+        lambda **_: [1, 0.25, 0], lambda **_: [-1, 0, 4], weights=(2, 0.5), correct_above=1.6
+    )
+    assert [(x.reward, x.correct) for x in found] == [(1.5, 0), (0.5, 0), (2, 1)]
+    above = several(lambda **_: [0.5, 0.51, 0])
+    assert [x.correct for x in above] == [0, 1, 0]
+
+
+def test_the_first_that_says_what_is_correct_is_believed():
+    found = several(
+        lambda **_: [9, 9, 9], lambda **_: ([0, 0, 0], [0, 1, 0]), lambda **_: ([0] * 3, [1] * 3)
+    )
+    assert [x.correct for x in found] == [0, 1, 0]
+
+
+def test_the_rules_are_a_judge_like_others():
+    rules = mix.by_rules("boxed", 0.1)
+    item = Item(uid="a", question="?", images=(), answer="7", kind="int")
+    both = Several([judge(lambda **_: [0.5] * 3), rules], [1, 1])(item, TEXTS, TOKENS)
+    assert [x.correct for x in both] == [1, 0, 0]
+    assert [x.reward for x in both] == pytest.approx([1.5, 0.5, 0.6])
+    assert [x.extracted for x in both] == ["7", None, "8"]
+    assert [x.reason for x in both] == ["ok", "no_box", "different"]
+
+
+def test_no_verdict_of_one_leaves_the_others_and_of_all_none():
+    found = several(lambda **_: [None, None, 1], lambda **_: [0.75, None, 1])
+    assert [x.is_known for x in found] == [True, False, True]
+    assert (found[0].reward, found[0].correct, found[2].reward) == (0.75, 1, 2)
+    assert found[1].reason == "no_verdict"
+    unsure = several(lambda **_: ([1, 1, 1], [1, None, 0]), lambda **_: [1, 1, 1])
+    assert [x.is_known for x in unsure] == [True, False, True]
+
+
+# ------------------------------------------------------------------------------ time
+def test_a_call_that_takes_too_long_has_no_verdict():
+    never, started = threading.Event(), time.monotonic()
+
+    def stuck(**_):
+        never.wait(60)
+
+    async def late(**_):
+        await asyncio.sleep(60)
+
+    for f in (stuck, late):
+        found = several(judge(f, timeout_s=0.1), lambda **_: [1, 1, 1])
+        assert [(x.is_known, x.reason) for x in found] == [(False, "timeout")] * 3
+    assert time.monotonic() - started < 10
+    never.set()
+
+
+# ------------------------------------------------------------------------------ failures
+def test_an_exception_names_the_function_the_row_and_the_answer():
+    def f(completions, **_):
+        return [1 / (text != "no idea") for text in functions.texts(completions)]
+
+    with pytest.raises(RewardFailure) as caught:
+        judged(f)
+    said = str(caught.value)
+    assert "'mine.py:f': ZeroDivisionError: " in said and "(functions_test.py, line " in said
+    assert said.endswith("at row 'row 3', answer 'no idea'") and "\n" not in said
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([1, 2], "2 rewards for 3 answers"),
+        (None, "returned NoneType, no list of rewards"),
+        ({"reward": 1}, "returned dict, no list"),
+        ("yes", "returned str, no list"),
+        ([1, "a", 2], "could not convert string to float"),
+        ([1, math.inf, 2], "infinite rewards"),
+        (([1, 2, 3], [1, 0]), "2 values of correct for 3 answers"),
+        (([1, 2, 3], [1, 0.5, 0]), r"correct=0.5: must be True, False or None"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(returned, message):
+    with pytest.raises(RewardFailure, match=message):
+        judged(lambda **_: returned)
+
+
+def test_a_function_without_kwargs_is_told_what_it_lacks():
+    with pytest.raises(RewardFailure, match=r"unexpected keyword .*end its parameters with \*\*kw"):
+        judged(lambda completions: [0, 0, 0])
+
+
+# ------------------------------------------------------------------------------ where it comes from
+def test_a_file_is_imported_once_and_finds_its_neighbours(tmp_path):
+    (tmp_path / "beside_it.py").write_text("VALUE = 0.5\n")
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import beside_it\ncalls = []\ndef f(completions, **kwargs):\n    return [beside_it.VALUE]\n"
+    )
+    found = functions.load(f"{path}:f")
+    assert found([1]) == [0.5] and functions.load(f"{path}:f") is found
+    assert functions.load("vade_jax.rewards.functions:texts") is functions.texts
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("f", r"reward.function='f': write path/to/file.py:NAME or module:NAME, or 'rules'"),
+        ("none.py:f", "the file none.py does not exist"),
+        ("{}:g", r"has no function 'g': it has fine"),
+        ("{}:fin", r"did you mean 'fine'\? it has fine"),
+        ("{}:VALUE", "has no function 'VALUE'"),
+        ("no_such_module_:f", "importing no_such_module_ failed: ModuleNotFoundError"),
+    ],
+)
+def test_a_wrong_name_is_one_clear_line(tmp_path, name, message):
+    path = tmp_path / "own.py"
+    path.write_text("VALUE = 1\ndef fine(**kwargs):\n    return []\n")
+    with pytest.raises(ValueError, match=message) as caught:
+        functions.load(name.format(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_fails_says_where(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("x = 1\nraise KeyError('token')\n")
+    with pytest.raises(ValueError, match=r"failed: KeyError: 'token' \(broken.py, line 2\)"):
+        functions.load(f"{path}:f")
+
+
+# ------------------------------------------------------------------------------ before a run
+def check(*parts):
+    items = [ITEM, Item(uid="b", question="?", images=(), answer="", kind="")]
+    judges = Several([judge(part) for part in parts], [1.0] * len(parts))
+    return functions.check(judges, items, "think_boxed", lambda text: list(map(ord, text)))
+
+
+def test_before_a_run_the_data_and_the_threshold_are_told():
+    seen = []
+
+    def f(completions, completion_ids, **_):
+        seen.extend(functions.texts(completions))
+        assert completion_ids == [list(map(ord, text)) for text in functions.texts(completions)]
+        return [float("7" in text) for text in functions.texts(completions)]
+
+    said = check(f)
+    assert "on 2 rows: the data's own answers get 0.5 on average, empty ones 0" in said
+    assert "rewards alone: an answer counts as correct above reward.correct_above=0.5" in said
+    assert seen[:2] == ["<think>\n\n</think>\n\n\\boxed{7}", ""]
+    assert "alone" not in check(f, lambda completions, **_: ([0, 0], [1, 0]))
+
+
+def test_before_a_run_a_failure_is_a_mistake_of_the_user():
+    with pytest.raises(ValueError, match=r"KeyError: 'gold'.*at row 'row 3'"):
+        check(lambda **given: given["gold"])
+    with pytest.raises(ValueError, match="no verdict on 2 rows"):
+        check(lambda **_: [None, None])
+
+
+def test_what_a_function_counts_has_its_name():
+    class Counting:
+        def __call__(self, **_):
+            return [1, 1, 1]
+
+        def metrics(self):
+            return {"calls": 2}
+
+    own = Own("my.py:counting", Counting(), 1.0)
+    both = Several([own, judge(lambda **_: [0, 0, 0])], [1, 1])
+    assert both.metrics() == {"reward/counting/calls": 2}

@@ -1,0 +1,136 @@
+"""A judge and a reward model behind servers that answer, refuse, fail and hang up."""
+
+import pytest
+
+from tests.http_server import KEY, ScriptedChat, ScriptedServer, error, said
+from vade_jax.rewards import servers
+
+PROMPTS = [[{"role": "user", "content": "2 + 5?"}]] * 3
+COMPLETIONS = [[{"role": "assistant", "content": text}] for text in ("seven", "eight", "{7}")]
+
+
+def judge(server, **options):
+    return servers.Judge(server.url, "m", backoff_s=0.01, **options)
+
+
+def asked(judge):
+    return judge(PROMPTS, COMPLETIONS, answer=["7"] * 3, trainer_state=object(), log="x")
+
+
+def agrees(body):
+    text = said(body)
+    assert "Question: 2 + 5?" in text and "Right answer: 7" in text
+    return "So: yes." if "Student: seven" in text or "Student: {7}" in text else "No."
+
+
+class Counting(ScriptedChat):
+    def completion(self, text):
+        usage = {"prompt_tokens": 100, "completion_tokens": 2}
+        return super().completion(text) | {"usage": usage}
+
+
+def test_a_judge_says_yes_or_no_and_counts_what_it_costs():
+    with Counting(agrees) as server:
+        made = judge(server, prices=(1.0, 5.0), fields={"seed": 3})
+        assert asked(made) == [1, 0, 1]
+        assert {(body["model"], body["seed"]) for body in server.bodies} == {("m", 3)}
+    found = made.metrics()
+    assert found.pop("seconds") > 0
+    assert found == {
+        "requests": 3,
+        "retries": 0,
+        "failures": 0,
+        "unreadable": 0,
+        "prompt_tokens": 300,
+        "completion_tokens": 6,
+        "cost": pytest.approx(330e-6),
+    }
+    assert made.metrics() == {"requests": 0, "retries": 0, "failures": 0}  # since the last call
+
+
+def test_what_fails_is_asked_again_and_then_has_no_verdict():
+    with ScriptedChat(agrees) as server:
+        server.faults = [500, "drop", None, None, None]
+        made = judge(server, concurrency=1)
+        assert asked(made) == [1, 0, 1]
+        assert made.metrics()["retries"] == 2
+        server.faults = [None, 500, 500]
+        made = judge(server, concurrency=1, retries=1)
+        assert asked(made) == [1, None, 1]
+        counts = made.metrics()
+        assert (counts["failures"], counts["retries"], counts["requests"]) == (1, 1, 3)
+        server.faults = [400]  # this one question is too long, or the like
+        assert asked(judge(server, concurrency=1)) == [None, 0, 1]
+
+
+def test_a_reply_that_cannot_be_read_is_no_verdict():
+    with ScriptedChat(lambda body: "Perhaps") as server:
+        made = judge(server)
+        assert asked(made) == [None] * 3
+        assert made.metrics()["unreadable"] == 3
+
+
+def test_a_question_and_a_grade_of_ones_own():
+    with ScriptedChat(lambda body: said(body)[-1]) as server:
+        made = judge(server, question="{completion}: {level}", read=lambda reply: int(reply) / 10)
+        assert made(PROMPTS, COMPLETIONS, level=[1, 2, 3]) == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "message"),
+    [({}, "m", "HTTP 401: Incorrect API key"), ({"api_key_env": "K"}, "n", "`n` is unknown")],
+)
+def test_a_wrong_key_or_model_is_an_error(monkeypatch, options, model, message):
+    monkeypatch.setenv("K", KEY)
+    with ScriptedChat(agrees, needs_key=True) as server:
+        made = servers.Judge(server.url, model, **options)
+        with pytest.raises(RuntimeError, match=message):
+            asked(made)
+
+
+def test_a_key_that_is_not_there():
+    with pytest.raises(ValueError, match="api_key_env='NONE': there is no such variable"):
+        servers.Judge("http://localhost:1", "m", api_key_env="NONE")
+
+
+def test_many_questions_are_in_flight_but_no_more_than_wanted():
+    with ScriptedChat(agrees, seconds=0.05) as server:
+        judge(server, concurrency=2)(PROMPTS * 4, COMPLETIONS * 4, answer=["7"] * 12)
+        assert server.most_in_flight == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [("yes", 1), ("No.", 0), ("no, wait: Yes", 1), ("<think>yes</think> no", 0), ("nope", None)],
+)
+def test_the_last_yes_or_no(reply, expected):
+    assert servers.yes_or_no(reply) == expected
+
+
+# ------------------------------------------------------------------------------ a reward model
+class Scoring(ScriptedServer):
+    reply = None
+
+    def respond(self, request):
+        if request.path != "/score":
+            return error(404, "Not Found")
+        return self.chat(request, lambda _: (200, self.reply))
+
+
+@pytest.mark.parametrize("correct", [None, [True, False, None]])
+def test_a_reward_model_gets_texts_and_columns(correct):
+    with Scoring() as server:
+        server.reply = {"rewards": [0.5, None, 2]} | ({"correct": correct} if correct else {})
+        ask = servers.RewardServer(server.url + "/score", backoff_s=0.01)
+        found = ask(PROMPTS, COMPLETIONS, answer=["7"] * 3, more=[1, 2, 3])
+        assert found == (([0.5, None, 2], correct) if correct else [0.5, None, 2])
+        _, _, body = server.log[0]
+        assert body == {
+            "prompts": ["2 + 5?"] * 3,
+            "completions": ["seven", "eight", "{7}"],
+            "answer": ["7"] * 3,
+        }
+        server.always = 500
+        assert ask(PROMPTS, COMPLETIONS, answer=["7"] * 3) == [None] * 3
+        with pytest.raises(RuntimeError, match="404"):
+            servers.RewardServer(server.url + "/other")(PROMPTS, COMPLETIONS, answer=["7"] * 3)

@@ -1,0 +1,358 @@
+"""Rewards of one's own: plain functions of a batch of answers, called as TRL calls them.
+
+    def brevity(completions, **kwargs):
+        return [float(len(text) < 400) for text in functions.texts(completions)]
+
+`--config.reward.function=path/to/file.py:brevity` makes it the reward of a run. It is given keyword
+arguments, each a list with an entry an answer: `prompts`, `completions` (chats), `completion_ids`
+(tokens), and every column of the data. It returns a reward an answer, None for no verdict; or two lists,
+rewards and which answers are correct. It may be async. docs/rewards.md shows all of it.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import inspect
+import math
+import numbers
+import pathlib
+import statistics
+import sys
+import threading
+import traceback
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any
+
+from vade_jax import fields
+from vade_jax.rewards.answers import in_form
+from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
+
+if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+    from vade_jax import types
+
+RULES = "rules"  # stands for the built-in verifiers among the names of functions
+_SHOWN = 200  # characters of an answer in an error
+
+
+class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
+    """A reward function failed: names it, the row and the answer."""
+
+
+# ------------------------------------------------------------------------------ what it is given
+def texts(chats: Sequence[Any]) -> list[str]:
+    """Returns the text of each of `prompts` or `completions`: of the last message, or as it is."""
+
+    def text(chat: Any) -> str:
+        content = chat if isinstance(chat, str) else chat[-1]["content"]
+        if isinstance(content, str):
+            return content
+        return "".join(part.get("text", "") for part in content)
+
+    return [text(chat) for chat in chats]
+
+
+def arguments(
+    item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]]
+) -> dict[str, list[Any]]:
+    """Returns the keyword arguments of a function, for all answers to one item.
+
+    The columns are those of the file, where they are kept, before what the item makes of them.
+    """
+    row = {"id": item.uid, "question": item.question, "answer": item.answer, "kind": item.kind}
+    row |= item.metadata
+    row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
+    return {name: [value] * len(answers) for name, value in row.items()} | {
+        "prompts": [[{"role": "user", "content": item.question}] for _ in answers],
+        "completions": [[{"role": "assistant", "content": text}] for text in answers],
+        "completion_ids": [list(map(int, token_T)) for token_T in tokens],
+    }
+
+
+# ------------------------------------------------------------------------------ where it comes from
+@functools.cache  # training, validation and the check share one, and what it counts
+def load(name: str) -> Callable[..., Any]:
+    """Returns the function of "path/to/file.py:name" or "module:name".
+
+    Raises:
+        ValueError: there is no such file, module or function, or importing it fails.
+    """
+    where, _, attribute = name.rpartition(":")
+    label = f"reward.function={name!r}"
+    if not where or not attribute:
+        raise ValueError(f"{label}: write path/to/file.py:NAME or module:NAME, or {RULES!r}")
+    if where.endswith(".py") and not pathlib.Path(where).is_file():
+        raise ValueError(f"{label}: the file {where} does not exist")
+    try:
+        module = _import_file(where) if where.endswith(".py") else importlib.import_module(where)
+    except Exception as error:
+        raise ValueError(f"{label}: importing {where} failed: {_told(error)}") from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        known = [x for x, value in vars(module).items() if callable(value) and x[0] != "_"]
+        raise ValueError(
+            f"{label}: {where} has no function {attribute!r}: "
+            f"{fields.did_you_mean(attribute, known)}it has {', '.join(known) or 'none'}"
+        )
+    return found
+
+
+def _import_file(path: str):
+    """Imports a file under a name of its own; modules beside it can be imported from it."""
+    file = pathlib.Path(path).resolve()
+    spec = importlib.util.spec_from_file_location(f"reward_function_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look there
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+# ------------------------------------------------------------------------------ one function
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """One function as a `Judge`.
+
+    Attributes:
+        name: as the user has written it.
+        function: what is called.
+        timeout_s: the longest time of a call; answers whose call takes longer have no verdict.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    timeout_s: float
+
+    def __call__(
+        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]]
+    ) -> list[Judgement]:
+        """Judges all answers to one item.
+
+        Raises:
+            RewardFailure: the function raised, or returned something else than it should.
+        """
+        try:
+            returned = self._call(item, answers, tokens)
+            return _judgements(returned, len(answers))
+        except _Overdue:
+            return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
+        except Exception as error:
+            which = self._first_that_fails(item, answers, tokens)
+            raise RewardFailure(
+                f"reward.function {self.name!r}: {_told(error)}; at row {item.uid!r}, answer "
+                f"{answers[which][:_SHOWN]!r}"
+            ) from error
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what the function counts, if it has a method `metrics`."""
+        short = self.name.rpartition(":")[2]
+        found = getattr(self.function, "metrics", dict)()
+        return {f"reward/{short}/{name}": value for name, value in found.items()}
+
+    def _call(self, item, answers, tokens) -> Any:
+        given = arguments(item, answers, tokens)
+        if is_async(self.function):
+            future = asyncio.run_coroutine_threadsafe(self.function(**given), _event_loop())
+        else:
+            future = _in_a_thread(self.function, given)
+        if not futures.wait([future], self.timeout_s).done:
+            future.cancel()
+            raise _Overdue
+        return future.result()
+
+    def _first_that_fails(self, item, answers, tokens) -> int:
+        """Returns the first answer that fails by itself; 0 if only all of them together do."""
+        for n in range(len(answers)):
+            try:
+                _judgements(self._call(item, answers[n : n + 1], tokens[n : n + 1]), 1)
+            except Exception:
+                return n
+        return 0
+
+
+class _Overdue(Exception):  # noqa: N818 (says what happened)
+    """A call took longer than it may."""
+
+
+def _judgements(returned: Any, num_answers: int) -> list[Judgement]:
+    """Returns what a function says of each answer; raises ValueError if it cannot be read."""
+    rewards, correct = as_pair(returned)
+    reward_N = _numbers("rewards", rewards, num_answers)
+    if correct is None:
+        return [Judgement(reward, None) for reward in reward_N]
+    correct_N = _numbers("values of correct", correct, num_answers)
+    if wrong := [x for x in correct_N if not (math.isnan(x) or x in (0, 1))]:
+        raise ValueError(f"it returned correct={wrong[0]}: must be True, False or None")
+    return [Judgement(*pair) for pair in zip(reward_N, correct_N, strict=True)]
+
+
+def as_pair(returned: Any) -> tuple[Any, Any]:
+    """Returns the rewards that a function has returned, and what is correct or None."""
+    is_pair = isinstance(returned, tuple) and len(returned) == 2
+    if is_pair and not any(x is None or isinstance(x, numbers.Real) for x in returned):
+        return returned
+    return returned, None
+
+
+def _numbers(what: str, values: Any, wanted: int) -> list[float]:
+    """Returns floats, NaN for None."""
+    if not hasattr(values, "__len__") or isinstance(values, str | bytes | Mapping):
+        raise ValueError(f"it returned {type(values).__name__}, no list of {what}")
+    if len(values) != wanted:
+        raise ValueError(f"it returned {len(values)} {what} for {wanted} answers")
+    found = [math.nan if x is None else float(x) for x in values]
+    if any(map(math.isinf, found)):
+        raise ValueError(f"it returned infinite {what}")
+    return found
+
+
+def _told(error: Exception) -> str:
+    """Returns an error in one line, with the place that raised it."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{pathlib.Path(place.filename).name}, line {place.lineno}"
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, TypeError) and "unexpected keyword" in str(error):
+        said += " (end its parameters with **kwargs)"
+    return " ".join(f"{said} ({where})".split())
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Returns whether what a function returns must be awaited."""
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+
+
+def _in_a_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> futures.Future:
+    """Calls in a thread of its own: one that never returns must not keep the program alive."""
+    future = futures.Future()
+    future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+
+    def call():
+        try:
+            future.set_result(function(**given))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True, name="reward").start()
+    return future
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """Returns the one loop that all async functions run in: their clients may be bound to it."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="reward").start()
+    return loop
+
+
+# ------------------------------------------------------------------------------ several
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """Judges whose rewards are added up, a `Judge` itself.
+
+    An answer without a verdict of a judge has none of its reward, and no verdict at all where no judge
+    has one, where a call took too long, or where it is not known to be correct.
+
+    Attributes:
+        judges: at least one.
+        weights: of each.
+        correct_above: an answer is correct above this reward, where no judge says what is correct;
+            where several do, the first is believed.
+        num_threads: that may call at a time.
+    """
+
+    judges: Sequence[Judge]
+    weights: Sequence[float]
+    correct_above: float = 0.5
+    num_threads: int = 1
+
+    def __call__(
+        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]]
+    ) -> list[Judgement]:
+        """Judges all answers to one item; raises RewardFailure."""
+        each = [judge(item, answers, tokens) for judge in self.judges]
+        return [self.together(found) for found in zip(*each, strict=True)]
+
+    def map(self, function: Callable[[Any], Any], inputs: Iterable[Any]) -> Iterator[Any]:
+        """Yields `function(x)` of all inputs in order, made in `num_threads` threads."""
+        with futures.ThreadPoolExecutor(self.num_threads) as threads:
+            try:
+                yield from threads.map(function, inputs)
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what the functions have counted since the last call."""
+        found = {}
+        for judge in self.judges:
+            found |= judge.metrics() if isinstance(judge, Own) else {}
+        return found
+
+    def together(self, found: Sequence[Judgement]) -> Judgement:
+        """Returns what the judges' judgements of one answer add up to."""
+        correct = [one.correct for one in found if one.correct is not None]
+        reward_J = [w * one.reward for w, one in zip(self.weights, found, strict=True)]
+        rewards = [x for x in reward_J if not math.isnan(x)]
+        if not rewards or any(map(math.isnan, correct)):
+            late = any(one.reason == "timeout" for one in found if not one.is_known)
+            return dataclasses.replace(UNKNOWN, reason="timeout") if late else UNKNOWN
+        return Judgement(
+            reward=sum(rewards),
+            correct=correct[0] if correct else float(sum(rewards) > self.correct_above),
+            extracted=next((x.extracted for x in found if x.extracted is not None), None),
+            reason=next((x.reason for x in found if x.reason), ""),
+        )
+
+
+# ------------------------------------------------------------------------------ before a run
+def check(
+    judge: Several,
+    items: Sequence["types.Item"],
+    form: str,
+    encode: Callable[[str], Sequence[int]],
+) -> str:
+    """Calls all judges on the right answer to some items, and on an empty one.
+
+    Args:
+        judge: of the run.
+        items: a handful of the data.
+        form: the format that is asked for, a key of `answers.FORMATS`.
+        encode: text to tokens.
+
+    Returns:
+        What to tell the user, in a line or two.
+
+    Raises:
+        ValueError: a function fails, or has no verdict on any answer.
+    """
+    found = []  # [items][judges][2]
+    for item in items:
+        tried = [in_form(item.answer or "No.", form), ""]
+        tokens = [encode(text) for text in tried]
+        try:
+            found.append([one(item, tried, tokens) for one in judge.judges])
+        except RewardFailure as error:
+            raise ValueError(str(error)) from error
+    judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
+    right, empty = zip(*judged, strict=True)
+    known = [one for one in right + empty if one.is_known]
+    if not known:
+        raise ValueError(
+            f"reward.function: no verdict on {len(right)} rows, right answers and empty ones "
+            f"({right[0].reason}): look at the function, or raise reward.timeout_s"
+        )
+    means = [statistics.fmean(x.reward for x in side) for side in (right, empty)]
+    said = (
+        f"reward.function on {len(items)} rows: the data's own answers get {means[0]:.3g} on "
+        f"average, empty ones {means[1]:.3g}"
+    )
+    if all(one.correct is None for each in found for side in each for one in side):
+        said += (
+            "\nreward.function returns rewards alone: an answer counts as correct above "
+            f"reward.correct_above={judge.correct_above}"
+        )
+    return said

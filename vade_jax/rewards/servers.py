@@ -1,0 +1,208 @@
+"""Reward functions that ask a server: a language model as the judge, or a reward model behind a URL.
+
+    # my_rewards.py; --config.reward.function=my_rewards.py:judge --config.reward.concurrency=8
+    judge = servers.Judge("http://localhost:8000", "Qwen/Qwen2.5-72B-Instruct")
+
+Both are functions as `rewards.functions` describes them, in TRL too. What fails in a way that asking again
+may mend is asked again. An answer that the server cannot judge has no verdict; a wrong key, model or
+path ends the run. What they count goes into the metrics `reward/<name>/*`.
+"""
+
+import collections
+import os
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from typing import Any
+
+from vade_jax import http
+from vade_jax.rewards.functions import texts
+
+QUESTION = """Compare a student's answer with the right one.
+
+Question: {prompt}
+
+Right answer: {answer}
+
+Student: {completion}
+
+Does the student come to the right answer? The way there and the form do not matter. Reply yes or no."""
+_HOPELESS = (401, 403, 404)  # a wrong key, model or path: no other question will be answered
+
+
+def yes_or_no(reply: str) -> float | None:
+    """Returns 1 or 0 for the last yes or no of a reply, None if it has none."""
+    found = re.findall(r"\b(yes|no)\b", reply.rpartition("</think>")[2].casefold())
+    return float(found[-1] == "yes") if found else None
+
+
+class Client:
+    """Asks one server from a bounded number of threads, and counts.
+
+    Args:
+        url: http(s)://host[:port][/path].
+        api_key_env: the environment variable that holds the key; empty: none.
+        concurrency: requests in flight, over all calls.
+        retries: of a request.
+        timeout_s: the longest wait for a reply.
+        backoff_s: the first pause before a retry (see `http.retrying`).
+
+    Raises:
+        ValueError: the URL is none, or the variable of the key is not there.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key_env: str = "",
+        concurrency: int = 16,
+        retries: int = 3,
+        timeout_s: float = 60.0,
+        backoff_s: float = 1.0,
+    ):
+        headers = {}
+        if api_key_env:
+            if not os.environ.get(api_key_env):
+                raise ValueError(
+                    f"api_key_env={api_key_env!r}: there is no such variable: export it"
+                )
+            headers["Authorization"] = f"Bearer {os.environ[api_key_env]}"
+        self._http = http.Client(url, timeout_s=timeout_s, headers=headers)
+        self._tries, self._backoff_s = retries + 1, backoff_s
+        self._threads = futures.ThreadPoolExecutor(concurrency, "reward_server")
+        self._counts, self._lock = collections.Counter(), threading.Lock()
+
+    def map(self, function: Callable[[Any], Any], inputs: Sequence[Any]) -> list[Any]:
+        """Returns `function(x)` of all inputs, made in the client's threads."""
+        return list(self._threads.map(function, inputs))
+
+    def ask(self, path: str, body: Any) -> Any:
+        """Returns the JSON of a reply, None if there is none after all tries.
+
+        Raises:
+            RuntimeError: the server has no such path or model, or does not take the key.
+        """
+        start = time.perf_counter()
+        retrying = http.retrying(
+            self._tries, self._backoff_s, on_retry=lambda: self.count(retries=1)
+        )
+        self.count(requests=1)
+        try:
+            return retrying(self._http.ask, "POST", path, body)
+        except http.RefusedError as error:
+            if error.status in _HOPELESS:
+                raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
+        except http.TransientError:
+            pass
+        finally:
+            self.count(seconds=time.perf_counter() - start)
+        self.count(failures=1)
+        return None
+
+    def count(self, **more: float) -> None:
+        """Adds to what is counted."""
+        with self._lock:
+            self._counts.update(more)
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what was counted since the last call."""
+        with self._lock:
+            counts, self._counts = self._counts, collections.Counter()
+        return dict.fromkeys(("requests", "retries", "failures"), 0) | dict(counts)
+
+
+class Judge:
+    """A language model behind OpenAI's chat API that judges one answer a request.
+
+    Args:
+        url: of the server; without a path /v1 is meant.
+        model: the name that it serves.
+        question: what it is asked, with {prompt}, {completion} and columns of the data in braces.
+        read: its reply -> a reward, None if the reply says nothing.
+        fields: more of the request, such as max_tokens.
+        prices: of a million tokens of the request and of the reply, for `cost` in the metrics.
+        **options: of the `Client`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        question: str = QUESTION,
+        read: Callable[[str], float | None] = yes_or_no,
+        fields: Mapping[str, Any] = {"temperature": 0.0},
+        prices: tuple[float, float] = (0.0, 0.0),
+        **options: Any,
+    ):
+        url = url.rstrip("/")
+        self._client = Client(url if urllib.parse.urlsplit(url).path else url + "/v1", **options)
+        self._request = {"model": model, **fields}
+        self._question, self._read, self._prices = question, read, prices
+        self.metrics = self._client.metrics
+        self.__name__ = "judge"  # TRL asks for it
+
+    def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Sequence[Any]
+    ) -> list[float | None]:
+        """Returns what `read` says of each answer; None where there was no reply."""
+        said = {**columns, "prompt": texts(prompts), "completion": texts(completions)}
+        rows = [{k: x[n] for k, x in said.items() if _per_answer(x)} for n in range(len(prompts))]
+        return self._client.map(self._judge, rows)
+
+    def _judge(self, row: Mapping[str, Any]) -> float | None:
+        message = {"role": "user", "content": self._question.format(**row)}
+        reply = self._client.ask("/chat/completions", {**self._request, "messages": [message]})
+        if reply is None:
+            return None
+        usage = reply.get("usage") or {}
+        tokens = [usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)]
+        cost = sum(n * price for n, price in zip(tokens, self._prices, strict=True)) / 1e6
+        found = self._read(reply["choices"][0]["message"]["content"] or "")
+        self._client.count(
+            prompt_tokens=tokens[0],
+            completion_tokens=tokens[1],
+            cost=cost,
+            unreadable=found is None,
+        )
+        return found
+
+
+class RewardServer:
+    """A reward model behind a URL, which gets all answers to a prompt in one request.
+
+    The request is {"prompts": texts, "completions": texts, and the columns}, the reply {"rewards": [...]}
+    with a number or null an answer, and optionally {"correct": [...]}.
+
+    Args:
+        url: of the server, with its path.
+        columns: of the data that it gets as well.
+        **options: of the `Client`.
+    """
+
+    def __init__(self, url: str, *, columns: Sequence[str] = ("answer",), **options: Any):
+        path = urllib.parse.urlsplit(url).path
+        self._client = Client(url.removesuffix(path), **options)
+        self._path, self._columns = path or "/", columns
+        self.metrics = self._client.metrics
+        self.__name__ = "reward_server"
+
+    def __call__(
+        self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Sequence[Any]
+    ):
+        """Returns the server's rewards, and what is correct where it says so."""
+        body = {"prompts": texts(prompts), "completions": texts(completions)}
+        body |= {name: list(columns[name]) for name in self._columns}
+        (reply,) = self._client.map(lambda body: self._client.ask(self._path, body), [body])
+        if reply is None:
+            return [None] * len(prompts)
+        return (reply["rewards"], reply["correct"]) if "correct" in reply else reply["rewards"]
+
+
+def _per_answer(values: Any) -> bool:
+    """Returns whether a keyword of TRL is a column: it also gives its trainer's state."""
+    return isinstance(values, Sequence) and not isinstance(values, str)
