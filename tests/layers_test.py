@@ -35,6 +35,7 @@ LEAVES = {
 }
 # Heavy or optional packages, and the only files that may import them.
 ONLY_IN = {
+    "huggingface_hub": {"vade_jax/data/hub.py"},
     "httpx": {"vade_jax/http.py"},
     "math_verify": {"vade_jax/rewards/expression_worker.py"},
     "matplotlib": {"vade_jax/report/plotting.py"},

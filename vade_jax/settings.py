@@ -83,7 +83,7 @@ class Model(Section):
 
     path: ClassVar[str] = "model."
 
-    checkpoint: str = ""  # a Hugging Face directory; empty: made from the preset
+    checkpoint: str = ""  # a Hugging Face directory, or a name on the hub; empty: the preset's
     preset: str = ""  # "tiny": random weights and a tokenizer of its own
     size: str = ""  # 3b or 7b: the checkpoint must have this shape; empty: any
     dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
@@ -110,7 +110,9 @@ class Data(Section):
 
     path: ClassVar[str] = "data."
 
-    train: str = ""  # "procedural", a .jsonl/.parquet/.arrow file, or a directory
+    # "procedural", a .jsonl/.parquet/.arrow file, a directory, or OWNER/NAME[@REVISION][:SPLIT] of the
+    # Hugging Face hub
+    train: str = ""
     validation: str = ""  # a directory made by build_data holds both
     num_train: int = number(0, at_least=0)  # items; of files, 0 takes all
     num_validation: int = number(0, at_least=0)

@@ -13,11 +13,13 @@ import time
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from configs import tiny_gspo
 from experiments import train
 from vade_jax import run
+from vade_jax.data import hub
 from vade_jax.models.qwen25vl import files
 from vade_jax.report import curves, figures, headline
 from vade_jax.run import cluster
@@ -239,6 +241,32 @@ def test_a_checkpoint_that_is_not_there(c, tmp_path, capsys, warm_start):
     c.model.checkpoint = str(tmp_path / "model")  # mended: the run directory is not taken
     c.data.train = "none.jsonl"
     assert "none.jsonl" in fails(c, tmp_path / "run", capsys)
+
+
+def test_names_on_the_hub_are_pinned_before_anything_is_read(
+    c, small_checkpoint, tmp_path, capsys, monkeypatch
+):
+    """The commit of both is in config.json; the data lack a column, so nothing is trained."""
+    commit, read = "0123456789" * 4, []
+
+    def snapshot(name, kind, patterns):
+        read.append((str(name), kind))
+        return str(small_checkpoint if "*.safetensors" in patterns else tmp_path / commit)
+
+    def table(name, split):
+        read.append((str(name), split))
+        return pa.table({"question": ["?"]})
+
+    monkeypatch.setattr(hub, "_snapshot", snapshot)
+    monkeypatch.setattr(hub, "table", table)
+    c.model.checkpoint, c.data.train, c.data.validation = "a/m", "a/d", "a/d:test"
+    line = fails(c, tmp_path / "run", capsys)
+    assert f"a/d@{commit} has no column 'answer' among ['question']" in line
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert written["model"]["checkpoint"] == f"a/m@{commit}"
+    assert written["data"]["train"] == f"a/d@{commit}"
+    assert written["data"]["validation"] == f"a/d@{commit}:test"
+    assert read[3:] == [(f"a/m@{commit}", "model"), (f"a/d@{commit}", "train")]
 
 
 def use_rows(c, tmp_path, questions):

@@ -81,8 +81,13 @@ def arrow(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
         whole = pa.concat_tables(parts)
     except pa.ArrowException as error:
         raise ValueError(f"{files[0]} and its like differ: {error}") from error
-    columns = whole.column_names
-    return Table(len(whole), columns, row_of(whole.select(list(filter(wanted, columns)))))
+    return of_table(whole, wanted)
+
+
+def of_table(table: pa.Table, wanted: Wanted) -> Table:
+    """Holds a table's wanted columns."""
+    columns = table.column_names
+    return Table(len(table), columns, row_of(table.select(list(filter(wanted, columns)))))
 
 
 def row_of(rows: pa.Table) -> Callable[[int], dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import images, row_files
+from vade_jax.data import hub, images, row_files
 from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
@@ -82,7 +82,10 @@ def rows(
     has_rules: bool = True,
     keeps_rows: bool = False,
 ) -> "Rows":
-    """Opens a user's data: a .jsonl, .parquet or .arrow file, or a directory of one sort of them.
+    """Opens a user's data.
+
+    A .jsonl, .parquet or .arrow file, a directory of one sort of them, or a name on the Hugging Face
+    hub (`hub`).
 
     Columns: question (or problem), answer; optional images (or image: paths relative to the file,
     data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what goes into the metadata:
@@ -90,9 +93,9 @@ def rows(
     subset, domain and level, by which a run's report sorts the questions.
 
     Args:
-        path: of the file or directory.
+        path: of the file or directory, or the name.
         all_columns: hold columns of other names as well, for `Rows.row`.
-        split: in a directory with train.arrow and validation.arrow, which one.
+        split: in a directory with train.arrow and validation.arrow, or on the hub, which one.
         has_rules: the built-in rules judge; otherwise no row needs an answer, or one of a known kind.
         keeps_rows: items have all columns that are held, for reward functions.
 
@@ -100,6 +103,13 @@ def rows(
         ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
             has both splits and none is named.
     """
+
+    def wanted(name):
+        return all_columns or _ALIASES.get(name, name) in _COLUMNS
+
+    if name := hub.parse(str(path)):
+        table = row_files.of_table(hub.table(name, split or "train"), wanted)
+        return _of(table, str(name), pathlib.Path(), name.repo, has_rules, keeps_rows)
     path = pathlib.Path(path)
     files = [path]
     if path.is_dir():
@@ -110,27 +120,36 @@ def rows(
             files = [path / f"{split}.arrow"]
     if not files or not all(file.is_file() for file in files):
         raise ValueError(
-            f"{path} is neither a {' or '.join(row_files.OPEN)} file nor a directory of them"
+            f"{path} is neither a {' or '.join(row_files.OPEN)} file nor a directory of them, nor "
+            "a name on the Hugging Face hub"
         )
     suffixes = {file.suffix for file in files}
     if len(suffixes) > 1 or not suffixes <= set(row_files.OPEN):
         raise ValueError(f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}")
-
-    def wanted(name):
-        return all_columns or _ALIASES.get(name, name) in _COLUMNS
-
     table = row_files.OPEN[suffixes.pop()](files, wanted)
+    return _of(table, str(path), files[0].parent, path.stem, has_rules, keeps_rows)
+
+
+def _of(
+    table: row_files.Table,
+    label: str,
+    directory: pathlib.Path,
+    name: str,
+    has_rules: bool,
+    keeps_rows: bool,
+) -> "Rows":
+    """Returns the rows of a table that has the columns; `label` is what messages call it."""
     if table.columns is not None:
         found = {_ALIASES.get(name, name) for name in table.columns}
         if missing := [name for name in _required(has_rules) if name not in found]:
             raise ValueError(
-                f"{files[0]} has no column {missing[0]!r} among {list(table.columns)}; rename or "
+                f"{label} has no column {missing[0]!r} among {list(table.columns)}; rename or "
                 "add it"
             )
     if table.size == 0:
-        raise ValueError(f"{path} has no rows")
+        raise ValueError(f"{label} has no rows")
     options = {"has_rules": has_rules, "keeps_rows": keeps_rows}
-    return Rows(table.read, table.size, files[0].parent, path.stem, **options)
+    return Rows(table.read, table.size, directory, name, **options)
 
 
 def _required(has_rules: bool) -> Sequence[str]:

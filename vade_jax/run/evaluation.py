@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import tqdm
 
-from vade_jax.data import tokens
+from vade_jax.data import hub, tokens
 from vade_jax.evals import answers, chat, decisions, policies, report, results, tasks
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.models.qwen25vl import files
@@ -247,4 +247,4 @@ def _weights(path: str) -> str:
             f"--checkpoint={path} is a run that has not finished: export its policy by python "
             f"-m experiments.convert --source={path} --target=DIR"
         )
-    return path
+    return hub.model(path)

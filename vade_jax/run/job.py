@@ -27,6 +27,7 @@ from vade_jax.run import (
     datasets,
     directory,
     engines,
+    pins,
     warm_start,
 )
 from vade_jax.run.directory import RunRecorder
@@ -54,6 +55,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
     with checks.user_errors():
         checks.check(run)
         cluster.take_gpus(run.layout)
+        run = pins.pin(run, workdir)
         directory.open_for(run, workdir)
         if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")

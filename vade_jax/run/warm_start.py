@@ -14,7 +14,7 @@ import numpy as np
 import tqdm
 
 from vade_jax import settings
-from vade_jax.data import procedural
+from vade_jax.data import hub, procedural
 from vade_jax.models.qwen25vl import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
@@ -28,8 +28,9 @@ from vade_jax.types import Batch, Rollouts
 def untrained(run: settings.Run, workdir: str) -> str:
     """Returns the checkpoint that everything starts from; makes the tiny one where asked to."""
     if not run.model.preset:
-        files.load_config(run.model.checkpoint)  # is there, and is a Qwen2.5-VL
-        return run.model.checkpoint
+        checkpoint = hub.model(run.model.checkpoint)
+        files.load_config(checkpoint)  # is there, and is a Qwen2.5-VL
+        return checkpoint
     made = os.path.join(workdir, "tiny_model")
     if not processes.on_leader(lambda: _is_complete(made)):
         processes.on_leader(lambda: tiny_checkpoint.write(made, run.seed, run.model.preset))

@@ -1,0 +1,179 @@
+"""Names on the hub, with its real libraries against a hub in a thread; pinned, cached, offline."""
+
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.hub_server import Hub
+from vade_jax import settings
+from vade_jax.data import hub
+from vade_jax.run import pins
+
+ROOT = pathlib.Path(__file__).parents[2]
+SHA = "0123456789abcdef0123456789abcdef01234567"
+PAGE = """---
+configs:
+- config_name: default
+  data_files:
+  - {split: train, path: data/train-*}
+  - {split: test, path: data/test-*}
+---
+"""
+needs_hub = pytest.mark.skipif(
+    not (importlib.util.find_spec("datasets") and importlib.util.find_spec("huggingface_hub")),
+    reason="needs the extra hub",
+)
+
+
+# ------------------------------------------------------------------------------ names
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Qwen/Qwen2.5-VL-3B-Instruct", hub.Name("Qwen/Qwen2.5-VL-3B-Instruct")),
+        ("a/b@v1.0:train", hub.Name("a/b", "", "v1.0", "train")),
+        ("openai/gsm8k/main:test", hub.Name("openai/gsm8k", "main", "", "test")),
+        (f"a/b@{SHA}", hub.Name("a/b", revision=SHA)),
+        (f"a/b@{SHA}:train", hub.Name("a/b", revision=SHA, split="train")),
+    ],
+)
+def test_a_name_and_its_parts(text, name):
+    assert hub.parse(text) == name and str(name) == text
+    assert name.is_pinned == (SHA in text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("procedural", "", "rows.jsonl", "data/rows.parquet", "/data/rows", "./data/rows"),
+        *("../a/b", "~/a", "a/b/c/d", "a b/c", "configs/default.py/x/y"),
+    ],
+)
+def test_what_is_no_name(text):
+    assert hub.parse(text) is None
+
+
+def test_a_directory_that_is_here_is_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert hub.parse("runs/mine")
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    assert hub.parse("runs/mine") is None
+    assert hub.model("runs/mine") == hub.pin("runs/mine", "model") == "runs/mine"
+
+
+def test_a_run_that_goes_on_keeps_its_commits(tmp_path, monkeypatch):
+    asked = []
+
+    def snapshot(name, kind, patterns):
+        asked.append((str(name), kind))
+        return f"/cache/{SHA[::-1]}"
+
+    monkeypatch.setattr(hub, "_snapshot", snapshot)
+    begun = {"model": {"checkpoint": f"a/m@{SHA}"}, "data": {"train": f"a/d@{SHA}:x"}}
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    data = {"train": "a/d@main:x", "validation": "a/d:y"}
+    run = settings.Run.from_dict({"model": {"checkpoint": "a/m"}, "data": data})
+    run = pins.pin(run, str(tmp_path))
+    assert (run.model.checkpoint, run.data.train) == (f"a/m@{SHA}", f"a/d@{SHA}:x")
+    assert run.data.validation == f"a/d@{SHA[::-1]}:y"
+    assert asked == [("a/d:y", "dataset")]
+    assert pins.pin(run, str(tmp_path / "new")) == run  # nothing left to pin
+
+
+# ------------------------------------------------------------------------------ the real libraries
+def rows(*questions):
+    file, image = io.BytesIO(), {"bytes": b"png", "path": "a.png"}
+    row = {"answer": "7", "images": [image]}
+    parquet.write_table(pa.Table.from_pylist([{"problem": q} | row for q in questions]), file)
+    return file.getvalue()
+
+
+def data(*train):
+    return {
+        "README.md": PAGE.encode(),
+        "data/train-00000-of-00001.parquet": rows(*train),
+        "data/test-00000-of-00001.parquet": rows("t"),
+    }
+
+
+def ask(tmp_path, code, url="http://127.0.0.1:9", **environment):
+    """Returns what a program of its own prints with the hub at `url`, or its last line of errors."""
+    environment = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "home")} | environment
+    code = f"from vade_jax.data import hub, sources\n{code}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1]
+    return done.stdout.strip()
+
+
+MODEL = "import os; print(sorted(set(os.listdir(hub.model('a/m'))) - {'README.md'}))"
+DATA = """
+rows = hub.table(hub.parse('a/d:{split}'), 'train').to_pylist()
+print([(row['problem'], row['images']) for row in rows])
+"""
+
+
+@needs_hub
+def test_a_model_is_fetched_once_and_then_needs_no_network(tmp_path):
+    files = {"config.json": b"{}", "model.safetensors": b"12", "x.bin": b"1", "README.md": b""}
+    with Hub(models={"a/m": files}) as server:
+        assert ask(tmp_path, MODEL, server.url) == "['config.json', 'model.safetensors']"
+        pinned = ask(tmp_path, "print(hub.pin('a/m', 'model'))", server.url)
+        assert pinned == f"a/m@{server.commit('models', 'a/m')}"
+        got = [path for method, path in server.log if method == "GET" and "resolve" in path]
+        assert not any(path.endswith(".bin") for path in got)
+    assert ask(tmp_path, MODEL, HF_HUB_OFFLINE="1") == "['config.json', 'model.safetensors']"
+    assert ask(tmp_path, "print(hub.pin('a/m', 'model'))", HF_HUB_OFFLINE="1") == pinned
+
+
+@needs_hub
+def test_data_of_a_split_and_of_a_commit(tmp_path):
+    image = [{"bytes": b"png", "path": "a.png"}]
+    with Hub(datasets={"a/d": data("q0", "q1")}) as server:
+        found = ask(tmp_path, DATA.format(split="train"), server.url)
+        assert found == str([("q0", image), ("q1", image)])
+        assert ask(tmp_path, DATA.format(split="test"), server.url) == str([("t", image)])
+        assert "no path here" in ask(tmp_path, DATA.format(split="nothing"), server.url)
+        code = "name = hub.pin('a/d:train', 'dataset'); print(name, len(sources.rows(name)))"
+        pinned, size = ask(tmp_path, code, server.url).split()
+        assert pinned == f"a/d@{server.commit('datasets', 'a/d')}:train" and size == "2"
+        server.repos["datasets", "a/d"] = data("other")  # a new commit
+        assert ask(tmp_path, f"print(len(sources.rows({pinned!r})))", HF_HUB_OFFLINE="1") == "2"
+
+
+@needs_hub
+def test_what_the_hub_does_not_have_is_one_clear_line(tmp_path):
+    with Hub(models={"a/m": {"config.json": b"{}"}}) as server:
+        pin = lambda name, **where: ask(tmp_path, f"hub.pin({name!r}, 'model')", **where)
+        said = pin("runs/modle", url=server.url)
+        assert said == (
+            "ValueError: runs/modle is no path here, and as a name on the hub: the hub has no such "
+            "model, or it is private: hf auth login"
+        )
+        assert "has no revision 'v9'" in pin("a/m@v9", url=server.url)
+    for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
+        assert "and no copy is in its cache" in pin("b/new", **offline)
+
+
+def test_without_the_extra_it_is_named(tmp_path):
+    said = ask(
+        tmp_path, "import sys; sys.modules['huggingface_hub'] = None; hub.pin('a/m', 'model')"
+    )
+    assert said.startswith(
+        "ValueError: a/m is no path here, and a name on the Hugging Face hub needs"
+    )
+    assert said.endswith("pip install -e '.[hub]'")
