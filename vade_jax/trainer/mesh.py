@@ -6,11 +6,13 @@ error. One device is the same code with three axes of size 1.
 """
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -70,7 +72,7 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
         if leaf.ndim == 0:
             return NamedSharding(mesh, PartitionSpec())
         name = path_name(path)
-        spec = next((spec for rule, spec in rules if re.search(rule, name)), None)
+        spec = _spec(name, rules)
         if spec is None:
             raise ValueError(f"no sharding rule matches {name} {leaf.shape}")
         _check_divides(mesh, name, leaf.shape, spec)
@@ -110,11 +112,51 @@ class Place:
         """Splits the first axis over `data` and the last, as the embedding's is, over `fsdp`."""
         return self._put(x_D, "data", *[None] * (x_D.ndim - 2), "fsdp")
 
+    def weights(self, module, name: str, dtype):
+        """Gathers the matrices of a module over `fsdp`, in `dtype`; see `layers.Placement`.
+
+        Cast before they are gathered, and their gradients reduced and scattered at once, in the
+        same dtype. Left alone, the compiler gathers a matrix for every use of it, and sums a whole
+        gradient on every device before each keeps its part.
+        """
+        if self.mesh.shape["fsdp"] == 1:
+            return module
+
+        def gather(path, x):
+            split = _spec(f"{name}/{path_name(path)}".removesuffix("/value"), RULES)
+            split = P(*split[max(len(split) - x.ndim, 0) :])  # of one layer
+            if "fsdp" not in split:
+                return x
+            whole = P(*[axis if axis != "fsdp" else None for axis in split])
+            where = (NamedSharding(self.mesh, spec) for spec in (split, whole))
+            return _gathered(*where, jnp.dtype(dtype), x.dtype, x)
+
+        return jax.tree_util.tree_map_with_path(gather, module)
+
     def _put(self, x, *spec):
         if self.ways == 1:
             return x
         sharding = NamedSharding(self.mesh, P(*spec))
         return jax.lax.with_sharding_constraint(x, sharding)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _gathered(split, whole, dtype, stored, x):
+    """Returns `x` as `whole` in `dtype`; its gradient comes back as `split`, in the stored dtype."""
+    # Named twice: with the second place alone, the compiler gathers and then casts.
+    x = jax.lax.with_sharding_constraint(x.astype(dtype), split)
+    return jax.lax.with_sharding_constraint(x, whole)
+
+
+def _gathered_forward(split, whole, dtype, stored, x):
+    return _gathered(split, whole, dtype, stored, x), None
+
+
+def _gathered_backward(split, whole, dtype, stored, _, dx):
+    return (jax.lax.with_sharding_constraint(dx, split).astype(stored),)
+
+
+_gathered.defvjp(_gathered_forward, _gathered_backward)
 
 
 def batch_sharding(mesh: Mesh, *, axis: int = 0) -> NamedSharding:
@@ -157,6 +199,10 @@ def check_model(mesh: Mesh, shape) -> None:
 def path_name(path) -> str:
     """Returns a tree path as `text/layers/q/kernel`."""
     return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
+
+
+def _spec(name: str, rules: Rules) -> PartitionSpec | None:
+    return next((spec for rule, spec in rules if re.search(rule, name)), None)
 
 
 def _check_divides(mesh, name, shape, spec):

@@ -5,7 +5,7 @@ cast to the compute dtype where they are used.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from flax import nnx
 from vade_jax.models.qwen25vl import blockwise
 from vade_jax.types import Array
 
+T = TypeVar("T")
 # Std of random embeddings and image features. At 0.02, the published initialisation, the first layers
 # drown what a token is, and a small model from scratch takes hundreds of steps until it starts to look.
 EMBEDDING_STD = 0.2
@@ -45,6 +46,18 @@ class Placement(Protocol):
     def looked_up(self, x_D: jax.Array) -> jax.Array:
         """Splits the last axis as the weights' is, and the first over the axes that are left."""
 
+    def weights(self, module: T, name: str, dtype: Any) -> T:
+        """Brings a module's matrices to where they are used, in the compute dtype.
+
+        Used once a layer and pass, before its matrices are: several uses then share one exchange, in
+        either direction.
+
+        Args:
+            module: with the parameters of one layer, or without layers.
+            name: its path in the model, such as "text/layers".
+            dtype: of the computation.
+        """
+
 
 class Anywhere:
     """Leaves it to the compiler: for one device, or code that knows of no mesh."""
@@ -57,6 +70,10 @@ class Anywhere:
         return x
 
     width = looked_up = rows
+
+    def weights(self, module, name, dtype):
+        """Returns `module`."""
+        return module
 
 
 ANYWHERE = Anywhere()

@@ -82,7 +82,7 @@ class Decoder(nnx.Module):
     """The layers and the final norm. Every result has gone through that norm."""
 
     def __init__(self, shape: config.TextConfig, make: layers.Make, place: layers.Placement):
-        self.shape, self.place = shape, place
+        self.shape, self.place, self.dtype = shape, place, make.dtype
         self.layers = make.stacked(lambda make: Layer(shape, make), shape.num_layers)
         self.norm = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
 
@@ -228,7 +228,10 @@ class Decoder(nnx.Module):
         return layers.text_rotation(position_X, self.shape.mrope_section, self.shape.rope_theta)
 
     def _scan(self, step, carry, xs, remat: bool):
-        return jax.lax.scan(layers.checkpoint(step) if remat else step, carry, xs)
+        def run(carry, layer):
+            return step(carry, self.place.weights(layer, "text/layers", self.dtype))
+
+        return jax.lax.scan(layers.checkpoint(run) if remat else run, carry, xs)
 
 
 def _heads_first(keys: Keys) -> Keys:

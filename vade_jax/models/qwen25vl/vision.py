@@ -118,7 +118,7 @@ class Vision(nnx.Module):
         make: layers.Make,
         place: layers.Placement,
     ):
-        self.shape, self.place = shape, place
+        self.shape, self.place, self.dtype = shape, place, make.dtype
         self.patch = PatchEmbed(shape.width, make)
         self.blocks = make.stacked(lambda make: Block(shape, make), shape.depth)
         self.merger = Merger(shape.width, out_width, make)
@@ -130,13 +130,15 @@ class Vision(nnx.Module):
 
         def step(x_BWSD, layer):
             block, full = layer
+            block = self.place.weights(block, "vision/blocks", self.dtype)
             x_BWSD = block(x_BWSD, rotation, images.valid_BWS, full, self.place.ways)
             return self.place.rows(x_BWSD), None
 
         step = layers.checkpoint(step) if remat else step
         x_BWSD = self.place.rows(self.patch(images.patch_BWSE))
         x_BWSD, _ = jax.lax.scan(step, x_BWSD, (self.blocks, full_L))
-        return self.place.rows(self.merger(x_BWSD))
+        merger = self.place.weights(self.merger, "vision/merger", self.dtype)
+        return self.place.rows(merger(x_BWSD))
 
 
 # Both take queries, keys and values `[B, W, 64, H, K]` and differ in which axes are one set of patches.
