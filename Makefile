@@ -3,6 +3,8 @@
 # make test           the default test suite, with transformers as the oracle
 # make test-vllm      the tests against the real vLLM: its CPU build, in .venv-vllm
 # make test-plugins   the selectors inside the real TRL and verl, in .venv-plugins
+# make test-compilers programs for TPUs and GPUs by the real compilers, without either; in
+#                     .venv-compilers; TARGET=v5p or h200: one of them (CUDA's takes 5 GB of disk)
 # make test-browser   the report in a headless Chromium; skipped where there is none
 # make lint           ruff check and ruff format --check
 # make format         the same, but changes the files
@@ -19,13 +21,15 @@ SHORTER := $(if $(QUICK),--config.warm_start.num_steps=100 --config.num_steps=20
 VENV := .venv
 VLLM := .venv-vllm
 PLUGINS := .venv-plugins
+COMPILERS := .venv-compilers
+TARGET ?=
 BIN := $(VENV)/bin
 INSTALL := install --quiet --disable-pip-version-check
 
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: train test test-vllm test-plugins test-browser lint format bench compare clean
+.PHONY: train test test-vllm test-plugins test-compilers test-browser lint format bench compare clean
 
 # Silent: in a terminal it shows a progress bar a phase and the summary.
 train: $(VENV)/train.ok
@@ -40,6 +44,9 @@ test-vllm: $(VLLM)/test.ok
 
 test-plugins: $(PLUGINS)/test.ok
 	$(PLUGINS)/bin/python -m pytest -n 2 --dist loadfile -m plugins tests/plugins
+
+test-compilers: $(if $(filter h200,$(TARGET)),,$(COMPILERS)/tpu.ok) $(if $(filter v5p,$(TARGET)),,$(COMPILERS)/cuda.ok)
+	$(COMPILERS)/bin/python -m pytest -m 'compilers and not slow' tests/compilers_test.py $(if $(TARGET),-k $(TARGET))
 
 test-browser: $(VENV)/browser.ok
 	$(BIN)/python -m pytest -m browser
@@ -96,5 +103,15 @@ $(PLUGINS)/test.ok: setup.py
 	$(PLUGINS)/bin/python -m pip $(INSTALL) --no-deps verl==0.9.1
 	touch $@
 
+# Without the hardware: in an ordinary environment JAX would look for it.
+$(COMPILERS)/python.ok: setup.py
+	$(PYTHON) -m venv $(COMPILERS)
+	$(COMPILERS)/bin/python -m pip $(INSTALL) -e . 'pytest>=8.3'
+	touch $@
+
+$(COMPILERS)/tpu.ok $(COMPILERS)/cuda.ok: $(COMPILERS)/%.ok: $(COMPILERS)/python.ok
+	$(COMPILERS)/bin/python -m pip $(INSTALL) -e '.[compile-$*]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM) $(PLUGINS) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) $(PLUGINS) $(COMPILERS) build *.egg-info .pytest_cache .ruff_cache

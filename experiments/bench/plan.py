@@ -1,30 +1,36 @@
 """What a run needs of every device and how long a step should take, from its settings alone.
 
-Memory is that of the compiled programs (plan_programs.py) for the largest batch: prompts of
-`data.max_prompt_length` with one image of `data.max_pixels` each, answers of `sampling.max_tokens`.
-Assumptions:
+Memory and traffic are those of the compiled programs (plan_programs.py), by the target's own compiler, for
+the largest batch: prompts of `data.max_prompt_length` with one image of `data.max_pixels` each, answers
+of `sampling.max_tokens`. Assumptions:
 
-- Temporaries are XLA's for a CPU. It computes bfloat16 matmuls in float32, so it holds more than a GPU
-  or TPU would; on GPUs the prompts' attention is cuDNN's, which holds no scores at all.
 - A replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory, and
   a decoding step reads both once. It runs beside the update and sleeps never.
 - Times are useful FLOPs (nothing recomputed, nothing padded) at `mfu` of the peak; decoding takes the
   longer of that and of its reads at the memory's bandwidth. Rewards, weight sync and validation are
   not in it.
+
+What such a plan does not show: speed, the memory that the runtime and its communication library keep for
+themselves, and fragmentation.
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 
 from experiments import tables
+from experiments.bench import targets
 from experiments.bench.plan_programs import (
+    DECODE,
+    UPDATE,
     Lengths,
     Program,
     abstract_policy,
     compiled,
+    floor,
     largest,
     memory,
     num_microbatches,
@@ -41,14 +47,16 @@ VLLM = "vLLM's share"
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What is assumed of a device; the defaults are an H200's published numbers."""
+    """What is assumed of a device."""
 
-    memory_gb: float = 141.0
-    peak_tflops: float = 989.0  # bfloat16, dense
+    target: targets.Target
     mfu: float = 0.4  # the share of the peak that is reached
-    bandwidth_tb: float = 4.8
     # None: `layout.serve_memory`, if vLLM shares the devices
     vllm_fraction: float | None = None
+
+    @property
+    def memory_gb(self) -> float:
+        return self.target.memory_gb
 
     @property
     def capacity(self) -> float:
@@ -68,13 +76,18 @@ class Report(NamedTuple):
         return not self.problems
 
 
-def make(run: settings.Run, num_devices: int, device: Device) -> Report:
-    """Compiles the programs of a run and returns what they need.
+def make(run: settings.Run, devices: Sequence, device: Device) -> Report:
+    """Compiles the programs of a run for `devices`, described ones too, and returns what they need.
 
     Raises:
-        ValueError: the devices do not divide the model or a batch.
+        ValueError: the devices do not divide the model or a batch, or cannot serve vLLM.
     """
-    policy = abstract_policy(run, num_devices)
+    if device.target.platform == "tpu" and serve_fraction(run, device):
+        raise ValueError(
+            "vLLM shares the devices in this config, and they are TPUs: use its `:local` argument or "
+            "engine.urls"
+        )
+    policy = abstract_policy(run, devices)
     size = run.batch.prompts_per_microbatch
     mesh.check_batch(policy.mesh, "batch.prompts_per_microbatch", size)
     programs = compiled(run, policy, largest(run))
@@ -83,7 +96,11 @@ def make(run: settings.Run, num_devices: int, device: Device) -> Report:
     problems = find_problems(run, policy, needs, device)
     fits = f"fits: {sum(needs.values()) / GB:.1f} of {device.memory_gb:.1f} GB"
     verdict = "\n".join(f"does not fit: {problem}" for problem in problems) or fits
-    parts = [memory_table(run, policy, programs, needs, device), time_table(run, policy, device)]
+    parts = [
+        program_table(run, policy, programs),
+        memory_table(run, policy, needs, device),
+        time_table(run, policy, device),
+    ]
     return Report(needs, problems, "\n".join([*parts, verdict]))
 
 
@@ -117,25 +134,48 @@ def find_problems(
 
 
 # ------------------------------------------------------------------------------ tables
+def program_table(run: settings.Run, policy: build.Policy, programs: dict[str, Program]) -> str:
+    """Returns what each compiled program takes of one device, what it sends, and what stands out."""
+    rows = []
+    for name, x in programs.items():
+        least = floor(policy, num_microbatches(run), backward=name == UPDATE)
+        sent = sum(x.sent.values())
+        of_weights = name != DECODE and least  # an engine's weights are whole already
+        rows.append(
+            (
+                name,
+                *[f"{size / GB:.1f}" for size in (x.inputs, x.outputs, x.temporary, sent)],
+                f"{least / GB:.1f}" if of_weights else "",
+                f"{x.seconds:.0f}",
+            )
+        )
+    kinds = [
+        f"{name}: " + ", ".join(f"{kind} {size / GB:.1f}" for kind, size in x.sent.items())
+        for name, x in programs.items()
+        if x.sent
+    ]
+    remarks = [f"{name}: {remark}" for name, x in programs.items() for remark in x.remarks]
+    return tables.markdown(
+        "programs, GB of one device; the floor is of weights and gradients alone, as they are split",
+        ["", "arguments", "outputs", "temporaries", "sent", "floor", "s to compile"],
+        rows,
+        "\n".join([f"sent by kind, GB: {x}" for x in kinds] + [f"note: {x}" for x in remarks]),
+    )
+
+
 def memory_table(
-    run: settings.Run,
-    policy: build.Policy,
-    programs: dict[str, Program],
-    needs: dict[str, float],
-    device: Device,
+    run: settings.Run, policy: build.Policy, needs: dict[str, float], device: Device
 ) -> str:
     """Returns the bytes of one device, by what they are for."""
     numbers = {**needs, "total": sum(needs.values()), "device": device.capacity}
     lengths = largest(run)
     axes = ", ".join(f"{name} {size}" for name, size in policy.mesh.shape.items())
-    temporaries = ", ".join(f"{name} {x.temporary / GB:.1f}" for name, x in programs.items())
     return tables.markdown(
         f"memory of each of {policy.mesh.size} devices ({axes}), GB; {num_microbatches(run)} x "
         f"{run.batch.prompts_per_microbatch} prompts of {lengths.prompt} tokens with an image of "
         f"{lengths.patches // 4}, each with {run.num_rollouts} answers of {lengths.answer}",
         ["", "GB"],
         [(name, f"{x / GB:.1f}") for name, x in numbers.items()],
-        f"temporaries, as XLA would lay them out on a CPU (upper bounds): {temporaries} GB; "
         f"vLLM has {serve_fraction(run, device):.0%} of a device",
     )
 
@@ -157,8 +197,8 @@ def time_table(run: settings.Run, policy: build.Policy, device: Device) -> str:
         f"a step of {run.num_prompts} prompts x {run.num_rollouts} answers",
         ["", "largest PFLOP", "s", "typical PFLOP", "s"],
         [(name, *[f"{x[name]:,.0f}" for x in columns]) for name in columns[0]],
-        f"useful FLOPs at {device.mfu:.0%} of {device.peak_tflops:.0f} TFLOP/s a device, "
-        f"decoding at least its reads at {device.bandwidth_tb} TB/s; typical: prompts of "
+        f"useful FLOPs at {device.mfu:.0%} of {device.target.peak_tflops:.0f} TFLOP/s a device, "
+        f"decoding at least its reads at {device.target.bandwidth_tb} TB/s; typical: prompts of "
         f"{usual.prompt} and answers of {usual.answer} tokens; "
         f"{1 - useful / done:.0%} of its update is padding in a micro-batch "
         f"with an answer of {run.sampling.max_tokens}",
@@ -188,7 +228,7 @@ def step_seconds(
     run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device
 ) -> dict[str, float]:
     """Returns the seconds of each part of a step."""
-    speed = device.mfu * device.peak_tflops * 1e12 * policy.mesh.size
+    speed = device.mfu * device.target.peak_tflops * 1e12 * policy.mesh.size
     seconds = {n: x / speed for n, x in step_flops(run, policy.shape, lengths).items()}
     # Decoding reads weights and caches at every token, for as many groups as fit at once.
     serve = replica(run, policy, lengths, device)
@@ -200,7 +240,7 @@ def step_seconds(
     tokens = run.num_rollouts * (lengths.prompt + lengths.answer / 2)  # on average, of a group
     step = serve.weights + at_once * serve.token * tokens
     steps = lengths.answer * -(-groups // at_once)
-    reads = steps * step / (device.bandwidth_tb * 1e12 * serve.num_devices)
+    reads = steps * step / (device.target.bandwidth_tb * 1e12 * serve.num_devices)
     return seconds | {"decode": max(seconds["decode"], reads)}
 
 

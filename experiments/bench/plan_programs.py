@@ -1,33 +1,37 @@
 """A run's programs, compiled for shapes: what one device holds, and for what.
 
-Nothing is allocated. The update, the log-probs and the prefill are lowered for `jax.ShapeDtypeStruct`s of
-the largest batch that the settings allow, on as many fake CPU devices as the run will have.
+Nothing is allocated. The update, the log-probs and the decoding are lowered for `jax.ShapeDtypeStruct`s of
+the largest batch that the settings allow, and compiled for a mesh of described devices (targets.py).
 """
 
+import contextlib
 import dataclasses
+import os
+import tempfile
+import time
 import types
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.bench import targets, traffic
 from vade_jax import arrays, settings
 from vade_jax.data import images
 from vade_jax.models.qwen25vl import config, model
+from vade_jax.rollout import local
+from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
 from vade_jax.trainer import mesh, update
 from vade_jax.types import Batch, Images, Prompts
 
 TYPICAL = {"prompt": 1300, "answer": 500, "pixels": 1024 * 1024}
-UPDATE, SCORE, PREFILL = "update", "log-probs", "prefill"
-GRADIENTS = "gradients: their sum and a micro-batch's"
-# The compiler for CPUs would widen the saved bfloat16 activations of all layers before the loop over
-# them, not in it; and the machine code itself is never run.
-COMPILER = {
-    "xla_disable_hlo_passes": "while-loop-invariant-code-motion",
-    "xla_backend_optimization_level": 0,
-}
+UPDATE, SCORE, DECODE = "update", "log-probs", "prefill and decode"
+LARGE_COPY = 2**26  # bytes
+# What the compilers say of a program that is not as it should be.
+WARNINGS = ("Involuntary full rematerialization", "Can't reduce memory use below")
 
 
 # ------------------------------------------------------------------------------ shapes
@@ -76,8 +80,8 @@ def num_microbatches(run: settings.Run) -> int:
     return run.batch.prompts_per_minibatch // run.batch.prompts_per_microbatch
 
 
-def abstract_policy(run: settings.Run, num_devices: int) -> build.Policy:
-    """Returns the policy of a run, with shapes in the place of arrays.
+def abstract_policy(run: settings.Run, devices: Sequence) -> build.Policy:
+    """Returns the policy of a run on these devices, with shapes in the place of arrays.
 
     Raises:
         ValueError: the model's size is not known, or the devices do not divide it.
@@ -87,16 +91,13 @@ def abstract_policy(run: settings.Run, num_devices: int) -> build.Policy:
         raise ValueError(
             f"model.size={run.model.size!r}: a plan needs one of {', '.join(config.PRESETS)}"
         )
-    if num_devices > len(jax.devices()):
-        raise ValueError(f"--devices={num_devices}: {len(jax.devices())} were started")
     shape = config.PRESETS[name]
-    devices = mesh.make(**run.mesh.to_dict(), devices=jax.devices()[:num_devices])
+    devices = mesh.make(**run.mesh.to_dict(), devices=devices)
     mesh.check_model(devices, shape)
     params = model.abstract(shape)
     special = ("vision_start", "vision_end", "image", "video")
+    dtype = build.compute_dtype(run.model, devices)
     banned = tuple(getattr(shape, f"{name}_token_id") for name in special)
-    # "auto" is bfloat16 on the hardware that a plan is for, whatever compiles it.
-    dtype = jnp.float32 if run.model.dtype == "float32" else jnp.bfloat16
     return build.Policy(
         directory="",
         shape=shape,
@@ -154,42 +155,154 @@ def abstract_batch(run: settings.Run, policy: build.Policy, lengths: Lengths) ->
 
 # ------------------------------------------------------------------------------ programs
 class Program(NamedTuple):
-    """Bytes on one device."""
+    """What a compiled program takes of one device, in bytes, and what it sends."""
 
     inputs: int
     outputs: int  # beside donated inputs
     temporary: int
+    collectives: list[traffic.Collective]
+    seconds: float  # to compile
+    remarks: list[str]  # what it should not do
+
+    @property
+    def bytes(self) -> int:
+        return self.inputs + self.outputs + self.temporary
+
+    @property
+    def sent(self) -> dict[str, float]:
+        """Bytes by kind of collective."""
+        return traffic.total(self.collectives)
 
 
 def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, Program]:
-    """Returns what each program of a run needs; the prefill is the built-in engine's."""
+    """Returns what each program of a run needs; decoding is the built-in engine's."""
+    return {name: measure(x, policy) for name, x in lowered(run, policy, lengths).items()}
+
+
+def lowered(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, object]:
+    """Returns the programs of a run, traced for its shapes and not compiled yet."""
     transform = update.make_optimizer(run.optimizer)
     state = build.abstract_state(policy, transform)
     shardings = mesh.shardings(policy.mesh, state)
     improve, score = build.make_programs(run, policy, transform, shardings)
     batch = abstract_batch(run, policy, lengths)
-    found = {UPDATE: _program(improve, state, batch)}
+    found = {UPDATE: improve.lower(state, batch)}
     if run.loss.kl_coef or run.loss.old_logp == "trainer":
-        found[SCORE] = _program(score, policy.params, batch)
+        found[SCORE] = score.lower(policy.params, batch)
     if run.engine.name == "local":
-        ways = mesh.batch_size(policy.mesh)
-        size = run.engine.prompts_per_call
-        several = abstract_prompts(size + -size % ways, lengths, ways)
-        prefill = jax.jit(
-            lambda params, prompts: policy.merge(params).prefill(prompts),
-            in_shardings=(policy.shardings, mesh.batch_sharding(policy.mesh)),
-        )
-        found[PREFILL] = _program(prefill, policy.params, several)
+        found[DECODE] = _decoding(run, policy, lengths)
     return found
 
 
-def _program(function, *given) -> Program:
-    sizes = function.lower(*given).compile(compiler_options=COMPILER).memory_analysis()
+def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
+    """Returns prefill and decode loop, as the built-in engine calls them."""
+    ways = mesh.batch_size(policy.mesh)
+    size = run.engine.prompts_per_call
+    size += -size % ways
+    rows = local.rows_sharding(policy.mesh)
+    split = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows)
+    dtype = jnp.float32 if ways == 1 else policy.merge(policy.params).dtype
+    gather = lambda x, sharding: jax.ShapeDtypeStruct(
+        x.shape, dtype, sharding=local.over_tensor(sharding)
+    )
+    decode = local.compile_answers(
+        policy.merge, policy.mesh, stop_ids=(0,), banned_ids=policy.tokenizer.banned_ids
+    )
+    return decode.lower(
+        jax.tree.map(gather, policy.params, policy.shardings),
+        jax.tree.map(split, abstract_prompts(size, lengths, ways)),
+        None,
+        split(jax.ShapeDtypeStruct((size * run.num_rollouts,), jnp.int32)),
+        jax.eval_shape(lambda: jax.random.key(0)),
+        sampling=Sampling(**run.sampling.to_dict()),
+    )
+
+
+def measure(lowered, policy: build.Policy) -> Program:
+    """Compiles a program with the compiler of its devices."""
+    devices, start = policy.mesh, time.perf_counter()
+    with _warnings() as warnings:
+        found = lowered.compile(compiler_options=targets.OPTIONS.get(targets.platform_of(devices)))
+    seconds, sizes, text = time.perf_counter() - start, found.memory_analysis(), found.as_text()
+    collectives = traffic.collectives(text, devices.size)
     return Program(
         inputs=sizes.argument_size_in_bytes,
         outputs=sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
         temporary=sizes.temp_size_in_bytes,
+        collectives=collectives,
+        seconds=seconds,
+        remarks=_remarks(policy, text, collectives, warnings),
     )
+
+
+@contextlib.contextmanager
+def _warnings():
+    """Yields a list that will hold the lines that a compiler, which is no Python, writes to stderr."""
+    lines, sys_stderr = [], os.dup(2)
+    with tempfile.TemporaryFile("w+") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(sys_stderr, 2)
+            os.close(sys_stderr)
+            file.seek(0)
+            lines += file.read().splitlines()
+
+
+def _remarks(policy, text, collectives, warnings) -> list[str]:
+    """Returns what a program should not do."""
+    shape, whole, found = policy.shape, _whole_matrices(policy), []
+    for x in collectives:
+        if x.kind in ("all-gather", "all-reduce") and (x.dtype, x.shape) in whole:
+            found.append(f"{x.kind} of a whole {x.dtype}{list(x.shape)}, {x.times} times")
+    layers = {shape.text.num_layers, shape.vision.depth}
+    for kind, size in traffic.copies(text, layers, LARGE_COPY):
+        found.append(f"copy of a stack of layers, {kind}: {size / 1e9:.2f} GB")
+    for message in WARNINGS:
+        lines = [line for line in warnings if message in line]
+        if lines:
+            found.append(f"{len(lines)} x {lines[0][lines[0].index(message) :][:160]}")
+    return found
+
+
+def _whole_matrices(policy: build.Policy) -> set[tuple[str, tuple[int, ...]]]:
+    """Returns float32 and the shapes of one layer's matrices, as `fsdp` gathers them."""
+    found = set()
+    for x, sharding in zip(
+        jax.tree.leaves(policy.params), jax.tree.leaves(policy.shardings), strict=True
+    ):
+        if "fsdp" in sharding.spec:
+            found.add(("f32", local.over_tensor(sharding).shard_shape(x.shape)[-2:]))
+    return found
+
+
+def floor(policy: build.Policy, num_microbatches: int, *, backward: bool) -> float:
+    """Returns the bytes that a device must send for weights and gradients, as they are split.
+
+    A micro-batch gathers every matrix over `fsdp` once a pass, in the compute dtype, and reduces and
+    scatters its gradient in that dtype (the head's in float32) once. Over `data` the parts of the
+    gradients are summed. The exchanges of activations are not in it: those of looked-up rows are
+    small, those over `tensor` are not.
+    """
+    fsdp, data = policy.mesh.shape["fsdp"], policy.mesh.shape["data"]
+    dtype = jnp.dtype(policy.merge(policy.params).dtype).itemsize
+    head = "embedding" if policy.shape.tie_embeddings else "lm_head/kernel"
+    sent = 0.0
+    for (path, x), sharding in zip(
+        jax.tree.leaves_with_path(policy.params), jax.tree.leaves(policy.shardings), strict=True
+    ):
+        name, own = mesh.path_name(path), int(np.prod(sharding.shard_shape(x.shape)))
+        if name == "embedding" and name != head:
+            continue  # looked up where it is
+        split = any("fsdp" in (axes or ()) for axes in sharding.spec)
+        gradient = 4 if name == head or not split else dtype
+        if split:
+            sent += own * (fsdp - 1) * ((1 + backward) * dtype + backward * gradient)
+        elif backward:
+            sent += 2 * own * gradient * (fsdp - 1) / fsdp
+        sent += backward * 2 * own * gradient * (data - 1) / data
+    return sent * num_microbatches
 
 
 def memory(
@@ -205,21 +318,24 @@ def memory(
         reference = local_bytes(policy.params, policy.shardings)
         reference = reference * jnp.dtype(policy.merge(policy.params).dtype).itemsize // 4
     improve = programs[UPDATE]
-    gradients = weights * (2 if num_microbatches(run) > 1 else 1)
-    io = improve.inputs + improve.outputs - weights - moments
     found = {
-        "weights, float32": weights,
-        "optimizer, float32": moments,
+        "weights": weights,
+        "optimizer": moments,
         "reference policy": reference,
-        GRADIENTS: gradients,
-        "activations and temporaries of the update": max(improve.temporary - gradients, 0),
-        "inputs and outputs of the update": io,
+        "temporaries of the update, gradients among them": improve.temporary,
+        "inputs and outputs of the update": improve.inputs + improve.outputs - weights - moments,
     }
-    # The other programs run at other times, with the optimizer's state and the reference beside them.
-    kept = moments + reference
-    others = [kept + sum(p) for name, p in programs.items() if name != UPDATE]
+    # The other programs run at other times, with the state and the reference beside them. The
+    # log-probs' weights are one of these; the built-in engine's are a copy, if there are several devices.
+    kept = weights + moments + reference
+    several = mesh.batch_size(policy.mesh) > 1
+    others = [
+        kept + x.bytes - (0 if name == DECODE and several else weights)
+        for name, x in programs.items()
+        if name != UPDATE
+    ]
     if (more := max(others, default=0) - sum(found.values())) > 0:
-        found["log-probs or prefill, beyond the update"] = more
+        found["log-probs or decoding, beyond the update"] = more
     return found
 
 

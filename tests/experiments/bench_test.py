@@ -1,12 +1,25 @@
 """Each suite of the bench runs, at sizes where only that is learned; plans by hand."""
 
+import dataclasses
 import json
+import types
 
 import jax
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from configs import tiny_gspo
-from experiments.bench import decode, host, plan, plan_programs, selectors, timing, update
+from experiments.bench import (
+    decode,
+    host,
+    plan,
+    plan_programs,
+    selectors,
+    targets,
+    timing,
+    update,
+)
 from tests.trainer import small
 from vade_jax import settings
 from vade_jax.models.qwen25vl import config, flops, model
@@ -107,6 +120,9 @@ def test_verdicts(tmp_path):
 
 
 # ------------------------------------------------------------------------------ plan
+H200 = plan.Device(targets.TARGETS["h200"])
+
+
 def tiny(**changes):
     """Returns the settings of the smoke job with a few fields, in dotted names, changed."""
     c = tiny_gspo.get_config("smoke")
@@ -120,7 +136,7 @@ def tiny(**changes):
 @pytest.mark.slow  # compiles for eight devices
 def test_what_a_plan_needs_is_what_the_devices_hold():
     """The tiny model over 8 devices: matrices are split, norms and small biases are not."""
-    report = plan.make(tiny(), 8, plan.Device())
+    report = plan.make(tiny(), jax.devices(), H200)
     params = model.abstract(config.PRESETS["tiny"])
     whole = sum(4 * x.size for x in jax.tree.leaves(params))
     vectors = sum(
@@ -130,20 +146,21 @@ def test_what_a_plan_needs_is_what_the_devices_hold():
     )
     weights = (whole - vectors) / 8 + vectors
     needs = report.needs
-    assert needs["weights, float32"] == weights
-    assert needs["optimizer, float32"] == 2 * weights + 8  # two counters
+    assert needs["weights"] == weights
+    assert needs["optimizer"] == 2 * weights + 8  # two counters
     assert needs["reference policy"] == weights / 2  # bfloat16
-    assert needs["gradients: their sum and a micro-batch's"] == 2 * weights
+    assert needs["temporaries of the update, gradients among them"] > 2 * weights
     assert needs[plan.VLLM] == 0
     assert min(needs.values()) >= 0
     assert report.fits and "fits:" in report.text and "does not" not in report.text
 
 
 def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
-    needed = plan_programs.Program(inputs=10**6, outputs=10**6, temporary=10**8)
+    needed = plan_programs.Program(10**6, 10**6, 10**8, collectives=[], seconds=1.0, remarks=["!"])
     monkeypatch.setattr(plan, "compiled", lambda *_: {plan_programs.UPDATE: needed})
-    device = plan.Device(memory_gb=0.01, vllm_fraction=0.001)
-    report = plan.make(tiny(), 1, device)
+    small = dataclasses.replace(H200.target, memory_gb=0.01)
+    report = plan.make(tiny(), jax.devices()[:1], plan.Device(small, vllm_fraction=0.001))
+    assert "note: update: !" in report.text
     assert not report.fits and report.text.count("does not fit") == 2
     whole, vllm = report.problems
     assert "prompts_per_microbatch=4" in whole
@@ -161,7 +178,39 @@ def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
 )
 def test_devices_that_do_not_divide(num_devices, changes, message):
     with pytest.raises(ValueError, match=message):
-        plan.make(tiny(**changes), num_devices, plan.Device())
+        plan.make(tiny(**changes), jax.devices()[:num_devices], H200)
+
+
+def test_tpus_do_not_serve_vllm_beside_the_trainer():
+    device = plan.Device(targets.TARGETS["v5p"])
+    with pytest.raises(ValueError, match=r"vLLM shares the devices .* they are TPUs"):
+        plan.make(tiny(engine__name="vllm_server"), jax.devices(), device)
+
+
+def test_the_floor_of_what_is_sent():
+    """One matrix of 8 x 4 over fsdp 2, tensor 2; a norm of 8; the head, which is the embedding."""
+    devices = mesh.make(data=2, fsdp=2, tensor=2)
+    params = {"query": {"kernel": (8, 4)}, "norm": {"scale": (8,)}, "embedding": (4, 8)}
+    is_shape = lambda x: isinstance(x, tuple)
+    params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x, "float32"), params, is_leaf=is_shape)
+    specs = {
+        "query": {"kernel": P("fsdp", "tensor")},
+        "norm": {"scale": P()},
+        "embedding": P("tensor", "fsdp"),
+    }
+    policy = types.SimpleNamespace(
+        mesh=devices,
+        params=params,
+        shardings=jax.tree.map(lambda x: NamedSharding(devices, x), specs),
+        shape=types.SimpleNamespace(tie_embeddings=True),
+        merge=lambda params: types.SimpleNamespace(dtype="bfloat16"),
+    )
+    # Both matrices have 8 values here: gathered, 2 bytes each.
+    assert plan_programs.floor(policy, 3, backward=False) == 3 * (16 + 16)
+    # Twice gathered, and gradients of 2 and 4 bytes scattered; over fsdp the norm's 8 of 4 bytes are
+    # summed, and over data all: 2 x 1/2 of 16, 32 and 32 bytes.
+    update = (2 * 16 + 16) + (2 * 16 + 32) + 32 + (16 + 32 + 32)
+    assert plan_programs.floor(policy, 3, backward=True) == 3 * update
 
 
 def test_the_flops_of_a_plan_by_hand():

@@ -61,23 +61,14 @@ class LocalEngine:
         self._sampling = sampling
         self._answers_per_row = answers_per_row
         self._length_multiple = length_multiple
-        self._sharding, self._num_shards, everywhere = None, 1, None
+        self._sharding, self._num_shards = None, 1
         if mesh is not None:
-            axes = tuple(axis for axis in mesh.axis_names if axis != "tensor")
-            self._sharding = NamedSharding(mesh, P(axes))
-            self._num_shards = math.prod(mesh.shape[axis] for axis in axes)
-            everywhere = NamedSharding(mesh, P())  # every process reads all answers
+            self._sharding = rows_sharding(mesh)
+            self._num_shards = math.prod(mesh.shape[axis] for axis in self._sharding.spec[0])
         # What is split must divide by the number of shards.
         self._prompts_per_call = prompts_per_call + -prompts_per_call % self._num_shards
         self._rows_per_call = rows_per_call + -rows_per_call % self._num_shards
-        run = functools.partial(
-            decode.answers,
-            merge,
-            stop_ids=stop_ids,
-            banned_ids=banned_ids,
-            sharding=self._sharding,
-        )
-        self._decode = jax.jit(run, static_argnames="sampling", out_shardings=everywhere)
+        self._decode = compile_answers(merge, mesh, stop_ids=stop_ids, banned_ids=banned_ids)
 
     def generate(
         self,
@@ -189,17 +180,44 @@ class LocalEngine:
         return jax.make_array_from_callback(x.shape, self._sharding, x.__getitem__)
 
 
+def compile_answers(
+    merge: Callable[[Params], object],
+    mesh: Mesh | None,
+    *,
+    stop_ids: tuple[int, ...],
+    banned_ids: tuple[int, ...],
+):
+    """Returns `decode.answers`, jitted for the devices; every process reads all answers."""
+    sharding = None if mesh is None else rows_sharding(mesh)
+    everywhere = None if mesh is None else NamedSharding(mesh, P())
+    run = functools.partial(
+        decode.answers,
+        merge,
+        stop_ids=stop_ids,
+        banned_ids=banned_ids,
+        sharding=sharding,
+    )
+    return jax.jit(run, static_argnames="sampling", out_shardings=everywhere)
+
+
+def rows_sharding(mesh: Mesh) -> NamedSharding:
+    """Returns the split of prompts, images and rows: over all axes but `tensor`."""
+    return NamedSharding(mesh, P(tuple(axis for axis in mesh.axis_names if axis != "tensor")))
+
+
+def over_tensor(sharding: NamedSharding) -> NamedSharding:
+    """Returns how a parameter of this sharding is split while its device decodes."""
+    names = [axes if isinstance(axes, tuple) else (axes,) for axes in sharding.spec]
+    spec = ["tensor" if "tensor" in axes else None for axes in names]
+    return NamedSharding(sharding.mesh, P(*spec))
+
+
 @functools.cache
 def _gather(dtype, shardings):
     """Returns what casts parameters of these shardings, and splits them over `tensor` alone.
 
     Cached by the shardings, so that engines and calls share one program.
     """
-
-    def over_tensor(sharding):
-        names = [axes if isinstance(axes, tuple) else (axes,) for axes in sharding.spec]
-        spec = ["tensor" if "tensor" in axes else None for axes in names]
-        return NamedSharding(sharding.mesh, P(*spec))
 
     def gather(params):
         leaves, tree = jax.tree.flatten(params)

@@ -1,0 +1,160 @@
+"""Accelerators that a program can be compiled for without having one.
+
+XLA's own compilers for TPU and CUDA take a description of devices. What they return is what the hardware
+would run: the same layouts, fusions, kernels, collectives and memory. Nothing is executed and nothing
+can be timed. On a machine without a GPU the tiles of a kernel cannot be measured either, so matrices are
+multiplied by cuBLAS and not by Triton.
+"""
+
+import dataclasses
+import importlib.util
+import os
+
+import jax
+from jax.experimental import topologies
+
+GB = 1e9
+HOST_GPUS = 8
+# Slices that Google Cloud has, by the number of their chips.
+GRID_3D = {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
+GRID_2D = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """One device, by its published numbers.
+
+    Attributes:
+        memory_gb: of 10^9 bytes; of a GPU what CUDA reports as its total.
+        peak_tflops: bfloat16, dense.
+        bandwidth_tb: of the memory, 10^12 bytes a second.
+        grids: of a TPU, the slice of so many chips.
+        gpu: of a GPU, the fields of XLA's description that differ between them.
+    """
+
+    memory_gb: float
+    peak_tflops: float
+    bandwidth_tb: float
+    grids: dict[int, str] | None = None
+    gpu: dict[str, object] | None = None
+
+    @property
+    def platform(self) -> str:
+        return "tpu" if self.grids else "cuda"
+
+
+HOPPER = {"major": 9, "cores": 132, "shared": 233472, "optin": 232448, "l2": 52428800, "ghz": 1.98}
+AMPERE = {"major": 8, "cores": 108, "shared": 167936, "optin": 166912, "l2": 41943040, "ghz": 1.41}
+TARGETS = {
+    "h200": Target(150.754820096, 989, 4.8, gpu=HOPPER | {"name": "NVIDIA H200"}),
+    "h100": Target(84.929347584, 989, 3.35232, gpu=HOPPER | {"name": "NVIDIA H100 80GB HBM3"}),
+    "a100-80g": Target(84.987740160, 312, 2.039, gpu=AMPERE | {"name": "NVIDIA A100-SXM4-80GB"}),
+    "v5p": Target(95, 459, 2.765, grids=GRID_3D),
+    "v6e": Target(32, 918, 1.64, grids=GRID_2D),
+    "v5e": Target(16, 197, 0.819, grids=GRID_2D),
+}
+# What is given to the compilers beside the program. Without a GPU nothing can be tuned, and the default
+# tiles of Triton do not fit every matrix.
+OPTIONS = {
+    "cuda": {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0},
+    "tpu": {},
+}
+
+
+def find(name: str) -> Target:
+    """Returns the target.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name not in TARGETS:
+        raise ValueError(f"--target={name!r}: one of {', '.join(TARGETS)}")
+    return TARGETS[name]
+
+
+def devices(name: str, count: int) -> list:
+    """Returns descriptions of `count` devices, to build a mesh from.
+
+    Raises:
+        ValueError: the target's compiler is not installed, or there is no such number of devices.
+    """
+    target = find(name)
+    if target.platform == "tpu":
+        return _tpu(name, target.grids, count)
+    return _gpus(target, count)
+
+
+def _tpu(name: str, grids: dict[int, str], count: int) -> list:
+    if count not in grids:
+        sizes = ", ".join(map(str, grids))
+        raise ValueError(f"--target={name} --devices={count}: a slice has {sizes} chips")
+    _need("libtpu", name, "compile-tpu")
+    import libtpu
+
+    # Without these libtpu asks the cloud's metadata server who it is, and waits for an answer.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "none")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_LIBRARY_PATH", libtpu.get_library_path())
+    kwargs = {"chips_per_host_bounds": [1, 1, 1]} if count == 1 else {}
+    return topologies.get_topology_desc(f"{name}:{grids[count]}", "tpu", **kwargs).devices
+
+
+def _gpus(target: Target, count: int) -> list:
+    hosts = -(-count // HOST_GPUS)
+    if count % hosts:
+        raise ValueError(
+            f"--devices={count}: GPUs come {HOST_GPUS} to a host, and every host has as many"
+        )
+    _need("jax_cuda13_plugin", target.gpu["name"], "compile-cuda")
+    return topologies.get_topology_desc(
+        target.gpu["name"],
+        "cuda",
+        target_config=_description(target),
+        topology=f"1x{hosts}x{count // hosts}",
+    ).devices
+
+
+def _need(module: str, name: str, extra: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(
+            f"the compiler for {name} is not installed: pip install -e '.[{extra}]', "
+            "in an environment of its own on a machine without the hardware"
+        )
+
+
+def _description(target: Target) -> str:
+    """Returns the text form of XLA's GpuTargetConfigProto."""
+    gpu = target.gpu
+    return f"""
+        gpu_device_info {{
+          threads_per_block_limit: 1024
+          threads_per_warp: 32
+          shared_memory_per_block: 49152
+          shared_memory_per_core: {gpu["shared"]}
+          threads_per_core_limit: 2048
+          core_count: {gpu["cores"]}
+          fpus_per_core: {128 if gpu["major"] == 9 else 64}
+          block_dim_limit_x: 2147483647
+          block_dim_limit_y: 65535
+          block_dim_limit_z: 65535
+          memory_bandwidth: {int(target.bandwidth_tb * 1e12)}
+          l2_cache_size: {gpu["l2"]}
+          clock_rate_ghz: {gpu["ghz"]}
+          device_memory_size: {int(target.memory_gb * GB)}
+          shared_memory_per_block_optin: {gpu["optin"]}
+          cuda_compute_capability {{ major: {gpu["major"]} }}
+          registers_per_core_limit: 65536
+          registers_per_block_limit: 65536
+        }}
+        platform_name: "CUDA"
+        runtime_version {{ major: 13 minor: 0 patch: 0 }}
+        dnn_version_info {{ major: 9 minor: 7 }}
+        device_description_str: "{gpu["name"]}"
+    """
+
+
+def platform_of(devices: jax.sharding.Mesh) -> str:
+    """Returns whose compiler a mesh needs: a key of OPTIONS, or "cpu"."""
+    platform = devices.devices.flat[0].platform
+    return "cuda" if platform == "gpu" else platform

@@ -1,0 +1,132 @@
+"""The programs of a run, compiled by the real TPU and CUDA compilers for devices that are not here.
+
+`make test-compilers` installs them; what is not installed is skipped. Programs are those that a run
+makes, of the tiny model; `-m ''` adds the 3B, of few layers: they are scanned, so more make the same
+program.
+"""
+
+import dataclasses
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
+from experiments.bench import plan_programs, targets
+from vade_jax import samplers, settings
+from vade_jax.models.qwen25vl import config
+from vade_jax.trainer import minibatches
+from vade_jax.types import Feedback
+
+pytestmark = pytest.mark.compilers
+MODULES = {"tpu": "libtpu", "cuda": "jax_cuda13_plugin"}
+
+
+@pytest.fixture(autouse=True)
+def real_compiler():
+    """What was compiled for described devices cannot be loaded again without them."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+
+
+def devices(name, count):
+    """Returns described devices; skips where their compiler is not installed."""
+    module = MODULES[targets.find(name).platform]
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed: make test-compilers")
+    return targets.devices(name, count)
+
+
+def programs(target, count, config_file, only, **axes):
+    """Returns the compiled programs of the tiny job's settings, with one length of answers."""
+    c = config_file.get_config("smoke")
+    c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 16, 8
+    c.num_prompts = 16
+    c.engine.prompts_per_call = 8
+    c.mesh.update(axes)
+    run = settings.Run.from_dict(c.to_dict())
+    policy = plan_programs.abstract_policy(run, devices(target, count))
+    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run))
+    return {name: plan_programs.measure(x, policy) for name, x in lowered.items() if name in only}
+
+
+UPDATE, SCORE, DECODE = plan_programs.UPDATE, plan_programs.SCORE, plan_programs.DECODE
+ALL = (UPDATE, SCORE, DECODE)
+
+
+@pytest.mark.parametrize("target", ["v5p", "h200"])
+@pytest.mark.parametrize(
+    ("count", "config_file", "only", "axes"),
+    [
+        pytest.param(1, tiny_gspo, ALL, {}, id="one"),
+        pytest.param(4, tiny_gspo, (UPDATE, DECODE), {}, id="fsdp4"),
+        pytest.param(4, tiny_grpo, (UPDATE,), {"fsdp": 2, "tensor": 2}, id="fsdp2-tensor2"),
+    ],
+)
+def test_a_run_compiles(target, count, config_file, only, axes):
+    for name, program in programs(target, count, config_file, only, **axes).items():
+        assert program.temporary > 0, name
+        assert not program.remarks, (name, program.remarks)
+        if name == UPDATE and count > 1:
+            assert program.sent["reduce-scatter"] > 0
+
+
+@pytest.mark.parametrize("target", ["v5p", "h200"])
+def test_a_selector_of_100_million_items_compiles(target):
+    """One step of VADE: draw, choose 512, count and decay."""
+    num_items, size = 100_000_000, 512
+    device = devices(target, 1)[0]
+    vade = samplers.SAMPLERS["vade"](num_rollouts=8)
+
+    def step(state, key, correct_N):
+        proposal = vade.propose(state, key, size)
+        group_N = jnp.repeat(jnp.arange(size), 8)
+        feedback = Feedback(
+            index_M=proposal.index_M,
+            successes_M=jnp.sum(correct_N.reshape(size, 8), 1),
+            trials_M=jnp.full(size, 8.0),
+            group_N=group_N,
+            reward_N=correct_N,
+            correct_N=correct_N,
+            advantage_N=correct_N,
+            length_N=jnp.ones(size * 8, jnp.int32),
+            valid_N=jnp.ones(size * 8, bool),
+        )
+        return vade.update(state, feedback), proposal.index_M
+
+    state = jax.eval_shape(lambda: vade.init(num_items))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    correct_N = jax.ShapeDtypeStruct((size * 8,), jnp.float32)
+    where = jax.sharding.SingleDeviceSharding(device)
+    step = jax.jit(step, in_shardings=where, out_shardings=where, donate_argnums=0)
+    options = targets.OPTIONS[targets.find(target).platform]
+    sizes = step.lower(state, key, correct_N).compile(compiler_options=options).memory_analysis()
+    assert sizes.argument_size_in_bytes > 8 * num_items  # alpha and beta
+    assert sizes.temp_size_in_bytes < 64 * num_items
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["v5p", "h200"])
+def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
+    """Every matrix gathered once a pass in bfloat16, every gradient reduced and scattered once."""
+    shape = config.PRESETS["3b"]
+    few = dataclasses.replace(
+        shape,
+        text=dataclasses.replace(shape.text, num_layers=4),
+        vision=dataclasses.replace(shape.vision, depth=4, full_blocks=(3,)),
+    )
+    monkeypatch.setitem(config.PRESETS, "3b", few)
+    monkeypatch.setattr(minibatches, "MIN_LENGTH", 1000)  # one length of answers
+    c = qwen3b_gspo.get_config()
+    c.data.max_prompt_length, c.sampling.max_tokens, c.data.max_pixels = 1024, 512, 640 * 784
+    c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 8, 4
+    run = settings.Run.from_dict(c.to_dict())
+    policy = plan_programs.abstract_policy(run, devices(target, 4))
+    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run))
+    for name, backward in ((UPDATE, True), (SCORE, False)):
+        program = plan_programs.measure(lowered[name], policy)
+        least = plan_programs.floor(policy, 2, backward=backward)
+        assert sum(program.sent.values()) < 1.15 * least, program.sent
+        assert not program.remarks
