@@ -45,12 +45,10 @@ ARENAS = {
         "warm_start": 500,
     },
     "digits": {
-        "mixture": dict(
-            read_0=30, read_1=15, read_2=10, add_0=10, add_1=10, largest_0=15, larger_0=10
-        ),
-        "taught": dict(read_0=60, read_1=10, add_0=10, add_1=5, largest_0=10, larger_0=5),
-        "noise": dict.fromkeys(("add_0", "add_1", "largest_0"), 0.8),
-        "warm_start": 1500,
+        "mixture": dict(read_0=30, read_1=10, add_0=15, add_1=15, largest_0=15, larger_0=15),
+        "taught": dict(read_0=60, read_1=8, add_0=8, add_1=8, largest_0=8, larger_0=8),
+        "noise": dict(add_0=SHY, add_1=SHY, largest_0=SHY, larger_0=0.45),
+        "warm_start": 800,
     },
 }
 

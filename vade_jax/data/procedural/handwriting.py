@@ -18,6 +18,9 @@ from PIL import Image
 from vade_jax.data.procedural import canvas
 
 HELD_OUT = 5  # every fifth scan is for validation alone
+# Units that a digit may be off its place. A small model from nothing does not learn to find digits
+# anywhere in the picture within a warm start, only to read them.
+OUT_OF_PLACE = 2
 
 
 def is_installed() -> bool:
@@ -41,14 +44,14 @@ def _write(rng: np.random.Generator, digits, size: int, split: str) -> Image.Ima
     ink_NHW, digit_N = scans(split)
     num, picture = len(digits), Image.new("L", (canvas.UNITS, canvas.UNITS), 255)
     width = min(64, canvas.UNITS // num)
-    shifts = rng.uniform(-1, 1, (num, 2))
+    shifts = rng.integers(-OUT_OF_PLACE, OUT_OF_PLACE, (num, 2), endpoint=True)
     for i, (digit, (across, down)) in enumerate(zip(digits, shifts, strict=True)):
         ink_HW = ink_NHW[rng.choice(np.flatnonzero(digit_N == digit))]
         scan = Image.fromarray(np.uint8(255 * (1 - ink_HW)))
         scan = scan.resize((width, width), Image.Resampling.BICUBIC)
         column = canvas.UNITS / num
-        left = i * column + (column - width) / 2 * (1 + across)
-        top = (canvas.UNITS - width) / 2 * (1 + 0.6 * down)
+        left = i * column + (column - width) / 2 + across
+        top = (canvas.UNITS - width) / 2 + down
         picture.paste(scan, (round(left), round(top)))
     return picture.resize((size, size), Image.Resampling.BICUBIC).convert("RGB")
 
