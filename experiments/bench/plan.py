@@ -210,9 +210,10 @@ def step_flops(run: settings.Run, shape: config.Config, lengths: Lengths) -> dic
     """Returns the useful FLOPs of a step, by what they are for."""
     M, P, T = run.num_prompts, lengths.prompt, lengths.answer
     N = M * run.num_rollouts
-    tower = M * flops.vision(
-        shape.vision, shape.text.width, lengths.patches, image_patches=lengths.patches
-    )
+    tower = 0
+    if shape.vision:
+        n = lengths.patches
+        tower = M * flops.vision(shape.vision, shape.text.width, n, image_patches=n)
     forward = tower + flops.grouped(shape.text, M, N, prompt=P, answer=T)
     prefill = tower + flops.grouped(shape.text, M, 0, prompt=P, answer=0)
     return {

@@ -110,6 +110,19 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
     assert "'three' is no int answer" in report.rejects[1]["detail"]
 
 
+def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
+    text_model = tokens.build(tmp_path, ["How many?"], 400, shows_images=False)
+    assert not tokens.Tokenizer.load(tmp_path).shows_images
+    build = _builder(text_model, instruction="Box it.")
+    prompt = build(_item(sizes=()))
+    assert prompt.text == (
+        "<|im_start|>user\nHow many?\nBox it.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    np.testing.assert_array_equal(prompt.position_PX, np.arange(prompt.length)[:, None] + [0, 0, 0])
+    with pytest.raises(ValueError, match="u has 1 images, and the policy is a text model"):
+        build(_item())
+
+
 def test_limits_that_make_no_sense_are_refused(tokenizer):
     with pytest.raises(ValueError, match="min_pixels=784 must be in 1568"):
         prompts.PromptBuilder(

@@ -90,7 +90,7 @@ WRONG = {
     "refill.ask": ("some", r"refill.ask='some': one of batch, missing, estimate"),
     "refill.at_cap": ("end", r"refill.at_cap='end': one of fewer, repeat, stop"),
     "refill.surplus": ("keep", r"refill.surplus='keep': one of discard, train"),
-    "model.size": ("8b", r"model.size='8b': one of 3b, 7b"),
+    "model.size": ("8b", r"model.size='8b': one of 3b, 7b, qwen2.5-0.5b, "),
 }
 
 

@@ -78,7 +78,16 @@ class PromptBuilder:
         self._instruction = tokenizer.clean(instruction).strip()
 
     def __call__(self, item: types.Item) -> types.Prompt:
-        """Returns the prompt of `item`, or raises `RejectedItem`."""
+        """Returns the prompt of `item`, or raises `RejectedItem`.
+
+        Raises:
+            ValueError: the policy is a text model and the item has images.
+        """
+        if item.images and not self.tokenizer.shows_images:
+            raise ValueError(
+                f"{item.uid} has {len(item.images)} images, and the policy is a text model: give a "
+                "vision-language checkpoint, or data without images"
+            )
         text = self.tokenizer.render([self._message(item)])
         try:
             pictures = [images.load(image, **self._limits) for image in item.images]
@@ -124,6 +133,8 @@ class PromptBuilder:
         parts[0], parts[-1] = parts[0].lstrip(), parts[-1].rstrip()
         if self._instruction:
             parts[-1] = f"{parts[-1]}\n{self._instruction}"
+        if not item.images:  # the templates of text models know no parts
+            return {"role": "user", "content": parts[0]}
         return _user_turn(parts, [{"type": "image"}] * len(item.images))
 
 

@@ -36,6 +36,7 @@ class Tokenizer:
         banned_ids: ids that must never be sampled: every vision token. A sampled image pad would ask
             for image features that do not exist. Rows of the embedding behind the last token are not
             among them: vLLM's softmax runs over all rows, so ours does.
+        shows_images: whether the template has a place for them; that of a text model has none.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, template: str):
@@ -48,11 +49,14 @@ class Tokenizer:
         self.banned_ids = tuple(map(self._id, VISION))
         self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = self.banned_ids
         self.stop_ids = (self.im_end, self.pad)
+        self.shows_images = _shows_images(self)
 
     def _id(self, token: str) -> int:
         index = self._tokenizer.token_to_id(token)
         if index is None:
-            raise ValueError(f"the tokenizer has no {token}; it is not a Qwen2-VL tokenizer")
+            raise ValueError(
+                f"the tokenizer has no {token}; it is no tokenizer of Qwen2.5 or later"
+            )
         return index
 
     def __len__(self) -> int:
@@ -95,6 +99,14 @@ class Tokenizer:
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Returns the conversation as text that ends where the assistant's answer starts."""
         return self._template.render(messages=messages, add_generation_prompt=True, tools=None)
+
+
+def _shows_images(tokenizer: Tokenizer) -> bool:
+    try:
+        shown = tokenizer.render([{"role": "user", "content": [{"type": "image"}]}])
+    except (TypeError, jinja2.exceptions.TemplateError):  # it wants text where the parts are
+        return False
+    return "<|image_pad|>" in shown
 
 
 @functools.cache
@@ -154,6 +166,14 @@ _TEMPLATE = """\
   {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}
 """
+_TEXT_TEMPLATE = """\
+{%- for message in messages -%}
+  {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+  {{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
 
 
 def build(
@@ -163,6 +183,7 @@ def build(
     *,
     min_pixels: int = 56 * 56,
     max_pixels: int = 112 * 112,
+    shows_images: bool = True,
 ) -> Tokenizer:
     """Writes a tiny tokenizer in the published form and returns it.
 
@@ -176,6 +197,7 @@ def build(
         vocab_size: rows of the embedding; the tokens leave at least 10 spare, as published files do.
         min_pixels: least area of a resized image, written for engines that resize.
         max_pixels: greatest area.
+        shows_images: False: as the published text models are, with texts for turns.
     """
     num_merged = vocab_size - len(SPECIAL) - len(PLAIN) - SPARE_ROWS
     if num_merged < 256:
@@ -187,12 +209,16 @@ def build(
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = _train(texts, num_merged)
     tokenizer.save(str(directory / "tokenizer.json"))
-    (directory / "chat_template.jinja").write_text(_TEMPLATE, encoding="utf-8")
+    template = _TEMPLATE if shows_images else _TEXT_TEMPLATE
+    (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
     ids = {name: tokenizer.token_to_id(name) for name in SPECIAL}
-    for name, content in _configs(ids, min_pixels, max_pixels).items():
+    configs = _configs(ids, min_pixels, max_pixels)
+    if not shows_images:
+        del configs["preprocessor_config.json"]
+    for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    return Tokenizer(tokenizer, _TEMPLATE)
+    return Tokenizer(tokenizer, template)
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:

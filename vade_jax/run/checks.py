@@ -6,11 +6,13 @@ package that is not installed: each is one sentence with the field, its value an
 
 import contextlib
 import importlib.util
+import itertools
 from collections.abc import Iterator
 
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural
 from vade_jax.evals import validation
+from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers, functions
 from vade_jax.run import cluster
@@ -154,12 +156,14 @@ def _check_model(model: settings.Model) -> None:
         raise ValueError(
             f"model.checkpoint={model.checkpoint!r} and model.preset={model.preset!r}: "
             "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
-            "Qwen2.5-VL checkpoint"
+            "Qwen2.5-VL, Qwen2.5 or Qwen3 checkpoint"
         )
+    # Random weights are for tiny models; the shapes of the others are known by their size.
+    is_tiny = lambda name: name.startswith("tiny")
     if model.preset:
-        fields.check_word("model.preset", model.preset, ("tiny",))
+        fields.check_word("model.preset", model.preset, list(filter(is_tiny, PRESETS)))
     if model.size:
-        fields.check_word("model.size", model.size, ("3b", "7b"))
+        fields.check_word("model.size", model.size, list(itertools.filterfalse(is_tiny, PRESETS)))
 
 
 def _check_data(run: settings.Run) -> None:

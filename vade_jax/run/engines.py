@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vade_jax import settings
-from vade_jax.models.qwen25vl import weights
+from vade_jax.models.qwen25vl import files, weights
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process
@@ -134,10 +134,12 @@ def _launch(
 ) -> list[process.LaunchedServer]:
     """Starts all servers at once, since each takes minutes; one that fails stops the others."""
     engine, layout, data = sections.engine, sections.layout, sections.data
-    options = {
-        "max_model_len": longest,
-        "mm_processor_kwargs": {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels},
-    }
+    options = {"max_model_len": longest}
+    if files.load_config(directory).vision:
+        limits = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
+        options["mm_processor_kwargs"] = limits
+    else:  # a text model takes no options about images, not even that there are none
+        options["limit_mm_per_prompt"] = None
     if not process.is_cpu_build():
         options["tensor_parallel_size"] = engine.tensor_parallel
         options["gpu_memory_utilization"] = layout.serve_memory

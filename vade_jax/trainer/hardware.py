@@ -68,6 +68,8 @@ class Utilisation:
             rollouts.length_N[valid_N],
             rollouts.group_N[valid_N],
         )
+        if self.shape.vision is None:
+            return self.forwards * decoder
         out_width = self.shape.text.width
         patches = [x.shape[0] * x.shape[1] // 14**2 for prompt in prompts for x in prompt.images]
         tower = sum(flops.vision(self.shape.vision, out_width, n, image_patches=n) for n in patches)

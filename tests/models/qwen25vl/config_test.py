@@ -19,7 +19,12 @@ def test_published_layout_round_trip(name):
 def test_transformers_reads_ours_and_we_read_theirs(name):
     transformers = pytest.importorskip("transformers")
     shape = config.PRESETS[name]
-    theirs = transformers.Qwen2_5_VLConfig(**shape.to_hf())
+    theirs = transformers.AutoConfig.for_model(**shape.to_hf())
+    if shape.vision is None:
+        assert theirs.hidden_size == shape.text.width
+        assert getattr(theirs, "head_dim", shape.text.head_width) == shape.text.head_width
+        assert config.Config.from_hf(theirs.to_dict()) == shape
+        return
     assert theirs.text_config.hidden_size == shape.text.width
     assert theirs.text_config.rope_parameters["mrope_section"] == list(shape.text.mrope_section)
     assert theirs.vision_config.fullatt_block_indexes == list(shape.vision.full_blocks)
@@ -57,6 +62,25 @@ def hf(**changes):
     ],
 )
 def test_errors_name_the_value(fields, message):
+    with pytest.raises(ValueError, match=message):
+        config.Config.from_hf(fields)
+
+
+def text(name, **changes):
+    return {**config.PRESETS[name].to_hf(), **changes}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (text("tiny_qwen3", attention_bias=True), "attention_bias True is not that of a qwen3"),
+        (text("tiny_qwen2.5", rope_scaling={"type": "yarn", "factor": 4}), "'yarn' is not supp"),
+        (text("tiny_qwen2.5", head_dim=64), "head_dim 64"),
+        (text("tiny_qwen2.5", eos_token_id=512), "eos_token_id 512 .* 512 rows"),
+        (text("tiny_qwen3", model_type="qwen3_moe"), "'qwen3_moe'.*supported are .*'qwen3'"),
+    ],
+)
+def test_errors_of_text_models(fields, message):
     with pytest.raises(ValueError, match=message):
         config.Config.from_hf(fields)
 

@@ -104,6 +104,23 @@ def test_transformers_loads_ours_and_we_load_theirs(tmp_path, tied):
     assert_equal(loaded, params)
 
 
+@pytest.mark.parametrize("name", ["tiny_qwen2.5", "tiny_qwen3"])
+def test_text_models_go_to_transformers_and_back(tmp_path, name):
+    transformers = pytest.importorskip("transformers")
+    shape = oracle.text(config.PRESETS[name], num_layers=2)
+    params = weights.to_params(shape, oracle.random_tensors(shape, 1))
+    files.save(tmp_path / "ours", shape, params)
+    reference, report = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert type(reference).__name__ == shape.to_hf()["architectures"][0]
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
+    reference.save_pretrained(tmp_path / "theirs")
+    again, loaded = files.load(tmp_path / "theirs")
+    assert (again.text, again.vision) == (shape.text, None)
+    assert_equal(loaded, params)
+
+
 def test_from_disk_onto_a_mesh_and_back(tmp_path, params):
     """What is on the devices is what NumPy reads, and the files of both are the same."""
     files.save(tmp_path / "hf", SMALL, params, ml_dtypes.bfloat16, shard_bytes=10**6)

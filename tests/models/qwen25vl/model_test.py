@@ -27,6 +27,18 @@ VARIANTS = {
 }
 
 
+TEXT = {
+    "qwen2.5": config.PRESETS["tiny_qwen2.5"],
+    "qwen3": config.PRESETS["tiny_qwen3"],
+    "qwen3_untied": dataclasses.replace(
+        oracle.text(
+            config.PRESETS["tiny_qwen3"], own_head_width=0, mrope_section=(16, 0, 0), num_kv_heads=1
+        ),
+        tie_embeddings=False,
+    ),
+}
+
+
 @pytest.fixture(autouse=True)
 def exact_matmuls():
     with jax.default_matmul_precision("highest"):
@@ -75,6 +87,25 @@ def test_equals_transformers(name):
         np.testing.assert_allclose(valid_features(features, batch), expected, atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", TEXT)
+def test_a_text_model_equals_transformers(name):
+    """Qwen2.5 and Qwen3, which are the decoder without a vision tower."""
+    pytest.importorskip("transformers")
+    shape, rng = TEXT[name], np.random.default_rng(7)
+    tensors = oracle.random_tensors(shape, 3)
+    batch = [inputs.example(rng, [], shape.image_token_id, size) for size in (5, 17, 9)]
+    prompts = inputs.batch(batch, shape.image_token_id)
+    params = weights.to_params(shape, tensors)
+    logits_MPV = jax.jit(
+        lambda p: (m := model.merge(model.graph(shape), p)).logits(m.hidden(prompts))
+    )(params)
+    reference = oracle.build(shape, tensors)
+    for side in ("right", "left"):
+        logits, _ = oracle.forward(reference, batch, None, shape.image_token_id, side)
+        for m, row in enumerate(logits):
+            np.testing.assert_allclose(logits_MPV[m, : len(row)], row, atol=2e-5, rtol=0)
+
+
 def test_padding_changes_nothing():
     shape = TINY
     params = weights.to_params(shape, oracle.random_tensors(shape, 0))
@@ -95,7 +126,7 @@ def test_padding_changes_nothing():
 def grouped_case(shape, seed=0):
     """Five rows of two answers to three prompts: 4, 4 and 2 answers; the last prompt is text."""
     rng = np.random.default_rng(seed)
-    sizes = [[(3, 5), (4, 4)], [(6, 1)], []]
+    sizes = [[(3, 5), (4, 4)], [(6, 1)], []] if shape.vision else [[], [], []]
     batch = [inputs.example(rng, s, shape.image_token_id, 9 + i) for i, s in enumerate(sizes)]
     group_R = np.array([0, 1, 1, 2, 0])
     token_NT = rng.integers(0, 300, (10, 5)).astype(np.int32)
@@ -108,13 +139,14 @@ def answer_logps(qwen, hidden_NTD, token_NT):
     return jnp.take_along_axis(logp_NTV, jnp.asarray(token_NT)[..., None], -1)[..., 0]
 
 
-@pytest.fixture(scope="module")
-def plain():
-    """Log-probs and gradients of one plain row per answer."""
-    prompts, token_NT, weight_NT, group_R = grouped_case(TINY)
-    params = weights.to_params(TINY, oracle.random_tensors(TINY, 3))
+@pytest.fixture(scope="module", params=["tiny", "tiny_qwen3"])
+def plain(request):
+    """A shape, its parameters, log-probs and gradients of one plain row per answer."""
+    shape = config.PRESETS[request.param]
+    prompts, token_NT, weight_NT, group_R = grouped_case(shape)
+    params = weights.to_params(shape, oracle.random_tensors(shape, 3))
     rows = inputs.join(prompts, token_NT, np.repeat(group_R, 2))
-    graph = model.graph(TINY)
+    graph = model.graph(shape)
 
     def loss(params, rows):
         qwen = model.merge(graph, params)
@@ -126,7 +158,7 @@ def plain():
 
     with jax.default_matmul_precision("highest"):
         (_, logp_NT), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params, rows)
-    return params, logp_NT, gradient
+    return shape, params, logp_NT, gradient
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -141,8 +173,8 @@ def grouped_step(graph, params, prompts, token_NT, weight_NT, group_R):
 
 
 def test_grouped_equals_plain(plain):
-    params, expected_NT, expected = plain
-    (_, logp_NT), gradient = grouped_step(model.graph(TINY), params, *grouped_case(TINY))
+    shape, params, expected_NT, expected = plain
+    (_, logp_NT), gradient = grouped_step(model.graph(shape), params, *grouped_case(shape))
     np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
     for (path, got), want in zip(
         jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True
@@ -166,9 +198,9 @@ def test_padding_gives_finite_gradients():
 
 
 def test_prefill_and_decode_equal_plain(plain):
-    params, expected_NT, _ = plain
-    prompts, token_NT, _, group_R = grouped_case(TINY)
-    graph = model.graph(TINY)
+    shape, params, expected_NT, _ = plain
+    prompts, token_NT, _, group_R = grouped_case(shape)
+    graph = model.graph(shape)
 
     @jax.jit
     def decode(params, prompts, group_R):
@@ -194,15 +226,15 @@ def test_prefill_and_decode_equal_plain(plain):
 
 
 def test_rows_default_to_prompts(plain):
-    params, expected_NT, _ = plain
-    prompts, token_NT, _, _ = grouped_case(TINY)
-    qwen = model.merge(model.graph(TINY), params)
+    shape, params, expected_NT, _ = plain
+    prompts, token_NT, _, _ = grouped_case(shape)
+    qwen = model.merge(model.graph(shape), params)
     first = np.array([0, 2, 6])  # rows 0, 1, 3 are the first of their prompts
     token = token_NT[first]
 
     @jax.jit
     def answer(params, prompts, token_NT):
-        qwen = model.merge(model.graph(TINY), params)
+        qwen = model.merge(model.graph(shape), params)
         hidden_NTD = qwen.answer_hidden(prompts, token_NT, remat=False)
         single = qwen.answer_hidden(prompts, token_NT[:, :1], remat=False)
         return answer_logps(qwen, hidden_NTD, token_NT), hidden_NTD, single
@@ -215,7 +247,12 @@ def test_rows_default_to_prompts(plain):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("tiny", 1562208), ("3b", 3754622976), ("7b", 8292166656)]
+    ("name", "count"),
+    [
+        *[("tiny", 1562208), ("3b", 3754622976), ("7b", 8292166656)],
+        *[("qwen2.5-0.5b", 494032768), ("qwen2.5-1.5b", 1543714304)],
+        *[("qwen3-0.6b", 596049920), ("qwen3-4b", 4022468096), ("qwen3-8b", 8190735360)],
+    ],
 )
 def test_parameter_counts(name, count):
     leaves = jax.tree.leaves(model.abstract(config.PRESETS[name]))

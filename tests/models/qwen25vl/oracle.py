@@ -33,10 +33,13 @@ def build(shape: config.Config, tensors):
     import torch
     import transformers
 
-    hf = transformers.Qwen2_5_VLConfig(**shape.to_hf())
+    fields = shape.to_hf()
+    hf = transformers.AutoConfig.for_model(**fields)
     hf._attn_implementation = "eager"
-    model = transformers.Qwen2_5_VLForConditionalGeneration(hf).eval()
-    own = {in_memory(name): torch.tensor(x) for name, x in tensors.items()}
+    model = getattr(transformers, fields["architectures"][0])(hf).eval()
+    own = {
+        in_memory(name) if shape.vision else name: torch.tensor(x) for name, x in tensors.items()
+    }
     missing, extra = model.load_state_dict(own, strict=False)
     assert not extra and set(missing) <= {"lm_head.weight"}, (missing, extra)
     model.tie_weights()
@@ -60,6 +63,10 @@ def forward(model, examples, pixels, image_token: int, side: str = "right"):
         place = slice(0, len(e.ids)) if side == "right" else slice(size - len(e.ids), size)
         ids[m, place], mask[m, place] = e.ids, 1
     images = [i for e in examples for i in e.images]
+    if not images:  # of a text model
+        with torch.no_grad():
+            found = model(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask)).logits
+        return [row[keep > 0] for row, keep in zip(found.numpy(), mask, strict=True)], None
     grid = torch.tensor([[1, i.shape[0] // 14, i.shape[1] // 14] for i in images])
     flat = torch.tensor(np.concatenate([pixels(i) for i in images]))
     model.model.rope_deltas = None

@@ -1,5 +1,8 @@
 """Shapes and token ids of a Qwen2.5-VL, to and from Hugging Face's config.json.
 
+Qwen2.5 and Qwen3, the dense text models, are the same decoder without a vision tower: Qwen2.5 is that of
+Qwen2.5-VL, Qwen3 has norms of queries and keys in the place of biases, and a head width of its own.
+
 Two layouts are read: the published one (text fields at the root, `rope_scaling`) and the one that
 transformers 5 saves (`text_config`, `rope_parameters`). The published one is written.
 """
@@ -8,7 +11,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
+# By Hugging Face's model_type.
+ARCHITECTURES = {
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 
 # Our field -> Hugging Face's. What has no line here (rotation, token ids) is read and written by hand.
 _TEXT_NAMES = {
@@ -28,13 +36,12 @@ _VISION_NAMES = {
     "mlp_width": "intermediate_size",
     "full_blocks": "fullatt_block_indexes",
 }
-_TOKEN_NAMES = (
+_TOKEN_NAMES = ("bos_token_id", "eos_token_id")
+_VISION_TOKEN_NAMES = (
     "image_token_id",
     "video_token_id",
     "vision_start_token_id",
     "vision_end_token_id",
-    "bos_token_id",
-    "eos_token_id",
 )
 # What types.Images and the patch embedding are built for; every published checkpoint agrees.
 _FIXED_VISION = {
@@ -48,7 +55,10 @@ _FIXED_VISION = {
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig:
-    """The decoder: pre-norm, grouped-query attention with M-RoPE, SiLU-gated MLP."""
+    """The decoder: pre-norm, grouped-query attention with M-RoPE, SiLU-gated MLP.
+
+    A text model's rotation is M-RoPE with equal positions on all axes: all frequencies turn with t.
+    """
 
     vocab_size: int
     width: int
@@ -60,9 +70,12 @@ class TextConfig:
     rope_theta: float = 1e6
     norm_eps: float = 1e-6
     max_positions: int = 128000
+    own_head_width: int = 0  # 0: width / num_heads
+    qk_norm: bool = False  # Qwen3: norms of each head's query and key, and no biases
 
     def __post_init__(self):
-        _divides("text num_heads", self.num_heads, "text width", self.width)
+        if not self.own_head_width:
+            _divides("text num_heads", self.num_heads, "text width", self.width)
         _divides("num_kv_heads", self.num_kv_heads, "text num_heads", self.num_heads)
         if len(self.mrope_section) != 3 or 2 * sum(self.mrope_section) != self.head_width:
             raise ValueError(
@@ -72,7 +85,11 @@ class TextConfig:
 
     @property
     def head_width(self) -> int:
-        return self.width // self.num_heads
+        return self.own_head_width or self.width // self.num_heads
+
+    @property
+    def query_width(self) -> int:
+        return self.num_heads * self.head_width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +122,7 @@ class Config:
     """A whole model. The defaults are the published token ids."""
 
     text: TextConfig
-    vision: VisionConfig
+    vision: VisionConfig | None  # None: a text model, which has no use for the ids of images
     tie_embeddings: bool
     image_token_id: int = 151655
     video_token_id: int = 151656
@@ -116,24 +133,31 @@ class Config:
 
     def __post_init__(self):
         # A lookup outside of the table would be clipped to its last row in silence.
-        for name in _TOKEN_NAMES:
+        for name in self._token_names():
             if not 0 <= getattr(self, name) < self.text.vocab_size:
                 raise ValueError(
                     f"{name} {getattr(self, name)} is outside of the vocabulary of "
                     f"{self.text.vocab_size} rows"
                 )
 
+    def _token_names(self) -> tuple[str, ...]:
+        return _TOKEN_NAMES + (_VISION_TOKEN_NAMES if self.vision else ())
+
     @classmethod
     def from_hf(cls, fields: Mapping[str, Any]) -> "Config":
         """Reads a config.json, published or transformers-5 layout."""
-        _check_architecture(fields)
+        family = _family(fields)
         # transformers 5 nests the decoder's fields, the published files have them at the root. Nested ones
         # win where both are there.
         text = {**fields, **(fields.get("text_config") or {})}
-        tokens = {n: text[n] for n in _TOKEN_NAMES if isinstance(text.get(n), int)}
+        vision, names = None, _TOKEN_NAMES
+        if family == "qwen2_5_vl":
+            vision = _read_vision(_field(fields, "vision_config"), text["hidden_size"])
+            names += _VISION_TOKEN_NAMES
+        tokens = {n: text[n] for n in names if isinstance(text.get(n), int)}
         return cls(
-            text=_read_text(text),
-            vision=_read_vision(_field(fields, "vision_config"), text["hidden_size"]),
+            text=_read_text(text, family),
+            vision=vision,
             tie_embeddings=bool(
                 fields.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
             ),
@@ -142,25 +166,33 @@ class Config:
 
     def to_hf(self) -> dict[str, Any]:
         """Returns the published layout, which vLLM and every transformers read."""
-        text = {hf: getattr(self.text, ours) for ours, hf in _TEXT_NAMES.items()}
-        vision = {hf: getattr(self.vision, ours) for ours, hf in _VISION_NAMES.items()}
-        section = list(self.text.mrope_section)
+        qwen3 = self.text.qk_norm
+        family = "qwen2_5_vl" if self.vision else "qwen3" if qwen3 else "qwen2"
         return {
-            "architectures": [ARCHITECTURE],
-            "model_type": "qwen2_5_vl",
-            **{name: getattr(self, name) for name in _TOKEN_NAMES},
-            **text,
+            "architectures": [ARCHITECTURES[family]],
+            "model_type": family,
+            **{name: getattr(self, name) for name in self._token_names()},
+            **{hf: getattr(self.text, ours) for ours, hf in _TEXT_NAMES.items()},
             # What we do not have but their classes ask for, with the published values.
             "attention_dropout": 0.0,
             "hidden_act": "silu",
             "initializer_range": 0.02,
             "rope_theta": self.text.rope_theta,
-            "rope_scaling": {"type": "mrope", "mrope_section": section},
             "sliding_window": 32768,
             "max_window_layers": self.text.num_layers,
             "use_sliding_window": False,
             "use_cache": True,
             "tie_word_embeddings": self.tie_embeddings,
+            # Theirs would be 128 wide without it, whatever the width.
+            **({"attention_bias": False, "head_dim": self.text.head_width} if qwen3 else {}),
+            **(self._vision_to_hf() if self.vision else {}),
+        }
+
+    def _vision_to_hf(self) -> dict[str, Any]:
+        section = list(self.text.mrope_section)
+        vision = {hf: getattr(self.vision, ours) for ours, hf in _VISION_NAMES.items()}
+        return {
+            "rope_scaling": {"type": "mrope", "mrope_section": section},
             "vision_config": {
                 **vision,
                 **_FIXED_VISION,
@@ -174,7 +206,7 @@ class Config:
         }
 
 
-def _read_text(fields: Mapping[str, Any]) -> TextConfig:
+def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     if fields.get("use_sliding_window"):
         raise ValueError("use_sliding_window true is not supported: set it to false")
     if fields.get("hidden_act", "silu") != "silu":
@@ -182,14 +214,23 @@ def _read_text(fields: Mapping[str, Any]) -> TextConfig:
     rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
     theta = rope.get("rope_theta", fields.get("rope_theta", 1e6))
     shape = {ours: _field(fields, hf) for ours, hf in _TEXT_NAMES.items()}
-    section = tuple(_field(rope, "mrope_section"))
-    config = TextConfig(**shape, mrope_section=section, rope_theta=float(theta))
-    if fields.get("head_dim", config.head_width) != config.head_width:
-        raise ValueError(
-            f"head_dim {fields['head_dim']} must be hidden_size / num_attention_heads "
-            f"= {config.head_width}"
-        )
-    return config
+    shape |= {"rope_theta": float(theta), "qk_norm": family == "qwen3"}
+    if fields.get("attention_bias", not shape["qk_norm"]) == shape["qk_norm"]:
+        raise ValueError(f"attention_bias {fields['attention_bias']} is not that of a {family}")
+    usual = shape["width"] // shape["num_heads"]
+    if (head_width := fields.get("head_dim") or usual) != usual:
+        if family != "qwen3":
+            raise ValueError(
+                f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
+            )
+        shape["own_head_width"] = head_width
+    if family == "qwen2_5_vl":
+        section = tuple(_field(rope, "mrope_section"))
+    elif (kind := rope.get("rope_type", rope.get("type", "default"))) == "default":
+        section = (head_width // 2, 0, 0)
+    else:
+        raise ValueError(f"rope scaling {kind!r} is not supported: only plain rotary positions are")
+    return TextConfig(**shape, mrope_section=section)
 
 
 def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
@@ -205,14 +246,16 @@ def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
     return VisionConfig(**{**shape, "full_blocks": tuple(shape["full_blocks"])})
 
 
-def _check_architecture(fields: Mapping[str, Any]) -> None:
-    found = fields.get("architectures") or [fields.get("model_type")]
-    known = (ARCHITECTURE, "qwen2_5_vl")
-    if fields.get("model_type") != "qwen2_5_vl" or found[0] not in known:
+def _family(fields: Mapping[str, Any]) -> str:
+    """Returns the model_type, of those that are known."""
+    family = fields.get("model_type")
+    found = (fields.get("architectures") or [family])[0]
+    if family not in ARCHITECTURES or found not in (ARCHITECTURES[family], family):
         raise ValueError(
-            f"config.json describes {found[0]!r} (model_type {fields.get('model_type')!r}); "
-            f"only {ARCHITECTURE!r} (model_type 'qwen2_5_vl') is supported"
+            f"config.json describes {found!r} (model_type {family!r}); supported are "
+            + ", ".join(f"{name!r} ({kind!r})" for kind, name in ARCHITECTURES.items())
         )
+    return family
 
 
 def _field(fields: Mapping[str, Any], name: str) -> Any:
@@ -232,6 +275,13 @@ def _published(*, tie_embeddings: bool, **text: int) -> Config:
         depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
     )
     return Config(TextConfig(**text, mrope_section=(16, 24, 24)), vision, tie_embeddings)
+
+
+def _text_model(*, tie_embeddings: bool, **text: Any) -> Config:
+    """Returns a published text model: all have heads of 64 or 128."""
+    head_width = text.get("own_head_width") or text["width"] // text["num_heads"]
+    shape = TextConfig(**text, mrope_section=(head_width // 2, 0, 0))
+    return Config(shape, None, tie_embeddings)
 
 
 PRESETS = {
@@ -274,4 +324,72 @@ PRESETS = {
         mlp_width=18944,
         tie_embeddings=False,
     ),
+    "qwen2.5-0.5b": _text_model(
+        vocab_size=151936,
+        width=896,
+        num_layers=24,
+        num_heads=14,
+        num_kv_heads=2,
+        mlp_width=4864,
+        max_positions=32768,
+        tie_embeddings=True,
+    ),
+    "qwen2.5-1.5b": _text_model(
+        vocab_size=151936,
+        width=1536,
+        num_layers=28,
+        num_heads=12,
+        num_kv_heads=2,
+        mlp_width=8960,
+        max_positions=32768,
+        tie_embeddings=True,
+    ),
+    "qwen3-0.6b": _text_model(
+        vocab_size=151936,
+        width=1024,
+        num_layers=28,
+        num_heads=16,
+        num_kv_heads=8,
+        mlp_width=3072,
+        max_positions=40960,
+        own_head_width=128,
+        qk_norm=True,
+        tie_embeddings=True,
+    ),
+    "qwen3-4b": _text_model(
+        vocab_size=151936,
+        width=2560,
+        num_layers=36,
+        num_heads=32,
+        num_kv_heads=8,
+        mlp_width=9728,
+        max_positions=40960,
+        own_head_width=128,
+        qk_norm=True,
+        tie_embeddings=True,
+    ),
+    "qwen3-8b": _text_model(
+        vocab_size=151936,
+        width=4096,
+        num_layers=36,
+        num_heads=32,
+        num_kv_heads=8,
+        mlp_width=12288,
+        max_positions=40960,
+        qk_norm=True,
+        tie_embeddings=False,
+    ),
 }
+# The text models at the size of "tiny", and with its token ids.
+_TINY = PRESETS["tiny"]
+for _name, _text in {
+    "tiny_qwen2.5": {"mrope_section": (16, 0, 0)},
+    "tiny_qwen3": {"mrope_section": (12, 0, 0), "own_head_width": 24, "qk_norm": True},
+}.items():
+    PRESETS[_name] = Config(
+        text=dataclasses.replace(_TINY.text, **_text),
+        vision=None,
+        tie_embeddings=True,
+        bos_token_id=_TINY.bos_token_id,
+        eos_token_id=_TINY.eos_token_id,
+    )

@@ -45,14 +45,14 @@ def grouped(
 def layers(shape: config.TextConfig, num_tokens: int) -> int:
     """Returns the FLOPs of all projections and MLPs."""
     kv_width = shape.num_kv_heads * shape.head_width
-    projections = 2 * shape.width * (shape.width + kv_width)
+    projections = 2 * shape.width * (shape.query_width + kv_width)
     mlp = 3 * shape.width * shape.mlp_width
     return 2 * shape.num_layers * (projections + mlp) * num_tokens
 
 
 def attention(shape: config.TextConfig, num_pairs: int) -> int:
     """Returns the FLOPs of scores and weighted values over (query, seen key) pairs."""
-    return 4 * shape.num_layers * shape.width * num_pairs
+    return 4 * shape.num_layers * shape.query_width * num_pairs
 
 
 def head(shape: config.TextConfig, num_tokens: int) -> int:

@@ -1,5 +1,7 @@
 """Qwen2.5-VL (arXiv:2502.13923) in Flax NNX, with the numerics of transformers.
 
+Without its vision tower it is Qwen2.5 (arXiv:2412.15115) or Qwen3 (arXiv:2505.09388), see `config`.
+
 NNX stays inside of `models/`. Everywhere else a model is `(graphdef, params)`: a static description, which
 can be hashed and compared, and a nested plain dict of arrays, which shardings, optimizer, checkpoints and
 weight sync handle as any tree. Inside a jitted function `merge(graphdef, params)` makes the module again;
@@ -27,7 +29,7 @@ GraphDef = Any
 
 
 class Qwen25VL(nnx.Module):
-    """Vision tower, decoder and head.
+    """Vision tower, if there is one, decoder and head.
 
     Args:
         shape: sizes and token ids.
@@ -51,7 +53,7 @@ class Qwen25VL(nnx.Module):
         self.config, self.dtype, self.place = shape, dtype, place
         embedding = jax.random.normal(rngs.params(), (vocab_size, width), param_dtype)
         self.embedding = nnx.Param(layers.EMBEDDING_STD * embedding)
-        self.vision = vision.Vision(shape.vision, width, make, place)
+        self.vision = vision.Vision(shape.vision, width, make, place) if shape.vision else None
         self.text = text.Decoder(shape.text, make, place)
         # Tied: the head reads the embedding. A second attribute would be a second parameter, with a
         # gradient and moments of its own, and the two would drift apart.
@@ -189,7 +191,7 @@ class Qwen25VL(nnx.Module):
         """Returns embedded tokens, with an image's features in the place of its placeholders."""
         x_MPD = self._embed(prompts.token_MP)
         # A batch without images is a program without the tower: the sizes are known when it is traced.
-        if prompts.images.patch_BWSE.size == 0:
+        if self.vision is None or prompts.images.patch_BWSE.size == 0:
             return x_MPD
         feature_BWCD = self.image_features(prompts.images, remat=remat)
         feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])

@@ -11,6 +11,7 @@ Layers are stacked along L and scanned: the program has one layer, however deep 
 compiles about as fast as the tiny one.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,16 +36,23 @@ class Keys(NamedTuple):
 class Attention(nnx.Module):
     """Grouped-query attention: H query heads share J heads of keys and values.
 
-    q, k and v have biases, the output has none. `scale` is that of the output's kernel.
+    q, k and v have biases, the output has none. `scale` is that of the output's kernel. Qwen3 has no
+    biases; its norms keep the logits of the attention from growing.
     """
 
     def __init__(self, shape: config.TextConfig, make: layers.Make, *, scale: float):
         self.head_width = shape.head_width
         kv_width = shape.num_kv_heads * shape.head_width
-        self.query = layers.Linear(shape.width, shape.width, make)
-        self.key = layers.Linear(shape.width, kv_width, make)
-        self.value = layers.Linear(shape.width, kv_width, make)
-        self.output = layers.Linear(shape.width, shape.width, make, bias=False, scale=scale)
+        bias = not shape.qk_norm
+        self.query = layers.Linear(shape.width, shape.query_width, make, bias=bias)
+        self.key = layers.Linear(shape.width, kv_width, make, bias=bias)
+        self.value = layers.Linear(shape.width, kv_width, make, bias=bias)
+        self.output = layers.Linear(shape.query_width, shape.width, make, bias=False, scale=scale)
+        norm = functools.partial(
+            layers.RMSNorm, shape.head_width, shape.norm_eps, param_dtype=make.param_dtype
+        )
+        self.query_norm = norm() if shape.qk_norm else None
+        self.key_norm = norm() if shape.qk_norm else None
 
     def __call__(
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
@@ -52,10 +60,12 @@ class Attention(nnx.Module):
         """Returns the output and the keys, for whoever attends to them next."""
         heads = (*x_NUD.shape[:2], -1, self.head_width)
         q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
+        if self.query_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
         # Keys are kept rotated: a cache is never turned again, and a query sees the difference of the
         # two positions alone.
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
-        return self.output(attend(q, k, v).reshape(x_NUD.shape)), Keys(k, v)
+        return self.output(attend(q, k, v).reshape(*heads[:2], -1)), Keys(k, v)
 
 
 class Layer(nnx.Module):

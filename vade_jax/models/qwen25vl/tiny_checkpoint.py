@@ -31,17 +31,22 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     building = pathlib.Path(f"{os.fspath(directory)}.tmp")
     shutil.rmtree(building, ignore_errors=True)
     tokenizer = tokens.build(
-        building, texts, shape.text.vocab_size, min_pixels=PIXELS, max_pixels=PIXELS
+        building,
+        texts,
+        shape.text.vocab_size,
+        min_pixels=PIXELS,
+        max_pixels=PIXELS,
+        shows_images=shape.vision is not None,
     )
-    shape = dataclasses.replace(
-        shape,
-        image_token_id=tokenizer.image_pad,
-        video_token_id=tokenizer.video_pad,
-        vision_start_token_id=tokenizer.vision_start,
-        vision_end_token_id=tokenizer.vision_end,
-        bos_token_id=tokenizer.pad,
-        eos_token_id=tokenizer.im_end,
-    )
+    ids = {"bos_token_id": tokenizer.pad, "eos_token_id": tokenizer.im_end}
+    if shape.vision:
+        ids |= {
+            "image_token_id": tokenizer.image_pad,
+            "video_token_id": tokenizer.video_pad,
+            "vision_start_token_id": tokenizer.vision_start,
+            "vision_end_token_id": tokenizer.vision_end,
+        }
+    shape = dataclasses.replace(shape, **ids)
     params = model.init(shape, jax.random.key(seed))
     files.copy_tokenizer(building, directory)
     files.save(directory, shape, params)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
 from jax.sharding import NamedSharding, PartitionSpec
 
 from vade_jax import types
@@ -76,6 +77,8 @@ TABLE: dict[str, tuple[str, Transform]] = {
     **_linear(_LAYER + "self_attn.q_proj", _OURS_LAYER + "attention/query"),
     **_linear(_LAYER + "self_attn.k_proj", _OURS_LAYER + "attention/key"),
     **_linear(_LAYER + "self_attn.v_proj", _OURS_LAYER + "attention/value"),
+    _LAYER + "self_attn.q_norm.weight": (_OURS_LAYER + "attention/query_norm/scale", SAME),
+    _LAYER + "self_attn.k_norm.weight": (_OURS_LAYER + "attention/key_norm/scale", SAME),
     **_linear(_LAYER + "self_attn.o_proj", _OURS_LAYER + "attention/output", bias=False),
     **_linear(_LAYER + "mlp.gate_proj", _OURS_LAYER + "mlp/gate", bias=False),
     **_linear(_LAYER + "mlp.up_proj", _OURS_LAYER + "mlp/up", bias=False),
@@ -279,11 +282,13 @@ def check_params(shape: config.Config, params: types.Params) -> None:
 
 # ------------------------------------------------------------------------------ the table for one model
 def _entries(shape: config.Config) -> Iterator[_Entry]:
-    abstract = model.abstract(shape)
+    # A model has some of the lines: one without a vision tower, without biases, with tied embeddings.
+    own = traverse_util.flatten_dict(model.abstract(shape), sep="/")
+    assert {path for path, _ in TABLE.values()} >= own.keys(), "a parameter is in no line"
     for pattern, (path, transform) in TABLE.items():
-        if pattern == "lm_head.weight" and shape.tie_embeddings:
+        if path not in own:
             continue
-        size, stacked = _get(abstract, path).shape, "{}" in pattern
+        size, stacked = own[path].shape, "{}" in pattern
         names = [pattern.format(i) for i in range(size[0])] if stacked else [pattern]
         # The transform of a stand-in that takes one byte says what shape the tensor has.
         stand_in = np.broadcast_to(np.int8(0), size[1:] if stacked else size)
