@@ -41,6 +41,25 @@ def test_jsonl_rows_with_images_beside_the_file(tmp_path):
         source[2]
 
 
+def test_the_files_of_math_and_gsm8k_are_read_as_they_are(tmp_path):
+    half = {"problem": "Half?", "solution": r"So \boxed{\frac{1}{2}}.", "level": "Level 5"}
+    math = sources.rows(_write(tmp_path / "math.jsonl", half, half | {"answer": r"\frac12"}))
+    assert [(math[i].answer, math[i].kind) for i in range(2)] == [
+        (r"\frac{1}{2}", "expr"),
+        (r"\frac12", "expr"),
+    ]
+    assert math[0].metadata == {"level": "Level 5"}
+    apples = {"question": "Apples?", "answer": "9 + 9 = <<9+9=18>>18 apples.\n#### 1,018"}
+    gsm8k = sources.rows(_write(tmp_path / "gsm8k.jsonl", apples))
+    assert (gsm8k[0].answer, gsm8k[0].kind) == ("1,018", "int")
+
+
+def test_a_solution_without_a_box_is_no_answer(tmp_path):
+    source = sources.rows(_write(tmp_path / "math.jsonl", {"problem": "?", "solution": "So 3."}))
+    with pytest.raises(sources.RejectedItem, match="the row has no answer"):
+        source[0]
+
+
 def test_parquet_shards_with_bytes_in_structs(tmp_path):
     for shard in range(2):
         row = {"question": f"q{shard}", "answer": "0.5", "other": 1}

@@ -46,7 +46,7 @@ _METADATA = {
     "steps": (_are_texts, "is no list of texts"),
     **dict.fromkeys(("subset", "domain", "level"), (is_label, "is no text or number")),
 }
-_COLUMNS = ("question", "answer", "images", "kind", "id", *_METADATA)
+_COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA)
 
 
 class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an error)
@@ -90,7 +90,8 @@ def rows(
     Columns: question (or problem), answer; optional images (or image: paths relative to the file,
     data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what goes into the metadata:
     choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order);
-    subset, domain and level, by which a run's report sorts the questions.
+    subset, domain and level, by which a run's report sorts the questions. The files of MATH and GSM8K
+    are read as they are: see `_answered`.
 
     Args:
         path: of the file or directory, or the name.
@@ -141,6 +142,7 @@ def _of(
     """Returns the rows of a table that has the columns; `label` is what messages call it."""
     if table.columns is not None:
         found = {_ALIASES.get(name, name) for name in table.columns}
+        found |= {"answer"} if "solution" in found else set()
         if missing := [name for name in _required(has_rules) if name not in found]:
             raise ValueError(
                 f"{label} has no column {missing[0]!r} among {list(table.columns)}; rename or "
@@ -190,7 +192,7 @@ class Rows:
             row = {_ALIASES.get(k, k): v for k, v in columns.items()}
         except (ValueError, AttributeError) as error:
             raise RejectedItem(uid, "bad_row", f"not a JSON object: {error}") from error
-        row = {k: v for k, v in row.items() if v is not None}
+        row = _answered({k: v for k, v in row.items() if v is not None})
         uid = str(row.get("id", uid))
         missing = [name for name in _required(self._has_rules) if name not in row]
         if missing:
@@ -253,6 +255,20 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
         if not is_good(value):
             raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r} {complaint}")
     return found
+
+
+def _answered(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with the final answer of a worked solution.
+
+    MATH's rows have a `solution` that ends in a box, GSM8K's an `answer` whose last line is "#### 18".
+    """
+    solution, answer = row.get("solution"), row.get("answer")
+    boxed = answers.extract_boxed(solution) if isinstance(solution, str) else None
+    if boxed is not None:  # a number, or any formula
+        return {"answer": boxed, "kind": "expr"} | row
+    if isinstance(answer, str) and "\n####" in answer:
+        return row | {"answer": answer.rpartition("\n####")[2].strip()}
+    return row
 
 
 def _answer(uid: str, answer: Any) -> str:

@@ -1,5 +1,7 @@
 """Useful FLOPs, counted by hand."""
 
+import dataclasses
+
 from vade_jax.models.qwen25vl import config, flops
 
 # A layer's kernels: 128 x (128 + 32 + 32 + 128) for attention and 3 x 128 x 64 for the MLP.
@@ -33,6 +35,14 @@ def test_lengths_that_differ():
     attention = 2 * (2 * 2 * 128) * pairs
     head = 2 * 128 * 64 * 3
     assert flops.decoder(SHAPE, [3, 1], [1, 2], [0, 1]) == layers + attention + head
+
+
+def test_heads_wider_than_their_share():
+    """4 heads of 64 in a width of 128: q and o are 128 x 256, k and v 128 x 64."""
+    shape = dataclasses.replace(SHAPE, own_head_width=64, mrope_section=(32, 0, 0), qk_norm=True)
+    layer = 2 * 128 * 256 + 2 * 128 * 64 + 3 * 128 * 64
+    found = flops.grouped(shape, 1, 0, prompt=3, answer=0)
+    assert found == 2 * 2 * layer * 3 + 2 * (2 * 2 * 256) * (1 + 2 + 3)
 
 
 def test_full_blocks_see_the_whole_image():

@@ -1,0 +1,28 @@
+r"""Text maths: VADE + GSPO on Qwen2.5-1.5B-Instruct, the models and data of most papers on selection.
+
+    python -m experiments.train --config=configs/math_text.py --workdir=runs/math \
+        --config.model.checkpoint=DIR --config.data.train=train.jsonl \
+        --config.data.validation=math500.jsonl
+
+The files of MATH (problem, solution) and GSM8K (question, answer) are read as they are, .jsonl or .parquet.
+Qwen2.5, Qwen2.5-Math and Qwen3 of any size, such as `--config.model.size=qwen3-4b`; its checkpoint must
+have that shape. Arguments as in configs/qwen.py, with its layouts; `single` is one GPU.
+
+Not run at this size yet. The batch is smaller than Table 4's, and prompts and answers have the lengths of maths.
+"""
+
+from configs import default, qwen
+
+
+def get_config(arg=None):
+    """Returns the config; `arg` as in configs/qwen.py."""
+    c = qwen.base(arg, "qwen2.5-1.5b")
+    default.gspo(c)
+    if c.model.preset:  # `smoke`: the tiny job, which reads pictures
+        return c
+    c.num_prompts, c.batch.prompts_per_minibatch = 256, 64
+    c.data.max_prompt_length = 1024
+    c.sampling.max_tokens = c.eval.max_tokens = 3072
+    c.reward.format = "boxed"  # a base model does not write think tags by itself
+    c.data.instruction = "Please reason step by step, and put your final answer within \\boxed{}."
+    return c
