@@ -82,6 +82,25 @@ def test_table_4(size, algorithm):
         assert c.loss.dual_clip == 0  # none
 
 
+def test_geometry3k_is_the_selectors_testbed():
+    c = load("geo3k", "local")
+    check(c)
+    assert (c.model.checkpoint, c.model.size) == ("Qwen/Qwen2.5-VL-3B-Instruct", "3b")
+    assert (c.data.train, c.data.validation, c.data.kind) == (
+        "hiyouga/geometry3k:train",
+        "hiyouga/geometry3k:test",
+        "expr",
+    )
+    assert (c.num_steps, c.num_epochs, c.num_prompts, c.num_rollouts) == (100, 0, 512, 8)
+    assert (c.loss.ratio, c.loss.clip_low, c.loss.clip_high) == ("token", 0.2, 0.28)
+    assert (c.loss.kl_coef, c.sampling.max_tokens) == (0.01, 1024)
+    assert load("geo3k", "selector=dps").sampler.name == "dps"
+    assert load("geo3k", "uniform").sampler.name == "uniform"
+    smoke = load("geo3k", "smoke,selector=dapo")
+    check(smoke)
+    assert (smoke.data.train, smoke.model.preset) == ("procedural", "tiny")
+
+
 def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
     vade, uniform = load("tiny_gspo").to_dict(), load("tiny_gspo", "uniform").to_dict()
     assert uniform.pop("sampler") == {"name": "uniform", "options": {}, "arrays": {}}

@@ -96,6 +96,59 @@ def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
     assert sources.rows(path).directory == tmp_path
 
 
+def test_the_rows_of_verl_as_they_are(tmp_path):
+    """The form of verl's geo3k; of a set without the bare question, the user's last turn is taken."""
+    asked = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "<image>Find x. You FIRST think."},
+    ]
+    row = {
+        "data_source": "hiyouga/geometry3k",
+        "prompt": asked,
+        "images": [{"bytes": _png(), "path": None}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "2 \\sqrt { 221 }"},
+        "extra_info": {"split": "train", "index": 0, "question": "<image>Find x.", "answer": "no"},
+    }
+    bare = row | {"extra_info": {"split": "train", "index": 1, "question": None, "answer": None}}
+    for name, rows in (("a", [row]), ("b", [bare])):
+        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    first = sources.rows(tmp_path / "a.parquet", kind="expr")[0]
+    assert (first.question, first.answer, first.kind) == (
+        "<image>Find x.",
+        "2 \\sqrt { 221 }",
+        "expr",
+    )
+    assert first.images[0].size == (30, 40)
+    assert first.metadata == {"subset": "hiyouga/geometry3k"}
+    second = sources.rows(tmp_path / "b.parquet", kind="expr")[0]
+    assert second.question == "<image>Find x. You FIRST think."
+    with pytest.raises(sources.RejectedItem, match=r"or set data\.kind"):
+        sources.rows(tmp_path / "a.parquet")[0]
+
+
+def test_the_rows_of_easyr1_as_they_are(tmp_path):
+    """The form of hiyouga/geometry3k; a kind that is sure wins over the default."""
+    rows = [
+        {"images": [{"bytes": _png(), "path": None}], "problem": "<image>Find x.", "answer": answer}
+        for answer in ("3 \\sqrt { 5 }", "30")
+    ]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    source = sources.rows(tmp_path / "train.parquet", kind="expr")
+    assert [(item.question, item.kind) for item in (source[0], source[1])] == [
+        ("<image>Find x.", "expr"),
+        ("<image>Find x.", "int"),
+    ]
+
+
+def test_a_broken_row_of_verl_is_rejected(tmp_path):
+    rows = [{"prompt": prompt, "reward_model": {"ground_truth": "7"}} for prompt in ([], "?", None)]
+    source = sources.rows(_write(tmp_path / "mine.jsonl", *rows))
+    for i in range(3):
+        with pytest.raises(sources.RejectedItem, match=r"not a JSON object|no question"):
+            source[i]
+
+
 @pytest.mark.parametrize(
     ("question", "answer", "kind"),
     [

@@ -70,6 +70,7 @@ WRONG = {
         r"prompts_per_microbatch=3 does not divide batch.prompts_per_minibatch=4",
     ),
     "data.num_validation": (0, r"num_validation=0: must be in \[1, inf\) for procedural data"),
+    "data.kind": ("formula", r"data.kind='formula': one of choice, yesno, .*expr"),
     "data.min_pixels": (1567, r"min_pixels=1567: must be in \[1568, inf\), as an image"),
     "data.mixture": ({"colour": 1}, r"data.mixture: mixture has no part 'colour'; use"),
     "warm_start.mixture": ({"color_9": 1}, r"warm_start.mixture: mixture has no part 'color_9'"),

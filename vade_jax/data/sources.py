@@ -11,7 +11,7 @@ import math
 import operator
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol
 
 from PIL import Image
@@ -21,6 +21,7 @@ from vade_jax.data import hub, images, row_files
 from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
+_VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 _LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
@@ -81,6 +82,7 @@ def rows(
     split: str = "",
     has_rules: bool = True,
     keeps_rows: bool = False,
+    kind: str = "",
 ) -> "Rows":
     """Opens a user's data.
 
@@ -91,7 +93,8 @@ def rows(
     data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what goes into the metadata:
     choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order);
     subset, domain and level, by which a run's report sorts the questions. The files of MATH and GSM8K
-    are read as they are: see `_answered`.
+    (see `_answered`) and the rows of verl's data sets (prompt, reward_model, extra_info) are read as
+    they are.
 
     Args:
         path: of the file or directory, or the name.
@@ -99,18 +102,20 @@ def rows(
         split: in a directory with train.arrow and validation.arrow, or on the hub, which one.
         has_rules: the built-in rules judge; otherwise no row needs an answer, or one of a known kind.
         keeps_rows: items have all columns that are held, for reward functions.
+        kind: of rows that have none, and whose answer may be of several.
 
     Raises:
         ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
             has both splits and none is named.
     """
+    options = {"has_rules": has_rules, "keeps_rows": keeps_rows, "kind": kind}
 
     def wanted(name):
-        return all_columns or _ALIASES.get(name, name) in _COLUMNS
+        return all_columns or _ALIASES.get(name, name) in _COLUMNS or name in _VERL
 
     if name := hub.parse(str(path)):
         table = row_files.of_table(hub.table(name, split or "train"), wanted)
-        return _of(table, str(name), pathlib.Path(), name.repo, has_rules, keeps_rows)
+        return _of(table, str(name), pathlib.Path(), name.repo, options)
     path = pathlib.Path(path)
     files = [path]
     if path.is_dir():
@@ -128,7 +133,7 @@ def rows(
     if len(suffixes) > 1 or not suffixes <= set(row_files.OPEN):
         raise ValueError(f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}")
     table = row_files.OPEN[suffixes.pop()](files, wanted)
-    return _of(table, str(path), files[0].parent, path.stem, has_rules, keeps_rows)
+    return _of(table, str(path), files[0].parent, path.stem, options)
 
 
 def _of(
@@ -136,21 +141,21 @@ def _of(
     label: str,
     directory: pathlib.Path,
     name: str,
-    has_rules: bool,
-    keeps_rows: bool,
+    options: Mapping[str, Any],
 ) -> "Rows":
     """Returns the rows of a table that has the columns; `label` is what messages call it."""
     if table.columns is not None:
         found = {_ALIASES.get(name, name) for name in table.columns}
+        if is_verl(found):
+            found |= {"question", "answer"}
         found |= {"answer"} if "solution" in found else set()
-        if missing := [name for name in _required(has_rules) if name not in found]:
+        if missing := [name for name in _required(options["has_rules"]) if name not in found]:
             raise ValueError(
                 f"{label} has no column {missing[0]!r} among {list(table.columns)}; rename or "
                 "add it"
             )
     if table.size == 0:
         raise ValueError(f"{label} has no rows")
-    options = {"has_rules": has_rules, "keeps_rows": keeps_rows}
     return Rows(table.read, table.size, directory, name, **options)
 
 
@@ -174,9 +179,10 @@ class Rows:
         *,
         has_rules: bool = True,
         keeps_rows: bool = False,
+        kind: str = "",
     ):
         self._read, self._size = read, size
-        self._has_rules, self._keeps_rows = has_rules, keeps_rows
+        self._has_rules, self._keeps_rows, self._kind = has_rules, keeps_rows, kind
         self.directory, self._name = directory, name
 
     def __len__(self) -> int:
@@ -190,7 +196,8 @@ class Rows:
         try:
             columns = self._read(index)
             row = {_ALIASES.get(k, k): v for k, v in columns.items()}
-        except (ValueError, AttributeError) as error:
+            row = _of_verl(row) if is_verl(row) else row
+        except (ValueError, AttributeError, TypeError, LookupError) as error:
             raise RejectedItem(uid, "bad_row", f"not a JSON object: {error}") from error
         row = _answered({k: v for k, v in row.items() if v is not None})
         uid = str(row.get("id", uid))
@@ -200,7 +207,7 @@ class Rows:
         question = str(row["question"])
         if self._has_rules:
             answer = _answer(uid, row["answer"])
-            kind = _kind(uid, question, answer, row)
+            kind = _kind(uid, question, answer, row, self._kind)
         else:
             answer, kind = str(row.get("answer", "")), str(row.get("kind", ""))
         shown = row.get("images", [])
@@ -226,6 +233,26 @@ class Rows:
     def row(self, index: int) -> Mapping[str, Any]:
         """Returns a row that is an item, as the file has it."""
         return self._read(index)
+
+
+def is_verl(columns: Container[str]) -> bool:
+    """Returns whether rows are in the form of verl's data sets."""
+    return "prompt" in columns and "reward_model" in columns
+
+
+def _of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row under the names that are used here.
+
+    The question is the bare one, where the row keeps it, else the user's last turn with whatever
+    instruction is in it; what it says of the system is left out.
+    """
+    asked = [turn["content"] for turn in row["prompt"] if turn["role"] == "user"]
+    more = {
+        "question": (row.get("extra_info") or {}).get("question") or asked[-1],
+        "answer": row["reward_model"]["ground_truth"],
+        "subset": row.get("data_source"),
+    }
+    return {name: value for name, value in row.items() if name in _COLUMNS} | more
 
 
 def image_bytes(image: Any, directory: pathlib.Path) -> bytes:
@@ -280,12 +307,12 @@ def _answer(uid: str, answer: Any) -> str:
     return str(answer).strip()
 
 
-def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any]) -> str:
-    """Returns the row's kind, or the one that its answer certainly has."""
-    kind = row.get("kind") or _infer_kind(question, answer, "choices" in row)
+def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
+    """Returns the row's kind, the one that its answer certainly has, or the default."""
+    kind = row.get("kind") or _infer_kind(question, answer, "choices" in row) or default
     if kind not in verify.KINDS:
         detail = f"answer {answer!r} is of kind {kind!r}"
-        fix = f"add a column kind with one of {list(verify.KINDS)}"
+        fix = f"add a column kind with one of {list(verify.KINDS)}, or set data.kind"
         raise RejectedItem(uid, "bad_kind", f"{detail}; {fix}")
     return kind
 

@@ -14,7 +14,7 @@ from vade_jax.data import procedural
 from vade_jax.evals import validation
 from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.recipes.diva import hook
-from vade_jax.rewards import answers, functions
+from vade_jax.rewards import answers, functions, verify
 from vade_jax.run import cluster
 
 
@@ -45,6 +45,8 @@ def check(run: settings.Run) -> None:
     for name in run.reward.functions:
         if name != functions.RULES:
             functions.load(name)
+    if run.data.kind:
+        fields.check_word("data.kind", run.data.kind, verify.KINDS)
     _check_packages(run)
     _check_data(run)
     _check_model(run.model)
