@@ -76,6 +76,7 @@ setuptools.setup(
             "huggingface_hub>=1.0",
             "hypothesis>=6.170",
             "ml_dtypes>=0.5",
+            "peft>=0.18",
             "pytest>=8.3",
             "pytest-xdist>=3.8",
             "ruff==0.17.5",

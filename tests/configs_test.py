@@ -131,6 +131,13 @@ def test_without_vllm_the_built_in_engine_decodes():
         load("qwen7b_gspo", "split,local")
 
 
+def test_lora_is_a_word_beside_the_layout():
+    plain, c = load("qwen7b_gspo", "single"), load("qwen7b_gspo", "lora,single")
+    assert (plain.lora.rank, c.lora.rank, c.lora.alpha) == (0, 32, 32.0)
+    assert (plain.optimizer.learning_rate, c.optimizer.learning_rate) == (1e-6, 1e-5)
+    assert c.layout.to_dict() == plain.layout.to_dict()
+
+
 @pytest.mark.parametrize("name", ["kalman", "mopps", "greso", "knapsack", "dapo"])
 def test_another_selector_has_its_own_options(name):
     c = load("tiny_gspo", f"selector={name}")

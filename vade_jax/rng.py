@@ -11,6 +11,13 @@ import jax
 
 # Folded into a step's key, far above the few numbers that the streams of a step use.
 _PASSES = 2**20
+# Folded into the run's key, far above the numbers of steps.
+_ADAPTER = 2**30
+
+
+def adapter_key(key: jax.Array) -> jax.Array:
+    """Returns the key of an adapter's first values, of the run with `key`."""
+    return jax.random.fold_in(key, _ADAPTER)
 
 
 class StepKeys(NamedTuple):

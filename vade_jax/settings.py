@@ -91,6 +91,22 @@ class Model(Section):
 
 
 @dataclasses.dataclass(frozen=True)
+class Lora(Section):
+    """A low-rank adapter (arXiv 2106.09685) that learns in the place of all weights.
+
+    The base is then kept in the dtype of the computation, once: it is the reference policy too.
+    """
+
+    path: ClassVar[str] = "lora."
+
+    rank: int = number(0, at_least=0)  # 0: no adapter, all weights learn
+    alpha: float = number(32.0, above=0)  # what the adapter adds is times alpha / rank
+    # Searched in the published names of the layers, such as "q_proj|v_proj"; empty: all linear ones
+    targets: str = ""
+    vision: bool = False  # True: the vision tower's layers too; False: it stays as it is
+
+
+@dataclasses.dataclass(frozen=True)
 class WarmStart(Section):
     """Supervised steps on the built-in data before RL."""
 
@@ -371,6 +387,7 @@ class Run(Section):
     measure: Measure = Measure()
     refill: Refill = Refill()
     model: Model = Model()
+    lora: Lora = Lora()
     warm_start: WarmStart = WarmStart()
     data: Data = Data()
     engine: Engine = Engine()

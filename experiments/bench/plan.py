@@ -267,7 +267,7 @@ def replica(run: settings.Run, policy: build.Policy, lengths: Lengths, device: D
     return Replica(
         num_devices=num_devices,
         share=serve_fraction(run, device) * device.capacity * num_devices,
-        weights=2 * sum(x.size for x in jax.tree.leaves(policy.params)),
+        weights=2 * sum(x.size for x in jax.tree.leaves(policy.base or policy.params)),
         token=token,
         group=token * (lengths.prompt + run.num_rollouts * lengths.answer),
     )

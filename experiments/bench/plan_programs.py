@@ -10,8 +10,8 @@ import os
 import tempfile
 import time
 import types
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ import numpy as np
 from experiments.bench import targets, traffic
 from vade_jax import arrays, settings
 from vade_jax.data import images
-from vade_jax.models.qwen25vl import config, model
+from vade_jax.models.qwen25vl import config, lora
 from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
@@ -93,20 +93,11 @@ def abstract_policy(run: settings.Run, devices: Sequence) -> build.Policy:
         )
     shape = config.PRESETS[name]
     devices = mesh.make(**run.mesh.to_dict(), devices=devices)
-    mesh.check_model(devices, shape)
-    params = model.abstract(shape)
     special = ("vision_start", "vision_end", "image", "video")
     dtype = build.compute_dtype(run.model, devices)
     banned = tuple(getattr(shape, f"{name}_token_id") for name in special)
-    return build.Policy(
-        directory="",
-        shape=shape,
-        graphdef=model.graph(shape, dtype=dtype, place=mesh.Place(devices)),
-        params=params,
-        shardings=mesh.shardings(devices, params),
-        tokenizer=types.SimpleNamespace(banned_ids=banned),
-        mesh=devices,
-    )
+    policy = build.abstract_policy(shape, devices, dtype, run.lora)
+    return dataclasses.replace(policy, tokenizer=types.SimpleNamespace(banned_ids=banned))
 
 
 def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: int) -> Prompts:
@@ -186,9 +177,9 @@ def lowered(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[s
     shardings = mesh.shardings(policy.mesh, state)
     improve, score = build.make_programs(run, policy, transform, shardings)
     batch = abstract_batch(run, policy, lengths)
-    found = {UPDATE: improve.lower(state, batch)}
+    found = {UPDATE: improve.lower(policy.base, state, batch)}
     if run.loss.kl_coef or run.loss.old_logp == "trainer":
-        found[SCORE] = score.lower(policy.params, batch)
+        found[SCORE] = score.lower(policy.base, policy.params, batch)
     if run.engine.name == "local":
         found[DECODE] = _decoding(run, policy, lengths)
     return found
@@ -201,15 +192,16 @@ def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
     size += -size % ways
     rows = local.rows_sharding(policy.mesh)
     split = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows)
-    dtype = jnp.float32 if ways == 1 else policy.merge(policy.params).dtype
     gather = lambda x, sharding: jax.ShapeDtypeStruct(
-        x.shape, dtype, sharding=local.over_tensor(sharding)
+        x.shape, x.dtype if ways == 1 else policy.dtype, sharding=local.over_tensor(sharding)
     )
+    params = lora.together(policy.base, policy.params)
+    shardings = lora.together(policy.base_shardings, policy.shardings)
     decode = local.compile_answers(
         policy.merge, policy.mesh, stop_ids=(0,), banned_ids=policy.tokenizer.banned_ids
     )
     return decode.lower(
-        jax.tree.map(gather, policy.params, policy.shardings),
+        jax.tree.map(gather, params, shardings),
         jax.tree.map(split, abstract_prompts(size, lengths, ways)),
         None,
         split(jax.ShapeDtypeStruct((size * run.num_rollouts,), jnp.int32)),
@@ -269,12 +261,18 @@ def _remarks(policy, text, collectives, warnings) -> list[str]:
 def _whole_matrices(policy: build.Policy) -> set[tuple[str, tuple[int, ...]]]:
     """Returns float32 and the shapes of one layer's matrices, as `fsdp` gathers them."""
     found = set()
-    for x, sharding in zip(
-        jax.tree.leaves(policy.params), jax.tree.leaves(policy.shardings), strict=True
-    ):
+    for _, x, sharding in _parameters(policy):
         if "fsdp" in sharding.spec:
             found.add(("f32", local.over_tensor(sharding).shard_shape(x.shape)[-2:]))
     return found
+
+
+def _parameters(policy: build.Policy) -> Iterator[tuple[str, Any, jax.sharding.NamedSharding]]:
+    """Yields the path, the shape and the sharding of every parameter, a base's too."""
+    params = lora.together(policy.base, policy.params)
+    shardings = jax.tree.leaves(lora.together(policy.base_shardings, policy.shardings))
+    for (path, x), sharding in zip(jax.tree.leaves_with_path(params), shardings, strict=True):
+        yield mesh.path_name(path), x, sharding
 
 
 def floor(policy: build.Policy, num_microbatches: int, *, backward: bool) -> float:
@@ -282,26 +280,25 @@ def floor(policy: build.Policy, num_microbatches: int, *, backward: bool) -> flo
 
     A micro-batch gathers every matrix over `fsdp` once a pass, in the compute dtype, and reduces and
     scatters its gradient in that dtype (the head's in float32) once. Over `data` the parts of the
-    gradients are summed. The exchanges of activations are not in it: those of looked-up rows are
-    small, those over `tensor` are not.
+    gradients are summed. The base of an adapter has no gradients. The exchanges of activations are
+    not in it: those of looked-up rows are small, those over `tensor` are not.
     """
     fsdp, data = policy.mesh.shape["fsdp"], policy.mesh.shape["data"]
-    dtype = jnp.dtype(policy.merge(policy.params).dtype).itemsize
+    dtype = jnp.dtype(policy.dtype).itemsize
     head = "embedding" if policy.shape.tie_embeddings else "lm_head/kernel"
     sent = 0.0
-    for (path, x), sharding in zip(
-        jax.tree.leaves_with_path(policy.params), jax.tree.leaves(policy.shardings), strict=True
-    ):
-        name, own = mesh.path_name(path), int(np.prod(sharding.shard_shape(x.shape)))
+    for name, x, sharding in _parameters(policy):
+        own = int(np.prod(sharding.shard_shape(x.shape)))
+        learns = backward and (policy.adapter is None or lora.NAME in name.split("/"))
         if name == "embedding" and name != head:
             continue  # looked up where it is
         split = any("fsdp" in (axes or ()) for axes in sharding.spec)
         gradient = 4 if name == head or not split else dtype
         if split:
-            sent += own * (fsdp - 1) * ((1 + backward) * dtype + backward * gradient)
-        elif backward:
+            sent += own * (fsdp - 1) * ((1 + backward) * dtype + learns * gradient)
+        elif learns:
             sent += 2 * own * gradient * (fsdp - 1) / fsdp
-        sent += backward * 2 * own * gradient * (data - 1) / data
+        sent += learns * 2 * own * gradient * (data - 1) / data
     return sent * num_microbatches
 
 
@@ -313,24 +310,28 @@ def memory(
     shardings = mesh.shardings(policy.mesh, state)
     weights = local_bytes(state.params, shardings.params)
     moments = local_bytes(state.opt_state, shardings.opt_state)
+    base = local_bytes(policy.base, policy.base_shardings)
+    model = base + weights
     reference = 0
-    if run.loss.kl_coef:  # in the compute dtype
+    if run.loss.kl_coef:  # in the compute dtype; of an adapter its first values, in float32
         reference = local_bytes(policy.params, policy.shardings)
-        reference = reference * jnp.dtype(policy.merge(policy.params).dtype).itemsize // 4
+        if policy.adapter is None:
+            reference = reference * policy.dtype.itemsize // 4
     improve = programs[UPDATE]
     found = {
+        **({"base of the adapter": base} if base else {}),
         "weights": weights,
         "optimizer": moments,
         "reference policy": reference,
         "temporaries of the update, gradients among them": improve.temporary,
-        "inputs and outputs of the update": improve.inputs + improve.outputs - weights - moments,
+        "inputs and outputs of the update": improve.inputs + improve.outputs - model - moments,
     }
     # The other programs run at other times, with the state and the reference beside them. The
     # log-probs' weights are one of these; the built-in engine's are a copy, if there are several devices.
-    kept = weights + moments + reference
+    kept = model + moments + reference
     several = mesh.batch_size(policy.mesh) > 1
     others = [
-        kept + x.bytes - (0 if name == DECODE and several else weights)
+        kept + x.bytes - (0 if name == DECODE and several else model)
         for name, x in programs.items()
         if name != UPDATE
     ]

@@ -155,6 +155,19 @@ def test_what_a_plan_needs_is_what_the_devices_hold():
     assert report.fits and "fits:" in report.text and "does not" not in report.text
 
 
+def test_an_adapter_has_a_base_in_bfloat16_and_moments_of_its_own():
+    run = tiny(lora__rank=4, lora__targets="o_proj")
+    policy = plan_programs.abstract_policy(run, jax.devices()[:1])
+    nothing = plan_programs.Program(10**9, 0, 0, collectives=[], seconds=1.0, remarks=[])
+    needs = plan_programs.memory(run, policy, {plan_programs.UPDATE: nothing})
+    adapter = 4 * (128 * 4 + 4 * 128)  # layers x (A + B)
+    whole = sum(x.size for x in jax.tree.leaves(model.abstract(config.PRESETS["tiny"])))
+    assert needs["base of the adapter"] == 2 * whole
+    assert needs["weights"] == needs["reference policy"] == 4 * adapter
+    assert needs["optimizer"] == 2 * 4 * adapter + 8
+    assert needs["inputs and outputs of the update"] == 10**9 - 2 * whole - 3 * 4 * adapter - 8
+
+
 def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
     needed = plan_programs.Program(10**6, 10**6, 10**8, collectives=[], seconds=1.0, remarks=["!"])
     monkeypatch.setattr(plan, "compiled", lambda *_: {plan_programs.UPDATE: needed})

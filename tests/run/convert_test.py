@@ -135,15 +135,15 @@ def orbax(tmp_path, params):
         ),
         (
             lambda t, run: dict(source=run, base=other(t)),
-            r"not of the model in .*other \(text/layers/mlp/gate/kernel has shape "
-            r"\(2, 64, 96\), expected \(2, 64, 80\)\): give another --model",
+            r"not of the model in .*other \(text/layers/mlp/down/kernel is "
+            r"\(2, 96, 64\), expected \(2, 80, 64\)\): give another --model",
         ),
         (
             lambda t, run: dict(
                 source=orbax(t, {**small.params(), "lm_head": np.ones(3)}),
                 base=run / "tiny_model",
             ),
-            r"\(lm_head is not part of it\)",
+            r"\(lm_head is \(3,\), expected nothing of that name\)",
         ),
         (lambda t, run: dict(source=run, base=t / "none"), "none is no directory: give the folder"),
     ],

@@ -6,15 +6,15 @@ the edge: everything below is plain functions of arrays.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from vade_jax import settings
+from vade_jax import rng, settings
 from vade_jax.data import loading, tokens
 from vade_jax.evals import validation
-from vade_jax.models.qwen25vl import files, flops, model
-from vade_jax.models.qwen25vl.config import PRESETS
+from vade_jax.models.qwen25vl import config, files, flops, lora, model, peft
 from vade_jax.rewards import functions, mix
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run.datasets import Datasets
@@ -33,7 +33,10 @@ from vade_jax.types import Params, TrainState
 # ------------------------------------------------------------------------------ the policy
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A checkpoint on the devices."""
+    """A checkpoint on the devices: the parameters that learn, and those that stay as they are.
+
+    Without an adapter all of them learn, and `base` is empty.
+    """
 
     directory: str
     shape: object  # models.qwen25vl.config.Config
@@ -42,11 +45,21 @@ class Policy:
     shardings: Params
     tokenizer: tokens.Tokenizer
     mesh: jax.sharding.Mesh
+    dtype: jnp.dtype  # of the computation
+    base: Params = dataclasses.field(default_factory=dict)
+    base_shardings: Params = dataclasses.field(default_factory=dict)
+    adapter: lora.Adapter | None = None
 
     @property
     def merge(self):
-        """Returns params -> the model with them; it does not keep this policy's alive."""
+        """Returns the whole parameters -> the model; it does not keep this policy's alive."""
         return functools.partial(model.merge, self.graphdef)
+
+    def whole(self, params: Params, base: Params | None = None) -> Params:
+        """Returns all parameters, `params` those that learn; `base` is the policy's own by default."""
+        if self.adapter is None:
+            return params
+        return lora.join(self.base if base is None else base, params, self.adapter.scale)
 
 
 def load_policy(run: settings.Run, directory: str) -> Policy:
@@ -61,27 +74,63 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
     if run.warm_start.num_steps:
         mesh.check_batch(devices, "warm_start.batch_size", run.warm_start.batch_size)
     _check_size(run.model.size, files.load_config(directory), directory)
-    return place_policy(directory, devices, compute_dtype(run.model, devices))
+    key = rng.adapter_key(jax.random.key(run.seed))
+    return place_policy(directory, devices, compute_dtype(run.model, devices), run.lora, key)
 
 
-def place_policy(directory: str, devices: jax.sharding.Mesh, dtype: jnp.dtype) -> Policy:
+def place_policy(
+    directory: str,
+    devices: jax.sharding.Mesh,
+    dtype: jnp.dtype,
+    wanted: settings.Lora = settings.Lora(),  # noqa: B008 (frozen)
+    key: jax.Array | None = None,
+) -> Policy:
     """Loads a Hugging Face directory onto the mesh: float32 master weights, computing in `dtype`.
+
+    With an adapter, which `key` draws, the weights are its base and are kept in `dtype`.
 
     Raises:
         ValueError: the mesh does not divide the model.
     """
-    shape = files.load_config(directory)
+    policy = abstract_policy(files.load_config(directory), devices, dtype, wanted)
+    policy = dataclasses.replace(
+        policy, directory=str(directory), tokenizer=tokens.Tokenizer.load(directory)
+    )
+    if policy.adapter is None:
+        _, params = files.load(directory, jnp.float32, policy.shardings)
+        return dataclasses.replace(policy, params=params)
+    _, base = files.load(directory, dtype, policy.base_shardings)
+    start = functools.partial(lora.start, policy.params)
+    params = jax.jit(start, out_shardings=policy.shardings)(key)
+    return dataclasses.replace(policy, params=params, base=base)
+
+
+def abstract_policy(
+    shape: config.Config, devices: jax.sharding.Mesh, dtype: jnp.dtype, wanted: settings.Lora
+) -> Policy:
+    """Returns a policy with shapes in the place of arrays, without directory and tokenizer.
+
+    Raises:
+        ValueError: the mesh does not divide the model.
+    """
     mesh.check_model(devices, shape)
-    shardings = mesh.shardings(devices, model.abstract(shape))
-    _, params = files.load(directory, jnp.float32, shardings)
+    adapter = peft.choose(wanted, shape) if wanted.rank else None
+    params, base = model.abstract(shape, adapter=adapter), {}
+    if adapter is not None:
+        base, params = lora.split(params)
+        base = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), base)
     return Policy(
-        directory=str(directory),
+        directory="",
         shape=shape,
-        graphdef=model.graph(shape, dtype=dtype, place=mesh.Place(devices)),
+        graphdef=model.graph(shape, dtype=dtype, place=mesh.Place(devices), adapter=adapter),
         params=params,
-        shardings=shardings,
-        tokenizer=tokens.Tokenizer.load(directory),
+        shardings=mesh.shardings(devices, params),
+        tokenizer=None,
         mesh=devices,
+        dtype=dtype,
+        base=base,
+        base_shardings=mesh.shardings(devices, base),
+        adapter=adapter,
     )
 
 
@@ -95,9 +144,9 @@ def compute_dtype(model: settings.Model, devices: jax.sharding.Mesh) -> jnp.dtyp
 def _check_size(wanted: str, shape, directory: str) -> None:
     """Raises ValueError for another shape than `wanted`, before weights are read."""
     text = shape.text
-    if not wanted or text == PRESETS[wanted].text:
+    if not wanted or text == config.PRESETS[wanted].text:
         return
-    names = [name for name, preset in PRESETS.items() if preset.text == text]
+    names = [name for name, preset in config.PRESETS.items() if preset.text == text]
     found = names[0] if names else f"{text.num_layers} layers of width {text.width}"
     raise ValueError(
         f"model.size={wanted!r}, but the checkpoint in {directory} has the shape of "
@@ -113,7 +162,8 @@ def make_learner(
     transform = update.make_optimizer(run.optimizer)
     reference = _reference_params(policy) if run.loss.kl_coef else None
     state, shardings = make_state(policy, transform, copy=reference is policy.params)
-    improve, score = make_programs(run, policy, transform, shardings)
+    programs = make_programs(run, policy, transform, shardings)
+    improve, score = (functools.partial(program, policy.base) for program in programs)
     micro = run.batch.prompts_per_microbatch
     learner = update.Learner(
         update=improve,
@@ -140,11 +190,16 @@ def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
     """Returns what compares the speed of learning with the peak of the devices."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
     kind = policy.mesh.devices.flat[0].device_kind
-    peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.merge(policy.params).dtype)
+    peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.dtype)
+    decoder = vision = flops.BACKWARD
+    if policy.adapter is not None:
+        # The base has no gradients, and before the first adapter the activations have none either.
+        decoder = flops.BACKWARD - 1
+        vision = decoder if run.lora.vision else 1
     return hardware.Utilisation(
         shape=policy.shape,
-        forwards=flops.BACKWARD + scores,
-        vision_forwards=flops.BACKWARD + scores,
+        forwards=decoder + scores,
+        vision_forwards=vision + scores,
         peak=1e12 * peak * policy.mesh.size,
     )
 
@@ -166,40 +221,58 @@ def num_rows(run: settings.Run, num_prompts: int) -> int:
 
 
 def make_programs(run: settings.Run, policy: Policy, transform, state_shardings: TrainState):
-    """Returns the jitted update and log-probs of a run; `policy` may be abstract."""
+    """Returns the jitted update and log-probs of a run; `policy` may be abstract.
+
+    Their first argument is the policy's base. (A closure over it would be a copy in each program.)
+    """
     logp = make_logp(run, policy, run.sampling.temperature)
     objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
     rate = update.schedule(run.optimizer)
-    step = update.make(logp, objective, transform, learning_rate=rate)
-    improve = compile_update(step, policy.mesh, state_shardings)
+    improve = compile_update(
+        lambda base: update.make(logp(base), objective, transform, learning_rate=rate),
+        policy,
+        state_shardings,
+    )
     batch = mesh.batch_sharding(policy.mesh, axis=1)
     score = jax.jit(
-        update.make_score(logp),
-        in_shardings=(policy.shardings, batch),
+        lambda base, params, batch: update.make_score(logp(base))(params, batch),
+        in_shardings=(policy.base_shardings, policy.shardings, batch),
         out_shardings=batch,
     )
     return improve, score
 
 
-def make_logp(run: settings.Run, policy: Policy, temperature: float) -> update.Policy:
-    """Returns params, batch -> log-probs and entropies of the answers, as the policy acts."""
-    return update.make_logp(
-        policy.merge,
-        temperature=temperature,
-        banned=policy.tokenizer.banned_ids,
-        chunk=run.batch.vocab_chunk,
-        remat=run.batch.remat,
-    )
+def make_logp(
+    run: settings.Run, policy: Policy, temperature: float
+) -> Callable[[Params], update.Policy]:
+    """Returns base -> (params, batch -> log-probs and entropies of the answers, as the policy acts)."""
+    policy = dataclasses.replace(policy, params=None, base=None)  # not kept alive by the programs
+
+    def logp(base: Params) -> update.Policy:
+        return update.make_logp(
+            lambda params: policy.merge(policy.whole(params, base)),
+            temperature=temperature,
+            banned=policy.tokenizer.banned_ids,
+            chunk=run.batch.vocab_chunk,
+            remat=run.batch.remat,
+        )
+
+    return logp
 
 
-def compile_update(step: update.Update, devices, state_shardings) -> update.Update:
-    """Returns the update, jitted once with shardings; it takes the state's memory."""
-    batch = mesh.batch_sharding(devices, axis=1)
+def compile_update(
+    step: Callable[[Params], update.Update], policy: Policy, state_shardings: TrainState
+):
+    """Returns base, state, batch -> state, metrics: `step(base)`, jitted once with shardings.
+
+    It takes the state's memory.
+    """
+    batch = mesh.batch_sharding(policy.mesh, axis=1)
     return jax.jit(
-        step,
-        in_shardings=(state_shardings, batch),
+        lambda base, state, batch: step(base)(state, batch),
+        in_shardings=(policy.base_shardings, state_shardings, batch),
         out_shardings=(state_shardings, None),
-        donate_argnums=0,
+        donate_argnums=1,
     )
 
 
@@ -233,13 +306,15 @@ def abstract_state(policy: Policy, transform) -> TrainState:
 
 
 def _reference_params(policy: Policy) -> Params:
-    """Returns the weights as the model uses them, in its dtype: float32 ones are shared."""
-    dtype = policy.merge(policy.params).dtype
-    if dtype == jnp.float32:
+    """Returns the weights as the model uses them, in its dtype: float32 ones are shared.
+
+    An adapter starts without effect: its first values are the reference, the base alone.
+    """
+    if policy.dtype == jnp.float32 or policy.adapter is not None:
         return policy.params
 
     def cast(params):
-        return jax.tree.map(lambda x: x.astype(dtype), params)
+        return jax.tree.map(lambda x: x.astype(policy.dtype), params)
 
     return jax.jit(cast, out_shardings=policy.shardings)(policy.params)
 

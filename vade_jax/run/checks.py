@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural
 from vade_jax.evals import validation
+from vade_jax.models.qwen25vl import peft
 from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers, functions, verify
@@ -50,6 +51,8 @@ def check(run: settings.Run) -> None:
     _check_packages(run)
     _check_data(run)
     _check_model(run.model)
+    if run.lora.rank:
+        peft.choose(run.lora)
     validation.paths(run.eval)
     _check_built_in(run)
     _check_sampler(run)

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-from vade_jax import types
-from vade_jax.models.qwen25vl import config, files, model, weights
+from vade_jax import settings, types
+from vade_jax.models.qwen25vl import config, files, lora, model, peft
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh
 
@@ -57,13 +57,17 @@ def convert(
         if step is not None or base:
             raise ValueError(f"--step and --model are for orbax; {source} is Hugging Face's")
         shape = files.load_config(source)
-        _, params = files.load(source, jnp.dtype(dtype), _shardings(shape))
+        _, params = files.load(source, jnp.dtype(dtype), _shardings(model.abstract(shape)))
         with contextlib.closing(ocp.StandardCheckpointer()) as writer:
             writer.save(target, params)
         return
-    stored, base = _find(source, step, base)
+    stored, base, started = _find(source, step, base)
     shape = files.load_config(base)
-    params = _restore(stored, shape, base)
+    wanted = settings.Lora.from_dict(started.get("lora", {}))
+    if wanted.rank:
+        params = with_adapter(stored, shape, wanted, _adapted(stored, started, base))
+    else:
+        params = _restore(stored, model.abstract(shape), f"the model in {base}")
     building = target.with_name(f"{target.name}.tmp")
     shutil.rmtree(building, ignore_errors=True)
     files.copy_tokenizer(base, building)
@@ -73,15 +77,15 @@ def convert(
 
 def _find(
     source: pathlib.Path, step: int | None, base: str | None
-) -> tuple[pathlib.Path, pathlib.Path]:
-    """Returns where the parameters are, and the Hugging Face directory they go with."""
+) -> tuple[pathlib.Path, pathlib.Path, dict]:
+    """Returns where the parameters are, the Hugging Face directory they go with, the run's config."""
     if (source / ORBAX).exists():
         if step is not None or not base:
             raise ValueError(
                 f"{source} holds parameters alone: give --model, the Hugging Face directory "
                 "whose config and tokenizer they go with, and no --step"
             )
-        return source, pathlib.Path(base)
+        return source, pathlib.Path(base), {}
     root = source / "checkpoints" if (source / "checkpoints").is_dir() else source
     with contextlib.closing(checkpoints.Checkpointer(root)) as saved:
         if any(path.name.isdigit() for path in root.iterdir()):
@@ -93,7 +97,7 @@ def _find(
                 "StandardCheckpoint"
             )
         started = saved.config(step)
-    return root / str(step) / "policy", _base(root, started, base)
+    return root / str(step) / "policy", _base(root, started, base), started
 
 
 def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
@@ -110,25 +114,46 @@ def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
     return pathlib.Path(found)
 
 
-def _restore(stored: pathlib.Path, shape: config.Config, base: pathlib.Path) -> types.Params:
+def with_adapter(
+    stored: pathlib.Path, shape: config.Config, wanted: settings.Lora, adapted: pathlib.Path
+) -> types.Params:
+    """Returns all parameters of a run in which an adapter learned, on top of those in `adapted`.
+
+    Raises:
+        ValueError: what is stored is another adapter.
+    """
+    adapter = peft.choose(wanted, shape)
+    _, abstract = lora.split(model.abstract(shape, adapter=adapter))
+    params = _restore(stored, abstract, f"an adapter of rank {wanted.rank} for {adapted}")
+    _, base = files.load(adapted, jnp.float32, _shardings(model.abstract(shape)))
+    return lora.join(base, params, adapter.scale)
+
+
+def _adapted(stored: pathlib.Path, started: dict, base: pathlib.Path) -> pathlib.Path:
+    """Returns the Hugging Face directory whose weights a run's adapter learned on."""
+    warm_start = settings.WarmStart.from_dict(started["warm_start"])
+    if not warm_start.num_steps:
+        return base
+    return pathlib.Path(warm_start.directory or stored.parents[2] / "warm_start")
+
+
+def _restore(stored: pathlib.Path, abstract: types.Params, what: str) -> types.Params:
+    """Returns the parameters in `stored`, which must have the shapes of `abstract`."""
     with contextlib.closing(ocp.StandardCheckpointer()) as reader:
         with _whole(stored):
             there = reader.metadata(stored).item_metadata.tree
-        try:
-            weights.check_params(shape, there)
-            extra = _paths(there) - _paths(model.abstract(shape))
-            if extra:
-                raise ValueError(f"{min(extra)} is not part of it")
-        except ValueError as error:
-            raise ValueError(
-                f"{stored} is not of the model in {base} ({error}): give another --model"
-            ) from error
+        sizes, found = _sizes(abstract), _sizes(there)
+        for path in {**sizes, **found}:
+            if sizes.get(path) != found.get(path):
+                problem = f"{path} is {found.get(path, 'missing')}, expected "
+                problem += f"{sizes.get(path, 'nothing of that name')}"
+                raise ValueError(f"{stored} is not of {what} ({problem}): give another --model")
 
         def place(x, sharding):
             return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
         with _whole(stored):
-            return reader.restore(stored, jax.tree.map(place, there, _shardings(shape)))
+            return reader.restore(stored, jax.tree.map(place, there, _shardings(abstract)))
 
 
 @contextlib.contextmanager
@@ -143,13 +168,14 @@ def _whole(stored: pathlib.Path):
         ) from error
 
 
-def _paths(tree) -> set[str]:
-    return {mesh.path_name(path) for path, _ in jax.tree.leaves_with_path(tree)}
+def _sizes(tree: types.Params) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree.leaves_with_path(tree)
+    return {mesh.path_name(path): tuple(leaf.shape) for path, leaf in leaves}
 
 
-def _shardings(shape: config.Config) -> types.Params:
+def _shardings(abstract: types.Params) -> types.Params:
     """Returns shardings that put every parameter on the first device."""
-    return mesh.shardings(mesh.make(devices=jax.devices()[:1]), model.abstract(shape))
+    return mesh.shardings(mesh.make(devices=jax.devices()[:1]), abstract)
 
 
 def _json(path: pathlib.Path) -> dict[str, Any]:

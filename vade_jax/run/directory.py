@@ -14,7 +14,7 @@ import numpy as np
 import tqdm
 
 from vade_jax import atomic, samplers, settings
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen25vl import files, peft
 from vade_jax.run import cluster
 from vade_jax.run.build import Policy
 from vade_jax.store import checkpoints, metrics, rollout_log
@@ -29,6 +29,7 @@ MAY_CHANGE = (
     *("engine", "layout", "refill", "data.num_threads", "perf"),
     *("reward.timeout_s", "reward.concurrency"),
 )
+EXPORTED = ("policy", "adapter")  # when it ends
 # Fits a terminal of 80 columns with all of its numbers.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
 
@@ -120,15 +121,21 @@ def is_done(run: settings.Run, workdir: str) -> bool:
 def drop_policy(workdir: str) -> None:
     """Removes what a shorter run exported: the policy there is always the last one's."""
     if processes.is_leader():
-        shutil.rmtree(os.path.join(workdir, "policy"), ignore_errors=True)
+        for name in EXPORTED:
+            shutil.rmtree(os.path.join(workdir, name), ignore_errors=True)
 
 
 def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None:
-    """Writes the policy as a Hugging Face checkpoint, config.json last: it means complete."""
-    directory = os.path.join(workdir, "policy")
+    """Writes the policy as a Hugging Face checkpoint, config.json last: it means complete.
+
+    Of an adapter both: its sum with the weights that it was trained on, and itself as PEFT keeps it.
+    """
+    params, leader = progress.state.params, processes.is_leader()
+    directory, adapter = (os.path.join(workdir, name) for name in EXPORTED)
+    if policy.adapter is not None and leader:
+        peft.save(adapter, policy.shape, policy.adapter, params, os.path.abspath(policy.directory))
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
-    leader = processes.is_leader()
-    files.save(directory, policy.shape, progress.state.params, write=leader)
+    files.save(directory, policy.shape, policy.whole(params), write=leader)
     processes.on_leader(lambda: None)  # the others stay until it is written
 
 

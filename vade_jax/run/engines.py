@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import os
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.run import build, cluster
 from vade_jax.run.build import Policy
 from vade_jax.trainer import processes
+from vade_jax.types import Params
 
 
 class Sections(Protocol):
@@ -35,6 +37,24 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         ValueError: a server is missing, or cannot serve this run.
         EngineFailure: vLLM does not start.
     """
+    engine = _make(run, policy, workdir)
+    return engine if policy.adapter is None else WithBase(engine, policy)
+
+
+class WithBase:
+    """An engine for a policy of which an adapter alone learns: it is given all weights."""
+
+    def __init__(self, engine: Engine, policy: Policy):
+        self._engine = engine
+        self._policy = dataclasses.replace(policy, params=None)  # they are the first update's
+        self.generate, self.metrics, self.close = engine.generate, engine.metrics, engine.close
+
+    def sync(self, params: Params, version: int) -> None:
+        """See `Engine.sync`; `params` are the adapter's."""
+        self._engine.sync(self._policy.whole(params), version)
+
+
+def _make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
     sampling = Sampling(**run.sampling.to_dict())
     if run.engine.name == "local":
         rows = build.num_rows(run, run.engine.prompts_per_call)
@@ -76,7 +96,7 @@ def _local(
 ) -> LocalEngine:
     return LocalEngine(
         policy.merge,
-        policy.params,
+        None if policy.params is None else policy.whole(policy.params),
         sampling=sampling,
         stop_ids=policy.tokenizer.stop_ids,
         banned_ids=policy.tokenizer.banned_ids,

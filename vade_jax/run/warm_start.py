@@ -5,6 +5,8 @@ checkpoint in <workdir>/warm_start.
 """
 
 import contextlib
+import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -89,6 +91,8 @@ def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -
     Returns:
         False if `stop()` was true; then the state is saved beside `target`.
     """
+    # All weights learn here, also where an adapter does in RL.
+    run = dataclasses.replace(run, lora=settings.Lora())
     with checks.user_errors():
         policy = build.load_policy(run, base)
         _check_answers_fit(run, policy.tokenizer)
@@ -137,8 +141,10 @@ def _compile(run: settings.Run, policy: Policy):
     )
     state, shardings = build.make_state(policy, transform)
     logp = build.make_logp(run, policy, temperature=1.0)
-    step = update.make(logp, objectives.likelihood(), transform)
-    return state, build.compile_update(step, policy.mesh, shardings)
+    step = build.compile_update(
+        lambda base: update.make(logp(base), objectives.likelihood(), transform), policy, shardings
+    )
+    return state, functools.partial(step, policy.base)
 
 
 def _read(unread: list) -> float:

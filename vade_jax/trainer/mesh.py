@@ -27,6 +27,7 @@ P = PartitionSpec
 # The vision tower (0.7 of 8 B parameters) is split over fsdp alone: its 3,420-wide MLP divides by few
 # numbers. Biases and scales are small: every device has them.
 RULES: Rules = (
+    (r"lora/lora_[ab]$", P()),  # an adapter is small: every device has it
     (r"vision/blocks/.*(qkv|gate|up)/kernel$", P(None, "fsdp", None)),
     (r"vision/blocks/.*(proj|down)/kernel$", P(None, None, "fsdp")),
     (r"vision/merger/(up|down)/kernel$", P("fsdp", None)),

@@ -165,12 +165,14 @@ class Linear(nnx.Module):
         self, width: int, out_width: int, make: Make, *, bias: bool = True, scale: float = 1.0
     ):
         self.dtype = make.dtype
+        self.lora = None  # or what `lora.attach` hangs in
         kernel = jax.random.normal(make.rngs.params(), (width, out_width), make.param_dtype)
         self.kernel = nnx.Param(kernel * (scale * width**-0.5))
         self.bias = nnx.Param(jnp.zeros(out_width, make.param_dtype)) if bias else None
 
     def __call__(self, x_D: jax.Array) -> jax.Array:
         out = matmul(x_D, self.kernel[...].astype(self.dtype))
+        out = out if self.lora is None else out + self.lora(x_D)
         return out if self.bias is None else out + self.bias[...].astype(self.dtype)
 
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import attention, config, layers, text, vision
+from vade_jax.models.qwen25vl import attention, config, layers, lora, text, vision
 
 GraphDef = Any
 
@@ -37,6 +37,7 @@ class Qwen25VL(nnx.Module):
         dtype: of the computation, but for norms, rotations, softmax and logits, which are float32.
         param_dtype: of the parameters.
         place: splits the activations over devices.
+        adapter: which linear layers have a low-rank adapter; None: none.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Qwen25VL(nnx.Module):
         dtype=jnp.float32,
         param_dtype=jnp.float32,
         place: layers.Placement = layers.ANYWHERE,
+        adapter: lora.Adapter | None = None,
     ):
         make = layers.Make(rngs, dtype, param_dtype)
         vocab_size, width = shape.text.vocab_size, shape.text.width
@@ -59,6 +61,8 @@ class Qwen25VL(nnx.Module):
         # gradient and moments of its own, and the two would drift apart.
         tied = shape.tie_embeddings
         self.lm_head = None if tied else layers.Linear(width, vocab_size, make, bias=False)
+        if adapter is not None:
+            lora.attach(self, adapter, rngs)
 
     def image_features(self, images: types.Images, *, remat: bool = True) -> jax.Array:
         """Returns the features of merged cells, `[B, W, C, D]`; finite garbage in invalid cells."""

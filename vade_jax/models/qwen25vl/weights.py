@@ -22,7 +22,7 @@ from flax import traverse_util
 from jax.sharding import NamedSharding, PartitionSpec
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, model
+from vade_jax.models.qwen25vl import config, lora, model
 
 BLOCK_BYTES = 128_000_000  # of a tensor that leave the devices at a time
 _MAX_LISTED = 8  # problems named in one error
@@ -151,10 +151,10 @@ def to_params(
         fill = _fill_on_devices
     for entry in _entries(shape):
         tensors = [named[sources[name]] for name in entry.names]
-        whole = _get(params, entry.path)
+        whole = get(params, entry.path)
         *parents, last = entry.path.split("/")
         filled = fill(whole, tensors, entry.stacked, entry.transform)
-        _get(params, "/".join(parents))[last] = filled
+        get(params, "/".join(parents))[last] = filled
     return params
 
 
@@ -204,8 +204,8 @@ def from_params(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields (published name, tensor) as NumPy arrays: one tensor is on the host at a time.
 
-    `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. All
-    processes that hold a part of the parameters must iterate together; each gets everything.
+    `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. A kernel
+    with an adapter beside it (`lora.join`) is yielded as their sum. All processes that hold a part of the parameters must iterate together; each gets everything.
 
     Raises:
         ValueError: a parameter is missing or has another shape; before the first is yielded.
@@ -231,26 +231,51 @@ def from_params_in_blocks(
     """Yields what `from_params` does in consecutive rows, 128 MB at a time."""
     check_params(shape, params)
     for entry in _entries(shape):
-        value = _get(params, entry.path)
-        kind = np.dtype(value.dtype if dtype is None else dtype)
+        value = _Value(get(params, entry.path), *_adapter_of(params, entry.path))
+        kind = np.dtype(value.kernel.dtype if dtype is None else dtype)
         for i, name in enumerate(entry.names):
             layer = i if entry.stacked else None
             for block in _blocks(value, layer, entry.transform, entry.tensor_size, kind):
                 yield name, block
 
 
-def _blocks(value, layer, transform, size, dtype) -> Iterator[np.ndarray]:
+class _Value(NamedTuple):
+    """A parameter, and the adapter that is added to it."""
+
+    kernel: Any
+    lora_a: Any = None
+    lora_b: Any = None
+
+    def of(self, layer: Any) -> "_Value":
+        return jax.tree.map(lambda x: x[layer], self)
+
+    def sum(self) -> Any:
+        """Returns W + A B, where there are A and B."""
+        if self.lora_a is None:
+            return self.kernel
+        with jax.default_matmul_precision("highest"):
+            return self.kernel.astype(np.float32) + self.lora_a @ self.lora_b
+
+
+def _adapter_of(params: types.Params, path: str) -> tuple:
+    beside = get(params, path.rpartition("/")[0])
+    if not path.endswith("/kernel") or lora.NAME not in beside:
+        return ()
+    return beside[lora.NAME][lora.A], beside[lora.NAME][lora.B]
+
+
+def _blocks(value: _Value, layer, transform, size, dtype) -> Iterator[np.ndarray]:
     """Yields the tensor of shape `size` that a layer of `value` makes, some rows at a time."""
     step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * int(np.prod(size[1:]))))
     for first in range(0, size[0], step):
         count = min(step, size[0] - first)
-        if isinstance(value, jax.Array):
+        if isinstance(kernel := value.kernel, jax.Array):
             # What other processes hold has to come here: all of them then get every row.
-            everywhere = None if value.is_fully_addressable else value.sharding.mesh
+            everywhere = None if kernel.is_fully_addressable else kernel.sharding.mesh
             take = _reader(transform, count, dtype, layer is not None, everywhere)
             yield np.asarray(take(value, layer or 0, first))
         else:
-            tensor = transform.invert(value if layer is None else value[layer])
+            tensor = transform.invert((value if layer is None else value.of(layer)).sum())
             block = tensor[first : first + count]
             yield np.ascontiguousarray(block.astype(dtype, copy=False))
 
@@ -262,8 +287,8 @@ def _reader(transform, count, dtype, stacked, mesh):
     def take(value, layer, first):
         # Slices with a traced start: the program is the same for every layer and block.
         if stacked:
-            value = jax.lax.dynamic_index_in_dim(value, layer, 0, keepdims=False)
-        tensor = transform.invert(value)
+            value = value.of(layer)
+        tensor = transform.invert(value.sum())
         return jax.lax.dynamic_slice_in_dim(tensor, first, count).astype(dtype)
 
     return jax.jit(take, out_shardings=mesh and NamedSharding(mesh, PartitionSpec()))
@@ -273,7 +298,7 @@ def check_params(shape: config.Config, params: types.Params) -> None:
     """Raises ValueError where `params` (arrays or shapes) are not those of this model."""
     for path, size in ((entry.path, entry.size) for entry in _entries(shape)):
         try:
-            found = np.shape(_get(params, path))
+            found = np.shape(get(params, path))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is missing, expected {size}") from error
         if found != size:
@@ -334,5 +359,6 @@ def _equal(x: Tensor, y: Tensor) -> bool:
     return all(np.array_equal(x[part], y[part]) for part in slices)
 
 
-def _get(tree: Mapping[str, Any], path: str) -> Any:
+def get(tree: Mapping[str, Any], path: str) -> Any:
+    """Returns what is at a path such as `text/norm/scale`; raises KeyError."""
     return functools.reduce(operator.getitem, filter(None, path.split("/")), tree)

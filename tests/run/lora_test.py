@@ -1,0 +1,142 @@
+"""Runs in which an adapter learns: resumed, exported, converted, and what it is compared with."""
+
+import contextlib
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from configs import tiny_gspo
+from tests.trainer import small
+from vade_jax import run, settings
+from vade_jax.models.qwen25vl import files, lora, model, peft
+from vade_jax.run import build, convert
+from vade_jax.store import metrics
+from vade_jax.trainer import mesh
+
+REWARD = """
+from vade_jax.rewards import functions
+
+
+def even(completions, **_):
+    return [float(len(text) % 2 == 0) for text in functions.texts(completions)]
+"""
+
+
+def config(num_steps, checkpoint, reward="", **of_lora):
+    c = tiny_gspo.get_config("smoke")
+    c.model.preset, c.model.checkpoint = "", str(checkpoint)
+    c.warm_start.num_steps = 0
+    c.num_steps = num_steps
+    c.lora.update({"rank": 4, "targets": "proj$"} | of_lora)
+    c.reward.function = reward  # answers of a random policy have another one now and then
+    c.loss.kl_coef = 0.1
+    c.loss.kl = "k2"
+    c.optimizer.learning_rate, c.optimizer.warmup_steps = 0.02, 0
+    c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 2
+    c.data.length_multiple = 128
+    c.perf.peak_tflops = 0.05
+    return settings.Run.from_dict(c.to_dict())
+
+
+@contextlib.contextmanager
+def one_device():
+    make = mesh.make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mesh, "make", lambda **axes: make(**axes, devices=jax.devices()[:1]))
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(small_checkpoint, tmp_path_factory):
+    """Directories of a run of 1 + 1 steps and of one of 2."""
+    base = tmp_path_factory.mktemp("lora")
+    (base / "reward.py").write_text(REWARD)
+    for name, num_steps in (("resumed", 1), ("resumed", 2), ("whole", 2)):
+        c = config(num_steps, small_checkpoint, f"{base / 'reward.py'}:even")
+        with one_device():
+            run.train(c, str(base / name))
+    return base
+
+
+def latest(directory):
+    """The stored arrays of the last step."""
+    import orbax.checkpoint as ocp
+
+    path = directory / "checkpoints" / "2"
+    return {
+        name: ocp.StandardCheckpointer().restore(path / name) for name in ("policy", "optimizer")
+    }
+
+
+def test_one_and_one_steps_are_two_and_only_the_adapter_is_stored(runs):
+    whole, resumed = latest(runs / "whole"), latest(runs / "resumed")
+    leaves = jax.tree.leaves_with_path(whole)
+    for (path, a), b in zip(leaves, jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=jax.tree_util.keystr(path))
+    arrays = {mesh.path_name(path): x for path, x in leaves if x.ndim}
+    assert arrays and all("/lora/lora_" in path for path in arrays)
+    learned = [x for path, x in arrays.items() if path.startswith("policy") and path.endswith("_b")]
+    assert any(np.abs(x).max() > 0 for x in learned)
+
+
+def test_the_reference_is_the_base(runs):
+    """The first mini-batch is without divergence; after an update of the adapter there is one."""
+    records = metrics.read(runs / "whole")[1:]
+    assert records[0]["actor/kl_loss"] > 0 or records[1]["actor/kl_loss"] > 0
+    assert all(record["training/rollout_logprobs_diff_max"] < 1e-4 for record in records)
+    assert all(record["perf/mfu"] > 0 for record in records)
+
+
+def test_the_policy_is_the_base_with_the_adapter_and_convert_makes_it_again(runs, tmp_path):
+    whole = runs / "whole"
+    directory = json.loads((whole / "config.json").read_text())["model"]["checkpoint"]
+    shape, base = files.load(directory)
+    wanted = settings.Lora(rank=4, targets="proj$")
+    params = lora.join(base, latest(whole)["policy"], peft.choose(wanted).scale)
+    files.save(tmp_path / "expected", shape, params)
+    _, expected = files.load(tmp_path / "expected")
+    convert.convert(str(whole), str(tmp_path / "converted"))
+    for made in (whole / "policy", tmp_path / "converted"):
+        _, found = files.load(made)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), expected, base)
+    assert moved["text"]["layers"]["mlp"]["up"]["kernel"] > 1e-4
+    assert moved["vision"]["blocks"]["qkv"]["kernel"] == moved["embedding"] == 0
+    named = json.loads((whole / "adapter" / "adapter_config.json").read_text())
+    assert named["base_model_name_or_path"] == directory
+
+
+def test_an_adapter_of_another_shape(runs, tmp_path):
+    """A resumed run keeps its rank; a checkpoint of another rank is refused before it is read."""
+    checkpoint = json.loads((runs / "whole" / "config.json").read_text())["model"]["checkpoint"]
+    with pytest.raises(run.UserError, match=r"lora.rank: 4 there, 8 now\): give another --workdir"):
+        run.train(config(3, checkpoint, f"{runs / 'reward.py'}:even", rank=8), str(runs / "whole"))
+    stored = runs / "whole" / "checkpoints" / "2" / "policy"
+    wanted = settings.Lora(rank=8, targets="proj$")
+    with pytest.raises(ValueError, match=r"is not of an adapter of rank 8 .*expected \(2, 64, 8\)"):
+        convert.with_adapter(stored, small.SHAPE, wanted, checkpoint)
+
+
+def test_targets_are_checked_before_anything_is_made(tmp_path, small_checkpoint):
+    with pytest.raises(run.UserError, match=r"lora.targets='qkv' is in no layer's name"):
+        run.train(config(2, small_checkpoint, targets="qkv"), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_base_is_kept_in_the_dtype_of_the_computation_and_the_adapter_in_float32(
+    small_checkpoint,
+):
+    wanted = config(1, small_checkpoint)
+    wanted = dataclasses.replace(wanted, model=dataclasses.replace(wanted.model, dtype="bfloat16"))
+    with one_device():
+        policy = build.load_policy(wanted, str(small_checkpoint))
+    assert {x.dtype.name for x in jax.tree.leaves(policy.base)} == {"bfloat16"}
+    assert {x.dtype.name for x in jax.tree.leaves(policy.params)} == {"float32"}
+    count = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
+    assert count(policy.base) == count(model.abstract(small.SHAPE))
+    state, learner = build.make_learner(wanted, policy)
+    assert count(state.params) == count(learner.reference) == count(policy.params)
+    assert count(state.opt_state) < 2 * count(policy.params) + 10

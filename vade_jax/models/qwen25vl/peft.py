@@ -1,0 +1,112 @@
+"""An adapter under the published names: which layers have one, and the directory that PEFT loads."""
+
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from vade_jax import settings, types
+from vade_jax.models.qwen25vl import config, files, lora, weights
+
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+
+
+# ------------------------------------------------------------------------------ which layers
+def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Adapter:
+    """Returns the adapter that the settings ask for, for a model of this shape, if it is known.
+
+    Raises:
+        ValueError: the pattern is none, or matches no layer, or there is no vision tower.
+    """
+    if wanted.vision and shape is not None and shape.vision is None:
+        raise ValueError("lora.vision=True, but the model has no vision tower: leave it at False")
+    try:
+        pattern = re.compile(wanted.targets)
+    except re.error as error:
+        raise ValueError(f"lora.targets={wanted.targets!r} is no pattern: {error}") from error
+    known = {
+        path: name
+        for path, name in _layers().items()
+        if wanted.vision or not path.startswith("vision/")
+    }
+    paths = tuple(path for path, name in known.items() if pattern.search(name))
+    if not paths:
+        more = "" if wanted.vision else "; lora.vision=True adds the vision tower's"
+        raise ValueError(
+            f"lora.targets={wanted.targets!r} is in no layer's name; they are "
+            f"{', '.join(known.values())}{more}"
+        )
+    return lora.Adapter(wanted.rank, wanted.alpha, paths)
+
+
+def _layers() -> dict[str, str]:
+    """Returns {path: published name without the layer's number} of all linear layers but the head."""
+    return {
+        path.removesuffix("/kernel"): name.removesuffix(".weight").replace(".{}", "")
+        for name, (path, transform) in weights.TABLE.items()
+        if transform is weights.LINEAR and path != "lm_head/kernel"
+    }
+
+
+# ------------------------------------------------------------------------------ the directory
+def save(
+    directory: str | os.PathLike,
+    shape: config.Config,
+    adapter: lora.Adapter,
+    params: types.Params,
+    base: str,
+) -> None:
+    """Writes an adapter as PEFT keeps it, for the model of `shape` in the directory `base`.
+
+    Modules have the names that transformers 5 gives them in memory. The tensors are float32.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors = dict(_tensors(shape, adapter, params))
+    sizes = {name: tensor.shape for name, tensor in tensors.items()}
+    dtype, blocks = np.dtype(np.float32), iter(tensors.values())
+    files.write_tensors(directory / TENSORS, sizes, dtype, blocks)
+    modules = (name.rpartition(".lora_")[0].removeprefix(_PREFIX) for name in sizes)
+    patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name), count=1) for name in modules}
+    content = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": adapter.rank,
+        "lora_alpha": adapter.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": "|".join(sorted(patterns)),
+        "inference_mode": True,
+    }
+    # Last: with its config a directory is whole.
+    (directory / CONFIG).write_text(json.dumps(content, indent=2) + "\n")
+
+
+_PREFIX = "base_model.model."
+
+
+def _tensors(
+    shape: config.Config, adapter: lora.Adapter, params: types.Params
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields (PEFT's name, tensor); torch keeps (out, in)."""
+    of_path = {path: name for name, (path, _) in weights.TABLE.items()}
+    for path in adapter.paths:
+        found = weights.get(params, f"{path}/{lora.NAME}")
+        name = of_path[f"{path}/kernel"].removesuffix(".weight")
+        name = name if shape.vision is None else _in_memory(name)
+        for letter, leaf in (("A", found[lora.A]), ("B", found[lora.B])):
+            leaf = np.asarray(leaf, np.float32)
+            for i, layer in enumerate(leaf if leaf.ndim == 3 else leaf[None]):
+                tensor = f"{_PREFIX}{name.format(i)}.lora_{letter}.weight"
+                yield tensor, np.ascontiguousarray(layer.T)
+
+
+def _in_memory(name: str) -> str:
+    """Returns what transformers 5 calls a module of a Qwen2.5-VL: undoes `weights.published`."""
+    if name.startswith("visual."):
+        return f"model.{name}"
+    return name.replace("model.", "model.language_model.", 1)
