@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from tests.trainer import small
 from vade_jax.models.qwen25vl import model
@@ -168,7 +169,10 @@ def test_a_place_is_equal_by_value_and_absent_on_one_device():
     one = mesh.Place(mesh.make(devices=devices[:1]))
     x = jnp.ones((3, 4))
     assert one.rows(x) is x and one.width(x) is x and one.looked_up(x) is x
-    jaxpr = jax.make_jaxpr(lambda x: mesh.Place(mesh.make(2, 2, 2)).rows(x))(x)
+    assert one.head(x) is x and one.weights(x, "text/layers", jnp.float32) is x
+    eight = mesh.Place(mesh.make(2, 2, 2))
+    assert jax.jit(eight.head)(jnp.ones((4, 6))).sharding.spec == P("fsdp", "tensor")
+    jaxpr = jax.make_jaxpr(eight.rows)(x)
     assert "sharding_constraint" in str(jaxpr)
 
 
@@ -177,3 +181,17 @@ def test_a_microbatch_that_the_mesh_cannot_split_is_an_error():
     mesh.check_batch(devices, "batch.prompts_per_microbatch", 8)
     with pytest.raises(ValueError, match=r"prompts_per_microbatch=6 is not divisible by 4"):
         mesh.check_batch(devices, "batch.prompts_per_microbatch", 6)
+
+
+def test_a_layer_s_matrices_are_whole_and_their_gradients_split():
+    """In the compute dtype over `fsdp` alone; what every device has anyway stays as it is."""
+    place = mesh.Place(mesh.make(2, 2, 2))
+    layer = {"query": {"kernel": jnp.ones((4, 6))}, "norm1": {"scale": jnp.ones(4)}}
+    gather = lambda layer: place.weights(layer, "text/layers", jnp.bfloat16)
+    whole, back = jax.jit(lambda layer: jax.vjp(gather, layer))(layer)
+    assert whole["query"]["kernel"].dtype == jnp.bfloat16
+    assert whole["query"]["kernel"].sharding.spec == P(None, "tensor")
+    assert whole["norm1"]["scale"].dtype == jnp.float32
+    (gradient,) = jax.jit(back)(whole)
+    assert gradient["query"]["kernel"].dtype == jnp.float32
+    assert gradient["query"]["kernel"].sharding.spec == P("fsdp", "tensor")

@@ -127,7 +127,7 @@ def _backward(one, place, residuals, gradients):
 
     start = place.rows(jnp.zeros(heads.shape, jnp.float32))
     dheads, dhidden = jax.lax.scan(step, start, (hidden, token, dlogp))
-    return dhidden, jnp.sum(dheads, 0).astype(head_DV.dtype), None
+    return dhidden, place.head(jnp.sum(dheads, 0)).astype(head_DV.dtype), None
 
 
 _chunked_logp.defvjp(_forward, _backward)

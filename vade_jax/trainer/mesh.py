@@ -113,6 +113,10 @@ class Place:
         """Splits the first axis over `data` and the last, as the embedding's is, over `fsdp`."""
         return self._put(x_D, "data", *[None] * (x_D.ndim - 2), "fsdp")
 
+    def head(self, x_DV: jax.Array) -> jax.Array:
+        """Splits as the head, which may be the embedding turned, is split."""
+        return self._put(x_DV, "fsdp", "tensor")
+
     def weights(self, module, name: str, dtype):
         """Gathers the matrices of a module over `fsdp`, in `dtype`; see `layers.Placement`.
 

@@ -46,6 +46,9 @@ class Placement(Protocol):
     def looked_up(self, x_D: jax.Array) -> jax.Array:
         """Splits the last axis as the weights' is, and the first over the axes that are left."""
 
+    def head(self, x_DV: jax.Array) -> jax.Array:
+        """Splits a gradient of the head as the head is."""
+
     def weights(self, module: T, name: str, dtype: Any) -> T:
         """Brings a module's matrices to where they are used, in the compute dtype.
 
@@ -69,7 +72,7 @@ class Anywhere:
         """Returns `x`."""
         return x
 
-    width = looked_up = rows
+    width = looked_up = head = rows
 
     def weights(self, module, name, dtype):
         """Returns `module`."""
