@@ -38,3 +38,16 @@ def test_windows_and_images_are_separate_where_they_should_be():
         features = jax.jit(qwen.image_features)
         change_BW = np.abs(features(after) - features(before)).max((-1, -2)) > 0
         np.testing.assert_array_equal(change_BW, moved)
+
+
+def test_a_block_keeps_its_input_and_what_attention_returned():
+    """Of both branches, windows and whole images, nothing else is kept for the backward pass."""
+    images = inputs.layout([np.zeros((112, 224, 3), np.uint8)] * 2)
+    shape = oracle.blocks(TINY, depth=3, full_blocks=(1,))
+    params = weights.to_params(shape, oracle.random_tensors(shape, 0))
+    features = lambda params: model.merge(model.graph(shape), params).image_features(images)
+    kept = jax.tree.leaves(jax.eval_shape(lambda params: jax.vjp(features, params)[1], params))
+    stacks = [x.shape for x in kept if x.shape[:1] == (3,) and x.ndim > 3]  # but the weights
+    rest = images.valid_BWS.shape
+    heads = (shape.vision.num_heads, shape.vision.head_width)
+    assert sorted(stacks) == sorted([(3, *rest, shape.vision.width), (3, *rest, *heads)])

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import attention, config, layers
+from vade_jax.models.qwen25vl import attention, blockwise, config, layers
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
@@ -76,15 +77,14 @@ class Block(nnx.Module):
         rotation: layers.Rotation,
         valid_BWS: jax.Array,
         full: jax.Array,
-        ways: int,
+        place: layers.Placement,
     ) -> jax.Array:
         qkv = self.qkv(self.norm1(x_BWSD))
         qkv = qkv.reshape(*x_BWSD.shape[:3], 3, self.num_heads, -1)
         q, k, v = (qkv[..., i, :, :] for i in range(3))
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
-        # A branch at run time, because all blocks are one scanned program; only one of the two runs.
-        branches = [functools.partial(f, ways=ways) for f in (_whole, _windowed)]
-        out = jax.lax.cond(full, *branches, q, k, v, valid_BWS)
+        out = _attend(place.ways, full, q, k, v, valid_BWS)
+        out = checkpoint_name(place.rows(out), blockwise.SAVED)
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
         return x_BWSD + self.mlp(self.norm2(x_BWSD))
 
@@ -131,7 +131,7 @@ class Vision(nnx.Module):
         def step(x_BWSD, layer):
             block, full = layer
             block = self.place.weights(block, "vision/blocks", self.dtype)
-            x_BWSD = block(x_BWSD, rotation, images.valid_BWS, full, self.place.ways)
+            x_BWSD = block(x_BWSD, rotation, images.valid_BWS, full, self.place)
             return self.place.rows(x_BWSD), None
 
         step = layers.checkpoint(step) if remat else step
@@ -141,12 +141,40 @@ class Vision(nnx.Module):
         return self.place.rows(merger(x_BWSD))
 
 
+# A branch at run time, because all blocks are one scanned program; only one of the two runs. Were the
+# branch differentiated by JAX, what the backward of *either* needs would be kept, of every block and,
+# as the compiler sees no rows in it, of all devices' images on each: 7 GB in the 7B. So the backward
+# branches by itself, and computes its block's attention again.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(ways, full, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS):
+    """Returns attention to the valid slots of the window or, where `full`, of the whole image."""
+    given = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
+    return jax.lax.cond(full, *(functools.partial(f, ways) for f in (_whole, _windowed)), *given)
+
+
+def _attend_forward(ways, full, *given):
+    return _attend(ways, full, *given), (full, *given)
+
+
+def _attend_backward(ways, residuals, dout):
+    full, *given = residuals
+
+    def gradients(attend, q, k, v, valid, dout):
+        return jax.vjp(lambda q, k, v: attend(ways, q, k, v, valid), q, k, v)[1](dout)
+
+    branches = (functools.partial(gradients, f) for f in (_whole, _windowed))
+    return (None, *jax.lax.cond(full, *branches, *given, dout), None)
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
 # Both take queries, keys and values `[B, W, 64, H, K]` and differ in which axes are one set of patches.
-def _windowed(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS, *, ways: int) -> jax.Array:
+def _windowed(ways, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
     flat = [x.reshape(-1, *x.shape[2:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
     return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)
 
 
-def _whole(q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS, *, ways: int) -> jax.Array:
+def _whole(ways, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
     flat = [x.reshape(len(x), -1, *x.shape[3:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
     return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)
