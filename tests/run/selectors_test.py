@@ -134,6 +134,15 @@ def test_columns_of_a_file_without_opening_its_images(tmp_path):
     assert found["pass_rate"].tolist() == [0.5] * 4
 
 
+def test_the_first_fields_that_items_have_are_taken(tmp_path):
+    items = rows(tmp_path, [{**QUESTION, "subset": subset} for subset in ("b", "a", "b")])
+    wanted = samplers.SAMPLERS["sec"].goes_with["sampler.arrays"]
+    assert datasets.per_item(items, wanted)["category"].tolist() == [1, 0, 1]
+    items = rows(tmp_path, [QUESTION])
+    with pytest.raises(ValueError, match=r"category='family,level': row 0 has no 'family'"):
+        datasets.per_item(items, wanted)
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -80,19 +80,26 @@ def load(
 def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Returns one array a name: of one field of numbers these, else the number of each value.
 
-    `fields` is name -> fields behind commas; values that differ in one of them are different.
+    `fields` is name -> fields behind commas; values that differ in one of them are different. Of
+    several such lists, behind bars, the first that the first item has is taken.
 
     Raises:
         ValueError: an item lacks a field, or a value is no text or number.
     """
     if not fields:
         return {}
-    names = {name: value.split(",") for name, value in fields.items()}
     rows = [items.fields(i) for i in range(len(items))]
+    names = {name: _first_present(value, rows[0]) for name, value in fields.items()}
     return {
         name: _numbered([_values(name, row, wanted) for row in rows])
         for name, wanted in names.items()
     }
+
+
+def _first_present(value: str, row: Mapping[str, Any]) -> list[str]:
+    lists = [names.split(",") for names in value.split("|")]
+    whole = [names for names in lists if all(row.get(x) is not None for x in names)]
+    return (whole or lists)[0]
 
 
 def _values(name, row, wanted):

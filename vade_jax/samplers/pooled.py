@@ -106,7 +106,7 @@ METHOD = base.Method(
     "pooled",
     PooledOptions,
     selector,
-    goes_with={"sampler.arrays": {"category": "family,level"}},  # of the built-in data
+    goes_with={"sampler.arrays": {"category": "family,level|subset"}},  # the latter of files
 )
 
 

@@ -97,7 +97,7 @@ METHOD = base.Method(
     "sec",
     SecOptions,
     selector,
-    goes_with={"sampler.arrays": {"category": "family,level"}},  # of the built-in data
+    goes_with={"sampler.arrays": {"category": "family,level|subset"}},  # the latter of files
 )
 
 

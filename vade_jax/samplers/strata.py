@@ -86,7 +86,7 @@ METHOD = base.Method(
     selector,
     # One answer an item measures a category of hundreds.
     goes_with={
-        "sampler.arrays": {"category": "family,level"},  # of the built-in data
+        "sampler.arrays": {"category": "family,level|subset"},  # the latter of files
         "measure.every": 10,
         "measure.num_rollouts": 1,
     },

@@ -13,7 +13,7 @@ from tests.recipes.vade_9k import files
 from vade_jax import settings as vade_settings
 from vade_jax.data import prompts, sources, tokens
 from vade_jax.evals import benchmarks
-from vade_jax.recipes.vade_9k import audit, build, published, settings
+from vade_jax.recipes.vade_9k import audit, build, draw, published, settings
 from vade_jax.run import datasets
 
 CHOICES = "Find x of {}.\nChoices:\nA: 30\nB: 45"
@@ -252,6 +252,7 @@ def test_pictures_are_in_one_split_alone(tmp_path, checkpoint):
         ({"validation": 1.0}, "is a share between 0 and 1"),
         ({"per_row": 0}, "per_row=0: must be at least 1"),
         ({"seed": -1}, "seed=-1: must be in 0"),
+        ({"exclude": "all"}, "exclude='all': one of both, either, none"),
         ({"own": ("mine", "mine")}, "is called 'mine' already"),
         ({"own": ("odd.jsonl",)}, "no known form has"),
         ({"subsets": ()}, "nothing is to be taken"),
@@ -318,13 +319,63 @@ def test_the_audit_finds_what_a_benchmark_asks_too(built, tmp_path):
         audit.check({"mathvista": "none.parquet"})
 
 
+def test_what_a_benchmark_asks_too_is_left_out(built, checkpoint, tmp_path, capsys):
+    """By words and picture by default; the paper's other benchmarks have no file and are named."""
+    root, _ = built
+    picture = next(row for _, row in published.open_shards(root / "geo3k").take([4]))["image"]
+    shown = benchmark_files.struct(picture["bytes"])
+    other = benchmark_files.struct(files.picture(0b1011001110001101))
+    asks = benchmark_files.mathvista
+    asked = [
+        asks("1", question="Find x of 4.", decoded_image=shown),
+        asks("2", question="Find x of 5.", decoded_image=other),
+        asks("3", question="Is 1?"),
+    ]
+    path = str(benchmark_files.save(tmp_path / "testmini.parquet", *asked))
+    files_of = {"benchmarks": dict.fromkeys(benchmarks.PAPER, "") | {"mathvista": path}}
+    only = {"subsets": ("geo3k",), "own": (), **files_of}
+    left_out = {}
+    for exclude in ("both", "either", "none"):
+        target = tmp_path / exclude
+        build.build(taking(root, checkpoint, exclude=exclude, **only), target)
+        lines = (target / "report" / "rejects.jsonl").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        found = [row for row in found if row["reason"] == "in_benchmark"]
+        left_out[exclude] = sorted(row["uid"].rsplit("@")[0] for row in found)
+        told = "what mathverse, " in capsys.readouterr().out
+        assert told == (exclude != "none")
+    assert found == [] and left_out["both"] == ["geo3k:g4:0"]
+    assert {"geo3k:g4:0", "geo3k:g5:0", "geo3k:same"} < set(left_out["either"])
+    audit.audit(tmp_path / "both", files_of["benchmarks"], benchmarks.BENCHMARKS)
+    table = json.loads((tmp_path / "both" / "report" / "audit.json").read_text())
+    assert table["mathvista"]["both"] == 0
+    with pytest.raises(ValueError, match=r"benchmarks.mathvista=none.parquet does not exist"):
+        wrong = only | {"benchmarks": {"mathvista": "none.parquet"}}
+        build.build(taking(root, checkpoint, **wrong), tmp_path / "wrong")
+
+
+def test_other_counts_than_the_papers_are_told(built):
+    _, target = built
+    (warning,) = [
+        line
+        for line in (target / "report" / "report.md").read_text().splitlines()
+        if line.startswith("WARNING: these are not the counts of the paper's Table 3: ")
+    ]
+    assert "geo3k 16 of 800, " in warning and ", no geos, " in warning
+    subset = settings.SUBSETS["geos"]
+    all_there = [
+        draw.Drawn(name, subset, 0, 0, 0, [{}] * number, [])
+        for name, number in settings.TABLE_3.items()
+    ]
+    assert build.unlike_the_paper(all_there) == "" and settings.TABLE_3["geos"] == 498
+
+
 def test_the_paper_counts_add_up():
     c = vade_9k.get_config("seed=4")
     assert c.seed == 4 and settings.Build.from_dict(c.to_dict()).subsets == settings.SUBSETS
-    takes = {name: one.take for name, one in settings.SUBSETS.items()}
-    assert takes["geos"] == 0  # all 498 that there are
+    assert settings.SUBSETS["geos"].take == 0  # all 498 that there are
     by_domain = collections.Counter()
-    for name, take in (takes | {"geos": 498}).items():
+    for name, take in settings.TABLE_3.items():
         by_domain[settings.SUBSETS[name].domain] += take
     assert by_domain == {"mathematics": 5670, "charts": 2476, "science": 1325}
     assert by_domain.total() == 9471

@@ -8,7 +8,7 @@ words together are a finding.
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,38 @@ class Entry(NamedTuple):
     hashes: tuple[int, ...]  # `dhash` of each picture
 
 
+class Asked:
+    """The questions of a benchmark, to compare others with."""
+
+    def __init__(self, entries: Sequence[Entry]):
+        self.entries = entries
+        owner = [(j, h) for j, entry in enumerate(entries) for h in entry.hashes]
+        self._hashes = np.array([h for _, h in owner], np.uint64)
+        self._owner = np.array([j for j, _ in owner], np.int64)
+        self._by_key: dict[str, list[int]] = {}
+        for j, entry in enumerate(entries):
+            if entry.key:
+                self._by_key.setdefault(entry.key, []).append(j)
+
+    def same(self, entry: Entry) -> list[int]:
+        """Returns which items ask in the same words."""
+        return self._by_key.get(entry.key, [])
+
+    def bits(self, entry: Entry) -> np.ndarray:
+        """Returns int [items]: bits between the nearest pictures, 65 where there is none."""
+        bits_J = np.full(len(self.entries), 65)
+        for h in entry.hashes:
+            np.minimum.at(bits_J, self._owner, np.bitwise_count(self._hashes ^ np.uint64(h)))
+        return bits_J
+
+    def shared(self, entry: Entry, how: str) -> Entry | None:
+        """Returns an item that asks the same, "both" in words and picture or in "either" of them."""
+        same, bits_J = self.same(entry), self.bits(entry)
+        alike = np.flatnonzero(bits_J <= MOST_BITS).tolist()
+        found = set(same) & set(alike) if how == "both" else {*same, *alike}
+        return self.entries[min(found)] if found else None
+
+
 def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any]:
     """Returns what `train` shares with `benchmark`.
 
@@ -51,13 +83,9 @@ def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any
             has both, else the nearest picture, else the question.
     """
     question = picture = both = 0
-    asked: dict[str, list[int]] = {}
-    for j, entry in enumerate(benchmark):
-        if entry.key:
-            asked.setdefault(entry.key, []).append(j)
-    matches = []
-    for entry, bits_J in zip(train, _distances(train, benchmark), strict=True):
-        same = asked.get(entry.key, [])
+    asked, matches = Asked(benchmark), []
+    for entry in train:
+        same, bits_J = asked.same(entry), asked.bits(entry)
         alike = bits_J.size and bits_J.min() <= MOST_BITS
         of_both = [j for j in same if bits_J[j] <= MOST_BITS]
         question, picture = question + bool(same), picture + bool(alike)
@@ -72,18 +100,6 @@ def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any
         **{"same_question": question, "alike_picture": picture, "both": both},
         "matches": matches,
     }
-
-
-def _distances(train: Sequence[Entry], benchmark: Sequence[Entry]) -> Iterator[np.ndarray]:
-    """Yields, for each training entry, int [benchmark]: bits between the nearest pictures, else 65."""
-    owner = [(j, h) for j, entry in enumerate(benchmark) for h in entry.hashes]
-    hashes = np.array([h for _, h in owner], np.uint64)
-    index = np.array([j for j, _ in owner], np.int64)
-    for entry in train:
-        bits_J = np.full(len(benchmark), 65)
-        for h in entry.hashes:
-            np.minimum.at(bits_J, index, np.bitwise_count(hashes ^ np.uint64(h)))
-        yield bits_J
 
 
 def table(overlaps: Mapping[str, Mapping[str, Any]], num_train: int) -> str:
@@ -112,6 +128,11 @@ def check(paths: Mapping[str, str]) -> None:
             "--audit: no benchmark has a file: give one at least, such as "
             "--config.benchmarks.mathvista=testmini.parquet"
         )
+    check_files(paths)
+
+
+def check_files(paths: Mapping[str, str]) -> None:
+    """Raises ValueError if the file of a benchmark does not exist."""
     for name, path in paths.items():
         if path and not os.path.exists(path):
             raise ValueError(f"benchmarks.{name}={path} does not exist")
@@ -134,22 +155,31 @@ def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Be
         raise ValueError(f"--target={target} is no built data set: {error}") from error
     train = _trained_on(target, index)
     limits = {n: index["settings"]["data"][n] for n in ("min_pixels", "max_pixels")}
-    found = {}
-    for name in filter(paths.get, paths):
-        asked = []
-        for item in known[name].read(paths[name]):
-            pixels = [images.load(image, **limits) for image in item.images]
-            for image in item.images:
-                image.close()  # a benchmark's pictures are held, their pixels need not be
-            hashes = tuple(map(dhash, pixels))
-            asked.append(Entry(item.uid, texts.key(item.question), hashes))
-        found[name] = compare(train, asked)
+    found = {
+        name: compare(train, read(known[name], path, **limits))
+        for name, path in paths.items()
+        if path
+    }
     text = table(found, len(train))
     if absent := [name for name, path in paths.items() if not path]:
         text += f"\n\nNot compared, for want of a file: {', '.join(absent)}."
     atomic.write_text(target / "report" / "audit.json", json.dumps(found, indent=1) + "\n")
     atomic.write_text(target / "report" / "audit.md", f"{text}\n")
     return text
+
+
+def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -> list[Entry]:
+    """Returns the questions of a benchmark's file; raises ValueError if it is none of it."""
+    found = []
+    for item in benchmark.read(path):
+        pixels = [
+            images.load(image, min_pixels=min_pixels, max_pixels=max_pixels)
+            for image in item.images
+        ]
+        for image in item.images:
+            image.close()  # a benchmark's pictures are held, their pixels need not be
+        found.append(Entry(item.uid, texts.key(item.question), tuple(map(dhash, pixels))))
+    return found
 
 
 def _trained_on(target: pathlib.Path, index: Mapping[str, Sequence]) -> list[Entry]:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vade_jax.data import loading, prompts, row_files, tokens
-from vade_jax.recipes.vade_9k import draw, published
-from vade_jax.recipes.vade_9k.settings import Build, Subset
+from vade_jax.evals import benchmarks
+from vade_jax.recipes.vade_9k import audit, draw, published
+from vade_jax.recipes.vade_9k.settings import TABLE_3, Build, Subset
 
 Splits = Mapping[str, Sequence[Mapping[str, Any]]]  # rows of "train" and "validation"
 INDEX = ("uid", "subset", "domain", "kind", "sha256", "num_tokens", "num_patches")
@@ -29,6 +30,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     if target.exists():
         raise ValueError(f"--target={target} exists: remove it or name another")
     sources = open_sources(settings)
+    asked = _asked(settings)
     check = prompts.PromptBuilder(
         tokens.Tokenizer.load(settings.checkpoint),
         instruction=settings.data.instruction,
@@ -46,6 +48,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
         raise ValueError(f"--target={target} cannot be written: {error}") from error
     pictures = building / "pictures"
     order = {"seed": settings.seed, "per_row": settings.per_row}
+    order |= {"asked": asked, "exclude": settings.exclude}
     drawn = []
     with loading.Threads(settings.num_threads) as pool:
         drawer = draw.Drawer(check, pictures, pool=pool, **order)
@@ -66,6 +69,8 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     shutil.rmtree(pictures)
     _write_index(building / "index.json", settings, splits)
     os.rename(building, target)
+    if warning := unlike_the_paper(drawn):
+        print(warning)
 
 
 def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
@@ -102,6 +107,36 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
     return found
 
 
+def _asked(settings: Build) -> audit.Asked:
+    """Returns what the benchmarks that have files ask, and says which have none."""
+    if settings.exclude == "none":
+        return audit.Asked([])
+    paths = settings.benchmarks
+    audit.check_files(paths)
+    if absent := [name for name, path in paths.items() if not path]:
+        print(f"what {', '.join(absent)} ask is not left out: --config.benchmarks.NAME=FILE")
+    limits = {name: getattr(settings.data, name) for name in ("min_pixels", "max_pixels")}
+    entries = []
+    for name, path in paths.items():
+        entries += audit.read(benchmarks.BENCHMARKS[name], path, **limits) if path else []
+    return audit.Asked(entries)
+
+
+def unlike_the_paper(drawn: Sequence[draw.Drawn]) -> str:
+    """Returns a warning if a subset does not give the questions that Table 3 counts, "" if all do."""
+    found = [
+        f"{one.name} {len(one.kept):,} of {TABLE_3[one.name]:,}"
+        for one in drawn
+        if one.name in TABLE_3 and len(one.kept) != TABLE_3[one.name]
+    ]
+    found += [f"no {name}" for name in TABLE_3 if name not in {one.name for one in drawn}]
+    return (
+        f"WARNING: these are not the counts of the paper's Table 3: {', '.join(found)}"
+        if found
+        else ""
+    )
+
+
 def _check_enough(
     settings: Build, drawn: Sequence[draw.Drawn], splits: Splits, report: pathlib.Path
 ) -> None:
@@ -132,8 +167,10 @@ def _check_enough(
 def _write_index(path: pathlib.Path, settings: Build, splits: Splits) -> None:
     """Writes one line a question, in the order of the Arrow files."""
     kept = dataclasses.asdict(settings)
-    for name in ("source", "checkpoint", "benchmarks", "num_threads"):
+    for name in ("source", "checkpoint", "num_threads"):
         del kept[name]  # where things lay changes nothing
+    # What they ask is left out.
+    kept["benchmarks"] = sorted(name for name, path in settings.benchmarks.items() if path)
     tokenizer = pathlib.Path(settings.checkpoint) / "tokenizer.json"
     kept["tokenizer"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
     lines = [f'{{"settings": {json.dumps(kept, sort_keys=True)}']
@@ -165,7 +202,8 @@ def _write_report(directory: pathlib.Path, drawn: Sequence[draw.Drawn], splits: 
             **{s: sum(r["subset"] == one.name for r in rows) for s, rows in splits.items()},
         }
     (directory / "report.json").write_text(json.dumps(found, indent=2) + "\n")
-    (directory / "report.md").write_text(_table(found) + "\n")
+    told = filter(None, (_table(found), unlike_the_paper(drawn)))
+    (directory / "report.md").write_text("\n\n".join(told) + "\n")
     with (directory / "rejects.jsonl").open("w") as file:
         for reject in (reject for one in drawn for reject in one.rejects):
             file.write(json.dumps(reject._asdict(), ensure_ascii=False) + "\n")

@@ -74,11 +74,22 @@ class Drawer:
         seed: of the order.
         per_row: questions taken of one row at most.
         pool: threads that check.
+        asked: what benchmarks ask, which is left out.
+        exclude: how a question is found there, "both" or "either": see `audit.Asked.shared`.
     """
 
     def __init__(
-        self, check: Check, pictures: pathlib.Path, *, seed: int, per_row: int, pool: Threads
+        self,
+        check: Check,
+        pictures: pathlib.Path,
+        *,
+        seed: int,
+        per_row: int,
+        pool: Threads,
+        asked: audit.Asked | None = None,
+        exclude: str = "both",
     ):
+        self._asked, self._exclude = asked or audit.Asked([]), exclude
         self._check, self._pictures, self._pool = check, pictures, pool
         self._seed, self._per_row = seed, per_row
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
@@ -170,6 +181,10 @@ class Drawer:
         digests = [hashlib.sha256(file).hexdigest() for file in files]
         said = [sample.question, sample.answer, list(sample.choices or ())]
         whole = "".join([json.dumps(said), *digests])
+        hashes = tuple(audit.dhash(image) for image in prompt.images)
+        entry = audit.Entry(uid, texts.key(made["question"]), hashes)
+        if found := self._asked.shared(entry, self._exclude):
+            raise texts.Refused("in_benchmark", f"{found.uid} asks it too")
         grids = [images.grid(image) for image in prompt.images]
         return {
             **made,
@@ -178,7 +193,7 @@ class Drawer:
             "sha256": hashlib.sha256(whole.encode()).hexdigest(),
             "num_tokens": prompt.length,
             "num_patches": sum(4 * rows * cols for rows, cols in grids),
-            "dhash": [audit.dhash(image) for image in prompt.images],
+            "dhash": hashes,
         }, files
 
 

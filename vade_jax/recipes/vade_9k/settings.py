@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from vade_jax import settings
+from vade_jax import fields, settings
 from vade_jax.evals import benchmarks
 
 
@@ -32,6 +32,10 @@ SUBSETS = {
     "ai2d": Subset("ai2d(cauldron,llava_format)", 225, "science"),
     "scienceqa": Subset("ScienceQA", 1100, "science"),
 }
+
+
+# How many questions the paper says to have taken of each.
+TABLE_3 = {name: one.take for name, one in SUBSETS.items()} | {"geos": 498}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +66,10 @@ class Build:
     allow_fewer: bool = False  # a subset with fewer usable questions gives them all
     num_threads: int = 2  # that decode and check images
     data: PromptSettings = PromptSettings()
-    benchmarks: Mapping[str, str] = dataclasses.field(  # files, for --audit
+    # What is left out of what a benchmark asks too: same words and alike picture ("both"), one of the
+    # two ("either": many of "Find x." and of plain drawings go), or nothing ("none")
+    exclude: str = "both"
+    benchmarks: Mapping[str, str] = dataclasses.field(  # files, for `exclude` and --audit
         default_factory=lambda: dict.fromkeys(benchmarks.PAPER, "")
     )
 
@@ -71,6 +78,7 @@ class Build:
             raise ValueError(f"seed={self.seed}: must be in 0 .. 2**63 - 1")
         if self.per_row < 1:
             raise ValueError(f"per_row={self.per_row}: must be at least 1")
+        fields.check_word("exclude", self.exclude, ("both", "either", "none"))
         if not 0 < self.validation < 1:
             raise ValueError(f"validation={self.validation}: is a share between 0 and 1")
         for name, subset in self.subsets.items():
