@@ -1,6 +1,7 @@
 """Whole runs of the tiny model with rollouts of the real vLLM: `make test-vllm`."""
 
 import contextlib
+import json
 import pathlib
 
 import chex
@@ -101,3 +102,17 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(run, tmp_path):
         assert row["training/rollout_logprobs_diff_mean"] <= 1e-4
         assert row["rollout/retries"] == 0
         assert {"timing_s/prepare", "timing_s/judge", "timing_s/sync_load"} <= set(row)
+
+
+def test_a_text_model(tmp_path):
+    """Qwen3: vLLM takes its options and its weights, and agrees about every token."""
+    path = tmp_path / "sums.jsonl"
+    rows = [{"question": f"{a} + 2?", "answer": str(a + 2), "kind": "int"} for a in range(16)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    c = config("vllm_server", "")
+    c.model.preset, c.warm_start.num_steps = "tiny_qwen3", 0
+    c.data.train = c.data.validation = str(path)
+    train.main(c, str(tmp_path / "run"))
+    records = metrics.read(tmp_path / "run")
+    assert [record["step"] for record in records] == list(range(STEPS + 1))
+    assert max(r["training/rollout_logprobs_diff_max"] for r in records[1:]) < 1e-4

@@ -384,7 +384,7 @@ PRESETS = {
 _TINY = PRESETS["tiny"]
 for _name, _text in {
     "tiny_qwen2.5": {"mrope_section": (16, 0, 0)},
-    "tiny_qwen3": {"mrope_section": (12, 0, 0), "own_head_width": 24, "qk_norm": True},
+    "tiny_qwen3": {"mrope_section": (32, 0, 0), "own_head_width": 64, "qk_norm": True},
 }.items():
     PRESETS[_name] = Config(
         text=dataclasses.replace(_TINY.text, **_text),
