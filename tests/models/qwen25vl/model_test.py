@@ -172,9 +172,15 @@ def grouped_step(graph, params, prompts, token_NT, weight_NT, group_R):
     return jax.value_and_grad(loss, has_aux=True)(params)
 
 
-def test_grouped_equals_plain(plain):
+@pytest.mark.parametrize("whole_tiles", [False, True])
+def test_grouped_equals_plain(monkeypatch, plain, whole_tiles):
+    """Also where the answers' last token is fed, to fill a tile."""
     shape, params, expected_NT, expected = plain
+    if whole_tiles:
+        monkeypatch.setattr(model, "TILE", expected_NT.shape[1])
+        jax.clear_caches()
     (_, logp_NT), gradient = grouped_step(model.graph(shape), params, *grouped_case(shape))
+    jax.clear_caches()
     np.testing.assert_allclose(logp_NT, expected_NT, atol=1e-5)
     for (path, got), want in zip(
         jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True

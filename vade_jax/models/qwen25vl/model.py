@@ -26,6 +26,7 @@ from vade_jax import types
 from vade_jax.models.qwen25vl import attention, config, layers, lora, text, vision
 
 GraphDef = Any
+TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once
 
 
 class Qwen25VL(nnx.Module):
@@ -112,24 +113,27 @@ class Qwen25VL(nnx.Module):
         """
         group_N = self._prompt_of_answers(prompts.length_M, token_NT, group_R)
         # The prompt's last token predicts the first of the answer, and nobody asks what follows the
-        # answer's last. So the first state is the prompt's, and T - 1 tokens are fed.
+        # answer's last. So the first state is the prompt's, and T - 1 tokens are fed, or all where
+        # T - 1 would fill no tile: the last state is forgotten.
         if token_NT.shape[1] == 1:
             x_MPD = self.hidden(prompts, remat=remat)
             last_MD = _last(x_MPD, prompts.length_M)
             return layers.take(last_MD, group_N, self.place)[:, None]
         start_N = jnp.asarray(prompts.next_position_M)[group_N]
-        position_NU = start_N[:, None] + jnp.arange(token_NT.shape[1] - 1)
+        num_fed = token_NT.shape[1] - (token_NT.shape[1] % TILE != 0)
+        position_NU = start_N[:, None] + jnp.arange(num_fed)
         x_MPD, y_NUD = self.text.grouped(
             self._embed_prompts(prompts, remat),
             prompts.position_MPX,
             prompts.length_M,
-            self._embed(token_NT[:, :-1]),
+            self._embed(token_NT[:, :num_fed]),
             _on_all_axes(position_NU),
             group_R,
             remat=remat,
         )
         first_ND = layers.take(_last(x_MPD, prompts.length_M), group_N, self.place)
-        return self.place.rows(jnp.concatenate([first_ND[:, None], y_NUD], 1))
+        hidden_NTD = jnp.concatenate([first_ND[:, None], y_NUD], 1)[:, : token_NT.shape[1]]
+        return self.place.rows(hidden_NTD)
 
     def own_cache(self, num_answers: int, length: int) -> attention.OwnCache:
         """Returns an empty cache for `length` tokens of each answer."""
