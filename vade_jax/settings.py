@@ -88,6 +88,9 @@ class Model(Section):
     preset: str = ""
     size: str = ""  # such as 7b or qwen3-4b: the checkpoint must have this shape; empty: any
     dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
+    # Of the weights in RL. bfloat16 takes 10 bytes a weight with its optimizer in the place of 16, and
+    # loses no update: trainer/precision.py. The warm start is in float32.
+    param_dtype: str = choice("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -430,6 +433,12 @@ class Run(Section):
             raise ValueError(
                 f"loss.importance={loss.importance!r} weighs the trainer's log-probs against "
                 "the engine's: set loss.old_logp='trainer'"
+            )
+        if self.lora.rank and self.model.param_dtype != "float32":
+            raise ValueError(
+                f"model.param_dtype={self.model.param_dtype!r} is of weights that learn; with "
+                f"lora.rank={self.lora.rank} an adapter does, and the base is in the dtype of the "
+                "computation already: leave it at 'float32'"
             )
         if reward.overlong_buffer >= sampling.max_tokens:
             raise ValueError(

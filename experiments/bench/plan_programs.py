@@ -96,7 +96,8 @@ def abstract_policy(run: settings.Run, devices: Sequence) -> build.Policy:
     special = ("vision_start", "vision_end", "image", "video")
     dtype = build.compute_dtype(run.model, devices)
     banned = tuple(getattr(shape, f"{name}_token_id") for name in special)
-    policy = build.abstract_policy(shape, devices, dtype, run.lora)
+    param_dtype = jnp.dtype(run.model.param_dtype)
+    policy = build.abstract_policy(shape, devices, dtype, run.lora, param_dtype)
     return dataclasses.replace(policy, tokenizer=types.SimpleNamespace(banned_ids=banned))
 
 
@@ -172,7 +173,7 @@ def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[
 
 def lowered(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, object]:
     """Returns the programs of a run, traced for its shapes and not compiled yet."""
-    transform = update.make_optimizer(run.optimizer)
+    transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
     state = build.abstract_state(policy, transform)
     shardings = mesh.shardings(policy.mesh, state)
     improve, score = build.make_programs(run, policy, transform, shardings)
@@ -306,7 +307,9 @@ def memory(
     run: settings.Run, policy: build.Policy, programs: dict[str, Program]
 ) -> dict[str, float]:
     """Returns the bytes of one device by what they are for, at the worst moment of a step."""
-    state = build.abstract_state(policy, update.make_optimizer(run.optimizer))
+    state = build.abstract_state(
+        policy, update.make_optimizer(run.optimizer, run.model.param_dtype)
+    )
     shardings = mesh.shardings(policy.mesh, state)
     weights = local_bytes(state.params, shardings.params)
     moments = local_bytes(state.opt_state, shardings.opt_state)
@@ -316,7 +319,8 @@ def memory(
     if run.loss.kl_coef:  # in the compute dtype; of an adapter its first values, in float32
         reference = local_bytes(policy.params, policy.shardings)
         if policy.adapter is None:
-            reference = reference * policy.dtype.itemsize // 4
+            stored = jnp.dtype(run.model.param_dtype).itemsize
+            reference = reference * min(policy.dtype.itemsize, stored) // stored
     improve = programs[UPDATE]
     found = {
         **({"base of the adapter": base} if base else {}),

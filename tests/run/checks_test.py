@@ -212,6 +212,14 @@ def test_the_engines_logps_are_refused_under_truncation(name, value):
         check(c)
 
 
+def test_the_base_of_an_adapter_has_no_dtype_of_its_own():
+    c = smoke(**{"model.param_dtype": "bfloat16"})
+    check(c)
+    c.lora.rank = 8
+    with pytest.raises(ValueError, match=r"lora.rank=8 an adapter does, .* leave it at 'float32'"):
+        check(c)
+
+
 def test_tensorboard_needs_its_package(monkeypatch):
     c = smoke(tensorboard=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())

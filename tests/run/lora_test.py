@@ -1,4 +1,4 @@
-"""Runs in which an adapter learns: resumed, exported, converted, and what it is compared with."""
+"""Runs in which an adapter learns, and one in bfloat16 weights: resumed, exported, converted."""
 
 import contextlib
 import dataclasses
@@ -140,3 +140,28 @@ def test_the_base_is_kept_in_the_dtype_of_the_computation_and_the_adapter_in_flo
     state, learner = build.make_learner(wanted, policy)
     assert count(state.params) == count(learner.reference) == count(policy.params)
     assert count(state.opt_state) < 2 * count(policy.params) + 10
+
+
+# ------------------------------------------------------------------------------ bfloat16 weights
+def test_bfloat16_weights_are_trained_resumed_and_exported(small_checkpoint, tmp_path):
+    (tmp_path / "reward.py").write_text(REWARD)
+
+    def in_bfloat16(num_steps):
+        c = config(num_steps, small_checkpoint, f"{tmp_path / 'reward.py'}:even", rank=0)
+        return dataclasses.replace(c, model=dataclasses.replace(c.model, param_dtype="bfloat16"))
+
+    for name, num_steps in (("resumed", 1), ("resumed", 2), ("whole", 2)):
+        with one_device():
+            run.train(in_bfloat16(num_steps), str(tmp_path / name))
+    whole, resumed = latest(tmp_path / "whole"), latest(tmp_path / "resumed")
+    jax.tree.map(np.testing.assert_array_equal, whole, resumed)
+    assert {x.dtype.name for x in jax.tree.leaves(whole["policy"])} == {"bfloat16"}
+    _, exported = files.load(tmp_path / "whole" / "policy")
+    jax.tree.map(np.testing.assert_array_equal, exported, whole["policy"])
+    with one_device():
+        policy = build.load_policy(in_bfloat16(1), str(small_checkpoint))
+        state, learner = build.make_learner(in_bfloat16(1), policy)
+    assert learner.reference is policy.params
+    num_weights = sum(x.size for x in jax.tree.leaves(policy.params))
+    held = sum(x.nbytes for x in jax.tree.leaves((state.params, state.opt_state)))
+    assert held == 10 * num_weights + 8  # two counters

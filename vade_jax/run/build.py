@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from vade_jax import rng, settings
 from vade_jax.data import loading, tokens
@@ -23,6 +24,7 @@ from vade_jax.trainer import (
     mesh,
     minibatches,
     objectives,
+    precision,
     processes,
     scoring,
     update,
@@ -75,7 +77,9 @@ def load_policy(run: settings.Run, directory: str) -> Policy:
         mesh.check_batch(devices, "warm_start.batch_size", run.warm_start.batch_size)
     _check_size(run.model.size, files.load_config(directory), directory)
     key = rng.adapter_key(jax.random.key(run.seed))
-    return place_policy(directory, devices, compute_dtype(run.model, devices), run.lora, key)
+    dtype = compute_dtype(run.model, devices)
+    param_dtype = jnp.dtype(run.model.param_dtype)
+    return place_policy(directory, devices, dtype, run.lora, key, param_dtype=param_dtype)
 
 
 def place_policy(
@@ -84,20 +88,23 @@ def place_policy(
     dtype: jnp.dtype,
     wanted: settings.Lora = settings.Lora(),  # noqa: B008 (frozen)
     key: jax.Array | None = None,
+    *,
+    param_dtype: jnp.dtype = jnp.float32,
 ) -> Policy:
-    """Loads a Hugging Face directory onto the mesh: float32 master weights, computing in `dtype`.
+    """Loads a Hugging Face directory onto the mesh, its weights in `param_dtype`, computing in `dtype`.
 
     With an adapter, which `key` draws, the weights are its base and are kept in `dtype`.
 
     Raises:
         ValueError: the mesh does not divide the model.
     """
-    policy = abstract_policy(files.load_config(directory), devices, dtype, wanted)
+    shape = files.load_config(directory)
+    policy = abstract_policy(shape, devices, dtype, wanted, param_dtype)
     policy = dataclasses.replace(
         policy, directory=str(directory), tokenizer=tokens.Tokenizer.load(directory)
     )
     if policy.adapter is None:
-        _, params = files.load(directory, jnp.float32, policy.shardings)
+        _, params = files.load(directory, param_dtype, policy.shardings)
         return dataclasses.replace(policy, params=params)
     _, base = files.load(directory, dtype, policy.base_shardings)
     start = functools.partial(lora.start, policy.params)
@@ -106,7 +113,11 @@ def place_policy(
 
 
 def abstract_policy(
-    shape: config.Config, devices: jax.sharding.Mesh, dtype: jnp.dtype, wanted: settings.Lora
+    shape: config.Config,
+    devices: jax.sharding.Mesh,
+    dtype: jnp.dtype,
+    wanted: settings.Lora,
+    param_dtype: jnp.dtype = jnp.float32,
 ) -> Policy:
     """Returns a policy with shapes in the place of arrays, without directory and tokenizer.
 
@@ -115,7 +126,7 @@ def abstract_policy(
     """
     mesh.check_model(devices, shape)
     adapter = peft.choose(wanted, shape) if wanted.rank else None
-    params, base = model.abstract(shape, adapter=adapter), {}
+    params, base = model.abstract(shape, adapter=adapter, param_dtype=param_dtype), {}
     if adapter is not None:
         base, params = lora.split(params)
         base = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), base)
@@ -159,7 +170,7 @@ def make_learner(
     run: settings.Run, policy: Policy, map: loading.Map = loading.in_turn
 ) -> tuple[TrainState, update.Learner]:
     """Returns the first state, and what improves it; `map` maps over micro-batches."""
-    transform = update.make_optimizer(run.optimizer)
+    transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
     reference = _reference_params(policy) if run.loss.kl_coef else None
     state, shardings = make_state(policy, transform, copy=reference is policy.params)
     programs = make_programs(run, policy, transform, shardings)
@@ -228,8 +239,9 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
     logp = make_logp(run, policy, run.sampling.temperature)
     objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
     rate = update.schedule(run.optimizer)
+    apply = precision.replace if run.model.param_dtype == "bfloat16" else optax.apply_updates
     improve = compile_update(
-        lambda base: update.make(logp(base), objective, transform, learning_rate=rate),
+        lambda base: update.make(logp(base), objective, transform, learning_rate=rate, apply=apply),
         policy,
         state_shardings,
     )
@@ -306,11 +318,12 @@ def abstract_state(policy: Policy, transform) -> TrainState:
 
 
 def _reference_params(policy: Policy) -> Params:
-    """Returns the weights as the model uses them, in its dtype: float32 ones are shared.
+    """Returns the weights as the model uses them, in its dtype; shared where that is theirs.
 
     An adapter starts without effect: its first values are the reference, the base alone.
     """
-    if policy.dtype == jnp.float32 or policy.adapter is not None:
+    is_stored = all(x.dtype in (policy.dtype, jnp.bfloat16) for x in jax.tree.leaves(policy.params))
+    if is_stored or policy.adapter is not None:
         return policy.params
 
     def cast(params):

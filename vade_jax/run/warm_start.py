@@ -69,7 +69,7 @@ def _recipe(run: settings.Run) -> dict:
         "model": run.model.to_dict(),
         "warm_start": run.warm_start.to_dict(),
     }
-    del wanted["warm_start"]["directory"]
+    del wanted["warm_start"]["directory"], wanted["model"]["param_dtype"]
     prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length")
     wanted["warm_start"]["mixture"] = dict(_mixture(run))
     return wanted | {"data": {name: getattr(run.data, name) for name in prompt}}
@@ -91,8 +91,9 @@ def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -
     Returns:
         False if `stop()` was true; then the state is saved beside `target`.
     """
-    # All weights learn here, also where an adapter does in RL.
-    run = dataclasses.replace(run, lora=settings.Lora())
+    # All weights learn here, in float32, also where an adapter does in RL or bfloat16 weights.
+    in_float32 = dataclasses.replace(run.model, param_dtype="float32")
+    run = dataclasses.replace(run, lora=settings.Lora(), model=in_float32)
     with checks.user_errors():
         policy = build.load_policy(run, base)
         _check_answers_fit(run, policy.tokenizer)

@@ -17,7 +17,7 @@ import optax
 from vade_jax import settings
 from vade_jax.data import loading
 from vade_jax.models import logprobs
-from vade_jax.trainer import mesh, minibatches
+from vade_jax.trainer import mesh, minibatches, precision
 from vade_jax.types import Array, Batch, Metrics, Params, Prompt, Rollouts, TrainState
 
 T = TypeVar("T")
@@ -181,6 +181,7 @@ def make(
     optimizer: optax.GradientTransformation,
     *,
     learning_rate: optax.Schedule | None = None,
+    apply: Callable[[Params, Params], Params] = optax.apply_updates,
     cut: Callable = minibatches.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
@@ -194,6 +195,7 @@ def make(
         objective: what is minimised.
         optimizer: what is done with its gradient.
         learning_rate: the optimizer's, of the updates done before; None: not reported.
+        apply: parameters, what the optimizer returns -> new parameters.
         cut: lets a micro-batch of short answers run a shorter program.
     """
 
@@ -211,14 +213,16 @@ def make(
         totals = count(batch.mask_NT)  # of all micro-batches: then gradients just add up
 
         def of_micro(micro):
-            return gradient(state.params, micro, totals)
+            grads, metrics = gradient(state.params, micro, totals)
+            # Those of bfloat16 weights are bfloat16: a sum of them would lose what is small in it.
+            return precision.to_float32(grads), metrics
 
         grads, metrics = _sum_over_microbatches(cut(of_micro), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics["actor/grad_norm"] = optax.tree.norm(grads)
         if learning_rate is not None:
             metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
-        params = optax.apply_updates(state.params, updates)
+        params = apply(state.params, updates)
         state = state.replace(params=params, opt_state=opt_state, step=state.step + 1)
         return state, metrics
 
@@ -267,10 +271,13 @@ def _sum_over_microbatches(run, batch):
 
 
 # ------------------------------------------------------------------------------ optimizer
-def make_optimizer(config: settings.Optimizer) -> optax.GradientTransformation:
+def make_optimizer(
+    config: settings.Optimizer, param_dtype: str = "float32"
+) -> optax.GradientTransformation:
     """Returns AdamW behind a global-norm clip: the optimizer of verl's Qwen2.5-VL recipe.
 
-    Weight decay is decoupled and on every parameter, as torch's AdamW has it.
+    Weight decay is decoupled and on every parameter, as torch's AdamW has it. For bfloat16
+    parameters its results are to be applied with `precision.replace`.
 
     Raises:
         ValueError: in `init`, no parameter is at a path of `config.frozen`.
@@ -282,13 +289,14 @@ def make_optimizer(config: settings.Optimizer) -> optax.GradientTransformation:
             config.b1,
             config.b2,
             weight_decay=config.weight_decay,
+            mu_dtype=param_dtype,
         ),
     )
-    if not config.frozen:
-        return trained
-    # Frozen parameters have no moments and no part in the norm that is clipped.
-    transforms = {"train": trained, "freeze": optax.set_to_zero()}
-    return optax.partition(transforms, lambda params: _labels(params, config.frozen))
+    if config.frozen:
+        # Frozen parameters have no moments and no part in the norm that is clipped.
+        transforms = {"train": trained, "freeze": optax.set_to_zero()}
+        trained = optax.partition(transforms, lambda params: _labels(params, config.frozen))
+    return precision.of_bfloat16(trained) if param_dtype == "bfloat16" else trained
 
 
 def schedule(config: settings.Optimizer) -> optax.Schedule:

@@ -192,7 +192,7 @@ class Qwen25VL(nnx.Module):
         A device looks all tokens up in its part of the table's width, and the results are exchanged:
         they are small, the table (2 GB in the 7B) is never gathered.
         """
-        x_D = jnp.take(self.embedding[...], token, axis=0, mode="clip")
+        x_D = look_up(self.embedding[...], token)
         return self.place.rows(self.place.looked_up(x_D.astype(self.dtype)))
 
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
@@ -251,6 +251,27 @@ def _last(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:
     """Returns each row's last real token; of an empty row its first, which is padding."""
     index_M11 = (jnp.maximum(length_M, 1) - 1)[:, None, None]
     return jnp.take_along_axis(x_MPD, index_M11, 1)[:, 0]
+
+
+# A custom_vjp: JAX would add up the gradients of a token's occurrences in the dtype of the table, and in
+# bfloat16 a sum stops growing once its terms are below 1/256 of it.
+@jax.custom_vjp
+def look_up(table_VD: jax.Array, token: types.Array) -> jax.Array:
+    """Returns the rows of the tokens; the gradient is summed in float32."""
+    return jnp.take(table_VD, token, axis=0, mode="clip")
+
+
+def _look_up_forward(table_VD, token):
+    return look_up(table_VD, token), (table_VD, token)
+
+
+def _look_up_backward(residuals, dx_D):
+    table_VD, token = residuals
+    zeros_VD = jnp.zeros(table_VD.shape, jnp.float32)
+    return zeros_VD.at[token].add(dx_D.astype(jnp.float32)).astype(table_VD.dtype), None
+
+
+look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 def _on_all_axes(position: jax.Array) -> jax.Array:
