@@ -155,7 +155,8 @@ def of_run(run: Run) -> Find:
     data = run.config.get("data")
     try:
         if data["train"] != "procedural":
-            return finder(sources.rows(data["train"]))
+            # No answer is judged here: rows need no kind that only the run's rules know.
+            return finder(sources.rows(data["train"], has_rules=False, split="train"))
         seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
         items = procedural.Procedural(seed, data["num_train"], mixture=data.get("mixture"))
         return finder(procedural.Mislabelled(items, share, seed) if share else items)

@@ -217,7 +217,7 @@ def _checkpoint_policy(
             dtype = build.compute_dtype(evaluation.model, devices)
             return build.place_policy(directory, devices, dtype)
         # vLLM reads the weights itself.
-        unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh"))
+        unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
         return build.Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
 
     @functools.cache
