@@ -145,6 +145,8 @@ class Data(Section):
     instruction: str = (
         "Think step by step inside <think> </think>, then give the final answer inside \\boxed{}."
     )
+    # Given to the chat template, such as enable_thinking=False for Qwen3
+    template: Mapping[str, Any] = mapping()
     min_pixels: int = number(
         3136, at_least=1568, why="as an image has at least two cells of 28 x 28"
     )

@@ -40,6 +40,18 @@ def test_transformers_loads_it_and_gives_the_same_ids_and_prompts(directory):
     assert tuple(config.eos_token_id) == ours.stop_ids
 
 
+def test_options_reach_the_template(tmp_path):
+    tokens.build(tmp_path, TEXTS, 400, shows_images=False)
+    path = tmp_path / "chat_template.jinja"
+    closed = "{%- if enable_thinking is false %}<think></think>{% endif -%}"
+    path.write_text(path.read_text() + closed)
+    tokenizer = tokens.Tokenizer.load(tmp_path)
+    turn = [{"role": "user", "content": "hi"}]
+    assert tokenizer.render(turn, enable_thinking=False) == (
+        tokenizer.render(turn) + "<think></think>"
+    )
+
+
 def test_special_tokens_follow_the_vocabulary_in_the_published_order(directory):
     tokenizer = tokens.Tokenizer.load(directory)
     special = [tokenizer.encode(name) for name in tokens.SPECIAL + tokens.PLAIN]

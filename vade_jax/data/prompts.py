@@ -6,7 +6,7 @@ once per merged cell of its image, and every token gets its M-RoPE position.
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ class PromptBuilder:
     Args:
         tokenizer: of the checkpoint.
         instruction: put behind the question in the user's turn; may be empty.
+        template: variables of the chat template.
         min_pixels: least area of a resized image; at least two merged cells.
         max_pixels: greatest area.
         max_length: the longest prompt in tokens, image tokens included.
@@ -63,6 +64,7 @@ class PromptBuilder:
         tokenizer: tokens.Tokenizer,
         *,
         instruction: str,
+        template: Mapping[str, Any] = {},
         min_pixels: int,
         max_pixels: int,
         max_length: int,
@@ -75,6 +77,7 @@ class PromptBuilder:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self._limits = {"min_pixels": min_pixels, "max_pixels": max_pixels}
+        self._template = dict(template)
         self._instruction = tokenizer.clean(instruction).strip()
 
     def __call__(self, item: types.Item) -> types.Prompt:
@@ -88,7 +91,7 @@ class PromptBuilder:
                 f"{item.uid} has {len(item.images)} images, and the policy is a text model: give a "
                 "vision-language checkpoint, or data without images"
             )
-        text = self.tokenizer.render([self._message(item)])
+        text = self.tokenizer.render([self._message(item)], **self._template)
         try:
             pictures = [images.load(image, **self._limits) for image in item.images]
         except ValueError as error:

@@ -96,9 +96,13 @@ class Tokenizer:
         """Returns the text of `ids` without special tokens; rows without a token are left out."""
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Returns the conversation as text that ends where the assistant's answer starts."""
-        return self._template.render(messages=messages, add_generation_prompt=True, tools=None)
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """Returns the conversation as text that ends where the assistant's answer starts.
+
+        `options` are variables of the template, such as Qwen3's `enable_thinking`.
+        """
+        given = {"add_generation_prompt": True, "tools": None} | options
+        return self._template.render(messages=messages, **given)
 
 
 def _shows_images(tokenizer: Tokenizer) -> bool:

@@ -128,8 +128,7 @@ class EnginePolicy:
     @property
     def template(self) -> str:
         """How a question stands in the prompt."""
-        content = [{"type": "text", "text": "QUESTION"}]
-        return self.tokenizer.render([{"role": "user", "content": content}])
+        return self.tokenizer.render([{"role": "user", "content": "QUESTION"}])
 
     def check(self, task: Task, store: Store) -> None:
         """Builds the prompt of every item that lacks an answer.

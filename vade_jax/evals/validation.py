@@ -147,6 +147,7 @@ def make(
     build_prompt = prompts.PromptBuilder(
         tokenizer,
         instruction="",  # the benchmark's prompt has one
+        template=run.data.template,
         min_pixels=run.data.min_pixels,
         max_pixels=run.data.max_pixels,
         max_length=run.data.max_prompt_length,

@@ -126,6 +126,7 @@ def prompt_builder(data: settings.Data, tokenizer: tokens.Tokenizer) -> prompts.
     return prompts.PromptBuilder(
         tokenizer,
         instruction=data.instruction,
+        template=data.template,
         min_pixels=data.min_pixels,
         max_pixels=data.max_pixels,
         max_length=data.max_prompt_length,
