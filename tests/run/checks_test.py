@@ -17,7 +17,7 @@ from vade_jax.run import build, checks
 # The numbers that each field takes. What is checked against another field is in WRONG.
 RANGES = {
     "[0, inf)": """
-        seed num_epochs budget measure.every measure.num_rollouts measure.num_prompts refill.max_rounds
+        seed num_epochs budget measure.every measure.num_rollouts measure.num_prompts refill.max_rounds lora.rank
         warm_start.num_steps data.num_train data.num_validation data.num_threads engine.wait_s engine.retries sampling.top_k diva.weight
         diva.local_share diva.global_share reward.overlong_buffer reward.overlong_factor
         loss.clip_high loss.kl_coef optimizer.learning_rate optimizer.warmup_steps
@@ -30,7 +30,7 @@ RANGES = {
         eval.max_tokens checkpoint.every checkpoint.keep""",
     "[2, inf)": "num_rollouts",
     "(0, inf)": """
-        warm_start.learning_rate engine.timeout_s sampling.temperature reward.timeout_s
+        lora.alpha warm_start.learning_rate engine.timeout_s sampling.temperature reward.timeout_s
         loss.importance_cap""",
     "[0, 1)": """
         warm_start.b2 layout.train_memory reward.format_weight loss.clip_low optimizer.b1
