@@ -12,6 +12,7 @@ from vade_jax import settings, types
 from vade_jax.models.qwen25vl import config, files, lora, weights
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."  # of every tensor, before the module's name
 
 
 # ------------------------------------------------------------------------------ which layers
@@ -70,6 +71,7 @@ def save(
     dtype, blocks = np.dtype(np.float32), iter(tensors.values())
     files.write_tensors(directory / TENSORS, sizes, dtype, blocks)
     modules = (name.rpartition(".lora_")[0].removeprefix(_PREFIX) for name in sizes)
+    # One pattern for all layers: their numbers are the first that stand between two dots.
     patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name), count=1) for name in modules}
     content = {
         "peft_type": "LORA",
@@ -84,9 +86,6 @@ def save(
     }
     # Last: with its config a directory is whole.
     (directory / CONFIG).write_text(json.dumps(content, indent=2) + "\n")
-
-
-_PREFIX = "base_model.model."
 
 
 def _tensors(
