@@ -46,7 +46,7 @@ test-plugins: $(PLUGINS)/test.ok
 	$(PLUGINS)/bin/python -m pytest -n 2 --dist loadfile -m plugins tests/plugins
 
 test-compilers: $(if $(filter h200,$(TARGET)),,$(COMPILERS)/tpu.ok) $(if $(filter v5p,$(TARGET)),,$(COMPILERS)/cuda.ok)
-	$(COMPILERS)/bin/python -m pytest -m 'compilers and not slow' tests/compilers_test.py $(if $(TARGET),-k $(TARGET))
+	$(COMPILERS)/bin/python -m pytest -m 'compilers and not slow' tests/compilers_test.py $(if $(TARGET),-k '$(TARGET)')
 
 test-browser: $(VENV)/browser.ok
 	$(BIN)/python -m pytest -m browser

@@ -24,6 +24,7 @@ import jax
 from experiments import tables
 from experiments.bench import targets
 from experiments.bench.plan_programs import (
+    BEYOND,
     DECODE,
     UPDATE,
     Lengths,
@@ -114,10 +115,12 @@ def find_problems(
         fix = "more devices, a smaller layout.serve_memory or shorter answers"
         if smaller and smaller % mesh.batch_size(policy.mesh) == 0:
             fix = f"batch.prompts_per_microbatch={smaller}"
+        if run.engine.name == "local" and total - needs.get(BEYOND, 0) <= device.capacity:
+            fix = f"engine.prompts_per_call={run.engine.prompts_per_call // 2}"
         found.append(f"{total / GB:.1f} GB on devices of {device.memory_gb:.1f} GB: try {fix}")
     share = run.layout.train_memory
     train = total - needs[VLLM]
-    if share and train > share * device.capacity:
+    if share and share * device.capacity < train < device.capacity:
         found.append(
             f"{train / GB:.1f} GB of training in the {share * device.memory_gb:.1f} GB of "
             f"layout.train_memory={share}: raise it to "

@@ -29,6 +29,7 @@ from vade_jax.types import Batch, Images, Prompts
 
 TYPICAL = {"prompt": 1300, "answer": 500, "pixels": 1024 * 1024}
 UPDATE, SCORE, DECODE = "update", "log-probs", "prefill and decode"
+BEYOND = "log-probs or decoding, beyond the update"
 LARGE_COPY = 2**26  # bytes
 # What the compilers say of a program that is not as it should be.
 WARNINGS = ("Involuntary full rematerialization", "Can't reduce memory use below")
@@ -340,7 +341,7 @@ def memory(
         if name != UPDATE
     ]
     if (more := max(others, default=0) - sum(found.values())) > 0:
-        found["log-probs or decoding, beyond the update"] = more
+        found[BEYOND] = more
     return found
 
 

@@ -181,6 +181,17 @@ def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
     assert report.needs[plan.VLLM] == 0.001 * 0.01 * plan.GB
 
 
+def test_decoding_that_does_not_fit_beside_the_state_takes_fewer_prompts(monkeypatch):
+    programs = {
+        plan_programs.UPDATE: plan_programs.Program(10**6, 0, 10**6, [], 1.0, []),
+        plan_programs.DECODE: plan_programs.Program(10**6, 0, 10**9, [], 1.0, []),
+    }
+    monkeypatch.setattr(plan, "compiled", lambda *_: programs)
+    small = plan.Device(dataclasses.replace(H200.target, memory_gb=0.5))
+    (problem,) = plan.make(tiny(), jax.devices()[:1], small).problems
+    assert problem.endswith("try engine.prompts_per_call=4")
+
+
 @pytest.mark.parametrize(
     ("num_devices", "changes", "message"),
     [
@@ -216,7 +227,10 @@ def test_the_floor_of_what_is_sent():
         params=params,
         shardings=jax.tree.map(lambda x: NamedSharding(devices, x), specs),
         shape=types.SimpleNamespace(tie_embeddings=True),
-        merge=lambda params: types.SimpleNamespace(dtype="bfloat16"),
+        dtype="bfloat16",
+        adapter=None,
+        base={},
+        base_shardings={},
     )
     # Both matrices have 8 values here: gathered, 2 bytes each.
     assert plan_programs.floor(policy, 3, backward=False) == 3 * (16 + 16)
