@@ -6,7 +6,8 @@ r"""Arenas: sweeps on the tiny model that can tell selectors apart, and the cont
 By default the controls run: `vanilla` (uniform), `dose` (uniform with three times the prompts a step) and
 `oracle` (told the pass rate of every kind of prompt, see samplers/strata.py). What they have to show is in
 vade_jax/report/controls.py; their table is beside the others, in {workdir}/arena/controls.md.
-`--config.arms=vanilla,vade,kalman,...` compares selectors, every arm of configs/tiny_table1.py; `vade@5e-5` is VADE at that learning rate.
+`--config.arms=vanilla,vade,kalman,...` compares selectors, every arm of configs/tiny_table1.py; `vade@5e-5`
+is VADE at that learning rate.
 
 The first word names the arena:
 

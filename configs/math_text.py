@@ -5,8 +5,9 @@ r"""Text maths: VADE + GSPO on Qwen2.5-1.5B-Instruct, the models and data of mos
         --config.data.validation=math500.jsonl
 
 The files of MATH (problem, solution) and GSM8K (question, answer) are read as they are, .jsonl or .parquet.
-Qwen2.5, Qwen2.5-Math and Qwen3 of any size, such as `--config.model.size=qwen3-4b`; its checkpoint must
-have that shape; `--config.data.template.enable_thinking=True` lets Qwen3 think at length. Arguments as in configs/qwen.py, with its layouts; `single` is one GPU.
+Qwen2.5, Qwen2.5-Math and Qwen3 of any size, such as `--config.model.size=qwen3-4b`; the checkpoint must
+have that shape. `--config.data.template.enable_thinking=True` lets Qwen3 think at length. Arguments as in
+configs/qwen.py, with its layouts; `single` is one GPU.
 
 Not run at this size yet. The batch is smaller than Table 4's, and prompts and answers have the lengths of maths.
 """

@@ -4,7 +4,8 @@ r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct on 4 x H20
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`; a
-layout (below); `lora`, an adapter of rank 32 on the decoder instead of all weights; `smoke` (the tiny model, for tests). What a run needs of every device, before it is started:
+layout (below); `lora`, an adapter of rank 32 on the decoder instead of all weights; `smoke` (the tiny
+model, for tests). What a run needs of every device, before it is started:
 
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
 

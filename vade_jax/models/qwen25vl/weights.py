@@ -205,7 +205,8 @@ def from_params(
     """Yields (published name, tensor) as NumPy arrays: one tensor is on the host at a time.
 
     `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. A kernel
-    with an adapter beside it (`lora.join`) is yielded as their sum. All processes that hold a part of the parameters must iterate together; each gets everything.
+    with an adapter beside it (`lora.join`) is yielded as their sum. All processes that hold a part of
+    the parameters must iterate together; each gets everything.
 
     Raises:
         ValueError: a parameter is missing or has another shape; before the first is yielded.
