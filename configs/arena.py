@@ -15,7 +15,8 @@ frontier: solved, hopeless and learnable prompts; of the last a right answer is 
 ladder: a letter of a color, then two, then three: each step can be learned once the one below it is
 digits: real handwriting, to be read, added and compared
 
-Of these frontier has passed its controls (docs/results.md); those of the others were not run yet.
+Frontier passes three of its four controls and fails the oracle's (docs/results.md), so it does not rank
+selectors yet; the controls of the others were not run.
 
 More words: `pool=4096` prompts, `rollouts=4` answers a prompt, `smoke` (for tests).
 """

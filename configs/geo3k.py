@@ -15,7 +15,7 @@ numbers and formulas by math-verify (`data.kind`); these libraries take mathrule
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other; the layouts and the rest
 of configs/qwen.py. What it takes, before anything is bought:
 
-    python -m experiments.bench --suite=plan --config=configs/geo3k.py --devices=4
+    python -m experiments.bench --suite=plan --config=configs/geo3k.py --target=h200 --devices=4
 
 Not run yet.
 """

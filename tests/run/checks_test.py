@@ -299,6 +299,15 @@ def test_a_checkpoint_of_the_wanted_size_passes(size, monkeypatch):
         build.load_policy(make(**EIGHT_WAYS, **{"model.size": size}), "somewhere")
 
 
+def test_qwen25_math_has_the_size_of_its_base(monkeypatch):
+    """It has 4,096 positions and another theta, and no other weights."""
+    shape = shapes.PRESETS["qwen2.5-1.5b"]
+    text = dataclasses.replace(shape.text, rope_theta=1e4, max_positions=4096)
+    build._check_size("qwen2.5-1.5b", dataclasses.replace(shape, text=text), "somewhere")
+    with pytest.raises(ValueError, match=r"has the shape of 'qwen2\.5-1\.5b'"):
+        build._check_size("qwen2.5-3b", dataclasses.replace(shape, text=text), "somewhere")
+
+
 @pytest.mark.parametrize(
     ("wanted", "found", "message"),
     [

@@ -152,12 +152,18 @@ def compute_dtype(model: settings.Model, devices: jax.sharding.Mesh) -> jnp.dtyp
     return jnp.dtype("float32" if mesh.Place(devices).platform == "cpu" else "bfloat16")
 
 
+def _same_sizes(one: config.TextConfig, other: config.TextConfig) -> bool:
+    """Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape."""
+    positions = {name: getattr(one, name) for name in ("rope_theta", "max_positions")}
+    return dataclasses.replace(other, **positions) == one
+
+
 def _check_size(wanted: str, shape, directory: str) -> None:
     """Raises ValueError for another shape than `wanted`, before weights are read."""
     text = shape.text
-    if not wanted or text == config.PRESETS[wanted].text:
+    names = [name for name, preset in config.PRESETS.items() if _same_sizes(preset.text, text)]
+    if not wanted or wanted in names:
         return
-    names = [name for name, preset in config.PRESETS.items() if preset.text == text]
     found = names[0] if names else f"{text.num_layers} layers of width {text.width}"
     raise ValueError(
         f"model.size={wanted!r}, but the checkpoint in {directory} has the shape of "

@@ -52,7 +52,7 @@ def check(run: settings.Run) -> None:
     _check_data(run)
     _check_model(run.model)
     if run.lora.rank:
-        peft.choose(run.lora)
+        peft.choose(run.lora, PRESETS.get(run.model.preset or run.model.size))
     validation.paths(run.eval)
     _check_built_in(run)
     _check_sampler(run)

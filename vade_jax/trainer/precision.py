@@ -41,10 +41,9 @@ def round_to_pair(x: Array) -> tuple[jax.Array, jax.Array]:
 def join(weight: Array, remainder: Array) -> jax.Array:
     """Returns the float32 of which `round_to_pair` made these two."""
     high = jax.lax.bitcast_convert_type(weight, jnp.uint16).astype(jnp.uint32) << 16
-    bits = high + remainder.astype(jnp.int32).astype(
-        jnp.uint32
-    )  # modulo 2^32: also where it is < 0
-    return jax.lax.bitcast_convert_type(bits, jnp.float32)
+    # Modulo 2^32, so a remainder below 0 is taken away.
+    low = remainder.astype(jnp.int32).astype(jnp.uint32)
+    return jax.lax.bitcast_convert_type(high + low, jnp.float32)
 
 
 def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -277,35 +277,53 @@ def _published(*, tie_embeddings: bool, **text: int) -> Config:
     return Config(TextConfig(**text, mrope_section=(16, 24, 24)), vision, tie_embeddings)
 
 
-def _text_model(*, tie_embeddings: bool, **text: Any) -> Config:
-    """Returns a published text model: all have heads of 64 or 128."""
-    head_width = text.get("own_head_width") or text["width"] // text["num_heads"]
-    shape = TextConfig(**text, mrope_section=(head_width // 2, 0, 0))
-    return Config(shape, None, tie_embeddings)
+def _text_model(
+    *sizes: int,
+    vocab_size: int = 151936,
+    tie_embeddings: bool = True,
+    own_head_width: int = 0,
+    **more: Any,
+) -> Config:
+    """Returns a published text model; `sizes` are those of `TextConfig`, from the width on."""
+    width, _, num_heads, *_ = sizes
+    section = ((own_head_width or width // num_heads) // 2, 0, 0)
+    text = TextConfig(vocab_size, *sizes, section, own_head_width=own_head_width, **more)
+    return Config(text, None, tie_embeddings)
 
 
-PRESETS = {
-    # Token ids of the tiny tokenizer: 256 bytes, 64 merges, then the published special tokens.
-    "tiny": Config(
-        text=TextConfig(
-            vocab_size=512,
-            width=128,
-            num_layers=4,
-            num_heads=4,
-            num_kv_heads=2,
-            mlp_width=352,
-            mrope_section=(4, 6, 6),
-            max_positions=4096,
-        ),
-        vision=VisionConfig(depth=4, width=96, num_heads=3, mlp_width=256, full_blocks=(1, 3)),
-        tie_embeddings=True,
-        image_token_id=332,
-        video_token_id=333,
-        vision_start_token_id=329,
-        vision_end_token_id=330,
-        bos_token_id=320,
-        eos_token_id=322,
+def _tiny_text_model(**text: Any) -> Config:
+    """Returns a text model at the size of "tiny", with its token ids."""
+    tokens = {name: getattr(TINY, name) for name in _TOKEN_NAMES}
+    return Config(dataclasses.replace(TINY.text, **text), None, TINY.tie_embeddings, **tokens)
+
+
+# Token ids of the tiny tokenizer: 256 bytes, 64 merges, then the published special tokens.
+TINY = Config(
+    text=TextConfig(
+        vocab_size=512,
+        width=128,
+        num_layers=4,
+        num_heads=4,
+        num_kv_heads=2,
+        mlp_width=352,
+        mrope_section=(4, 6, 6),
+        max_positions=4096,
     ),
+    vision=VisionConfig(depth=4, width=96, num_heads=3, mlp_width=256, full_blocks=(1, 3)),
+    tie_embeddings=True,
+    image_token_id=332,
+    video_token_id=333,
+    vision_start_token_id=329,
+    vision_end_token_id=330,
+    bos_token_id=320,
+    eos_token_id=322,
+)
+_QWEN25 = {"max_positions": 32768}
+_QWEN3 = {"max_positions": 40960, "qk_norm": True}
+PRESETS = {
+    "tiny": TINY,
+    "tiny_qwen2.5": _tiny_text_model(mrope_section=(16, 0, 0)),
+    "tiny_qwen3": _tiny_text_model(mrope_section=(32, 0, 0), own_head_width=64, qk_norm=True),
     "3b": _published(
         vocab_size=151936,
         width=2048,
@@ -324,72 +342,15 @@ PRESETS = {
         mlp_width=18944,
         tie_embeddings=False,
     ),
-    "qwen2.5-0.5b": _text_model(
-        vocab_size=151936,
-        width=896,
-        num_layers=24,
-        num_heads=14,
-        num_kv_heads=2,
-        mlp_width=4864,
-        max_positions=32768,
-        tie_embeddings=True,
+    # Width, layers, heads, key/value heads, width of the MLP.
+    "qwen2.5-0.5b": _text_model(896, 24, 14, 2, 4864, **_QWEN25),
+    "qwen2.5-1.5b": _text_model(1536, 28, 12, 2, 8960, **_QWEN25),
+    "qwen2.5-3b": _text_model(2048, 36, 16, 2, 11008, **_QWEN25),
+    "qwen2.5-7b": _text_model(
+        3584, 28, 28, 4, 18944, vocab_size=152064, tie_embeddings=False, **_QWEN25
     ),
-    "qwen2.5-1.5b": _text_model(
-        vocab_size=151936,
-        width=1536,
-        num_layers=28,
-        num_heads=12,
-        num_kv_heads=2,
-        mlp_width=8960,
-        max_positions=32768,
-        tie_embeddings=True,
-    ),
-    "qwen3-0.6b": _text_model(
-        vocab_size=151936,
-        width=1024,
-        num_layers=28,
-        num_heads=16,
-        num_kv_heads=8,
-        mlp_width=3072,
-        max_positions=40960,
-        own_head_width=128,
-        qk_norm=True,
-        tie_embeddings=True,
-    ),
-    "qwen3-4b": _text_model(
-        vocab_size=151936,
-        width=2560,
-        num_layers=36,
-        num_heads=32,
-        num_kv_heads=8,
-        mlp_width=9728,
-        max_positions=40960,
-        own_head_width=128,
-        qk_norm=True,
-        tie_embeddings=True,
-    ),
-    "qwen3-8b": _text_model(
-        vocab_size=151936,
-        width=4096,
-        num_layers=36,
-        num_heads=32,
-        num_kv_heads=8,
-        mlp_width=12288,
-        max_positions=40960,
-        qk_norm=True,
-        tie_embeddings=False,
-    ),
+    "qwen3-0.6b": _text_model(1024, 28, 16, 8, 3072, own_head_width=128, **_QWEN3),
+    "qwen3-1.7b": _text_model(2048, 28, 16, 8, 6144, **_QWEN3),
+    "qwen3-4b": _text_model(2560, 36, 32, 8, 9728, own_head_width=128, **_QWEN3),
+    "qwen3-8b": _text_model(4096, 36, 32, 8, 12288, tie_embeddings=False, **_QWEN3),
 }
-# The text models at the size of "tiny", and with its token ids.
-_TINY = PRESETS["tiny"]
-for _name, _text in {
-    "tiny_qwen2.5": {"mrope_section": (16, 0, 0)},
-    "tiny_qwen3": {"mrope_section": (32, 0, 0), "own_head_width": 64, "qk_norm": True},
-}.items():
-    PRESETS[_name] = Config(
-        text=dataclasses.replace(_TINY.text, **_text),
-        vision=None,
-        tie_embeddings=True,
-        bos_token_id=_TINY.bos_token_id,
-        eos_token_id=_TINY.eos_token_id,
-    )

@@ -41,9 +41,8 @@ def attach(model: nnx.Module, adapter: Adapter, rngs: nnx.Rngs) -> None:
     modules = {"/".join(map(str, path)): module for path, module in nnx.iter_graph(model)}
     for path in adapter.paths:
         made = _beside(modules[path], adapter.rank, rngs)
-        modules[path].lora = nnx.data(
-            made
-        )  # the attribute was None, which NNX takes for a constant
+        # The attribute was None, which NNX takes for a constant.
+        modules[path].lora = nnx.data(made)
 
 
 def _beside(linear: nnx.Module, rank: int, rngs: nnx.Rngs) -> nnx.LoRA:
