@@ -30,10 +30,10 @@ DETAILS = (  # what a page and a figure of one run show besides these: (metric, 
     ("vade/all_wrong_ratio", "Groups all wrong"),
     ("vade/posterior_mean", "Posterior mean of the chosen"),
     ("vade/unique_selected", "Different prompts chosen so far"),
-    ("vade/coverage", "Share of the prompts visited in the last epoch"),
+    ("vade/coverage", "Prompts visited in the last epoch"),
     ("actor/lr", "Learning rate"),
     ("perf/throughput", "Throughput, tokens/s"),
-    ("perf/mfu", "Share of the devices' peak while learning"),
+    ("perf/mfu", "Learning, share of the peak"),
     ("perf/max_memory_gb", "Most memory of a device, GB"),
 )
 _FORGOTTEN = re.compile(r"val-aux/validation/(?P<family>[^/]+)/forgotten")

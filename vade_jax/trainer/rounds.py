@@ -67,6 +67,7 @@ def answer(
             version,
             on_group=scoring_thread,
         )
+    # Answers of older weights would enter the ratio as if the current policy had drawn them.
     if (found := int(rollouts.params_version)) != version:
         raise EngineFailure(
             f"the engine answered with weights {found} instead of {version}: its sync did not take"
@@ -76,6 +77,7 @@ def answer(
     clock.beside("prepare", chosen.seconds)
     clock.beside("judge", scoring_thread.seconds)
     valid_N = np.asarray(rollouts.valid_N)
+    # Some answers without a verdict are a slow server; all of them are one that is gone.
     if valid_N.any() and not (valid_N & scores.known_N).any():
         raise RewardFailure(
             f"no verdict on any of {len(valid_N)} answers ({collections.Counter(scores.reason_N)}): "
@@ -160,6 +162,7 @@ class Gathering:
             return missing
         if self._refill.ask == "batch" or self.num_kept == 0:
             return self._num_prompts
+        # GRESO's rule: at this step's share of kept groups, with a margin, in one more round.
         generated = sum(len(one.chosen.items) for one in self.rounds)
         likely = int(missing * generated / self.num_kept * ESTIMATE_MARGIN)
         return min(max(likely, ESTIMATE_LEAST), self._num_prompts)
@@ -198,6 +201,7 @@ class Gathering:
             return kept if train_all else kept[: self._num_prompts]
         if self._refill.at_cap == "repeat":
             return np.resize(kept, self._num_prompts)
+        # Dropped groups, marked invalid in `batch`: fewer groups would be other shapes and a new program.
         return np.sort(np.concatenate([kept, dropped[:missing]]))
 
 
