@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from experiments import cli
 from experiments.errors import user_errors
 from vade_jax import settings
-from vade_jax.run import checks, directory, warm_start
+from vade_jax.run import checks, compiled, directory, warm_start
 from vade_jax.run.cluster import StopSignal
 from vade_jax.trainer.loop import NonFiniteLoss
 
@@ -23,6 +23,7 @@ def main(config: ConfigDict, workdir: str) -> None:
         run = settings.Run.from_dict(config.to_dict())
         checks.check(run)
         directory.open_for(run, workdir)
+        compiled.keep(run, workdir)
         base = warm_start.untrained(run, workdir)
     try:
         with user_errors((checks.UserError,)):

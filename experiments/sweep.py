@@ -36,7 +36,7 @@ def main(c: ConfigDict, workdir: str) -> None:
         runs = planned(c.to_dict(), workdir)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
-        failed, stopped = make(runs, PARALLEL.value, os.path.join(workdir, "compiled"))
+        failed, stopped = make(runs, PARALLEL.value)
     finished = [run for run in runs if run.is_finished()]
     if finished and not stopped:
         report(finished, os.path.join(workdir, c.name), c.baseline)
@@ -50,12 +50,8 @@ def main(c: ConfigDict, workdir: str) -> None:
     sys.exit(1 if failed else 130 if stopped else 0)
 
 
-def make(runs: Sequence[PlannedRun], parallel: int, compiled: str) -> tuple[list[Ended], bool]:
-    """Runs what is missing; returns what failed, and whether it was asked to stop.
-
-    The runs share most of their programs. What one has compiled the others find in `compiled`: on two
-    cores a fifth of a tiny run's time.
-    """
+def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
+    """Runs what is missing; returns what failed, and whether it was asked to stop."""
     missing = {run.name: run for run in runs if not run.is_finished()}
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
     starts = {}  # of each seed, made with the config of the first run that needs it
@@ -65,11 +61,7 @@ def make(runs: Sequence[PlannedRun], parallel: int, compiled: str) -> tuple[list
         if start.num_steps and not complete and run.seed not in starts:
             name = f"warm start of seed {run.seed}"
             starts[run.seed] = program("supervise", run, name, start.directory + ".log")
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": os.path.abspath(compiled),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
-    }
-    with ProgramPool(parallel, cache) as pool:
+    with ProgramPool(parallel) as pool:
         failed = follow(pool, starts.values(), "warm starts", {})
         without = {ended.program for ended in failed}
         programs = [

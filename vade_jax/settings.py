@@ -364,10 +364,12 @@ class Checkpoint(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Perf(Section):
-    """What the speed of learning is compared with."""
+    """What is done for speed, and what it is compared with."""
 
     path: ClassVar[str] = "perf."
 
+    # Compiled programs are kept in the run directory's parent, for the next run: run/compiled.py
+    compile_cache: bool = True
     # Of one device in the dtype of the computation, for perf/mfu; 0: bfloat16's, by its name
     peak_tflops: float = number(0.0, at_least=0)
 

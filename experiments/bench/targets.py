@@ -43,12 +43,18 @@ class Target:
         return "tpu" if self.grids else "cuda"
 
 
-HOPPER = {"major": 9, "cores": 132, "shared": 233472, "optin": 232448, "l2": 52428800, "ghz": 1.98}
-AMPERE = {"major": 8, "cores": 108, "shared": 167936, "optin": 166912, "l2": 41943040, "ghz": 1.41}
+HOPPER = {"capability": (9, 0), "cores": 132, "threads": 2048, "fpus": 128}
+HOPPER |= {"shared": 233472, "optin": 232448, "l2": 52428800, "ghz": 1.98}
+AMPERE = {"capability": (8, 0), "cores": 108, "threads": 2048, "fpus": 64}
+AMPERE |= {"shared": 167936, "optin": 166912, "l2": 41943040, "ghz": 1.41}
+ADA = {"capability": (8, 9), "cores": 58, "threads": 1536, "fpus": 128}
+ADA |= {"shared": 102400, "optin": 101376, "l2": 50331648, "ghz": 2.04}
 TARGETS = {
     "h200": Target(150.754820096, 989, 4.8, gpu=HOPPER | {"name": "NVIDIA H200"}),
     "h100": Target(84.929347584, 989, 3.35232, gpu=HOPPER | {"name": "NVIDIA H100 80GB HBM3"}),
     "a100-80g": Target(84.987740160, 312, 2.039, gpu=AMPERE | {"name": "NVIDIA A100-SXM4-80GB"}),
+    # Of the cards with 24 GB it reports the least.
+    "l4": Target(23.805820928, 121, 0.3, gpu=ADA | {"name": "NVIDIA L4"}),
     "v5p": Target(95, 459, 2.765, grids=GRID_3D),
     "v6e": Target(32, 918, 1.64, grids=GRID_2D),
     "v5e": Target(16, 197, 0.819, grids=GRID_2D),
@@ -126,15 +132,16 @@ def _need(module: str, name: str, extra: str) -> None:
 def _description(target: Target) -> str:
     """Returns the text form of XLA's GpuTargetConfigProto."""
     gpu = target.gpu
+    major, minor = gpu["capability"]
     return f"""
         gpu_device_info {{
           threads_per_block_limit: 1024
           threads_per_warp: 32
           shared_memory_per_block: 49152
           shared_memory_per_core: {gpu["shared"]}
-          threads_per_core_limit: 2048
+          threads_per_core_limit: {gpu["threads"]}
           core_count: {gpu["cores"]}
-          fpus_per_core: {128 if gpu["major"] == 9 else 64}
+          fpus_per_core: {gpu["fpus"]}
           block_dim_limit_x: 2147483647
           block_dim_limit_y: 65535
           block_dim_limit_z: 65535
@@ -143,7 +150,7 @@ def _description(target: Target) -> str:
           clock_rate_ghz: {gpu["ghz"]}
           device_memory_size: {int(target.memory_gb * GB)}
           shared_memory_per_block_optin: {gpu["optin"]}
-          cuda_compute_capability {{ major: {gpu["major"]} }}
+          cuda_compute_capability {{ major: {major} minor: {minor} }}
           registers_per_core_limit: 65536
           registers_per_block_limit: 65536
         }}

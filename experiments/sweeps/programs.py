@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -51,10 +51,9 @@ class ProgramPool:
     starts nothing more and asks what runs to save and stop; the second asks it again.
     """
 
-    def __init__(self, parallel: int, environment: Mapping[str, str] | None = None):
-        """`environment` is added to the programs' own, where that does not say otherwise."""
+    def __init__(self, parallel: int):
         self._parallel, self._stopped = parallel, threading.Event()
-        self._environment = {"TQDM_MININTERVAL": "30", **(environment or {}), **os.environ}
+        self._environment = {"TQDM_MININTERVAL": "30", **os.environ}
         self._running: set[subprocess.Popen] = set()
 
     def __enter__(self) -> "ProgramPool":

@@ -21,13 +21,12 @@ if c["seed"] == 9:
     sys.exit("error: no warm start")
 """
 TRAIN = """
-import json, os, pathlib, shutil, sys
+import json, pathlib, shutil, sys
 config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
 c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
 folder = pathlib.Path(workdir)
 if c["sampler"]["name"] == "mopps":
     sys.exit("error: no luck")
-assert os.environ["JAX_COMPILATION_CACHE_DIR"].endswith("compiled")
 assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
 (folder / "policy").mkdir(parents=True)  # once
 (folder / "policy" / "config.json").write_text("{}")
@@ -42,7 +41,6 @@ shutil.copytree(pathlib.Path(__file__).with_name("example"), folder, dirs_exist_
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)  # the test session's own
     for name, text in (("supervise", SUPERVISE), ("train", TRAIN)):
         path = tmp_path / f"{name}.py"
         path.write_text(text)
@@ -61,7 +59,7 @@ def runs(tmp_path, **fields):
 def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     chosen = dict(arms="vanilla,mopps,vade", data="clean,wrong10", seeds="0,1")
     made = runs(tmp_path, **chosen)
-    failed, stopped = sweep.make(made, 2, str(tmp_path / "compiled"))
+    failed, stopped = sweep.make(made, 2)
     assert not stopped
     assert {one.program.name for one in failed} == {
         f"{data}/gspo/mopps_seed{seed}" for data in ("clean", "wrong10") for seed in (0, 1)
@@ -77,14 +75,14 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     assert table["wrong10/gspo"]["vade"]["means"]["last"]["mean"] == pytest.approx(0.3)
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"table.md", "selection.md", "arms.png", "learning.png"} <= names
-    again, _ = sweep.make(runs(tmp_path, **chosen | {"arms": "vanilla,vade"}), 1, "compiled")
+    again, _ = sweep.make(runs(tmp_path, **chosen | {"arms": "vanilla,vade"}), 1)
     assert again == []
     assert "8 runs, 8 of them finished before" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("programs")
 def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
-    failed, _ = sweep.make(runs(tmp_path, arms="vanilla", seeds="9,1"), 1, "compiled")
+    failed, _ = sweep.make(runs(tmp_path, arms="vanilla", seeds="9,1"), 1)
     assert [one.program.name for one in failed] == ["warm start of seed 9"]
     assert not (tmp_path / "w/clean/gspo/vanilla_seed9").exists()
     assert (tmp_path / "w/clean/gspo/vanilla_seed1/policy").exists()

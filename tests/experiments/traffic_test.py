@@ -77,7 +77,7 @@ def test_copies_of_stacks():
 @pytest.mark.parametrize(
     ("name", "count", "message"),
     [
-        ("b200", 1, "--target='b200': one of h200, h100, a100-80g, v5p, v6e, v5e"),
+        ("b200", 1, "--target='b200': one of h200, h100, a100-80g, l4, v5p, v6e, v5e"),
         ("v5p", 3, "--target=v5p --devices=3: a slice has 1, 4, 8, 16, 32, 64 chips"),
         ("h100", 9, "--devices=9: GPUs come 8 to a host"),
     ],

@@ -116,3 +116,20 @@ def test_a_text_model(tmp_path):
     records = metrics.read(tmp_path / "run")
     assert [record["step"] for record in records] == list(range(STEPS + 1))
     assert max(r["training/rollout_logprobs_diff_max"] for r in records[1:]) < 1e-4
+
+
+def test_an_adapter(tmp_path):
+    """VLLM gets the sum of base and adapter after every step, and agrees about every token."""
+    (tmp_path / "reward.py").write_text(
+        "def even(completions, **_):\n    return [len(x[0]['content']) % 2 for x in completions]\n"
+    )
+    c = config("vllm_server", "")
+    c.warm_start.num_steps, c.warm_start.directory = 0, ""
+    c.lora.rank, c.optimizer.learning_rate, c.optimizer.warmup_steps = 4, 0.02, 0
+    c.reward.function = f"{tmp_path / 'reward.py'}:even"  # a random policy's answers differ in it
+    c.loss.kl_coef, c.loss.kl = 0.1, "k2"
+    train.main(c, str(tmp_path / "run"))
+    records = metrics.read(tmp_path / "run")[1:]
+    # The first answers are the base's; the last are of a policy that is far from it.
+    assert max(r["training/rollout_logprobs_diff_max"] for r in records) < 1e-4
+    assert records[-1]["actor/kl_loss"] > 1e-3

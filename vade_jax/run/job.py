@@ -24,6 +24,7 @@ from vade_jax.run import (
     build,
     checks,
     cluster,
+    compiled,
     datasets,
     directory,
     engines,
@@ -60,6 +61,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")
             return True
+    compiled.keep(run, workdir)
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
             base = warm_start.untrained(run, workdir)

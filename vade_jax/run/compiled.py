@@ -1,0 +1,90 @@
+"""Programs that one run has compiled and the next one finds: JAX's persistent cache, in safe hands.
+
+It lies beside the run directories, so that a resumed run, and the next of the same shapes, compile nothing.
+JAX's keys hold the program, its versions, the options and the devices. Three things are left to do:
+
+- JAX writes an entry in place. A process that is killed meanwhile leaves a part of it, which JAX can
+  neither read nor replace. Each start removes such parts. (Another run that writes one at this very
+  moment loses it, and compiles it again some day.)
+- Nothing bounds the directory: each start removes the oldest entries beyond `MAX_BYTES`. JAX's own
+  bound has a second file for each entry, and writes nothing more once a kill came between the two.
+- Programs for a CPU have the instructions of that CPU and are cut for the cores that the process has.
+  Neither is in the key: such programs lie in a directory for each.
+"""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import platform
+import re
+import zlib
+
+import jax
+
+from vade_jax import settings
+from vade_jax.trainer import processes
+
+DIRECTORY = "compiled"
+MAX_BYTES = 2 * 10**9
+
+
+def keep(run: settings.Run, workdir: str) -> None:
+    """Lets JAX keep what it compiles beside `workdir`, unless the settings or the user say otherwise.
+
+    A directory that JAX_COMPILATION_CACHE_DIR names stays what it is. The run directory must exist.
+    """
+    if not run.perf.compile_cache or jax.config.jax_compilation_cache_dir:
+        return
+    name = jax.default_backend()
+    if name == "cpu":
+        name = f"cpu{_num_cores()}_{_kind_of_cpu()}"
+    own = pathlib.Path(workdir).absolute()
+    # One's home as a run directory: its parent is not one's own.
+    shared = own.parent if os.access(own.parent, os.W_OK) else own
+    path = shared / DIRECTORY / name
+    if processes.is_leader():
+        tidy(path, MAX_BYTES)
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def tidy(directory: pathlib.Path, max_bytes: int) -> None:
+    """Removes entries that are not whole, and the oldest ones beyond `max_bytes` in all."""
+    entries, total = [], 0
+    for path in directory.glob("*-cache"):
+        with contextlib.suppress(OSError):  # another run may have removed it
+            entries.append((path.stat().st_mtime, path))
+    for _, path in sorted(entries, reverse=True):
+        with contextlib.suppress(OSError):
+            data = path.read_bytes()
+            is_whole = _is_whole(data)
+            total += len(data) * is_whole
+            if total > max_bytes or not is_whole:
+                path.unlink()
+
+
+def _is_whole(data: bytes) -> bool:
+    """Returns whether an entry was written to its end, by the checksum that zlib has there."""
+    if data.startswith(b"\x28\xb5\x2f\xfd"):  # by zstandard, where that is installed: not checked
+        return True
+    decompressor = zlib.decompressobj()
+    try:
+        decompressor.decompress(data)
+    except zlib.error:
+        return False
+    return decompressor.eof
+
+
+def _num_cores() -> int:
+    """Returns the cores that this process may use; a sweep gives each of its runs a few."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _kind_of_cpu() -> str:
+    """Returns a short name for the instructions that this machine's CPUs have."""
+    with contextlib.suppress(OSError):
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+        if found := re.search(r"^(flags|Features)\s*:(.*)$", text, re.MULTILINE):
+            return hashlib.sha256(found[2].encode()).hexdigest()[:8]
+    return platform.machine()  # elsewhere than on Linux a directory is seldom shared
