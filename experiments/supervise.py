@@ -22,14 +22,17 @@ def main(config: ConfigDict, workdir: str) -> None:
     with user_errors():
         run = settings.Run.from_dict(config.to_dict())
         checks.check(run)
-        directory.open_for(run, workdir)
-        compiled.keep(run, workdir)
-        base = warm_start.untrained(run, workdir)
-    try:
-        with user_errors((checks.UserError,)):
-            made = warm_start.warm_started(run, base, workdir, StopSignal())
-    except NonFiniteLoss as error:
-        sys.exit(f"error: {error}")
+        owned = directory.own(workdir)
+    with owned:
+        with user_errors():
+            directory.open_for(run, workdir)
+            compiled.keep(run, workdir)
+            base = warm_start.untrained(run, workdir)
+        try:
+            with user_errors((checks.UserError,)):
+                made = warm_start.warm_started(run, base, workdir, StopSignal())
+        except NonFiniteLoss as error:
+            sys.exit(f"error: {error}")
     if made is not None:
         print("in", made)
 

@@ -1,6 +1,10 @@
 """The rows of the rollout log and the lines of the bar, from a step made by hand."""
 
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 
 from tests.trainer import small
 from vade_jax import samplers, settings
@@ -134,3 +138,17 @@ def test_another_process_than_0_saves_its_part_and_writes_nothing(tmp_path, monk
     made._bar.close()
     assert checkpointer.waited == 1 and [s for s, *_ in checkpointer.saved] == [1]
     assert list(tmp_path.iterdir()) == [] and capfd.readouterr().err == ""
+
+
+def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_path):
+    code = "import sys, time; from vade_jax.run import directory as d; o = d.own(sys.argv[1]); print(1); "
+    command = [sys.executable, "-uc", code + "time.sleep(60)", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(ValueError, match=f"--workdir={tmp_path} is another run's"):
+            directory.own(str(tmp_path))
+        other.kill()
+    with directory.own(str(tmp_path)), pytest.raises(ValueError, match="another run's"):
+        directory.own(str(tmp_path))
+    directory.own(str(tmp_path)).close()
+    assert not list(tmp_path.iterdir())

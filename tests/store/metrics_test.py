@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from unittest import mock
 
 import jax.numpy as jnp
@@ -26,7 +27,8 @@ def test_each_step_is_one_line_on_disk_at_once(tmp_path):
     writer = metrics.Writer(tmp_path / "run")
     writer.write(1, {"b": jnp.float32(0.5), "a": np.int64(3), "c": True})
     line = (tmp_path / "run" / "metrics.jsonl").read_text()
-    assert line == '{"step": 1, "b": 0.5, "a": 3, "c": true}\n'
+    text = '{"step": 1, "b": 0.5, "a": 3, "c": true'
+    assert line == f'{text}, "crc32": {zlib.crc32((text + "}").encode())}}}\n'
     writer.write(2, {"a": np.nan, "b": -np.inf})  # JSON has neither
     assert metrics.read(tmp_path / "run")[1] == {"step": 2, "a": None, "b": None}
 
@@ -56,13 +58,33 @@ def test_a_half_written_last_line_is_told_and_not_continued(tmp_path, caplog):
     assert [record["step"] for record in metrics.read(tmp_path)] == [1, 2, 3]
 
 
+def test_a_changed_byte_is_an_error_that_names_the_line(tmp_path):
+    write_steps(tmp_path, [1, 2])
+    path = tmp_path / "metrics.jsonl"
+    content = path.read_bytes()
+    for place in range(len(content) - 1):  # the last newline makes the line half-written
+        changed = bytearray(content)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match=r"metrics\.jsonl:[12] is damaged"):
+            metrics.read(tmp_path)
+
+
+def test_lines_of_an_earlier_version_get_checksums_when_the_run_resumes(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "a": 0.5}\n{"step": 2, "a": null}\n')
+    before = metrics.read(tmp_path)
+    metrics.Writer(tmp_path).close()
+    assert metrics.read(tmp_path) == before
+    assert (tmp_path / "metrics.jsonl").read_text().count('"crc32"') == 2
+
+
 def test_user_mistakes(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing is not a run directory"):
         metrics.read(tmp_path / "nothing")
     with pytest.raises(ValueError, match="metric a is"):
         metrics.Writer(tmp_path).write(1, {"a": [1, 2]})
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2 is no metrics line"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl:2 is damaged or no metrics line"):
         metrics.read(tmp_path)
 
 

@@ -194,6 +194,7 @@ def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
         try:
             found = json.loads(line)
             step = int(np.int64(found["step"]))
+            found.pop(metrics.CHECKSUM, None)
             numbers = {name: x for name, x in found.items() if is_number(x)}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             num_bad += 1

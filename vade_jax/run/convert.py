@@ -153,7 +153,9 @@ def _restore(stored: pathlib.Path, abstract: types.Params, what: str) -> types.P
             return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
         with _whole(stored):
-            return reader.restore(stored, jax.tree.map(place, there, _shardings(abstract)))
+            params = reader.restore(stored, jax.tree.map(place, there, _shardings(abstract)))
+            checkpoints.check(stored.parent, {"policy": params})
+            return params
 
 
 @contextlib.contextmanager

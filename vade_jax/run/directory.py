@@ -3,6 +3,8 @@
 Of several processes all save their part of a checkpoint; the leader writes the rest.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -32,6 +34,32 @@ MAY_CHANGE = (
 EXPORTED = ("policy", "adapter")  # when it ends
 # Fits a terminal of 80 columns with all of its numbers.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
+
+
+def own(workdir: str) -> contextlib.ExitStack:
+    """Makes the run directory this run's alone until the returned context is left, or the process dies.
+
+    Raises:
+        ValueError: another run works there now.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def lock():
+            os.makedirs(workdir, exist_ok=True)
+            place = os.open(workdir, os.O_RDONLY)
+            stack.callback(os.close, place)
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"--workdir={workdir} is another run's, which has not ended: wait for it, stop it, "
+                    "or give another directory"
+                ) from None
+            except OSError:
+                pass  # not every network file system locks a directory
+
+        processes.on_leader(lock)
+        return stack.pop_all()
 
 
 def open_for(run: settings.Run, workdir: str) -> None:

@@ -200,6 +200,7 @@ def _checkpoint_policy(
             "an evaluation is one process: use vLLM servers, engine.name='vllm_server'"
         )
     directory = _weights(evaluation.model.checkpoint)
+    files.check(directory)
     checks.check_engine(evaluation.engine, evaluation.layout)
     cluster.take_gpus(evaluation.layout)
     shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)

@@ -56,6 +56,13 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
     with checks.user_errors():
         checks.check(run)
         cluster.take_gpus(run.layout)
+        owned = directory.own(workdir)
+    with owned:
+        return _train(run, workdir, stop)
+
+
+def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
+    with checks.user_errors():
         run = pins.pin(run, workdir)
         directory.open_for(run, workdir)
         if processes.on_leader(lambda: directory.is_done(run, workdir)):

@@ -34,7 +34,9 @@ def untrained(run: settings.Run, workdir: str) -> str:
         files.load_config(checkpoint)  # is there, and is a Qwen2.5-VL
         return checkpoint
     made = os.path.join(workdir, "tiny_model")
-    if not processes.on_leader(lambda: _is_complete(made)):
+    if processes.on_leader(lambda: _is_complete(made)):
+        processes.on_leader(lambda: files.check(made))
+    else:
         processes.on_leader(lambda: tiny_checkpoint.write(made, run.seed, run.model.preset))
     cluster.check_shared(os.path.join(made, "config.json"))
     return made
@@ -55,8 +57,10 @@ def warm_started(
     target = run.warm_start.directory or os.path.join(workdir, "warm_start")
     with checks.user_errors():
         processes.on_leader(lambda: directory.claim(target + ".json", _recipe(run)))
-    is_made = processes.on_leader(lambda: _is_complete(target))
-    if not is_made and not train(run, base, target, stop):
+    if processes.on_leader(lambda: _is_complete(target)):
+        with checks.user_errors():
+            processes.on_leader(lambda: files.check(target))
+    elif not train(run, base, target, stop):
         return None
     cluster.check_shared(os.path.join(target, "config.json"))
     return target

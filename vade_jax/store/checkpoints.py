@@ -5,6 +5,7 @@
                    selector    the selector's arrays, nested by path
                    progress    JSON: step, seed, rollouts_total, ...
                    config      JSON: the config the run was started with
+                   checksums   JSON: of every array and of both JSONs
 
 Trees are stored as nested dicts of arrays under the path of each leaf, so nothing is pickled and an
 optax namedtuple or a selector's dataclass needs no code of its own here. A step is written to a
@@ -17,6 +18,7 @@ reads the shards of its devices. Another number of processes restores the same v
 import contextlib
 import json
 import os
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,8 +29,10 @@ import orbax.checkpoint as ocp
 from flax import traverse_util
 
 from vade_jax import types
+from vade_jax.store import checksums
 
 ARRAY_ITEMS = ("policy", "optimizer", "selector")
+JSON_ITEMS = ("progress", "config", "checksums")
 NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
 
 
@@ -65,18 +69,21 @@ class Checkpointer:
         manager.wait_until_finished()
         if step in manager.all_steps():
             return False
-        args = {}
+        args, sums = {}, {}
         for name, tree in _items_of(state, selector_state).items():
             # An array that is bound to no device is written from a copy on the host.
             named = {
                 path: leaf if _sharding(leaf) is not None else np.array(leaf)
                 for path, leaf in _named(tree).items()
             }
+            sums[name] = {path: checksums.of_array(leaf) for path, leaf in named.items()}
             args[name] = ocp.args.StandardSave(
                 traverse_util.unflatten_dict(named or NO_ARRAYS, sep="/")
             )
-        args["progress"] = ocp.args.JsonSave(_plain(progress))
-        args["config"] = ocp.args.JsonSave(_plain(config))
+        for name, content in (("progress", progress), ("config", config)):
+            args[name] = ocp.args.JsonSave(_plain(content))
+            sums[name] = checksums.of_json(_plain(content))
+        args["checksums"] = ocp.args.JsonSave(sums)
         # force: orbax has a schedule of its own; here `every` alone decides.
         return manager.save(step, args=ocp.args.Composite(**args), force=True)
 
@@ -122,7 +129,8 @@ class Checkpointer:
                 into = {path: _to_read_into(leaf) for path, leaf in named.items()}
                 args[name] = ocp.args.StandardRestore(traverse_util.unflatten_dict(into, sep="/"))
         with self._reading(step) as manager:
-            found = manager.restore(step, args=ocp.args.Composite(**args))
+            found = dict(manager.restore(step, args=ocp.args.Composite(**args)).items())
+            check(self._path(step), found)
         trees = {name: _like(tree, found.get(name)) for name, tree in examples.items()}
         state = types.TrainState(params=trees["policy"], **trees["optimizer"])
         return state, trees["selector"], found["progress"]
@@ -134,7 +142,9 @@ class Checkpointer:
             raise FileNotFoundError(f"no complete checkpoint in {self.directory}")
         wanted = ocp.args.Composite(config=ocp.args.JsonRestore())
         with self._reading(step) as manager:
-            return manager.restore(step, args=wanted)["config"]
+            found = {"config": manager.restore(step, args=wanted)["config"]}
+            check(self._path(step), found)
+        return found["config"]
 
     def _manager(self) -> ocp.CheckpointManager:
         if self._opened is None:
@@ -143,7 +153,7 @@ class Checkpointer:
                     f"{self.directory} is a file; give a directory for checkpoints"
                 )
             handlers = {name: ocp.StandardCheckpointHandler() for name in ARRAY_ITEMS}
-            handlers |= {name: ocp.JsonCheckpointHandler() for name in ("progress", "config")}
+            handlers |= {name: ocp.JsonCheckpointHandler() for name in JSON_ITEMS}
             self._opened = ocp.CheckpointManager(
                 self.directory,
                 options=ocp.CheckpointManagerOptions(max_to_keep=self._keep),
@@ -173,6 +183,21 @@ class Checkpointer:
                 f"checkpoint {path} is damaged ({type(error).__name__}: {said}); restore it from "
                 f"a copy, or delete that directory to {otherwise}"
             ) from error
+
+
+def check(directory: str | os.PathLike[str], found: Mapping[str, Any]) -> None:
+    """Raises ValueError unless `found`, some items of the step in `directory`, is what was saved."""
+    path = pathlib.Path(directory, "checksums")
+    if not path.exists():
+        return  # of an earlier version, which wrote none
+    saved = json.loads((path / "metadata").read_text())
+    for item, content in found.items():
+        if item in ARRAY_ITEMS:
+            sums = {name: checksums.of_array(x) for name, x in _named(content).items()}
+        else:
+            sums = checksums.of_json(content)
+        if sums != saved[item]:
+            raise ValueError(f"{directory}: {item} is not what was saved")
 
 
 # ------------------------------------------------------------------------------ trees and paths

@@ -1,8 +1,9 @@
 """metrics.jsonl: one JSON line a step, the only file that figures and summaries read.
 
-A line is {"step": 12, "actor/grad_norm": 0.31, ...}. A value that is not finite is written as null
-(JSON has no NaN). A crash can cut the last line short: it is dropped when the run resumes, with a
-count in the log. TensorBoard and Weights & Biases can get the same numbers.
+A line is {"step": 12, "actor/grad_norm": 0.31, ..., "crc32": 2768625435}. A value that is not finite is
+written as null (JSON has no NaN). The last number is the checksum of what stands before it in the line. A
+crash can cut the last line short: it is dropped when the run resumes, with a count in the log. TensorBoard
+and Weights & Biases can get the same numbers.
 """
 
 import json
@@ -11,6 +12,7 @@ import math
 import os
 import pathlib
 import uuid
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +24,8 @@ Record = dict[str, Any]
 PathLike = str | os.PathLike[str]
 
 FILE = "metrics.jsonl"
+CHECKSUM = "crc32"  # the last name of a line
+_MARK = f', "{CHECKSUM}": '.encode()
 
 
 # ------------------------------------------------------------------------------ writing
@@ -58,9 +62,9 @@ class Writer:
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends one line; values are numbers or scalar arrays."""
         values = {name: _number(name, value) for name, value in metrics.items()}
-        line = json.dumps({"step": int(step), **values}, allow_nan=False)
-        with self.path.open("a") as file:
-            file.write(line + "\n")
+        line = _line({"step": int(step), **values})
+        with self.path.open("ab") as file:
+            file.write(line)
         shown = {name: math.nan if x is None else x for name, x in values.items()}
         for board in self._boards:
             board.write(int(step), shown)
@@ -75,9 +79,9 @@ class Writer:
         records, num_cut = scan(self.path)
         kept = [record for record in records if record["step"] <= step]
         num_dropped = len(records) - len(kept) + num_cut
-        if num_dropped:
-            text = "".join(json.dumps(record) + "\n" for record in kept)
-            atomic.write_text(self.path, text, fsync=True)
+        content = b"".join(map(_line, kept))
+        if content != self.path.read_bytes():  # or the lines of an earlier version get checksums
+            atomic.write_text(self.path, content.decode(), fsync=True)
             logging.info("dropped %d lines of %s", num_dropped, self.path)
         return num_dropped
 
@@ -85,6 +89,11 @@ class Writer:
         """Closes the boards; the file is complete after every `write`."""
         for board in self._boards:
             board.close()
+
+
+def _line(record: Record) -> bytes:
+    text = json.dumps(record, allow_nan=False).encode()
+    return text[:-1] + _MARK + str(zlib.crc32(text)).encode() + b"}\n"
 
 
 def _number(name: str, value: Any) -> float | int | None:
@@ -182,9 +191,11 @@ def scan(path: PathLike) -> tuple[list[Record], int]:
     """Returns the records of a file and the number of half-written lines (0 or 1).
 
     Raises:
-        ValueError: a line is no record. Only a last one without its newline is half-written.
+        ValueError: a line is no record, or another one than was written. Only a last one without its
+            newline is half-written.
     """
     *lines, tail = pathlib.Path(path).read_bytes().split(b"\n")
+    are_checked = any(_MARK in line for line in lines)  # by an earlier version, none is
     if tail:
         logging.warning("%s: 1 half-written line at the end ignored", path)
     records = []
@@ -192,9 +203,14 @@ def scan(path: PathLike) -> tuple[list[Record], int]:
         try:
             record = json.loads(line)
             record["step"] = int(record["step"])
+            if are_checked:
+                text, _, _ = line.rpartition(_MARK)
+                if record.pop(CHECKSUM) != zlib.crc32(text + b"}"):
+                    raise ValueError("another checksum")
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path}:{number} is no metrics line ({line[:40]!r}...); delete that line"
+                f"{path}:{number} is damaged or no metrics line ({line[:40]!r}...); restore the file "
+                "from a copy, or delete that line"
             ) from error
         records.append(record)
     return records, int(bool(tail))

@@ -55,7 +55,7 @@ def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
     columns = {name: _column(name, values) for name, values in table.items()}
     with atomic.replacing(path) as temporary:
         table = pyarrow.table(columns)
-        pyarrow.parquet.write_table(table, temporary, compression="zstd")
+        pyarrow.parquet.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[Any]]:
@@ -73,7 +73,7 @@ def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[A
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no rollouts in {path}; see the folder rollouts/")
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             present = file.schema_arrow.names
             wanted = present if names is None else [n for n in names if n in present]
             return file.read(columns=wanted).to_pydict()

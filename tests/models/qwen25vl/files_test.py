@@ -64,7 +64,7 @@ def test_saving_again_replaces_weights_and_keeps_the_tokenizer(tmp_path, params)
     files.save(tmp_path / "hf", SMALL, doubled)
     assert_equal(files.load(tmp_path / "hf")[1], doubled)
     names = sorted(path.name for path in (tmp_path / "hf").iterdir())
-    assert names == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert names == ["checksums.json", "config.json", "model.safetensors", "tokenizer.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
@@ -139,6 +139,21 @@ def test_from_disk_onto_a_mesh_and_back(tmp_path, params):
 def test_only_the_writer_writes(tmp_path, params):
     files.save(tmp_path / "hf", SMALL, params, write=False)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "checksums.json"])
+def test_a_changed_byte_of_any_file_is_noticed(tmp_path, params, name):
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "tokenizer.json").write_text('{"vocab": 1}')
+    files.save(tmp_path / "hf", SMALL, params)
+    files.check(tmp_path / "hf")
+    content = bytearray((tmp_path / "hf" / name).read_bytes())
+    content[-5] ^= 1
+    (tmp_path / "hf" / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{tmp_path / 'hf'}.*delete|download"):
+        files.check(tmp_path / "hf")
+    (tmp_path / "hf" / files.CHECKSUMS).unlink()
+    files.check(tmp_path / "hf")  # somebody else's
 
 
 def test_loaded_parameters_outlive_their_files(tmp_path, params):

@@ -1,5 +1,7 @@
 """Checkpoint directories as Hugging Face and vLLM know them: config.json and safetensors.
 
+What is written here has one file more, checksums.json, for `check`.
+
 A safetensors file is the header's size (8 bytes, little-endian), the header (JSON: name -> dtype, shape and
 offsets behind the header) and the values (https://github.com/huggingface/safetensors). Its own library
 wants every tensor of a file in memory at once to write it, so the few lines that stream are here.
@@ -12,6 +14,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,6 +28,7 @@ from vade_jax.models.qwen25vl import config, weights
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+CHECKSUMS = "checksums.json"  # {file: CRC-32 of its content}
 DTYPES = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -157,6 +161,35 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     return content
 
 
+def check(directory: str | os.PathLike) -> None:
+    """Checks that every file of a directory which `save` has written is as it was.
+
+    Reads all of it once: 15 GB of weights take some seconds. A directory from elsewhere, without
+    checksums.json, passes.
+
+    Raises:
+        ValueError: names the file that is another one, and says what to do.
+    """
+    directory = pathlib.Path(directory)
+    if not (directory / CHECKSUMS).exists():
+        return
+    for name, expected in _read_json(directory / CHECKSUMS).items():
+        path = directory / os.path.basename(name)
+        if not path.is_file() or _crc32(path) != expected:
+            raise ValueError(
+                f"{path} is damaged or was changed: restore it from a copy, or delete {directory} to "
+                f"have it made again; if the change is yours, delete {CHECKSUMS} beside it"
+            )
+
+
+def _crc32(path: pathlib.Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 24):
+            value = zlib.crc32(block, value)
+    return value
+
+
 # ------------------------------------------------------------------------------ writing
 def save(
     directory: str | os.PathLike,
@@ -201,6 +234,8 @@ def save(
                 shutil.copy2(path, fresh / path.name)
         _write_json(fresh / CONFIG, {**shape.to_hf(), "torch_dtype": dtype.name})
         _write_shards(fresh, shape, blocks, dtype, shard_bytes)
+        sums = {path.name: _crc32(path) for path in sorted(fresh.iterdir()) if path.is_file()}
+        _write_json(fresh / CHECKSUMS, sums)
         # Two renames, because a directory cannot replace one that has files: who loads meanwhile may find
         # none, but never half of one.
         if directory.exists():
@@ -221,7 +256,7 @@ def copy_tokenizer(source: str | os.PathLike, directory: str | os.PathLike) -> N
     """
     pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
     for path in pathlib.Path(source).iterdir():
-        is_model = path.name == CONFIG or path.name.startswith("model")
+        is_model = path.name in (CONFIG, CHECKSUMS) or path.name.startswith("model")
         if path.suffix in (".json", ".jinja", ".txt") and not is_model:
             shutil.copy(path, pathlib.Path(directory) / path.name)
 
@@ -288,7 +323,7 @@ def _write_shards(
 
 
 def _is_replaced(name: str) -> bool:
-    return name in (CONFIG, INDEX) or name.endswith(".safetensors")
+    return name in (CONFIG, INDEX, CHECKSUMS) or name.endswith(".safetensors")
 
 
 def _write_json(path: pathlib.Path, content: dict[str, Any]) -> None:
