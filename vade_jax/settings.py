@@ -189,6 +189,9 @@ class Layout(Section):
     train_memory: float = number(0.0, at_least=0, below=1)  # JAX's share; 0: its default
     serve_memory: float = number(0.9, above=0, below=1)  # vLLM's share of a GPU
     sleep: bool = False  # vLLM gives its memory back while the policy learns
+    # What waits in the host's memory while it is not needed: the reference policy, or all: the
+    # optimizer's state too
+    offload: str = choice("", "reference", "all")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from vade_jax.models.qwen25vl import config, lora
 from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
-from vade_jax.trainer import mesh, update
+from vade_jax.trainer import mesh
 from vade_jax.types import Batch, Images, Prompts
 
 TYPICAL = {"prompt": 1300, "answer": 500, "pixels": 1024 * 1024}
@@ -174,9 +174,8 @@ def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[
 
 def lowered(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, object]:
     """Returns the programs of a run, traced for its shapes and not compiled yet."""
-    transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
+    transform, shardings = build.make_optimizer(run, policy)
     state = build.abstract_state(policy, transform)
-    shardings = mesh.shardings(policy.mesh, state)
     improve, score = build.make_programs(run, policy, transform, shardings)
     batch = abstract_batch(run, policy, lengths)
     found = {UPDATE: improve.lower(policy.base, state, batch)}
@@ -308,10 +307,8 @@ def memory(
     run: settings.Run, policy: build.Policy, programs: dict[str, Program]
 ) -> dict[str, float]:
     """Returns the bytes of one device by what they are for, at the worst moment of a step."""
-    state = build.abstract_state(
-        policy, update.make_optimizer(run.optimizer, run.model.param_dtype)
-    )
-    shardings = mesh.shardings(policy.mesh, state)
+    transform, shardings = build.make_optimizer(run, policy)
+    state = build.abstract_state(policy, transform)
     weights = local_bytes(state.params, shardings.params)
     moments = local_bytes(state.opt_state, shardings.opt_state)
     base = local_bytes(policy.base, policy.base_shardings)
@@ -322,12 +319,15 @@ def memory(
         if policy.adapter is None:
             stored = jnp.dtype(run.model.param_dtype).itemsize
             reference = reference * min(policy.dtype.itemsize, stored) // stored
+    waits = (
+        reference if run.layout.offload else 0
+    )  # in the host's memory, but for its own log-probs
     improve = programs[UPDATE]
     found = {
         **({"base of the adapter": base} if base else {}),
         "weights": weights,
         "optimizer": moments,
-        "reference policy": reference,
+        "reference policy": reference - waits,
         "temporaries of the update, gradients among them": improve.temporary,
         "inputs and outputs of the update": improve.inputs + improve.outputs - model - moments,
     }
@@ -346,9 +346,11 @@ def memory(
 
 
 def local_bytes(tree, shardings) -> int:
-    """Returns what one device holds of arrays with these shardings."""
+    """Returns what one device holds of arrays with these shardings; what a host holds is not there."""
 
     def size(x, sharding):
+        if sharding.memory_kind == mesh.HOST:
+            return 0
         return int(np.prod(sharding.shard_shape(x.shape))) * x.dtype.itemsize
 
     return sum(jax.tree.leaves(jax.tree.map(size, tree, shardings)))

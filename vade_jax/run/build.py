@@ -176,14 +176,20 @@ def make_learner(
     run: settings.Run, policy: Policy, map: loading.Map = loading.in_turn
 ) -> tuple[TrainState, update.Learner]:
     """Returns the first state, and what improves it; `map` maps over micro-batches."""
-    transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
+    transform, shardings = make_optimizer(run, policy)
     reference = _reference_params(policy) if run.loss.kl_coef else None
-    state, shardings = make_state(policy, transform, copy=reference is policy.params)
-    programs = make_programs(run, policy, transform, shardings)
-    improve, score = (functools.partial(program, policy.base) for program in programs)
+    copy = reference is policy.params
+    if reference is not None and run.layout.offload:
+        reference, copy = jax.device_put(reference, mesh.on_host(policy.shardings)), False
+    state, _ = make_state(policy, transform, shardings, copy=copy)
+    improve, score_with = make_programs(run, policy, transform, shardings)
+
+    def score(params, batch):  # the reference's come from where they wait
+        return score_with(policy.base, jax.device_put(params, policy.shardings), batch)
+
     micro = run.batch.prompts_per_microbatch
     learner = update.Learner(
-        update=improve,
+        update=functools.partial(improve, policy.base),
         score=score,
         shape=minibatches.Shape(
             prompts_per_minibatch=run.batch.prompts_per_minibatch,
@@ -294,12 +300,30 @@ def compile_update(
     )
 
 
-def make_state(policy: Policy, transform, *, copy: bool = False) -> tuple[TrainState, TrainState]:
-    """Returns the first state and its shardings.
+def make_optimizer(
+    run: settings.Run, policy: Policy
+) -> tuple[optax.GradientTransformation, TrainState]:
+    """Returns the optimizer, and where the state lies between updates; `policy` may be abstract."""
+    transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
+    state = abstract_state(policy, transform)
+    shardings = mesh.shardings(policy.mesh, state)
+    if run.layout.offload == "all":
+        transform = update.from_host(transform)
+        put = lambda x, where: mesh.on_host(where) if x.ndim else where  # but for counters
+        away = jax.tree.map(put, state.opt_state, shardings.opt_state)
+        shardings = shardings.replace(opt_state=away)
+    return transform, shardings
+
+
+def make_state(
+    policy: Policy, transform, shardings: TrainState | None = None, *, copy: bool = False
+) -> tuple[TrainState, TrainState]:
+    """Returns the first state and its shardings, by default those of the mesh.
 
     Without `copy` it takes the policy's parameters over: the first update deletes them.
     """
-    shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
+    if shardings is None:
+        shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
 
     def placed(function, where):
         return jax.jit(function, out_shardings=where)(policy.params)

@@ -18,6 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # devices of one `tensor` group see the same rows
+HOST = "pinned_host"  # the hosts' memory, as JAX calls the part that devices can reach
 Rules = Sequence[tuple[str, PartitionSpec]]
 P = PartitionSpec
 
@@ -80,6 +81,11 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
         return NamedSharding(mesh, spec)
 
     return jax.tree_util.tree_map_with_path(place, tree)
+
+
+def on_host(shardings):
+    """Returns the same shardings in the memory of the hosts."""
+    return jax.tree.map(lambda x: x.with_memory_kind(HOST), shardings)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -299,6 +299,17 @@ def make_optimizer(
     return precision.of_bfloat16(trained) if param_dtype == "bfloat16" else trained
 
 
+def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Returns the optimizer for a state that lies in the memory of the hosts."""
+
+    def update(gradients, state, params):
+        # Tied together: the state is not to be fetched before the gradients are there.
+        gradients, state = jax.lax.optimization_barrier((gradients, state))
+        return inner.update(gradients, jax.device_put(state, jax.memory.Space.Device), params)
+
+    return optax.GradientTransformation(inner.init, update)
+
+
 def schedule(config: settings.Optimizer) -> optax.Schedule:
     """Returns the learning rate as a function of the updates done before."""
     peak, warmup_steps, decay_steps = config.learning_rate, config.warmup_steps, config.decay_steps
