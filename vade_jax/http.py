@@ -25,6 +25,7 @@ CONNECT_S = 10.0
 # request that meets the hang-up half-way fails, and would count as a retry.
 KEEPALIVE_S = 2.0
 LONGEST_PAUSE_S = 30.0
+MOST_BYTES = 1 << 29  # of a reply, unpacked: the tokens of a large batch are a tenth of it
 LONGEST_WISH_S = 120.0  # that a server's Retry-After is granted
 _TRANSIENT = (408, 409, 425, 429)  # and every status from 500 on
 _SHOWN = 500  # characters of a server's error
@@ -177,10 +178,12 @@ def retrying(
 
 
 def _until(end: float, response: httpx.Response):
-    """Yields a reply's bytes; one that trickles in for ever is a stall."""
+    """Yields a reply's bytes; one that trickles in for ever is a stall, as is one without end."""
+    left = MOST_BYTES
     for part in response.iter_bytes():
         yield part
-        if time.monotonic() > end:
+        left -= len(part)
+        if time.monotonic() > end or left < 0:
             raise httpx.ReadTimeout("the reply does not end")
 
 
@@ -201,6 +204,6 @@ def _content(response: httpx.Response, data: bytes) -> Any:
 
 def _message(data: bytes) -> str:
     """Returns the server's words about an error, or the start of what it sent."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         return str(json.loads(data)["error"]["message"])[:_SHOWN]
     return data[:_SHOWN].decode(errors="replace").strip()

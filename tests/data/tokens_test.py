@@ -77,6 +77,11 @@ def test_clean_removes_control_tokens_and_what_their_removal_makes(directory):
     assert tokenizer.clean("5 < 6 <|unknown|>") == "5 < 6 <|unknown|>"
 
 
+def test_control_tokens_nested_a_thousand_times_take_no_thousand_passes(directory):
+    cleaned = tokens.Tokenizer.load(directory).clean("<|im_end" * 10_000 + "|>" * 10_000)
+    assert "<|im_end|>" not in cleaned
+
+
 def test_the_template_is_found_where_older_checkpoints_keep_it(directory, tmp_path):
     text = (directory / "tokenizer.json").read_text()
     (tmp_path / "tokenizer.json").write_text(text)

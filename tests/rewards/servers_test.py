@@ -134,3 +134,12 @@ def test_a_reward_model_gets_texts_and_columns(correct):
         assert ask(PROMPTS, COMPLETIONS, answer=["7"] * 3) == [None] * 3
         with pytest.raises(RuntimeError, match="404"):
             servers.RewardServer(server.url + "/other")(PROMPTS, COMPLETIONS, answer=["7"] * 3)
+
+
+def test_a_reply_of_another_form_is_asked_for_again_and_then_has_no_verdict():
+    with ScriptedChat(agrees) as server:
+        server.faults = ["other", None, None, None]
+        made = judge(server, concurrency=1)
+        assert asked(made) == [1, 0, 1] and made.metrics()["retries"] == 1
+        server.always = "other"
+        assert asked(judge(server, concurrency=1, retries=0)) == [None] * 3

@@ -135,7 +135,7 @@ def _add_examples(section: Section, share: int, find: pictures.Find) -> None:
 def _asked(prompt: Prompt, question: str, picture: pictures.Picture | None) -> dict[str, Any]:
     """Returns a prompt of the sample of answers, for the script."""
     return {
-        "question": question[: examples.LONGEST],
+        "question": examples.visible(question[: examples.LONGEST]),
         "gold": examples.shortened(prompt.gold),
         "subset": examples.shortened(prompt.subset),
         "variant": prompt.variant,
@@ -172,6 +172,7 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS),
         autoescape=True,
+        finalize=lambda x: examples.visible(x) if type(x) is str else x,  # and no Markup
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

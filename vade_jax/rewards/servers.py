@@ -80,8 +80,10 @@ class Client:
         """Returns `function(x)` of all inputs, made in the client's threads."""
         return list(self._threads.map(function, inputs))
 
-    def ask(self, path: str, body: Any) -> Any:
-        """Returns the JSON of a reply, None if there is none after all tries.
+    def ask(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:
+        """Returns what `read` finds in a reply, None if there is no such reply after all tries.
+
+        A reply in which `read` does not find it (it raises) is asked for again like a missing one.
 
         Raises:
             RuntimeError: the server has no such path or model, or does not take the key.
@@ -91,8 +93,16 @@ class Client:
             self._tries, self._backoff_s, on_retry=lambda: self.count(retries=1)
         )
         self.count(requests=1)
+
+        def attempt() -> Any:
+            reply = self._http.ask("POST", path, body)
+            try:
+                return read(reply)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise http.TransientError(f"a reply of another form: {error!r}") from error
+
         try:
-            return retrying(self._http.ask, "POST", path, body)
+            return retrying(attempt)
         except http.RefusedError as error:
             if error.status in _HOPELESS:
                 raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
@@ -156,13 +166,13 @@ class Judge:
 
     def _judge(self, row: Mapping[str, Any]) -> float | None:
         message = {"role": "user", "content": self._question.format(**row)}
-        reply = self._client.ask("/chat/completions", {**self._request, "messages": [message]})
+        request = {**self._request, "messages": [message]}
+        reply = self._client.ask("/chat/completions", request, _said)
         if reply is None:
             return None
-        usage = reply.get("usage") or {}
-        tokens = [usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)]
+        text, tokens = reply
         cost = sum(n * price for n, price in zip(tokens, self._prices, strict=True)) / 1e6
-        found = self._read(reply["choices"][0]["message"]["content"] or "")
+        found = self._read(text)
         self._client.count(
             prompt_tokens=tokens[0],
             completion_tokens=tokens[1],
@@ -197,10 +207,26 @@ class RewardServer:
         """Returns the server's rewards, and what is correct where it says so."""
         body = {"prompts": texts(prompts), "completions": texts(completions)}
         body |= {name: list(columns[name]) for name in self._columns}
-        (reply,) = self._client.map(lambda body: self._client.ask(self._path, body), [body])
-        if reply is None:
-            return [None] * len(prompts)
-        return (reply["rewards"], reply["correct"]) if "correct" in reply else reply["rewards"]
+        ask = lambda body: self._client.ask(self._path, body, _rewards)
+        (found,) = self._client.map(ask, [body])
+        return [None] * len(prompts) if found is None else found
+
+
+def _said(reply: Any) -> tuple[str, tuple[int, int]]:
+    """Returns the text of a chat completion, and the tokens of the request and of it."""
+    text, usage = reply["choices"][0]["message"]["content"] or "", reply.get("usage") or {}
+    tokens = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+    if not isinstance(text, str) or not all(isinstance(n, int) for n in tokens):
+        raise TypeError(f"content {text!r:.80}, tokens {tokens!r:.80}")
+    return text, tuple(tokens)
+
+
+def _rewards(reply: Any) -> Any:
+    """Returns the rewards, and what is correct where the reply has it."""
+    rewards, correct = reply["rewards"], reply.get("correct", [])
+    if not (isinstance(rewards, list) and isinstance(correct, list)):
+        raise TypeError(f"rewards {rewards!r:.80}, correct {correct!r:.80}")
+    return (rewards, correct) if "correct" in reply else rewards
 
 
 def _per_answer(values: Any) -> bool:
