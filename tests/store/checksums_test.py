@@ -44,7 +44,9 @@ def test_a_sharded_array_has_the_sum_of_the_whole_one():
     x = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
     for spec in (("fsdp", "data"), ("data",), ()):
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
-        assert checksums.of_array(jax.device_put(x, sharding)) == expected(x)
+        for kind in ("device", "pinned_host"):
+            placed = jax.device_put(x, sharding.with_memory_kind(kind))
+            assert checksums.of_array(placed) == expected(x)
 
 
 @pytest.mark.parametrize("bit", [0, 1, 31])
