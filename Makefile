@@ -6,6 +6,7 @@
 # make test-compilers programs for TPUs and GPUs by the real compilers, without either; in
 #                     .venv-compilers; TARGET=v5p or h200: one of them (CUDA's takes 5 GB of disk)
 # make test-browser   the report in a headless Chromium; skipped where there is none
+# make test-release   the wheel in an environment of its own, the Dockerfiles, the notebook
 # make lint           ruff check and ruff format --check
 # make format         the same, but changes the files
 # make bench          speed beside the alternatives, as in docs/speed.md
@@ -29,7 +30,7 @@ INSTALL := install --quiet --disable-pip-version-check
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: train test test-vllm test-plugins test-compilers test-browser lint format bench compare clean
+.PHONY: train test test-vllm test-plugins test-compilers test-browser test-release lint format bench compare clean
 
 # Silent: in a terminal it shows a progress bar a phase and the summary.
 train: $(VENV)/train.ok
@@ -50,6 +51,9 @@ test-compilers: $(if $(filter h200,$(TARGET)),,$(COMPILERS)/tpu.ok) $(if $(filte
 
 test-browser: $(VENV)/browser.ok
 	$(BIN)/python -m pytest -m browser
+
+test-release: $(VENV)/release.ok
+	$(BIN)/python -m pytest -m release tests/release_test.py
 
 lint: $(VENV)/test.ok
 	$(BIN)/ruff check .
@@ -75,7 +79,7 @@ $(VENV)/python.ok:
 
 $(VENV)/train.ok: $(VENV)/python.ok setup.py
 	@echo "installing into $(VENV): once, some minutes"
-	@$(BIN)/python -m pip $(INSTALL) -e .
+	@$(BIN)/python -m pip $(INSTALL) -e '.[train]'
 	@touch $@
 
 $(VENV)/test.ok: $(VENV)/train.ok
@@ -85,6 +89,10 @@ $(VENV)/test.ok: $(VENV)/train.ok
 
 $(VENV)/browser.ok: $(VENV)/test.ok
 	$(BIN)/python -m pip $(INSTALL) -e '.[browser]'
+	touch $@
+
+$(VENV)/release.ok: $(VENV)/test.ok
+	$(BIN)/python -m pip $(INSTALL) -e '.[release]'
 	touch $@
 
 # vLLM pins other versions of torch and transformers than the tests above, hence a second environment.
@@ -99,14 +107,14 @@ $(VLLM)/test.ok: setup.py
 $(PLUGINS)/test.ok: setup.py
 	$(PYTHON) -m venv $(PLUGINS)
 	$(PLUGINS)/bin/python -m pip $(INSTALL) torch==2.13.0
-	$(PLUGINS)/bin/python -m pip $(INSTALL) -e '.[trl,verl]' 'pytest>=8.3' 'pytest-xdist>=3.8'
+	$(PLUGINS)/bin/python -m pip $(INSTALL) -e '.[train,trl,verl]' 'pytest>=8.3' 'pytest-xdist>=3.8'
 	$(PLUGINS)/bin/python -m pip $(INSTALL) --no-deps verl==0.9.1
 	touch $@
 
 # Without the hardware: in an ordinary environment JAX would look for it.
 $(COMPILERS)/python.ok: setup.py
 	$(PYTHON) -m venv $(COMPILERS)
-	$(COMPILERS)/bin/python -m pip $(INSTALL) -e . 'pytest>=8.3'
+	$(COMPILERS)/bin/python -m pip $(INSTALL) -e '.[train]' 'pytest>=8.3'
 	touch $@
 
 $(COMPILERS)/tpu.ok $(COMPILERS)/cuda.ok: $(COMPILERS)/%.ok: $(COMPILERS)/python.ok

