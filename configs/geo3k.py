@@ -13,18 +13,45 @@ B, G, the clip, the KL and the length of answers are those of DPS's code for the
 numbers and formulas by math-verify (`data.kind`); these libraries take mathruler for both.
 
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other; the layouts and the rest
-of configs/qwen.py. What it takes, before anything is bought:
+of configs/qwen.py. `arms` makes it a sweep over vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py
+at hand:
+
+    python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
+
+What a run takes, before anything is bought:
 
     python -m experiments.bench --suite=plan --config=configs/geo3k.py --target=h200 --devices=4
 
 Not run yet.
 """
 
-from configs import default, qwen
+from configs import default, qwen, sweeps
+
+ARMS = "vanilla,dapo,vade,pooled"
 
 
 def get_config(arg=None):
-    """Returns the config; `arg` as in configs/qwen.py."""
+    """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/qwen.py.
+
+    Raises:
+        ValueError: an unknown word, or a selector beside `arms`.
+    """
+    words = (arg or "").split(",")
+    if "arms" not in words:
+        return _run(arg)
+    run = _run(",".join(word for word in words if word != "arms"))
+    if run.sampler.name != "vade":
+        raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
+    arms = sweeps.rivals(run) | sweeps.variants(run)
+    arms["pooled"]["sampler"][
+        "arrays"
+    ] = {}  # the rows name no family: all of them are one category
+    return sweeps.make(
+        run, "geo3k", arms=arms, chosen=ARMS, losses={"grpo": {}}, baseline="vanilla"
+    )
+
+
+def _run(arg):
     c = qwen.base(arg, "3b")
     default.grpo(c)
     c.loss.clip_high = 0.28

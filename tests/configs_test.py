@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from configs import arguments, default
+from experiments.sweeps import runs
 from vade_jax import samplers, settings
 from vade_jax.run import checks, cluster
 
@@ -96,6 +97,16 @@ def test_geometry3k_is_the_selectors_testbed():
     assert (c.loss.kl_coef, c.sampling.max_tokens) == (0.01, 1024)
     assert load("geo3k", "selector=dps").sampler.name == "dps"
     assert load("geo3k", "uniform").sampler.name == "uniform"
+    sweep = load("geo3k", "arms,local")
+    found = runs.planned(sweep.to_dict(), "w")
+    chosen = {run.arm: run.settings.sampler for run in found if run.seed == 2}
+    names = {"vanilla": "uniform", "dapo": "dapo", "vade": "vade", "pooled": "pooled"}
+    assert {arm: sampler.name for arm, sampler in chosen.items()} == names
+    assert not chosen["pooled"].arrays and len(found) == 12
+    assert {run.settings.budget for run in found if run.arm == "dapo"} == {3}
+    assert all(run.settings.data.train == c.data.train for run in found)
+    with pytest.raises(ValueError, match="'arms,uniform': name no selector"):
+        load("geo3k", "arms,uniform")
     smoke = load("geo3k", "smoke,selector=dapo")
     check(smoke)
     assert (smoke.data.train, smoke.model.preset) == ("procedural", "tiny")
