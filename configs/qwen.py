@@ -36,12 +36,14 @@ from ml_collections import ConfigDict
 from configs import arguments, default, tiny
 
 
-def base(arg: str | None, size: str) -> ConfigDict:
+def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
     """Returns everything but the loss, for a checkpoint of `size` "3b" or "7b".
+
+    `selector` is the one where `arg` names none.
 
     Table 4 is spelled out, also where it agrees with the defaults.
     """
-    args = arguments.of_run(arg, single=False, split=False, local=False, lora=False)
+    args = arguments.of_run(arg, selector, single=False, split=False, local=False, lora=False)
     if args.single + args.split + args.local > 1:
         raise ValueError(f"config argument {arg!r}: give one layout, single, split or local")
     c = default.get_config()

@@ -1,18 +1,41 @@
-"""DIVA-GRPO on the tiny job: 16 problems a step, each with a variant. See configs/tiny.py.
+r"""DIVA-GRPO on the tiny job: 16 problems a step, each with a variant. See configs/tiny.py.
 
     python -m experiments.train --config=configs/tiny_diva.py --workdir=runs/tiny_diva
+    python -m experiments.sweep --config=configs/tiny_diva.py:arms --workdir=runs/diva --config.seeds=0,1,2,3,4
 
-Runs on 2 CPU cores, as configs/tiny_gspo.py does; its score has not been measured over seeds.
+Runs on 2 CPU cores, as configs/tiny_gspo.py does. `arms` is the comparison of its paper: `grpo` has the same 16
+problems a step, without variants and with as many answers in all. What it brought: docs/results.md.
 
 `variants=3` is the paper's other number: 8 problems a step. The warm start sees neither variants nor
 other words. A selector named behind the colon replaces DIVA's, and then its variants and advantages.
 """
 
-from configs import arguments, default, tiny
+from configs import arguments, default, sweeps, tiny
 
 
 def get_config(arg=None):
-    """Returns the config; `arg` as in configs/tiny.py, but the selector is diva by default."""
+    """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/tiny.py."""
+    words = (arg or "").split(",")
+    run = _run(",".join(word for word in words if word != "arms"))
+    if "arms" not in words:
+        return run
+    if run.sampler.name != "diva":
+        raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
+    slots = 1 + run.sampler.options.num_variants  # of a problem and its variants
+    smaller = {name: run.batch[name] // slots for name in run.batch if name.startswith("prompts_")}
+    grpo = sweeps.selector(run, "uniform") | {
+        "num_prompts": run.num_prompts // slots,
+        "num_rollouts": run.num_rollouts * slots,
+        "batch": smaller,
+        "engine": {"prompts_per_call": run.engine.prompts_per_call // slots},
+    }
+    arms = {"grpo": grpo, "diva": {}}
+    chosen = ",".join(arms)
+    return sweeps.make(run, "diva", arms=arms, chosen=chosen, losses={"grpo": {}}, baseline="grpo")
+
+
+def _run(arg):
+    # the selector is diva by default
     c = tiny.base(arg, "diva", variants=1)
     default.grpo(c)
     c.loss.kl_coef = 0.0

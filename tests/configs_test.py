@@ -20,7 +20,7 @@ RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen", "math")) and n not in
 
 def selector(name, arg=""):
     """The selector of a config, and of its argument `vade`."""
-    own = {"tiny_dapo": "dapo", "tiny_diva": "diva"}
+    own = {"tiny_dapo": "dapo", "tiny_diva": "diva", "qwen7b_diva": "diva"}
     return own.get(name, "vade") if "vade" not in arg else "vade"
 
 
@@ -110,6 +110,31 @@ def test_geometry3k_is_the_selectors_testbed():
     smoke = load("geo3k", "smoke,selector=dapo")
     check(smoke)
     assert (smoke.data.train, smoke.model.preset) == ("procedural", "tiny")
+
+
+def test_diva_has_its_papers_values():
+    c = load("qwen7b_diva", "local")
+    run = settings.Run.from_dict(c.to_dict())
+    assert (c.num_prompts, c.num_rollouts, c.batch.prompts_per_minibatch) == (128, 5, 128)
+    assert (c.loss.kl_coef, c.loss.clip_high, c.optimizer.learning_rate) == (0, 0.3, 1e-6)
+    options = {"num_variants": 1, "rule": "linear", "eta": 4.0, "score": "accuracy"}
+    assert options.items() <= c.sampler.options.to_dict().items()
+    assert (c.diva.norm, c.diva.weight, c.diva.balance) == ("sequence", 0.1, "range")
+    # 5 epochs of 6,400 problems with 64 of them a step
+    assert run.with_items(6400).num_steps == 5 * 100
+
+
+@pytest.mark.parametrize(("words", "slots"), [("arms", 2), ("arms,variants=3", 4)])
+def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
+    found = {run.arm: run.settings for run in runs.planned(load("tiny_diva", words).to_dict(), "w")}
+    diva, grpo = found["diva"], found["grpo"]
+    assert (diva.sampler.name, grpo.sampler.name) == ("diva", "uniform")
+    assert diva.num_prompts == slots * grpo.num_prompts == 32
+    for of in (diva, grpo):
+        assert of.num_prompts * of.num_rollouts == 256
+        assert of.num_prompts == 4 * of.batch.prompts_per_minibatch
+    with pytest.raises(ValueError, match="'arms,vade': name no selector"):
+        load("tiny_diva", "arms,vade")
 
 
 def test_the_uniform_baseline_differs_in_nothing_but_the_selector():

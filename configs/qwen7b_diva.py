@@ -1,0 +1,35 @@
+r"""DIVA-GRPO (arXiv 2603.01106) on Qwen2.5-VL-7B-Instruct: 64 problems a step, each with a variant. 4 x H200.
+
+    python -m experiments.make_variants --source=train.jsonl --target=variants.jsonl --server=URL --model=NAME
+    python -m experiments.train --config=configs/qwen7b_diva.py --workdir=runs/qwen7b_diva \
+        --config.model.checkpoint=DIR --config.data.train=variants.jsonl --config.data.validation=FILE
+
+The selector and the advantages are the paper's, the sizes those of its main run: 5 answers to each of 64 problems
+and 64 variants, one update a step, no KL, 5 epochs; the clip and the lengths are EasyR1's, on which its code stands.
+The paper trained on R1-ShareVL-52K, its ablations on 5,000 questions of MMK12 with 512 prompts a step:
+
+    --config.num_prompts=512 --config.batch.prompts_per_minibatch=256 --config.num_epochs=0 --config.num_steps=200
+
+`uniform` with `--config.num_prompts=64 --config.num_rollouts=10 --config.batch.prompts_per_minibatch=64` is its
+baseline. Arguments: as configs/qwen.py. Not run yet. The paper reports an average of 54.58 over MathVista, MathVerse,
+MathVision, OlympiadBench, WeMath and MMK12, 46.23 before training.
+"""
+
+from configs import default, qwen
+
+
+def get_config(arg=None):
+    """Returns the config; `arg` as in configs/qwen.py, but the selector is diva by default."""
+    c = qwen.base(arg, "7b", "diva")
+    default.grpo(c)
+    c.loss.clip_high, c.loss.kl_coef = 0.3, 0.0
+    if c.model.preset:  # smoke
+        return c
+    c.num_prompts, c.num_rollouts = 128, 5
+    c.num_epochs = 10.0  # counts prompts, and half of them are variants
+    c.batch.prompts_per_minibatch = 128
+    c.data.max_pixels = 1024 * 1024
+    c.data.max_prompt_length = 2048
+    c.sampling.max_tokens = c.eval.max_tokens = 4096
+    c.eval.every = 10
+    return c

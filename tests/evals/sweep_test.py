@@ -1,0 +1,52 @@
+"""Seeds together, arms beside their baseline, and which runs of a sweep are taken."""
+
+import numpy as np
+import pytest
+
+from tests.evals.scored import CORRECT, result
+from vade_jax.evals import sweep
+
+NONE = np.zeros_like(CORRECT)
+
+
+def test_seeds_are_more_answers_to_the_same_questions():
+    one, two = {"chartqa": result(counts={"missing": 1})}, {"chartqa": result(correct=NONE)}
+    two["chartqa"] = result(correct=NONE, counts={"missing": 2})
+    both = sweep.pooled([one, two | {"mathvista": result("mathvista")}])
+    assert list(both) == ["chartqa"]
+    found = both["chartqa"]
+    np.testing.assert_array_equal(found.correct_MG, np.hstack([CORRECT, NONE]))
+    assert found.extracted[0] == ["1", None, "1", None] and found.counts == {"missing": 3}
+
+
+def test_arms_beside_their_baseline_in_seeds_that_both_have(tmp_path):
+    right, wrong = ({"chartqa": result(correct=x)} for x in (np.ones_like(CORRECT), NONE))
+    arms = {
+        "vanilla": {0: wrong, 1: {"chartqa": result()}},
+        "vade": {1: right, 2: wrong},
+        "vade_greedy": {2: right},
+        "kalman": {7: right},
+    }
+    options = {"baseline": "vanilla", "size": "7B", "seed": 0}
+    text = sweep.write(str(tmp_path), {"clean/grpo": arms}, None, **options)
+    assert (tmp_path / "tables.md").read_text() == text
+    first, second, gaps = text.split("# ")[1:]
+    assert "VADE + GRPO 7B (paper)" in first and "last update 7B (paper)" in second
+    assert "| vanilla + GRPO |" in first and "vade_greedy" not in first
+    assert "| vade + GRPO |" in second and "| vade_greedy + GRPO |" in second
+    # seed 1 alone: 100 % against 62.5 %; VADE's variants are compared with VADE, in seed 2
+    assert "| vade + GRPO minus vanilla + GRPO | +37.50 [" in gaps
+    assert "| vade_greedy + GRPO minus vade + GRPO | +100.00 [+100.00, +100.00] | 1 |" in gaps
+    assert "kalman" not in gaps
+
+
+def test_finished_runs_alone(tmp_path, capsys):
+    with pytest.raises(ValueError, match="no finished run: give the --workdir of an experiments"):
+        sweep.policies(str(tmp_path))
+    for name in ("clean/gspo/vade_p1mp_seed3", "clean/gspo/vanilla_seed0"):
+        (tmp_path / name / "policy").mkdir(parents=True)
+    (tmp_path / "clean/gspo/vade_p1mp_seed3/policy/config.json").touch()
+    (found,) = sweep.policies(str(tmp_path))
+    assert (found.group, found.arm, found.seed) == ("clean/gspo", "vade_p1mp", 3)
+    assert found.name == "clean/gspo/vade_p1mp_seed3"
+    assert "left out: vanilla_seed0" in capsys.readouterr().out

@@ -1,0 +1,161 @@
+"""The policies of a sweep in the paper's tables: seeds together, each arm beside its baseline.
+
+Seeds are answers more to the same questions. So standard errors and intervals are those of other
+questions, not of other training runs; what seeds say of those is in the tables of the sweep itself.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vade_jax import atomic
+from vade_jax.evals import benchmarks, report
+from vade_jax.evals.report import Results
+from vade_jax.evals.results import Result
+
+BASE = "base"  # the untrained policy's row
+_RUN = re.compile(r"(.+)_seed(\d+)")
+Seeds = Mapping[int, Results]  # of one arm
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A finished run {sweep}/{data}/{loss}/{arm}_seed{seed}."""
+
+    group: str  # data/loss
+    arm: str
+    seed: int
+    directory: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}/{self.arm}_seed{self.seed}"
+
+
+def policies(sweep: str) -> list[Policy]:
+    """Returns the finished runs of a sweep's directory; prints what has none yet.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found, unfinished = [], []
+    for path in sorted(pathlib.Path(sweep).glob("*/*/*_seed*/")):
+        match = _RUN.fullmatch(path.name)
+        if match is None:
+            continue
+        if (path / "policy" / "config.json").exists():
+            group = str(path.parent.relative_to(sweep))
+            found.append(Policy(group, match[1], int(match[2]), str(path)))
+        else:
+            unfinished.append(path.name)
+    if not found:
+        raise ValueError(
+            f"--sweep={sweep} has no finished run: give the --workdir of an experiments.sweep"
+        )
+    if unfinished:
+        print(f"not finished, so left out: {', '.join(unfinished)}")
+    return found
+
+
+def pooled(of_seeds: Sequence[Results]) -> dict[str, Result]:
+    """Returns one result a benchmark with the answers of all seeds, for benchmarks that all have."""
+    together = {}
+    for name, first in of_seeds[0].items():
+        same = [each[name] for each in of_seeds if name in each]
+        if len(same) == len(of_seeds):
+            items = range(len(first.uids))
+            together[name] = dataclasses.replace(
+                first,
+                correct_MG=np.concatenate([r.correct_MG for r in same], axis=1),
+                extracted=[[text for r in same for text in r.extracted[i]] for i in items],
+                counts={what: sum(r.counts[what] for r in same) for what in first.counts},
+            )
+    return together
+
+
+def write(
+    workdir: str,
+    groups: Mapping[str, Mapping[str, Seeds]],
+    untrained: Results | None,
+    *,
+    baseline: str,
+    size: str,
+    seed: int,
+) -> str:
+    """Writes tables.md to `workdir` and returns it.
+
+    Args:
+        workdir: of the evaluation.
+        groups: results by data/loss, arm and seed.
+        untrained: those of the policy before training, if they are known.
+        baseline: the arm that others are compared with; variants of VADE (`vade_...`) with `vade`.
+        size: "7B" or "3B" for the paper's rows, or "".
+        seed: of resamples.
+    """
+    rows, variants = ({BASE: untrained} if untrained else {}), {}
+    for group, arms in groups.items():
+        named = {_label(arm, group): pooled(list(seeds.values())) for arm, seeds in arms.items()}
+        is_variant = {_label(arm, group): arm.startswith("vade_") for arm in arms}
+        rows |= {label: found for label, found in named.items() if not is_variant[label]}
+        if any(is_variant.values()):
+            wanted = (_label("vade", group), *(label for label in named if is_variant[label]))
+            variants |= {label: named[label] for label in wanted if label in named}
+    text = ""
+    if rows:
+        text += f"# Table 1\n\n{report.table(rows, size=size, seed=seed)}\n"
+    if variants:
+        shown = report.table(variants, size=size, ablations=True, seed=seed)
+        text += f"\n# Tables 2 and 5: VADE and its variants\n\n{shown}\n"
+    text += _paired(_differences(groups, baseline, seed))
+    atomic.write_text(os.path.join(workdir, "tables.md"), text)
+    return text
+
+
+def _label(arm: str, group: str) -> str:
+    data, _, loss = group.partition("/")
+    return f"{arm} + {loss.upper()}" + ("" if data == "clean" else f" ({data})")
+
+
+def _differences(
+    groups: Mapping[str, Mapping[str, Seeds]], baseline: str, seed: int
+) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
+    """Returns by labels (of an arm, of what it is compared with) the shared seeds and the difference."""
+    found = {}
+    for group, arms in groups.items():
+        for arm, seeds in arms.items():
+            other = "vade" if arm.startswith("vade_") and "vade" in arms else baseline
+            both = sorted(seeds.keys() & arms.get(other, {}).keys())
+            if arm == other or not both:
+                continue
+            mine, theirs = (pooled([x[n] for n in both]) for x in (seeds, arms[other]))
+            gap = report.difference(mine, theirs, seed)
+            found[_label(arm, group), _label(other, group)] = len(both), gap
+    return found
+
+
+def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> str:
+    """Returns the table of differences, in points."""
+    if not gaps:
+        return "\nNo arm shares a seed with its baseline: no differences.\n"
+    names = [*benchmarks.PAPER, "average"]
+    columns = [name for name in names if any(name in gap for _, gap in gaps.values())]
+    lines = [["", *columns, "seeds"], ["---", *["---:"] * (len(columns) + 1)]]
+    for (arm, other), (num, gap) in gaps.items():
+        cells = []
+        for name in columns:
+            if name not in gap:
+                cells.append("")
+                continue
+            mean, low, high = (100 * gap[name][end] for end in ("mean", "low", "high"))
+            cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
+        lines.append([f"{arm} minus {other}", *cells, str(num)])
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return (
+        f"\n# Differences\n\n{text}\n\nIn points, paired by question and seed, with 95 % intervals "
+        "over questions: another seed of training may differ by more.\n"
+    )
