@@ -9,10 +9,17 @@ OpenAI's chat API, with --model) and --answers (a file with uid, text[, sample])
 on where it was: answers and the judge's replies are kept as they come. In WORKDIR: report.md,
 results.json, and for each benchmark settings.json (all that was pinned), answers.jsonl, items.jsonl
 (every answer with its verdict and the judge's words) and result.json.
+
+    python -m experiments.evaluate --config=configs/eval_paper.py --workdir=runs/eval_all \
+        --sweep=runs/paper --checkpoint=Qwen/Qwen2.5-VL-7B-Instruct --config.size=7B ...
+
+evaluates every finished run of a sweep, each in a directory of its own in WORKDIR, and --checkpoint as the
+policy before training; tables.md is the paper's Table 1, with paired differences to --baseline.
 """
 
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Iterator
 
@@ -20,6 +27,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors
+from vade_jax.evals import results, sweep
 from vade_jax.evals.chat import ServerLost
 from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rewards.functions import RewardFailure
@@ -41,6 +49,28 @@ def main(c: ConfigDict, workdir: str) -> None:
     print(f"{shown}\nin {workdir}: report.md, results.json, a directory a benchmark")
 
 
+def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None:
+    """Evaluates every finished run of a sweep, then writes the tables of all."""
+    with errors.user_errors():
+        found = sweep.policies(directory)
+    policies = {policy.name: policy.directory for policy in found}
+    if c.model.checkpoint:
+        policies[sweep.BASE] = c.model.checkpoint
+    for name, path in policies.items():
+        each = ConfigDict(c.to_dict())
+        each.model.checkpoint, each.label = path, name
+        main(each, os.path.join(workdir, name))
+    groups = {}
+    for policy in found:
+        seeds = groups.setdefault(policy.group, {}).setdefault(policy.arm, {})
+        seeds[policy.seed] = results.load_all(os.path.join(workdir, policy.name))
+    base = results.load_all(os.path.join(workdir, sweep.BASE)) if c.model.checkpoint else None
+    options = {"baseline": baseline, "size": c.size, "seed": c.seed}
+    print(
+        f"\n{sweep.write(workdir, groups, base, **options)}\nin {workdir}: tables.md, a directory a policy"
+    )
+
+
 @contextlib.contextmanager
 def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
     """Ends with one line when the policy or the judge is gone, or at Ctrl-C."""
@@ -60,12 +90,19 @@ def _from_flags(c: ConfigDict, workdir: str) -> None:
             section, _, name = field.rpartition(".")
             value = tuple(flag.value) if isinstance(flag.value, list) else flag.value
             setattr(c[section] if section else c, name, value)
-    main(c, workdir)
+    if SWEEP.value:
+        of_sweep(c, workdir, SWEEP.value, BASELINE.value)
+    else:
+        main(c, workdir)
 
 
 if __name__ == "__main__":
     define = functools.partial(flags.DEFINE_string, default=None)
     several, switch = flags.DEFINE_multi_string, flags.DEFINE_bool
+    SWEEP = define("sweep", help="--workdir of an experiments.sweep: every policy of it.")
+    BASELINE = define(
+        "baseline", default="vanilla", help="The arm to compare a sweep's others with."
+    )
     FLAGS = {  # what each one puts its value into
         "model.checkpoint": define(
             "checkpoint", help="A run directory, or a Hugging Face directory."

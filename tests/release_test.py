@@ -109,6 +109,6 @@ def test_the_tour_runs(tmp_path, monkeypatch):
     for name in ("configs", "experiments"):  # what it writes stays here
         os.symlink(ROOT / name, tmp_path / name)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    options = {"timeout": 600, "kernel_name": "python3"}
+    options = {"timeout": 1800, "kernel_name": "python3"}
     nbclient.NotebookClient(tour, resources={"metadata": {"path": tmp_path}}, **options).execute()
     assert (tmp_path / "runs" / "tour" / "report.html").exists()

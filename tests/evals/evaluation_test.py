@@ -7,7 +7,10 @@ from vade_jax.evals.evaluation import Evaluation
 
 
 def test_the_config_holds_every_setting():
-    assert Evaluation.from_dict(eval_paper.get_config().to_dict()) == Evaluation()
+    c = eval_paper.get_config()
+    assert c.judge.model == "Qwen/Qwen2.5-72B-Instruct"  # the paper's
+    c.judge.model = ""
+    assert Evaluation.from_dict(c.to_dict()) == Evaluation()
     found = Evaluation.from_dict(eval_paper.get_config("cot,seed=3").to_dict())
     assert (found.profile, found.seed) == ("cot", 3)
 

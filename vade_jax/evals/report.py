@@ -18,19 +18,21 @@ from vade_jax.evals.tasks import Task
 Results = Mapping[str, Result]  # by benchmark
 # The sections of a task's record that tell what a difference may come from, beside the policy.
 _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
-_SOURCE = "arXiv 2511.18902, Table 1"
-_NO_PAPER = f"The rows of the paper ({_SOURCE}) are of another profile and left out."
+_PAPER = "arXiv 2511.18902"
 
 
 # ------------------------------------------------------------------------------ the table
-def table(rows: Mapping[str, Results], *, size: str = "", seed: int = 0) -> str:
+def table(
+    rows: Mapping[str, Results], *, size: str = "", ablations: bool = False, seed: int = 0
+) -> str:
     """Returns a Markdown table: a row a policy, a column a benchmark, percent with standard errors.
 
     The average is given, with its 95 % interval, to a policy that has all five benchmarks.
 
     Args:
         rows: results by label, of one profile and the same items.
-        size: "7B" or "3B" puts the paper's rows above ours, under the profile "paper".
+        size: "7B" or "3B" puts the paper's rows above ours where ours were made as the paper's.
+        ablations: these rows are those of its Tables 2 and 5 instead of Table 1.
         seed: of the interval's resamples.
     """
     known = {name: result for found in rows.values() for name, result in found.items()}
@@ -39,10 +41,13 @@ def table(rows: Mapping[str, Results], *, size: str = "", seed: int = 0) -> str:
     columns = list(dict.fromkeys([*benchmarks.PAPER, *others]))
     lines = [["", *(_title(name, known.get(name)) for name in columns), "AVG"]]
     lines += [["---", *["---:"] * (len(columns) + 1)]]
-    if profile == "paper":
-        for label, found in benchmarks.PAPER_SCORES.get(size, {}).items():
-            cells = [f"{found[n]:.2f}" if n in found else "" for n in (*columns, "average")]
-            lines.append([f"{label} {size} (paper)", *cells])
+    paper = benchmarks.PAPER_SCORES.get(size, {})
+    if ablations:
+        paper = benchmarks.PAPER_ABLATIONS if size == "7B" else {}
+    why_not = _unlike_the_papers(rows)
+    for label, found in ({} if why_not else paper).items():
+        cells = [f"{found[n]:.2f}" if n in found else "" for n in (*columns, "average")]
+        lines.append([f"{label} {size} (paper)", *cells])
     for label, found in rows.items():
         cells = [_cell(found[name]) if name in found else "" for name in columns]
         average = _average(found, seed)
@@ -53,7 +58,42 @@ def table(rows: Mapping[str, Results], *, size: str = "", seed: int = 0) -> str:
             cells.append(f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]")
         lines.append([label, *cells])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{text}\n\n{_notes(profile, rows, size)}"
+    notes = [_notes(profile, rows), *_protocol(profile, known)]
+    if paper:
+        source = f"{_PAPER}, Tables 2 and 5" if ablations else f"{_PAPER}, Table 1"
+        judge = benchmarks.PAPER_JUDGE.rpartition("/")[2]
+        notes.append(
+            f"The rows of the paper ({source}) are left out: {why_not}."
+            if why_not
+            else f"Paper: {source}, whose judge is {judge}."
+        )
+    return "\n".join([text, "", *notes])
+
+
+def _unlike_the_papers(rows: Mapping[str, Results]) -> str:
+    """Returns why the paper's numbers cannot stand above these rows, "" if they can."""
+    for name, result in ((n, r) for found in rows.values() for n, r in found.items()):
+        if result.profile != "paper":
+            return f"they are of another profile than {result.profile}"
+        scoring = result.settings.get("scoring", {})
+        if benchmarks.BENCHMARKS[name].judge and scoring.get("by", "judge") != "judge":
+            return f"a judge scored its {benchmarks.BENCHMARKS[name].title}, here {scoring['by']}"
+    return ""
+
+
+def _protocol(profile: str, known: Results) -> list[str]:
+    """Returns what belongs beside any number that is compared with a published one."""
+    lines = []
+    if any(result.settings.get("scoring", {}).get("by") == "judge" for result in known.values()):
+        lines.append("The prompts of the judge are worded by vade_jax.")
+    if "mathvision" in known:
+        lines.append("MathVision is scored by the rules of its authors, without a judge.")
+    if profile == "paper" and {"scienceqa", "chartqa"} & set(known):
+        lines.append(
+            "ScienceQA and ChartQA: greedy, one answer of 16 tokens at most; the paper's cells are "
+            "k/2017 and k/2500."
+        )
+    return lines
 
 
 def _title(name: str, result: Result | None) -> str:
@@ -80,7 +120,7 @@ def _average(found: Results, seed: int) -> stats.Estimate | None:
     return stats.interval(correct, clusters, seed=seed)
 
 
-def _notes(profile: str, rows: Mapping[str, Results], size: str) -> str:
+def _notes(profile: str, rows: Mapping[str, Results]) -> str:
     """Returns what a reader must know of the numbers."""
     samples = {(n, r.correct_MG.shape[1]) for found in rows.values() for n, r in found.items()}
     counted = ", ".join(f"{name} {num}" for name, num in sorted(samples))
@@ -90,8 +130,6 @@ def _notes(profile: str, rows: Mapping[str, Results], size: str) -> str:
             if failed := [f"{what} {num}" for what, num in result.counts.items() if num]:
                 of = f"of {result.correct_MG.size} answers"
                 lines.append(f"{label}, {name}: {', '.join(failed)} {of}.")
-    if size:
-        lines.append(f"Paper: {_SOURCE}." if profile == "paper" else _NO_PAPER)
     return "\n".join(lines)
 
 
