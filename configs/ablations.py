@@ -8,7 +8,8 @@ r"""Table 2 of VADE (arXiv 2511.18902) and more: what each of its parts does, on
 
 Arguments: `base=FILE`, with its own arguments behind another colon, such as
 `base=configs/qwen7b_gspo.py:split`; by default configs/tiny_gspo.py. `--config.arms=vade,kalman`
-compares others: every arm of configs/tiny_table1.py is known here too.
+compares others: every arm of configs/tiny_table1.py is known here too. `grid,base=FILE` takes both decays of
+Eq. 5 and 6 instead, four values each, 16 arms, and draws decays.png.
 """
 
 import importlib.util
@@ -23,7 +24,9 @@ def get_config(arg=None):
     Raises:
         ValueError: the base is missing, or is not a run with VADE.
     """
-    name, _, base = (arg or "base=configs/tiny_gspo.py").partition("=")
+    is_grid = (arg or "").startswith("grid,")
+    named = (arg or "base=configs/tiny_gspo.py").removeprefix("grid,")
+    name, _, base = named.partition("=")
     if name != "base":
         raise ValueError(f"config argument {arg!r}: give base=FILE")
     file, _, words = base.partition(":")
@@ -31,13 +34,14 @@ def get_config(arg=None):
     if run.get("sampler", {}).get("name") != "vade":
         raise ValueError(f"config argument base={base!r}: give a run with VADE")
     variants = sweeps.variants(run)
+    grid = sweeps.decay_grid(run)
     return sweeps.make(
         run,
-        "ablations",
-        arms=sweeps.rivals(run) | variants,
-        chosen=",".join(["vade", "vanilla", *variants]),
+        "decays" if is_grid else "ablations",
+        arms=sweeps.rivals(run) | variants | grid,
+        chosen=",".join(grid if is_grid else ["vade", "vanilla", *variants]),
         losses={pathlib.Path(file).stem.rpartition("_")[2]: {}},
-        baseline="vade",
+        baseline="decay_200_999" if is_grid else "vade",
     )
 
 

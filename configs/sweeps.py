@@ -1,6 +1,7 @@
 """What a sweep varies: selectors (arms), losses, data and seeds. experiments/sweep.py runs it."""
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ DATA = {
     "clean": {},
     "wrong10": {"data": {"wrong_golds": 0.1}},
 }
+# Of Eq. 5 and 6: what is left of a selected prompt's counts, and of the others'.
+DECAYS = ((0.0, 0.2, 0.5, 0.8), (0.95, 0.99, 0.999, 1.0))
 PAPER = ("uniform", "dapo", "vade")
 BUDGET = 3  # VADE's comparison lets DAPO have so many times the others' rollouts
 LOSSES = {"gspo": default.gspo, "grpo": default.grpo}
@@ -109,6 +112,20 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
         "vade_half_life_3": part(half_life_epochs=3.0),
         "vade_max_3_in_a_row": part(max_consecutive=3),
         "vade_uniform_quarter": part(uniform_share=0.25),
+    }
+
+
+def decay_grid(run: ConfigDict) -> dict[str, Changes]:
+    """Returns VADE over lambda_1 (of what is selected) x lambda_2 (of the rest), in thousandths.
+
+    decay_200_999 is the paper's.
+    """
+    own = run.sampler.options.to_dict()
+    return {
+        f"decay_{1000 * selected:.0f}_{1000 * rest:.0f}": selector(
+            run, "vade", **own | {"decay_selected": selected, "decay_rest": rest}
+        )
+        for selected, rest in itertools.product(*DECAYS)
     }
 
 

@@ -129,6 +129,11 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     assert pictures.keys() == names  # no run predicts
     assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
 
+    one = groups["clean/gspo"]["vanilla"]
+    grid = {"clean/gspo": {"decay_0_999": one, "decay_200_1000": one}}  # half of it is there
+    figures.draw_sweep(grid, comparison.compare(grid), tmp_path / "grid")
+    assert (tmp_path / "grid" / "decays.png").exists()
+
 
 def test_user_mistakes(groups, tmp_path):
     arms = groups["clean/gspo"]

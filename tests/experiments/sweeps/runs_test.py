@@ -160,6 +160,17 @@ def test_ablations_are_of_any_job():
     assert set(ablations.get_config("base=configs/qwen7b_gspo.py:split").known.arms)
 
 
+def test_a_grid_over_both_decays():
+    c = ablations.get_config("grid,base=configs/tiny_grpo.py:smoke")
+    found = {run.arm: run.settings.sampler.options for run in planned(c) if not run.seed}
+    assert len(found) == 16 and c.baseline in found and c.name == "decays"
+    decays = {(o["decay_selected"], o["decay_rest"]) for o in found.values()}
+    assert len(decays) == 16 and (0.2, 0.999) in decays
+    options = found["decay_0_950"]
+    assert (options["decay_selected"], options["decay_rest"]) == (0, 0.95)
+    assert options["warmup"] == "none"  # what the run had
+
+
 @pytest.mark.parametrize(
     ("arg", "message"),
     [
