@@ -303,6 +303,7 @@ def _draw_decays(compared: Comparison, path: PathLike) -> None:
                     panel.text(*reversed(place), f"{mean[place]:.3f}", ha="center", va="center")
                 shown = panel.imshow(mean, cmap="Blues", origin="lower", aspect="auto", alpha=0.6)
                 figure.colorbar(shown, ax=panel)
+                panel.grid(visible=False)
                 panel.set_title(f"{name}\n{title}", linespacing=1.35)
                 panel.set_xticks(range(len(rest)), [f"{x:g}" for x in rest])
                 panel.set_yticks(range(len(selected)), [f"{x:g}" for x in selected])
