@@ -43,9 +43,8 @@ def get_config(arg=None):
     if run.sampler.name != "vade":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     arms = sweeps.rivals(run) | sweeps.variants(run)
-    arms["pooled"]["sampler"][
-        "arrays"
-    ] = {}  # the rows name no family: all of them are one category
+    # The rows name no family: all of them are one category.
+    arms["pooled"]["sampler"].update(arrays={})
     return sweeps.make(
         run, "geo3k", arms=arms, chosen=ARMS, losses={"grpo": {}}, baseline="vanilla"
     )
