@@ -101,6 +101,7 @@ def _tpu(name: str, grids: dict[int, str], count: int) -> list:
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", "none")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")  # there is no chip to fight for
     os.environ.setdefault("TPU_LIBRARY_PATH", libtpu.get_library_path())
     kwargs = {"chips_per_host_bounds": [1, 1, 1]} if count == 1 else {}
     return topologies.get_topology_desc(f"{name}:{grids[count]}", "tpu", **kwargs).devices

@@ -123,6 +123,13 @@ class Place:
         """Splits as the head, which may be the embedding turned, is split."""
         return self._put(x_DV, "fsdp", "tensor")
 
+    def apart(self, function, *heads_NTHK):
+        """Calls `function` on each device's rows and heads; see `layers.Placement`."""
+        spec = P(BATCH, None, "tensor", None)
+        return jax.shard_map(
+            function, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False
+        )(*heads_NTHK)
+
     def weights(self, module, name: str, dtype):
         """Gathers the matrices of a module over `fsdp`, in `dtype`; see `layers.Placement`.
 

@@ -3,6 +3,7 @@
 import functools
 import types
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -145,3 +146,21 @@ def test_masks_stay_small():
     jaxpr = jax.make_jaxpr(jax.grad(loop))(*values)
     sizes = [v.aval.size for e in jaxpr.eqns for v in e.outvars if v.aval.dtype == bool]
     assert max(sizes) <= max(R * P, U * Q * U)
+
+
+def test_the_tpu_kernel_is_causal_attention_values_and_gradients(monkeypatch):
+    """Interpreted: two blocks of queries, two heads to a key, rows of their own."""
+    monkeypatch.setattr(attention, "MAX_SPLASH_BLOCK", 128)
+    keys = jax.random.split(jax.random.key(5), 4)
+    q, k, v, weight = (
+        jax.random.normal(key, (2, 256, heads, 32))
+        for key, heads in zip(keys, (4, 2, 2, 4), strict=True)
+    )
+
+    def run(attend):
+        out, gradients = jax.vjp(attend, q, k, v)
+        return out, gradients(weight)
+
+    found = run(functools.partial(attention.splash, interpret=True))
+    plain = run(lambda q, k, v: attention.grouped(q, [], k, v, group_size=1))
+    chex.assert_trees_all_close(found, plain, atol=2e-4, rtol=2e-4)

@@ -7,6 +7,9 @@ Letters beside those of types.py: U queries (tokens) of an answer, Q query heads
 head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 """
 
+import dataclasses
+import math
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -14,6 +17,9 @@ import jax.numpy as jnp
 from vade_jax.models.qwen25vl import blockwise, layers
 from vade_jax.models.qwen25vl.blockwise import KeySet
 from vade_jax.types import Array
+
+LANES = 128  # of a TPU's vector: rows of tokens come in multiples of it
+MAX_SPLASH_BLOCK = 512
 
 
 @chex.dataclass(frozen=True)
@@ -73,7 +79,40 @@ def causal(
             key_value_seq_lengths=length_N,
             implementation="cudnn",
         )
+    if place.platform == "tpu" and q_NTHK.dtype == jnp.bfloat16 and q_NTHK.shape[1] % LANES == 0:
+        # It gives no log-sum-exp with a gradient either.
+        return place.apart(splash, q_NTHK, k_NTJK, v_NTJK)
     return grouped(q_NTHK, [], k_NTJK, v_NTJK, group_size=1, ways=place.ways)
+
+
+def splash(
+    q_NTHK: jax.Array, k_NTJK: jax.Array, v_NTJK: jax.Array, *, interpret: bool = False
+) -> jax.Array:
+    """Returns `causal` of one TPU's rows and heads, by JAX's kernel (splash attention, in Pallas).
+
+    Scores stay in the core's own memory, and no program is unrolled to skip those above the diagonal.
+    `interpret` runs it anywhere, slowly.
+    """
+    # Here: only a TPU needs them, and they bring Pallas along.
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    _, length, num_heads, _ = q_NTHK.shape
+    num_kv_heads = k_NTJK.shape[2]
+    block = math.gcd(length, MAX_SPLASH_BLOCK)
+    names = [field.name for field in dataclasses.fields(kernels.BlockSizes)]
+    sizes = kernels.BlockSizes(**{name: block for name in names if name.startswith("block_")})
+    mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * (num_heads // num_kv_heads))
+    attend = kernels.make_splash_mqa_single_device(
+        mask,
+        block_sizes=sizes,
+        residual_checkpoint_name=blockwise.SAVED,
+        interpret=interpret,
+    )
+    q_NJQTK = split_queries(q_NTHK, num_kv_heads, 1)[:, :, 0].swapaxes(2, 3)
+    k_NJTK, v_NJTK = (jnp.swapaxes(x, 1, 2) for x in (k_NTJK, v_NTJK))
+    out_NJQTK = jax.vmap(jax.vmap(attend))(q_NJQTK, k_NJTK, v_NJTK)
+    return join_queries(out_NJQTK.swapaxes(2, 3)[:, :, None])
 
 
 def grouped(

@@ -49,6 +49,9 @@ class Placement(Protocol):
     def head(self, x_DV: jax.Array) -> jax.Array:
         """Splits a gradient of the head as the head is."""
 
+    def apart(self, function: Callable[..., jax.Array], *heads_NTHK: jax.Array) -> jax.Array:
+        """Calls `function` on each device's rows and heads: a kernel that the compiler cannot split."""
+
     def weights(self, module: T, name: str, dtype: Any) -> T:
         """Brings a module's matrices to where they are used, in the compute dtype.
 
@@ -73,6 +76,10 @@ class Anywhere:
         return x
 
     width = looked_up = head = rows
+
+    def apart(self, function, *heads_NTHK):
+        """Returns `function` of all."""
+        return function(*heads_NTHK)
 
     def weights(self, module, name, dtype):
         """Returns `module`."""
