@@ -9,7 +9,7 @@ from collections.abc import Callable
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from experiments.errors import user_errors
+from experiments.errors import disk_errors, user_errors
 from vade_jax.run import cluster
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -46,7 +46,7 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
                 PROCESS_ID.value,
                 distributed=DISTRIBUTED.value,
             )
-        with cluster.ends_together():
+        with cluster.ends_together(), disk_errors():
             main(CONFIG.value, WORKDIR.value or default_workdir())
 
     app.run(start, flags_parser=_parse)

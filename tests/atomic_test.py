@@ -44,5 +44,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
     assert len(os.listdir(path.parent)) == 1
     (tmp_path / "notes.my-own.tmp").write_text("mine")
+    (tmp_path / ".policy.new" / "deeper").mkdir(parents=True)
+    (tmp_path / "my.old").mkdir()
     atomic.remove_strays(tmp_path)
-    assert os.listdir(path.parent) == [] and (tmp_path / "notes.my-own.tmp").exists()
+    assert os.listdir(path.parent) == []
+    assert sorted(os.listdir(tmp_path)) == ["figures", "my.old", "notes.my-own.tmp"]

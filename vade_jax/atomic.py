@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 
@@ -44,7 +45,14 @@ def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) 
 
 
 def remove_strays(directory: str | os.PathLike[str]) -> None:
-    """Removes what a killed process had half-written in `directory`, when nobody writes there now."""
+    """Removes what a killed process had half-written in `directory`, when nobody writes there now.
+
+    Files of `replacing` at any depth, and directories right there that were to replace others: of a
+    name with a dot before it and `.new` or `.old` behind it.
+    """
     for path in pathlib.Path(directory).rglob("*.tmp"):
         if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink()
+    for end in ("new", "old"):
+        for path in pathlib.Path(directory).glob(f".*.{end}"):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,5 +1,6 @@
 """What a user's mistake looks like: exit code 2 and one line."""
 
+import errno
 import pathlib
 import subprocess
 import sys
@@ -84,9 +85,25 @@ def test_user_errors_are_one_line_and_code_2(kind, capsys):
     assert capsys.readouterr().err == "error: num_prompts=9 is wrong\n"
 
 
-def test_other_errors_keep_their_traceback():
-    with pytest.raises(ZeroDivisionError), errors.user_errors():
+@pytest.mark.parametrize("guard", [errors.user_errors, errors.disk_errors])
+def test_other_errors_keep_their_traceback(guard):
+    with pytest.raises(ZeroDivisionError), guard():
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "/runs/a/metrics.jsonl"),
+        # As tensorstore says it.
+        ValueError('Error writing "/runs/a/metrics.jsonl": No space left on device\n[source ...]'),
+    ],
+)
+def test_a_disk_that_takes_nothing_more_is_one_line(error):
+    whole = r"/runs/a/metrics.jsonl.*: make room .* whole$"
+    with pytest.raises(SystemExit, match=whole) as caught, errors.disk_errors():
+        raise error
+    assert "\n" not in caught.value.code
 
 
 @pytest.mark.parametrize(

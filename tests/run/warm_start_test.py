@@ -1,6 +1,7 @@
 """The warm start: its data, its targets, and the checkpoint it leaves."""
 
 import json
+import os
 import pathlib
 
 import jax
@@ -89,7 +90,9 @@ def test_it_learns_and_leaves_a_whole_checkpoint(base, tmp_path, capsys):
     bar = capsys.readouterr().err
     assert float(bar.rsplit("loss=", 1)[1].split("]")[0]) < 6.0  # log 512 is 6.2
     stamp = (out / "model.safetensors").stat().st_mtime_ns
+    (tmp_path / "warm_start.partial").mkdir()  # a kill came before it was removed
     warm_started(c, base, tmp_path)  # is there: nothing is trained
+    assert not (tmp_path / "warm_start.partial").exists()
     assert (out / "model.safetensors").stat().st_mtime_ns == stamp
 
 
@@ -120,6 +123,9 @@ def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
     monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
     (tmp_path / "tiny_model").mkdir()
     (tmp_path / "tiny_model" / "tokenizer.json").write_text("{")
+    save, left = files.save, []
+    monkeypatch.setattr(files, "save", lambda *a: (left.extend(os.listdir(tmp_path)), save(*a)))
     directory = warm_start.untrained(smoke(), str(tmp_path))
+    assert left == ["tiny_model"]  # nothing but this completes it, whenever a kill comes
     files.load(directory)
     tokens.Tokenizer.load(directory)

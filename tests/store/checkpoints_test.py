@@ -43,8 +43,8 @@ def make_selector(num_items=5):
     return Selector(alpha_I=jnp.linspace(0.1, 3.3, num_items), visited_I=jnp.arange(num_items) % 2)
 
 
-def save(directory, *steps, state=None):
-    saver = checkpoints.Checkpointer(directory)
+def save(directory, *steps, state=None, **options):
+    saver = checkpoints.Checkpointer(directory, **options)
     for step in steps:
         state = make_state() if state is None else state
         saver.save(step, state, make_selector(), PROGRESS, {"name": "tiny"})
@@ -147,6 +147,16 @@ def test_half_written_steps_are_never_listed(tmp_path):
     saver.save(2, make_state(), make_selector(), PROGRESS, {})
     saver.wait()
     assert checkpoints.Checkpointer(tmp_path / "ck").latest_step() == 2
+
+
+def test_only_the_sole_owner_removes_what_was_cut_short(tmp_path):
+    save(tmp_path / "ck", 1)
+    left = tmp_path / "ck" / "2.orbax-checkpoint-tmp"
+    shutil.copytree(tmp_path / "ck" / "1", left)
+    checkpoints.Checkpointer(tmp_path / "ck").latest_step()
+    assert left.exists()  # another process may be writing it
+    save(tmp_path / "ck", 3, is_sole=True)
+    assert sorted(os.listdir(tmp_path / "ck")) == ["1", "3"]
 
 
 def change_a_byte(path):

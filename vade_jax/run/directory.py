@@ -130,7 +130,8 @@ def _differences(
 def checkpointer(run: settings.Run, workdir: str) -> checkpoints.Checkpointer:
     """Returns what saves and restores the run."""
     path = os.path.join(workdir, "checkpoints")
-    return checkpoints.Checkpointer(path, keep=run.checkpoint.keep, every=run.checkpoint.every)
+    keep, every = run.checkpoint.keep, run.checkpoint.every
+    return checkpoints.Checkpointer(path, keep=keep, every=every, is_sole=True)
 
 
 def is_done(run: settings.Run, workdir: str) -> bool:

@@ -60,6 +60,7 @@ def warm_started(
     if processes.on_leader(lambda: _is_complete(target)):
         with checks.user_errors():
             processes.on_leader(lambda: files.check(target))
+        processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     elif not train(run, base, target, stop):
         return None
     cluster.check_shared(os.path.join(target, "config.json"))
@@ -102,8 +103,7 @@ def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -
         policy = build.load_policy(run, base)
         _check_answers_fit(run, policy.tokenizer)
     state, step = _compile(run, policy)
-    partial = f"{target}.partial"
-    saved = checkpoints.Checkpointer(partial, keep=1, every=200)
+    saved = checkpoints.Checkpointer(_partial(target), keep=1, every=200, is_sole=True)
     if done := saved.latest_step() or 0:
         state, _, _ = saved.restore(done, state, {})
     size, last = run.warm_start.batch_size, run.warm_start.num_steps
@@ -129,8 +129,13 @@ def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -
                 return False
     processes.on_leader(lambda: files.copy_tokenizer(base, target))
     files.save(target, policy.shape, state.params, write=processes.is_leader())
-    processes.on_leader(lambda: shutil.rmtree(partial, ignore_errors=True))
+    processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     return True
+
+
+def _partial(target: str) -> str:
+    """Returns where the state of a warm start that was stopped lies; a kill may come before it goes."""
+    return f"{target}.partial"
 
 
 def _compile(run: settings.Run, policy: Policy):

@@ -37,13 +37,27 @@ NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
 
 
 class Checkpointer:
-    """Saves and restores the steps of one directory; reading makes no directory."""
+    """Saves and restores the steps of one directory; reading makes no directory.
 
-    def __init__(self, directory: str | os.PathLike[str], *, keep: int = 2, every: int = 1):
+    Args:
+        directory: of all steps.
+        keep: the newest steps that stay.
+        every: steps between two that are saved.
+        is_sole: nobody else writes there, so what a kill has left of a step is removed.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        keep: int = 2,
+        every: int = 1,
+        is_sole: bool = False,
+    ):
         if keep < 1 or every < 1:
             raise ValueError(f"keep={keep} and every={every}: both count steps, from 1 up")
         self.directory = os.path.abspath(directory)
-        self._keep, self._every = keep, every
+        self._keep, self._every, self._is_sole = keep, every, is_sole
         self._opened: ocp.CheckpointManager | None = None
 
     def save(
@@ -94,9 +108,9 @@ class Checkpointer:
 
     def close(self) -> None:
         """Waits, then frees orbax's threads."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     def latest_step(self) -> int | None:
         """Returns the newest complete step, None in a new or missing directory."""
@@ -156,7 +170,9 @@ class Checkpointer:
             handlers |= {name: ocp.JsonCheckpointHandler() for name in JSON_ITEMS}
             self._opened = ocp.CheckpointManager(
                 self.directory,
-                options=ocp.CheckpointManagerOptions(max_to_keep=self._keep),
+                options=ocp.CheckpointManagerOptions(
+                    max_to_keep=self._keep, cleanup_tmp_directories=self._is_sole
+                ),
                 item_handlers=handlers,
             )
         return self._opened

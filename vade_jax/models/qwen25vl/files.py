@@ -13,7 +13,6 @@ import math
 import os
 import pathlib
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -224,9 +223,12 @@ def save(
         return
     directory = pathlib.Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    fresh = pathlib.Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    # Names that a killed process leaves, so that the next one, or `atomic.remove_strays`, finds them.
+    fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
+    for path in (fresh, old):
+        shutil.rmtree(path, ignore_errors=True)
+    fresh.mkdir()
     try:
-        fresh.chmod(0o755)  # mkdtemp's are for the owner alone
         for path in directory.iterdir() if directory.is_dir() else []:
             if path.is_dir():
                 shutil.copytree(path, fresh / path.name)
@@ -239,7 +241,6 @@ def save(
         # Two renames, because a directory cannot replace one that has files: who loads meanwhile may find
         # none, but never half of one.
         if directory.exists():
-            old = fresh.with_name(fresh.name + ".old")
             directory.rename(old)
             fresh.rename(directory)
             shutil.rmtree(old)

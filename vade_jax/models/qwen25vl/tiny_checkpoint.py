@@ -49,5 +49,5 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     shape = dataclasses.replace(shape, **ids)
     params = model.init(shape, jax.random.key(seed))
     files.copy_tokenizer(building, directory)
-    files.save(directory, shape, params)
     shutil.rmtree(building)
+    files.save(directory, shape, params)  # the last thing: it completes the directory
