@@ -137,6 +137,8 @@ class Data(Section):
     # Of rows that name no kind, and whose answer may be of several, such as a formula; empty: they are
     # rejected. A key of vade_jax.rewards.verify.KINDS
     kind: str = ""
+    # Another directory that images may be read from; by default they may not leave that of their file
+    image_root: str = ""
     num_train: int = number(0, at_least=0)  # items; of files, 0 takes all
     num_validation: int = number(0, at_least=0)
     # Of the built-in data: weights of "family_level" or of a stratum; empty: the default ones

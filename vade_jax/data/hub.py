@@ -106,6 +106,13 @@ def table(name: Name, split: str) -> pa.Table:
     return rows.data.table
 
 
+def cache() -> pathlib.Path:
+    """Returns the directory that files of the hub are kept in."""
+    import huggingface_hub
+
+    return pathlib.Path(huggingface_hub.constants.HF_HOME)
+
+
 def _snapshot(name: Name, kind: str, patterns: list[str]) -> str:
     with _one_line(name, kind):
         import huggingface_hub

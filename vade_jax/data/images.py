@@ -6,7 +6,9 @@ two equal frames is 8 times as large); the model divides by 255, subtracts the m
 there.
 """
 
+import io
 import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +23,11 @@ CELLS = WINDOW * WINDOW
 SLOTS = 4 * CELLS  # patches of a window
 WIDTH = 3 * PATCH * PATCH
 MAX_ASPECT = 200
+# Of the files that Pillow knows, those that it decodes itself: EPS, for one, is a program that it has run.
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+MAX_DECODED = (
+    50_000_000  # pixels: a small file may hold a flood of them; decoded, these take 0.8 GB
+)
 
 
 def smart_resize(height: int, width: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
@@ -65,6 +72,26 @@ def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
     )
 
 
+def opened(file: bytes) -> Image.Image:
+    """Returns the image in a file; nothing is decoded yet.
+
+    Raises:
+        OSError, ValueError: it is in no format of `FORMATS`, or has over 50 million pixels.
+    """
+    try:
+        with warnings.catch_warnings(category=Image.DecompressionBombWarning, action="ignore"):
+            image = Image.open(io.BytesIO(file), formats=FORMATS)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # formats raise SyntaxError, struct.error, OverflowError, ...
+        raise ValueError(f"its header is damaged ({error})") from error
+    if image.width * image.height > MAX_DECODED:
+        raise ValueError(
+            f"{image.width} x {image.height} are over {MAX_DECODED:,} pixels; shrink it"
+        )
+    return image
+
+
 def why_not(error: Exception) -> str:
     """Returns what keeps Pillow from opening a file, in words that are the same in every run."""
     if isinstance(error, UnidentifiedImageError):  # its text has an address in memory
@@ -79,7 +106,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     """
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
-        value = np.asarray(image).astype(np.int64)
+        value = np.asarray(image)
         value = value >> 8 if value.max() > 255 else value
         return Image.fromarray(value.clip(0, 255).astype(np.uint8)).convert("RGB")
     if "A" in image.getbands() or image.info.get("transparency") is not None:

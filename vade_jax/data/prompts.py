@@ -6,6 +6,7 @@ once per merged cell of its image, and every token gets its M-RoPE position.
 
 import collections
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from vade_jax.data import images, loading, sources, tokens
 from vade_jax.rewards import verify
 
 RejectedItem = sources.RejectedItem
+_CHARACTERS = 100  # a token, more than in any text
 
 
 def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: int) -> np.ndarray:
@@ -92,10 +94,11 @@ class PromptBuilder:
                 "vision-language checkpoint, or data without images"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
-        try:
-            pictures = [images.load(image, **self._limits) for image in item.images]
-        except ValueError as error:
-            raise RejectedItem(item.uid, "bad_image", str(error)) from error
+        if (
+            len(text) > _CHARACTERS * self.max_length
+        ):  # or minutes would go into counting its tokens
+            raise self._too_long(item, f"{len(text):,} characters")
+        pictures = self._pictures(item)
         try:
             text.encode()  # half of a surrogate pair, as JSON can write it, cannot be
         except UnicodeEncodeError as error:
@@ -112,8 +115,7 @@ class PromptBuilder:
         repeat = np.ones(len(short), np.int64)
         repeat[is_pad] = [rows * cols for rows, cols in grids]
         if (length := int(repeat.sum())) > self.max_length:
-            detail = f"{length} tokens, the limit is max_length={self.max_length}"
-            raise RejectedItem(item.uid, "too_long", detail)
+            raise self._too_long(item, f"{length} tokens")
         token_P = np.repeat(short, repeat)
         return types.Prompt(
             uid=item.uid,
@@ -122,6 +124,25 @@ class PromptBuilder:
             position_PX=positions(token_P, grids, self.tokenizer.image_pad),
             images=tuple(pictures),
         )
+
+    def _pictures(self, item: types.Item) -> list[np.ndarray]:
+        """Returns the resized images; no more of them than fit into a prompt are in memory."""
+        pictures, num_tokens = [], 0
+        for image in item.images:
+            try:
+                pictures.append(images.load(image, **self._limits))
+            except ValueError as error:
+                raise RejectedItem(item.uid, "bad_image", str(error)) from error
+            num_tokens += math.prod(images.grid(pictures[-1]))
+            if num_tokens > self.max_length:
+                raise self._too_long(
+                    item, f"its first {len(pictures)} images are {num_tokens} tokens"
+                )
+        return pictures
+
+    def _too_long(self, item: types.Item, found: str) -> RejectedItem:
+        detail = f"{found}, the limit is max_length={self.max_length}"
+        return RejectedItem(item.uid, "too_long", detail)
 
     def _message(self, item: types.Item) -> dict[str, Any]:
         """Returns the user's turn: images at their marks or first, text in between."""
@@ -176,7 +197,8 @@ def audit(
 ) -> tuple[np.ndarray, Report]:
     """Returns the rows that can be trained on, int32 [kept], and a report of all others.
 
-    A row is kept if it can be read, its prompt can be built and its own answer verifies.
+    A row is kept if it can be read, its prompt can be built, its own answer verifies, and no row
+    before it has its id: an item is known by that in the rollouts and the report.
 
     Args:
         source: the rows.
@@ -185,21 +207,28 @@ def audit(
         has_rules: verify each row's own answer; a user's reward function may take what no rule can.
     """
 
-    def reject(index: int) -> dict[str, Any] | None:
+    def usable(index: int) -> str | RejectedItem:
         try:
             item = source[index]
             builder(item)
             if has_rules:
                 check_answer(item)
+            return item.uid
         except RejectedItem as error:
-            row = {"uid": error.uid, "reason": error.reason, "detail": error.detail}
-            return {"index": index, **row}
+            return error
 
-    found = map_items(reject, range(len(source)))
-    kept = [index for index, why in enumerate(found) if why is None]
-    rejects = [why for why in found if why is not None]
+    kept: dict[str, int] = {}  # rows by uid, in their order
+    rejects = []
+    for index, found in enumerate(map_items(usable, range(len(source)))):
+        if isinstance(found, str) and found in kept:
+            found = RejectedItem(found, "same_id", f"row {kept[found]} has this id, too")
+        if isinstance(found, str):
+            kept[found] = index
+        else:
+            why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
+            rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    return np.asarray(kept, np.int32), Report(len(source), counts, rejects)
+    return np.asarray(list(kept.values()), np.int32), Report(len(source), counts, rejects)
 
 
 def check_answer(item: types.Item) -> None:
@@ -209,5 +238,5 @@ def check_answer(item: types.Item) -> None:
     except ValueError as error:
         raise RejectedItem(item.uid, "bad_answer", str(error)) from error
     if not verdict.correct:
-        detail = f"{item.answer!r} is no {item.kind} answer ({verdict.reason})"
+        detail = f"{item.answer!r:.200} is no {item.kind} answer ({verdict.reason})"
         raise RejectedItem(item.uid, "bad_answer", detail)

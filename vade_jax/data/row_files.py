@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 Wanted = Callable[[str], bool]  # which columns are held
-BATCH = 64  # rows that are written together
+BATCH = 64  # rows that are written or unpacked together
+MAX_HELD = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # bytes of unpacked files
 SCHEMA = pa.schema(
     [
         ("uid", pa.string()),
@@ -67,11 +68,24 @@ def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     try:
         columns = parquet.read_schema(files[0]).names
         names = list(filter(wanted, columns))
-        parts = [parquet.read_table(file, columns=names) for file in files]
+        parts = [_unpacked(parquet.ParquetFile(file), file, names) for file in files]
         rows = pa.concat_tables(parts)
         return Table(len(rows), columns, row_of(rows))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
+
+
+def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str]) -> pa.Table:
+    """Returns columns of a parquet file, a few rows at a time: some kilobytes may hold terabytes."""
+    before, batches = pa.total_allocated_bytes(), []
+    for batch in file.iter_batches(BATCH, columns=names):
+        batches.append(batch)
+        if pa.total_allocated_bytes() - before > MAX_HELD:
+            raise ValueError(
+                f"{path} unpacks to more than {MAX_HELD >> 30} GB, half of this machine's memory: "
+                "write it as .arrow, which is not held in memory"
+            )
+    return pa.Table.from_batches(batches) if batches else file.read(columns=names)
 
 
 def arrow(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
@@ -121,16 +135,21 @@ def json_lines(path: pathlib.Path) -> list[Any]:
 def open_arrow(path: str | pathlib.Path) -> pa.Table:
     """Maps an IPC file, or an IPC stream as Hugging Face writes them, without copying it.
 
+    Offsets and texts are looked at once, images are not: a damaged offset would end the process when
+    its row is read.
+
     Raises:
-        ValueError: it is neither, or cut off.
+        ValueError: it is neither, or cut off, or damaged.
     """
     try:
         mapped = pa.memory_map(str(path))
         try:
-            return pa.ipc.open_file(mapped).read_all()
+            table = pa.ipc.open_file(mapped).read_all()
         except pa.ArrowInvalid:
             mapped.seek(0)
-            return pa.ipc.open_stream(mapped).read_all()
+            table = pa.ipc.open_stream(mapped).read_all()
+        table.validate(full=True)
+        return table
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} cannot be read as Arrow: {error}") from error
 

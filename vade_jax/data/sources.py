@@ -6,14 +6,15 @@ middle of a run: an audit (`prompts.audit`) meets every row once before training
 """
 
 import base64
-import io
 import math
 import operator
+import os
 import pathlib
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol
 
+import pyarrow as pa
 from PIL import Image
 
 from vade_jax import types
@@ -21,7 +22,12 @@ from vade_jax.data import hub, images, row_files
 from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
+# What reading a row may raise: lines are parsed, and tables decoded, when they are asked for.
+_BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
+_BROKEN += (pa.ArrowException,)
+_LONGEST_UID = 200
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
+MAX_FILES = 1 << 28  # bytes of a row's images; a file that is larger is no picture
 _LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
@@ -83,16 +89,17 @@ def rows(
     has_rules: bool = True,
     keeps_rows: bool = False,
     kind: str = "",
+    image_root: str = "",
 ) -> "Rows":
     """Opens a user's data.
 
     A .jsonl, .parquet or .arrow file, a directory of one sort of them, or a name on the Hugging Face
     hub (`hub`).
 
-    Columns: question (or problem), answer; optional images (or image: paths relative to the file,
-    data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what goes into the metadata:
-    choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order);
-    subset, domain and level, by which a run's report sorts the questions. The files of MATH and GSM8K
+    Columns: question (or problem), answer; optional images (or image: paths relative to the file that
+    do not leave its directory, data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what
+    goes into the metadata: choices, tolerance, ordered, paraphrases (other wordings of the question),
+    steps (hints, in order); subset, domain and level, by which a run's report sorts the questions. The files of MATH and GSM8K
     (see `_answered`) and the rows of verl's data sets (prompt, reward_model, extra_info) are read as
     they are.
 
@@ -103,19 +110,20 @@ def rows(
         has_rules: the built-in rules judge; otherwise no row needs an answer, or one of a known kind.
         keeps_rows: items have all columns that are held, for reward functions.
         kind: of rows that have none, and whose answer may be of several.
+        image_root: another directory that paths of images may lead to.
 
     Raises:
         ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
             has both splits and none is named.
     """
-    options = {"has_rules": has_rules, "keeps_rows": keeps_rows, "kind": kind}
+    options = {"has_rules": has_rules, "keeps_rows": keeps_rows, "kind": kind, "root": image_root}
 
     def wanted(name):
         return all_columns or _ALIASES.get(name, name) in _COLUMNS or name in _VERL
 
     if name := hub.parse(str(path)):
         table = row_files.of_table(hub.table(name, split or "train"), wanted)
-        return _of(table, str(name), pathlib.Path(), name.repo, options)
+        return _of(table, str(name), hub.cache(), name.repo, options)
     path = pathlib.Path(path)
     files = [path]
     if path.is_dir():
@@ -180,10 +188,11 @@ class Rows:
         has_rules: bool = True,
         keeps_rows: bool = False,
         kind: str = "",
+        root: str = "",
     ):
         self._read, self._size = read, size
         self._has_rules, self._keeps_rows, self._kind = has_rules, keeps_rows, kind
-        self.directory, self._name = directory, name
+        self.directory, self._name, self._root = directory, name, root
 
     def __len__(self) -> int:
         return self._size
@@ -197,13 +206,17 @@ class Rows:
             columns = self._read(index)
             row = {_ALIASES.get(k, k): v for k, v in columns.items()}
             row = _of_verl(row) if is_verl(row) else row
-        except (ValueError, AttributeError, TypeError, LookupError) as error:
-            raise RejectedItem(uid, "bad_row", f"not a JSON object: {error}") from error
+        except _BROKEN as error:
+            raise RejectedItem(uid, "bad_row", f"not a JSON object: {error!s:.200}") from error
         row = _answered({k: v for k, v in row.items() if v is not None})
+        if not is_label(row.get("id", uid)) or len(str(row.get("id", uid))) > _LONGEST_UID:
+            raise RejectedItem(uid, "bad_id", f"{row['id']!r:.80} is no short text or number")
         uid = str(row.get("id", uid))
         missing = [name for name in _required(self._has_rules) if name not in row]
         if missing:
             raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
+        if not is_label(row["question"]):
+            raise RejectedItem(uid, "bad_question", f"{row['question']!r:.80} is no text")
         question = str(row["question"])
         if self._has_rules:
             answer = _answer(uid, row["answer"])
@@ -215,18 +228,23 @@ class Rows:
         return types.Item(
             uid=uid,
             question=question,
-            images=tuple(self._image(uid, image) for image in shown),
+            images=self._images(uid, shown),
             answer=answer,
             kind=kind,
             metadata=metadata(uid, row),
             columns=columns if self._keeps_rows else {},
         )
 
-    def _image(self, uid: str, image: Any) -> Image.Image:
-        """Opens (does not decode) one image."""
+    def _images(self, uid: str, shown: Sequence[Any]) -> tuple[Image.Image, ...]:
+        """Opens (does not decode) the images of a row."""
+        found, room = [], MAX_FILES
         try:
-            return Image.open(io.BytesIO(image_bytes(image, self.directory)))
-        except (OSError, TypeError, ValueError, Image.DecompressionBombError) as error:
+            for image in shown:
+                file = image_bytes(image, self.directory, self._root, room)
+                room -= len(file)
+                found.append(images.opened(file))
+            return tuple(found)
+        except (OSError, TypeError, ValueError) as error:
             detail = f"an image cannot be opened: {images.why_not(error)}"
             raise RejectedItem(uid, "bad_image", detail) from error
 
@@ -255,19 +273,41 @@ def _of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name in _COLUMNS} | more
 
 
-def image_bytes(image: Any, directory: pathlib.Path) -> bytes:
+def image_bytes(
+    image: Any, directory: pathlib.Path, root: str = "", max_bytes: int = MAX_FILES
+) -> bytes:
     """Returns the file of an image: bytes, a path, a data URL, or {"bytes", "path"}.
 
+    Args:
+        image: what a row says.
+        directory: that a path is relative to, and may not leave, not by a link either.
+        root: another directory that it may lead to; "" is none.
+        max_bytes: of the file.
+
     Raises:
-        OSError, TypeError, ValueError: there is none.
+        OSError, TypeError, ValueError: there is none, it is elsewhere or too large.
     """
     if isinstance(image, Mapping):
         image = image.get("bytes") or image.get("path")
     if not isinstance(image, str):
-        return bytes(memoryview(image))
-    if not image.startswith("data:"):
-        return (directory / image).read_bytes()
-    return base64.b64decode(image.partition(",")[2], validate=True)
+        file = bytes(memoryview(image))
+    elif image.startswith("data:"):
+        file = base64.b64decode(image.partition(",")[2], validate=True)
+    else:
+        path = pathlib.Path(os.path.realpath(directory / image))
+        allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
+        if not any(map(path.is_relative_to, allowed)):
+            raise ValueError(
+                f"{image!r:.200} is outside of the data's directory: if you trust the data, allow "
+                "it with data.image_root"
+            )
+        if not path.is_file():  # a pipe or a device would be read for ever
+            raise FileNotFoundError(f"there is no file {image!r:.200}")
+        with path.open("rb") as opened:
+            file = opened.read(max_bytes + 1)
+    if len(file) > max_bytes:
+        raise ValueError(f"the files of a row's images have over {MAX_FILES >> 20} MB")
+    return file
 
 
 def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,7 +320,7 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         is_good, complaint = _METADATA[name]
         if not is_good(value):
-            raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r} {complaint}")
+            raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r:.200} {complaint}")
     return found
 
 
@@ -303,15 +343,15 @@ def _answer(uid: str, answer: Any) -> str:
     if isinstance(answer, bool):
         return "yes" if answer else "no"
     if not is_label(answer) or not str(answer).strip():
-        raise RejectedItem(uid, "bad_answer", f"{answer!r} is no text or number")
+        raise RejectedItem(uid, "bad_answer", f"{answer!r:.200} is no text or number")
     return str(answer).strip()
 
 
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
     """Returns the row's kind, the one that its answer certainly has, or the default."""
     kind = row.get("kind") or _infer_kind(question, answer, "choices" in row) or default
-    if kind not in verify.KINDS:
-        detail = f"answer {answer!r} is of kind {kind!r}"
+    if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
+        detail = f"answer {answer!r:.200} is of kind {kind!r:.80}"
         fix = f"add a column kind with one of {list(verify.KINDS)}, or set data.kind"
         raise RejectedItem(uid, "bad_kind", f"{detail}; {fix}")
     return kind

@@ -25,6 +25,7 @@ PLAIN = (
 )
 VISION = SPECIAL[9:14]
 _NESTED = 8  # control tokens within each other that leave nothing behind
+_BROKEN = (ValueError, AttributeError, LookupError, TypeError, RecursionError)
 SPARE_ROWS = 10  # rows of the embedding behind the last token, as published files have
 
 
@@ -80,8 +81,9 @@ class Tokenizer:
             raise ValueError(f"{path} is not a tokenizer: {error}") from error
         try:
             return cls(tokenizer, _read_template(path.parent))
-        except (json.JSONDecodeError, jinja2.TemplateSyntaxError) as error:
-            raise ValueError(f"{path.parent}: bad chat template: {error}") from error
+        # No JSON, or other values in it; a template that is none, or nested too deep.
+        except (*_BROKEN, jinja2.TemplateError) as error:
+            raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
 
     def clean(self, text: str) -> str:
         """Returns `text` without control tokens, also those that a removal would create."""
@@ -106,13 +108,16 @@ class Tokenizer:
         `options` are variables of the template, such as Qwen3's `enable_thinking`.
         """
         given = {"add_generation_prompt": True, "tools": None} | options
-        return self._template.render(messages=messages, **given)
+        try:
+            return self._template.render(messages=messages, **given)
+        except Exception as error:  # it is a program: it may raise anything
+            raise ValueError(f"the checkpoint's chat template fails: {error!r:.500}") from error
 
 
 def _shows_images(tokenizer: Tokenizer) -> bool:
     try:
         shown = tokenizer.render([{"role": "user", "content": [{"type": "image"}]}])
-    except (TypeError, jinja2.exceptions.TemplateError):  # it wants text where the parts are
+    except ValueError:  # it wants text where the parts are
         return False
     return "<|image_pad|>" in shown
 
@@ -141,11 +146,10 @@ def _read_template(directory: pathlib.Path) -> str:
             template = json.loads(path.read_text("utf-8")).get("chat_template")
             if isinstance(template, list):  # several named ones
                 template = {t["name"]: t["template"] for t in template}.get("default")
-            if template:
+            if isinstance(template, str) and template:
                 return template
     raise ValueError(
-        f"{directory} has no chat template (chat_template.jinja, chat_template.json or "
-        "tokenizer_config.json)"
+        "there is none (chat_template.jinja, chat_template.json or tokenizer_config.json)"
     )
 
 

@@ -156,7 +156,8 @@ def of_run(run: Run) -> Find:
     try:
         if data["train"] != "procedural":
             # No answer is judged here: rows need no kind that only the run's rules know.
-            return finder(sources.rows(data["train"], has_rules=False, split="train"))
+            where = {"split": "train", "image_root": data.get("image_root", "")}
+            return finder(sources.rows(data["train"], has_rules=False, **where))
         seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
         items = procedural.Procedural(seed, data["num_train"], mixture=data.get("mixture"))
         return finder(procedural.Mislabelled(items, share, seed) if share else items)

@@ -154,6 +154,7 @@ def _usable(
             has_rules=run.reward.has_rules,
             keeps_rows=bool(run.reward.functions),
             kind=data.kind,
+            image_root=data.image_root,
         )
     kept, report = prompts.audit(source, build_prompt, map, has_rules=run.reward.has_rules)
     processes.agree(f"data.{split}={path!r}, its usable rows", kept)

@@ -9,7 +9,6 @@ and reports them in one error with file, row and column.
 """
 
 import dataclasses
-import io
 import json
 import operator
 import pathlib
@@ -20,7 +19,7 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import images, row_files
+from vade_jax.data import images, row_files, sources
 from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
@@ -176,17 +175,14 @@ class FileRow:
             raise self.bad(columns[0], "no image")
         value = self[column]
         try:
-            if isinstance(value, Mapping):
-                value = value.get("bytes") or value.get("path")
-            if isinstance(value, str):
-                value = (self.file.parent / value).read_bytes()
-            Image.open(io.BytesIO(value)).load()
+            value = sources.image_bytes(value, self.file.parent)
+            images.opened(value).load()
         # Decoders raise OSError, SyntaxError, struct.error and more.
         except Exception as error:
             why = images.why_not(error)
             raise self.bad(column, f"the image cannot be decoded: {why}") from error
         # Opened again: the decoded pixels of thousands of images would not fit into memory.
-        return Image.open(io.BytesIO(value))
+        return images.opened(value)
 
 
 def read_items(

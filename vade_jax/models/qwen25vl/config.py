@@ -43,6 +43,9 @@ _VISION_TOKEN_NAMES = (
     "vision_start_token_id",
     "vision_end_token_id",
 )
+# The most of any number, and of layers: a file that lies must not fill the memory before it is caught.
+_MOST = {"num_hidden_layers": 1_000, "depth": 1_000}
+_MOST_ELSE = 10_000_000
 # What types.Images and the patch embedding are built for; every published checkpoint agrees.
 _FIXED_VISION = {
     "patch_size": 14,
@@ -149,20 +152,16 @@ class Config:
         family = _family(fields)
         # transformers 5 nests the decoder's fields, the published files have them at the root. Nested ones
         # win where both are there.
-        text = {**fields, **(fields.get("text_config") or {})}
+        text = {**fields, **_section(fields, "text_config")}
         vision, names = None, _TOKEN_NAMES
         if family == "qwen2_5_vl":
-            vision = _read_vision(_field(fields, "vision_config"), text["hidden_size"])
+            vision = _read_vision(_section(fields, "vision_config"), _number(text, "hidden_size"))
             names += _VISION_TOKEN_NAMES
-        tokens = {n: text[n] for n in names if isinstance(text.get(n), int)}
-        return cls(
-            text=_read_text(text, family),
-            vision=vision,
-            tie_embeddings=bool(
-                fields.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
-            ),
-            **tokens,
-        )
+        tied = fields.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+        if not isinstance(tied, bool | None):
+            raise ValueError(f"tie_word_embeddings {tied!r} is neither true nor false")
+        tokens = {n: _number(text, n, at_least=0) for n in names if isinstance(text.get(n), int)}
+        return cls(_read_text(text, family), vision, bool(tied), **tokens)
 
     def to_hf(self) -> dict[str, Any]:
         """Returns the published layout, which vLLM and every transformers read."""
@@ -211,21 +210,24 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
         raise ValueError("use_sliding_window true is not supported: set it to false")
     if fields.get("hidden_act", "silu") != "silu":
         raise ValueError(f"text hidden_act {fields['hidden_act']!r} is not 'silu'")
-    rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
-    theta = rope.get("rope_theta", fields.get("rope_theta", 1e6))
-    shape = {ours: _field(fields, hf) for ours, hf in _TEXT_NAMES.items()}
-    shape |= {"rope_theta": float(theta), "qk_norm": family == "qwen3"}
+    rope = _section(fields, "rope_parameters") or _section(fields, "rope_scaling")
+    turns = rope if "rope_theta" in rope else {"rope_theta": 1e6} | fields
+    shape = {ours: _number(fields, hf) for ours, hf in _TEXT_NAMES.items() if ours != "norm_eps"}
+    shape["norm_eps"] = _real(fields, "rms_norm_eps", 0.1)
+    shape["rope_theta"] = _real(turns, "rope_theta", 1e12)
+    shape["qk_norm"] = family == "qwen3"
     if fields.get("attention_bias", not shape["qk_norm"]) == shape["qk_norm"]:
         raise ValueError(f"attention_bias {fields['attention_bias']} is not that of a {family}")
     usual = shape["width"] // shape["num_heads"]
-    if (head_width := fields.get("head_dim") or usual) != usual:
+    head_width = _number(fields, "head_dim") if fields.get("head_dim") else usual
+    if head_width != usual:
         if family != "qwen3":
             raise ValueError(
                 f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
             )
         shape["own_head_width"] = head_width
     if family == "qwen2_5_vl":
-        section = tuple(_field(rope, "mrope_section"))
+        section = _numbers(rope, "mrope_section")
     elif (kind := rope.get("rope_type", rope.get("type", "default"))) == "default":
         section = (head_width // 2, 0, 0)
     else:
@@ -242,15 +244,18 @@ def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
     for name, value in expected.items():
         if (found := fields.get(name, value)) != value:
             raise ValueError(f"vision_config {name} must be {value}, found {found}")
-    shape = {ours: _field(fields, hf) for ours, hf in _VISION_NAMES.items()}
-    return VisionConfig(**{**shape, "full_blocks": tuple(shape["full_blocks"])})
+    shape = {
+        ours: _number(fields, hf) for ours, hf in _VISION_NAMES.items() if ours != "full_blocks"
+    }
+    return VisionConfig(**shape, full_blocks=_numbers(fields, "fullatt_block_indexes"))
 
 
 def _family(fields: Mapping[str, Any]) -> str:
     """Returns the model_type, of those that are known."""
     family = fields.get("model_type")
-    found = (fields.get("architectures") or [family])[0]
-    if family not in ARCHITECTURES or found not in (ARCHITECTURES[family], family):
+    named = fields.get("architectures") or [family]
+    found = named[0] if isinstance(named, list) else named
+    if family not in list(ARCHITECTURES) or found not in (ARCHITECTURES[family], family):
         raise ValueError(
             f"config.json describes {found!r} (model_type {family!r}); supported are "
             + ", ".join(f"{name!r} ({kind!r})" for kind, name in ARCHITECTURES.items())
@@ -262,6 +267,38 @@ def _field(fields: Mapping[str, Any], name: str) -> Any:
     if fields.get(name) is None:
         raise ValueError(f"config.json has no value for {name!r}")
     return fields[name]
+
+
+def _section(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns fields within fields, none where there are none."""
+    if not isinstance(value := fields.get(name) or {}, Mapping):
+        raise ValueError(f"{name} {value!r:.80} holds no names and values")
+    return value
+
+
+def _number(fields: Mapping[str, Any], name: str, at_least: int = 1) -> int:
+    return _whole(name, _field(fields, name), at_least)
+
+
+def _numbers(fields: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    if not isinstance(values := _field(fields, name), list):
+        raise ValueError(f"{name} {values!r:.80} is no list")
+    return tuple(_whole(name, value, 0) for value in values)
+
+
+def _whole(name: str, value: Any, at_least: int) -> int:
+    most = _MOST.get(name, _MOST_ELSE)
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not at_least <= value <= most:
+        raise ValueError(f"{name} {value!r:.80} is no whole number in {at_least} .. {most:,}")
+    return value
+
+
+def _real(fields: Mapping[str, Any], name: str, most: float) -> float:
+    value = _field(fields, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        raise ValueError(f"{name} {value!r:.80} is no number above 0 and up to {most}")
+    return float(value)
 
 
 def _divides(small_name: str, small: int, large_name: str, large: int) -> None:

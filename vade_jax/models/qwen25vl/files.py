@@ -112,7 +112,7 @@ def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns every tensor of a directory by name, none of them read yet."""
     listed = _listed(directory)
     paths = [directory / name for name in sorted(set(listed.values())) or [SINGLE]]
-    if missing := [path.name for path in paths if not path.exists()]:
+    if missing := [path.name for path in paths if not path.is_file()]:
         raise FileNotFoundError(
             f"{directory} lacks {', '.join(missing)}: download or convert the checkpoint "
             "again (only safetensors are read)"
@@ -153,7 +153,7 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{path} is missing: {path.parent} is no Hugging Face checkpoint")
     try:
         content = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}): download it again") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object: download it again")

@@ -10,7 +10,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import io
 import json
 import os
 import pathlib
@@ -237,7 +236,7 @@ def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
         if isinstance(image, bytes):
-            kind = Image.open(io.BytesIO(image)).format.lower()
+            kind = images.opened(image).format.lower()
             return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
         if image.startswith("data:") or os.path.isabs(image):
             return image

@@ -8,7 +8,6 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 import pathlib
 import zlib
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 from scipy import sparse
 from scipy.sparse import csgraph
 
@@ -171,8 +169,8 @@ class Drawer:
         except (OSError, TypeError, ValueError) as error:
             raise texts.Refused("bad_image", f"an image cannot be read: {error}") from error
         try:
-            opened = tuple(Image.open(io.BytesIO(file)) for file in files)
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            opened = tuple(map(images.opened, files))
+        except (OSError, ValueError) as error:
             detail = f"an image cannot be opened: {images.why_not(error)}"
             raise texts.Refused("bad_image", detail) from error
         prompt = self._check(
