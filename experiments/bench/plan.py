@@ -100,9 +100,20 @@ def make(run: settings.Run, devices: Sequence, device: Device) -> Report:
     parts = [
         program_table(run, policy, programs),
         memory_table(run, policy, needs, device),
+        *_unseen(run, device),
         time_table(run, policy, device),
     ]
     return Report(needs, problems, "\n".join([*parts, verdict]))
+
+
+def _unseen(run: settings.Run, device: Device) -> list[str]:
+    """Returns what the compiler of a described device cannot be told."""
+    if run.layout.offload != "all" or device.target.platform != "cuda":
+        return []
+    return [
+        "note: the description of a GPU has no host memory, so the optimizer's state is compiled, and counted, "
+        "where it were without layout.offload=all\n"
+    ]
 
 
 def find_problems(

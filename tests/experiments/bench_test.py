@@ -205,6 +205,15 @@ def test_devices_that_do_not_divide(num_devices, changes, message):
         plan.make(tiny(**changes), jax.devices()[:num_devices], H200)
 
 
+@pytest.mark.parametrize(("name", "noted"), [("h200", True), ("v5p", False)])
+def test_a_described_gpu_has_no_host_memory_and_the_plan_says_so(monkeypatch, name, noted):
+    nothing = plan_programs.Program(10**6, 0, 10**6, [], 1.0, [])
+    monkeypatch.setattr(plan, "compiled", lambda *_: {plan_programs.UPDATE: nothing})
+    device = plan.Device(targets.TARGETS[name])
+    report = plan.make(tiny(layout__offload="all"), jax.devices()[:1], device)
+    assert ("no host memory" in report.text) == noted
+
+
 def test_tpus_do_not_serve_vllm_beside_the_trainer():
     device = plan.Device(targets.TARGETS["v5p"])
     with pytest.raises(ValueError, match=r"vLLM shares the devices .* they are TPUs"):
