@@ -6,6 +6,9 @@
 Ratios are of one run, in which all cases take turns; times of different runs do not compare. With
 `pip install trl==1.16.0`, TRL's own GRPO update runs beside ours. `--json=FILE` keeps the numbers.
 
+`long` is what a run's host does in 10,000 steps, and with 1,000,000 items, for some minutes; `all` leaves
+it out.
+
 `plan` times nothing: it compiles a run's programs with the target's own compiler, which needs no such
 device, says what they take of each and send, how long a step should take, and exits with 1 when it does
 not fit. See experiments/bench/plan.py for what it assumes.
@@ -17,7 +20,7 @@ import jax
 from absl import app, flags
 
 from experiments import cli, errors
-from experiments.bench import decode, host, plan, selectors, targets, timing, update
+from experiments.bench import decode, host, long, plan, selectors, targets, timing, update
 from vade_jax import settings
 
 # The names are those of the command line: "selector" draws and proposes beside numpy, "sampler" compares
@@ -29,6 +32,7 @@ SUITES = {
     "decode": decode.run,
     "data": host.images,
     "verify": host.verdicts,
+    "long": long.run,
 }
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
@@ -51,7 +55,8 @@ def main(_) -> None:
     """Prints each table as soon as it is there."""
     if SUITE.value == "plan":
         sys.exit(print_plan())
-    names = list(SUITES) if SUITE.value == "all" else [SUITE.value]
+    # `long` takes minutes, and is about no speed that changes with the others'.
+    names = [name for name in SUITES if name != "long"] if SUITE.value == "all" else [SUITE.value]
     machine = timing.describe()
     print(machine)
     results = {}

@@ -5,6 +5,7 @@ import json
 import types
 
 import jax
+import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -13,6 +14,7 @@ from configs import tiny_gspo
 from experiments.bench import (
     decode,
     host,
+    long,
     plan,
     plan_programs,
     selectors,
@@ -117,6 +119,23 @@ def test_verdicts(tmp_path):
     assert content["machine"] == "a machine"
     stored = [row["name"] for t in content["suites"]["verify"] for row in t["rows"]]
     assert stored == names
+
+
+def test_a_long_run():
+    (table,) = long.run(quick=True)
+    assert [row.name for row in table.rows[1:]] == [
+        *("metrics are read", "the report is written", "the run resumes"),
+    ]
+    facts = table.rows[0].facts
+    assert facts["median_ms"] > 0 and facts["cpu_ms"] > 0 and facts["files"] == 0
+
+
+def test_what_a_step_takes_and_leaves_by_hand():
+    """20 steps of 3 ms and 2 ms of CPU, half a MB each; the first two compile."""
+    late = [(3e-3 * i, 2e-3 * i, i * 2**19, 40 + (i > 9), 7) for i in range(18)]
+    facts = long._facts(np.array([(-9.0, -9.0, 2**40, 1, 1)] * 2 + late))
+    expected = dict(mean_ms=3, median_ms=3, cpu_ms=2, mb_per_1000=500, files=1, threads=0)
+    assert facts == pytest.approx(expected)
 
 
 # ------------------------------------------------------------------------------ plan

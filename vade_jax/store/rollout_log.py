@@ -98,7 +98,10 @@ def _column(name: str, values: Sequence[Any]) -> Any:
     kind = COLUMNS.get(name)
     values = np.asarray(values).tolist() if hasattr(values, "dtype") else list(values)
     if kind == "string" or kind is None:
-        values = [_text(value) for value in values]
+        # What an item says stands there once for each of its answers, as the same object.
+        different = {id(value): value for value in values}
+        texts = {key: _text(value) for key, value in different.items()}
+        values = [texts[id(value)] for value in values]
     try:
         kind = pyarrow.type_for_alias(kind) if kind else None
         return pyarrow.array(values, kind)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -193,6 +194,9 @@ class Advantage(Protocol):
         """Returns float32 `advantage_N`, 0 where `valid_N` is False, of one round's answers."""
 
 
+_group_normalized = jax.jit(advantages.group_normalized, static_argnames=("num_groups", "std"))
+
+
 def group_normalized(
     reward_N: np.ndarray,
     group_N: np.ndarray,
@@ -214,7 +218,7 @@ def group_normalized(
         jnp.asarray(arrays.pad_rows(x_N, arrays.bucket(N, 64)))
         for x_N in (reward_N, group_N, valid_N)
     )
-    advantage_N = advantages.group_normalized(
+    advantage_N = _group_normalized(
         reward_N, group_N, arrays.bucket(num_groups, 8), valid_N=valid_N, std=std
     )
     return np.asarray(advantage_N)[:N]

@@ -1,0 +1,178 @@
+"""What a long run over many items costs the host: memory, files, threads and time, step after step.
+
+The loop, the selector, the prompts' thread, the scoring, metrics.jsonl, the rollout log and the checkpoints
+are those of a run. The engine answers from known pass rates and nothing learns; the time of both is left
+out. So what is timed is a step's overhead, none of it hidden behind an update as it is in a run.
+"""
+
+import contextlib
+import functools
+import io
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+
+from configs import tiny_gspo
+from experiments.bench import host, timing
+from vade_jax import report, samplers, settings
+from vade_jax.rollout import fake
+from vade_jax.run import directory
+from vade_jax.store import metrics
+from vade_jax.trainer import choosing, loop, scoring
+from vade_jax.types import Item, Prompt, TrainState
+
+NUM_PROMPTS, SAVE_EVERY = 32, 1000
+SIZES = ((10_000, 10_000), (1_000_000, 1_000))  # items, steps
+QUICK = ((200, 40),)
+
+
+def run(quick: bool) -> Iterator[timing.Table]:
+    """Yields a table for each number of items."""
+    logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
+    for num_items, num_steps in QUICK if quick else SIZES:
+        with tempfile.TemporaryDirectory() as workdir:
+            yield _table(num_items, num_steps, workdir)
+
+
+class Items(Sequence):
+    """Questions without images, made when they are asked for."""
+
+    def __init__(self, size: int):
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, i: int) -> Item:
+        metadata = {"family": "sum", "level": i % 3}
+        return Item(str(i), f"What is {i} + 1?", (), str(i + 1), "int", metadata)
+
+
+def _prompt(item: Item) -> Prompt:
+    nothing_P = np.zeros(0, np.int32)
+    return Prompt(item.uid, item.question, nothing_P, nothing_P[:, None], ())
+
+
+def _score(item: Item, answers: Sequence[np.ndarray]) -> list[scoring.Scored]:
+    right = [float(tokens[0] == fake.RIGHT) for tokens in answers]
+    return [scoring.Scored(item.answer, item.answer, x, x, "ok") for x in right]
+
+
+class Probe:
+    """Times what is not the host's, and looks at the process after every step."""
+
+    def __init__(self, engine: fake.FakeEngine):
+        self._engine, self.elsewhere = engine, np.zeros(2)
+        self.facts = []  # (seconds so far by the clock and of CPU, without the engine's; bytes; files; threads)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def generate(self, *arguments, on_group, **options):
+        """The engine's, whose groups are handed on afterwards: scoring is the host's."""
+        start, groups = _now(), []
+        rollouts = self._engine.generate(
+            *arguments, on_group=lambda *group: groups.append(group), **options
+        )
+        self.elsewhere += _now() - start
+        for group in groups:
+            on_group(*group)
+        return rollouts
+
+    def look(self) -> bool:
+        """The loop's `stop`: never."""
+        files, threads = (len(os.listdir(f"/proc/self/{x}")) for x in ("fd", "task"))
+        self.facts.append((*(_now() - self.elsewhere), host.memory(), files, threads))
+        return False
+
+
+def _now() -> np.ndarray:
+    """The clock, and the CPU time of all threads, which a busy machine does not stretch."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def _learn(state, prompts, rollouts, advantage_N):
+    return state, {"actor/loss": 0.0}
+
+
+def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
+    config = tiny_gspo.get_config()
+    config.num_steps, config.checkpoint.every = num_steps, min(SAVE_EVERY, num_steps // 2)
+    settings_of_run = settings.Run.from_dict(config.to_dict())
+    sampler = samplers.SAMPLERS["vade"](num_rollouts=8, warmup="none")
+    rng = np.random.default_rng(0)
+    engine = fake.FakeEngine(
+        dict(zip(map(str, range(num_items)), rng.random(num_items), strict=True))
+    )
+    probe = Probe(engine)
+    state = TrainState(params={"w": jnp.zeros(1000)}, opt_state=(), step=jnp.int32(0))
+    visited_I = np.zeros(num_items, np.int32)
+    anew = loop.Progress(state, sampler.init(num_items), visited_I)
+    saved = directory.checkpointer(settings_of_run, workdir)
+    with contextlib.redirect_stderr(io.StringIO()):  # the bar
+        recorder = directory.RunRecorder(workdir, saved, settings_of_run, sampler, 0)
+        with contextlib.closing(recorder):
+            loop.run(
+                anew,
+                num_steps=num_steps,
+                num_prompts=NUM_PROMPTS,
+                key=jax.random.key(0),
+                choose=choosing.Chooser(sampler, Items(num_items), _prompt),
+                engine=probe,
+                score=scoring.Scorer(_score),
+                learn=_learn,
+                validate=lambda engine, key, version, known: ({}, known),
+                recorder=recorder,
+                eval_every=num_steps,
+                stop=probe.look,
+            )
+    cases = {
+        "metrics are read": functools.partial(metrics.read, workdir),
+        "the report is written": functools.partial(report.write, workdir, items=Items(num_items)),
+        "the run resumes": lambda: _resume(settings_of_run, workdir, anew),
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        times = {name: timing.seconds(case) for name, case in cases.items()}
+    facts = _facts(np.array(probe.facts))
+    step = f"a step of {NUM_PROMPTS} prompts"
+    note = "median {median_ms:.1f} ms, {cpu_ms:.1f} ms of CPU; memory {mb_per_1000:+.2f} MB in 1,000 steps, "
+    note += "{files:+d} open files, {threads:+d} threads since the first tenth"
+    return timing.table(
+        f"{num_items:,} items, {num_steps:,} steps",
+        {step: facts["mean_ms"] / 1000} | times,
+        {},
+        "none; neither engine nor learner; memory is the process's own (Linux)",
+        notes={step: note.format(**facts)},
+        facts={step: facts},
+    )
+
+
+def _resume(run: settings.Run, workdir: str, anew: loop.Progress) -> loop.Progress:
+    saved = directory.checkpointer(run, workdir)
+    with contextlib.closing(saved):
+        progress = directory.restore(saved, anew)
+    metrics.Writer(workdir).truncate_after(progress.step)
+    return progress
+
+
+def _facts(facts_S5: np.ndarray) -> dict[str, float]:
+    """Returns what a step takes and leaves, once the first tenth has compiled and allocated."""
+    facts_S5 = facts_S5[max(1, len(facts_S5) // 10) :]
+    seconds_S2 = np.diff(facts_S5[:, :2], axis=0)
+    slope = np.polyfit(np.arange(len(facts_S5)), facts_S5[:, 2], 1)[0]
+    first, last = facts_S5[0], facts_S5[-1]
+    return {
+        "mean_ms": 1e3 * float(seconds_S2[:, 0].mean()),
+        "median_ms": 1e3 * float(np.median(seconds_S2[:, 0])),
+        "cpu_ms": 1e3 * float(np.median(seconds_S2[:, 1])),
+        "mb_per_1000": float(1000 * slope / 2**20),
+        "files": int(last[3] - first[3]),
+        "threads": int(last[4] - first[4]),
+    }
