@@ -171,6 +171,13 @@ def test_running_again_says_that_it_is_done(runs):
     assert (base / "whole" / "metrics.jsonl").read_bytes() == before
 
 
+def test_the_policy_which_says_done_is_made_last(runs):
+    """Or a kill between the two would leave a run without its report, for good."""
+    run = runs[0] / "whole"
+    policy, page = (run / name for name in ("policy/config.json", "report.html"))
+    assert policy.stat().st_mtime_ns > page.stat().st_mtime_ns
+
+
 def test_a_run_that_cannot_go_on_ends_with_one_line(monkeypatch, one_device):
     """What the loop does then, and that the last checkpoint stays, is in loop_test."""
 

@@ -91,13 +91,13 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
             progress = job.run(job.progress, stop=stop)
     limits = {"num_steps": run.num_steps, "max_rollouts": run.max_rollouts}
     is_done = loop.is_over(progress.step, progress.rollouts_total, **limits)
-    if is_done:
-        directory.export_policy(policy, progress, workdir)
     if processes.is_leader():
         figures.draw(workdir)
         report.at_end(workdir, data.train.source)
         if job.vary is not None:
             print(f"variants: {dict(job.vary.counts)}")
+    if is_done:  # the last thing, because it says so: what is cut short before is made again
+        directory.export_policy(policy, progress, workdir)
     if not is_done:
         print(f"stopped after step {progress.step}; run again to resume")
     return is_done
