@@ -14,7 +14,7 @@ from experiments.errors import user_errors
 from vade_jax import settings
 from vade_jax.run import checks, compiled, directory, warm_start
 from vade_jax.run.cluster import StopSignal
-from vade_jax.trainer.loop import NonFiniteLoss
+from vade_jax.trainer.scoring import NotFinite
 
 
 def main(config: ConfigDict, workdir: str) -> None:
@@ -31,7 +31,7 @@ def main(config: ConfigDict, workdir: str) -> None:
         try:
             with user_errors((checks.UserError,)):
                 made = warm_start.warm_started(run, base, workdir, StopSignal())
-        except NonFiniteLoss as error:
+        except NotFinite as error:
             sys.exit(f"error: {error}")
     if made is not None:
         print("in", made)

@@ -20,7 +20,8 @@ from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run.cluster import StopSignal
 from vade_jax.store import metrics
 from vade_jax.trainer import processes
-from vade_jax.trainer.loop import BatchNotFilled, NonFiniteLoss
+from vade_jax.trainer.loop import BatchNotFilled
+from vade_jax.trainer.scoring import NotFinite
 
 
 def main(config: ConfigDict, workdir: str) -> None:
@@ -31,7 +32,7 @@ def main(config: ConfigDict, workdir: str) -> None:
     try:
         with user_errors((run.UserError,)):
             is_done = run.train(job, workdir, stop=StopSignal())
-    except (NonFiniteLoss, BatchNotFilled, EngineFailure, RewardFailure) as error:
+    except (NotFinite, BatchNotFilled, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
     if not is_done:
         return  # stopped: a second start resumes

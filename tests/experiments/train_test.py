@@ -25,7 +25,7 @@ from vade_jax.report import curves, figures, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import mesh
-from vade_jax.trainer.loop import NonFiniteLoss
+from vade_jax.trainer.scoring import NotFinite
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -182,7 +182,7 @@ def test_a_run_that_cannot_go_on_ends_with_one_line(monkeypatch, one_device):
     """What the loop does then, and that the last checkpoint stays, is in loop_test."""
 
     def diverge(*_, **__):
-        raise NonFiniteLoss("step 4: {'actor/loss': nan}")
+        raise NotFinite("step 4: {'actor/loss': nan}")
 
     monkeypatch.setattr(run, "train", diverge)
     with pytest.raises(SystemExit, match=r"^error: step 4: {'actor/loss': nan}$"):

@@ -14,7 +14,7 @@ from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import config, files
 from vade_jax.run import UserError, build, warm_start
-from vade_jax.trainer import loop
+from vade_jax.trainer import scoring
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -115,7 +115,7 @@ def test_a_stopped_warm_start_goes_on_where_it_was(base, tmp_path, capsys):
 
 def test_a_loss_that_is_not_a_number_names_its_step():
     fine, bad = {"actor/loss": np.float32(1.0)}, {"actor/loss": np.float32(np.nan)}
-    with pytest.raises(loop.NonFiniteLoss, match=r"warm start, step 42: .*actor/loss"):
+    with pytest.raises(scoring.NotFinite, match=r"warm start, step 42: .*actor/loss"):
         warm_start._read([(41, fine), (42, bad), (43, bad)])
 
 

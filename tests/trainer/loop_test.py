@@ -170,7 +170,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step():
         loss = np.nan if state.step == 2 else 0.0
         return state.replace(step=state.step + 1), {"actor/loss": loss}
 
-    with pytest.raises(loop.NonFiniteLoss, match=r"step 3: .*actor/loss.*nan"):
+    with pytest.raises(scoring.NotFinite, match=r"step 3: .*actor/loss.*nan"):
         run("uniform", 5, learn=diverge)
 
 

@@ -48,7 +48,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
 
     Raises:
         UserError: a mistake in the settings or files, found before the first step.
-        NonFiniteLoss: as `loop.run`, like the next two.
+        scoring.NotFinite: as `loop.run`, like the next two.
         EngineFailure: the rollouts ended.
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.

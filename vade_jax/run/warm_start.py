@@ -22,7 +22,7 @@ from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.build import Policy
 from vade_jax.store import checkpoints
-from vade_jax.trainer import loop, mesh, minibatches, objectives, processes, update
+from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, update
 from vade_jax.trainer.choosing import Lookahead
 from vade_jax.types import Batch, Rollouts
 
@@ -160,7 +160,7 @@ def _compile(run: settings.Run, policy: Policy):
 def _read(unread: list) -> float:
     """Fetches the metrics of the last steps, empties the list and returns the newest loss."""
     for number, metrics in jax.device_get(unread):
-        loop.check_finite(f"warm start, step {number}", metrics)
+        scoring.check_losses(f"warm start, step {number}", metrics)
     unread.clear()
     return float(metrics["actor/loss"])
 

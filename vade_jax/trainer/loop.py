@@ -32,10 +32,6 @@ Learn = Callable[[TrainState, Sequence[Prompt], Rollouts, np.ndarray], tuple[Tra
 Validate = Callable[[Engine, jax.Array, int, frozenset[str]], tuple[Metrics, frozenset[str]]]
 
 
-class NonFiniteLoss(RuntimeError):  # noqa: N818 (says what happened)
-    """The loss or its gradient is not a number; the last checkpoint is still good."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Progress:
     """Everything that a step changes and a checkpoint holds."""
@@ -127,7 +123,7 @@ def run(
         stop: asked after each step.
 
     Raises:
-        NonFiniteLoss: names the step; nothing is saved after it.
+        NotFinite: names the step, and what is NaN or infinite; nothing is saved after it.
         EngineFailure: there are no more answers; every step that was taken is saved.
         RewardFailure: a reward function failed; every step that was taken is saved.
         BatchNotFilled: `refill` asks to stop; every step that was taken is saved.
@@ -180,6 +176,7 @@ def run(
                     rollouts, scores = answer(chosen, rollout_key, version, clock)
                     with clock("adv"):
                         feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
+                        scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
                         keep_M = np.asarray(sampler.keep(posterior, feedback))
                         gathering.add(Round(chosen, rollouts, scores, feedback, keep_M, posterior))
                         # To line 15: old counts decay at two speeds, new ones come in (Eq. 5, 6).
@@ -200,7 +197,7 @@ def run(
             if len(data.learned_M):
                 with clock("update_actor"):
                     state, losses = learn(state, *data.batch())
-                check_finite(f"step {step}", losses)
+                scoring.check_losses(f"step {step}", losses)
             visited_I = progress.visited_I.copy()
             visited_I[list(gathering.used)] = step
             progress = progress.paid_for(
@@ -260,13 +257,3 @@ def _saved_on_failure(
         if progress.step:
             recorder.save(progress, last=True)
         raise
-
-
-def check_finite(when: str, losses: Metrics) -> None:
-    """Raises NonFiniteLoss, which says when, unless every loss is a number."""
-    bad = {name: float(x) for name, x in losses.items() if not np.isfinite(x)}
-    if bad:
-        raise NonFiniteLoss(
-            f"{when}: {bad}; the last checkpoint is from before it: "
-            "lower the learning rate or look at the rollouts"
-        )

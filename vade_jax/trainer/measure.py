@@ -61,6 +61,8 @@ def roll_out_all(
         batch_key = rng.pass_key(key, step, number)
         rollouts, scores = answer(chosen, batch_key, step - 1, clock)
         feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
+        when = f"the pass before step {step}"
+        scoring.check_answers(when, chosen.prompts, rollouts, feedback)
         feedback = feedback.replace(
             extra_M=_from_tokens(rollouts, len(chosen.items), choose.sampler.measures)
         )

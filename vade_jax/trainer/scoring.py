@@ -19,7 +19,7 @@ from vade_jax import arrays
 from vade_jax.losses import advantages
 from vade_jax.rewards import mix
 from vade_jax.trainer import processes
-from vade_jax.types import Array, Feedback, Item, Metrics, Proposal, Rollouts
+from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rollouts
 
 
 # ------------------------------------------------------------------------------ one answer
@@ -250,6 +250,45 @@ def collect(
         valid_N=valid_N,
         extra_M=proposal.extra_M,
     )
+
+
+# ------------------------------------------------------------------------------ numbers that are none
+class NotFinite(RuntimeError):  # noqa: N818 (says what happened)
+    """A number of a step is NaN or infinite; the last checkpoint is from before it."""
+
+
+def check_answers(
+    when: str, prompts: Sequence[Prompt], rollouts: Rollouts, feedback: Feedback
+) -> None:
+    """Raises NotFinite, which says when, unless all numbers of the answers that count are finite.
+
+    Here and not in the loss, which cannot say whose fault it is, and may be finite all the same: the
+    clip turns an infinite ratio into a finite one.
+    """
+    num_tokens = rollouts.logp_NT.shape[1]
+    inside_NT = np.arange(num_tokens) < rollouts.length_N[:, None]
+    numbers = {
+        "reward": feedback.reward_N,
+        "log-probs, as the engine says,": np.where(inside_NT, rollouts.logp_NT, 0).sum(1),
+        "advantage": feedback.advantage_N,
+    }
+    for name, x_N in numbers.items():
+        bad_N = ~np.isfinite(x_N) & feedback.valid_N
+        if bad_N.any():
+            first = int(np.argmax(bad_N))
+            raise NotFinite(
+                f"{when}: the {name} of {bad_N.sum()} answers are not finite ({x_N[first]}), the "
+                f"first is one to {prompts[feedback.group_N[first]].uid}; {_GOOD}"
+            )
+
+
+def check_losses(when: str, losses: Metrics) -> None:
+    """Raises NotFinite, which says when, unless every loss, norm and rate is finite."""
+    if bad := {name: float(x) for name, x in losses.items() if not np.isfinite(x)}:
+        raise NotFinite(f"{when}: {bad}; {_GOOD}: lower the learning rate or look at the rollouts")
+
+
+_GOOD = "the last checkpoint is from before it"
 
 
 # ------------------------------------------------------------------------------ metrics

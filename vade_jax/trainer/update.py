@@ -187,8 +187,8 @@ def make(
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
     `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss`,
-    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (before the clip)
-    and `actor/lr`. A non-finite loss is the caller's to detect, before the state is used again.
+    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (before the clip),
+    `actor/param_norm` (of the new parameters) and `actor/lr`. A non-finite loss is the caller's to detect, before the state is used again.
 
     Args:
         logp: log-probs of a micro-batch, and entropies.
@@ -223,6 +223,7 @@ def make(
         if learning_rate is not None:
             metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
         params = apply(state.params, updates)
+        metrics["actor/param_norm"] = optax.tree.norm(precision.to_float32(params))
         state = state.replace(params=params, opt_state=opt_state, step=state.step + 1)
         return state, metrics
 
