@@ -10,6 +10,7 @@
 # make lint           ruff check and ruff format --check
 # make format         the same, but changes the files
 # make bench          speed beside the alternatives, as in docs/speed.md
+# make torture        kills, damage and full disks: 100 of them (an hour); KILLS=9: one of each kind
 # make compare        VADE against uniform over three seeds (15 minutes on 2 quiet cores)
 # make clean          removes the environments and caches, keeps runs/
 #
@@ -24,6 +25,7 @@ VLLM := .venv-vllm
 PLUGINS := .venv-plugins
 COMPILERS := .venv-compilers
 TARGET ?=
+KILLS ?= 100
 BIN := $(VENV)/bin
 INSTALL := install --quiet --disable-pip-version-check
 
@@ -65,6 +67,10 @@ format: $(VENV)/test.ok
 
 bench: $(VENV)/train.ok
 	$(BIN)/python -m experiments.bench --suite=all
+
+torture: $(VENV)/train.ok
+	rm -rf runs/torture
+	$(BIN)/python -m experiments.torture --config=configs/torture.py --kills=$(KILLS) --workdir=runs/torture
 
 compare: $(VENV)/train.ok
 	$(BIN)/python -m experiments.sweep --config=configs/arena.py:frontier --workdir=runs/compare \

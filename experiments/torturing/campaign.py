@@ -1,0 +1,249 @@
+"""Trials: a fault comes to a job, the job is started again until it ends, and what is left is judged."""
+
+import collections
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+import signal
+import time
+from collections.abc import Iterable, Sequence
+
+from experiments.torturing import comparison, disks, faults, jobs
+from experiments.torturing.faults import Fault
+from experiments.torturing.jobs import Job, Running
+
+EQUAL, NAMED, FAILED = "equal", "named", "failed"
+RESTARTS = 4  # of a job that says that another one still runs there
+BUSY = "has not ended"
+POLL_S = 0.02
+
+
+class TrialFailed(Exception):  # noqa: N818 (says what happened)
+    """A job did what it must not do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a trial ended."""
+
+    fault: Fault
+    result: str  # EQUAL, NAMED or FAILED
+    why: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.fault}: {self.result} ({self.seconds:.0f} s){self.why and ': ' + self.why}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """The job without a fault."""
+
+    directory: pathlib.Path
+    times: dict[str, float]  # seconds from the start to each moment, and to the end
+
+    def limit(self) -> float:
+        """Returns the seconds after which a job hangs."""
+        return 120 + 6 * self.times[faults.END]
+
+    def until(self, fault: Fault) -> tuple[str, float]:
+        """Returns the moment of a fault and the seconds to wait behind it."""
+        names = list(self.times)
+        following = self.times[names[names.index(fault.moment) + 1]]
+        return fault.moment, fault.share * max(0.0, following - self.times[fault.moment])
+
+
+def reference(job: Job, workdir: pathlib.Path) -> Reference:
+    """Makes the job without a fault, in WORKDIR/reference.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    directory, log = workdir / "reference", workdir / "reference.log"
+    is_first = not directory.exists()
+    for _ in range(1 + is_first):  # the first start compiles, which no other one does
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        times, start = {}, time.monotonic()
+        running = job.start(directory, log)
+        while not running.is_over():
+            for name, is_reached in job.moments.items():
+                if name not in times and is_reached(directory):
+                    times[name] = time.monotonic() - start
+            time.sleep(POLL_S)
+        if any(running.wait(0)):
+            raise RuntimeError(f"the job without a fault failed: {log}")
+        times[faults.END] = time.monotonic() - start
+    missing = [name for name in job.moments if name not in times]
+    if missing:
+        raise RuntimeError(f"the job never comes to {', '.join(missing)}: let it save thrice")
+    return Reference(directory, times)
+
+
+def trial(job: Job, fault: Fault, known: Reference, root: pathlib.Path) -> Outcome:
+    """Makes one trial in `root`; leaves nothing there, unless it fails."""
+    start, log = time.monotonic(), root.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    own_disk = disks.own(root) if fault.kind in faults.DISK else contextlib.nullcontext()
+    try:
+        with own_disk as disk:
+            result, why = _hurt(job, fault, known, root / "run", log, disk)
+    except (TrialFailed, TimeoutError) as error:
+        result, why = FAILED, str(error)
+    if result != FAILED:
+        shutil.rmtree(root)
+        log.unlink(missing_ok=True)
+    return Outcome(fault, result, why, time.monotonic() - start)
+
+
+def _hurt(job, fault, known, workdir, log, disk) -> tuple[str, str]:
+    """Lets the fault come to a job and judges what it does then, and when it is started again."""
+    if fault.moment == faults.END:  # what the job would leave is there already
+        shutil.copytree(known.directory, workdir)
+        return _start_again(job, known, workdir, log, faults.damage(workdir, fault))
+    workdir.mkdir()
+    clock = ()
+    if fault.kind == faults.CLOCK:
+        after = fault.share * known.times[faults.END]
+        clock = (str(after), str(fault.rng().choice(faults.JUMPS)))
+    running = job.start(workdir, log, clock)
+    damaged = None
+    try:
+        if fault.kind != faults.CLOCK:
+            _await(job, running, fault, known, workdir)
+            damaged = _strike(job, running, fault, known, workdir, log, disk)
+        codes = running.wait(known.limit())
+    finally:
+        running.kill()
+    if disk is not None:
+        disk.mend()
+    # A signal may end a job anyhow; all else is survived, or said in one line.
+    is_signal = fault.kind in (*faults.SIGNALS, *faults.DAMAGE)
+    if any(codes) and not is_signal and not jobs.error_line(running.said()):
+        return FAILED, f"exit codes {codes} without one line of error"
+    if any(codes) and fault.kind == faults.CLOCK:
+        return FAILED, f"exit codes {codes}: {jobs.error_line(running.said())}"
+    return _start_again(job, known, workdir, log, damaged)
+
+
+def _await(job, running: Running, fault: Fault, known: Reference, workdir) -> None:
+    """Waits for the moment of the fault, or for the end if that comes first."""
+    moment, delay = known.until(fault)
+    deadline = time.monotonic() + known.limit()
+    while not running.is_over() and not job.moments[moment](workdir):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"did not come to {moment!r} within {known.limit():.0f} s")
+        time.sleep(POLL_S)
+    until = time.monotonic() + delay
+    while not running.is_over() and time.monotonic() < until:
+        time.sleep(POLL_S)
+
+
+def _strike(job, running: Running, fault, known, workdir, log, disk) -> pathlib.Path | None:
+    """Does what the fault is; returns the file that was damaged."""
+    rng = fault.rng()
+    member = int(rng.integers(len(running.members)))
+    if fault.kind in (faults.KILL, *faults.DAMAGE):
+        # What it has started is killed with it, or not.
+        if job.processes > 1 or rng.random() < 0.5:
+            running.send(signal.SIGKILL, member)
+        else:
+            running.kill()
+        if fault.kind in faults.DAMAGE:
+            running.wait(known.limit())
+            return faults.damage(workdir, fault)
+    elif fault.kind == faults.TERMINATE:
+        running.send(signal.SIGTERM, member)
+    elif fault.kind == faults.INTERRUPT:
+        running.send(signal.SIGINT, member)
+        time.sleep(float(rng.random()))
+        running.send(signal.SIGINT, member)
+    elif fault.kind == faults.FULL:
+        disk.fill(running.members[0].pid, int(rng.integers(200_000)))
+    elif fault.kind == faults.READ_ONLY:
+        disk.make_read_only()
+    elif fault.kind == faults.SECOND:
+        _start_second(job, running, known, workdir, log.with_suffix(".second.log"))
+    return None
+
+
+def _start_second(job, running: Running, known, workdir, log) -> None:
+    """Starts a second run in the same directory: one of them has to be refused while the other works."""
+    second = job.start(workdir, log)
+    codes, was_over = second.wait(known.limit()), running.is_over()
+    if not any(codes) and not was_over:
+        raise TrialFailed("a second run was let in")
+    if any(codes) and not jobs.error_line(second.said()):
+        raise TrialFailed(f"the second run: exit codes {codes} without one line of error")
+    log.unlink()
+
+
+def _start_again(job, known, workdir, log, damaged) -> tuple[str, str]:
+    """Starts the job until it ends well or names the damage, and judges what is left."""
+    for attempt in range(RESTARTS):
+        running = job.start(workdir, log)
+        codes = running.wait(known.limit())
+        if not any(codes):
+            break
+        line = jobs.error_line(running.said())
+        if not line:
+            return FAILED, f"started again: exit codes {codes} without one line of error"
+        if damaged is not None:
+            return _judged(line, workdir, damaged)
+        if BUSY not in line or attempt == RESTARTS - 1:
+            return FAILED, f"started again: {line}"
+        time.sleep(2**attempt)
+    try:
+        found = list(comparison.differences(known.directory, workdir))
+    except comparison.Refused as error:
+        if damaged is None:
+            return FAILED, str(error)
+        return _judged(str(error), workdir, damaged)
+    return (FAILED, "; ".join(found[:4])) if found else (EQUAL, "")
+
+
+def _judged(line: str, workdir: pathlib.Path, damaged: pathlib.Path) -> tuple[str, str]:
+    """Returns whether a line of error names what was damaged: the file, or a directory it lies in."""
+    inside = damaged.relative_to(workdir)
+    names = [str(workdir / part) for part in (inside, *list(inside.parents)[:-1])]
+    said = line.replace(str(workdir.absolute()), ".")[:300]
+    if any(name in line for name in names):
+        return NAMED, f"{inside}: {said}"
+    return FAILED, f"{inside} was damaged, but it said {said}"
+
+
+# ------------------------------------------------------------------------------ the table
+def table(records: Iterable[dict]) -> str:
+    """Returns faults by outcomes as markdown; records are those of trials.jsonl."""
+    counts = collections.defaultdict(collections.Counter)
+    for record in records:
+        counts[record["job"], record["kind"]][record["result"]] += 1
+    rows = [
+        "| job | fault | trials | bit-equal | damage named | failed |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (job, kind), of in sorted(counts.items()):
+        numbers = (of.total(), of[EQUAL], of[NAMED], of[FAILED])
+        rows.append(f"| {job} | {kind} | {' | '.join(map(str, numbers))} |")
+    return "\n".join(rows)
+
+
+def record(name: str, outcome: Outcome) -> dict:
+    """Returns a line of trials.jsonl."""
+    fault = dataclasses.asdict(outcome.fault)
+    return {"job": name, **fault, "result": outcome.result, "why": outcome.why}
+
+
+def kinds(job: Job, wanted: str) -> Sequence[str]:
+    """Returns the kinds of faults that a list with commas names; all of the job's where it is empty.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    known, words = job.kinds(), [word.strip() for word in wanted.split(",") if word.strip()]
+    if unknown := [word for word in words if word not in known]:
+        raise ValueError(f"--faults={unknown[0]!r}: this job has {', '.join(known)}")
+    return words or known

@@ -1,0 +1,124 @@
+"""Whether two directories hold the same results, bit for bit, whatever the clock said.
+
+Files are read as the library reads them, so a file that it refuses is reported with its words.
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from vade_jax import types
+from vade_jax.models.qwen25vl import files
+from vade_jax.store import checkpoints, metrics, rollout_log
+
+CLOCK = ("timing_s/", "perf/")  # metrics that no two runs share
+# For people: made again from the rest, with times and dates in them. They have to be there.
+SHOWN = (".html", ".png", ".log", ".md")
+PRIVATE = re.compile(r"seconds|duration|_s$|time")  # keys of JSON with times
+
+
+class Refused(ValueError):  # noqa: N818 (says what happened)
+    """The library does not read a file, and says why."""
+
+
+def differences(one: pathlib.Path, other: pathlib.Path) -> Iterator[str]:
+    """Yields what differs, a line each; nothing where the results are the same.
+
+    Raises:
+        Refused: a file of `other` is damaged, and the library says so.
+    """
+    left, right = (set(_listing(directory)) for directory in (one, other))
+    for name in sorted(left ^ right):
+        yield f"{name} is {'missing' if name in left else 'left over'}"
+    for name in sorted(left & right):
+        if name.endswith(files.CHECKSUMS):
+            _reading(files.check, (other / name).parent)
+    for name in sorted(left & right):
+        a, b = one / name, other / name
+        if a.suffix in SHOWN or a.parent.name == "checkpoints":
+            continue
+        if a.name == "checkpoints":
+            yield from _of_arrays(name, checkpoint(a), _reading(checkpoint, b))
+        elif _content(a, one) != _reading(_content, b, other):
+            yield f"{name} differs"
+
+
+def _listing(directory: pathlib.Path) -> Iterator[str]:
+    """Yields names of files; of checkpoints, whose files have random names, those of the steps."""
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        is_step = "checkpoints" in (path.name, path.parent.name)
+        if is_step or (path.is_file() and "checkpoints" not in name.parts):
+            yield str(name)
+
+
+def _reading(read, path: pathlib.Path, *arguments) -> Any:
+    try:
+        return read(path, *arguments)
+    except (ValueError, OSError) as error:
+        raise Refused(f"error: {error}") from error
+
+
+def _content(path: pathlib.Path, root: pathlib.Path) -> Any:
+    """Returns what a file says, with neither times nor the place where it lies."""
+    if path.name == metrics.FILE:
+        return [
+            {k: repr(v) for k, v in record.items() if not k.startswith(CLOCK)}
+            for record in metrics.scan(path)[0]
+        ]
+    if path.suffix == ".parquet":
+        return repr(rollout_log.read(path))
+    content = path.read_bytes().replace(str(root.absolute()).encode(), b".")
+    if path.suffix == ".json":
+        return _timeless(json.loads(content))
+    return content
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            k: _timeless(v)
+            for k, v in value.items()
+            if not PRIVATE.search(k) and not k.startswith(CLOCK)
+        }
+    return [_timeless(x) for x in value] if isinstance(value, list) else value
+
+
+# ------------------------------------------------------------------------------ checkpoints
+def checkpoint(directory: pathlib.Path) -> dict[str, Any]:
+    """Returns the arrays and counters of the newest checkpoint, by path."""
+    saved = checkpoints.Checkpointer(directory)
+    step = saved.latest_step()
+    if step is None:
+        raise FileNotFoundError(f"no complete checkpoint in {directory}")
+    reader = ocp.StandardCheckpointer()
+
+    def example(item):
+        try:
+            tree = reader.metadata(directory.absolute() / str(step) / item).item_metadata.tree
+        except (AttributeError, OSError) as error:
+            raise ValueError(f"{directory / str(step) / item} cannot be read") from error
+        return jax.tree.map(lambda x: np.empty(x.shape, x.dtype), dict(tree))
+
+    optimizer = example("optimizer")
+    state = types.TrainState(
+        params=example("policy"), opt_state=optimizer["opt_state"], step=optimizer["step"]
+    )
+    state, selector, progress = saved.restore(step, state, example("selector"))
+    saved.close()
+    trees = {"policy": state.params, "optimizer": state.opt_state, "selector": selector}
+    leaves = jax.tree.leaves_with_path(trees)
+    return progress | {jax.tree_util.keystr(path): np.asarray(x) for path, x in leaves}
+
+
+def _of_arrays(name: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
+    for key in one.keys() | other.keys():
+        a, b = one.get(key), other.get(key)
+        if type(a) is not type(b) or np.asarray(a).tobytes() != np.asarray(b).tobytes():
+            yield f"{name}: {key} differs"

@@ -1,0 +1,140 @@
+"""The commands that are tortured, and how a trial starts and ends them."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from experiments.torturing import faults
+from vade_jax.rollout.vllm import process
+
+COMMANDS = ("train", "sweep", "evaluate", "build_data", "simulate")
+TARGET = "built"  # what build_data makes, which must not be there before
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A command with its arguments; `processes` of it at once, where it is a run."""
+
+    command: str
+    arguments: Sequence[str]
+    processes: int = 1
+    compiled: str = ""  # the directory of compiled programs, shared by all trials
+
+    @property
+    def moments(self) -> faults.Moments:
+        return faults.OF_TRAINING if self.command == "train" else faults.OF_OTHERS
+
+    def kinds(self) -> Sequence[str]:
+        """Returns the faults that are meant for it: only a run has a directory of its own formats."""
+        if self.command != "train":
+            return faults.SIGNALS
+        return faults.KINDS if self.processes == 1 else (faults.KILL, faults.TERMINATE)
+
+    def __str__(self) -> str:
+        config = os.path.basename(self.arguments[0]).replace(".py", "")
+        together = f", {self.processes} processes" if self.processes > 1 else ""
+        return f"{self.command} {config}{together}"
+
+    def start(
+        self, workdir: pathlib.Path, log: pathlib.Path, clock: Sequence[str] = ()
+    ) -> "Running":
+        """Starts it; `clock` are the first two arguments of moved_clock.py."""
+        module = f"experiments.{self.command}"
+        place = f"--workdir={workdir}"
+        if self.command == "build_data":
+            place = f"--target={workdir / TARGET}"
+        called = ("experiments.torturing.moved_clock", *clock, module) if clock else (module,)
+        command = [sys.executable, "-m", *called, *self.arguments, place]
+        environment = {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_COMPILATION_CACHE_DIR": self.compiled,
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            # Compiled in a hurry: nearly all of a tiny job would be that.
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "TQDM_MININTERVAL": "30",
+        } | os.environ
+        members, address = [], f"127.0.0.1:{process.free_port()}"
+        with log.open("ab") as file:
+            for i in range(self.processes):
+                others = [
+                    f"--coordinator_address={address}",
+                    f"--num_processes={self.processes}",
+                    f"--process_id={i}",
+                ]
+                members.append(
+                    subprocess.Popen(
+                        command + (others if self.processes > 1 else []),
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        return Running(members, log, log.stat().st_size)
+
+
+class Running:
+    """The processes of a job that was started, and what they say."""
+
+    def __init__(self, members: Sequence[subprocess.Popen], log: pathlib.Path, said_before: int):
+        self.members, self._log, self._before = members, log, said_before
+
+    def is_over(self) -> bool:
+        return all(member.poll() is not None for member in self.members)
+
+    def wait(self, limit: float) -> list[int]:
+        """Returns the exit codes.
+
+        Raises:
+            TimeoutError: it still ran after `limit` seconds, and was killed.
+        """
+        deadline = time.monotonic() + limit
+        while not self.is_over():
+            if time.monotonic() > deadline:
+                self.kill()
+                raise TimeoutError(f"did not end within {limit:.0f} s")
+            time.sleep(0.05)
+        return [member.returncode for member in self.members]
+
+    def send(self, number: int, member: int = 0) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.members[member].send_signal(number)
+
+    def kill(self) -> None:
+        """Kills all of it, and what it has started."""
+        for member in self.members:
+            for pid in (*_descendants(member.pid), member.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            member.wait()
+
+    def said(self) -> str:
+        """Returns what was printed since the start."""
+        with self._log.open("rb") as file:
+            file.seek(self._before)
+            return file.read().decode(errors="replace")
+
+
+def error_line(said: str) -> str:
+    """Returns the line of error that a job ended with, empty where it ended with something else.
+
+    Threads of libraries may print what they like before it.
+    """
+    lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
+    return lines[-1] if lines and lines[-1].startswith("error: ") else ""
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Yields the processes that one has started, and theirs (Linux)."""
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                yield from _descendants(int(child))
+                yield int(child)

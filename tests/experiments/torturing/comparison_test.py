@@ -1,0 +1,71 @@
+"""A changed bit is found wherever it lies; times, places and what is drawn are no difference."""
+
+import json
+import shutil
+
+import jax.numpy as jnp
+import pytest
+
+from experiments.torturing import comparison
+from vade_jax import types
+from vade_jax.store import checkpoints, metrics, rollout_log
+
+
+def save(directory, weight=0.5, answer="7", score=0.25, seconds=1.0):
+    saver = checkpoints.Checkpointer(directory / "checkpoints")
+    state = types.TrainState(
+        params={"w": jnp.full(4, weight)}, opt_state={"m": jnp.zeros(4)}, step=jnp.int32(2)
+    )
+    saver.save(2, state, {"alpha_I": jnp.ones(3)}, {"step": 2}, {})
+    saver.close()
+    writer = metrics.Writer(directory)
+    writer.write(1, {"critic/score/mean": score, "timing_s/step": seconds})
+    writer.close()
+    rollout_log.write(rollout_log.path(directory, 1), {"uid": ["a"], "answer": [answer]})
+    (directory / "config.json").write_text(json.dumps({"to": str(directory), "seconds": seconds}))
+    (directory / "report.html").write_text(str(seconds))
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reference")
+    save(directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"seconds": 2.0}, []),
+        ({"weight": 0.50000006}, ["checkpoints: ['policy']['w'] differs"]),
+        ({"answer": "8"}, ["rollouts/step_00001.parquet differs"]),
+        ({"score": 0.25000000000000006}, ["metrics.jsonl differs"]),
+    ],
+)
+def test_what_differs_is_named(reference, tmp_path, changes, found):
+    save(tmp_path, **changes)
+    assert list(comparison.differences(reference, tmp_path)) == found
+
+
+def test_files_that_are_missing_or_left_over_are_named(reference, tmp_path):
+    save(tmp_path)
+    (tmp_path / "report.html").unlink()
+    (tmp_path / "stray.tmp").touch()
+    assert list(comparison.differences(reference, tmp_path)) == [
+        "report.html is missing",
+        "stray.tmp is left over",
+    ]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts/step_00001.parquet", "checkpoints"])
+def test_a_file_that_the_library_refuses_is_refused_with_its_path(reference, tmp_path, name):
+    shutil.copytree(reference, tmp_path / "run")
+    path = tmp_path / "run" / name
+    if path.is_dir():
+        (path,) = path.glob("2/progress/metadata")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(comparison.Refused, match=str(tmp_path / "run" / name)):
+        list(comparison.differences(reference, tmp_path / "run"))
