@@ -1,5 +1,7 @@
 """No code runs that came as data: nothing unpickles, evaluates or starts a shell, and no port is open.
 
+Nor does a key get where others can read it: config.json, logs, reports, errors.
+
 Checkpoints, data files, chat templates, answers and configs come from strangers. The one exception is what
 the user names as code: `--config` and `reward.function` import a file.
 """
@@ -8,6 +10,11 @@ import ast
 import pathlib
 
 import pytest
+
+from tests import http_server
+from vade_jax import http, settings
+from vade_jax.evals import chat, evaluation
+from vade_jax.rewards import servers
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted(
@@ -61,3 +68,61 @@ def test_nothing_that_came_as_data_is_run():
 )
 def test_each_danger_would_be_found(line):
     assert list(dangers(line))
+
+
+# ------------------------------------------------------------------------------ keys
+class Telltale(http_server.ScriptedChat):
+    """Says the key that it was given, and more that is not meant for a terminal."""
+
+    status = 401
+
+    def respond(self, request):
+        key = request.handler.headers["Authorization"]
+        return (
+            self.status,
+            f'{{"choices": [{{"message": {{"content": "{key}\x1b[2J"}}}}]}}'.encode(),
+        )
+
+
+def chain(error):
+    while error is not None:
+        yield f"{error} {error!r} {getattr(error, '__notes__', '')}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("status", [401, 500, 418, 200])
+def test_a_key_that_a_server_repeats_is_in_no_error_and_no_file(status, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", key := "sk-sentinel-4711")
+    said = []
+    with Telltale() as server:
+        server.status = status
+        options = {"api_key_env": "JUDGE_KEY", "retries": 0}
+        ask = evaluation.Server.from_dict({"url": server.url, "model": "m", **options})
+        talk = chat.Chat(ask, tmp_path / "replies.jsonl", backoff_s=0.001)
+        judge = servers.Judge(server.url, "m", **options)
+        for call in (talk.check, lambda: talk.ask([]), lambda: judge(["q"], ["a"])):
+            try:
+                said.append(str(call()))
+            except Exception as error:
+                said += chain(error)
+    assert any("***" in x for x in said) and not any("\x1b" in x for x in said if status != 200)
+    said += [path.read_text() for path in tmp_path.iterdir()]
+    assert not any(key in x for x in said)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda secret: http.Client(f"http://me:{secret}@host", timeout_s=1),
+        lambda secret: http.Client(f"http://host/v1?key={secret}", timeout_s=1),
+        lambda secret: settings.Engine(urls=(f"http://me:{secret}@host",)),
+        lambda secret: evaluation.Server(url=f"http://:{secret}@host", model="m"),
+        lambda secret: evaluation.Server(url="http://host", model="m", api_key_env=secret),
+        lambda secret: servers.Judge("http://host", "m", api_key_env=secret),
+        lambda secret: servers.RewardServer(f"http://me:{secret}@host/score"),
+    ],
+)
+def test_a_key_in_a_setting_is_an_error_without_it(make):
+    with pytest.raises(ValueError, match="environment variable") as caught:
+        make("sk-sentinel-4711")
+    assert not any("4711" in x for x in chain(caught.value))

@@ -14,8 +14,10 @@ simulator's worlds are Sections.
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -140,4 +142,25 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind in (int, float)):
         raise ValueError(
             f"{name}={value!r}: must be of type {kind.__name__.lower()}, not {type(value).__name__}"
+        )
+
+
+def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
+    """Raises ValueError where a setting has a secret in it: config.json, logs and errors would show it.
+
+    Args:
+        setting: its name.
+        url: of a server: without user, password and query.
+        variable: that holds a key; what is no name in capitals may be the key itself.
+    """
+    parts = urllib.parse.urlsplit(url)
+    if "@" in parts.netloc or parts.query:
+        raise ValueError(
+            f"{setting} has a user, a password or a query in its URL, which logs would show: leave "
+            "them out, and give a key by the name of an environment variable (api_key_env)"
+        )
+    if variable and not re.fullmatch("[A-Z_][A-Z0-9_]*", variable):
+        raise ValueError(
+            f"{setting} is no name of an environment variable in capitals; if it is the key itself, "
+            "which logs would show: export JUDGE_KEY=..., and give JUDGE_KEY"
         )

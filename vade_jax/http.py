@@ -8,6 +8,7 @@ and stays wrong. `retrying` asks again after the first and lets the second pass.
 import contextlib
 import json
 import logging
+import os
 import random
 import socket
 import ssl
@@ -19,6 +20,8 @@ from typing import Any
 
 import httpx
 import tenacity
+
+from vade_jax import fields
 
 CONNECT_S = 10.0
 # Idle connections are kept for less than the 5 s after which uvicorn, vLLM's server, hangs up: a
@@ -75,7 +78,11 @@ class Client:
             is_url = False
         if not is_url:
             raise ValueError(f"server {url!r} is no URL: write http://host:port")
+        fields.check_no_secret("the server", url=url)
         self.url = url.rstrip("/")
+        # A server may repeat the key that it was given, in an error for one: nobody is to see it.
+        key = headers.get("Authorization", "").removeprefix("Bearer ")
+        self._secret = key.encode() if len(key) > 3 else None
         self._timeout_s = timeout_s
         self._client = httpx.Client(
             base_url=self.url,
@@ -115,7 +122,7 @@ class Client:
         except httpx.HTTPError as error:
             message = f"{method} {path}: {type(error).__name__}: {error}"
             raise TransientError(message.rstrip(": ")) from error
-        return _content(response, data)
+        return _content(response, data.replace(self._secret, b"***") if self._secret else data)
 
     def abort(self) -> None:
         """Ends every request in flight, from any thread; the server drops their answers."""
@@ -139,6 +146,21 @@ class Client:
                 self._sockets.add(sock)
             if self._closed:  # after `close` had looked through the sockets
                 self.abort()
+
+
+def bearer(variable: str, setting: str = "api_key_env") -> dict[str, str]:
+    """Returns the header with the key that an environment variable holds, none for no variable.
+
+    Raises:
+        ValueError: there is no such variable.
+    """
+    fields.check_no_secret(setting, variable=variable)
+    if variable and not os.environ.get(variable):
+        raise ValueError(
+            f"{setting}={variable!r}: there is no such variable in the environment: export "
+            f"{variable}=KEY"
+        )
+    return {"Authorization": f"Bearer {os.environ[variable]}"} if variable else {}
 
 
 def retrying(
@@ -203,7 +225,8 @@ def _content(response: httpx.Response, data: bytes) -> Any:
 
 
 def _message(data: bytes) -> str:
-    """Returns the server's words about an error, or the start of what it sent."""
+    """Returns the server's words about an error, or the start of what it sent, fit for a terminal."""
+    said = data[:_SHOWN].decode(errors="replace")
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-        return str(json.loads(data)["error"]["message"])[:_SHOWN]
-    return data[:_SHOWN].decode(errors="replace").strip()
+        said = str(json.loads(data)["error"]["message"])[:_SHOWN]
+    return "".join(x if x.isprintable() else " " for x in said).strip()

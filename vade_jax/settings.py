@@ -16,6 +16,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from vade_jax import fields
 from vade_jax.fields import Section, choice, fraction, mapping, number
 
 
@@ -178,6 +179,11 @@ class Engine(Section):
     retries: int = number(3, at_least=0)  # of a request, before the run saves and stops
     sync_directory: str = ""  # shared with the servers; empty: <workdir>/weights
     options: Mapping[str, Any] = mapping()  # more of vLLM's own, such as max_num_seqs
+
+    def __post_init__(self):
+        super().__post_init__()
+        for url in self.urls:
+            fields.check_no_secret("engine.urls", url=url)
 
 
 @dataclasses.dataclass(frozen=True)

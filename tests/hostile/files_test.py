@@ -152,7 +152,7 @@ ROWS = {
         *({"kind": x} for x in ("sum", "__import__", 5, ["int"], {"int": 1}, True, "INT")),
         {"answer": "\\frac{x}{2}"}, {"answer": "word " * 100}, {"answer": "x" * 1_000_000},
     ],
-    "bad_id": [{"id": x} for x in ([], {}, ["a"], float("nan"), "x" * 100_000)],
+    "bad_id": [{"id": x} for x in ([], {}, ["a"], float("nan"), "x" * 100_000, "a\nb", "\x1b[31m", "\u202ea")],
     "bad_image": [
         *({"image": path} for path in PATHS), {"image": 5}, {"image": True}, {"images": [[]]}, {"images": {}},
         {"images": [{}]}, {"images": [{"bytes": "x"}]}, {"images": [None]}, {"images": {"path": "../secret.png"}},

@@ -37,6 +37,11 @@ def is_label(value: Any) -> bool:
     return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
+def _is_name(value: Any) -> bool:
+    """Returns whether a value is fit for messages: no control characters of a terminal, say."""
+    return is_label(value) and len(str(value)) <= _LONGEST_UID and str(value).isprintable()
+
+
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)
 
@@ -209,8 +214,10 @@ class Rows:
         except _BROKEN as error:
             raise RejectedItem(uid, "bad_row", f"not a JSON object: {error!s:.200}") from error
         row = _answered({k: v for k, v in row.items() if v is not None})
-        if not is_label(row.get("id", uid)) or len(str(row.get("id", uid))) > _LONGEST_UID:
-            raise RejectedItem(uid, "bad_id", f"{row['id']!r:.80} is no short text or number")
+        if not _is_name(row.get("id", uid)):
+            raise RejectedItem(
+                uid, "bad_id", f"{row['id']!r:.80} is no short, plain text or number"
+            )
         uid = str(row.get("id", uid))
         missing = [name for name in _required(self._has_rules) if name not in row]
         if missing:

@@ -68,14 +68,7 @@ class Chat:
     """
 
     def __init__(self, server: Server, memory: str | os.PathLike, *, backoff_s: float = 1.0):
-        variable, headers = server.api_key_env, {}
-        if variable and not os.environ.get(variable):
-            raise ValueError(
-                f"{server.path}api_key_env={variable!r}: there is no such variable in the "
-                f"environment: export {variable}=KEY"
-            )
-        if variable:
-            headers = {"Authorization": f"Bearer {os.environ[variable]}"}
+        headers = http.bearer(server.api_key_env, f"{server.path}api_key_env")
         url = server.url.rstrip("/")
         url += "" if urllib.parse.urlsplit(url).path else "/v1"
         self._http = http.Client(url, timeout_s=server.timeout_s, headers=headers)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from vade_jax import settings
 from vade_jax.evals.benchmarks import BENCHMARKS, PAPER, PAPER_SCORES, base
-from vade_jax.fields import Section, choice, mapping, number
+from vade_jax.fields import Section, check_no_secret, choice, mapping, number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Server(Section):
         super().__post_init__()
         if self.url and not self.model:
             raise ValueError(f"{self.path}model is empty: give the name it is served under")
+        check_no_secret(f"{self.path}url", url=self.url)
+        check_no_secret(f"{self.path}api_key_env", variable=self.api_key_env)
         self.request_fields()
 
     def request_fields(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ path ends the run. What they count goes into the metrics `reward/<name>/*`.
 """
 
 import collections
-import os
 import re
 import threading
 import time
@@ -64,14 +63,7 @@ class Client:
         timeout_s: float = 60.0,
         backoff_s: float = 1.0,
     ):
-        headers = {}
-        if api_key_env:
-            if not os.environ.get(api_key_env):
-                raise ValueError(
-                    f"api_key_env={api_key_env!r}: there is no such variable: export it"
-                )
-            headers["Authorization"] = f"Bearer {os.environ[api_key_env]}"
-        self._http = http.Client(url, timeout_s=timeout_s, headers=headers)
+        self._http = http.Client(url, timeout_s=timeout_s, headers=http.bearer(api_key_env))
         self._tries, self._backoff_s = retries + 1, backoff_s
         self._threads = futures.ThreadPoolExecutor(concurrency, "reward_server")
         self._counts, self._lock = collections.Counter(), threading.Lock()
