@@ -1,8 +1,9 @@
 r"""The tables and figures of a sweep once more, from the records of its runs.
 
-    python -m experiments.results --records=docs/results/frontier --workdir=runs/frontier_again
+    python -m experiments.results --records docs/results/frontier --workdir=runs/frontier_again
 
-A sweep leaves a record of every finished run in {workdir}/{name}/records, some kilobytes each.
+Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection pays
+is drawn as well. A sweep leaves a record of every finished run in {workdir}/{name}/records, some kilobytes each.
 """
 
 import argparse
@@ -20,12 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Writes what the command line asks for."""
     parser = argparse.ArgumentParser("experiments.results", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--records", required=True, help="a folder of records")
+    parser.add_argument("--records", required=True, nargs="+", help="folders of records")
     parser.add_argument("--workdir", required=True, help="where tables and figures go")
     parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
     given = parser.parse_args(arguments)
     with errors.user_errors():
-        groups = read(given.records)
+        groups = read(*given.records)
     first = lambda arm: (arm != given.baseline, arm)
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
@@ -34,19 +35,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"tables and figures are in {given.workdir}")
 
 
-def read(folder: str) -> comparison.Groups:
+def read(*folders: str) -> comparison.Groups:
     """Returns the runs recorded as {folder}/{data}/{loss}/{arm}_seed{seed}.json.
 
     Raises:
-        ValueError: there are none, or one is no record.
+        ValueError: a folder has none, or one is no record.
     """
     groups = {}
-    for path in sorted(pathlib.Path(folder).rglob("*_seed*.json")):
-        name = str(path.parent.relative_to(folder))
-        arm = path.stem.rpartition("_seed")[0]
-        groups.setdefault(name, {}).setdefault(arm, []).append(records.read(path))
-    if not groups:
-        raise ValueError(f"--records={folder}: no ARM_seedN.json in it or below")
+    for folder in folders:
+        paths = sorted(pathlib.Path(folder).rglob("*_seed*.json"))
+        if not paths:
+            raise ValueError(f"--records {folder}: no ARM_seedN.json in it or below")
+        for path in paths:
+            name = str(path.parent.relative_to(folder))
+            arm = path.stem.rpartition("_seed")[0]
+            groups.setdefault(name, {}).setdefault(arm, []).append(records.read(path))
     return groups
 
 

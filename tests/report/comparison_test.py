@@ -5,14 +5,16 @@ import math
 
 import pytest
 
-from vade_jax.report import comparison, figures, records
+from vade_jax.report import comparison, figures, maps, records
 from vade_jax.store import rollout_log
 
 
-def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1):
+def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1, prompts=16, rate=1e-4):
     """Step k: 64 rollouts, 60 s, validation at every step from 0; `hopeless` of 4 answers a step."""
     workdir.mkdir(parents=True)
-    (workdir / "config.json").write_text(json.dumps({"seed": seed}))
+    config = {"seed": seed, "num_prompts": prompts, "num_rollouts": 8, "data": {"num_train": 512}}
+    config["optimizer"] = {"learning_rate": rate}
+    (workdir / "config.json").write_text(json.dumps(config))
     lines = []
     for step, score in enumerate(scores):
         line = {"step": step, "val/tiny/acc/mean@4": score}
@@ -133,6 +135,26 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     grid = {"clean/gspo": {"decay_0_999": one, "decay_200_1000": one}}  # half of it is there
     figures.draw_sweep(grid, comparison.compare(grid), tmp_path / "grid")
     assert (tmp_path / "grid" / "decays.png").exists()
+
+
+def test_a_map_of_settings_has_those_that_differ_in_one(groups, tmp_path, monkeypatch):
+    arm = lambda name, **kwargs: [recorded(tmp_path / name, 0, [0.1, 0.2], **kwargs)]
+    smaller = {"vanilla": arm("one", prompts=8), "vade": arm("two", prompts=8)}
+    drawn = []
+    monkeypatch.setattr(maps, "_draw_setting", lambda panel, arms, *_: drawn.append(arms) or {})
+    groups |= {"prompts=8/clean/gspo": smaller}
+    compared = comparison.compare(groups)
+    maps.draw_settings(groups, compared, {}, tmp_path / "map.png")
+    wanted = [compared.groups[name] for name in ("prompts=8/clean/gspo", "clean/gspo")]
+    assert drawn == [wanted] and (tmp_path / "map.png").exists()
+
+
+def test_rates_are_drawn_where_an_arm_has_two(groups, tmp_path):
+    maps.draw_rates(groups, comparison.compare(groups), tmp_path / "rates.png")
+    assert not (tmp_path / "rates.png").exists()
+    groups["clean/gspo"]["vade@2e-4"] = [recorded(tmp_path / "fast", 0, [0.1, 0.2], rate=2e-4)]
+    maps.draw_rates(groups, comparison.compare(groups), tmp_path / "rates.png")
+    assert (tmp_path / "rates.png").exists()
 
 
 def test_user_mistakes(groups, tmp_path):

@@ -21,7 +21,7 @@ def test_a_record_gives_the_table_of_its_run(tmp_path):
     found = results.read(str(tmp_path / "kept"))
     assert list(found) == ["clean/gspo"] and list(found["clean/gspo"]) == ["my_arm"]
     again = found["clean/gspo"]["my_arm"]
-    assert [run.config for run in again] == [{"seed": 3}, {"seed": 4}]
+    assert [run.config["seed"] for run in again] == [3, 4]
     kept, whole = (comparison.compare({"x": {"vade": of}}) for of in (again, runs))
     assert comparison.markdown(kept) == comparison.markdown(whole)
     for a, b in zip(again, runs, strict=True):

@@ -7,13 +7,12 @@ interval. An arm looks the same in all figures.
 import functools
 import os
 import pathlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vade_jax.report import comparison, curves, plotting
+from vade_jax.report import comparison, curves, maps, plotting
 from vade_jax.report.comparison import Comparison, Groups
 from vade_jax.report.curves import Curve, Mean, Records
 from vade_jax.report.plotting import COLORS, FAINT, Look
@@ -35,8 +34,6 @@ ARMS_NOTE = (
     "point: mean over seeds;  bar: 95 % interval (Student's t), from three seeds on;  small: single seeds;  accuracy: mean "
     f"of the last {comparison.LATE} validations;  difference: seed by seed"
 )
-DECAYS_NOTE = f"mean over seeds;  accuracy: mean of the last {comparison.LATE} validations;  the paper's: 0.2 and 0.999"
-_DECAYS = re.compile(r"decay_(\d+)_(\d+)")  # lambda_1 and lambda_2 in thousandths
 ROW_HEIGHT = 3.1  # inches of a row of panels
 
 
@@ -171,10 +168,7 @@ def _smooth_line(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
 
 # ------------------------------------------------------------------------------ of a sweep
 def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> None:
-    """Draws `FIGURES`, arms.png and, where an arm "vade" predicts, calibration.png.
-
-    Arms decay_A_B, of a grid over VADE's decays, get decays.png as well.
-    """
+    """Draws `FIGURES`, arms.png and, where they have something to show, what `maps` has and calibration.png."""
     folder = pathlib.Path(directory)
     runs = {
         name: {arm: [run.records for run in recorded] for arm, recorded in arms.items()}
@@ -184,7 +178,9 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
     for name, panels in FIGURES.items():
         _draw_curves(runs, looks, panels, folder / name)
     _draw_arms(compared, looks, folder / "arms.png")
-    _draw_decays(compared, folder / "decays.png")
+    maps.draw_decays(compared, folder / "decays.png")
+    maps.draw_rates(groups, compared, folder / "rates.png")
+    maps.draw_settings(groups, compared, looks, folder / "map.png")
     own = [records for arms in runs.values() for records in arms.get("vade", ())]
     draw_calibration(own, folder / "calibration.png")
 
@@ -278,37 +274,6 @@ def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
             difference.axvline(0, color=FAINT, linewidth=1)
             for axes in ratios:
                 axes.set_xlim(left=0)
-
-
-def _draw_decays(compared: Comparison, path: PathLike) -> None:
-    """Draws accuracy and effective ratio over lambda_1 and lambda_2; nothing if no arm is of a grid."""
-    grids = {}
-    for name, arms in compared.groups.items():
-        found = {_DECAYS.fullmatch(label): arm for label, arm in arms.items()}
-        found = {(int(m[1]) / 1000, int(m[2]) / 1000): arm.means for m, arm in found.items() if m}
-        if found:
-            grids[name] = found
-    if not grids:
-        return
-    titles = {"late": "Accuracy", "effective_ratio": "Effective ratio"}
-    size = (11, 4.2 * len(grids) + 0.4)
-    with plotting.panels(path, len(grids), 2, size=size, note=DECAYS_NOTE) as (figure, axes):
-        for row, (name, found) in zip(axes, grids.items(), strict=True):
-            selected, rest = (sorted({pair[i] for pair in found}) for i in (0, 1))
-            for panel, (column, title) in zip(row, titles.items(), strict=True):
-                mean = np.full((len(selected), len(rest)), np.nan)
-                for (one, two), means in found.items():
-                    place = selected.index(one), rest.index(two)
-                    mean[place] = means[column].mean
-                    panel.text(*reversed(place), f"{mean[place]:.3f}", ha="center", va="center")
-                shown = panel.imshow(mean, cmap="Blues", origin="lower", aspect="auto", alpha=0.6)
-                figure.colorbar(shown, ax=panel)
-                panel.grid(visible=False)
-                panel.set_title(f"{name}\n{title}", linespacing=1.35)
-                panel.set_xticks(range(len(rest)), [f"{x:g}" for x in rest])
-                panel.set_yticks(range(len(selected)), [f"{x:g}" for x in selected])
-                panel.set_xlabel("kept of the others' counts, $\\lambda_2$")
-                panel.set_ylabel("kept of the selected, $\\lambda_1$")
 
 
 def _draw_point(axes: Any, place: int, mean: Mean, values: Sequence[float], look: Look) -> None:

@@ -1,0 +1,163 @@
+"""Maps of a sweep: arms against what else was varied.
+
+That is VADE's decays, learning rates, or the size of a step and of the pool.
+"""
+
+import collections
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vade_jax.report import comparison, plotting
+from vade_jax.report.comparison import Comparison, Groups
+from vade_jax.report.plotting import FAINT, Look, PathLike
+
+DECAYS_NOTE = f"mean over seeds;  accuracy: mean of the last {comparison.LATE} validations;  the paper's: 0.2 and 0.999"
+_DECAYS = re.compile(r"decay_(\d+)_(\d+)")  # lambda_1 and lambda_2 in thousandths
+RATES_NOTE = (
+    f"mean over seeds of the mean of the last {comparison.LATE} validations;  small: single seeds"
+)
+SETTINGS_NOTE = (
+    f"mean of the last {comparison.LATE} validations, less the baseline's with the same seed;  bar: 95 % interval (Student's t), "
+    "from three seeds on;  small: single seeds"
+)
+# What a figure calls it, and where a run's config has it.
+SETTINGS = {
+    "prompts a step": lambda c: c["num_prompts"],
+    "answers to a prompt": lambda c: c["num_rollouts"],
+    "prompts in the pool": lambda c: c["data"]["num_train"],
+}
+Setting = tuple[int, ...]  # a value of each of `SETTINGS`
+
+
+def draw_decays(compared: Comparison, path: PathLike) -> None:
+    """Draws accuracy and effective ratio over lambda_1 and lambda_2; nothing if no arm is of a grid."""
+    grids = {}
+    for name, arms in compared.groups.items():
+        found = {_DECAYS.fullmatch(label): arm for label, arm in arms.items()}
+        found = {(int(m[1]) / 1000, int(m[2]) / 1000): arm.means for m, arm in found.items() if m}
+        if found:
+            grids[name] = found
+    if not grids:
+        return
+    titles = {"late": "Accuracy", "effective_ratio": "Effective ratio"}
+    size = (11, 4.2 * len(grids) + 0.4)
+    with plotting.panels(path, len(grids), 2, size=size, note=DECAYS_NOTE) as (figure, axes):
+        for row, (name, found) in zip(axes, grids.items(), strict=True):
+            selected, rest = (sorted({pair[i] for pair in found}) for i in (0, 1))
+            for panel, (column, title) in zip(row, titles.items(), strict=True):
+                mean = np.full((len(selected), len(rest)), np.nan)
+                for (one, two), means in found.items():
+                    place = selected.index(one), rest.index(two)
+                    mean[place] = means[column].mean
+                    panel.text(*reversed(place), f"{mean[place]:.3f}", ha="center", va="center")
+                shown = panel.imshow(mean, cmap="Blues", origin="lower", aspect="auto", alpha=0.6)
+                figure.colorbar(shown, ax=panel)
+                panel.grid(visible=False)
+                panel.set_title(f"{name}\n{title}", linespacing=1.35)
+                panel.set_xticks(range(len(rest)), [f"{x:g}" for x in rest])
+                panel.set_yticks(range(len(selected)), [f"{x:g}" for x in selected])
+                panel.set_xlabel("kept of the others' counts, $\\lambda_2$")
+                panel.set_ylabel("kept of the selected, $\\lambda_1$")
+
+
+def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
+    """Draws each arm's accuracy over learning rates, "vade@2e-4" being one of "vade"; nothing for one rate."""
+    lines: dict[str, dict[str, dict[float, comparison.Arm]]] = {}
+    for name, arms in compared.groups.items():
+        for label, arm in arms.items():
+            if "optimizer" in (config := groups[name][label][0].config):
+                by_rate = lines.setdefault(name, {}).setdefault(label.partition("@")[0], {})
+                by_rate[config["optimizer"]["learning_rate"]] = arm
+    lines = {
+        name: {arm: by_rate for arm, by_rate in arms.items() if len(by_rate) > 1}
+        for name, arms in lines.items()
+    }
+    lines = {name: arms for name, arms in lines.items() if arms}
+    if not lines:
+        return
+    looks = plotting.looks(arm for arms in lines.values() for arm in arms)
+    size = (5.4 * len(lines) + 2.2, 4.2)
+    with plotting.panels(path, 1, len(lines), size=size, note=RATES_NOTE) as (figure, row):
+        for panel, (name, arms) in zip(row[0], lines.items(), strict=True):
+            for arm, by_rate in arms.items():
+                rates, look = sorted(by_rate), looks[arm]
+                late = [by_rate[rate].means["late"].mean for rate in rates]
+                panel.plot(rates, late, marker="o", **look.style())
+                for rate in rates:
+                    values = by_rate[rate].values["late"]
+                    panel.scatter([rate] * len(values), values, s=9, color=look.color, alpha=0.5)
+            rates = sorted({rate for by_rate in arms.values() for rate in by_rate})
+            panel.set_xscale("log")
+            panel.set_xticks(rates, [f"{rate:.0e}".replace("e-0", "e-") for rate in rates])
+            panel.minorticks_off()
+            panel.set_xlabel("learning rate")
+            panel.set_title(f"{name}\nAccuracy", linespacing=1.35)
+        handles = [plotting.line(**look.style()) for look in looks.values()]
+        figure.legend(handles, list(looks), loc="outside right upper", fontsize=10)
+
+
+def draw_settings(
+    groups: Groups, compared: Comparison, looks: Mapping[str, Look], path: PathLike
+) -> None:
+    """Draws each arm's difference to the baseline against each of `SETTINGS`, the others as they mostly are.
+
+    Groups are told apart by their runs' configs; of one setting there can be several, such as
+    "clean/gspo" and "wrong10/gspo": the first is drawn. Nothing is drawn if none differs from another.
+    """
+    found: dict[Setting, str] = {}
+    for name, arms in groups.items():
+        if compared.baseline in arms:
+            config = arms[compared.baseline][0].config
+            found.setdefault(tuple(read(config) for read in SETTINGS.values()), name)
+    lines = {axis: _along(axis, list(found)) for axis in range(len(SETTINGS))}
+    panels = {axis: settings for axis, settings in lines.items() if len(settings) > 1}
+    if not panels:
+        return
+    size = (4.6 * len(panels) + 2.2, 4.2)
+    with plotting.panels(path, 1, len(panels), size=size, note=SETTINGS_NOTE, sharey=True) as drawn:
+        figure, row = drawn
+        shown_arms = {}
+        for panel, (axis, settings) in zip(row[0], panels.items(), strict=True):
+            arms_of = [compared.groups[found[setting]] for setting in settings]
+            shown_arms |= _draw_setting(panel, arms_of, compared.baseline, looks)
+            panel.set_xticks(range(len(settings)), [f"{setting[axis]:,}" for setting in settings])
+            panel.set_xlabel(list(SETTINGS)[axis])
+            panel.set_xlim(-0.5, len(settings) - 0.5)
+            panel.axhline(0, color=FAINT, linewidth=1)
+        row[0][0].set_title(f"Accuracy less {compared.baseline}'s")
+        handles = [plotting.line(**looks[arm].style()) for arm in shown_arms]
+        figure.legend(handles, list(shown_arms), loc="outside right upper", fontsize=10)
+
+
+def _along(axis: int, settings: Sequence[Setting]) -> list[Setting]:
+    """Returns, in order, those that differ in nothing but `axis` from what most of them agree on."""
+    columns = zip(*settings, strict=True)
+    center = tuple(collections.Counter(values).most_common(1)[0][0] for values in columns)
+    rest = lambda setting: setting[:axis] + setting[axis + 1 :]
+    return sorted(setting for setting in settings if rest(setting) == rest(center))
+
+
+def _draw_setting(
+    panel: Any,
+    arms_of: Sequence[Mapping[str, comparison.Arm]],
+    baseline: str,
+    looks: Mapping[str, Look],
+) -> dict[str, None]:
+    """Draws a line for each arm that more than one of the settings has; returns those arms."""
+    counted = collections.Counter(arm for arms in arms_of for arm in arms if arm != baseline)
+    shown = [arm for arm, count in counted.items() if count > 1]
+    for i, arm in enumerate(shown):
+        look, shift = looks[arm], 0.08 * (i - (len(shown) - 1) / 2)
+        places = [place for place, arms in enumerate(arms_of) if arm in arms]
+        means = [arms_of[place][arm].difference for place in places]
+        x = np.array(places) + shift
+        panel.plot(x, [mean.mean for mean in means], **look.style())
+        half = [mean.half if mean.count > 2 else 0 for mean in means]
+        panel.errorbar(x, [mean.mean for mean in means], half, fmt="o", color=look.color)
+        for place, at in zip(places, x, strict=True):
+            values = arms_of[place][arm].differences
+            panel.scatter(np.full(len(values), at + 0.03), values, s=7, color=look.color, alpha=0.5)
+    return dict.fromkeys(shown)
