@@ -61,10 +61,10 @@ class Checkpointer:
         self.waited += 1
 
 
-def make(tmp_path):
+def make(tmp_path, step=0):
     checkpointer = Checkpointer()
     run = settings.Run(seed=4, num_steps=3)
-    made = directory.RunRecorder(str(tmp_path), checkpointer, run, SAMPLER, 0)
+    made = directory.RunRecorder(str(tmp_path), checkpointer, run, SAMPLER, step)
     return made, checkpointer
 
 
@@ -80,6 +80,20 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
     assert rows["p_drawn"] == [0.25, 0.75, 0.75]
     assert rows["metadata"] == ['{"level": 1}'] * 3
     assert metrics.read(tmp_path) == [{"step": 1, "critic/score/mean": 0.5}]
+
+
+def test_metrics_cut_short_behind_the_checkpoint_are_an_error(tmp_path):
+    made, _ = make(tmp_path)
+    for step in range(3):
+        made.step(step, {}, None)
+    make(tmp_path, step=2)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=rf"{path} ends before step 2, .* cut short"):
+        make(tmp_path, step=2)
+    path.unlink()
+    with pytest.raises(ValueError, match="ends before step 2"):
+        make(tmp_path, step=2)
 
 
 def test_a_selector_without_posterior_has_no_such_columns():

@@ -180,7 +180,11 @@ class RunRecorder:
         sampler: samplers.Sampler,
         step: int,
     ):
-        """Starts after `step`: what metrics hold of later steps is made again."""
+        """Starts after `step`: what metrics hold of later steps is made again.
+
+        Raises:
+            ValueError: metrics do not come to `step`, and would have a gap.
+        """
         self._workdir, self._checkpointer = workdir, checkpointer
         self._run, self._sampler = run, sampler
         self._metrics = None
@@ -192,6 +196,7 @@ class RunRecorder:
                 config=run.to_dict(),
             )
             self._metrics.truncate_after(step if step else -1)
+            _check_reaches(self._metrics.path, step)
         self._bar = tqdm.tqdm(
             disable=not processes.is_leader(),
             total=run.num_steps,
@@ -240,6 +245,16 @@ class RunRecorder:
         self._checkpointer.close()
         if self._metrics is not None:
             self._metrics.close()
+
+
+def _check_reaches(path: pathlib.Path, step: int) -> None:
+    """Raises ValueError unless the last line of metrics is of `step`; 0 has none in a new run."""
+    records = metrics.scan(path)[0] if path.exists() else []
+    if step and (not records or records[-1]["step"] < step):
+        raise ValueError(
+            f"{path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
+            "a copy, or delete the checkpoints to start anew"
+        )
 
 
 def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Progress:
