@@ -342,7 +342,7 @@ class ScriptedVllm(ScriptedServer):
             assert bias == 100
             logp = 0.0 if self.processed else -6.2
             choice = _choice(0, [int(token)], "stop", logp)
-            return 200, {"choices": [choice], "prompt_token_ids": [1]}
+            return 200, _named(body, {"choices": [choice], "prompt_token_ids": [1]})
         weights = self.weights
         return self.chat(request, lambda fault: self._say(body, fault, weights))
 
@@ -358,7 +358,7 @@ class ScriptedVllm(ScriptedServer):
         ended = "abort" if fault == "abort" else "stop"
         choices = [_choice(i, [next(_serial), weights, i, STOP], ended) for i in range(count)]
         token_ids = self.token_ids[_text(body)]
-        return 200, {"choices": choices[::-1], "prompt_token_ids": token_ids}
+        return 200, _named(body, {"choices": choices[::-1], "prompt_token_ids": token_ids})
 
 
 class Relaunched:
@@ -386,6 +386,10 @@ class Relaunched:
 
 def _text(body):
     return body["messages"][0]["content"][0]["text"]
+
+
+def _named(body, reply):
+    return {"id": f"chatcmpl-{body['request_id']}", **reply}
 
 
 def _choice(index, token_ids, ended, logp=-0.5):

@@ -137,9 +137,9 @@ def lengthen(choice, count):
         (lambda sent: sent["choices"][1].update(index=0), r"\[0, 0\] instead of 2"),
         (lambda sent: sent["choices"][0].update(finish_reason="abort"), "abort"),
         (lambda sent: sent["choices"][0]["token_ids"].pop(), "1 tokens, 2 log-probs"),
-        (lambda sent: sent["choices"][0].update(logprobs=None), "without"),
+        (lambda sent: sent["choices"][0].update(logprobs=None), "another form"),
         (lambda sent: sent.pop("choices"), "choices"),
-        (lambda sent: sent["choices"][1].update(token_ids=None), "without"),
+        (lambda sent: sent["choices"][1].update(token_ids=None), "another form"),
         (lambda sent: lengthen(sent["choices"][0], 5), "5 tokens"),
     ],
 )

@@ -1,5 +1,7 @@
 """The engine against scripted servers that fail in every way; sleeping is only tested here."""
 
+import collections
+import contextlib
 import os
 import threading
 import time
@@ -9,7 +11,10 @@ import numpy as np
 import pytest
 
 from tests.http_server import BASE, STOP, Relaunched, ScriptedVllm, question
+from tests.rollout.vllm import proxy
+from vade_jax import http
 from vade_jax.rollout.engine import Answer, EngineFailure, Sampling, to_rollouts
+from vade_jax.rollout.vllm import client
 from vade_jax.rollout.vllm import server as engines
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import WeightDirectory
@@ -355,6 +360,47 @@ def test_answers_survive_any_mixture_of_faults(start, connect):
         assert sorted(seen[8 * round :]) == list(range(8))
         total += engine.metrics()["rollout/retries"]
     assert total > 5 and sum(server.restarts for server in relaunched) > 0
+
+
+# ------------------------------------------------------------------------------ a campaign
+@pytest.mark.parametrize("num_servers", [1, 3])
+def test_two_hundred_faults_lose_no_answer_and_count_none_twice(
+    start, connect, num_servers, monkeypatch
+):
+    """Steps of a run through a proxy a server; of three servers, one is gone for good in the eighth."""
+    monkeypatch.setattr(client, "_POLL_S", 0.02)
+    monkeypatch.setattr(http, "LONGEST_PAUSE_S", 0.05)  # a sync of eight requests seldom goes well
+    servers = [start() for _ in range(num_servers)]
+    proxies = [proxy.Proxy(server.url, seed) for seed, server in enumerate(servers)]
+    options = dict(timeout_s=0.5, control_s=0.5, wait_s=1.0, backoff_s=0.002, max_in_flight=6)
+    with contextlib.ExitStack() as stack:
+        for one in proxies:
+            one.rate = 0
+            stack.enter_context(one)
+        engine = connect(*(one.url for one in proxies), max_retries=30, **options)
+        for one in proxies:
+            one.rate = 0.3
+        counts = lambda: sum((one.counts for one in proxies), collections.Counter())
+        seen, asked, version = set(), 0, 1
+        while version < 12 or counts().total() < 200:
+            version += 1
+            engine.sync(np.ones(2, np.float32), version)
+            if version == 9 and num_servers > 1:
+                proxies[0].kill()
+            groups, key = [], jax.random.key(version)
+            on_group = lambda m, answers, groups=groups: groups.append((m, len(answers)))
+            rollouts = engine.generate(PROMPTS, COUNTS, key, version, on_group=on_group)
+            check(rollouts, weights=version)
+            assert sorted(groups) == list(enumerate(COUNTS))
+            serials = set(rollouts.token_NT[:, 0].tolist())
+            assert not serials & seen
+            seen |= serials
+            asked += len(engines.make_requests(COUNTS, key))
+        lost = engine.metrics()["rollout/servers_lost"]
+    assert set(counts()) == set(proxy.FAULTS)
+    assert lost == (num_servers > 1)
+    made = {body["seed"] for server in servers for body in server.chats()}
+    assert len(made) == asked  # the requests of a faultless run, whatever became of each
 
 
 # ------------------------------------------------------------------------------ ends

@@ -8,6 +8,7 @@ trainer's. Every sampling default of the server is overruled.
 import base64
 import io
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -103,8 +104,8 @@ def read_answers(
         choices = sorted(reply["choices"], key=lambda choice: choice["index"])
         answers = [_answer(choice, sampling.max_tokens) for choice in choices]
         places = [choice["index"] for choice in choices]
-    except (KeyError, TypeError) as error:
-        raise TransientError(f"a reply without {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise TransientError(f"a reply of another form: {error!r}") from error
     if sampling.temperature == 0:  # one answer stands for all
         answers, places = answers * request.count, [*range(len(places) * request.count)]
     if places != list(range(request.count)):
@@ -176,8 +177,18 @@ class VllmClient:
         return f"vLLM server {self.url}{log}"
 
     def chat(self, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Returns the reply to a `chat_body`. Raises as `http.Client.ask`."""
-        return self._http.ask("POST", "/v1/chat/completions", body, timeout_s)
+        """Returns the reply to a `chat_body`. Raises as `http.Client.ask`.
+
+        Every request has a name, which is in the reply: one that a proxy has mixed up, or kept, would
+        count another request's answers twice.
+        """
+        name = uuid.uuid4().hex
+        reply = self._http.ask(
+            "POST", "/v1/chat/completions", {**body, "request_id": name}, timeout_s
+        )
+        if not isinstance(reply, dict) or not str(reply.get("id")).endswith(name):
+            raise TransientError("POST /v1/chat/completions: a reply to another request")
+        return reply
 
     def weights_tag(self) -> str:
         """Returns what `load` called its weights.
@@ -185,7 +196,7 @@ class VllmClient:
         vLLM keeps it in the process that holds the weights, so a server that restarted, and has
         the checkpoint's weights again, has forgotten it.
         """
-        return self._http.ask("GET", "/weight_info")["weight_version"]
+        return self._field("weight_version", "GET", "/weight_info")
 
     def load(self, directory: str, tag: str, timeout_s: float) -> None:
         """Replaces the weights by those of a safetensors directory, and names them.
@@ -197,7 +208,7 @@ class VllmClient:
         ask("POST", "/abort_requests", {})
         reload = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
         ask("POST", "/collective_rpc", reload, timeout_s)
-        if not ask("POST", "/reset_prefix_cache")["success"]:
+        if not self._field("success", "POST", "/reset_prefix_cache"):
             raise TransientError("POST /reset_prefix_cache: blocks are still in use")
         ask("POST", "/reset_mm_cache")
         ask("POST", "/reset_encoder_cache")
@@ -209,8 +220,15 @@ class VllmClient:
 
     def wake(self) -> None:
         """Undoes `sleep`; an awake server stays as it is."""
-        if self._http.ask("GET", "/is_sleeping")["is_sleeping"]:
+        if self._field("is_sleeping", "GET", "/is_sleeping"):
             self._http.ask("POST", "/wake_up")
+
+    def _field(self, name: str, method: str, path: str) -> Any:
+        """Returns one field of a reply; one without it is no reply of vLLM, and asked for again."""
+        reply = self._http.ask(method, path)
+        if not isinstance(reply, dict) or name not in reply:
+            raise TransientError(f"{method} {path}: a reply without {name!r}")
+        return reply[name]
 
     def responds(self) -> bool:
         """Returns whether both the server and its engine answer now."""
@@ -259,7 +277,7 @@ class VllmClient:
         """
         try:
             self.wait(wait_s)
-            cards = self._http.ask("GET", "/v1/models")["data"]
+            cards = self._field("data", "GET", "/v1/models")
             limits = {card["id"]: card["max_model_len"] for card in cards}
             if model not in limits:
                 raise ValueError(
