@@ -47,7 +47,7 @@ from jax.ad_checkpoint import checkpoint_name
 MASKED = -1e30
 SAVED = "attention"  # the name under which remat keeps outputs and log-sum-exps
 MIN_BLOCK = 128  # queries of a block
-MAX_BLOCKS = 8  # blocks of a row
+MAX_BLOCKS = 4  # blocks of a row; each takes the TPU compiler 11 s of CPU time
 MAX_SCORES = 2**27  # at a time on a device: 512 MB in float32; more are computed in turns
 
 
