@@ -198,7 +198,7 @@ def _start_again(job, known, workdir, log, damaged) -> tuple[str, str]:
             return FAILED, f"started again: {line}"
         time.sleep(1)
     try:
-        found = list(comparison.differences(known.directory, workdir))
+        found = list(comparison.differences(known.directory, workdir, damaged))
     except comparison.Refused as error:
         if damaged is None:
             return FAILED, str(error)

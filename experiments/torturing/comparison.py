@@ -20,6 +20,16 @@ from vade_jax.store import checkpoints, metrics, rollout_log
 CLOCK = ("timing_s/", "perf/")  # metrics that no two runs share
 # For people: made again from the rest, with times and dates in them. They have to be there.
 SHOWN = (".html", ".png", ".log", ".md")
+# What a run is made for. Of other files a run that has ended reads nothing any more.
+RESULTS = (
+    "metrics.jsonl",
+    "rollouts",
+    "checkpoints",
+    "policy",
+    "adapter",
+    "tiny_model",
+    "warm_start",
+)
 PRIVATE = re.compile(r"seconds|duration|_s$|time")  # keys of JSON with times
 
 
@@ -27,8 +37,15 @@ class Refused(ValueError):  # noqa: N818 (says what happened)
     """The library does not read a file, and says why."""
 
 
-def differences(one: pathlib.Path, other: pathlib.Path) -> Iterator[str]:
+def differences(
+    one: pathlib.Path, other: pathlib.Path, damaged: pathlib.Path | None = None
+) -> Iterator[str]:
     """Yields what differs, a line each; nothing where the results are the same.
+
+    Args:
+        one: the directory of an undisturbed run.
+        other: the directory that is judged.
+        damaged: a file of it that was changed, and which is looked at only if it is a result.
 
     Raises:
         Refused: a file of `other` is damaged, and the library says so.
@@ -41,6 +58,8 @@ def differences(one: pathlib.Path, other: pathlib.Path) -> Iterator[str]:
             _reading(files.check, (other / name).parent)
     for name in sorted(left & right):
         a, b = one / name, other / name
+        if b == damaged and name.partition("/")[0] not in RESULTS:
+            continue
         if a.suffix in SHOWN or a.parent.name == "checkpoints":
             continue
         if a.name == "checkpoints":

@@ -58,6 +58,14 @@ def test_files_that_are_missing_or_left_over_are_named(reference, tmp_path):
     ]
 
 
+def test_a_damaged_file_that_nothing_reads_any_more_is_no_difference(reference, tmp_path):
+    save(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text('{"to": "elsewhere"}')
+    assert list(comparison.differences(reference, tmp_path)) == ["config.json differs"]
+    assert not list(comparison.differences(reference, tmp_path, damaged=path))
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts/step_00001.parquet", "checkpoints"])
 def test_a_file_that_the_library_refuses_is_refused_with_its_path(reference, tmp_path, name):
     shutil.copytree(reference, tmp_path / "run")
