@@ -48,6 +48,21 @@ def test_types_do_not_depend_on_the_values(tmp_path):
     assert pyarrow.parquet.read_schema(a) == pyarrow.parquet.read_schema(b)
 
 
+def test_a_changed_byte_is_an_error_or_changes_nothing(tmp_path):
+    """In the pages, in the names and types of the columns, everywhere."""
+    path = rollout_log.path(tmp_path, 3)
+    rollout_log.write(path, table())
+    content, before, errors = path.read_bytes(), repr(rollout_log.read(path)), 0
+    for i in range(0, len(content), 5):
+        path.write_bytes(content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
+        try:
+            assert repr(rollout_log.read(path)) == before
+        except ValueError as error:
+            assert str(path) in str(error)
+            errors += 1
+    assert errors > len(content) / 15
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     rollout_log.write(path, table())

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ COLUMNS = {
     "metadata": "string",  # JSON
 }
 
+_CHECKSUM = b"crc32_of_columns"
+
 
 def path(workdir: PathLike, step: int) -> pathlib.Path:
     """Returns where the answers of a step are kept."""
@@ -55,6 +58,7 @@ def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
     columns = {name: _column(name, values) for name, values in table.items()}
     with atomic.replacing(path) as temporary:
         table = pyarrow.table(columns)
+        table = table.replace_schema_metadata({_CHECKSUM: _sum_of_columns(table.schema)})
         pyarrow.parquet.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
@@ -65,7 +69,7 @@ def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[A
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a parquet file that can be read.
+        ValueError: it is not a parquet file that can be read, or another one than was written.
     """
     import pyarrow
     import pyarrow.parquet
@@ -74,11 +78,20 @@ def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[A
         raise FileNotFoundError(f"no rollouts in {path}; see the folder rollouts/")
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            present = file.schema_arrow.names
+            present, schema = file.schema_arrow.names, file.schema_arrow
+            written = (schema.metadata or {}).get(_CHECKSUM)  # none by an earlier version
+            if written not in (None, _sum_of_columns(schema)):
+                raise pyarrow.ArrowInvalid(f"its columns were changed, to {', '.join(present)}")
             wanted = present if names is None else [n for n in names if n in present]
             return file.read(columns=wanted).to_pydict()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, ValueError, OSError) as error:
         raise ValueError(f"{path} is not a readable parquet file: {error}") from error
+
+
+def _sum_of_columns(schema: Any) -> bytes:
+    """Returns the checksum of names and types, which parquet's own, of the pages, leave out."""
+    columns = [(field.name, str(field.type)) for field in schema]
+    return str(zlib.crc32(repr(columns).encode())).encode()
 
 
 def subset(metadata: Mapping[str, Any]) -> str:
