@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import resource
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ class Disk:
     def fill(self, pid: int, room: int) -> None:
         """Leaves `room` bytes; or lets no file of the process grow beyond as many."""
         if not self._is_mounted:
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
             return
         stats = os.statvfs(self._root)
         # Without a byte of it being written: what is asked for is taken.
@@ -63,7 +65,8 @@ class Disk:
 def own(root: pathlib.Path) -> Iterator[Disk]:
     """Yields a disk at `root`, an empty directory; what was written is gone afterwards where it was mounted."""
     command = ("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(root))
-    is_mounted = not subprocess.run(command, capture_output=True).returncode
+    can_mount = shutil.which("mount") and os.geteuid() == 0
+    is_mounted = bool(can_mount) and not subprocess.run(command, capture_output=True).returncode
     disk = Disk(root, is_mounted=is_mounted)
     try:
         yield disk
