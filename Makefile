@@ -43,7 +43,7 @@ test: $(VENV)/test.ok
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-vllm: $(VLLM)/test.ok
-	$(VLLM)/bin/python -m pytest -n 2 --dist loadfile -m vllm
+	$(VLLM)/bin/python -m pytest -n 2 --dist loadfile -m 'vllm and not slow'
 
 test-plugins: $(PLUGINS)/test.ok
 	$(PLUGINS)/bin/python -m pytest -n 2 --dist loadfile -m plugins tests/plugins

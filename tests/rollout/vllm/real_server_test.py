@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.rollout.vllm import proxy
+from vade_jax import http
 from vade_jax.data import prompts as rendered
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import files, model, tiny_checkpoint, weights
@@ -49,7 +51,7 @@ class Setup:
     def merge(self, params):
         return model.merge(model.graph(self.shape), params)
 
-    def engine(self, scratch, **options):
+    def engine(self, scratch, servers=None, **options):
         defaults = dict(
             model="policy",
             sampling=Sampling(max_tokens=T),
@@ -60,7 +62,7 @@ class Setup:
             longest_prompt=128,
             timeout_s=120.0,
         )
-        return VllmServerEngine([self.launched], **defaults | options)
+        return VllmServerEngine(servers or [self.launched], **defaults | options)
 
 
 @pytest.fixture(scope="module")
@@ -283,6 +285,40 @@ def running(setup):
 
 
 # ------------------------------------------------------------------------------ deaths
+@pytest.mark.slow
+def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(setup, tmp_path, monkeypatch):
+    """Greedy, so that answers can be compared; each step has other weights."""
+    monkeypatch.setattr(http, "LONGEST_PAUSE_S", 1.0)
+    greedy, seconds = Sampling(temperature=0, max_tokens=T), {}
+    with proxy.Proxy(setup.launched.url, seed=0, rate=0) as between:
+        options = dict(timeout_s=20.0, control_s=20.0, backoff_s=0.05, max_retries=50)
+        engine = setup.engine(tmp_path, servers=[between.url], sampling=greedy, **options)
+
+        def steps(versions):
+            """Returns the answers of each step, and that its groups were told of once."""
+            found, began = [], time.monotonic()
+            for version in versions:
+                engine.sync(setup.params(version), version)
+                groups = []
+                on_group = lambda m, answers, groups=groups: groups.append((m, len(answers)))
+                found.append(answer(engine, setup, version, count=4, on_group=on_group))
+                assert sorted(groups) == [(m, 4) for m in range(len(setup.prompts))]
+            return found, (time.monotonic() - began) / len(found)
+
+        expected, seconds["without"] = steps(range(1, 6))
+        between.rate, found = 0.25, []
+        while between.counts.total() < 200:
+            more, seconds["with"] = steps(range(1, 6))
+            found.append(more)
+        print(f"\n{len(found) * 5} steps, {dict(between.counts)}, seconds a step: {seconds}")
+        print(engine.metrics())
+    for run in found:
+        for a, b in zip(run, expected, strict=True):
+            for field in ("token_NT", "length_N", "group_N", "finished_N", "valid_N"):
+                np.testing.assert_array_equal(getattr(a, field), getattr(b, field))
+            np.testing.assert_allclose(a.logp_NT, b.logp_NT, atol=1e-3)
+
+
 def test_a_restart_between_batches_is_noticed(setup, engine):
     params = setup.params(2)
     engine.sync(params, 2)
