@@ -10,7 +10,7 @@
 # make lint           ruff check and ruff format --check
 # make format         the same, but changes the files
 # make bench          speed beside the alternatives, as in docs/speed.md
-# make torture        kills, damage and full disks: 100 of them (an hour); KILLS=9: one of each kind
+# make torture        100 kills, faults and full disks, as in docs/reliability.md; KILLS=9: one of each kind
 # make compare        VADE against uniform over three seeds (15 minutes on 2 quiet cores)
 # make clean          removes the environments and caches, keeps runs/
 #
