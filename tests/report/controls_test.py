@@ -1,6 +1,7 @@
 """The controls of an arena, on runs whose numbers are known."""
 
 import json
+import math
 
 import pytest
 
@@ -48,6 +49,13 @@ def test_a_line_climbs_by_a_third_of_its_rise(tmp_path):
     assert found["headroom"].found == "0.30, +0.033 ± 0.000"  # of .1; equal in all seeds
     # p = .3 + .1 * 8 / 9 and a little, of 3 x 40,000 answers
     assert found["error"].found == "0.0014"
+
+
+def test_the_last_third_begins_with_its_first_step_and_needs_two():
+    scores = {0: 0.1, 20: 0.2, 40: 0.5, 60: 0.6}  # 60 * (1 - 1/3) is a little above 40
+    lines = [{"step": step, "val/validation/acc/mean@4": x} for step, x in scores.items()]
+    assert controls.climb(lines) == pytest.approx(0.1)
+    assert math.isnan(controls.climb(lines[:2]))
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,14 @@ def _gain(name: str, what: str, difference: curves.Mean) -> Control:
 
 
 def climb(records: curves.Records) -> float:
-    """Returns by how much validation rises in the last third of a run: a straight line's rise."""
+    """Returns by how much validation rises in the last third of a run: a straight line's rise.
+
+    NaN if fewer than two validations are in it.
+    """
     score = curves.validation(records)
-    late = score.steps >= score.steps[-1] * (1 - LAST_PART)
+    late = score.steps >= score.steps[-1] * (1 - LAST_PART) - 1e-6  # 40 is of the last third of 60
+    if late.sum() < 2:
+        return math.nan
     slope, _ = np.polyfit(score.steps[late], score.values[late], 1)
     return float(slope * score.steps[-1] * LAST_PART)
 

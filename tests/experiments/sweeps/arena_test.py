@@ -20,12 +20,14 @@ def test_the_controls_run_by_default(name):
     assert base.num_prompts == 4 * base.batch.prompts_per_minibatch  # as in Table 4
     assert dose.num_prompts == 3 * base.num_prompts == 4 * dose.batch.prompts_per_minibatch
     assert (dose.num_steps, dose.max_rollouts) == (base.num_steps, 0)
-    assert (oracle.sampler.name, oracle.measure.every, oracle.num_prompts) == ("strata", 10, 8)
+    assert (oracle.sampler.name, oracle.measure.every, oracle.num_prompts) == ("strata", 10, 16)
 
 
-def test_words_change_the_pool_and_the_group():
-    run = planned("frontier,pool=4096,rollouts=4")["vanilla"]
-    assert (run.data.num_train, run.num_rollouts) == (4096, 4)
+def test_words_change_the_sizes():
+    found = planned("frontier,pool=4096,prompts=32,rollouts=4,model=tiny_6m")
+    run = found["vanilla"]
+    assert (run.data.num_train, run.num_prompts, run.num_rollouts) == (4096, 32, 4)
+    assert (run.model.preset, found["dose"].num_prompts) == ("tiny_6m", 96)
 
 
 def test_selectors_are_arms_too():

@@ -359,6 +359,11 @@ _QWEN25 = {"max_positions": 32768}
 _QWEN3 = {"max_positions": 40960, "qk_norm": True}
 PRESETS = {
     "tiny": TINY,
+    "tiny_6m": dataclasses.replace(
+        TINY,
+        text=dataclasses.replace(TINY.text, width=256, num_layers=6, num_heads=8, mlp_width=704),
+        vision=dataclasses.replace(TINY.vision, width=160, num_heads=5, mlp_width=432),
+    ),
     "tiny_qwen2.5": _tiny_text_model(mrope_section=(16, 0, 0)),
     "tiny_qwen3": _tiny_text_model(mrope_section=(32, 0, 0), own_head_width=64, qk_norm=True),
     "3b": _published(
