@@ -127,7 +127,7 @@ def test_a_long_run():
         *("metrics are read", "the report is written", "the run resumes"),
     ]
     facts = table.rows[0].facts
-    assert facts["median_ms"] > 0 and facts["cpu_ms"] > 0 and facts["files"] == 0
+    assert facts["median_ms"] > 0 and facts["cpu_ms"] > 0
 
 
 def test_what_a_step_takes_and_leaves_by_hand():
