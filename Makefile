@@ -32,7 +32,7 @@ INSTALL := install --quiet --disable-pip-version-check
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: train test test-vllm test-plugins test-compilers test-browser test-release lint format bench compare clean
+.PHONY: train test test-vllm test-plugins test-compilers test-browser test-release lint format bench torture compare clean
 
 # Silent: in a terminal it shows a progress bar a phase and the summary.
 train: $(VENV)/train.ok

@@ -15,7 +15,7 @@ Eq. 5 and 6 instead, four values each, 16 arms, and draws decays.png.
 import importlib.util
 import pathlib
 
-from configs import sweeps
+from configs import arguments, sweeps
 
 
 def get_config(arg=None):
@@ -24,9 +24,8 @@ def get_config(arg=None):
     Raises:
         ValueError: the base is missing, or is not a run with VADE.
     """
-    is_grid = (arg or "").startswith("grid,")
-    named = (arg or "base=configs/tiny_gspo.py").removeprefix("grid,")
-    name, _, base = named.partition("=")
+    is_grid, named = arguments.without(arg, "grid")
+    name, _, base = (named or "base=configs/tiny_gspo.py").partition("=")
     if name != "base":
         raise ValueError(f"config argument {arg!r}: give base=FILE")
     file, _, words = base.partition(":")

@@ -31,6 +31,12 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
     return values
 
 
+def without(arg: str | None, word: str) -> tuple[bool, str]:
+    """Returns whether `word` is there, which makes something else of a config, and the other words."""
+    words = (arg or "").split(",")
+    return word in words, ",".join(x for x in words if x != word)
+
+
 def of_run(arg: str | None, selector: str = "vade", **more) -> ml_collections.ConfigDict:
     """Returns the choices that every run has, and `more`: the selector if named, `smoke` and the seed.
 

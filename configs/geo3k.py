@@ -25,7 +25,7 @@ What a run takes, before anything is bought:
 Not run yet.
 """
 
-from configs import default, qwen, sweeps
+from configs import arguments, default, qwen, sweeps
 
 ARMS = "vanilla,dapo,vade,pooled"
 
@@ -36,10 +36,10 @@ def get_config(arg=None):
     Raises:
         ValueError: an unknown word, or a selector beside `arms`.
     """
-    words = (arg or "").split(",")
-    if "arms" not in words:
-        return _run(arg)
-    run = _run(",".join(word for word in words if word != "arms"))
+    is_sweep, words = arguments.without(arg, "arms")
+    run = _run(words)
+    if not is_sweep:
+        return run
     if run.sampler.name != "vade":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     arms = sweeps.rivals(run) | sweeps.variants(run)

@@ -15,9 +15,9 @@ from configs import arguments, default, sweeps, tiny
 
 def get_config(arg=None):
     """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/tiny.py."""
-    words = (arg or "").split(",")
-    run = _run(",".join(word for word in words if word != "arms"))
-    if "arms" not in words:
+    is_sweep, words = arguments.without(arg, "arms")
+    run = _run(words)
+    if not is_sweep:
         return run
     if run.sampler.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
@@ -35,7 +35,6 @@ def get_config(arg=None):
 
 
 def _run(arg):
-    # the selector is diva by default
     c = tiny.base(arg, "diva", variants=1)
     default.grpo(c)
     c.loss.kl_coef = 0.0

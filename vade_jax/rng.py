@@ -28,13 +28,9 @@ class StepKeys(NamedTuple):
     validation: jax.Array  # the answers to validation questions
 
 
+@jax.jit  # one by one, these operations would take milliseconds of each step
 def step_keys(key: jax.Array, step: int) -> StepKeys:
     """Returns the keys of `step`, counted from 1, of the run with `key`."""
-    return _step_keys(key, step)
-
-
-@jax.jit  # one by one, these operations would take milliseconds of each step
-def _step_keys(key, step):
     return StepKeys(*jax.random.split(jax.random.fold_in(key, step), 3))
 
 

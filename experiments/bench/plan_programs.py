@@ -319,9 +319,8 @@ def memory(
         if policy.adapter is None:
             stored = jnp.dtype(run.model.param_dtype).itemsize
             reference = reference * min(policy.dtype.itemsize, stored) // stored
-    waits = (
-        reference if run.layout.offload else 0
-    )  # in the host's memory, but for its own log-probs
+    # In the host's memory, but for its own log-probs.
+    waits = reference if run.layout.offload else 0
     improve = programs[UPDATE]
     found = {
         **({"base of the adapter": base} if base else {}),

@@ -25,9 +25,8 @@ WIDTH = 3 * PATCH * PATCH
 MAX_ASPECT = 200
 # Of the files that Pillow knows, those that it decodes itself: EPS, for one, is a program that it has run.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
-MAX_DECODED = (
-    50_000_000  # pixels: a small file may hold a flood of them; decoded, these take 0.8 GB
-)
+# Pixels: a small file may hold a flood of them; decoded, these take 0.8 GB.
+MAX_DECODED = 50_000_000
 
 
 def smart_resize(height: int, width: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:

@@ -94,9 +94,8 @@ class PromptBuilder:
                 "vision-language checkpoint, or data without images"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
-        if (
-            len(text) > _CHARACTERS * self.max_length
-        ):  # or minutes would go into counting its tokens
+        # Or minutes would go into counting its tokens.
+        if len(text) > _CHARACTERS * self.max_length:
             raise self._too_long(item, f"{len(text):,} characters")
         pictures = self._pictures(item)
         try:

@@ -188,7 +188,8 @@ def make(
 
     `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss`,
     `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (before the clip),
-    `actor/param_norm` (of the new parameters) and `actor/lr`. A non-finite loss is the caller's to detect, before the state is used again.
+    `actor/param_norm` (of the new parameters) and `actor/lr`. What is not finite among them is the
+    caller's to detect, before the state is used again.
 
     Args:
         logp: log-probs of a micro-batch, and entropies.
