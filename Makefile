@@ -11,7 +11,7 @@
 # make format         the same, but changes the files
 # make bench          speed beside the alternatives, as in docs/speed.md
 # make torture        100 kills, faults and full disks, as in docs/reliability.md; KILLS=9: one of each kind
-# make compare        VADE against uniform over three seeds (15 minutes on 2 quiet cores)
+# make compare        VADE against uniform over three seeds (8 minutes on 2 quiet cores)
 # make clean          removes the environments and caches, keeps runs/
 #
 # Variables: PYTHON (3.11 or newer), WORKDIR (the run directory of `make train`).

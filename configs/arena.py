@@ -13,7 +13,7 @@ The first word names the arena:
 
 frontier: solved, hopeless and learnable prompts; of the last a right answer is rare at first
 ladder: a letter of a color, then two, then three: each step can be learned once the one below it is
-digits: real handwriting, to be read, added and compared
+digits: real handwriting, to be read, spelled and compared
 
 Frontier passes its controls (docs/results.md). Those of ladder and digits were not run at this size of a step.
 
@@ -45,10 +45,10 @@ ARENAS = {
         "warm_start": 500,
     },
     "digits": {
-        "mixture": dict(read_0=30, read_1=10, add_0=15, add_1=15, largest_0=15, larger_0=15),
-        "taught": dict(read_0=60, read_1=8, add_0=8, add_1=8, largest_0=8, larger_0=8),
-        "noise": dict(add_0=SHY, add_1=SHY, largest_0=SHY, larger_0=0.45),
-        "warm_start": 800,
+        "mixture": dict(read_0=35, hidden_0=20, spell_0=12, spell_1=12, spell_2=11, largest_0=10),
+        "taught": dict(read_0=57, hidden_0=3, spell_0=10, spell_1=10, spell_2=10, largest_0=10),
+        "noise": dict.fromkeys(("spell_0", "spell_1", "spell_2", "largest_0"), SHY),
+        "warm_start": 500,
     },
 }
 

@@ -124,6 +124,7 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     text = (folder / "selection.md").read_text()
     assert text.startswith("## clean/gspo\n\n| family, level | vanilla | vade |")
     assert "## wrong10/gspo\n\n| family, level | vade |" in text
+    assert "the last 25% of the steps" in text
 
     figures.draw_sweep(groups, compared, folder)
     pictures = {path.stem: path.read_bytes() for path in folder.glob("*.png")}

@@ -40,6 +40,7 @@ FAMILIES = {
     "add": (handwriting.add, 3, HANDWRITTEN),
     "largest": (handwriting.largest, 3, HANDWRITTEN),
     "larger": (handwriting.larger, 3, HANDWRITTEN),
+    "spell": (handwriting.spell, 3, HANDWRITTEN),
 }
 
 # Weights, of (family, level), which may be written "family_level", or of a stratum (shared by its

@@ -21,6 +21,7 @@ HELD_OUT = 5  # every fifth scan is for validation alone
 # Units that a digit may be off its place. A small model from nothing does not learn to find digits
 # anywhere in the picture within a warm start, only to read them.
 OUT_OF_PLACE = 2
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def is_installed() -> bool:
@@ -85,3 +86,12 @@ def larger(rng: np.random.Generator, level: int, size: int, split: str) -> canva
     picture = _write(rng, digits, size, split)
     answer = "yes" if yes else "no"
     return canvas.Sample(picture, "Is the left digit larger?", answer, "yesno")
+
+
+def spell(rng: np.random.Generator, level: int, size: int, split: str) -> canvas.Sample:
+    """Asks for the first, second or third letter of a digit's name."""
+    digit = int(rng.integers(10))
+    which = ("first", "second", "third")[level]
+    question = f"The {which} letter of the digit's name?"
+    picture = _write(rng, [digit], size, split)
+    return canvas.Sample(picture, question, NAMES[digit][level], "text", facts={"which": which})

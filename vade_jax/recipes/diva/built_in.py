@@ -140,8 +140,15 @@ _PARAPHRASES = {
         "Is the left number larger?",
         "Is the left one the larger digit?",
     ),
+    "spell": (
+        "Which is the {which} letter of the digit's name?",
+        "The digit's name: what is the {which} letter?",
+        "What letter is {which} in the digit's name?",
+        "Name the {which} letter of the digit's name.",
+        "The name of the digit: what is its {which} letter?",
+    ),
 }
-_HANDWRITTEN = ("read", "add", "largest", "larger")
+_HANDWRITTEN = ("read", "add", "largest", "larger", "spell")
 _STEPS = {
     "color": (
         "Find the {shape}.",
