@@ -47,6 +47,9 @@ def main(c: ConfigDict, workdir: str) -> None:
         # After every world: an interrupted run leaves what it has.
         atomic.write_text(directory / "report.md", "\n".join(text))
         atomic.write_text(directory / "results.json", json.dumps(results, indent=1) + "\n")
+    if table := report.overview(results):
+        print("\n" + table)
+        atomic.write_text(directory / "report.md", "\n".join([table, *text]))
 
 
 def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]:

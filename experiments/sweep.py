@@ -93,7 +93,7 @@ def follow(
                 bar.write(f"{name}: exit code {ended.code}, {ended.program.log}")
             elif ended.code == 0:
                 text, run = f"{name}: {ended.seconds:.0f} s", runs.get(name)
-                if run and not run.is_finished():
+                if (run and not run.is_finished()) or (not run and pool.stopped):
                     text += ", stopped before its end"
                 elif run:
                     scores = curves.validation(metrics.read(run.directory)).values

@@ -125,6 +125,35 @@ def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
     )
 
 
+def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns one table of all worlds in which pass rates move, the best on average first; "" for fewer than two."""
+    worlds = {world: played for world, played in results.items() if learns(played)}
+    if len(worlds) < 2:
+        return ""
+
+    def means(label, name):
+        """Returns the quantity in each world, without those that have none."""
+        found = [played[label]["values"][name]["mean"] for played in worlds.values()]
+        return [x for x in found if x is not None]
+
+    def cell(found):
+        return f"{found:.3f}" if np.isfinite(found) else "-"
+
+    rows = []
+    everywhere = set.intersection(*[set(played) for played in worlds.values()])
+    for label in sorted(everywhere, key=lambda label: -np.mean(means(label, "progress"))):
+        forecast = means(label, "forecast_gap")
+        ends = [*means(label, "progress"), np.mean(means(label, "useful"))]
+        ends += [max(means(label, "hopeless")), np.mean(forecast) if forecast else np.nan]
+        rows.append([label, *map(cell, ends)])
+    return tables.markdown(
+        "## All worlds",
+        ["selector", *worlds, "of paid", "hopeless", "forecast off by"],
+        rows,
+        "Progress in each world; of paid and forecast: the mean over them; hopeless: the largest.",
+    )
+
+
 def learns(played: Mapping[str, Any]) -> bool:
     """Tells whether anyone's progress moved: in a stationary world it does not."""
     found = [cell["values"] for cell in played.values()]

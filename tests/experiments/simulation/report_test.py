@@ -72,6 +72,26 @@ def test_a_table_is_sorted_and_aligned():
     assert "0.500 ± 1.271" in lines[2]
 
 
+def test_the_overview_has_the_worlds_in_which_something_is_learned():
+    def cell(progress, hopeless, forecast, start=0.1):
+        found = {"progress": progress, "start": start, "useful": 0.5, "hopeless": hopeless}
+        gap = report.interval([np.nan if forecast is None else forecast])
+        return {
+            "values": {k: report.interval([x]) for k, x in found.items()} | {"forecast_gap": gap}
+        }
+
+    easy = {"a": cell(0.5, 0, 0.2), "b": cell(0.6, 0, None)}
+    hard = {"a": cell(0.4, 0.3, 0.4), "b": cell(0.2, 0.1, None), "only_here": cell(0.9, 0, 0)}
+    still = {"a": cell(0.1, 0, 0), "b": cell(0.1, 0, 0)}
+    lines = report.overview({"easy": easy, "still": still, "hard": hard}).splitlines()
+    rows = [[x.strip() for x in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    heads = ["selector", "easy", "hard", "of paid", "hopeless", "forecast off by"]
+    assert rows[0] == heads and len(rows) == 4
+    assert rows[2] == ["a", "0.500", "0.400", "0.500", "0.300", "0.300"]
+    assert rows[3] == ["b", "0.600", "0.200", "0.500", "0.100", "-"]
+    assert report.overview({"still": still, "hard": hard}) == ""
+
+
 def test_ours_beside_the_reference():
     values = {
         name: report.interval([0.5]) for name in ("effective", "progress", "hopeless_trained")
