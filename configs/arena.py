@@ -15,7 +15,7 @@ frontier: solved, hopeless and learnable prompts; of the last a right answer is 
 ladder: a letter of a color, then two, then three: each step can be learned once the one below it is
 digits: the same with real handwriting: read it, or find a letter of the digit's name
 
-Frontier passes its controls (docs/results.md). Those of ladder and digits were not run at this size of a step.
+Frontier and digits pass their controls (docs/results.md). Ladder's were not run at this size of a step.
 
 More words: `prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`,
 `model=tiny_6m`, `smoke` (for tests).
