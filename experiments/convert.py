@@ -19,7 +19,7 @@ DTYPE = flags.DEFINE_enum(
 )
 STEP = flags.DEFINE_integer("step", None, "Of a run; default: the latest.")
 MODEL = flags.DEFINE_string(
-    "model", None, "Hugging Face directory that an orbax source was started from."
+    "model", None, "Hugging Face directory or name that an orbax source was started from."
 )
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.models.qwen25vl import oracle
 from tests.trainer import small
 from vade_jax import types
+from vade_jax.data import hub
 from vade_jax.models.qwen25vl import files, weights
 from vade_jax.run import convert
 from vade_jax.store import checkpoints
@@ -163,11 +164,23 @@ def test_a_damaged_checkpoint(tmp_path, run):
         convert.convert(stored, tmp_path / "hf", base=run / "tiny_model")
 
 
-def test_a_run_whose_start_is_gone(tmp_path, run):
-    saved = checkpoints.Checkpointer(tmp_path / "run" / "checkpoints")
+def save_run(workdir, checkpoint):
+    saved = checkpoints.Checkpointer(workdir / "checkpoints")
     state = types.TrainState(params=small.params(), opt_state={}, step=np.int32(1))
-    saved.save(1, state, {}, {}, {"model": {"preset": "", "checkpoint": "gone"}})
+    saved.save(1, state, {}, {}, {"model": {"preset": "", "checkpoint": checkpoint}})
     saved.close()
+
+
+def test_a_run_that_began_from_a_name_on_the_hub(tmp_path, run, monkeypatch):
+    name = f"owner/name@{'a' * 40}"
+    save_run(tmp_path / "run", name)
+    monkeypatch.setattr(hub, "model", {name: str(run / "tiny_model")}.__getitem__)
+    convert.convert(tmp_path / "run", tmp_path / "hf")
+    assert_equal(files.load(tmp_path / "hf")[1], small.params())
+
+
+def test_a_run_whose_start_is_gone(tmp_path, run):
+    save_run(tmp_path / "run", "gone")
     with pytest.raises(ValueError, match=r"or it is gone \(gone\): give --model=DIR"):
         convert.convert(tmp_path / "run", tmp_path / "hf")
     convert.convert(tmp_path / "run", tmp_path / "hf", base=run / "tiny_model")

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from vade_jax import settings, types
+from vade_jax.data import hub
 from vade_jax.models.qwen25vl import config, files, lora, model, peft
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh
@@ -40,8 +41,8 @@ def convert(
         target: where it goes.
         dtype: of the parameters in `target`.
         step: of a run; default: the latest.
-        base: the Hugging Face directory whose config and tokenizer an orbax source goes with;
-            default: the one that the run started from.
+        base: the Hugging Face directory, or a name on the hub, whose config and tokenizer an orbax
+            source goes with; default: the one that the run started from.
 
     Raises:
         ValueError: what these say, or what the files hold, does not fit together.
@@ -85,7 +86,7 @@ def _find(
                 f"{source} holds parameters alone: give --model, the Hugging Face directory "
                 "whose config and tokenizer they go with, and no --step"
             )
-        return source, pathlib.Path(base), {}
+        return source, pathlib.Path(hub.model(str(base))), {}
     root = source / "checkpoints" if (source / "checkpoints").is_dir() else source
     with contextlib.closing(checkpoints.Checkpointer(root)) as saved:
         if any(path.name.isdigit() for path in root.iterdir()):
@@ -103,9 +104,12 @@ def _find(
 def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
     """Returns the Hugging Face directory of a run's config, or the one that was given."""
     if given:
-        return pathlib.Path(given)
+        return pathlib.Path(hub.model(str(given)))
     named = started.get("model", {})
     found = root.parent / "tiny_model" if named.get("preset") else named.get("checkpoint")
+    name = hub.parse(str(found))
+    if name and name.is_pinned:  # as a run writes it that began from the hub
+        return pathlib.Path(hub.model(str(found)))
     if not found or not os.path.isdir(found):
         raise ValueError(
             f"{root} does not say which Hugging Face directory it started from, or it is "
