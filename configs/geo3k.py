@@ -1,6 +1,6 @@
 r"""Geometry3K on Qwen2.5-VL-3B-Instruct with GRPO: where most selectors for VLMs are compared. 4 x H200.
 
-    pip install -e '.[train,hub]'
+    pip install -e '.[train,cuda,vllm,hub]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
 
 2,101 questions to train on, 601 to validate, `hiyouga/geometry3k` of the hub; its own rows are EasyR1's form, and
@@ -12,8 +12,8 @@ B, G, the clip, the KL and the length of answers are those of DPS's code for the
 (2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers are compared as
 numbers and formulas by math-verify (`data.kind`); these libraries take mathruler for both.
 
-Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other; the layouts and the rest
-of configs/qwen.py. `arms` makes it a sweep over vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py
+Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no category of the
+rows (`sec`, `strata` and, but for `--config.sampler.arrays={}`, `pooled` do); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py
 at hand:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2

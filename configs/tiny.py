@@ -1,4 +1,4 @@
-"""The tiny job: a 1.5 M-parameter Qwen2.5-VL learns to read small pictures on a laptop CPU.
+"""The tiny job: a 1.6 M-parameter Qwen2.5-VL learns to read small pictures on a laptop CPU.
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
