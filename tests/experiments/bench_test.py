@@ -21,6 +21,7 @@ from experiments.bench import (
     targets,
     timing,
     update,
+    workload,
 )
 from tests.trainer import small
 from vade_jax import settings
@@ -84,6 +85,17 @@ def test_grouped_and_plain_take_the_same_step():
     assert abs(grouped["loss"]) > 1e-2
     assert grouped["loss"] == pytest.approx(plain["loss"], rel=1e-5)
     assert grouped["gradient"] == pytest.approx(plain["gradient"], rel=1e-5)
+
+
+def test_the_parts_of_an_update_can_be_traced():
+    """Forward and backward, without weights or a compiler."""
+    shape = workload.text_model(**update.SMALL)
+    sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=16, answer=8)
+    graphdef, params = model.graph(shape), model.abstract(shape)
+    logp = update.make_logp(lambda params: model.merge(graphdef, params))
+    total = update.total_logp(logp, workload.grouped_batch(shape, sizes))
+    assert jax.eval_shape(total, params).shape == ()
+    assert jax.eval_shape(jax.grad(total), params) == params
 
 
 @pytest.mark.slow  # tests/rollout has the same equality
