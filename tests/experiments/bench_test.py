@@ -186,6 +186,16 @@ def test_what_a_plan_needs_is_what_the_devices_hold():
     assert report.fits and "fits:" in report.text and "does not" not in report.text
 
 
+@pytest.mark.parametrize("preset", ["tiny", "tiny_qwen2.5"])
+def test_copies_of_stacks_are_remarked_with_and_without_a_vision_tower(preset):
+    policy = plan_programs.abstract_policy(tiny(model__preset=preset), jax.devices()[:1])
+    layer = "f32[{},4096,4096]{{2,1,0}} copy(%x)"
+    copies = [f"  %copy.{n} = {layer.format(n)}" for n in (3, policy.shape.text.num_layers)]
+    text = "\n".join(["ENTRY %main.1 (x: f32[4]) -> f32[4] {", *copies, "}"])
+    (remark,) = plan_programs._remarks(policy, text, [], [])
+    assert remark == "copy of a stack of layers, f32[4,4096,4096]: 0.27 GB"
+
+
 def test_an_adapter_has_a_base_in_bfloat16_and_moments_of_its_own():
     run = tiny(lora__rank=4, lora__targets="o_proj")
     policy = plan_programs.abstract_policy(run, jax.devices()[:1])
