@@ -40,6 +40,21 @@ def test_arms_beside_their_baseline_in_seeds_that_both_have(tmp_path):
     assert "kalman" not in gaps
 
 
+def test_differences_of_every_benchmark_and_of_what_was_not_made_alike(tmp_path):
+    cold, warm = ({"sampling": {"temperature": t}} for t in (0.0, 1.0))
+    arms = {
+        "vanilla": {0: {"mmk12": result("mmk12", settings=cold), "chartqa": result()}},
+        "vade": {0: {"mmk12": result("mmk12", settings=warm), "chartqa": result()}},
+    }
+    options = {"baseline": "vanilla", "size": "", "seed": 0}
+    text = sweep.write(str(tmp_path), {"clean/gspo": arms}, None, **options)
+    gaps = text.partition("# Differences\n\n")[2]
+    assert gaps.startswith("|  | chartqa | mmk12 | seeds |\n")
+    assert gaps.endswith(
+        "- vade + GSPO minus vanilla + GSPO: mmk12 was not made alike: sampling.temperature\n"
+    )
+
+
 def test_finished_runs_alone(tmp_path, capsys):
     with pytest.raises(ValueError, match="no finished run: give the --workdir of an experiments"):
         sweep.policies(str(tmp_path))

@@ -177,6 +177,11 @@ def difference(mine: Results, other: Results, seed: int) -> dict[str, Any]:
     return found
 
 
+def not_alike(found: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each benchmark of a `difference` whose settings were not shared."""
+    return [f"{n} was not made alike: {', '.join(f)}" for n, f in found["settings"].items()]
+
+
 def _unlike(mine: Result, other: Result) -> list[str]:
     """Returns the settings that two results did not share, such as "sampling.temperature"."""
     found = []
@@ -255,9 +260,7 @@ def _gaps(path: str, found: Mapping[str, Any]) -> str:
         if name != "settings":
             mean, low, high = (100 * gap[end] for end in ("mean", "low", "high"))
             text += f"- {name}: {mean:+.2f} [{low:+.2f}, {high:+.2f}]\n"
-    for name, fields in found["settings"].items():
-        text += f"- {name} was not made alike: {', '.join(fields)}\n"
-    return text
+    return text + "".join(f"- {line}\n" for line in not_alike(found))
 
 
 def _breakdowns(mine: Results) -> str:

@@ -142,7 +142,7 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
     """Returns the table of differences, in points."""
     if not gaps:
         return "\nNo arm shares a seed with its baseline: no differences.\n"
-    names = [*benchmarks.PAPER, "average"]
+    names = [*benchmarks.BENCHMARKS, "average"]
     columns = [name for name in names if any(name in gap for _, gap in gaps.values())]
     lines = [["", *columns, "seeds"], ["---", *["---:"] * (len(columns) + 1)]]
     for (arm, other), (num, gap) in gaps.items():
@@ -155,7 +155,12 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
             cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
         lines.append([f"{arm} minus {other}", *cells, str(num)])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    remarks = [
+        f"- {arm} minus {other}: {line}\n"
+        for (arm, other), (_, gap) in gaps.items()
+        for line in report.not_alike(gap)
+    ]
     return (
         f"\n# Differences\n\n{text}\n\nIn points, paired by question and seed, with 95 % intervals "
-        "over questions: another seed of training may differ by more.\n"
+        f"over questions: another seed of training may differ by more.\n{''.join(remarks)}"
     )
