@@ -8,7 +8,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,13 @@ from vade_jax.evals.report import Results
 from vade_jax.evals.results import Result
 
 BASE = "base"  # the untrained policy's row
+# VADE with one option changed, as configs/sweeps.py names them: they are compared with `vade`. Other arms
+# around VADE, such as vade_dapo and vade_measured, stand in Table 1.
+ABLATIONS = (
+    *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
+    *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none", "vade_warmup_full"),
+    *("vade_half_life_1", "vade_half_life_3", "vade_max_3_in_a_row", "vade_uniform_quarter"),
+)
 _RUN = re.compile(r"(.+)_seed(\d+)")
 Seeds = Mapping[int, Results]  # of one arm
 
@@ -93,18 +100,18 @@ def write(
         workdir: of the evaluation.
         groups: results by data/loss, arm and seed.
         untrained: those of the policy before training, if they are known.
-        baseline: the arm that others are compared with; variants of VADE (`vade_...`) with `vade`.
+        baseline: the arm that others are compared with; `ABLATIONS` are, with `vade`.
         size: "7B" or "3B" for the paper's rows, or "".
         seed: of resamples.
     """
     rows, variants = ({BASE: untrained} if untrained else {}), {}
     for group, arms in groups.items():
         named = {_label(arm, group): pooled(list(seeds.values())) for arm, seeds in arms.items()}
-        is_variant = {_label(arm, group): arm.startswith("vade_") for arm in arms}
-        rows |= {label: found for label, found in named.items() if not is_variant[label]}
-        if any(is_variant.values()):
-            wanted = (_label("vade", group), *(label for label in named if is_variant[label]))
-            variants |= {label: named[label] for label in wanted if label in named}
+        ablated = [_label(arm, group) for arm in arms if _selector(arm) in ABLATIONS]
+        rows |= {label: found for label, found in named.items() if label not in ablated}
+        if ablated:
+            whole = [_label(arm, group) for arm in arms if _selector(arm) == "vade"]
+            variants |= {label: named[label] for label in (*whole, *ablated)}
     text = ""
     if rows:
         text += f"# Table 1\n\n{report.table(rows, size=size, seed=seed)}\n"
@@ -121,6 +128,17 @@ def _label(arm: str, group: str) -> str:
     return f"{arm} + {loss.upper()}" + ("" if data == "clean" else f" ({data})")
 
 
+def _selector(arm: str) -> str:
+    """Returns what an arm is without a learning rate of its own, such as vade of vade@5e-5."""
+    return arm.partition("@")[0]
+
+
+def _compared_with(arm: str, arms: Collection[str], baseline: str) -> str:
+    """Returns `vade` at the same learning rate for an ablation, if it is there, else the baseline."""
+    whole = "vade" + arm.removeprefix(_selector(arm))
+    return whole if _selector(arm) in ABLATIONS and whole in arms else baseline
+
+
 def _differences(
     groups: Mapping[str, Mapping[str, Seeds]], baseline: str, seed: int
 ) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
@@ -128,7 +146,7 @@ def _differences(
     found = {}
     for group, arms in groups.items():
         for arm, seeds in arms.items():
-            other = "vade" if arm.startswith("vade_") and "vade" in arms else baseline
+            other = _compared_with(arm, arms, baseline)
             both = sorted(seeds.keys() & arms.get(other, {}).keys())
             if arm == other or not both:
                 continue
