@@ -41,6 +41,20 @@ def test_arms_beside_their_baseline_in_seeds_that_both_have(tmp_path):
     assert "kalman" not in gaps
 
 
+def test_tables_say_how_many_seeds_a_row_has(tmp_path):
+    one = {"chartqa": result()}
+    arms = {"vanilla": dict.fromkeys((0, 1, 2), one), "vade": {0: one}, "vade_mean": {4: one}}
+    options = {"baseline": "vanilla", "size": "7B", "seed": 0}
+    text = sweep.write(str(tmp_path), {"clean/gspo": arms}, one, **options)
+    first, second, _ = text.split("# ")[1:]
+    for row, cell in {"base": "", "base 7B (paper)": "", "vanilla + GSPO": "3"}.items():
+        (line,) = (line for line in first.splitlines() if line.startswith(f"| {row} |"))
+        assert line.split("|")[-2].strip() == cell
+    for table in (first, second):
+        assert "| AVG | seeds |\n" in table and "Answers an item and seed: chartqa 2." in table
+        assert "do not say how much another training run would differ" in table
+
+
 def test_ablations_alone_are_compared_with_vade(tmp_path):
     assert set(sweep.ABLATIONS) == set(sweeps.variants(tiny.base(None)))
     names = ("vanilla", "vade", "vade_dapo", "vade_measured", "vade_mean", "vade_mean@5e-5")

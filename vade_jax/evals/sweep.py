@@ -1,7 +1,8 @@
 """The policies of a sweep in the paper's tables: seeds together, each arm beside its baseline.
 
-Seeds are answers more to the same questions. So standard errors and intervals are those of other
-questions, not of other training runs; what seeds say of those is in the tables of the sweep itself.
+The answers of all seeds of an arm are pooled, as if one policy had answered each question more often. So
+standard errors and intervals say how much other questions would change a number, not how much other
+training runs would. The tables that the sweep itself writes say what the seeds tell of those.
 """
 
 import dataclasses
@@ -100,23 +101,24 @@ def write(
         workdir: of the evaluation.
         groups: results by data/loss, arm and seed.
         untrained: those of the policy before training, if they are known.
-        baseline: the arm that others are compared with; `ABLATIONS` are, with `vade`.
+        baseline: what all arms but `ABLATIONS` are compared with; those are compared with `vade`.
         size: "7B" or "3B" for the paper's rows, or "".
         seed: of resamples.
     """
-    rows, variants = ({BASE: untrained} if untrained else {}), {}
+    rows, variants, num_seeds = ({BASE: untrained} if untrained else {}), {}, {}
     for group, arms in groups.items():
         named = {_label(arm, group): pooled(list(seeds.values())) for arm, seeds in arms.items()}
+        num_seeds |= {_label(arm, group): len(seeds) for arm, seeds in arms.items()}
         ablated = [_label(arm, group) for arm in arms if _selector(arm) in ABLATIONS]
         rows |= {label: found for label, found in named.items() if label not in ablated}
         if ablated:
             whole = [_label(arm, group) for arm in arms if _selector(arm) == "vade"]
             variants |= {label: named[label] for label in (*whole, *ablated)}
-    text = ""
+    text, options = "", {"size": size, "seeds": num_seeds, "seed": seed}
     if rows:
-        text += f"# Table 1\n\n{report.table(rows, size=size, seed=seed)}\n"
+        text += f"# Table 1\n\n{report.table(rows, **options)}\n"
     if variants:
-        shown = report.table(variants, size=size, ablations=True, seed=seed)
+        shown = report.table(variants, ablations=True, **options)
         text += f"\n# Tables 2 and 5: VADE and its variants\n\n{shown}\n"
     text += _paired(_differences(groups, baseline, seed))
     atomic.write_text(os.path.join(workdir, "tables.md"), text)
