@@ -199,11 +199,15 @@ def _versions() -> dict[str, str]:
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """Returns the hash of a file, or of the names and contents of a directory's files."""
+    """Returns the hash of a file, or of the names and contents of all files under a directory.
+
+    What lies in a hidden directory does not count: a download leaves its times there, in .cache.
+    """
     path = pathlib.Path(path)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.is_file())
-        return _digest([[file.name, sha256(file)] for file in files])
+        files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        shown = [file for file in files if not any(x.startswith(".") for x in file.parts[:-1])]
+        return _digest([[file.as_posix(), sha256(path / file)] for file in shown])
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
