@@ -28,7 +28,6 @@ COUNTS = (
     "retries",  # requests made again
     "unanswered",  # questions without a reply in the end
 )
-_HOPELESS = (401, 404)  # a wrong key or model: no other question will be answered
 _SHOWN = 300  # characters of a reply in an error
 _LONGEST = 200  # characters of a data URL that is kept as it is
 
@@ -170,7 +169,7 @@ class Chat:
             reply = retrying(attempt)
         except RefusedError as error:
             self._count("unanswered")
-            if error.status in _HOPELESS:
+            if error.status in http.HOPELESS:
                 with self._lock:
                     self._lost = self._lost or str(error)
             self._check_open()

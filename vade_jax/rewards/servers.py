@@ -29,7 +29,6 @@ Right answer: {answer}
 Student: {completion}
 
 Does the student come to the right answer? The way there and the form do not matter. Reply yes or no."""
-_HOPELESS = (401, 403, 404)  # a wrong key, model or path: no other question will be answered
 
 
 def yes_or_no(reply: str) -> float | None:
@@ -96,7 +95,7 @@ class Client:
         try:
             return retrying(attempt)
         except http.RefusedError as error:
-            if error.status in _HOPELESS:
+            if error.status in http.HOPELESS:
                 raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
         except http.TransientError:
             pass
