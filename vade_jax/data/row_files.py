@@ -50,15 +50,18 @@ class Table(NamedTuple):
 
 # ------------------------------------------------------------------------------ several files
 def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
-    """Holds the lines; one is parsed when it is asked for, with all its columns."""
-    text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)
-    lines = [line for line in text.split("\n") if line.strip()]
+    """Holds the lines; one is decoded and parsed when it is asked for, with all its columns."""
+    lines = [line for f in files for line in f.read_bytes().split(b"\n") if line.strip()]
+
+    def read(index: int) -> Any:
+        return json.loads(lines[index].decode("utf-8"))
+
     try:
-        first = json.loads(lines[0]) if lines else None
-    except json.JSONDecodeError:
+        first = read(0) if lines else None
+    except ValueError:  # no JSON, or no UTF-8
         first = None
     columns = list(first) if isinstance(first, dict) else None
-    return Table(len(lines), columns, lambda index: json.loads(lines[index]))
+    return Table(len(lines), columns, read)
 
 
 def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
