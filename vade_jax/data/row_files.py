@@ -71,22 +71,26 @@ def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     try:
         columns = parquet.read_schema(files[0]).names
         names = list(filter(wanted, columns))
-        parts = [_unpacked(parquet.ParquetFile(file), file, names) for file in files]
+        held = pa.total_allocated_bytes()
+        parts = [_unpacked(parquet.ParquetFile(file), file, names, held) for file in files]
         rows = pa.concat_tables(parts)
         return Table(len(rows), columns, row_of(rows))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
 
 
-def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str]) -> pa.Table:
-    """Returns columns of a parquet file, a few rows at a time: some kilobytes may hold terabytes."""
-    before, batches = pa.total_allocated_bytes(), []
+def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str], held: int) -> pa.Table:
+    """Returns columns of a parquet file, a few rows at a time: some kilobytes may hold terabytes.
+
+    `held` are the bytes of before the first file: all of a source have one budget.
+    """
+    batches = []
     for batch in file.iter_batches(BATCH, columns=names):
         batches.append(batch)
-        if pa.total_allocated_bytes() - before > MAX_HELD:
+        if pa.total_allocated_bytes() - held > MAX_HELD:
             raise ValueError(
-                f"{path} unpacks to more than {MAX_HELD >> 30} GB, half of this machine's memory: "
-                "write it as .arrow, which is not held in memory"
+                f"{path} (with the files before it) unpacks to more than {MAX_HELD >> 30} GB, half of "
+                "this machine's memory: write them as .arrow, which is not held in memory"
             )
     return pa.Table.from_batches(batches) if batches else file.read(columns=names)
 
