@@ -81,6 +81,8 @@ def wanted(data, *names, **changes):
 def served(c, server, judge=None):
     if server is not None:
         c.server.url, c.server.model = server.url, "m"
+        # Its prompts are its own: what limits ours is refused.
+        c.data.max_prompt_length = eval_paper.get_config().data.max_prompt_length
     if judge is not None:
         c.judge.url, c.judge.model = judge.url, "m"
     return c

@@ -153,6 +153,21 @@ class Evaluation(Section):
                 f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="
                 f"{self.data.max_pixels}"
             )
+        if self.server.url:
+            self._check_server()
+
+    def _check_server(self) -> None:
+        """Raises ValueError for what is set here and would not reach a server that answers."""
+        fixes = {
+            "template": 'vLLM takes {"chat_template_kwargs": {...}} in server.fields',
+            "max_prompt_length": "vLLM is started with --max-model-len",
+        }
+        for name, fix in fixes.items():
+            value = getattr(self.data, name)
+            if value != getattr(Data(), name):
+                raise ValueError(
+                    f"data.{name}={value} does nothing with --server, which builds the prompts: {fix}"
+                )
 
     def check_complete(self) -> None:
         """Raises ValueError unless one policy is given, and a file of one benchmark at least."""
