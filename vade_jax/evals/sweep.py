@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax import atomic
+from vade_jax import atomic, fields
 from vade_jax.evals import benchmarks, report
 from vade_jax.evals.report import Results
 from vade_jax.evals.results import Result
@@ -68,6 +68,14 @@ def policies(sweep: str) -> list[Policy]:
     if unfinished:
         print(f"not finished, so left out: {', '.join(unfinished)}")
     return found
+
+
+def check_baseline(policies: Sequence[Policy], baseline: str) -> None:
+    """Raises ValueError unless some policy is of this arm; with the nearest one."""
+    arms = sorted({policy.arm for policy in policies})
+    if baseline not in arms:
+        hint = fields.did_you_mean(baseline, arms)
+        raise ValueError(f"--baseline={baseline!r}: {hint}the sweep has {', '.join(arms)}")
 
 
 def pooled(of_seeds: Sequence[Results]) -> dict[str, Result]:
