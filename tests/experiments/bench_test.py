@@ -133,6 +133,24 @@ def test_verdicts(tmp_path):
     assert stored == names
 
 
+def test_a_suite_that_fails_leaves_the_tables_before_it(tmp_path, capsys):
+    tables = [timing.table(name, {"a": 0.5}, {}, "f") for name in ("first", "second")]
+
+    def fails(quick):
+        yield tables[1]
+        raise RuntimeError("out of memory")
+
+    path = tmp_path / "new" / "bench.json"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        timing.run({"good": lambda quick: tables[:1], "bad": fails}, True, str(path))
+    suites = json.loads(path.read_text())["suites"]
+    assert [table["title"] for found in suites.values() for table in found] == ["first", "second"]
+    assert str(tables[1]) in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        timing.run({"good": fails}, True, str(path / "a.json"))  # its directory is a file
+    assert "error: " in capsys.readouterr().err
+
+
 def test_a_long_run():
     (table,) = long.run(quick=True)
     assert [row.name for row in table.rows[1:]] == [
