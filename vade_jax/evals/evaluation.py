@@ -5,7 +5,7 @@ where they mean the same. What needs files or servers to be checked is checked w
 
     evaluation.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
 
-Throughout, 0 and "" mean "none" where None would be natural: a command line can type them.
+Throughout, 0 and "" mean "none" where None would be natural, because they can be typed on a command line.
 """
 
 import dataclasses
@@ -115,7 +115,7 @@ class Data(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation(Section):
-    """An evaluation, whole."""
+    """All settings of an evaluation."""
 
     profile: str = "paper"  # or cot: the policy reasons and boxes its answer
     benchmarks: Mapping[str, str] = mapping(**dict.fromkeys(BENCHMARKS, ""))  # files

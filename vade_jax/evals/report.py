@@ -30,15 +30,15 @@ def table(
     seeds: Mapping[str, int] = {},
     seed: int = 0,
 ) -> str:
-    """Returns a Markdown table: a row a policy, a column a benchmark, percent with standard errors.
+    """Returns a Markdown table, a row for each policy: percentages with their standard errors.
 
     The average is given, with its 95 % interval, to a policy that has all five benchmarks.
 
     Args:
         rows: results by label, of one profile and the same items.
         size: "7B" or "3B" puts the paper's rows above ours where ours were made as the paper's.
-        ablations: these rows are those of its Tables 2 and 5 instead of Table 1.
-        seeds: by label, the training runs whose answers a row holds; given, they have a column.
+        ablations: the paper's rows are those of its Tables 2 and 5 instead of Table 1.
+        seeds: by label, how many training runs a row pools; if given, the table has a column of them.
         seed: of the interval's resamples.
     """
     known = {name: result for found in rows.values() for name, result in found.items()}
@@ -178,7 +178,7 @@ def check_pair(directory: str, other: Results, tasks: Sequence[Task]) -> None:
 
 
 def difference(mine: Results, other: Results, seed: int) -> dict[str, Any]:
-    """Returns mine minus the other's, with paired 95 % intervals: each benchmark, the average.
+    """Returns mine minus the other's, with paired 95 % intervals, for each benchmark and for the average.
 
     "settings" names, for each benchmark, the settings that they did not share.
     """

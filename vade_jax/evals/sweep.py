@@ -46,7 +46,7 @@ class Policy:
 
 
 def policies(sweep: str) -> list[Policy]:
-    """Returns the finished runs of a sweep's directory; prints what has none yet.
+    """Returns the finished runs in a sweep's directory; prints which are not finished.
 
     Raises:
         ValueError: there are none.
@@ -71,7 +71,7 @@ def policies(sweep: str) -> list[Policy]:
 
 
 def check_baseline(policies: Sequence[Policy], baseline: str) -> None:
-    """Raises ValueError unless some policy is of this arm; with the nearest one."""
+    """Raises ValueError, with the nearest arm, unless some policy is of this one."""
     arms = sorted({policy.arm for policy in policies})
     if baseline not in arms:
         hint = fields.did_you_mean(baseline, arms)
@@ -79,7 +79,7 @@ def check_baseline(policies: Sequence[Policy], baseline: str) -> None:
 
 
 def pooled(of_seeds: Sequence[Results]) -> dict[str, Result]:
-    """Returns one result a benchmark with the answers of all seeds, for benchmarks that all have."""
+    """Returns, for each benchmark that all seeds have, one result with the answers of all."""
     together = {}
     for name, first in of_seeds[0].items():
         same = [each[name] for each in of_seeds if name in each]
@@ -152,7 +152,7 @@ def _compared_with(arm: str, arms: Collection[str], baseline: str) -> str:
 def _differences(
     groups: Mapping[str, Mapping[str, Seeds]], baseline: str, seed: int
 ) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
-    """Returns by labels (of an arm, of what it is compared with) the shared seeds and the difference."""
+    """Returns the number of shared seeds and the difference, by labels (of an arm, of its counterpart)."""
     found = {}
     for group, arms in groups.items():
         for arm, seeds in arms.items():

@@ -1,4 +1,4 @@
-r"""The numeric value of a LaTeX expression, without `eval`: bounded in time whatever the text.
+r"""The numeric value of a LaTeX expression, without `eval` and in bounded time whatever the text.
 
 It follows what MathVision's official scorer gets from latex2sympy and Python: numbers with
 thousands commas, + - * / : ^ !, \frac, \sqrt, \pi, logarithms and angles in radians. Where that
