@@ -53,6 +53,7 @@ def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None
     """Evaluates every finished run of a sweep, then writes the tables of all."""
     with errors.user_errors():
         found = sweep.policies(directory)
+        sweep.check_baseline(found, baseline)  # here: the policies below may take days
     policies = {policy.name: policy.directory for policy in found}
     if c.model.checkpoint:
         policies[sweep.BASE] = c.model.checkpoint

@@ -30,6 +30,8 @@ KEEPALIVE_S = 2.0
 LONGEST_PAUSE_S = 30.0
 MOST_BYTES = 1 << 29  # of a reply, unpacked: the tokens of a large batch are a tenth of it
 LONGEST_WISH_S = 120.0  # that a server's Retry-After is granted
+# Of refused requests, those after which no other is answered: a wrong key, model or path.
+HOPELESS = (401, 403, 404)
 _TRANSIENT = (408, 409, 425, 429)  # and every status from 500 on
 _SHOWN = 500  # characters of a server's error
 

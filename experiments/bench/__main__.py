@@ -37,7 +37,7 @@ SUITES = {
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")
-JSON = flags.DEFINE_string("json", None, "Writes all rows here.")
+JSON = flags.DEFINE_string("json", None, "Writes all rows here, as far as they are there.")
 TARGET = flags.DEFINE_string(
     "target",
     "h200",
@@ -45,29 +45,19 @@ TARGET = flags.DEFINE_string(
     allow_override=True,  # experiments.convert has a flag of this name: one process may import both
 )
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
-MFU = flags.DEFINE_float("mfu", 0.4, "plan: the share of it that is reached.")
+MFU = flags.DEFINE_float("mfu", 0.4, "plan: the share of the devices' peak FLOP/s that is reached.")
 VLLM = flags.DEFINE_float(
     "vllm_fraction", None, "plan: vLLM's share of a device; none: the config's."
 )
 
 
 def main(_) -> None:
-    """Prints each table as soon as it is there."""
+    """Runs a suite, or all of them; a plan has an exit code."""
     if SUITE.value == "plan":
         sys.exit(print_plan())
     # `long` takes minutes, and is about no speed that changes with the others'.
     names = [name for name in SUITES if name != "long"] if SUITE.value == "all" else [SUITE.value]
-    machine = timing.describe()
-    print(machine)
-    results = {}
-    for name in names:
-        print(f"\n## {name}\n", flush=True)
-        results[name] = []
-        for table in SUITES[name](QUICK.value):
-            results[name].append(table)
-            print(table, flush=True)
-    if JSON.value:
-        timing.write_json(JSON.value, machine, results)
+    timing.run({name: SUITES[name] for name in names}, QUICK.value, JSON.value)
 
 
 def print_plan() -> int:

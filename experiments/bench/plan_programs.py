@@ -249,7 +249,9 @@ def _remarks(policy, text, collectives, warnings) -> list[str]:
     for x in collectives:
         if x.kind in ("all-gather", "all-reduce") and (x.dtype, x.shape) in whole:
             found.append(f"{x.kind} of a whole {x.dtype}{list(x.shape)}, {x.times} times")
-    layers = {shape.text.num_layers, shape.vision.depth}
+    layers = {shape.text.num_layers}
+    if shape.vision:
+        layers.add(shape.vision.depth)
     for kind, size in traffic.copies(text, layers, LARGE_COPY):
         found.append(f"copy of a stack of layers, {kind}: {size / 1e9:.2f} GB")
     for message in WARNINGS:

@@ -9,15 +9,15 @@ nothing were wasted.
 import dataclasses
 import json
 import os
-import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from experiments import tables
+from experiments import errors, tables
+from vade_jax import atomic
 
 Case = Callable[[], Any]  # runs once; what it returns is waited for
 MATMUL_SIZE, NUM_MATMULS = 1024, 8
@@ -152,11 +152,40 @@ def table(
     return Table(title, rows, floor)
 
 
+def run(
+    suites: Mapping[str, Callable[[bool], Iterable[Table]]], quick: bool, path: str | None
+) -> None:
+    """Prints each table as soon as it is there; writes all so far to `path`, if there is one.
+
+    Args:
+        suites: by name, what yields its tables; told whether they are to be tiny.
+        quick: what they are told.
+        path: of a JSON file. It is written before the first suite as well: one that cannot be is told
+            at once, and a suite that fails leaves the tables of those before it.
+    """
+    machine, results = describe(), {}
+    print(machine)
+
+    def save():
+        if path:
+            write_json(path, machine, results)
+
+    with errors.user_errors():
+        save()
+    for name, suite in suites.items():
+        print(f"\n## {name}\n", flush=True)
+        results[name] = []
+        for table in suite(quick):
+            results[name].append(table)
+            print(table, flush=True)
+            save()
+
+
 def write_json(path: str, machine: str, results: Mapping[str, Sequence[Table]]) -> None:
     """Writes the machine and every row of every suite."""
     suites = {name: [dataclasses.asdict(one) for one in found] for name, found in results.items()}
     content = {"machine": machine, "suites": suites}
-    pathlib.Path(path).write_text(json.dumps(content, indent=2) + "\n")
+    atomic.write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def _duration(seconds: float | None) -> str:

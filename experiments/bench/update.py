@@ -4,7 +4,7 @@ The same parameters, tokens and loss in every case. Log-probs of the behaviour p
 with noise, so that ratios, clips and the loss depend on the model.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -152,11 +152,7 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Tabl
 def pieces(setup: Setup, *, rounds: int) -> timing.Table:
     """Returns where the grouped update's time goes."""
     params, transform = setup.params, update.make_optimizer(settings.Optimizer(**OPTIMIZER))
-    moments, batch = jax.jit(transform.init)(params), setup.batch
-
-    def total(params):
-        return jnp.sum(setup.logp(params, batch))
-
+    moments, total = jax.jit(transform.init)(params), total_logp(setup.logp, setup.batch)
     forward, gradient = jax.jit(total), jax.jit(jax.grad(total))
     adamw = jax.jit(transform.update)
     cases = {
@@ -173,6 +169,11 @@ def pieces(setup: Setup, *, rounds: int) -> timing.Table:
     floor = _floor(machine, setup.forward_flops)
     floor += f"; AdamW: its arrays at {machine.bandwidth / 1e9:.1f} GB/s"
     return timing.table(f"parts of {GROUPED}, {setup.sizes}", times, floors, floor)
+
+
+def total_logp(logp: update.Policy, batch: Batch) -> Callable[[Params], jax.Array]:
+    """Returns the sum of all log-probs, the cheapest objective that needs every one of them."""
+    return lambda params: jnp.sum(logp(params, batch).logp_NT)
 
 
 def _floor(machine: timing.Speed, work: dict[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from vade_jax.data import loading, row_files, sources
 
@@ -55,3 +56,13 @@ def test_what_is_no_arrow_file_is_refused(tmp_path):
         writer.write_table(other)
     with pytest.raises(ValueError, match="no column 'answer'"):
         sources.rows(tmp_path / "b.arrow")
+
+
+def test_files_of_one_source_share_the_memory_that_it_may_hold(tmp_path, monkeypatch):
+    files = [tmp_path / f"{number}.parquet" for number in range(3)]
+    for file in files:
+        parquet.write_table(pa.table({"question": ["x" * 1_000] * 4_000}), file)  # 4 MB
+    monkeypatch.setattr(row_files, "MAX_HELD", 9_500_000)
+    assert row_files.parquet(files[:2], lambda _: True).size == 8_000
+    with pytest.raises(ValueError, match=r"2\.parquet \(with the files before it\) unpacks to"):
+        row_files.parquet(files, lambda _: True)

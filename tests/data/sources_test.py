@@ -228,6 +228,18 @@ def test_bad_files_are_one_clear_error(tmp_path):
         sources.rows(tmp_path / "built")
 
 
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_line_that_is_not_utf8_is_a_bad_row_and_its_neighbours_are_not(tmp_path, bad):
+    row = '{"question": "Wie groß?", "answer": "1"}'
+    lines = [row.encode("latin-1" if i == bad else "utf-8") for i in range(3)]
+    (tmp_path / "a.jsonl").write_bytes(b"\r\n".join(lines))
+    source = sources.rows(tmp_path / "a.jsonl")
+    assert len(source) == 3
+    with pytest.raises(sources.RejectedItem, match=r"'utf-8' codec .* \[bad_row\]"):
+        source[bad]
+    assert {source[i].question for i in range(3) if i != bad} == {"Wie groß?"}
+
+
 def test_a_broken_first_line_is_a_row_like_any_other(tmp_path):
     source = sources.rows(_write(tmp_path / "a.jsonl", "5", "{}"))
     for index, reason in enumerate(("bad_row", "missing_field")):

@@ -214,7 +214,7 @@ def test_a_refused_question_is_not_asked_again(server, make):
     assert ask(chat, "b") == "B" and len(server.bodies) == 2
 
 
-@pytest.mark.parametrize("status", [401, 404])
+@pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_key_or_model_that_is_gone_ends_everything(server, make, status):
     chat = make()
     ask(chat, "a")

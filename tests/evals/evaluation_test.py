@@ -5,6 +5,8 @@ import pytest
 from configs import eval_paper
 from vade_jax.evals.evaluation import Evaluation
 
+SERVER = {"url": "http://x", "model": "m"}
+
 
 def test_the_config_holds_every_setting():
     c = eval_paper.get_config()
@@ -34,8 +36,16 @@ def test_the_papers_benchmarks_without_files():
         ({"server": {"fields": "[]"}}, r"server.fields='\[\]' is no JSON object"),
         ({"judge": {"fields": "{"}}, "judge.fields='{' is no JSON object"),
         (
-            {"judge": {"url": "http://x", "model": "m", "rules": True}},
+            {"judge": SERVER | {"rules": True}},
             "--rules and --judge_server: rules alone need no judge",
+        ),
+        (
+            {"server": SERVER, "data": {"template": {"enable_thinking": False}}},
+            r"data.template=.* does nothing with --server, .*: vLLM takes .* in server.fields",
+        ),
+        (
+            {"server": SERVER, "data": {"max_prompt_length": 512}},
+            "data.max_prompt_length=512 does nothing with --server, .* --max-model-len",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from configs import sweeps, tiny
 from tests.evals.scored import CORRECT, result
 from vade_jax.evals import sweep
 
@@ -38,6 +39,50 @@ def test_arms_beside_their_baseline_in_seeds_that_both_have(tmp_path):
     assert "| vade + GRPO minus vanilla + GRPO | +37.50 [" in gaps
     assert "| vade_greedy + GRPO minus vade + GRPO | +100.00 [+100.00, +100.00] | 1 |" in gaps
     assert "kalman" not in gaps
+
+
+def test_tables_say_how_many_seeds_a_row_has(tmp_path):
+    one = {"chartqa": result()}
+    arms = {"vanilla": dict.fromkeys((0, 1, 2), one), "vade": {0: one}, "vade_mean": {4: one}}
+    options = {"baseline": "vanilla", "size": "7B", "seed": 0}
+    text = sweep.write(str(tmp_path), {"clean/gspo": arms}, one, **options)
+    first, second, _ = text.split("# ")[1:]
+    for row, cell in {"base": "", "base 7B (paper)": "", "vanilla + GSPO": "3"}.items():
+        (line,) = (line for line in first.splitlines() if line.startswith(f"| {row} |"))
+        assert line.split("|")[-2].strip() == cell
+    for table in (first, second):
+        assert "| AVG | seeds |\n" in table and "Answers an item and seed: chartqa 2." in table
+        assert "do not say how much another training run would differ" in table
+
+
+def test_ablations_alone_are_compared_with_vade(tmp_path):
+    assert set(sweep.ABLATIONS) == set(sweeps.variants(tiny.base(None)))
+    names = ("vanilla", "vade", "vade_dapo", "vade_measured", "vade_mean", "vade_mean@5e-5")
+    arms = {arm: {0: {"chartqa": result()}} for arm in (*names, "vade@5e-5")}
+    options = {"baseline": "vanilla", "size": "", "seed": 0}
+    text = sweep.write(str(tmp_path), {"clean/gspo": arms}, None, **options)
+    first, second, gaps = text.split("# ")[1:]
+    for arm in ("vade_dapo", "vade_measured"):
+        assert f"| {arm} + GSPO |" in first and arm not in second
+        assert f"| {arm} + GSPO minus vanilla + GSPO |" in gaps
+    assert "vade_mean" not in first and "| vade + GSPO |" in second
+    assert "| vade_mean + GSPO minus vade + GSPO |" in gaps
+    assert "| vade_mean@5e-5 + GSPO minus vade@5e-5 + GSPO |" in gaps
+
+
+def test_differences_of_every_benchmark_and_of_what_was_not_made_alike(tmp_path):
+    cold, warm = ({"sampling": {"temperature": t}} for t in (0.0, 1.0))
+    arms = {
+        "vanilla": {0: {"mmk12": result("mmk12", settings=cold), "chartqa": result()}},
+        "vade": {0: {"mmk12": result("mmk12", settings=warm), "chartqa": result()}},
+    }
+    options = {"baseline": "vanilla", "size": "", "seed": 0}
+    text = sweep.write(str(tmp_path), {"clean/gspo": arms}, None, **options)
+    gaps = text.partition("# Differences\n\n")[2]
+    assert gaps.startswith("|  | chartqa | mmk12 | seeds |\n")
+    assert gaps.endswith(
+        "- vade + GSPO minus vanilla + GSPO: mmk12 was not made alike: sampling.temperature\n"
+    )
 
 
 def test_finished_runs_alone(tmp_path, capsys):

@@ -63,3 +63,15 @@ def test_a_hash_is_of_names_and_contents(tmp_path):
         (directory / name).write_text(text)
         hashes |= {tasks.sha256(directory), tasks.sha256(directory / name)}
     assert len(hashes) == 3 + 2
+
+
+def test_a_hash_is_of_what_lies_deeper_too(tmp_path):
+    (tmp_path / "chartqa").mkdir()
+    (tmp_path / ".cache").mkdir()
+    hashes = set()
+    for text in "xy":
+        (tmp_path / "chartqa" / "answers.jsonl").write_text(text)
+        for time in "12":
+            (tmp_path / ".cache" / "downloaded").write_text(time)
+            hashes.add(tasks.sha256(tmp_path))
+    assert len(hashes) == 2

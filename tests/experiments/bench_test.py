@@ -21,6 +21,7 @@ from experiments.bench import (
     targets,
     timing,
     update,
+    workload,
 )
 from tests.trainer import small
 from vade_jax import settings
@@ -86,6 +87,17 @@ def test_grouped_and_plain_take_the_same_step():
     assert grouped["gradient"] == pytest.approx(plain["gradient"], rel=1e-5)
 
 
+def test_the_parts_of_an_update_can_be_traced():
+    """Forward and backward, without weights or a compiler."""
+    shape = workload.text_model(**update.SMALL)
+    sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=16, answer=8)
+    graphdef, params = model.graph(shape), model.abstract(shape)
+    logp = update.make_logp(lambda params: model.merge(graphdef, params))
+    total = update.total_logp(logp, workload.grouped_batch(shape, sizes))
+    assert jax.eval_shape(total, params).shape == ()
+    assert jax.eval_shape(jax.grad(total), params) == params
+
+
 @pytest.mark.slow  # tests/rollout has the same equality
 def test_decode(monkeypatch):
     monkeypatch.setitem(config.PRESETS, "tiny", small.SHAPE)
@@ -119,6 +131,24 @@ def test_verdicts(tmp_path):
     assert content["machine"] == "a machine"
     stored = [row["name"] for t in content["suites"]["verify"] for row in t["rows"]]
     assert stored == names
+
+
+def test_a_suite_that_fails_leaves_the_tables_before_it(tmp_path, capsys):
+    tables = [timing.table(name, {"a": 0.5}, {}, "f") for name in ("first", "second")]
+
+    def fails(quick):
+        yield tables[1]
+        raise RuntimeError("out of memory")
+
+    path = tmp_path / "new" / "bench.json"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        timing.run({"good": lambda quick: tables[:1], "bad": fails}, True, str(path))
+    suites = json.loads(path.read_text())["suites"]
+    assert [table["title"] for found in suites.values() for table in found] == ["first", "second"]
+    assert str(tables[1]) in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        timing.run({"good": fails}, True, str(path / "a.json"))  # its directory is a file
+    assert "error: " in capsys.readouterr().err
 
 
 def test_a_long_run():
@@ -172,6 +202,16 @@ def test_what_a_plan_needs_is_what_the_devices_hold():
     assert needs[plan.VLLM] == 0
     assert min(needs.values()) >= 0
     assert report.fits and "fits:" in report.text and "does not" not in report.text
+
+
+@pytest.mark.parametrize("preset", ["tiny", "tiny_qwen2.5"])
+def test_copies_of_stacks_are_remarked_with_and_without_a_vision_tower(preset):
+    policy = plan_programs.abstract_policy(tiny(model__preset=preset), jax.devices()[:1])
+    layer = "f32[{},4096,4096]{{2,1,0}} copy(%x)"
+    copies = [f"  %copy.{n} = {layer.format(n)}" for n in (3, policy.shape.text.num_layers)]
+    text = "\n".join(["ENTRY %main.1 (x: f32[4]) -> f32[4] {", *copies, "}"])
+    (remark,) = plan_programs._remarks(policy, text, [], [])
+    assert remark == "copy of a stack of layers, f32[4,4096,4096]: 0.27 GB"
 
 
 def test_an_adapter_has_a_base_in_bfloat16_and_moments_of_its_own():

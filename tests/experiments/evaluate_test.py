@@ -81,6 +81,8 @@ def wanted(data, *names, **changes):
 def served(c, server, judge=None):
     if server is not None:
         c.server.url, c.server.model = server.url, "m"
+        # Its prompts are its own: what limits ours is refused.
+        c.data.max_prompt_length = eval_paper.get_config().data.max_prompt_length
     if judge is not None:
         c.judge.url, c.judge.model = judge.url, "m"
     return c
@@ -270,6 +272,17 @@ def test_one_command_evaluates_every_policy_of_a_sweep(data, tiny, tmp_path, cap
     assert "3B (paper)" not in text and "a judge scored its MathVista" in text
     assert "| vade + GSPO minus vanilla + GSPO | +0.00 [+0.00, +0.00] |" in text
     assert text in capsys.readouterr().out
+
+
+def test_another_baseline_is_refused_before_anything_is_evaluated(data, tmp_path, capsys):
+    for arm in ("vanilla", "vade"):
+        (policy := tmp_path / "sweep/clean/gspo" / f"{arm}_seed0" / "policy").mkdir(parents=True)
+        (policy / "config.json").touch()
+    with pytest.raises(SystemExit, match="2"):
+        evaluate.of_sweep(wanted(data), str(tmp_path / "eval"), str(tmp_path / "sweep"), "vanila")
+    said = "--baseline='vanila': did you mean 'vanilla'? the sweep has vade, vanilla"
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "eval").exists()
 
 
 def test_vllm_gets_the_directory_alone_and_one_engine_serves_all(data, tiny, tmp_path, monkeypatch):

@@ -148,12 +148,13 @@ def evaluated(data, workdir, *, model="", engine="local", url=""):
         c.benchmarks[name] = path
     c.judge.rules = True
     c.data.min_pixels, c.data.max_pixels = MIN_PIXELS, MAX_PIXELS
-    c.data.max_prompt_length = 256
     c.model.checkpoint, c.engine.name = model, engine
     if engine != "local":
         c.engine.options = dict(max_num_seqs=16)
     if url:
         c.server.url, c.server.model = url, "policy"
+    else:
+        c.data.max_prompt_length = 256
     evaluate.main(c, str(workdir))
     said, accuracy = {}, {}
     for name in data:

@@ -25,6 +25,8 @@ POWERS = (
     ),
     *("\\log_{1}{5}", "\\frac{}{}", "\\frac{1}{}", "\\sqrt{}", "\\arcsin(9^9)", "\\tan(10^{308})"),
 )
+# Each power is small enough to be evaluated; their product has too many digits for a float, or a text.
+PRODUCTS = ("9^{300}" * 3, "(" + "9^{300}" * 16 + ",1)", "[1," + "9^{300}" * 20 + "]")
 NUMBERS = (
     *(
         "1e999999",
@@ -414,7 +416,7 @@ def _shuffled(count: int) -> list[str]:
 def corpus(size: int = USUAL, shuffled: int = 150) -> tuple[str, ...]:
     """Returns all texts, none of them twice; most of the long ones have `size` characters."""
     short = [*POWERS, *NUMBERS, *CODE, *MARKUP, *TERMINAL, *UNICODE, *BRACES, *LISTS]
-    short += _shuffled(shuffled)
+    short += [*PRODUCTS, *_shuffled(shuffled)]
     boxed = [f"\\boxed{{{text}}}" for text in short]
     reasoned = [f"<think>\n{text}\n</think>\n\n\\boxed{{7}}" for text in short[::5]]
     return tuple(dict.fromkeys([*short, *boxed, *reasoned, *_repeated(size)]))

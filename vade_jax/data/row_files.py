@@ -50,15 +50,18 @@ class Table(NamedTuple):
 
 # ------------------------------------------------------------------------------ several files
 def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
-    """Holds the lines; one is parsed when it is asked for, with all its columns."""
-    text = "".join(f.read_text("utf-8", errors="replace") + "\n" for f in files)
-    lines = [line for line in text.split("\n") if line.strip()]
+    """Holds the lines; one is decoded and parsed when it is asked for, with all its columns."""
+    lines = [line for f in files for line in f.read_bytes().split(b"\n") if line.strip()]
+
+    def read(index: int) -> Any:
+        return json.loads(lines[index].decode("utf-8"))
+
     try:
-        first = json.loads(lines[0]) if lines else None
-    except json.JSONDecodeError:
+        first = read(0) if lines else None
+    except ValueError:  # no JSON, or no UTF-8
         first = None
     columns = list(first) if isinstance(first, dict) else None
-    return Table(len(lines), columns, lambda index: json.loads(lines[index]))
+    return Table(len(lines), columns, read)
 
 
 def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
@@ -68,22 +71,26 @@ def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     try:
         columns = parquet.read_schema(files[0]).names
         names = list(filter(wanted, columns))
-        parts = [_unpacked(parquet.ParquetFile(file), file, names) for file in files]
+        held = pa.total_allocated_bytes()
+        parts = [_unpacked(parquet.ParquetFile(file), file, names, held) for file in files]
         rows = pa.concat_tables(parts)
         return Table(len(rows), columns, row_of(rows))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{files[0]} and its like cannot be read: {error}") from error
 
 
-def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str]) -> pa.Table:
-    """Returns columns of a parquet file, a few rows at a time: some kilobytes may hold terabytes."""
-    before, batches = pa.total_allocated_bytes(), []
+def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str], held: int) -> pa.Table:
+    """Returns columns of a parquet file, a few rows at a time: some kilobytes may hold terabytes.
+
+    `held` are the bytes of before the first file: all of a source have one budget.
+    """
+    batches = []
     for batch in file.iter_batches(BATCH, columns=names):
         batches.append(batch)
-        if pa.total_allocated_bytes() - before > MAX_HELD:
+        if pa.total_allocated_bytes() - held > MAX_HELD:
             raise ValueError(
-                f"{path} unpacks to more than {MAX_HELD >> 30} GB, half of this machine's memory: "
-                "write it as .arrow, which is not held in memory"
+                f"{path} (with the files before it) unpacks to more than {MAX_HELD >> 30} GB, half of "
+                "this machine's memory: write them as .arrow, which is not held in memory"
             )
     return pa.Table.from_batches(batches) if batches else file.read(columns=names)
 

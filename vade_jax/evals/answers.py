@@ -1,7 +1,7 @@
 """Answers on disk: those of an evaluation as they come, and those that other programs have made.
 
-A file has one JSON line an answer, appended at once, so that a kill loses at most the line that was
-being written.
+A file has one JSON line for each answer. A line is appended as soon as its answer is there, so a process
+that is killed loses at most the line that it was writing.
 """
 
 import collections
@@ -21,7 +21,7 @@ REPLIES = "replies"  # the directory of what servers have said, word for word
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One answer of a policy; None where whoever made it does not say."""
+    """One answer of a policy; a field is None where the program that made the answer does not say."""
 
     uid: str
     sample: int
@@ -35,7 +35,9 @@ class Answer:
 
 
 class Store(dict[Key, Answer]):
-    """The answers to one task, kept in a file; a line that a kill cut off is dropped, and made again.
+    """The answers to one task, kept in a file.
+
+    A last line that was cut off is dropped, and its answer made again.
 
     Raises:
         ValueError: a line within the file is no answer.

@@ -1,4 +1,4 @@
-"""Many questions to a server: a bounded number at a time, repeated when they fail, never asked twice.
+"""Asks a server many questions: a bounded number at a time, again when one fails, none that has a reply.
 
 For what is asked in bulk beside training: benchmarks, verdicts on answers, other wordings of
 questions. Every reply is kept on disk, so work that was cut off continues where it was.
@@ -28,7 +28,6 @@ COUNTS = (
     "retries",  # requests made again
     "unanswered",  # questions without a reply in the end
 )
-_HOPELESS = (401, 404)  # a wrong key or model: no other question will be answered
 _SHOWN = 300  # characters of a reply in an error
 _LONGEST = 200  # characters of a data URL that is kept as it is
 
@@ -42,7 +41,7 @@ class ServerLost(RuntimeError):  # noqa: N818 (says what happened)
 
 
 def connect(server: Server, memory: str | os.PathLike) -> "Chat":
-    """Returns what asks a server, once it has replied to a word.
+    """Returns the `Chat` with a server that has replied to a first question.
 
     Raises:
         ValueError: the variable of the key is not there, or there is no such server, model or key.
@@ -64,7 +63,7 @@ class Chat:
         backoff_s: the first pause before a retry (see `http.retrying`).
 
     Raises:
-        ValueError: the URL is none, or the variable of the key is not there.
+        ValueError: the URL is not one, or the variable of the key is not there.
     """
 
     def __init__(self, server: Server, memory: str | os.PathLike, *, backoff_s: float = 1.0):
@@ -99,7 +98,7 @@ class Chat:
 
         Raises:
             Unanswered: there is no reply to this question.
-            ServerLost: nor to any other.
+            ServerLost: there is no reply to any other question either.
         """
         body = {"model": self._server.model, "messages": list(messages)} | fields | self._fields
         body = {name: value for name, value in body.items() if value is not None}
@@ -150,8 +149,8 @@ class Chat:
     def _persist(self, body: Mapping[str, Any]) -> Any:
         """Returns the first good reply, in as many tries as it may take.
 
-        After many questions in a row without one the server is given up. Questions that it refuses
-        do not count: it is there.
+        After many questions in a row without one the server is given up. Questions that it refuses do not
+        count: a server that refuses is there.
         """
         self._check_open()
         self._count("asked")
@@ -170,7 +169,7 @@ class Chat:
             reply = retrying(attempt)
         except RefusedError as error:
             self._count("unanswered")
-            if error.status in _HOPELESS:
+            if error.status in http.HOPELESS:
                 with self._lock:
                     self._lost = self._lost or str(error)
             self._check_open()

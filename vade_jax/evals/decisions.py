@@ -1,8 +1,8 @@
 r"""Whether an answer to a benchmark is right: by its rules, with a judge model where it asks for one.
 
-Some benchmarks leave what their rules cannot read to a judge model. A reply of it that cannot be read
-is asked for again, warmer. When none can be read, or the server has none, the answer is wrong and
-counted: nothing leaves the denominator.
+Some benchmarks leave what their rules cannot read to a judge model. A judge whose reply cannot be read is
+asked again, at a higher temperature. When none of its replies can be read, or the server gives none, the
+answer is scored wrong and counted: no answer leaves the denominator.
 
 `by_rules` does without a judge: it takes the box, what follows "answer is", or a short text as it
 stands, and compares as the verifier of training does. That is no published score, and results say so.
@@ -48,7 +48,7 @@ MISSING = Decision(None, False, "missing")
 
 # ------------------------------------------------------------------------------ a judge model
 def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
-    """Returns what decides (item, text) by the benchmark's rules and, where they end, its judge.
+    """Returns the function that decides on (item, text) by the rules and, where they end, the judge.
 
     It raises ServerLost when the judge's server is gone; `chat` keeps the replies so far.
     """
@@ -90,12 +90,12 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
 
 
 class _NoDecision(Exception):  # noqa: N818 (says what happened)
-    """Of a judge; its text is one of `FAILURES`."""
+    """A judge has come to no decision; the text is one of `FAILURES`."""
 
 
 # ------------------------------------------------------------------------------ a user's function
 def by_functions(judge: functions.Several) -> Decide:
-    """Returns what decides by the reward functions of a user; they may raise RewardFailure."""
+    """Returns the function that decides by the reward functions of a user; they may raise RewardFailure."""
 
     def decide(item: Item, text: str) -> Decision:
         (found,) = judge(item, [text], [[]])
@@ -107,7 +107,7 @@ def by_functions(judge: functions.Several) -> Decide:
 
 # ------------------------------------------------------------------------------ rules alone
 def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
-    """Returns what decides (item, text) without a judge model.
+    """Returns the function that decides on (item, text) without a judge model.
 
     Raises:
         ValueError: the benchmark shows whole answers to a judge, so it has no rules.

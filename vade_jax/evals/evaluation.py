@@ -5,7 +5,7 @@ where they mean the same. What needs files or servers to be checked is checked w
 
     evaluation.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
 
-Throughout, 0 and "" mean "none" where None would be natural: a command line can type them.
+Throughout, 0 and "" mean "none" where None would be natural, because they can be typed on a command line.
 """
 
 import dataclasses
@@ -115,7 +115,7 @@ class Data(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation(Section):
-    """An evaluation, whole."""
+    """All settings of an evaluation."""
 
     profile: str = "paper"  # or cot: the policy reasons and boxes its answer
     benchmarks: Mapping[str, str] = mapping(**dict.fromkeys(BENCHMARKS, ""))  # files
@@ -153,6 +153,21 @@ class Evaluation(Section):
                 f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="
                 f"{self.data.max_pixels}"
             )
+        if self.server.url:
+            self._check_server()
+
+    def _check_server(self) -> None:
+        """Raises ValueError for what is set here and would not reach a server that answers."""
+        fixes = {
+            "template": 'vLLM takes {"chat_template_kwargs": {...}} in server.fields',
+            "max_prompt_length": "vLLM is started with --max-model-len",
+        }
+        for name, fix in fixes.items():
+            value = getattr(self.data, name)
+            if value != getattr(Data(), name):
+                raise ValueError(
+                    f"data.{name}={value} does nothing with --server, which builds the prompts: {fix}"
+                )
 
     def check_complete(self) -> None:
         """Raises ValueError unless one policy is given, and a file of one benchmark at least."""

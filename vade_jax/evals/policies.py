@@ -141,7 +141,7 @@ class EnginePolicy:
                 self._build(task, item)
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Does as `ServerPolicy.ask`: whole chunks are answered again where one answer is missing.
+        """Does what `ServerPolicy.ask` does; a chunk that lacks one answer is answered again as a whole.
 
         Raises:
             EngineFailure: vLLM cannot go on.

@@ -23,16 +23,22 @@ _PAPER = "arXiv 2511.18902"
 
 # ------------------------------------------------------------------------------ the table
 def table(
-    rows: Mapping[str, Results], *, size: str = "", ablations: bool = False, seed: int = 0
+    rows: Mapping[str, Results],
+    *,
+    size: str = "",
+    ablations: bool = False,
+    seeds: Mapping[str, int] = {},
+    seed: int = 0,
 ) -> str:
-    """Returns a Markdown table: a row a policy, a column a benchmark, percent with standard errors.
+    """Returns a Markdown table, a row for each policy: percentages with their standard errors.
 
     The average is given, with its 95 % interval, to a policy that has all five benchmarks.
 
     Args:
         rows: results by label, of one profile and the same items.
         size: "7B" or "3B" puts the paper's rows above ours where ours were made as the paper's.
-        ablations: these rows are those of its Tables 2 and 5 instead of Table 1.
+        ablations: the paper's rows are those of its Tables 2 and 5 instead of Table 1.
+        seeds: by label, how many training runs a row pools; if given, the table has a column of them.
         seed: of the interval's resamples.
     """
     known = {name: result for found in rows.values() for name, result in found.items()}
@@ -57,8 +63,9 @@ def table(
             low, high = 100 * average.low, 100 * average.high
             cells.append(f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]")
         lines.append([label, *cells])
+    lines = _with_seeds(lines, seeds) if seeds else lines
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    notes = [_notes(profile, rows), *_protocol(profile, known)]
+    notes = [*_notes(profile, rows, seeds), *_protocol(profile, known)]
     if paper:
         source = f"{_PAPER}, Tables 2 and 5" if ablations else f"{_PAPER}, Table 1"
         judge = benchmarks.PAPER_JUDGE.rpartition("/")[2]
@@ -68,6 +75,12 @@ def table(
             else f"Paper: {source}, whose judge is {judge}."
         )
     return "\n".join([text, "", *notes])
+
+
+def _with_seeds(lines: Sequence[list[str]], seeds: Mapping[str, int]) -> list[list[str]]:
+    header, rule, *rows = lines
+    counted = [[*row, str(seeds.get(row[0], ""))] for row in rows]
+    return [[*header, "seeds"], [*rule, "---:"], *counted]
 
 
 def _unlike_the_papers(rows: Mapping[str, Results]) -> str:
@@ -120,17 +133,27 @@ def _average(found: Results, seed: int) -> stats.Estimate | None:
     return stats.interval(correct, clusters, seed=seed)
 
 
-def _notes(profile: str, rows: Mapping[str, Results]) -> str:
+def _notes(profile: str, rows: Mapping[str, Results], seeds: Mapping[str, int]) -> list[str]:
     """Returns what a reader must know of the numbers."""
-    samples = {(n, r.correct_MG.shape[1]) for found in rows.values() for n, r in found.items()}
+    samples = {
+        (name, result.correct_MG.shape[1] // seeds.get(label, 1))
+        for label, found in rows.items()
+        for name, result in found.items()
+    }
     counted = ", ".join(f"{name} {num}" for name, num in sorted(samples))
-    lines = [f"Profile {profile}. Answers an item: {counted}. ± is one standard error."]
+    asked = "Answers an item and seed" if seeds else "Answers an item"
+    lines = [f"Profile {profile}. {asked}: {counted}. ± is one standard error."]
+    if seeds:
+        lines.append(
+            "± and intervals are over questions: they do not say how much another training run would "
+            "differ."
+        )
     for label, found in rows.items():
         for name, result in found.items():
             if failed := [f"{what} {num}" for what, num in result.counts.items() if num]:
                 of = f"of {result.correct_MG.size} answers"
                 lines.append(f"{label}, {name}: {', '.join(failed)} {of}.")
-    return "\n".join(lines)
+    return lines
 
 
 # ------------------------------------------------------------------------------ differences
@@ -155,7 +178,7 @@ def check_pair(directory: str, other: Results, tasks: Sequence[Task]) -> None:
 
 
 def difference(mine: Results, other: Results, seed: int) -> dict[str, Any]:
-    """Returns mine minus the other's, with paired 95 % intervals: each benchmark, the average.
+    """Returns mine minus the other's, with paired 95 % intervals, for each benchmark and for the average.
 
     "settings" names, for each benchmark, the settings that they did not share.
     """
@@ -175,6 +198,11 @@ def difference(mine: Results, other: Results, seed: int) -> dict[str, Any]:
     unlike = {name: _unlike(mine[name], other[name]) for name in shared}
     found["settings"] = {name: fields for name, fields in unlike.items() if fields}
     return found
+
+
+def not_alike(found: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each benchmark of a `difference` whose settings were not shared."""
+    return [f"{n} was not made alike: {', '.join(f)}" for n, f in found["settings"].items()]
 
 
 def _unlike(mine: Result, other: Result) -> list[str]:
@@ -255,9 +283,7 @@ def _gaps(path: str, found: Mapping[str, Any]) -> str:
         if name != "settings":
             mean, low, high = (100 * gap[end] for end in ("mean", "low", "high"))
             text += f"- {name}: {mean:+.2f} [{low:+.2f}, {high:+.2f}]\n"
-    for name, fields in found["settings"].items():
-        text += f"- {name} was not made alike: {', '.join(fields)}\n"
-    return text
+    return text + "".join(f"- {line}\n" for line in not_alike(found))
 
 
 def _breakdowns(mine: Results) -> str:

@@ -1,4 +1,4 @@
-"""From answers to a result: decided and kept item by item, summarised, one JSON file each."""
+"""From answers to a result: each answer is decided and kept, and a JSON file sums up each benchmark."""
 
 import collections
 import dataclasses
@@ -50,13 +50,13 @@ def score(
     label: str,
     settings: Mapping[str, Any],
 ) -> Result:
-    """Returns the result of a task; writes it and `items.jsonl` (a line an answer) to `directory`.
+    """Returns the result of a task; writes it and `items.jsonl` (a line for each answer) to `directory`.
 
-    Answers that are missing count as wrong. The judge is what asks a judge model, or a user's reward
-    functions; without one rules decide alone.
+    Answers that are missing count as wrong. The judge is the chat with a judge model, or a user's reward
+    functions; without one, rules decide alone.
 
     Raises:
-        ServerLost: the judge's; what it has said is kept.
+        ServerLost: the judge's server is gone; what it has said is kept.
         RewardFailure: a reward function failed.
     """
     asked = [item for item in task.items for _ in range(task.num_samples)]
@@ -129,7 +129,7 @@ def _write_items(path, task, asked, found, decided) -> None:
 def summary(result: Result) -> dict[str, Any]:
     """Returns accuracy, its standard error, pass@G, majority@G and the breakdowns.
 
-    The error is None where all items hang together: JSON has no NaN.
+    The error is None where all items are of one cluster: JSON has no NaN.
     """
     num_items, num_samples = np.shape(result.correct_MG)
     error = stats.standard_error(result.correct_MG, result.clusters)

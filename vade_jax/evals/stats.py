@@ -35,7 +35,7 @@ def average(correct_MG: np.ndarray) -> float:
 
 
 def pass_at_k(correct_MG: np.ndarray, k: int) -> float:
-    """Returns the mean chance that k of an item's answers, drawn without return, have a right one.
+    """Returns the mean chance that k answers to an item, drawn without replacement, have a right one.
 
     The unbiased 1 - C(G - c, k) / C(G, k) for c right ones (Eq. 1 of arXiv 2107.03374).
     """
@@ -67,15 +67,15 @@ def majority(answer_MG: Sequence[Sequence[Hashable | None]], correct_MG: np.ndar
 
 
 def standard_error(correct_MG: np.ndarray, cluster_M: Sequence[Hashable] | None = None) -> float:
-    """Returns the standard error of `average`, clustered: answers to one item hang together.
+    """Returns the standard error of `average`, clustered since answers to one item are correlated.
 
     The sandwich formula sqrt(C / (C - 1) sum_C r_C^2) / M for C clusters, where r_C sums a cluster's
     residuals. They sum to 0 over clusters, so it is C / M times the standard error of their mean.
 
     Args:
         correct_MG: 0 or 1.
-        cluster_M: a label of each item; items with one label hang together too, such as versions of
-            one problem. By default each item is a cluster.
+        cluster_M: a label of each item; items with one label are correlated too, such as versions of one
+            problem. By default each item is a cluster.
 
     Returns:
         The error, NaN for a single cluster.

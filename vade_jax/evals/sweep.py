@@ -1,24 +1,32 @@
 """The policies of a sweep in the paper's tables: seeds together, each arm beside its baseline.
 
-Seeds are answers more to the same questions. So standard errors and intervals are those of other
-questions, not of other training runs; what seeds say of those is in the tables of the sweep itself.
+The answers of all seeds of an arm are pooled, as if one policy had answered each question more often. So
+standard errors and intervals say how much other questions would change a number, not how much other
+training runs would. The tables that the sweep itself writes say what the seeds tell of those.
 """
 
 import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from vade_jax import atomic
+from vade_jax import atomic, fields
 from vade_jax.evals import benchmarks, report
 from vade_jax.evals.report import Results
 from vade_jax.evals.results import Result
 
 BASE = "base"  # the untrained policy's row
+# VADE with one option changed, as configs/sweeps.py names them: they are compared with `vade`. Other arms
+# around VADE, such as vade_dapo and vade_measured, stand in Table 1.
+ABLATIONS = (
+    *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
+    *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none", "vade_warmup_full"),
+    *("vade_half_life_1", "vade_half_life_3", "vade_max_3_in_a_row", "vade_uniform_quarter"),
+)
 _RUN = re.compile(r"(.+)_seed(\d+)")
 Seeds = Mapping[int, Results]  # of one arm
 
@@ -38,7 +46,7 @@ class Policy:
 
 
 def policies(sweep: str) -> list[Policy]:
-    """Returns the finished runs of a sweep's directory; prints what has none yet.
+    """Returns the finished runs in a sweep's directory; prints which are not finished.
 
     Raises:
         ValueError: there are none.
@@ -62,8 +70,16 @@ def policies(sweep: str) -> list[Policy]:
     return found
 
 
+def check_baseline(policies: Sequence[Policy], baseline: str) -> None:
+    """Raises ValueError, with the nearest arm, unless some policy is of this one."""
+    arms = sorted({policy.arm for policy in policies})
+    if baseline not in arms:
+        hint = fields.did_you_mean(baseline, arms)
+        raise ValueError(f"--baseline={baseline!r}: {hint}the sweep has {', '.join(arms)}")
+
+
 def pooled(of_seeds: Sequence[Results]) -> dict[str, Result]:
-    """Returns one result a benchmark with the answers of all seeds, for benchmarks that all have."""
+    """Returns, for each benchmark that all seeds have, one result with the answers of all."""
     together = {}
     for name, first in of_seeds[0].items():
         same = [each[name] for each in of_seeds if name in each]
@@ -93,23 +109,24 @@ def write(
         workdir: of the evaluation.
         groups: results by data/loss, arm and seed.
         untrained: those of the policy before training, if they are known.
-        baseline: the arm that others are compared with; variants of VADE (`vade_...`) with `vade`.
+        baseline: what all arms but `ABLATIONS` are compared with; those are compared with `vade`.
         size: "7B" or "3B" for the paper's rows, or "".
         seed: of resamples.
     """
-    rows, variants = ({BASE: untrained} if untrained else {}), {}
+    rows, variants, num_seeds = ({BASE: untrained} if untrained else {}), {}, {}
     for group, arms in groups.items():
         named = {_label(arm, group): pooled(list(seeds.values())) for arm, seeds in arms.items()}
-        is_variant = {_label(arm, group): arm.startswith("vade_") for arm in arms}
-        rows |= {label: found for label, found in named.items() if not is_variant[label]}
-        if any(is_variant.values()):
-            wanted = (_label("vade", group), *(label for label in named if is_variant[label]))
-            variants |= {label: named[label] for label in wanted if label in named}
-    text = ""
+        num_seeds |= {_label(arm, group): len(seeds) for arm, seeds in arms.items()}
+        ablated = [_label(arm, group) for arm in arms if _selector(arm) in ABLATIONS]
+        rows |= {label: found for label, found in named.items() if label not in ablated}
+        if ablated:
+            whole = [_label(arm, group) for arm in arms if _selector(arm) == "vade"]
+            variants |= {label: named[label] for label in (*whole, *ablated)}
+    text, options = "", {"size": size, "seeds": num_seeds, "seed": seed}
     if rows:
-        text += f"# Table 1\n\n{report.table(rows, size=size, seed=seed)}\n"
+        text += f"# Table 1\n\n{report.table(rows, **options)}\n"
     if variants:
-        shown = report.table(variants, size=size, ablations=True, seed=seed)
+        shown = report.table(variants, ablations=True, **options)
         text += f"\n# Tables 2 and 5: VADE and its variants\n\n{shown}\n"
     text += _paired(_differences(groups, baseline, seed))
     atomic.write_text(os.path.join(workdir, "tables.md"), text)
@@ -121,14 +138,25 @@ def _label(arm: str, group: str) -> str:
     return f"{arm} + {loss.upper()}" + ("" if data == "clean" else f" ({data})")
 
 
+def _selector(arm: str) -> str:
+    """Returns what an arm is without a learning rate of its own, such as vade of vade@5e-5."""
+    return arm.partition("@")[0]
+
+
+def _compared_with(arm: str, arms: Collection[str], baseline: str) -> str:
+    """Returns `vade` at the same learning rate for an ablation, if it is there, else the baseline."""
+    whole = "vade" + arm.removeprefix(_selector(arm))
+    return whole if _selector(arm) in ABLATIONS and whole in arms else baseline
+
+
 def _differences(
     groups: Mapping[str, Mapping[str, Seeds]], baseline: str, seed: int
 ) -> dict[tuple[str, str], tuple[int, Mapping[str, Any]]]:
-    """Returns by labels (of an arm, of what it is compared with) the shared seeds and the difference."""
+    """Returns the number of shared seeds and the difference, by labels (of an arm, of its counterpart)."""
     found = {}
     for group, arms in groups.items():
         for arm, seeds in arms.items():
-            other = "vade" if arm.startswith("vade_") and "vade" in arms else baseline
+            other = _compared_with(arm, arms, baseline)
             both = sorted(seeds.keys() & arms.get(other, {}).keys())
             if arm == other or not both:
                 continue
@@ -142,7 +170,7 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
     """Returns the table of differences, in points."""
     if not gaps:
         return "\nNo arm shares a seed with its baseline: no differences.\n"
-    names = [*benchmarks.PAPER, "average"]
+    names = [*benchmarks.BENCHMARKS, "average"]
     columns = [name for name in names if any(name in gap for _, gap in gaps.values())]
     lines = [["", *columns, "seeds"], ["---", *["---:"] * (len(columns) + 1)]]
     for (arm, other), (num, gap) in gaps.items():
@@ -155,7 +183,12 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
             cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
         lines.append([f"{arm} minus {other}", *cells, str(num)])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    remarks = [
+        f"- {arm} minus {other}: {line}\n"
+        for (arm, other), (_, gap) in gaps.items()
+        for line in report.not_alike(gap)
+    ]
     return (
         f"\n# Differences\n\n{text}\n\nIn points, paired by question and seed, with 95 % intervals "
-        "over questions: another seed of training may differ by more.\n"
+        f"over questions: another seed of training may differ by more.\n{''.join(remarks)}"
     )

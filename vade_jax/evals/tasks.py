@@ -1,7 +1,7 @@
 """The tasks of an evaluation: which items are asked, how often, how answers are drawn.
 
 A task's record is everything that another evaluation must share to be compared with it. It is
-written before the first answer, and an evaluation that goes on in a directory must have the same.
+written before the first answer, and an evaluation that goes on in a directory must have the same record.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class Task:
 
 
 def read(evaluation: Evaluation) -> list[Task]:
-    """Returns a task for each benchmark that has a file, read whole, in the order of tables.
+    """Returns a task for each benchmark that has a file, with all its items, in the order of tables.
 
     Raises:
         ValueError: a file is missing, or not of its benchmark.
@@ -93,7 +93,7 @@ def read(evaluation: Evaluation) -> list[Task]:
 
 
 def opened(item: types.Item) -> types.Item:
-    """Returns an item with images of its own to decode, in any thread.
+    """Returns a copy of an item with images of its own, which may be decoded in any thread.
 
     PIL keeps what it has decoded, so decoding the images of a task's items themselves would fill the
     memory.
@@ -130,9 +130,9 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
 
 
 def policy_record(evaluation: Evaluation, directory: str, template: str) -> dict[str, Any]:
-    """Returns what the policy "is", and "files" that name it without changing it.
+    """Returns what the policy "is", and the "files" that it comes from, which may be called anything.
 
-    A checkpoint is the hash of its weights' `directory`, and the `template` of its prompts.
+    A checkpoint is known by the hash of its weights' `directory` and the `template` of its prompts.
     """
     if evaluation.answers:
         files = {"answers": evaluation.answers, "answers_sha256": sha256(evaluation.answers)}
@@ -199,11 +199,15 @@ def _versions() -> dict[str, str]:
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """Returns the hash of a file, or of the names and contents of a directory's files."""
+    """Returns the hash of a file, or of the names and contents of all files under a directory.
+
+    What lies in a hidden directory does not count: a download leaves its times there, in .cache.
+    """
     path = pathlib.Path(path)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.is_file())
-        return _digest([[file.name, sha256(file)] for file in files])
+        files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+        shown = [file for file in files if not any(x.startswith(".") for x in file.parts[:-1])]
+        return _digest([[file.as_posix(), sha256(path / file)] for file in shown])
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

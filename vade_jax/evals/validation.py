@@ -42,7 +42,7 @@ def of_items(
     questions are known, `val-aux/<name>/forgotten` is the share of them that is forgotten, in all and by
     family.
     Items are read once, here; their images are not kept. Of scores only `correct` is looked at. An
-    answer without a verdict is wrong; `val-aux/<name>/unknown` is the share of them, where there are.
+    answer without a verdict is wrong; `val-aux/<name>/unknown` is the share of them, where there are any.
     """
     built, kept = [], []
     # A source decodes an item's images each time it is read: one pass.
@@ -85,7 +85,7 @@ def of_items(
 
 
 def together(validations: Sequence[Validate]) -> Validate:
-    """Returns the validation that makes several, one after another, and joins their metrics."""
+    """Returns a validation that makes several others, one after another, and joins their metrics."""
 
     def validate(
         engine: Engine, key: jax.Array, version: int, known: Known

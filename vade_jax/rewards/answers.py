@@ -1,7 +1,7 @@
 r"""What an answer says: the last \boxed{}, the plain text or number inside it, and its form.
 
-A policy writes what pays. So every function is linear in the length of its input, or bounded by
-`MAX_LENGTH`: no answer can make its own verification slow.
+A policy writes whatever earns a reward, so every function is linear in the length of its input, or
+bounded by `MAX_LENGTH`: no answer can make its own verification slow.
 """
 
 import decimal
@@ -104,7 +104,7 @@ def formula(text: str) -> str:
 def number(text: str) -> tuple[decimal.Decimal, bool] | None:
     r"""Returns (value, whether a percent sign follows), or None if `text` is not one number.
 
-    Understands thousands commas, a/b and \frac{a}{b}, "x = 5", currency signs and a unit behind.
+    Understands thousands commas, a/b and \frac{a}{b}, "x = 5", currency signs and a unit behind the number.
     """
     match = quantity(text)
     if match is None:

@@ -73,7 +73,7 @@ def _parse(text: str) -> list:
 
 
 def _without_eval() -> None:
-    """Sympy reads even "7" by `eval`: takes that away, and reads plain numbers without it."""
+    """Takes `eval` away from sympy, which reads even "7" by it, and reads plain numbers without it."""
     sympy_parser.parse_expr = _literal
     sympy_parser.eval_expr = _refuse
 

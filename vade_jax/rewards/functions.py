@@ -4,9 +4,10 @@
         return [float(len(text) < 400) for text in functions.texts(completions)]
 
 `--config.reward.function=path/to/file.py:brevity` makes it the reward of a run. It is given keyword
-arguments, each a list with an entry an answer: `prompts`, `completions` (chats), `completion_ids`
-(tokens), and every column of the data. It returns a reward an answer, None for no verdict; or two lists,
-rewards and which answers are correct. It may be async. docs/rewards.md shows all of it.
+arguments, each a list with an entry for each answer: `prompts`, `completions` (chats), `completion_ids`
+(tokens), and every column of the data. It returns a list with a reward for each answer, or None for no
+verdict; or two lists, the rewards and whether each answer is correct. It may be async. docs/rewards.md
+shows all of it.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ def arguments(
 ) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
-    The columns are those of the file, where they are kept, before what the item makes of them.
+    A column of the file, where those are kept, takes the place of what the item has under that name.
     """
     row = {"id": item.uid, "question": item.question, "answer": item.answer, "kind": item.kind}
     row |= item.metadata
@@ -253,15 +254,15 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 class Several:
     """Judges whose rewards are added up, a `Judge` itself.
 
-    An answer without a verdict of a judge has none of its reward, and no verdict at all where no judge
-    has one, where a call took too long, or where it is not known to be correct.
+    A judge without a verdict on an answer adds nothing to its reward. The answer has no verdict at all
+    where no judge has one, where a call took too long, or where it is not known whether it is correct.
 
     Attributes:
         judges: at least one.
         weights: of each.
         correct_above: an answer is correct above this reward, where no judge says what is correct;
             where several do, the first is believed.
-        num_threads: that may call at a time.
+        num_threads: how many may call at a time.
     """
 
     judges: Sequence[Judge]

@@ -126,7 +126,7 @@ def close(
 
 
 def text(given: str, key: str, **_) -> str:
-    """Compares words; signs of order count, other punctuation, case and articles do not."""
+    """Compares words; signs such as < and ≤ count, other punctuation, case and articles do not."""
     reason = compare(answers.words(given), answers.words(key))
     if reason == "ok" and _RELATIONS.findall(given) != _RELATIONS.findall(key):
         return "different"
@@ -205,7 +205,7 @@ def listing(
 
 
 def _match_in_any_order(left: list[str], right: list[str], tolerance: float | None) -> bool:
-    """Returns whether each right element takes away one given element."""
+    """Returns whether each right element is the same as a given one that no other is matched with."""
     for y in right:
         found = next((x for x in left if _is_same(x, y, tolerance)), None)
         if found is None:

@@ -1,6 +1,6 @@
 """The reward of a run without functions of its own: correctness with a little format.
 
-What a long answer costs comes off any reward, also one's own.
+What a long answer costs is taken off any reward, also that of a user's own functions.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def by_rules(form: str, format_weight: float) -> Judge:
 def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
     """Returns (1 - w) * correct + w * well_formed.
 
-    Only for advantages. The counts of a Beta posterior are `verdict.correct`: they are Bernoulli.
+    It is for advantages only. A Beta posterior counts `verdict.correct`, which is Bernoulli.
     """
     if not 0 <= format_weight <= 1:
         raise ValueError(f"format_weight={format_weight} must be in 0 .. 1")

@@ -36,7 +36,7 @@ class WorkerPool:
     def check(self, key: str, given: str) -> str:
         """Returns the reason of a `verify.Verdict` for two LaTeX expressions.
 
-        Besides those of the worker that is "timeout" or "crash".
+        The reason is the worker's own, or "timeout" or "crash".
 
         Raises:
             RuntimeError: if no worker can be started.
@@ -75,7 +75,7 @@ class WorkerPool:
 
 
 class _Worker:
-    """One process; its pipes carry a line a request and a line a reply."""
+    """One process; its pipes carry one line for each request and each reply."""
 
     def __init__(self, deadline: float):
         # -P: the directory of the worker's file is no place to import from.

@@ -3,8 +3,8 @@
     # my_rewards.py; --config.reward.function=my_rewards.py:judge --config.reward.concurrency=8
     judge = servers.Judge("http://localhost:8000", "Qwen/Qwen2.5-72B-Instruct")
 
-Both are functions as `rewards.functions` describes them, in TRL too. What fails in a way that asking again
-may mend is asked again. An answer that the server cannot judge has no verdict; a wrong key, model or
+Both are functions as `rewards.functions` describes them, in TRL too. A request that failed is made again,
+unless that cannot help. An answer that the server cannot judge has no verdict; a wrong key, model or
 path ends the run. What they count goes into the metrics `reward/<name>/*`.
 """
 
@@ -29,7 +29,6 @@ Right answer: {answer}
 Student: {completion}
 
 Does the student come to the right answer? The way there and the form do not matter. Reply yes or no."""
-_HOPELESS = (401, 403, 404)  # a wrong key, model or path: no other question will be answered
 
 
 def yes_or_no(reply: str) -> float | None:
@@ -50,7 +49,7 @@ class Client:
         backoff_s: the first pause before a retry (see `http.retrying`).
 
     Raises:
-        ValueError: the URL is none, or the variable of the key is not there.
+        ValueError: the URL is not one, or the variable of the key is not there.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Client:
         try:
             return retrying(attempt)
         except http.RefusedError as error:
-            if error.status in _HOPELESS:
+            if error.status in http.HOPELESS:
                 raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
         except http.TransientError:
             pass
@@ -118,7 +117,7 @@ class Client:
 
 
 class Judge:
-    """A language model behind OpenAI's chat API that judges one answer a request.
+    """A language model behind OpenAI's chat API that judges one answer in each request.
 
     Args:
         url: of the server; without a path /v1 is meant.
@@ -178,7 +177,7 @@ class RewardServer:
     """A reward model behind a URL, which gets all answers to a prompt in one request.
 
     The request is {"prompts": texts, "completions": texts, and the columns}, the reply {"rewards": [...]}
-    with a number or null an answer, and optionally {"correct": [...]}.
+    with a number or null for each answer, and optionally {"correct": [...]}.
 
     Args:
         url: of the server, with its path.
@@ -205,7 +204,7 @@ class RewardServer:
 
 
 def _said(reply: Any) -> tuple[str, tuple[int, int]]:
-    """Returns the text of a chat completion, and the tokens of the request and of it."""
+    """Returns the text of a chat completion, and how many tokens the request and the text have."""
     text, usage = reply["choices"][0]["message"]["content"] or "", reply.get("usage") or {}
     tokens = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
     if not isinstance(text, str) or not all(isinstance(n, int) for n in tokens):

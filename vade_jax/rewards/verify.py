@@ -1,4 +1,4 @@
-"""Is the boxed answer the right one? And right answers in the one form that a data set keeps."""
+"""Says whether a boxed answer is right, and brings right answers into the form that a data set keeps."""
 
 import dataclasses
 import re

@@ -268,6 +268,11 @@ def test_mathvision_compares_lists_as_text():
     assert not mathvision.equal("(1,x)", "(1, y)")
 
 
+def test_mathvision_takes_numbers_too_large_to_write_out_for_wrong():
+    assert not mathvision.equal("(1,2)", "(" + "9^{300}" * 16 + ",1)")
+    assert not mathvision.close("0.5", "9^{300}9^{300}9^{300}")
+
+
 # ------------------------------------------------------------------------------ judges
 def test_mathvista_shows_the_judge_examples_and_the_query(tmp_path):
     asked, judge = files.item(tmp_path, "mathvista"), BENCHMARKS["mathvista"].judge

@@ -275,10 +275,15 @@ def test_rejects_are_listed_where_no_split_can_be_made(built, checkpoint, tmp_pa
     assert len(rejects.splitlines()) >= sum(REASONS.values())
 
 
-def test_a_target_that_cannot_be_made_is_one_clear_error(built, checkpoint, tmp_path):
+def test_what_cannot_be_built_is_one_clear_error_before_any_benchmark_is_read(
+    built, checkpoint, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(build, "_asked", None)
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"file/out cannot be written: .*Not a dir"):
         build.build(taking(built[0], checkpoint), tmp_path / "file" / "out")
+    with pytest.raises(ValueError, match=r"none/tokenizer.json does not exist"):
+        build.build(taking(built[0], tmp_path / "none"), tmp_path / "out")
 
 
 def test_fewer_are_taken_where_that_is_allowed(built, checkpoint, tmp_path):

@@ -4,8 +4,8 @@ There are two profiles, and a table holds only one of them. "paper" is the proto
 published numbers: each benchmark's own prompt and rules. "cot" lets the policy think and box its
 answer, takes what is in the box, and compares it as the benchmark does.
 
-A score over fewer items is another score. So the reader never drops a row: it gathers the bad ones,
-and reports them in one error with file, row and column.
+A score over fewer items cannot be compared with a published one, so the reader never drops a row: it
+gathers the bad ones, and reports them in one error with file, row and column.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ def check_profile(profile: str) -> str:
 
 
 def asked(query: str, profile: str) -> str:
-    """Returns a published query, with a box asked for under "cot"."""
+    """Returns a published query; under "cot" it asks for a box too."""
     return f"{query}\n{BOXED}" if check_profile(profile) == "cot" else query
 
 
@@ -111,7 +111,7 @@ def letters(choices: Sequence[Any]) -> list[str]:
 
 
 def lines(choices: Sequence[str], form: str) -> str:
-    """Returns a line for each choice, with a newline in front, such as form="{}. {}"."""
+    """Returns a line for each choice in a form such as "{}. {}", each with a newline in front."""
     pairs = zip(letters(choices), choices, strict=True)
     return "".join("\n" + form.format(letter, text) for letter, text in pairs)
 

@@ -1,4 +1,4 @@
-r"""The numeric value of a LaTeX expression, without `eval`: bounded in time whatever the text.
+r"""The numeric value of a LaTeX expression, without `eval` and in bounded time whatever the text.
 
 It follows what MathVision's official scorer gets from latex2sympy and Python: numbers with
 thousands commas, + - * / : ^ !, \frac, \sqrt, \pi, logarithms and angles in radians. Where that
@@ -13,6 +13,7 @@ import re
 # Answers come from a model: "9^{9^{9}}" or a thousand brackets must cost nothing.
 MAX_LENGTH = 200  # characters
 _MAX_BITS = 1000  # of a power
+_LARGEST = 1e300  # a whole number above it could be neither written out nor compared with a float
 _SPACE = re.compile(r"[$~]|\\,|\\(?:left|right|quad|qquad|displaystyle)(?![a-z])")
 _TOKEN = re.compile(
     r"\s*(\d+(?:,\d{3})*(?:\.\d*)?|\.\d+|\\[a-z]+|\\[{}%]|e(?=\^)|[-+*/:^!(){}\[\]_.])"
@@ -44,16 +45,22 @@ def value(text: str, *, functions: bool = True) -> int | float | None:
         functions: whether roots, \pi, e, logarithms and angles have values.
 
     Returns:
-        The value; a whole number such as 1.0 is an int.
+        The value, of at most 1e300 either way; a whole number such as 1.0 is an int.
     """
     if len(text) > MAX_LENGTH:
         return None
     try:
         parser = _Parser(_SPACE.sub(" ", text), functions)
-        result = parser.sum()
+        result = _bounded(parser.sum())
     except (_UnreadableError, ArithmeticError, ValueError, RecursionError):
         return None
     return result if parser.peek() in _ENDS else None
+
+
+def _bounded(result: int | float) -> int | float:
+    if not abs(result) <= _LARGEST:  # nan is not either
+        raise _UnreadableError("the value is too large")
+    return result
 
 
 def _tokens(text: str) -> list[str]:

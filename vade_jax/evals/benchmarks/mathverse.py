@@ -1,7 +1,7 @@
-"""MathVerse testmini: 788 geometry problems in five versions, from all in text to all in picture.
+"""MathVerse testmini: 788 geometry problems in five versions, which say less and less outside the picture.
 
 A model extracts the answer, without seeing the question; a model judges it against the gold. The
-text-only version does not count in the total of 3,940. The benchmark has two queries a problem:
+text-only version does not count in the total of 3,940. The benchmark has two queries for each problem:
 `query_cot` asks for reasoning, `query_wo` for the answer alone (`DIRECT` in the registry).
 """
 

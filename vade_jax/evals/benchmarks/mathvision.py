@@ -4,7 +4,7 @@ The official scorer has no judge: it looks for a box or "the answer is", strips 
 texts, then values at two decimals. Its quirks are kept, since published numbers have them: "7cm",
 "7°", "B. 2" and \frac12 are wrong, 60.004 is 60. Two more scorers are in the registry: `LMMS_EVAL`
 (a public harness in whose release roots and \pi have no value, so such answers never match) and
-`JUDGED` (what the rules do not find right, a language model extracts).
+`JUDGED` (a language model extracts the answers that the rules do not find right).
 """
 
 import dataclasses
@@ -108,7 +108,7 @@ def _shortcut(text: str) -> str:
 
 
 def _inside(text: str) -> str:
-    """Returns the inside of the box, or all, behind the last equality."""
+    """Returns what follows the last equals sign in the box, or in the whole text if it has none."""
     match = re.search(r"oxed\{(.*)\}", text, re.DOTALL)
     text = match[1] if match else text
     if "}" in text and "{" not in text.split("}")[0]:  # a brace too many

@@ -118,7 +118,8 @@ def _choice(text: str, choices: Sequence[str]) -> str:
 def edit_distance(text: str, choice: str) -> int:
     """Returns the least number of inserted, deleted and replaced characters (Levenshtein).
 
-    A row for each character of `choice`, whole rows at a time: a judge may reply with a megabyte.
+    The table has a row for each character of `choice`, and a row is computed at once: a judge may reply
+    with a megabyte.
     """
     code_T = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     count_T = np.arange(len(text) + 1, dtype=np.int32)

@@ -1,8 +1,9 @@
 r"""MMK12 (arXiv 2503.07365): school questions with pictures, of four subjects; DIVA's paper reports it.
 
 The test split has 2,000 of them, each answered by a letter. Its authors let GPT-4o say whether what is in
-the box is the gold. A letter needs no judge, so it is compared here: other numbers than theirs only where an
-answer names its letter in a way that no rule reads, or in words. The prompt is ours, theirs was not at hand.
+the box is the gold. A letter needs no judge, so rules compare it here. The numbers differ from theirs only
+where an answer names its letter in words, or in another way that no rule reads. The prompt is ours, since
+theirs was not at hand.
 """
 
 import functools

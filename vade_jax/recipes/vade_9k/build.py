@@ -30,7 +30,8 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     if target.exists():
         raise ValueError(f"--target={target} exists: remove it or name another")
     sources = open_sources(settings)
-    asked = _asked(settings)
+    if settings.exclude != "none":
+        audit.check_files(settings.benchmarks)
     check = prompts.PromptBuilder(
         tokens.Tokenizer.load(settings.checkpoint),
         instruction=settings.data.instruction,
@@ -38,14 +39,8 @@ def build(settings: Build, target: str | os.PathLike) -> None:
         max_pixels=settings.data.max_pixels,
         max_length=settings.data.max_prompt_length,
     )
-    building = target.with_name(f"{target.name}.tmp")
-    try:
-        if building.exists():
-            shutil.rmtree(building)  # of a build that was stopped
-        for inside in ("report", "pictures"):
-            (building / inside).mkdir(parents=True)
-    except OSError as error:
-        raise ValueError(f"--target={target} cannot be written: {error}") from error
+    building = _empty(target)
+    asked = _asked(settings)  # behind what fails at once: it reads every picture of the benchmarks
     pictures = building / "pictures"
     order = {"seed": settings.seed, "per_row": settings.per_row}
     order |= {"asked": asked, "exclude": settings.exclude}
@@ -71,6 +66,19 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     os.rename(building, target)
     if warning := unlike_the_paper(drawn):
         print(warning)
+
+
+def _empty(target: pathlib.Path) -> pathlib.Path:
+    """Makes the directory that becomes `target` when all is in it; raises ValueError if it cannot."""
+    building = target.with_name(f"{target.name}.tmp")
+    try:
+        if building.exists():
+            shutil.rmtree(building)  # of a build that was stopped
+        for inside in ("report", "pictures"):
+            (building / inside).mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"--target={target} cannot be written: {error}") from error
+    return building
 
 
 def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
@@ -112,7 +120,6 @@ def _asked(settings: Build) -> audit.Asked:
     if settings.exclude == "none":
         return audit.Asked([])
     paths = settings.benchmarks
-    audit.check_files(paths)
     if absent := [name for name, path in paths.items() if not path]:
         print(f"what {', '.join(absent)} ask is not left out: --config.benchmarks.NAME=FILE")
     limits = {name: getattr(settings.data, name) for name in ("min_pixels", "max_pixels")}
