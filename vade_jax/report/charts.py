@@ -33,7 +33,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
     """
     ratio, norm, score = [], [], []
     for i, run in enumerate(runs):
-        observed = curves.named(run.records, curves.EFFECTIVE)
+        observed = curves.effective(run.records)
         predicted = curves.named(run.records, curves.PREDICTED)
         ratio.append(_line(i, observed, points, name="observed"))
         ratio.append(_line(i, predicted, points, name="predicted", dashed=True))

@@ -24,7 +24,7 @@ Looks = Mapping[str, Look]
 
 FOOTNOTE = (
     "thin: raw;  bold: moving average over a twentieth of the run (not of validation and "
-    "counts);  dashed: predicted before the rollouts"
+    "counts);  dashed: predicted before the rollouts, for all groups"
 )
 CURVES_NOTE = (
     "mean over seeds, the band of the bold ones is ± one standard error;  effective ratio and gradient "
@@ -126,7 +126,8 @@ def _draw_progress(records: Records, path: PathLike) -> None:
         score_title += f", {mean_at}" if len(sets) == 1 else f", {len(sets)} sets"
     score = SCORE._replace(title=score_title)
     spent = ROLLOUTS._replace(title="Rollouts")
-    useful = Panel("Rollouts in mixed groups", curves.effective_rollouts, plotting.from_zero)
+    title = "Rollouts in groups\nwhose rewards differ"
+    useful = Panel(title, curves.effective_rollouts, plotting.from_zero)
     rows = {"steps": (score, RATIO, NORM, spent), "rollouts": (score, RATIO, NORM, useful)}
     note = {"note": FOOTNOTE, "note_size": 9.5}
     with plotting.panels(path, 2, 4, size=(13, 6), **note) as (_, grid):
