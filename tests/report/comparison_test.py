@@ -158,6 +158,11 @@ def test_rates_are_drawn_where_an_arm_has_two(groups, tmp_path):
     assert (tmp_path / "rates.png").exists()
 
 
+def test_the_ticks_of_rates_keep_their_digits():
+    texts = {2e-4: "2e-4", 1.4e-4: "1.4e-4", 1e-10: "1e-10", 3e-4 / 2: "1.5e-4"}
+    assert {rate: maps._power_of_ten(rate) for rate in texts} == texts
+
+
 def test_user_mistakes(groups, tmp_path):
     arms = groups["clean/gspo"]
     arms["vade"] = [*arms["vade"], recorded(tmp_path / "again", 7, [0.1, 0.2])]

@@ -91,12 +91,18 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
                     panel.scatter([rate] * len(values), values, s=9, color=look.color, alpha=0.5)
             rates = sorted({rate for by_rate in arms.values() for rate in by_rate})
             panel.set_xscale("log")
-            panel.set_xticks(rates, [f"{rate:.0e}".replace("e-0", "e-") for rate in rates])
+            panel.set_xticks(rates, [_power_of_ten(rate) for rate in rates])
             panel.minorticks_off()
             panel.set_xlabel("learning rate")
             panel.set_title(f"{name}\nAccuracy", linespacing=1.35)
         handles = [plotting.line(**look.style()) for look in looks.values()]
         figure.legend(handles, list(looks), loc="outside right upper", fontsize=10)
+
+
+def _power_of_ten(rate: float) -> str:
+    """Returns 0.00015 as "1.5e-4", with no digit lost and none added."""
+    digits, _, power = np.format_float_scientific(rate, trim="-").partition("e")
+    return f"{digits}e{int(power)}"
 
 
 def draw_settings(
