@@ -251,3 +251,14 @@ def test_a_run_once_more_from_its_config_json(tmp_path):
     assert load("from_json", str(path)).to_dict() == c.to_dict()
     with pytest.raises(ValueError, match=r"'none': name a file behind the colon"):
         load("from_json", "none")
+
+
+@pytest.mark.parametrize("content", [b'{"seed": 0,', b"", b'{"\xff": 1}', b"[1]"])
+def test_a_config_json_that_is_none_is_named(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=rf"^{path} (is damaged, or not JSON: |holds no config)"
+    ) as raised:
+        load("from_json", str(path))
+    assert type(raised.value) is ValueError  # another one ml_collections could not raise again
