@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from experiments import errors
-from vade_jax import atomic
+from vade_jax import atomic, fields
 from vade_jax.report import comparison, controls, figures, records
 
 
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with errors.user_errors():
         groups = read(*given.records)
+        check_baseline(groups, given.baseline)
     first = lambda arm: (arm != given.baseline, arm)
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
@@ -51,6 +52,14 @@ def read(*folders: str) -> comparison.Groups:
             arm = path.stem.rpartition("_seed")[0]
             groups.setdefault(name, {}).setdefault(arm, []).append(records.read(path))
     return groups
+
+
+def check_baseline(groups: comparison.Groups, baseline: str) -> None:
+    """Raises ValueError, with the nearest arm, if no data/loss has `baseline`."""
+    arms = {arm: None for of_group in groups.values() for arm in of_group}
+    if baseline not in arms:
+        hint = fields.did_you_mean(baseline, arms)
+        raise ValueError(f"--baseline={baseline}: {hint}there are {', '.join(arms)}")
 
 
 def write(groups: comparison.Groups, directory: str, baseline: str) -> None:

@@ -34,6 +34,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all that are finished."""
     with errors.user_errors():
         runs = planned(c.to_dict(), workdir)
+    warn_without_baseline(runs, c.baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
         failed, stopped = make(runs, PARALLEL.value)
@@ -48,6 +49,16 @@ def main(c: ConfigDict, workdir: str) -> None:
     if stopped:
         print("stopped: the same command goes on from here")
     sys.exit(1 if failed else 130 if stopped else 0)
+
+
+def warn_without_baseline(runs: Sequence[PlannedRun], baseline: str) -> None:
+    """Says at the start, and not after hours, that the tables will show no differences."""
+    arms = dict.fromkeys(run.arm for run in runs)
+    if baseline not in arms:
+        print(
+            f"note: the baseline {baseline} is not among the arms, so no difference to it will be shown: "
+            f"add it to --config.arms, or give --config.baseline as one of {', '.join(arms)}"
+        )
 
 
 def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:

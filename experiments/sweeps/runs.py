@@ -60,6 +60,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
             "configs/ablations.py:base=FILE"
         )
     data, losses, arms = (chosen(values, name) for name in ("data", "losses", "arms"))
+    _meaning("baseline", values["baseline"], values["known"]["arms"])  # known, chosen or not
     try:
         seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
     except ValueError:
@@ -100,21 +101,22 @@ def chosen(values: Values, field: str) -> dict[str, Values]:
     words = [word.strip() for word in values[field].split(",") if word.strip()]
     if not words:
         raise ValueError(f"{field} is empty: some of {', '.join(known)}")
-    found = {}
-    for word in words:
-        name, at, rate = word.partition("@") if field == "arms" else (word, "", "")
-        if name not in known:
-            hint = fields.did_you_mean(name, known)
-            raise ValueError(f"{field}={name!r}: {hint}known are {', '.join(known)}")
-        found[word] = changed(known[name], _learning_rate(word, rate)) if at else known[name]
-    return found
+    return {word: _meaning(field, word, known) for word in words}
 
 
-def _learning_rate(word: str, rate: str) -> Values:
+def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:
+    """Returns the changes that a word stands for; see `chosen`."""
+    is_arm = field in ("arms", "baseline")
+    name, at, rate = word.partition("@") if is_arm else (word, "", "")
+    if name not in known:
+        hint = fields.did_you_mean(name, known)
+        raise ValueError(f"{field}={name!r}: {hint}known are {', '.join(known)}")
+    if not at:
+        return known[name]
     try:
-        return {"optimizer": {"learning_rate": float(rate)}}
+        return changed(known[name], {"optimizer": {"learning_rate": float(rate)}})
     except ValueError:
-        raise ValueError(f"arms={word!r}: a learning rate after the @, such as 5e-5") from None
+        raise ValueError(f"{field}={word!r}: a learning rate after the @, such as 5e-5") from None
 
 
 def changed(values: Values, changes: Values) -> dict[str, Any]:

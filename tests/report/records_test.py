@@ -55,6 +55,16 @@ def test_other_files_are_one_clear_error(tmp_path):
             results.read(str(tmp_path))
 
 
+def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, capsys):
+    run = records.Recorded("x", {"seed": 0}, [{"step": 0}], 0.5)
+    records.write(run, tmp_path / "in" / "vanilla_seed0.json")
+    command = ["--records", str(tmp_path / "in"), "--workdir", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        results.main([*command, "--baseline=vanila"])
+    said = capsys.readouterr().err
+    assert said == "error: --baseline=vanila: did you mean 'vanilla'? there are vanilla\n"
+
+
 def test_the_share_of_rollouts_on_hopeless_prompts(tmp_path):
     graded, impossible = {"stratum": "graded"}, {"stratum": "impossible"}
     wrong, both = graded | {"mislabelled": True}, impossible | {"mislabelled": True}

@@ -85,6 +85,8 @@ def test_what_all_runs_share_is_changed_in_one_place():
         ({"arms": "vannila@1e-4"}, r"arms='vannila': did you mean 'vanilla'\?"),
         ({"arms": "vade@fast"}, r"arms='vade@fast': a learning rate after the @, such as 5e-5"),
         ({"arms": "vade@-1"}, r"clean/gspo/vade@-1_seed0: optimizer.learning_rate=-1"),
+        ({"baseline": "vanila"}, r"baseline='vanila': did you mean 'vanilla'\? known are "),
+        ({"baseline": "vade@fast"}, r"baseline='vade@fast': a learning rate after the @"),
         ({"losses": "ppo"}, r"losses='ppo': .*known are .*gspo"),
         ({"data": "dirty"}, r"data='dirty': .*known are clean, wrong10"),
         ({"arms": " "}, r"arms is empty: some of "),
