@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
     }
-    write(groups, given.workdir, given.baseline)
+    with errors.user_errors((OSError,)):
+        write(groups, given.workdir, given.baseline)
     print(f"tables and figures are in {given.workdir}")
 
 
@@ -40,7 +41,7 @@ def read(*folders: str) -> comparison.Groups:
     """Returns the runs recorded as {folder}/{data}/{loss}/{arm}_seed{seed}.json.
 
     Raises:
-        ValueError: a folder has none, or one is no record.
+        ValueError: a folder has none, one is no record, or two are of one run.
     """
     groups = {}
     for folder in folders:
@@ -50,7 +51,14 @@ def read(*folders: str) -> comparison.Groups:
         for path in paths:
             name = str(path.parent.relative_to(folder))
             arm = path.stem.rpartition("_seed")[0]
-            groups.setdefault(name, {}).setdefault(arm, []).append(records.read(path))
+            found = groups.setdefault(name, {}).setdefault(arm, [])
+            run = records.read(path)
+            if same := [one.name for one in found if one.seed == run.seed]:
+                raise ValueError(
+                    f"--records: {same[0]} and {path} are both of {name}/{arm} with seed {run.seed}: "
+                    "give one of them"
+                )
+            found.append(run)
     return groups
 
 
