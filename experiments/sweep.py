@@ -114,7 +114,7 @@ def follow(
 
 
 def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> None:
-    """Writes tables, figures and records of finished runs, and prints the first table."""
+    """Writes records, tables and figures of finished runs, and prints the first table."""
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
@@ -122,13 +122,14 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
         name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
         for name, arms in directories.items()
     }
-    results.write(groups, directory, baseline)
-    comparison.write_selection(directories, directory)
+    # First what the others can be made of again.
     for name, arms in groups.items():
         for arm, runs in arms.items():
             for run in runs:
                 path = os.path.join(directory, "records", name, f"{arm}_seed{run.seed}.json")
                 records.write(run, path)
+    results.write(groups, directory, baseline)
+    comparison.write_selection(directories, directory)
     print(f"tables, figures and records are in {directory}")
 
 

@@ -184,6 +184,18 @@ def write_rollouts(workdir, step, families, correct):
     rollout_log.write(rollout_log.path(workdir, step), rows)
 
 
+def test_runs_whose_rollouts_were_deleted_are_named_in_their_place(tmp_path):
+    write_rollouts(tmp_path / "a", 1, ["x"], [1, 0])
+    gone = tmp_path / "gone"
+    directories = {"part": {"one": [tmp_path / "a", gone], "two": [gone]}, "none": {"two": [gone]}}
+    comparison.write_selection(directories, tmp_path)
+    note = f"Not counted, as their rollouts are not there: {gone}"
+    lines = (tmp_path / "selection.md").read_text().splitlines()
+    assert lines[2:5] == ["| family, level | one |", "| --- | --- |", "| x 0 | 100% (1.00) |"]
+    assert lines[6] == f"{note}, {gone}"
+    assert lines[8:11] == ["## none", "", note]
+
+
 def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
     write_rollouts(tmp_path / "a", 1, ["old", "old"], [1, 1, 1, 1])
     write_rollouts(tmp_path / "a", 2, ["x", "y"], [1, 0, 1, 1])

@@ -238,13 +238,27 @@ def _without_nan(value: Any) -> Any:
 def write_selection(
     directories: Mapping[str, Mapping[str, Sequence[PathLike]]], folder: PathLike
 ) -> None:
-    """Writes selection.md, of the answers in run directories by data/loss, then by arm."""
-    chosen = [f"## {name}\n\n{selection_table(arms)}\n" for name, arms in directories.items()]
+    """Writes selection.md, of the answers in run directories by data/loss, then by arm.
+
+    Runs without rollouts, which are large and may have been deleted, are named in a note.
+    """
+    chosen = [f"## {name}\n\n{_selection(arms)}\n" for name, arms in directories.items()]
     chosen.append(
         f"14% (0.70): of the groups of the last {LAST_PART:.0%} of the steps 14 % were of this kind, and\n"
         "of these 70 % had right and wrong answers.\n"
     )
     pathlib.Path(folder, "selection.md").write_text("\n".join(chosen))
+
+
+def _selection(arms: Mapping[str, Sequence[PathLike]]) -> str:
+    """Returns the table of the runs that still have their rollouts, and which have not."""
+    logged = {arm: [x for x in runs if rollout_log.paths(x)] for arm, runs in arms.items()}
+    logged = {arm: runs for arm, runs in logged.items() if runs}
+    gone = [str(x) for runs in arms.values() for x in runs if not rollout_log.paths(x)]
+    parts = [selection_table(logged)] if logged else []
+    if gone:
+        parts.append(f"Not counted, as their rollouts are not there: {', '.join(gone)}")
+    return "\n\n".join(parts)
 
 
 def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
