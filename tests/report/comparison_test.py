@@ -196,6 +196,22 @@ def test_runs_whose_rollouts_were_deleted_are_named_in_their_place(tmp_path):
     assert lines[8:11] == ["## none", "", note]
 
 
+def test_tables_are_replaced_whole(groups, tmp_path, monkeypatch):
+    """A disk that is full leaves the tables of before."""
+    for name in ("table.md", "table.json", "selection.md"):
+        (tmp_path / name).write_text("before")
+
+    def refuse(path, *_):
+        raise OSError(f"no room for {path}")
+
+    monkeypatch.setattr(comparison.atomic, "write_text", refuse)
+    with pytest.raises(OSError, match="no room"):
+        comparison.write(groups, tmp_path)
+    with pytest.raises(OSError, match="no room"):
+        comparison.write_selection({}, tmp_path)
+    assert {path.read_text() for path in tmp_path.glob("*.*")} == {"before"}
+
+
 def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
     write_rollouts(tmp_path / "a", 1, ["old", "old"], [1, 1, 1, 1])
     write_rollouts(tmp_path / "a", 2, ["x", "y"], [1, 0, 1, 1])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax import atomic
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean
 from vade_jax.report.records import PathLike, Recorded
@@ -210,10 +211,9 @@ def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> 
     """
     compared = compare(groups, baseline=baseline)
     folder = pathlib.Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text(markdown(compared) + "\n")
+    atomic.write_text(folder / "table.md", markdown(compared) + "\n")
     numbers = _without_nan(dataclasses.asdict(compared))
-    (folder / "table.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    atomic.write_text(folder / "table.json", json.dumps(numbers, indent=1) + "\n")
     return compared
 
 
@@ -247,7 +247,7 @@ def write_selection(
         f"14% (0.70): of the groups of the last {LAST_PART:.0%} of the steps 14 % were of this kind, and\n"
         "of these 70 % had right and wrong answers.\n"
     )
-    pathlib.Path(folder, "selection.md").write_text("\n".join(chosen))
+    atomic.write_text(pathlib.Path(folder, "selection.md"), "\n".join(chosen))
 
 
 def _selection(arms: Mapping[str, Sequence[PathLike]]) -> str:
