@@ -18,7 +18,7 @@ digits: the same with real handwriting: read it, or find a letter of the digit's
 Frontier and digits pass their controls (docs/results.md). Ladder's were not run at this size of a step.
 
 More words: `prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`,
-`model=tiny_6m`, `smoke` (for tests).
+`model=tiny_6m`; or else `smoke` (for tests), with sizes of its own.
 """
 
 from ml_collections import ConfigDict
@@ -61,7 +61,7 @@ def get_config(arg=None):
     """Returns the sweep of an arena.
 
     Raises:
-        ValueError: the arena is unknown.
+        ValueError: the arena or a word is unknown, or there are sizes beside `smoke`.
     """
     name, _, words = (arg or "").partition(",")
     if name not in ARENAS:
@@ -69,6 +69,9 @@ def get_config(arg=None):
     args = arguments.parse(
         words, smoke=False, prompts=16, pool=256, rollouts=8, steps=60, model="tiny"
     )
+    _, sizes = arguments.without(words, "smoke")
+    if args.smoke and sizes:
+        raise ValueError(f"config argument {arg!r}: smoke has sizes of its own, leave out {sizes}")
     run = tiny.base("smoke" if args.smoke else None)
     if not args.smoke:
         _put(run, ARENAS[name], args)

@@ -135,6 +135,8 @@ def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
         assert of.num_prompts == 4 * of.batch.prompts_per_minibatch
     with pytest.raises(ValueError, match="'arms,vade': name no selector"):
         load("tiny_diva", "arms,vade")
+    with pytest.raises(ValueError, match="'variants=3,uniform': the selector uniform makes no var"):
+        load("tiny_diva", "variants=3,uniform")
 
 
 def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
