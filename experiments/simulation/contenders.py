@@ -236,12 +236,19 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
     """Returns the cells of every world, all checked before any is played.
 
     Raises:
-        ValueError: an unknown world, selector or option, a value out of range, too small a budget.
+        ValueError: an unknown world, selector (one to highlight, too) or option, a value out of range, too small a budget.
     """
     worlds = words(given.worlds)
     if not worlds:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
+    for label in words(given.highlight):  # need not play: the default ones are of the long list
+        check_known("highlight: the selector", label, _labels(given))
     return {world: _cells_of(given, world) for world in worlds}
+
+
+def _labels(given: Settings) -> set[str]:
+    """Returns what a list of selectors may name."""
+    return {*given.contender, *SELECTORS}
 
 
 def _cells_of(given: Settings, world: str) -> list[Cell]:
@@ -263,7 +270,7 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
         raise ValueError(f"world {world}: {error}") from None
     found = []
     for label in selectors:
-        check_known("the selector", label, {*given.contender, *SELECTORS})
+        check_known("the selector", label, _labels(given))
         contender = Contender.of(label, given.contender.get(label, {}))
         # Both are made again when the cell is played. Here they find mistakes before any is.
         contender.sampler(shape.num_rollouts)
