@@ -162,6 +162,20 @@ def test_ablations_are_of_any_job():
     assert set(ablations.get_config("base=configs/qwen7b_gspo.py:split").known.arms)
 
 
+def test_the_loss_is_that_of_the_job_whatever_its_file_is_called():
+    of = lambda base: ablations.get_config(f"base=configs/{base}").losses
+    assert of("geo3k.py") == "grpo"  # with another clip
+    assert (of("math_text.py"), of("tiny_dapo.py:vade")) == ("gspo", "dapo")
+
+
+@pytest.mark.parametrize(("base", "own"), [("tiny_gspo.py", "none"), ("geo3k.py:local", "full")])
+def test_a_variant_that_changes_nothing_of_the_job_does_not_run(base, own):
+    c = ablations.get_config(f"base=configs/{base}")
+    found = [run.settings.sampler.options for run in planned(c) if not run.seed]
+    assert len(found) == 14 and found.count(found[0]) == 1
+    assert f"vade_warmup_{own}" not in c.arms and f"vade_warmup_{own}" in c.known.arms
+
+
 def test_a_grid_over_both_decays():
     c = ablations.get_config("grid,base=configs/tiny_grpo.py:smoke")
     found = {run.arm: run.settings.sampler.options for run in planned(c) if not run.seed}
