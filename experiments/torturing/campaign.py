@@ -73,7 +73,10 @@ def reference(job: Job, workdir: pathlib.Path) -> Reference:
                     times[name] = time.monotonic() - start
             time.sleep(POLL_S)
         if any(running.wait(0)):
-            raise RuntimeError(f"the job without a fault failed: {log}")
+            why = jobs.error_line(running.said()).removeprefix("error: ")
+            raise RuntimeError(
+                f"the job without a fault failed: {why + ': see ' if why else ''}{log}"
+            )
         times[faults.END] = time.monotonic() - start
     missing = [name for name in job.moments if name not in times]
     if missing:

@@ -26,6 +26,13 @@ class Job:
     processes: int = 1
     compiled: str = ""  # the directory of compiled programs, shared by all trials
 
+    def __post_init__(self):
+        if self.processes > 1 and self.command != "train":
+            raise ValueError(
+                f"--processes={self.processes} is of --command=train: two of {self.command} would "
+                "be two jobs in one directory"
+            )
+
     @property
     def moments(self) -> faults.Moments:
         return faults.OF_TRAINING if self.command == "train" else faults.OF_OTHERS
