@@ -203,7 +203,10 @@ def test_words_are_cast_like_their_defaults():
         ("selector=kalmn", r"'kalmn' is unknown: did you mean 'kalman'\? known are arcus, "),
         ("zzz", r"'zzz' is unknown: known are .*seed, .*smoke, .*uniform, vade"),
         ("seed=many", r"'seed=many': seed is a int"),
-        ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector, vade or uniform"),
+        (
+            "smoke,uniform,vade",
+            r"'smoke,uniform,vade': give one selector: vade, uniform or selector=NAME",
+        ),
         ("reward=ours", r"'reward=ours': reward=paper, or none for the default"),
         ("uniform=False", r"'uniform=False': uniform takes no value"),
     ],
