@@ -60,7 +60,8 @@ def lists(run: Run) -> dict[str, list[Prompt]]:
     found: dict[str, list[Prompt]] = {name: [] for name in LISTS}
     for prompt in sorted(run.prompts.values(), key=lambda p: (-p.rollouts, p.uid)):
         visits, last = prompt.visits, prompt.visits[-REVISITED:]
-        if len(visits) >= REVISITED and not any(group.right for group in visits):
+        judged = [group for group in visits if group.count]  # an answer may have no verdict
+        if len(judged) >= REVISITED and not any(group.right for group in judged):
             found["hopeless"].append(prompt)
         if len(last) == REVISITED and all(0 < g.count == g.right for g in last):
             found["solved"].append(prompt)
