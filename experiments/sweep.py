@@ -93,7 +93,10 @@ def program(command: str, run: PlannedRun, name: str, log: str) -> Program:
 def follow(
     pool: ProgramPool, programs: Sequence[Program], what: str, runs: Mapping[str, PlannedRun]
 ) -> list[Ended]:
-    """Runs programs under a progress bar; returns what failed. `runs` are those with a name of theirs."""
+    """Runs programs under a progress bar; returns what failed.
+
+    `runs` are the runs of these programs by name; a warm start has none.
+    """
     failed = []
     with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
         for ended in pool.run(programs):

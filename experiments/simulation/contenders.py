@@ -65,7 +65,7 @@ class OracleOptions(base.Options):
 
 @chex.dataclass(frozen=True)
 class OracleState:
-    """The true pass rates, put in before every proposal."""
+    """The true pass rates, which the arena puts in before every proposal."""
 
     pass_rate_I: Array  # float32
 
@@ -140,7 +140,10 @@ class Contender:
             raise ValueError(f"contender {self.label}: {error}") from None
 
     def first(self, num_rollouts: int) -> str:
-        """Returns whether all items are measured before step 1, as `measure_first` or the selector asks."""
+        """Returns how all items are measured before step 1: "paid", "free", or "" where they are not.
+
+        `measure_first` decides; where it is empty, what the selector needs.
+        """
         asks = self.sampler(num_rollouts).first_pass
         return self.measure_first or ("paid" if asks else "")
 
@@ -189,10 +192,10 @@ class Schedule(NamedTuple):
 
 
 def schedule(contender: Contender, shape: Shape) -> Schedule:
-    """Returns the rounds that the budget pays for.
+    """Returns as many rounds as the budget of rollouts pays for.
 
     Raises:
-        ValueError: it does not pay for one round behind the first measurement.
+        ValueError: the budget ends before the first round behind the first measurement.
     """
     measure, paid, spent = [], [], 0
     every, first = contender.measure_every, contender.first(shape.num_rollouts)

@@ -28,7 +28,7 @@ class Program(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a program ended; code None: it was not started, as the sweep was stopped."""
+    """How a program ended; its code is None if the sweep was stopped before it was started."""
 
     program: Program
     code: int | None
@@ -48,7 +48,7 @@ class Ended(NamedTuple):
 
 
 class ProgramPool:
-    """Runs programs, `parallel` at a time. A context: Ctrl-C and SIGTERM are handled inside.
+    """Runs programs, `parallel` at a time, in a `with` block in which it handles Ctrl-C and SIGTERM.
 
     Each place has its share of the cores where the system can say so. The first Ctrl-C or SIGTERM
     starts nothing more and asks what runs to save and stop; the second asks it again.

@@ -89,13 +89,14 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
 
 
 def chosen(values: Values, field: str) -> dict[str, Values]:
-    """Returns what the words of a field stand for: its words have commas between, each counts once.
+    """Returns what the words of a field stand for; a word that is there twice counts once.
 
     An arm may have a learning rate of its own: `vade@5e-5`. Selectors differ in the largest one that
     they bear, so a comparison at one rate says little.
 
     Raises:
-        ValueError: there is none, or an unknown one; with the nearest known one. A rate is no number.
+        ValueError: there is no word, an unknown one (the message has the nearest known one), or a rate that is
+            no number.
     """
     known = values["known"][field]
     words = [word.strip() for word in values[field].split(",") if word.strip()]
@@ -120,7 +121,7 @@ def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:
 
 
 def changed(values: Values, changes: Values) -> dict[str, Any]:
-    """Returns nested values with others put in."""
+    """Returns nested values in which `changes` have replaced what they name."""
     both = dict(values)
     for name, new in changes.items():
         old = both.get(name)

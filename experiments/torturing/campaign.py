@@ -55,10 +55,10 @@ class Reference:
 
 
 def reference(job: Job, workdir: pathlib.Path) -> Reference:
-    """Makes the job without a fault, in WORKDIR/reference.
+    """Runs the job without a fault, in WORKDIR/reference.
 
     Raises:
-        RuntimeError: it fails.
+        RuntimeError: the job fails, or never comes to one of its moments.
     """
     directory, log = workdir / "reference", workdir / "reference.log"
     is_first = not directory.exists()

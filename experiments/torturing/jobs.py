@@ -19,7 +19,7 @@ TARGET = "built"  # what build_data makes, which must not be there before
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command with its arguments; `processes` of it at once, where it is a run."""
+    """A command with its arguments; a run may be of several processes that train together."""
 
     command: str
     arguments: Sequence[str]
@@ -38,7 +38,7 @@ class Job:
         return faults.OF_TRAINING if self.command == "train" else faults.OF_OTHERS
 
     def kinds(self) -> Sequence[str]:
-        """Returns the faults that are meant for it: only a run has a directory of its own formats."""
+        """Returns the faults that can come to it: to another command than a run, signals alone."""
         if self.command != "train":
             return faults.SIGNALS
         return faults.KINDS if self.processes == 1 else (faults.KILL, faults.TERMINATE)

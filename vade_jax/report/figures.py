@@ -155,7 +155,7 @@ def _draw_details(records: Records, shown: Sequence[tuple[str, str]], path: Path
 
 
 def _lines(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
-    """Draws a curve thin and raw, and smoothed on top, in `style`."""
+    """Draws a curve as it was measured, thin, and its moving average on top in `style`."""
     axes.plot(*curve.against(x_axis), color=COLORS[0], linewidth=0.8, alpha=0.3)
     _smooth_line(axes, x_axis, curve, **{"linewidth": 2.2, **style})
 
@@ -189,7 +189,7 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
 def _draw_curves(
     groups: Mapping[str, Runs], looks: Looks, panels: Sequence[tuple[Panel, str]], path: PathLike
 ) -> None:
-    """Draws a row of panels for each data/loss; of one panel each, all in one row.
+    """Draws a row of panels for each data/loss; if each has a single panel, all are in one row.
 
     Steps without a metric, such as those that had nothing to learn from, are left out of its curve.
     """

@@ -33,7 +33,7 @@ Setting = tuple[int, ...]  # a value of each of `SETTINGS`
 
 
 def draw_decays(compared: Comparison, path: PathLike) -> None:
-    """Draws accuracy and effective ratio over lambda_1 and lambda_2; nothing if no arm is of a grid."""
+    """Draws accuracy and effective ratio over lambda_1 and lambda_2, if there are arms of such a grid."""
     grids = {}
     for name, arms in compared.groups.items():
         found = {_DECAYS.fullmatch(label): arm for label, arm in arms.items()}
@@ -64,7 +64,10 @@ def draw_decays(compared: Comparison, path: PathLike) -> None:
 
 
 def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
-    """Draws each arm's accuracy over learning rates, "vade@2e-4" being one of "vade"; nothing for one rate."""
+    """Draws the accuracy of each arm over learning rates; "vade@2e-4" is a point of "vade".
+
+    Nothing is drawn if no arm has two rates.
+    """
     lines: dict[str, dict[str, dict[float, comparison.Arm]]] = {}
     for name, arms in compared.groups.items():
         for label, arm in arms.items():
@@ -108,9 +111,9 @@ def _power_of_ten(rate: float) -> str:
 def draw_settings(
     groups: Groups, compared: Comparison, looks: Mapping[str, Look], path: PathLike
 ) -> None:
-    """Draws each arm's difference to the baseline against each of `SETTINGS`, the others as they mostly are.
+    """Draws each arm's difference to the baseline against one of `SETTINGS` at a time.
 
-    Groups are told apart by their runs' configs; of one setting there can be several, such as
+    The other settings are then those that most groups have. Groups are told apart by their runs' configs; of one setting there can be several, such as
     "clean/gspo" and "wrong10/gspo": the first is drawn. Nothing is drawn if none differs from another.
     """
     found: dict[Setting, str] = {}
@@ -139,7 +142,7 @@ def draw_settings(
 
 
 def _along(axis: int, settings: Sequence[Setting]) -> list[Setting]:
-    """Returns, in order, those that differ in nothing but `axis` from what most of them agree on."""
+    """Returns the settings that have the commonest values but for that of `axis`, in ascending order."""
     columns = zip(*settings, strict=True)
     center = tuple(collections.Counter(values).most_common(1)[0][0] for values in columns)
     rest = lambda setting: setting[:axis] + setting[axis + 1 :]
