@@ -3,8 +3,9 @@ r"""Table 2 of VADE (arXiv 2511.18902) and more: what each of its parts does, on
     python -m experiments.sweep --config=configs/ablations.py:base=configs/tiny_grpo.py \
         --workdir=runs/ablations --parallel=2
 
-15 arms x 3 seeds; each run takes as long as one of the base. `--config.arms=vade,vade_greedy
---config.seeds=0` runs less. The tables are in {workdir}/ablations.
+14 arms x 3 seeds; each run takes as long as one of the base. An arm that would change nothing of the base, such as
+`vade_warmup_none` where it has no warm-up, is left out. `--config.arms=vade,vade_greedy --config.seeds=0` runs
+less. The tables are in {workdir}/ablations.
 
 Arguments: `base=FILE`, with its own arguments behind another colon, such as
 `base=configs/qwen7b_gspo.py:split`; by default configs/tiny_gspo.py. `--config.arms=vade,kalman`
@@ -33,13 +34,14 @@ def get_config(arg=None):
     if run.get("sampler", {}).get("name") != "vade":
         raise ValueError(f"config argument base={base!r}: give a run with VADE")
     variants = sweeps.variants(run)
+    differing = [arm for arm, changes in variants.items() if changes["sampler"]["options"]]
     grid = sweeps.decay_grid(run)
     return sweeps.make(
         run,
         "decays" if is_grid else "ablations",
         arms=sweeps.rivals(run) | variants | grid,
-        chosen=",".join(grid if is_grid else ["vade", "vanilla", *variants]),
-        losses={pathlib.Path(file).stem.rpartition("_")[2]: {}},
+        chosen=",".join(grid if is_grid else ["vade", "vanilla", *differing]),
+        losses={sweeps.loss_name(run): {}},
         baseline="decay_200_999" if is_grid else "vade",
     )
 

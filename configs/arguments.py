@@ -32,7 +32,10 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
 
 
 def without(arg: str | None, word: str) -> tuple[bool, str]:
-    """Returns whether `word` is there, which makes something else of a config, and the other words."""
+    """Takes a word out of a config's argument; returns whether it was there, and the other words.
+
+    For a word such as `arms`, which makes a sweep of a config: the other words are then for its runs.
+    """
     words = (arg or "").split(",")
     return word in words, ",".join(x for x in words if x != word)
 
@@ -43,14 +46,16 @@ def of_run(arg: str | None, selector: str = "vade", **more) -> ml_collections.Co
     `reward=paper` is the paper's reward, right or wrong; the default adds a little for the format.
 
     Raises:
-        ValueError: an unknown word, or both selectors.
+        ValueError: an unknown word, or more than one selector.
     """
     words = dict(vade=False, uniform=False, selector="", smoke=False, seed=0, reward="")
     args = parse(arg, **words, **more)
     if args.reward not in ("", "paper"):
         raise ValueError(f"config argument {arg!r}: reward=paper, or none for the default")
     if args.vade + args.uniform + bool(args.selector) > 1:
-        raise ValueError(f"config argument {arg!r}: give one selector, vade or uniform")
+        raise ValueError(
+            f"config argument {arg!r}: give one selector: vade, uniform or selector=NAME"
+        )
     named = "uniform" if args.uniform else "vade" if args.vade else args.selector
     args.selector = named or selector
     return args

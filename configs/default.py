@@ -8,7 +8,7 @@ import operator
 
 from ml_collections import ConfigDict
 
-from vade_jax import settings
+from vade_jax import fields, settings
 from vade_jax.samplers import SAMPLERS
 
 
@@ -46,7 +46,16 @@ def dapo(c: ConfigDict) -> None:
 
 
 def selector(c: ConfigDict, name: str) -> None:
-    """Sets another selector, with its own defaults and with the settings that go with it."""
+    """Sets another selector, with its own defaults and with the settings that go with it.
+
+    Raises:
+        ValueError: there is no such selector; with the nearest one.
+    """
+    if name not in SAMPLERS:
+        hint = fields.did_you_mean(name, SAMPLERS)
+        raise ValueError(
+            f"the selector {name!r} is unknown: {hint}known are {', '.join(sorted(SAMPLERS))}"
+        )
     if name == c.sampler.name:
         return
     plain = settings.Run()

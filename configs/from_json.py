@@ -17,15 +17,21 @@ def get_config(arg=None):
     """Returns the config in the file `arg`; fields that it does not have yet are the defaults.
 
     Raises:
-        ValueError: there is no such file, or it is not JSON.
+        ValueError: there is no such file, it is not JSON, or it holds no config.
     """
     if not arg or not os.path.isfile(arg):
         raise ValueError(
             f"config argument {arg!r}: name a file behind the colon, such as "
             "configs/from_json.py:runs/tiny_gspo/config.json"
         )
-    with open(arg) as file:
-        found = _tuples(json.load(file))
+    with open(arg, "rb") as file:
+        text = file.read()
+    try:
+        found = _tuples(json.loads(text))
+    except ValueError as error:  # ml_collections cannot make json's and codecs' own errors again
+        raise ValueError(f"{arg} is damaged, or not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{arg} holds no config: its JSON is no object")
     c = default.get_config()
     c.sampler.options = ConfigDict()  # the defaults there are VADE's
     c.update(found)

@@ -37,7 +37,7 @@ from configs import arguments, default, tiny
 
 
 def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
-    """Returns everything but the loss, for a checkpoint of `size` "3b" or "7b".
+    """Returns everything but the loss, for a checkpoint of `size`, such as "3b" or "qwen2.5-1.5b".
 
     `selector` is the one where `arg` names none.
 

@@ -64,6 +64,12 @@ def changes(run: ConfigDict, put: Callable[[ConfigDict], None]) -> Changes:
     return _difference(run.to_dict(), c.to_dict())
 
 
+def loss_name(run: ConfigDict) -> str:
+    """Returns the loss that `run` has, or the one that it needs the fewest changes for."""
+    losses = LOSSES | {"dapo": default.dapo}
+    return min(losses, key=lambda name: len(changes(run, losses[name]).get("loss", {})))
+
+
 def selector(run: ConfigDict, name: str, **options) -> Changes:
     """Returns the changes to a selector with these options, and what `default` sets with it."""
 

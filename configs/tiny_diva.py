@@ -14,7 +14,11 @@ from configs import arguments, default, sweeps, tiny
 
 
 def get_config(arg=None):
-    """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/tiny.py."""
+    """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/tiny.py.
+
+    Raises:
+        ValueError: an unknown word, a selector beside `arms`, or `variants` beside another selector than DIVA's.
+    """
     is_sweep, words = arguments.without(arg, "arms")
     run = _run(words)
     if not is_sweep:
@@ -42,4 +46,8 @@ def _run(arg):
     c.data.length_multiple = 40
     if c.sampler.name == "diva":
         c.sampler.options.num_variants = arguments.of_run(arg, variants=1).variants
+    elif "variants=" in (arg or ""):
+        raise ValueError(
+            f"config argument {arg!r}: the selector {c.sampler.name} makes no variants"
+        )
     return c

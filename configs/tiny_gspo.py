@@ -2,7 +2,7 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-With one mini-batch a step the last validation was 0.729 +- 0.029 (five seeds).
+Its score has not been measured over seeds.
 """
 
 from configs import default, tiny

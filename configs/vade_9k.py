@@ -5,8 +5,8 @@
 
 SOURCE has a directory for each `path` of `subsets`, with the .parquet, .arrow, .jsonl or .json files as they
 are published: of LLaVA-OneVision-Data the configs of that name, HuggingFaceM4's ChartQA, ScienceQA. How the
-paper chose its rows is not known; here it is a seeded order. `own="('mine',)"` adds directories of your own
-rows, in verl's or EasyR1's parquet or as JSONL beside images, whole.
+paper chose its rows is not known; here it is a seeded order. `--config.own="('mine',)"` adds directories of your
+own rows, in verl's or EasyR1's parquet or as JSONL beside images, whole.
 
 Needs a CPU only; it was tried on files made in the published schemas, not on the data sets themselves.
 """

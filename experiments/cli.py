@@ -61,7 +61,7 @@ def default_workdir() -> str:
 
 
 def _parse(argv):
-    """Flags to values; ml_collections raises whatever the config file or an override does."""
+    """Parses the flags; whatever a config file or an override raises becomes one line."""
     try:
         rest = flags.FLAGS(argv)
         _check_file()
@@ -79,7 +79,7 @@ def _parse(argv):
 
 
 def _check_file():
-    """Asks for the file now: ml_collections complains about a missing one at first use."""
+    """Raises OSError now if the config file is missing: ml_collections would at its first use."""
     holder = flags.FLAGS["config"]
     path = config_flags.get_config_filename(holder) if holder.present else None
     if path is None:
@@ -95,7 +95,7 @@ def _check_file():
 
 
 def _one_line(error):
-    """The sentence that matters: a config file's error comes wrapped in a traceback."""
+    """Returns the sentence that matters: a config file's error comes wrapped in a traceback."""
     text = str(error)
     if found := re.search(r'[Dd]id you mean "(\w+)" instead of "(\w+)"', text):
         return f'the config has no field {found[2]}: did you mean "{found[1]}"?'

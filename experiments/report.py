@@ -4,10 +4,12 @@
     python -m experiments.report --workdir=runs/a --compare runs/b runs/c     # comparison.html
 
 The file holds everything, pictures and charts too, and needs no server and no network. A run that was
-cut short or lost some of its files is shown as far as it goes; the page says what is missing.
+cut short or lost some of its files is shown as far as it goes; the page says what is missing. Pictures come
+from the run directory or from its data, as far as they are here: nothing is downloaded.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,4 +30,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a page downloads nothing: pictures are of what is here
     main(sys.argv[1:])

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from experiments import errors
-from vade_jax import atomic
+from vade_jax import atomic, fields
 from vade_jax.report import comparison, controls, figures, records
 
 
@@ -27,11 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with errors.user_errors():
         groups = read(*given.records)
+        check_baseline(groups, given.baseline)
     first = lambda arm: (arm != given.baseline, arm)
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
     }
-    write(groups, given.workdir, given.baseline)
+    with errors.user_errors((OSError,)):
+        write(groups, given.workdir, given.baseline)
     print(f"tables and figures are in {given.workdir}")
 
 
@@ -39,7 +41,7 @@ def read(*folders: str) -> comparison.Groups:
     """Returns the runs recorded as {folder}/{data}/{loss}/{arm}_seed{seed}.json.
 
     Raises:
-        ValueError: a folder has none, or one is no record.
+        ValueError: a folder has none, one is no record, or two are of one run.
     """
     groups = {}
     for folder in folders:
@@ -49,8 +51,23 @@ def read(*folders: str) -> comparison.Groups:
         for path in paths:
             name = str(path.parent.relative_to(folder))
             arm = path.stem.rpartition("_seed")[0]
-            groups.setdefault(name, {}).setdefault(arm, []).append(records.read(path))
+            found = groups.setdefault(name, {}).setdefault(arm, [])
+            run = records.read(path)
+            if same := [one.name for one in found if one.seed == run.seed]:
+                raise ValueError(
+                    f"--records: {same[0]} and {path} are both of {name}/{arm} with seed {run.seed}: "
+                    "give one of them"
+                )
+            found.append(run)
     return groups
+
+
+def check_baseline(groups: comparison.Groups, baseline: str) -> None:
+    """Raises ValueError, with the nearest arm, if no data/loss has `baseline`."""
+    arms = {arm: None for of_group in groups.values() for arm in of_group}
+    if baseline not in arms:
+        hint = fields.did_you_mean(baseline, arms)
+        raise ValueError(f"--baseline={baseline}: {hint}there are {', '.join(arms)}")
 
 
 def write(groups: comparison.Groups, directory: str, baseline: str) -> None:

@@ -34,6 +34,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all that are finished."""
     with errors.user_errors():
         runs = planned(c.to_dict(), workdir)
+    warn_without_baseline(runs, c.baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
         failed, stopped = make(runs, PARALLEL.value)
@@ -48,6 +49,16 @@ def main(c: ConfigDict, workdir: str) -> None:
     if stopped:
         print("stopped: the same command goes on from here")
     sys.exit(1 if failed else 130 if stopped else 0)
+
+
+def warn_without_baseline(runs: Sequence[PlannedRun], baseline: str) -> None:
+    """Says at the start, and not after hours, that the tables will show no differences."""
+    arms = dict.fromkeys(run.arm for run in runs)
+    if baseline not in arms:
+        print(
+            f"note: the baseline {baseline} is not among the arms, so no difference to it will be shown: "
+            f"add it to --config.arms, or give --config.baseline as one of {', '.join(arms)}"
+        )
 
 
 def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
@@ -82,7 +93,10 @@ def program(command: str, run: PlannedRun, name: str, log: str) -> Program:
 def follow(
     pool: ProgramPool, programs: Sequence[Program], what: str, runs: Mapping[str, PlannedRun]
 ) -> list[Ended]:
-    """Runs programs under a progress bar; returns what failed. `runs` are those with a name of theirs."""
+    """Runs programs under a progress bar; returns what failed.
+
+    `runs` are the runs of these programs by name; a warm start has none.
+    """
     failed = []
     with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
         for ended in pool.run(programs):
@@ -103,7 +117,7 @@ def follow(
 
 
 def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> None:
-    """Writes tables, figures and records of finished runs, and prints the first table."""
+    """Writes records, tables and figures of finished runs, and prints the first table."""
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
@@ -111,13 +125,14 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
         name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
         for name, arms in directories.items()
     }
-    results.write(groups, directory, baseline)
-    comparison.write_selection(directories, directory)
+    # First what the others can be made of again.
     for name, arms in groups.items():
         for arm, runs in arms.items():
             for run in runs:
                 path = os.path.join(directory, "records", name, f"{arm}_seed{run.seed}.json")
                 records.write(run, path)
+    results.write(groups, directory, baseline)
+    comparison.write_selection(directories, directory)
     print(f"tables, figures and records are in {directory}")
 
 

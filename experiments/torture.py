@@ -4,6 +4,10 @@ r"""Kills, damage and full disks: whether a job that is started again ends as if
     python -m experiments.torture --config=configs/torture.py:selector=dapo --kills=20
     python -m experiments.torture --config=configs/torture.py --kills=20 --processes=2
     python -m experiments.torture --command=simulate --config=configs/simulate.py:smoke --kills=20
+    python -m experiments.torture --command=sweep --config=configs/tiny_table1.py:smoke --kills=20 \
+        --config.arms=vanilla,vade --config.losses=gspo --config.seeds=0
+    python -m experiments.torture --command=build_data --config=configs/vade_9k.py --kills=20 -- \
+        --source=DIR --checkpoint=DIR
     python -m experiments.torture --command=evaluate --config=configs/eval_paper.py --kills=20 -- \
         --checkpoint=runs/tiny_gspo --config.benchmarks.chartqa=chartqa.parquet --rules
 
@@ -38,12 +42,13 @@ def main(_: ConfigDict, workdir: str) -> None:
     overrides = [f"--config.{field}={value}" for field, value in changed.items()]
     arguments = [f"--config={path}", *overrides, *REST]
     compiled = str(place / "compiled")
-    job = jobs.Job(COMMAND.value, arguments, PROCESSES.value, compiled)
     with errors.user_errors():
+        job = jobs.Job(COMMAND.value, arguments, PROCESSES.value, compiled)
         kinds = campaign.kinds(job, FAULTS.value)
     log, lock = place / "trials.jsonl", threading.Lock()
-    place.mkdir(parents=True, exist_ok=True)
-    known = campaign.reference(job, place)
+    with errors.user_errors((RuntimeError, OSError)):  # a wrong command fails without a fault, too
+        place.mkdir(parents=True, exist_ok=True)
+        known = campaign.reference(job, place)
 
     def trial(number: int) -> bool:
         fault = faults.draw(SEED.value, number, kinds, [*job.moments])

@@ -135,6 +135,8 @@ def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
         assert of.num_prompts == 4 * of.batch.prompts_per_minibatch
     with pytest.raises(ValueError, match="'arms,vade': name no selector"):
         load("tiny_diva", "arms,vade")
+    with pytest.raises(ValueError, match="'variants=3,uniform': the selector uniform makes no var"):
+        load("tiny_diva", "variants=3,uniform")
 
 
 def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
@@ -198,9 +200,13 @@ def test_words_are_cast_like_their_defaults():
     ("arg", "message"),
     [
         ("unifrom", r"'unifrom' is unknown: did you mean 'uniform'\?"),
+        ("selector=kalmn", r"'kalmn' is unknown: did you mean 'kalman'\? known are arcus, "),
         ("zzz", r"'zzz' is unknown: known are .*seed, .*smoke, .*uniform, vade"),
         ("seed=many", r"'seed=many': seed is a int"),
-        ("smoke,uniform,vade", r"'smoke,uniform,vade': give one selector, vade or uniform"),
+        (
+            "smoke,uniform,vade",
+            r"'smoke,uniform,vade': give one selector: vade, uniform or selector=NAME",
+        ),
         ("reward=ours", r"'reward=ours': reward=paper, or none for the default"),
         ("uniform=False", r"'uniform=False': uniform takes no value"),
     ],
@@ -250,3 +256,14 @@ def test_a_run_once_more_from_its_config_json(tmp_path):
     assert load("from_json", str(path)).to_dict() == c.to_dict()
     with pytest.raises(ValueError, match=r"'none': name a file behind the colon"):
         load("from_json", "none")
+
+
+@pytest.mark.parametrize("content", [b'{"seed": 0,', b"", b'{"\xff": 1}', b"[1]"])
+def test_a_config_json_that_is_none_is_named(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=rf"^{path} (is damaged, or not JSON: |holds no config)"
+    ) as raised:
+        load("from_json", str(path))
+    assert type(raised.value) is ValueError  # another one ml_collections could not raise again

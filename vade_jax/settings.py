@@ -122,7 +122,8 @@ class WarmStart(Section):
     learning_rate: float = number(1e-3, above=0)
     b2: float = number(0.95, at_least=0, below=1)  # short runs want a short memory
     mixture: Mapping[str, Any] = mapping()  # of its questions, as data.mixture; empty: that
-    noise: Mapping[str, Any] = mapping()  # family_level: how often the teacher is wrong
+    # family_level: how often the teacher gives the answer of another item of it, which is at times right too
+    noise: Mapping[str, Any] = mapping()
     directory: str = ""  # where it lies or goes; empty: in the run directory
 
 

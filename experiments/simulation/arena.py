@@ -39,7 +39,7 @@ class Pending:
 def answer(
     key: jax.Array, pass_rate_I: Array, proposal: types.Proposal, total: int
 ) -> types.Feedback:
-    """Returns the feedback of answers right with their item's pass rate; `total` is N."""
+    """Returns the feedback of answers that are right as often as their item's pass rate; `total` is N."""
     index_M, num_M = proposal.index_M, proposal.num_rollouts_M
     size = len(index_M)
     group_N = jnp.repeat(jnp.arange(size), num_M, total_repeat_length=total)
@@ -75,7 +75,7 @@ def no_groups(num_prompts: int, num_items: int) -> Pending:
 
 
 def unused(propose, num_prompts: int, max_rounds: int, used_I: Array) -> types.Proposal:
-    """Returns the proposal of a round, without items that the step has rolled out.
+    """Returns the proposal of a round, without the items that this step has rolled out already.
 
     As the trainer: what the selector names of unused ones, then those of a larger proposal with the
     same key. Used ones come last, for pools that have no others.
@@ -113,7 +113,7 @@ def collect(pending: Pending, feedback: types.Feedback, keep_M: Array) -> Pendin
 
 
 def prob_mixed(p: Array, num: Array) -> jax.Array:
-    """Returns the chance of right and wrong answers among `num` with a known pass rate."""
+    """Returns the chance that `num` answers with pass rate `p` are neither all right nor all wrong."""
     return 1 - p**num - (1 - p) ** num
 
 
@@ -198,7 +198,7 @@ def play(
 
 
 def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, jax.Array]:
-    """Returns what a round's groups were, all of them; `regret` is that of report.summary."""
+    """Returns numbers of all groups of a round; `report.summary` says what `regret` is."""
     index_M, num_M, p_I = feedback.index_M, feedback.trials_M, world.pass_rate()
     best_M = jax.lax.top_k(prob_mixed(p_I, shape.num_rollouts), len(index_M))[0]
     return {
@@ -209,7 +209,7 @@ def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, 
 
 
 def of_step(groups: Groups, world: World, trains: Array) -> dict[str, jax.Array]:
-    """Returns whether the round ends in a training step, and shares of its B places."""
+    """Returns whether the round ends in a training step, and how its B places were used."""
     hopeless_M = groups.trained_M & world.hopeless()[groups.index_M]
     return {
         "trains": trains,
@@ -220,7 +220,7 @@ def of_step(groups: Groups, world: World, trains: Array) -> dict[str, jax.Array]
 
 # ------------------------------------------------------------------------------ all seeds
 class Result(NamedTuple):
-    """What happened: arrays by name."""
+    """What happened in a cell, as arrays by name."""
 
     paid_U: np.ndarray  # rollouts so far
     rounds: dict[str, np.ndarray]  # [S, U]

@@ -65,7 +65,7 @@ class OracleOptions(base.Options):
 
 @chex.dataclass(frozen=True)
 class OracleState:
-    """The true pass rates, put in before every proposal."""
+    """The true pass rates, which the arena puts in before every proposal."""
 
     pass_rate_I: Array  # float32
 
@@ -140,7 +140,10 @@ class Contender:
             raise ValueError(f"contender {self.label}: {error}") from None
 
     def first(self, num_rollouts: int) -> str:
-        """Returns whether all items are measured before step 1, as `measure_first` or the selector asks."""
+        """Returns how all items are measured before step 1: "paid", "free", or "" where they are not.
+
+        `measure_first` decides; where it is empty, what the selector needs.
+        """
         asks = self.sampler(num_rollouts).first_pass
         return self.measure_first or ("paid" if asks else "")
 
@@ -189,10 +192,10 @@ class Schedule(NamedTuple):
 
 
 def schedule(contender: Contender, shape: Shape) -> Schedule:
-    """Returns the rounds that the budget pays for.
+    """Returns as many rounds as the budget of rollouts pays for.
 
     Raises:
-        ValueError: it does not pay for one round behind the first measurement.
+        ValueError: the budget ends before the first round behind the first measurement.
     """
     measure, paid, spent = [], [], 0
     every, first = contender.measure_every, contender.first(shape.num_rollouts)
@@ -236,12 +239,19 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
     """Returns the cells of every world, all checked before any is played.
 
     Raises:
-        ValueError: an unknown world, selector or option, a value out of range, too small a budget.
+        ValueError: an unknown world, selector (one to highlight, too) or option, a value out of range, too small a budget.
     """
     worlds = words(given.worlds)
     if not worlds:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
+    for label in words(given.highlight):  # need not play: the default ones are of the long list
+        check_known("highlight: the selector", label, _labels(given))
     return {world: _cells_of(given, world) for world in worlds}
+
+
+def _labels(given: Settings) -> set[str]:
+    """Returns what a list of selectors may name."""
+    return {*given.contender, *SELECTORS}
 
 
 def _cells_of(given: Settings, world: str) -> list[Cell]:
@@ -263,7 +273,7 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
         raise ValueError(f"world {world}: {error}") from None
     found = []
     for label in selectors:
-        check_known("the selector", label, {*given.contender, *SELECTORS})
+        check_known("the selector", label, _labels(given))
         contender = Contender.of(label, given.contender.get(label, {}))
         # Both are made again when the cell is played. Here they find mistakes before any is.
         contender.sampler(shape.num_rollouts)

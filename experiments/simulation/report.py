@@ -51,7 +51,7 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
         return np.sum(x_SU[:, -max(1, round(part * len(paid_U))) :], axis=1)
 
     def ratio(x_SU, part):
-        """Returns the mean over the training steps among them."""
+        """Returns the mean over the training steps in the last `part` of the rounds."""
         return total(x_SU, part) / np.maximum(total(trains_SU, part), 1)
 
     off_SU = rounds["mixed"] - rounds["predicted"]
@@ -97,7 +97,7 @@ def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
 
 
 def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
-    """Returns mean and half interval at every round; None where a seed has no value."""
+    """Returns the mean and half of its interval at every round; None where too few seeds have a value."""
     points = [interval(x) for x in np.asarray(value_SU).T]
     return {
         name: [None if x[name] is None else round(x[name], 5) for x in points]
@@ -107,7 +107,10 @@ def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
 
 # ------------------------------------------------------------------------------ tables
 def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
-    """Returns the world's table, the largest progress first (of paid where none is made)."""
+    """Returns the world's table, with the largest progress first.
+
+    In a world without progress the largest share of mixed groups, of all paid for, comes first.
+    """
     by = "progress" if learns(played) else "useful"
     order = sorted(played, key=lambda label: -played[label]["values"][by]["mean"])
     rows = []
@@ -126,7 +129,10 @@ def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
 
 
 def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns one table of all worlds in which pass rates move, the best on average first; "" for fewer than two."""
+    """Returns one table of all worlds in which pass rates move, with the best on average first.
+
+    "" if there are fewer than two such worlds.
+    """
     worlds = {world: played for world, played in results.items() if learns(played)}
     if len(worlds) < 2:
         return ""
@@ -155,7 +161,7 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def learns(played: Mapping[str, Any]) -> bool:
-    """Tells whether anyone's progress moved: in a stationary world it does not."""
+    """Tells whether the pass rates moved for any contender: in a stationary world they do not."""
     found = [cell["values"] for cell in played.values()]
     return any(x["progress"]["seeds"] != x["start"]["seeds"] for x in found)
 

@@ -28,24 +28,27 @@ class Program(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a program ended; code None: it was not started, as the sweep was stopped."""
+    """How a program ended; its code is None if the sweep was stopped before it was started."""
 
     program: Program
     code: int | None
     seconds: float = 0.0
+    log_start: int = 0  # the byte of the log behind which this start wrote
 
     def reason(self) -> str:
-        """Returns the error that its log ends with, or else its last line."""
+        """Returns the last error that this start wrote to its log, or else its last line."""
         if self.code == BUSY:
             return "error: another process makes this run now; wait for it, or stop it"
-        text = pathlib.Path(self.program.log).read_text(errors="replace")
+        # What an earlier start said is in the same log.
+        said = pathlib.Path(self.program.log).read_bytes()[self.log_start :]
+        text = said.decode(errors="replace")
         lines = [x.strip() for x in text.replace("\r", "\n").split("\n") if x.strip()]
         errors = [x for x in lines if x.startswith("error:")]
-        return (errors or lines)[-1][:300]
+        return (errors or lines or ["it printed nothing"])[-1][:300]
 
 
 class ProgramPool:
-    """Runs programs, `parallel` at a time. A context: Ctrl-C and SIGTERM are handled inside.
+    """Runs programs, `parallel` at a time, in a `with` block in which it handles Ctrl-C and SIGTERM.
 
     Each place has its share of the cores where the system can say so. The first Ctrl-C or SIGTERM
     starts nothing more and asks what runs to save and stop; the second asks it again.
@@ -101,6 +104,7 @@ class ProgramPool:
                 return Ended(program, BUSY)
             log.write(f"\n$ {shlex.join(program.command)}\n")
             log.flush()
+            log_start = log.tell()
             process = subprocess.Popen(
                 program.command,
                 stdin=subprocess.DEVNULL,
@@ -115,7 +119,7 @@ class ProgramPool:
                 process.send_signal(signal.SIGTERM)
             code = process.wait()
         self._running.discard(process)
-        return Ended(program, code, time.monotonic() - start)
+        return Ended(program, code, time.monotonic() - start, log_start)
 
     def _stop(self, number, frame):
         self._stopped.set()

@@ -60,6 +60,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
             "configs/ablations.py:base=FILE"
         )
     data, losses, arms = (chosen(values, name) for name in ("data", "losses", "arms"))
+    _meaning("baseline", values["baseline"], values["known"]["arms"])  # known, chosen or not
     try:
         seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
     except ValueError:
@@ -88,37 +89,39 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
 
 
 def chosen(values: Values, field: str) -> dict[str, Values]:
-    """Returns what the words of a field stand for: its words have commas between, each counts once.
+    """Returns what the words of a field stand for; a word that is there twice counts once.
 
     An arm may have a learning rate of its own: `vade@5e-5`. Selectors differ in the largest one that
     they bear, so a comparison at one rate says little.
 
     Raises:
-        ValueError: there is none, or an unknown one; with the nearest known one. A rate is no number.
+        ValueError: there is no word, an unknown one (the message has the nearest known one), or a rate that is
+            no number.
     """
     known = values["known"][field]
     words = [word.strip() for word in values[field].split(",") if word.strip()]
     if not words:
         raise ValueError(f"{field} is empty: some of {', '.join(known)}")
-    found = {}
-    for word in words:
-        name, at, rate = word.partition("@") if field == "arms" else (word, "", "")
-        if name not in known:
-            hint = fields.did_you_mean(name, known)
-            raise ValueError(f"{field}={name!r}: {hint}known are {', '.join(known)}")
-        found[word] = changed(known[name], _learning_rate(word, rate)) if at else known[name]
-    return found
+    return {word: _meaning(field, word, known) for word in words}
 
 
-def _learning_rate(word: str, rate: str) -> Values:
+def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:
+    """Returns the changes that a word stands for; see `chosen`."""
+    is_arm = field in ("arms", "baseline")
+    name, at, rate = word.partition("@") if is_arm else (word, "", "")
+    if name not in known:
+        hint = fields.did_you_mean(name, known)
+        raise ValueError(f"{field}={name!r}: {hint}known are {', '.join(known)}")
+    if not at:
+        return known[name]
     try:
-        return {"optimizer": {"learning_rate": float(rate)}}
+        return changed(known[name], {"optimizer": {"learning_rate": float(rate)}})
     except ValueError:
-        raise ValueError(f"arms={word!r}: a learning rate after the @, such as 5e-5") from None
+        raise ValueError(f"{field}={word!r}: a learning rate after the @, such as 5e-5") from None
 
 
 def changed(values: Values, changes: Values) -> dict[str, Any]:
-    """Returns nested values with others put in."""
+    """Returns nested values in which `changes` have replaced what they name."""
     both = dict(values)
     for name, new in changes.items():
         old = both.get(name)

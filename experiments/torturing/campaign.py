@@ -55,10 +55,10 @@ class Reference:
 
 
 def reference(job: Job, workdir: pathlib.Path) -> Reference:
-    """Makes the job without a fault, in WORKDIR/reference.
+    """Runs the job without a fault, in WORKDIR/reference.
 
     Raises:
-        RuntimeError: it fails.
+        RuntimeError: the job fails, or never comes to one of its moments.
     """
     directory, log = workdir / "reference", workdir / "reference.log"
     is_first = not directory.exists()
@@ -73,7 +73,10 @@ def reference(job: Job, workdir: pathlib.Path) -> Reference:
                     times[name] = time.monotonic() - start
             time.sleep(POLL_S)
         if any(running.wait(0)):
-            raise RuntimeError(f"the job without a fault failed: {log}")
+            why = jobs.error_line(running.said()).removeprefix("error: ")
+            raise RuntimeError(
+                f"the job without a fault failed: {why + ': see ' if why else ''}{log}"
+            )
         times[faults.END] = time.monotonic() - start
     missing = [name for name in job.moments if name not in times]
     if missing:

@@ -30,7 +30,7 @@ RESULTS = (
     "tiny_model",
     "warm_start",
 )
-PRIVATE = re.compile(r"seconds|duration|_s$|time")  # keys of JSON with times
+PRIVATE = re.compile(r"minutes|seconds|duration|_s$|time")  # keys of JSON with times
 
 
 class Refused(ValueError):  # noqa: N818 (says what happened)

@@ -25,7 +25,7 @@ class Disk:
         self._filler = root / "filler"
 
     def fill(self, pid: int, room: int) -> None:
-        """Leaves `room` bytes; or lets no file of the process grow beyond as many."""
+        """Leaves `room` bytes free; where nothing is mounted, no file of the process may grow beyond them."""
         if not self._is_mounted:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
@@ -53,7 +53,7 @@ class Disk:
             time.sleep(0.01)
 
     def mend(self) -> None:
-        """Gives back what was taken."""
+        """Gives back the room and the permission that were taken."""
         if self._is_mounted:
             subprocess.run(("mount", "-o", "remount,rw", str(self._root)), check=True)
         else:

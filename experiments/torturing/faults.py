@@ -65,7 +65,7 @@ class Fault:
 
 
 def draw(seed: int, number: int, kinds: Sequence[str], moments: Sequence[str]) -> Fault:
-    """Returns the fault of a trial: kinds take turns, all else is drawn."""
+    """Returns the fault of a trial: its kind by turns, and all else drawn from `seed` and `number`."""
     rng = np.random.default_rng([seed, number])
     kind = kinds[number % len(kinds)]
     # Damage can come to a run that has ended, too.
@@ -75,7 +75,7 @@ def draw(seed: int, number: int, kinds: Sequence[str], moments: Sequence[str]) -
 
 
 def damage(workdir: pathlib.Path, fault: Fault) -> pathlib.Path | None:
-    """Cuts short, or changes a byte of, one file of those that have any; returns which."""
+    """Cuts one file short, or changes one byte of it; returns which, None if all are empty."""
     rng = fault.rng()
     files = sorted(p for p in workdir.rglob("*") if p.is_file() and p.stat().st_size)
     if not files:

@@ -19,19 +19,26 @@ TARGET = "built"  # what build_data makes, which must not be there before
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command with its arguments; `processes` of it at once, where it is a run."""
+    """A command with its arguments; a run may be of several processes that train together."""
 
     command: str
     arguments: Sequence[str]
     processes: int = 1
     compiled: str = ""  # the directory of compiled programs, shared by all trials
 
+    def __post_init__(self):
+        if self.processes > 1 and self.command != "train":
+            raise ValueError(
+                f"--processes={self.processes} is of --command=train: two of {self.command} would "
+                "be two jobs in one directory"
+            )
+
     @property
     def moments(self) -> faults.Moments:
         return faults.OF_TRAINING if self.command == "train" else faults.OF_OTHERS
 
     def kinds(self) -> Sequence[str]:
-        """Returns the faults that are meant for it: only a run has a directory of its own formats."""
+        """Returns the faults that can come to it: to another command than a run, signals alone."""
         if self.command != "train":
             return faults.SIGNALS
         return faults.KINDS if self.processes == 1 else (faults.KILL, faults.TERMINATE)

@@ -1,6 +1,9 @@
 """The command, the page at the end of a run, and where its pictures come from."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -80,3 +83,17 @@ def test_no_run_is_one_line(tmp_path, capsys):
     said = capsys.readouterr().err
     assert caught.value.code == 2
     assert said.startswith("error: ") and said.count("\n") == 1
+
+
+def test_the_command_switches_the_hub_off(run_of_data, tmp_path_factory):
+    workdir, _ = run_of_data
+    (workdir / "config.json").write_text(json.dumps({"data": {"train": "owner/name"}}))
+    stub = tmp_path_factory.mktemp("stub")
+    line = "def load_dataset(*_, **__): print('offline', os.environ.get('HF_HUB_OFFLINE'))"
+    (stub / "datasets.py").write_text(f"import os\n{line}\n")
+    command = [sys.executable, "-m", "experiments.report", f"--workdir={workdir}"]
+    paths = os.pathsep.join([str(stub), os.getcwd()])
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert "offline 1" in done.stdout, done.stderr

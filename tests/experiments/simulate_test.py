@@ -71,6 +71,7 @@ def test_changed_settings_are_played_again(workdir, tmp_path, capsys):
         ({"worlds": "skils"}, r"the world 'skils' is unknown: did you mean 'skills'\?"),
         ({"worlds": ""}, "worlds='': name one of"),
         ({"selectors": "vade,unifrom"}, "'unifrom' is unknown: did you mean 'uniform'"),
+        ({"highlight": "vade,oracel"}, "highlight: the selector 'oracel' is unknown: did you mean"),
         ({"selectors": " , "}, "selectors=' , ': name one of"),
         ({"world.skills.hopeless": 1.5}, "world skills: hopeless=1.5: must be in"),
         ({"world.skills.kind": "skil"}, "world skills: the kind 'skil' is unknown"),

@@ -86,3 +86,27 @@ def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
     assert [one.program.name for one in failed] == ["warm start of seed 9"]
     assert not (tmp_path / "w/clean/gspo/vanilla_seed9").exists()
     assert (tmp_path / "w/clean/gspo/vanilla_seed1/policy").exists()
+
+
+def test_arms_without_the_baseline_are_told_before_they_run(tmp_path, capsys):
+    made = runs(tmp_path, arms="mopps,vade", seeds="0,1")
+    sweep.warn_without_baseline(made, "vade")
+    assert capsys.readouterr().out == ""
+    sweep.warn_without_baseline(made, "vanilla")
+    said = capsys.readouterr().out
+    assert said.startswith("note: the baseline vanilla is not among the arms")
+    assert said.endswith("as one of mopps, vade\n")
+
+
+@pytest.mark.usefixtures("programs")
+def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatch):
+    made = runs(tmp_path, arms="vanilla", seeds="0")
+    sweep.make(made, 1)
+
+    def fail(*_):
+        raise RuntimeError("no table")
+
+    monkeypatch.setattr(sweep.results, "write", fail)
+    with pytest.raises(RuntimeError, match="no table"):
+        sweep.report(made, str(tmp_path / "out"), "vanilla")
+    assert (tmp_path / "out/records/clean/gspo/vanilla_seed0.json").exists()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vade_jax.report import charts
+from vade_jax.report import charts, headline
 from vade_jax.report.run import Group, Run
 
 
@@ -50,6 +50,14 @@ def test_groups_of_different_sizes_share_rows_and_many_steps_columns():
     assert len(columns) == charts.COLUMNS
     assert columns[0][0] == 1 and columns[-1][1] == 1000
     assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(columns))
+
+
+def test_the_ratio_is_the_one_that_the_page_gives_in_numbers():
+    line = {"vade/trained_effective_ratio_correct": 0.25, "vade/effective_ratio": 0.75}
+    run = Run(pathlib.Path(), records=[{"step": 1, **line}])
+    assert charts.dynamics([run], 9)[0]["series"][0]["y"] == [0.25]
+    (fact,) = (fact for fact in headline.facts(run) if fact.name == "Effective ratio")
+    assert fact.value == "0.25"
 
 
 def test_long_curves_are_thinned_evenly(known):

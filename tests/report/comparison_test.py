@@ -158,6 +158,11 @@ def test_rates_are_drawn_where_an_arm_has_two(groups, tmp_path):
     assert (tmp_path / "rates.png").exists()
 
 
+def test_the_ticks_of_rates_keep_their_digits():
+    texts = {2e-4: "2e-4", 1.4e-4: "1.4e-4", 1e-10: "1e-10", 3e-4 / 2: "1.5e-4"}
+    assert {rate: maps._power_of_ten(rate) for rate in texts} == texts
+
+
 def test_user_mistakes(groups, tmp_path):
     arms = groups["clean/gspo"]
     arms["vade"] = [*arms["vade"], recorded(tmp_path / "again", 7, [0.1, 0.2])]
@@ -177,6 +182,34 @@ def write_rollouts(workdir, step, families, correct):
     rows = {"group": group, "correct": correct}
     rows["metadata"] = [{"family": families[m], "level": 0} for m in group]
     rollout_log.write(rollout_log.path(workdir, step), rows)
+
+
+def test_runs_whose_rollouts_were_deleted_are_named_in_their_place(tmp_path):
+    write_rollouts(tmp_path / "a", 1, ["x"], [1, 0])
+    gone = tmp_path / "gone"
+    directories = {"part": {"one": [tmp_path / "a", gone], "two": [gone]}, "none": {"two": [gone]}}
+    comparison.write_selection(directories, tmp_path)
+    note = f"Not counted, as their rollouts are not there: {gone}"
+    lines = (tmp_path / "selection.md").read_text().splitlines()
+    assert lines[2:5] == ["| family, level | one |", "| --- | --- |", "| x 0 | 100% (1.00) |"]
+    assert lines[6] == f"{note}, {gone}"
+    assert lines[8:11] == ["## none", "", note]
+
+
+def test_tables_are_replaced_whole(groups, tmp_path, monkeypatch):
+    """A disk that is full leaves the tables of before."""
+    for name in ("table.md", "table.json", "selection.md"):
+        (tmp_path / name).write_text("before")
+
+    def refuse(path, *_):
+        raise OSError(f"no room for {path}")
+
+    monkeypatch.setattr(comparison.atomic, "write_text", refuse)
+    with pytest.raises(OSError, match="no room"):
+        comparison.write(groups, tmp_path)
+    with pytest.raises(OSError, match="no room"):
+        comparison.write_selection({}, tmp_path)
+    assert {path.read_text() for path in tmp_path.glob("*.*")} == {"before"}
 
 
 def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):

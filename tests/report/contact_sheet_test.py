@@ -3,6 +3,7 @@
 import numpy as np
 from PIL import Image
 
+from tests.report.pictures_test import damaged_image
 from vade_jax import types
 from vade_jax.data import procedural, sources
 from vade_jax.report import contact_sheet
@@ -10,12 +11,13 @@ from vade_jax.report import contact_sheet
 
 class _Broken:
     def __len__(self):
-        return 2
+        return 3
 
     def __getitem__(self, index):
         if index == 0:
             raise sources.RejectedItem("u", "bad_image", "cannot be opened")
-        return types.Item(uid="t", question="?", images=(), answer="1", kind="int")
+        images = (damaged_image(),) if index == 1 else ()
+        return types.Item(uid="t", question="?", images=images, answer="1", kind="int")
 
 
 def test_a_sheet_has_a_tile_for_every_sample(tmp_path):

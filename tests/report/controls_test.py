@@ -46,7 +46,7 @@ def check(tmp_path, *, dose=0.06, oracle=0.06, num_seeds=8, rise=0.1, **more):
 def test_a_line_climbs_by_a_third_of_its_rise(tmp_path):
     found = check(tmp_path)
     assert all(control.passed for control in found.values())
-    assert found["headroom"].found == "0.30, +0.033 ± 0.000"  # of .1; equal in all seeds
+    assert found["headroom"].found == "0.30, +0.033 ± 0.000 (8 seeds)"  # of .1; equal in all seeds
     # p = .3 + .1 * 8 / 9 and a little, of 3 x 40,000 answers
     assert found["error"].found == "0.0014"
 
@@ -76,6 +76,8 @@ def test_each_control_can_fail(tmp_path, changes, failed):
 
 def test_the_table_says_what_was_asked_and_found(tmp_path):
     table = controls.markdown({"clean/gspo": list(check(tmp_path, dose=0.02).values())})
-    dose, oracle = table.splitlines()[4:6]
+    dose, oracle, headroom, error = table.splitlines()[4:8]
+    assert "its validation rises in the last third of the steps, the interval without 0" in headroom
+    assert "of vanilla's last 3 validations < 0.005 in every seed" in error
     assert dose.startswith("| dose | dose - vanilla >= 0.03") and dose.endswith("| no |")
     assert oracle.endswith("(8 pairs) | yes |")

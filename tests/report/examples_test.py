@@ -1,8 +1,11 @@
 """Lists of prompts and the sample of answers, against hand counts."""
 
+import pathlib
+
 import pytest
 
 from vade_jax.report import examples
+from vade_jax.report.run import Group, Prompt, Run
 
 
 def test_lists_of_prompts(known):
@@ -16,6 +19,14 @@ def test_lists_of_prompts(known):
     (learned,) = found["learned"]
     assert examples.rise(learned.visits) == pytest.approx(7 / 8 - 1 / 8)
     assert examples.wrong(learned, 2) == "wrong3 (5×), wrong2 (3×), 2 others"
+
+
+@pytest.mark.parametrize(("counts", "listed"), [((0, 0), 0), ((4, 0), 0), ((4, 0, 4), 1)])
+def test_a_prompt_is_never_right_only_where_its_answers_were_judged(counts, listed):
+    visits = [Group(step, "a", 0, count, 0, 0, 0) for step, count in enumerate(counts)]
+    prompt = Prompt("a", "1", "int", {}, (pathlib.Path(), 0), visits)
+    found = examples.lists(Run(pathlib.Path(), prompts={"a": prompt}))
+    assert len(found["hopeless"]) == listed
 
 
 def test_the_table_of_subsets(known):

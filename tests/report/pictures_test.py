@@ -36,6 +36,21 @@ def test_pictures_come_from_the_data_when_it_is_the_same():
     assert pictures.notes({"c": "no_picture"}) == []
 
 
+def damaged_image():
+    """Returns an image whose decoder raises SyntaxError: an AVIF file that was cut short."""
+    file = io.BytesIO()
+    report_run.item("train-0-0").images[0].save(file, "AVIF")
+    image = Image.open(io.BytesIO(file.getvalue()[:-10]))
+    with pytest.raises(SyntaxError):
+        image.copy()
+    return image
+
+
+def test_a_picture_that_cannot_be_decoded_is_counted():
+    item = dataclasses.replace(report_run.item("train-0-0"), images=(damaged_image(),))
+    assert choose("Which hidden?", find=lambda uid: item) == "unreadable"
+
+
 def test_thumbnails_are_small_and_lie_on_white():
     image = Image.new("RGBA", (1000, 500), (255, 0, 0, 0))
     found = pictures.thumbnail(image, 3)
@@ -82,6 +97,19 @@ def test_rows_that_are_none_have_no_picture(tmp_path):
     )
     find = pictures.finder(sources.rows(path))
     assert find("a").question == "q" and find("b") is None and find("c:1") is None
+
+
+def test_data_of_the_hub_are_looked_for_in_its_cache_alone(monkeypatch):
+    opened = []
+    monkeypatch.setattr(pictures.sources, "rows", lambda name, **_: opened.append(name) or [])
+    run = Run(pathlib.Path(), config={"data": {"train": "owner/name:train"}})
+    for setting in ("", "0"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", setting)
+        assert pictures.of_run(run)("train-0-0") is None
+    assert opened == []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    pictures.of_run(run)
+    assert opened == ["owner/name:train"]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,36 @@ def test_other_files_are_one_clear_error(tmp_path):
             results.read(str(tmp_path))
 
 
+def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, capsys):
+    run = records.Recorded("x", {"seed": 0}, [{"step": 0}], 0.5)
+    records.write(run, tmp_path / "in" / "vanilla_seed0.json")
+    command = ["--records", str(tmp_path / "in"), "--workdir", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        results.main([*command, "--baseline=vanila"])
+    said = capsys.readouterr().err
+    assert said == "error: --baseline=vanila: did you mean 'vanilla'? there are vanilla\n"
+
+
+def test_a_folder_given_twice_is_one_clear_line(tmp_path, capsys):
+    run = records.Recorded("x", {"seed": 7}, [{"step": 0}], 0.5)
+    records.write(run, tmp_path / "in" / "vanilla_seed7.json")
+    folder, out = str(tmp_path / "in"), str(tmp_path / "out")
+    with pytest.raises(SystemExit):
+        results.main(["--records", folder, folder, "--workdir", out])
+    said = capsys.readouterr().err
+    assert said.startswith("error: --records: ") and said.count("\n") == 1
+    assert said.endswith("/vanilla with seed 7: give one of them\n")
+
+
+def test_a_workdir_that_cannot_be_written_is_one_clear_line(tmp_path, capsys):
+    run = records.Recorded("x", {"seed": 7}, [{"step": 0}], 0.5)
+    records.write(run, tmp_path / "in" / "vanilla_seed7.json")
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        results.main(["--records", str(tmp_path / "in"), "--workdir", str(tmp_path / "file")])
+    assert capsys.readouterr().err.startswith("error: [Errno")
+
+
 def test_the_share_of_rollouts_on_hopeless_prompts(tmp_path):
     graded, impossible = {"stratum": "graded"}, {"stratum": "impossible"}
     wrong, both = graded | {"mislabelled": True}, impossible | {"mislabelled": True}

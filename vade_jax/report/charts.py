@@ -33,7 +33,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
     """
     ratio, norm, score = [], [], []
     for i, run in enumerate(runs):
-        observed = curves.named(run.records, curves.EFFECTIVE)
+        observed = curves.effective(run.records)
         predicted = curves.named(run.records, curves.PREDICTED)
         ratio.append(_line(i, observed, points, name="observed"))
         ratio.append(_line(i, predicted, points, name="predicted", dashed=True))
@@ -50,7 +50,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
 
 
 def details(runs: Sequence[Run], points: int) -> list[Chart]:
-    """Returns the curves of other metrics, of those that a run has."""
+    """Returns the curves of the other metrics that at least one of the runs has."""
     found = []
     for name, title in curves.DETAILS:
         lines = [_line(i, curves.named(run.records, name), points) for i, run in enumerate(runs)]
@@ -100,7 +100,7 @@ def _chart(name: str, title: str, lines: Sequence[dict[str, Any]], **options: An
 
 # ------------------------------------------------------------------------------ maps
 def maps(run: Run) -> dict[str, Chart]:
-    """Returns the maps of a run by kind: posterior, observed, subsets; without logs there are none."""
+    """Returns the maps that a run's rollout logs allow, by kind: posterior, observed, subsets."""
     found = {"posterior": posterior(run), "observed": observed(run), "subsets": subsets(run)}
     return {kind: chart for kind, chart in found.items() if chart}
 
@@ -136,7 +136,7 @@ def observed(run: Run) -> Chart | None:
 
 
 def _quarter(group: Group) -> int:
-    """Returns the row of a group among others of another size."""
+    """Returns the row of a group where groups are of different sizes: rows are shares of right answers."""
     if group.right in (0, group.count):
         return 5 if group.right else 0
     return 1 + 4 * group.right // group.count
@@ -168,7 +168,7 @@ def beta_mass(alpha_M: Sequence[float], beta_M: Sequence[float]) -> np.ndarray:
 
 
 def _spans(groups: Sequence[Group]) -> tuple[list[list[Group]], list[list[int]]]:
-    """Returns the groups of at most `COLUMNS` spans of steps, and [first, last] step of each."""
+    """Cuts the steps into `COLUMNS` spans at most; returns the groups and the [first, last] step of each."""
     by_step = collections.defaultdict(list)
     for group in groups:
         by_step[group.step].append(group)

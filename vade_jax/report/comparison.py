@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax import atomic
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean
 from vade_jax.report.records import PathLike, Recorded
@@ -210,10 +211,9 @@ def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> 
     """
     compared = compare(groups, baseline=baseline)
     folder = pathlib.Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text(markdown(compared) + "\n")
+    atomic.write_text(folder / "table.md", markdown(compared) + "\n")
     numbers = _without_nan(dataclasses.asdict(compared))
-    (folder / "table.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    atomic.write_text(folder / "table.json", json.dumps(numbers, indent=1) + "\n")
     return compared
 
 
@@ -238,13 +238,27 @@ def _without_nan(value: Any) -> Any:
 def write_selection(
     directories: Mapping[str, Mapping[str, Sequence[PathLike]]], folder: PathLike
 ) -> None:
-    """Writes selection.md, of the answers in run directories by data/loss, then by arm."""
-    chosen = [f"## {name}\n\n{selection_table(arms)}\n" for name, arms in directories.items()]
+    """Writes selection.md, of the answers in run directories by data/loss, then by arm.
+
+    Runs without rollouts, which are large and may have been deleted, are named in a note.
+    """
+    chosen = [f"## {name}\n\n{_selection(arms)}\n" for name, arms in directories.items()]
     chosen.append(
         f"14% (0.70): of the groups of the last {LAST_PART:.0%} of the steps 14 % were of this kind, and\n"
         "of these 70 % had right and wrong answers.\n"
     )
-    pathlib.Path(folder, "selection.md").write_text("\n".join(chosen))
+    atomic.write_text(pathlib.Path(folder, "selection.md"), "\n".join(chosen))
+
+
+def _selection(arms: Mapping[str, Sequence[PathLike]]) -> str:
+    """Returns the table of the runs that still have their rollouts, and which have not."""
+    logged = {arm: [x for x in runs if rollout_log.paths(x)] for arm, runs in arms.items()}
+    logged = {arm: runs for arm, runs in logged.items() if runs}
+    gone = [str(x) for runs in arms.values() for x in runs if not rollout_log.paths(x)]
+    parts = [selection_table(logged)] if logged else []
+    if gone:
+        parts.append(f"Not counted, as their rollouts are not there: {', '.join(gone)}")
+    return "\n\n".join(parts)
 
 
 def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:

@@ -40,7 +40,7 @@ def _tile(source: sources.Source, index: int) -> Image.Image:
         where = [f"{k} {item.metadata[k]}" for k in ("family", "level") if k in item.metadata]
         lines = [*textwrap.wrap(item.question, 38)[:2], f"= {item.answer}   ({item.kind})"]
         lines.append(", ".join(where))
-    except (ValueError, OSError) as error:
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ...
         picture, lines = None, textwrap.wrap(f"row {index}: {error}", 38)[:4]
     if picture is not None:
         side = _PICTURE - _MARGIN

@@ -9,7 +9,9 @@ ask for that, before any selector is looked at:
     headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
     error     the validations' own sampling error is small beside the differences to be seen
 
-Each is a mean over seeds with its 95 % interval, of pairs of runs with the same seed for the first two.
+The first three are means over eight seeds or more, with 95 % intervals that must not have 0 in them: of the
+differences between runs with the same seed (dose, oracle), and of the baseline's rise (headroom). The error is the
+largest of the baseline's seeds.
 """
 
 import dataclasses
@@ -56,13 +58,14 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
         _gain(ORACLE, f"{ORACLE} - {baseline}", arms[ORACLE].difference),
         Control(
             "headroom",
-            f"effective ratio of {baseline} < {MOST_EFFECTIVE}, and it climbs in its last third",
-            f"{ratio.text('{:.2f}')}, {climbs.text(sign=True)}",
+            f"effective ratio of {baseline} < {MOST_EFFECTIVE}; its validation rises in the last third "
+            f"of the steps, the interval without 0, {LEAST_SEEDS} seeds or more",
+            f"{ratio.text('{:.2f}')}, {climbs.text(sign=True)} ({climbs.count} seeds)",
             enough and ratio.mean < MOST_EFFECTIVE and climbs.mean - climbs.half > 0,
         ),
         Control(
             "error",
-            f"sampling error of the mean of the last {LATE} validations < {MOST_ERROR}",
+            f"sampling error of the mean of {baseline}'s last {LATE} validations < {MOST_ERROR} in every seed",
             f"{error:.4f}",
             error < MOST_ERROR,
         ),

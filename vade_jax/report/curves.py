@@ -82,13 +82,13 @@ def forgotten(records: Records, family: str = "") -> Curve:
 
 
 def forgotten_families(records: Records) -> list[str]:
-    """Returns the families of which questions were known."""
+    """Returns the families of the questions that were known at one time."""
     found = (_FORGOTTEN.fullmatch(name) for record in records for name in record)
     return sorted({match["family"] for match in found if match})
 
 
 def validation_names(records: Records) -> list[str]:
-    """Returns one `val/<set>/acc/mean@k` for each validation set, that with the most samples."""
+    """Returns for each validation set its `val/<set>/acc/mean@k` with the largest k."""
     best: dict[str, tuple[int, str]] = {}
     for name in {name for record in records for name in record}:
         if match := _VALIDATION.fullmatch(name):
@@ -121,7 +121,8 @@ def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bo
 def effective(records: Records) -> Curve:
     """Returns the paper's effective ratio: groups neither all right nor all wrong, of those trained on.
 
-    In runs that did not record it, of all groups rolled out; or else groups whose rewards differ.
+    Where a run did not record it: the same of all groups rolled out, or else the share of those whose
+    rewards differ.
     """
     there = set().union(*records)
     names = (EFFECTIVE_TRAINED, EFFECTIVE_CORRECT, EFFECTIVE)

@@ -60,7 +60,8 @@ def lists(run: Run) -> dict[str, list[Prompt]]:
     found: dict[str, list[Prompt]] = {name: [] for name in LISTS}
     for prompt in sorted(run.prompts.values(), key=lambda p: (-p.rollouts, p.uid)):
         visits, last = prompt.visits, prompt.visits[-REVISITED:]
-        if len(visits) >= REVISITED and not any(group.right for group in visits):
+        judged = [group for group in visits if group.count]  # an answer may have no verdict
+        if len(judged) >= REVISITED and not any(group.right for group in judged):
             found["hopeless"].append(prompt)
         if len(last) == REVISITED and all(0 < g.count == g.right for g in last):
             found["solved"].append(prompt)
@@ -148,7 +149,7 @@ def _in_turn(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _of_step(run: Run, step: int) -> list[dict[str, Any]]:
-    """Returns the groups of a step in random order, each subset's first before anyone's second."""
+    """Returns the groups of a step in random order: one of each subset, then a second one of each, and so on."""
     rows = run.texts(run.logs[step], COLUMNS)
     groups = list(rows_of_groups(rows).values())
     random.Random(step).shuffle(groups)
@@ -184,7 +185,7 @@ def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, A
 
 
 def _different(rows: Columns, members: Sequence[int]) -> list[int]:
-    """Returns a few rows, those with another answer before repetitions."""
+    """Returns at most `EACH` rows; answers that differ come before repeated ones."""
     first, again = {}, []
     for i in members:
         if first.setdefault(rows["answer"][i], i) != i:
@@ -217,7 +218,7 @@ def shortened(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Returns a text with `NAMED` characters named."""
+    """Returns a text in which the characters of `NAMED` are replaced by their names."""
     return text.translate(NAMED)
 
 

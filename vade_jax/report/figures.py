@@ -24,7 +24,7 @@ Looks = Mapping[str, Look]
 
 FOOTNOTE = (
     "thin: raw;  bold: moving average over a twentieth of the run (not of validation and "
-    "counts);  dashed: predicted before the rollouts"
+    "counts);  dashed: predicted before the rollouts, for all groups"
 )
 CURVES_NOTE = (
     "mean over seeds, the band of the bold ones is ± one standard error;  effective ratio and gradient "
@@ -126,7 +126,8 @@ def _draw_progress(records: Records, path: PathLike) -> None:
         score_title += f", {mean_at}" if len(sets) == 1 else f", {len(sets)} sets"
     score = SCORE._replace(title=score_title)
     spent = ROLLOUTS._replace(title="Rollouts")
-    useful = Panel("Rollouts in mixed groups", curves.effective_rollouts, plotting.from_zero)
+    title = "Rollouts in groups\nwhose rewards differ"
+    useful = Panel(title, curves.effective_rollouts, plotting.from_zero)
     rows = {"steps": (score, RATIO, NORM, spent), "rollouts": (score, RATIO, NORM, useful)}
     note = {"note": FOOTNOTE, "note_size": 9.5}
     with plotting.panels(path, 2, 4, size=(13, 6), **note) as (_, grid):
@@ -154,7 +155,7 @@ def _draw_details(records: Records, shown: Sequence[tuple[str, str]], path: Path
 
 
 def _lines(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
-    """Draws a curve thin and raw, and smoothed on top, in `style`."""
+    """Draws a curve as it was measured, thin, and its moving average on top in `style`."""
     axes.plot(*curve.against(x_axis), color=COLORS[0], linewidth=0.8, alpha=0.3)
     _smooth_line(axes, x_axis, curve, **{"linewidth": 2.2, **style})
 
@@ -188,7 +189,7 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
 def _draw_curves(
     groups: Mapping[str, Runs], looks: Looks, panels: Sequence[tuple[Panel, str]], path: PathLike
 ) -> None:
-    """Draws a row of panels for each data/loss; of one panel each, all in one row.
+    """Draws a row of panels for each data/loss; if each has a single panel, all are in one row.
 
     Steps without a metric, such as those that had nothing to learn from, are left out of its curve.
     """

@@ -243,7 +243,7 @@ def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
 
 # ------------------------------------------------------------------------------ settings
 def settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Returns a row for each field of the configs: name, a value a run, whether they differ."""
+    """Returns a row for each field of the configs: its name, its value in each run, whether these differ."""
     fields_of = [_flat(run.config) for run in runs]
     rows = []
     for name in sorted({name for fields in fields_of for name in fields}):
@@ -265,7 +265,7 @@ def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 # ------------------------------------------------------------------------------ text
 def compact(x: float) -> str:
-    """Returns 51,200 as it is, and 12.3 M where digits would not be read."""
+    """Returns a count with all digits, such as 51,200, or from a million on as 12.3 M."""
     for size, unit in ((1e9, "G"), (1e6, "M")):
         if x >= size:
             return f"{x / size:.1f} {unit}"

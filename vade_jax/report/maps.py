@@ -33,7 +33,7 @@ Setting = tuple[int, ...]  # a value of each of `SETTINGS`
 
 
 def draw_decays(compared: Comparison, path: PathLike) -> None:
-    """Draws accuracy and effective ratio over lambda_1 and lambda_2; nothing if no arm is of a grid."""
+    """Draws accuracy and effective ratio over lambda_1 and lambda_2, if there are arms of such a grid."""
     grids = {}
     for name, arms in compared.groups.items():
         found = {_DECAYS.fullmatch(label): arm for label, arm in arms.items()}
@@ -64,7 +64,10 @@ def draw_decays(compared: Comparison, path: PathLike) -> None:
 
 
 def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
-    """Draws each arm's accuracy over learning rates, "vade@2e-4" being one of "vade"; nothing for one rate."""
+    """Draws the accuracy of each arm over learning rates; "vade@2e-4" is a point of "vade".
+
+    Nothing is drawn if no arm has two rates.
+    """
     lines: dict[str, dict[str, dict[float, comparison.Arm]]] = {}
     for name, arms in compared.groups.items():
         for label, arm in arms.items():
@@ -91,7 +94,7 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
                     panel.scatter([rate] * len(values), values, s=9, color=look.color, alpha=0.5)
             rates = sorted({rate for by_rate in arms.values() for rate in by_rate})
             panel.set_xscale("log")
-            panel.set_xticks(rates, [f"{rate:.0e}".replace("e-0", "e-") for rate in rates])
+            panel.set_xticks(rates, [_power_of_ten(rate) for rate in rates])
             panel.minorticks_off()
             panel.set_xlabel("learning rate")
             panel.set_title(f"{name}\nAccuracy", linespacing=1.35)
@@ -99,12 +102,18 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
         figure.legend(handles, list(looks), loc="outside right upper", fontsize=10)
 
 
+def _power_of_ten(rate: float) -> str:
+    """Returns 0.00015 as "1.5e-4", with no digit lost and none added."""
+    digits, _, power = np.format_float_scientific(rate, trim="-").partition("e")
+    return f"{digits}e{int(power)}"
+
+
 def draw_settings(
     groups: Groups, compared: Comparison, looks: Mapping[str, Look], path: PathLike
 ) -> None:
-    """Draws each arm's difference to the baseline against each of `SETTINGS`, the others as they mostly are.
+    """Draws each arm's difference to the baseline against one of `SETTINGS` at a time.
 
-    Groups are told apart by their runs' configs; of one setting there can be several, such as
+    The other settings are then those that most groups have. Groups are told apart by their runs' configs; of one setting there can be several, such as
     "clean/gspo" and "wrong10/gspo": the first is drawn. Nothing is drawn if none differs from another.
     """
     found: dict[Setting, str] = {}
@@ -133,7 +142,7 @@ def draw_settings(
 
 
 def _along(axis: int, settings: Sequence[Setting]) -> list[Setting]:
-    """Returns, in order, those that differ in nothing but `axis` from what most of them agree on."""
+    """Returns the settings that have the commonest values but for that of `axis`, in ascending order."""
     columns = zip(*settings, strict=True)
     center = tuple(collections.Counter(values).most_common(1)[0][0] for values in columns)
     rest = lambda setting: setting[:axis] + setting[axis + 1 :]

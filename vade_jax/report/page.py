@@ -57,8 +57,8 @@ def write(
         compare: other runs that are drawn over it. A directory without a run, or given twice, is
             left out with a note.
         items: the run's data, for pictures that its directory does not hold; they are kept there,
-            so that the page can be made again without the data. By default the data that the
-            config names, and nothing is kept.
+            so that the page can be made again without the data. Without it, pictures are of the
+            data that the config names, and none are kept.
 
     Raises:
         FileNotFoundError: `workdir` holds nothing of a run.
@@ -112,7 +112,7 @@ def _section(place: int, one: Run) -> Section:
 
 
 def _add_examples(section: Section, share: int, find: pictures.Find) -> None:
-    """Adds single prompts and answers, in 1 / `share` of what one run alone may take."""
+    """Adds single prompts and answers, in 1 / `share` of the space that one run alone may take."""
     one = section["run"]
     shown = {k: prompts[: max(3, LISTED // share)] for k, prompts in section["lists"].items()}
     sample = examples.sample(one, ANSWERS // share)

@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import atomic
-from vade_jax.data import procedural, sources
+from vade_jax.data import hub, procedural, sources
 from vade_jax.report.run import Prompt, Run
 from vade_jax.types import Item
 
@@ -27,7 +27,7 @@ SIDE = 320  # pixels of the longer side, at most
 DRAWN = 4096  # colors at most of an image that may be smaller as PNG
 LEFT_OUT = {
     "no_picture": "have no picture",
-    "not_found": "are in no data that could be read",
+    "not_found": "are in no data that are here and can be read",
     "differs": "are another question in the data of today",
     "unreadable": "have a picture that cannot be read",
     "budget": "did not fit",
@@ -92,7 +92,7 @@ def _make(prompt: Prompt, question: str, item: Item | None) -> Picture | str:
         return "no_picture"
     try:
         return thumbnail(item.images[0], len(item.images))
-    except (OSError, ValueError, Image.DecompressionBombError):
+    except Exception:  # decoders raise OSError, SyntaxError, struct.error, ...
         return "unreadable"
 
 
@@ -151,9 +151,15 @@ def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
 
 # ------------------------------------------------------------------------------ in the data
 def of_run(run: Run) -> Find:
-    """Returns uid -> item of the data that a run's config names, None where they are not here."""
+    """Returns uid -> item of the data that a run's config names, None where they are not here.
+
+    Data of the hub are looked up in its cache alone, and only where `HF_HUB_OFFLINE` is set: a page is no
+    reason to download a data set.
+    """
     data = run.config.get("data")
     try:
+        if hub.parse(str(data["train"])) and not _hub_is_off():
+            return lambda uid: None
         if data["train"] != "procedural":
             # No answer is judged here: rows need no kind that only the run's rules know.
             where = {"split": "train", "image_root": data.get("image_root", "")}
@@ -163,6 +169,11 @@ def of_run(run: Run) -> Find:
         return finder(procedural.Mislabelled(items, share, seed) if share else items)
     except (ValueError, OSError, TypeError, KeyError):
         return lambda uid: None  # the page says how many pictures are missing
+
+
+def _hub_is_off() -> bool:
+    """Returns whether the hub's libraries use their cache alone, as they read it themselves."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def finder(items: Sequence[Item]) -> Find:

@@ -66,7 +66,7 @@ class Look:
     dashes: Any
 
     def style(self) -> dict[str, Any]:
-        """Returns what a line of it takes."""
+        """Returns the options of matplotlib for a line of this arm."""
         return {
             "color": self.color,
             "linestyle": self.dashes,

@@ -69,7 +69,7 @@ class Prompt:
 
     @functools.cached_property
     def subset(self) -> str:
-        """Family or subset and level, else the kind of answer."""
+        """The family or subset with the level; where the data have none, the kind of answer."""
         return rollout_log.subset(self.fields) or self.kind or "all"
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class Run:
         return sum(group.count for group in self.groups)
 
     def texts(self, path: pathlib.Path, names: Iterable[str]) -> Columns:
-        """Returns columns of a log; all empty, with a note, where they cannot be read."""
+        """Returns columns of a log; if they cannot be read they are empty, and a note says so."""
         try:
             return _columns(path, names)
         except ValueError as error:
@@ -149,7 +149,7 @@ def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
 
 
 def labels(workdirs: Sequence[PathLike]) -> list[str]:
-    """Returns the shortest ends of the paths that tell them apart."""
+    """Returns the end of each path, as short as still tells it from the others."""
     names = [pathlib.Path(w).absolute().parts for w in workdirs]
     for count in range(1, max(map(len, names)) + 1):
         found = ["/".join(name[-count:]).lstrip("/") for name in names]

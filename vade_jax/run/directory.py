@@ -318,7 +318,7 @@ def _columns(one: Round, sampler: samplers.Sampler) -> dict:
 
 def _key_numbers(values: Metrics) -> dict[str, str]:
     """Returns the numbers that a person watches."""
-    names = {"score": "critic/score/mean", "effective": "vade/effective_ratio"}
+    names = {"score": "critic/score/mean", "effective": "vade/trained_effective_ratio_correct"}
     shown = {k: f"{values[name]:.2f}" for k, name in names.items() if name in values}
     valid = [v for name, v in values.items() if name.startswith("val/validation/")]
     return {"valid": f"{valid[0]:.3f}", **shown} if valid else shown

@@ -39,3 +39,10 @@ def test_selectors_are_arms_too():
 def test_an_unknown_arena_is_one_clear_error(arg):
     with pytest.raises(ValueError, match="give an arena, one of frontier, ladder, digits"):
         arena.get_config(arg)
+
+
+def test_sizes_beside_those_of_smoke_are_one_clear_error():
+    with pytest.raises(
+        ValueError, match=r"smoke has sizes of its own, leave out prompts=64,pool=9$"
+    ):
+        arena.get_config("frontier,prompts=64,smoke,pool=9")

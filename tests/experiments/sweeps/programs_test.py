@@ -35,6 +35,17 @@ def test_each_has_its_log_and_one_that_fails_stops_no_other(tmp_path):
     assert (tmp_path / "x/good.log").read_text().count("fine") == 4  # appended
 
 
+@pytest.mark.parametrize(
+    ("second", "reason"), [("", "it printed nothing"), ("print('step 1', flush=True); ", "step 1")]
+)
+def test_the_reason_is_that_of_the_last_start(tmp_path, second, reason):
+    killed = f"import os, signal; {second}os.kill(os.getpid(), signal.SIGKILL)"
+    for code in ("raise SystemExit('error: no luck')", killed):
+        with ProgramPool(1) as pool:
+            (ended,) = pool.run([program(tmp_path, "a", code)])
+    assert (ended.code, ended.reason()) == (-signal.SIGKILL, reason)
+
+
 def test_as_many_at_a_time_as_asked(tmp_path):
     """Two programs that wait for each other end only side by side."""
     meet = (

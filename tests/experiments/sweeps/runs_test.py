@@ -85,6 +85,8 @@ def test_what_all_runs_share_is_changed_in_one_place():
         ({"arms": "vannila@1e-4"}, r"arms='vannila': did you mean 'vanilla'\?"),
         ({"arms": "vade@fast"}, r"arms='vade@fast': a learning rate after the @, such as 5e-5"),
         ({"arms": "vade@-1"}, r"clean/gspo/vade@-1_seed0: optimizer.learning_rate=-1"),
+        ({"baseline": "vanila"}, r"baseline='vanila': did you mean 'vanilla'\? known are "),
+        ({"baseline": "vade@fast"}, r"baseline='vade@fast': a learning rate after the @"),
         ({"losses": "ppo"}, r"losses='ppo': .*known are .*gspo"),
         ({"data": "dirty"}, r"data='dirty': .*known are clean, wrong10"),
         ({"arms": " "}, r"arms is empty: some of "),
@@ -158,6 +160,20 @@ def test_ablations_are_of_any_job():
     assert of["vade_half_life_3"]["half_life_epochs"] == 3.0
     assert c.baseline == "vade" and "vanilla" in of
     assert set(ablations.get_config("base=configs/qwen7b_gspo.py:split").known.arms)
+
+
+def test_the_loss_is_that_of_the_job_whatever_its_file_is_called():
+    of = lambda base: ablations.get_config(f"base=configs/{base}").losses
+    assert of("geo3k.py") == "grpo"  # with another clip
+    assert (of("math_text.py"), of("tiny_dapo.py:vade")) == ("gspo", "dapo")
+
+
+@pytest.mark.parametrize(("base", "own"), [("tiny_gspo.py", "none"), ("geo3k.py:local", "full")])
+def test_a_variant_that_changes_nothing_of_the_job_does_not_run(base, own):
+    c = ablations.get_config(f"base=configs/{base}")
+    found = [run.settings.sampler.options for run in planned(c) if not run.seed]
+    assert len(found) == 14 and found.count(found[0]) == 1
+    assert f"vade_warmup_{own}" not in c.arms and f"vade_warmup_{own}" in c.known.arms
 
 
 def test_a_grid_over_both_decays():

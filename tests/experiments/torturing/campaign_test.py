@@ -100,3 +100,28 @@ def test_the_table_counts_outcomes_of_each_fault():
 def test_an_unknown_fault_is_named():
     with pytest.raises(ValueError, match="--faults='flood': this job has SIGKILL, "):
         campaign.kinds(jobs.Job("simulate", ()), "SIGKILL, flood")
+
+
+def test_a_job_that_fails_without_a_fault_says_why(tmp_path):
+    with pytest.raises(
+        RuntimeError, match=r"without a fault failed: no luck: see .*reference\.log$"
+    ):
+        campaign.reference(Script("raise SystemExit('error: no luck')"), tmp_path)
+
+
+@pytest.mark.parametrize("command", sorted({*jobs.COMMANDS} - {"train"}))
+def test_only_a_run_is_of_several_processes(command):
+    with pytest.raises(ValueError, match=f"--processes=2 is of --command=train: two of {command} "):
+        jobs.Job(command, (), 2)
+
+
+def test_a_wrong_command_is_one_line(tmp_path):
+    command = ["-m", "experiments.torture", "--config=configs/torture.py", "--kills=1", "--workdir"]
+    wrong = ["--", "--no_such_flag"]
+    done = subprocess.run(
+        [sys.executable, *command, str(tmp_path), *wrong], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stderr.startswith(
+        "error: the job without a fault failed: "
+    )
+    assert "no_such_flag" in done.stderr and done.stderr.count("\n") == 1

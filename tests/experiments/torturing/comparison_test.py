@@ -49,6 +49,14 @@ def test_what_differs_is_named(reference, tmp_path, changes, found):
     assert list(comparison.differences(reference, tmp_path)) == found
 
 
+def test_the_minutes_of_a_sweeps_table_are_the_clocks(tmp_path):
+    for name, minutes in (("one", 1.0), ("two", 2.0)):
+        (tmp_path / name).mkdir()
+        table = {"arm": {"values": {"late": [0.5], "minutes": [minutes]}}}
+        (tmp_path / name / "table.json").write_text(json.dumps(table))
+    assert not list(comparison.differences(tmp_path / "one", tmp_path / "two"))
+
+
 def test_files_that_are_missing_or_left_over_are_named(reference, tmp_path):
     save(tmp_path)
     (tmp_path / "report.html").unlink()
