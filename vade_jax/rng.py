@@ -58,6 +58,9 @@ def pass_key(key: jax.Array, step: int, batch: int) -> jax.Array:
 _UNIFORM, _REVIEW = 2, 3
 # Folded into the key of a selector's own `seed`: a run of the same seed folds in its steps.
 _OWN = 2**20
+# Folded into `own_key` by a queue around a selector, which may split the same key: a split folds in
+# the few numbers from 0.
+_JOINING = 2**20
 
 
 class SelectionKeys(NamedTuple):
@@ -82,3 +85,11 @@ def own_key(seed: int, step: jax.Array) -> jax.Array:
     It depends on nothing but the selector's state, so `propose` and `update` can draw the same.
     """
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _OWN), step)
+
+
+def joining_key(seed: int, step: jax.Array) -> jax.Array:
+    """Returns the key of who joins a queue in update `step`, for a queue around any selector.
+
+    The selector below has `own_key` of the same seed and step: both must not draw the same numbers.
+    """
+    return jax.random.fold_in(own_key(seed, step), _JOINING)
