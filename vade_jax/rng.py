@@ -11,6 +11,8 @@ import jax
 
 # Folded into a step's key, far above the few numbers that the streams of a step use.
 _PASSES = 2**20
+# Folded into a stream of a step, far above the numbers of its answers and of a selector's streams.
+_ROUNDS = 2**20
 # Folded into the run's key, far above the numbers of steps.
 _ADAPTER = 2**30
 
@@ -45,7 +47,7 @@ def round_key(key: jax.Array, number: int) -> jax.Array:
     The first round has the stream's own key: a step of one round draws what the first of several
     rounds draws.
     """
-    return jax.random.fold_in(key, number) if number else key
+    return jax.random.fold_in(key, _ROUNDS + number) if number else key
 
 
 def pass_key(key: jax.Array, step: int, batch: int) -> jax.Array:
