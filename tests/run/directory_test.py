@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -136,12 +137,28 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
         )
         made.save(progress, last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    counters["skipped_updates"] = 0
+    counters |= {"skipped_updates": 0, "validated": 0}
     assert checkpointer.saved == [
         (1, {"step": 1, **counters}, False),
         (2, {"step": 2, **counters}, True),
     ]
     assert checkpointer.waited == 1
+
+
+def test_a_checkpoint_of_an_earlier_version_counts_as_validated():
+    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": ["a"]}
+    saved = mock.Mock(latest_step=lambda: 7)
+    saved.restore.return_value = (None, {"selector": None, "visited_I": None}, counters)
+    found = directory.restore(saved, loop.Progress(None, None, None))
+    assert found.validated == found.step == 7 and found.known == {"a"}
+
+
+def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {"critic/score/mean": 0.5}, step_data())
+    made.add(1, {"val/validation/acc/mean@4": 0.25})
+    (line,) = metrics.read(tmp_path)
+    assert line["critic/score/mean"] == 0.5 and line["val/validation/acc/mean@4"] == 0.25
 
 
 def test_another_process_than_0_saves_its_part_and_writes_nothing(tmp_path, monkeypatch, capfd):

@@ -215,6 +215,15 @@ class RunRecorder:
             path = rollout_log.path(self._workdir, step)
             rollout_log.write(path, table(data, self._sampler))
             self._bar.update()
+        self._watch(values)
+
+    def add(self, step: int, values: Metrics) -> None:
+        """See `loop.Recorder`."""
+        if self._metrics is not None:
+            self._metrics.add(step, values)
+            self._watch(values)
+
+    def _watch(self, values: Metrics) -> None:
         self._watched |= _key_numbers(values)  # the last validation stays in sight
         self._bar.set_postfix(self._watched)
 
@@ -226,6 +235,7 @@ class RunRecorder:
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
             "known": sorted(progress.known),
+            "validated": progress.validated,
             "skipped_updates": progress.skipped_updates,
         }
         self._checkpointer.save(
@@ -266,6 +276,7 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
     print(f"resuming after step {step}")
     del counters["seed"]  # the rest is what `RunRecorder.save` writes
     counters |= {"known": frozenset(counters["known"])}
+    counters.setdefault("validated", step)  # an earlier version did not keep it
     return loop.Progress(state=state, **selection, **counters)
 
 
