@@ -57,6 +57,7 @@ def check(run: settings.Run) -> None:
     _check_built_in(run)
     _check_sampler(run)
     check_engine(run.engine, run.layout)
+    cluster.check_memory(run.layout, run.engine)
 
 
 def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
