@@ -97,6 +97,17 @@ def test_metrics_cut_short_behind_the_checkpoint_are_an_error(tmp_path):
         make(tmp_path, step=2)
 
 
+@pytest.mark.parametrize(("step", "kept"), [(2, [1, 2]), (0, [])])
+def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
+    """Reports read all that there are, and the run may end before it makes them again."""
+    made, _ = make(tmp_path)
+    made.step(0, {}, None)
+    for later in (1, 2, 3, 4):
+        made.step(later, {}, step_data())
+    make(tmp_path, step)
+    assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, s) for s in kept]
+
+
 def test_a_selector_without_posterior_has_no_such_columns():
     columns = directory.table(step_data("uniform"), samplers.SAMPLERS["uniform"]())
     assert not {"alpha", "beta", "p_drawn"} & set(columns)

@@ -180,7 +180,7 @@ class RunRecorder:
         sampler: samplers.Sampler,
         step: int,
     ):
-        """Starts after `step`: what metrics hold of later steps is made again.
+        """Starts after `step`: metrics and rollouts of later steps are made again.
 
         Raises:
             ValueError: metrics do not come to `step`, and would have a gap.
@@ -197,6 +197,7 @@ class RunRecorder:
             )
             self._metrics.truncate_after(step if step else -1)
             _check_reaches(self._metrics.path, step)
+            rollout_log.remove_after(workdir, step)
         self._bar = tqdm.tqdm(
             disable=not processes.is_leader(),
             total=run.num_steps,
