@@ -239,6 +239,12 @@ def outcome(feedback: types.Feedback) -> jax.Array:
     return right_M.astype(jnp.int32) - wrong_M.astype(jnp.int32)
 
 
+def still_unseen(unseen_I: Array, feedback: types.Feedback) -> jax.Array:
+    """Returns what a warm-up has still to visit: a prompt without valid answers stays unseen."""
+    index_M = feedback.index_M
+    return unseen_I.at[index_M].set(unseen_I[index_M] & (feedback.trials_M == 0))
+
+
 def keep_all(state: State, feedback: types.Feedback) -> jax.Array:
     """Returns True for every group: the `keep` of a selector that filters nothing."""
     del state
