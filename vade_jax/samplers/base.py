@@ -12,6 +12,7 @@ the run settings that go with it in its `Method`: no other file asks for a selec
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -192,6 +193,14 @@ def check_num_prompts(num_prompts: int, num_items: int) -> None:
             f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
             f" set the prompts per step (B) to a value from 1 to {num_items}"
         )
+
+
+def share_of(share: float, num_prompts: int) -> int:
+    """Returns the whole places that a share of a batch has, or a multiple of it: 29 of 0.29 x 100.
+
+    In floats that product is 28.999999999999996, so what is a hair below a whole number is that number.
+    """
+    return math.floor(share * num_prompts + 1e-6)
 
 
 def least_visited(visits_I: Array) -> jax.Array:

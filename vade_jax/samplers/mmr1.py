@@ -88,7 +88,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
     def propose(state: Mmr1State, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, uniform_key, tie_key = jax.random.split(key, 3)
         score_I = base.by_weight(jnp.log(state.weight_I), gumbel_key)
-        num_uniform = num_prompts - int(options.mixture * num_prompts)
+        num_uniform = num_prompts - base.share_of(options.mixture, num_prompts)
         score_I = base.mix_uniform(score_I, uniform_key, num_uniform)
         index_M = base.top_b(score_I, tie_key, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)

@@ -73,7 +73,7 @@ def selector(methods: Mapping[str, base.Method], options: RemindOptions) -> base
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)
-        size = int(options.share * num_prompts)
+        size = base.share_of(options.share, num_prompts)
         if size == 0:
             return proposal
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)

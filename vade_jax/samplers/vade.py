@@ -118,7 +118,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         # Beyond the paper: items not seen yet come before all others, as do those of the uniform
         # share; what is tired stays out whatever its score.
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
-        num_uniform = int(options.uniform_share * num_prompts)
+        num_uniform = base.share_of(options.uniform_share, num_prompts)
         score_I = base.mix_uniform(score_I, keys.uniform, num_uniform)
         if options.max_consecutive:
             tired_I = state.streak_I >= options.max_consecutive
