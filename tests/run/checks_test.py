@@ -271,6 +271,13 @@ def test_each_selector_that_drops_has_its_refill():
     check(c)
 
 
+def test_a_budget_of_less_than_an_answer_is_not_unlimited():
+    run = settings.Run(num_steps=3)
+    whole = 3 * run.num_prompts * run.num_rollouts
+    found = [dataclasses.replace(run, budget=x).max_rollouts for x in (0.0, 1e-9, 0.5, 1.0)]
+    assert found == [0, 1, whole / 2, whole]
+
+
 def test_the_bank_of_vcrl_needs_a_second_round():
     c = smoke()
     default.selector(c, "vcrl")
