@@ -231,6 +231,28 @@ def test_a_failing_engine_loses_no_step(method):
     assert recorder.saved[-1] == (3, True)
 
 
+def test_behind_a_failing_engine_no_group_is_scored():
+    """All 16 groups are there, the first is being scored, when the engine fails."""
+    judged, failed, before = [], threading.Event(), set(threading.enumerate())
+
+    class Lost(fake.FakeEngine):
+        def generate(self, *args, **kwargs):
+            super().generate(*args, **kwargs)
+            raise EngineFailure("the server is gone")
+
+    def score(item, answers):
+        judged.append(item.uid)
+        assert failed.wait(10)
+        return fakes.score(item, answers)
+
+    with pytest.raises(EngineFailure, match="the server is gone"):
+        run("uniform", 2, engine=Lost(PASS_RATE), score=scoring.Scorer(score))
+    failed.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert len(judged) <= 1
+
+
 @pytest.mark.parametrize("step", [4, 6])
 def test_a_validation_that_failed_is_made_up(step):
     """Step 4 is due as a fourth one, step 6 as the last: the metrics are those of a quiet run."""
