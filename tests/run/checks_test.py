@@ -288,6 +288,18 @@ def test_the_bank_of_vcrl_needs_a_second_round():
     check(c)
 
 
+def test_both_rounds_of_vcrl_need_items():
+    """A second round without items would be none, and the next step would be taken for it."""
+    c = smoke()
+    default.selector(c, "vcrl")
+    run = settings.Run.from_dict(c.to_dict())
+    checks.check_data_size(run, 2 * run.num_prompts)
+    with pytest.raises(ValueError, match=r"each of vcrl's 2 rounds .*'next_step'"):
+        checks.check_data_size(run, 2 * run.num_prompts - 1)
+    c.sampler.options.replay = "next_step"
+    checks.check_data_size(settings.Run.from_dict(c.to_dict()), run.num_prompts)
+
+
 # --------------------------------------------------------------------- the checkpoint's size
 # One prompt for each fake device.
 EIGHT_WAYS = {
