@@ -186,8 +186,10 @@ SMOOTHING = 0.1  # stands for 0 matches from bigrams on (Chen and Cherry 2014, m
 def self_bleu(token_NT: Array, length_N: Array, group_N: Array, num_groups: int) -> np.ndarray:
     """Returns the mean BLEU of each answer against the others of its group, [num_groups].
 
-    BLEU-3 with equal weights, as MMR1's; padding does not count here. 1: all answers say the same. A
-    group of fewer than two answers has 1: nothing in it differs.
+    BLEU-3 with equal weights, as MMR1's; padding does not count here. 1: all answers say the same, in
+    3 tokens or more. As in its code, an order that an answer is too short for is smoothed, as one without
+    a match: the same single token in all answers has 0.1^(2/3) = 0.22, the same two have 0.46. A group of
+    fewer than two answers has 1: nothing in it differs.
     """
     groups = [[] for _ in range(num_groups)]
     for token_T, length, m in zip(token_NT, length_N, group_N, strict=True):
