@@ -91,6 +91,19 @@ def test_threads_save_one_after_another(fresh, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["selector.npz"]
 
 
+@pytest.mark.parametrize(
+    ("method", "options", "fitting"),
+    [
+        ("vcrl", {}, {"replay": "next_step"}),
+        ("remind", {"base": "vcrl"}, {"base": "vcrl", "base_options": {"replay": "next_step"}}),
+    ],
+)
+def test_refuses_what_needs_a_second_round_of_the_step(method, options, fitting):
+    with pytest.raises(ValueError, match=f"{method}.* round 2 of the same step.*'next_step'"):
+        Selector(200, method, **options)
+    assert len(Selector(200, method, **fitting).select(8)) == 8
+
+
 def test_groups_of_one_id_are_added():
     twice, once = Selector(10, warmup="none"), Selector(10, warmup="none")
     twice.observe([3, 5, 3], correct=[1, 2, 4], trials=[4, 8, 8])

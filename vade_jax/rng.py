@@ -11,6 +11,8 @@ import jax
 
 # Folded into a step's key, far above the few numbers that the streams of a step use.
 _PASSES = 2**20
+# Folded into a stream of a step, far above the numbers of its answers and of a selector's streams.
+_ROUNDS = 2**20
 # Folded into the run's key, far above the numbers of steps.
 _ADAPTER = 2**30
 
@@ -45,7 +47,7 @@ def round_key(key: jax.Array, number: int) -> jax.Array:
     The first round has the stream's own key: a step of one round draws what the first of several
     rounds draws.
     """
-    return jax.random.fold_in(key, number) if number else key
+    return jax.random.fold_in(key, _ROUNDS + number) if number else key
 
 
 def pass_key(key: jax.Array, step: int, batch: int) -> jax.Array:
@@ -58,6 +60,9 @@ def pass_key(key: jax.Array, step: int, batch: int) -> jax.Array:
 _UNIFORM, _REVIEW = 2, 3
 # Folded into the key of a selector's own `seed`: a run of the same seed folds in its steps.
 _OWN = 2**20
+# Folded into `own_key` by a queue around a selector, which may split the same key: a split folds in
+# the few numbers from 0.
+_JOINING = 2**20
 
 
 class SelectionKeys(NamedTuple):
@@ -82,3 +87,11 @@ def own_key(seed: int, step: jax.Array) -> jax.Array:
     It depends on nothing but the selector's state, so `propose` and `update` can draw the same.
     """
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _OWN), step)
+
+
+def joining_key(seed: int, step: jax.Array) -> jax.Array:
+    """Returns the key of who joins a queue in update `step`, for a queue around any selector.
+
+    The selector below has `own_key` of the same seed and step: both must not draw the same numbers.
+    """
+    return jax.random.fold_in(own_key(seed, step), _JOINING)

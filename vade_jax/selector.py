@@ -44,8 +44,8 @@ class Selector:
         **options: the method's hyperparameters.
 
     Raises:
-        ValueError: an unknown method, option or array, no items, or ids that are not unique or have
-            no order.
+        ValueError: an unknown method, option or array, one that needs a pass over all items or
+            several rounds a step, no items, or ids that are not unique or have no order.
     """
 
     def __init__(
@@ -191,6 +191,12 @@ def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
         raise ValueError(
             "warmup='measured' is a pass over all items, which this object cannot make: give"
             " warmup='none' and observe answers to all items before the first select"
+        )
+    if sampler.rounds is not None and sampler.rounds > 1:
+        # Here a `select` is a step: the next step's would be taken for this one's second round.
+        raise ValueError(
+            f"method={method!r} fills dropped groups in round {sampler.rounds} of the same step,"
+            " and here every step has one round: give vcrl's option replay='next_step'"
         )
     return sampler
 

@@ -427,8 +427,9 @@ class Run(Section):
 
     @property
     def max_rollouts(self) -> int:
-        """The answers that `budget` stands for; 0: any number."""
-        return round(self.budget * self.num_steps * self.num_prompts * self.num_rollouts)
+        """The answers that `budget` stands for, at least one; 0: any number."""
+        num_answers = self.budget * self.num_steps * self.num_prompts * self.num_rollouts
+        return max(round(num_answers), 1) if self.budget else 0
 
     def with_items(self, num_items: int) -> "Run":
         """Returns the same run with the steps that its epochs over so many items take."""

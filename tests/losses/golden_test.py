@@ -1,5 +1,6 @@
 """Values, gradients and metrics of verl 0.9.1's loss code, stored in golden/."""
 
+import functools
 import json
 import pathlib
 
@@ -75,21 +76,13 @@ def test_kl(name):
     close(value, f"klmean|{name}")
 
 
-@pytest.mark.parametrize("normalize", [0, 1])
-@pytest.mark.parametrize("kind", ["2.0", "0.5_5.0"])
 @pytest.mark.parametrize("level", importance.LEVELS)
-def test_importance(level, kind, normalize):
-    weigh = importance.truncated if kind == "2.0" else importance.banded
+def test_importance(level):
+    """The arrays' names end in the cap, and in 0: not normalized."""
+    weigh = functools.partial(importance.truncated, level=level)
     args = ARRAYS["old"], ARRAYS["rollout"], MASK
-    weight_NT = weigh(*args, level=level)
-    metrics = importance.metrics(weight_NT, MASK)
-    if normalize:
-        weight_NT = importance.normalized(weight_NT, MASK, level=level)
-    close(weight_NT, f"is|{level}|{kind}|{normalize}")
-    for name, value in metrics.items():
-        expected = METRICS[f"is|{level}|{kind}|{normalize}"][name.split("/")[1]]
-        np.testing.assert_allclose(value, expected, rtol=1e-5, err_msg=name)
-    gradient = jax.grad(lambda logp: jnp.sum(weigh(logp, *args[1:], level=level)))
+    close(weigh(*args), f"is|{level}|2.0|0")
+    gradient = jax.grad(lambda logp: jnp.sum(weigh(logp, *args[1:])))
     assert not np.any(gradient(args[0]))
 
 

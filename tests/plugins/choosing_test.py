@@ -15,6 +15,7 @@ OPTIONS = {
     "sec": {"arrays": {"category": [i % 3 for i in range(24)]}},
     "strata": {"arrays": {"category": [i % 3 for i in range(24)], "pass_rate": [0.5] * 24}},
     "mmr1": {"refresh": "visits", "diversity_weight": 0.0},  # without passes
+    "vcrl": {"replay": "next_step"},  # without a second round
 }
 
 

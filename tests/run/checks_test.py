@@ -271,6 +271,13 @@ def test_each_selector_that_drops_has_its_refill():
     check(c)
 
 
+def test_a_budget_of_less_than_an_answer_is_not_unlimited():
+    run = settings.Run(num_steps=3)
+    whole = 3 * run.num_prompts * run.num_rollouts
+    found = [dataclasses.replace(run, budget=x).max_rollouts for x in (0.0, 1e-9, 0.5, 1.0)]
+    assert found == [0, 1, whole / 2, whole]
+
+
 def test_the_bank_of_vcrl_needs_a_second_round():
     c = smoke()
     default.selector(c, "vcrl")
@@ -279,6 +286,18 @@ def test_the_bank_of_vcrl_needs_a_second_round():
         check(c)
     c.sampler.options.replay = "next_step"
     check(c)
+
+
+def test_both_rounds_of_vcrl_need_items():
+    """A second round without items would be none, and the next step would be taken for it."""
+    c = smoke()
+    default.selector(c, "vcrl")
+    run = settings.Run.from_dict(c.to_dict())
+    checks.check_data_size(run, 2 * run.num_prompts)
+    with pytest.raises(ValueError, match=r"each of vcrl's 2 rounds .*'next_step'"):
+        checks.check_data_size(run, 2 * run.num_prompts - 1)
+    c.sampler.options.replay = "next_step"
+    checks.check_data_size(settings.Run.from_dict(c.to_dict()), run.num_prompts)
 
 
 # --------------------------------------------------------------------- the checkpoint's size

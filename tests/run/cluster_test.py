@@ -171,8 +171,9 @@ def sections(**fields):
     return settings.Layout(**made["layout"]), settings.Engine(**made["engine"])
 
 
-def test_each_server_gets_its_gpus_in_order():
+def test_each_server_gets_its_gpus_in_order(monkeypatch):
     """Without names the first ones."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     pairs = dict(engine__num_servers=2, engine__tensor_parallel=2)
     c = sections(**pairs, layout__serve="4,5,6,7")
     cluster.check_gpus(*c)
@@ -181,12 +182,45 @@ def test_each_server_gets_its_gpus_in_order():
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("4,5,6,7", ["6", "7"]),
+        ("GPU-a, GPU-b,GPU-c,GPU-d", ["GPU-c", "GPU-d"]),
+        ("", []),  # none is to be used: nor by a server
+        (None, ["2", "3"]),
+    ],
+)
+def test_a_server_gets_gpus_of_those_that_the_run_was_given(monkeypatch, given, expected):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    c = sections(layout__train="0,1", layout__serve="2,3", engine__tensor_parallel=2)
+    cluster.check_gpus(*c)
+    assert cluster.gpus_of_server(*c, 0) == expected
+    by_name = sections(layout__serve="GPU-x")
+    assert cluster.gpus_of_server(*by_name, 0) == (["GPU-x"] if expected else [])
+
+
+@pytest.mark.parametrize(
+    "fields", [dict(layout__serve="4"), dict(layout__train="0,4"), dict(engine__num_servers=5)]
+)
+def test_a_gpu_that_the_run_was_not_given_is_an_error(monkeypatch, fields):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    with pytest.raises(ValueError, match=r"GPU 4 of .* CUDA_VISIBLE_DEVICES=4,5,6,7 shows 4"):
+        cluster.check_gpus(*sections(**fields))
+    cluster.check_gpus(*sections(engine__num_servers=5, engine__urls=("http://a:1",)))
+
+
+def test_servers_without_as_many_gpus_are_an_error():
+    fields = dict(layout__serve="0,1", engine__tensor_parallel=4)
+    with pytest.raises(ValueError, match=r"serve='0,1' names 2 GPUs, but .* is 4: name as many"):
+        cluster.check_gpus(*sections(**fields))
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            dict(layout__serve="0,1", engine__tensor_parallel=4),
-            r"layout.serve='0,1' names 2 GPUs, but .* is 4: name as many",
-        ),
+        ({}, r"train_memory=0.75 \(JAX's default\) and layout.serve_memory=0.9 are more"),
         (
             dict(layout__train_memory=0.6, layout__serve_memory=0.5),
             r"train_memory=0.6 and layout.serve_memory=0.5 are more than the GPU",
@@ -197,9 +231,10 @@ def test_each_server_gets_its_gpus_in_order():
         ),
     ],
 )
-def test_what_does_not_fit_is_an_error(fields, message):
+def test_what_does_not_fit_on_a_shared_gpu_is_an_error(monkeypatch, fields, message):
+    monkeypatch.delenv(cluster.TRAIN_MEMORY, raising=False)
     with pytest.raises(ValueError, match=message):
-        cluster.check_gpus(*sections(**fields))
+        cluster.check_memory(*sections(**fields))
 
 
 @pytest.mark.parametrize(
@@ -208,10 +243,19 @@ def test_what_does_not_fit_is_an_error(fields, message):
         dict(layout__train_memory=0.6, layout__serve_memory=0.3),
         dict(layout__train_memory=0.8, layout__sleep=True),
         dict(layout__train_memory=0.9, layout__train="0", layout__serve="1"),
+        dict(layout__serve_memory=0.25),
+        dict(layout__train_memory=0.9, engine__urls=("http://a:1",)),  # servers elsewhere
+        dict(engine__name="local"),
     ],
 )
-def test_what_fits_passes(fields):
-    cluster.check_gpus(*sections(**fields))
+def test_what_fits_on_a_shared_gpu_passes(monkeypatch, fields):
+    monkeypatch.delenv(cluster.TRAIN_MEMORY, raising=False)
+    cluster.check_memory(*sections(**fields))
+
+
+def test_jaxs_share_may_be_told_by_its_own_variable(monkeypatch):
+    monkeypatch.setenv(cluster.TRAIN_MEMORY, "0.5")
+    cluster.check_memory(*sections(layout__serve_memory=0.45))
 
 
 @pytest.fixture

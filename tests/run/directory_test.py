@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -96,6 +97,17 @@ def test_metrics_cut_short_behind_the_checkpoint_are_an_error(tmp_path):
         make(tmp_path, step=2)
 
 
+@pytest.mark.parametrize(("step", "kept"), [(2, [1, 2]), (0, [])])
+def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
+    """Reports read all that there are, and the run may end before it makes them again."""
+    made, _ = make(tmp_path)
+    made.step(0, {}, None)
+    for later in (1, 2, 3, 4):
+        made.step(later, {}, step_data())
+    make(tmp_path, step)
+    assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, s) for s in kept]
+
+
 def test_a_selector_without_posterior_has_no_such_columns():
     columns = directory.table(step_data("uniform"), samplers.SAMPLERS["uniform"]())
     assert not {"alpha", "beta", "p_drawn"} & set(columns)
@@ -138,12 +150,28 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
         )
         made.save(progress, last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    counters["skipped_updates"] = 0
+    counters |= {"skipped_updates": 0, "validated": 0}
     assert checkpointer.saved == [
         (1, {"step": 1, **counters}, False),
         (2, {"step": 2, **counters}, True),
     ]
     assert checkpointer.waited == 1
+
+
+def test_a_checkpoint_of_an_earlier_version_counts_as_validated():
+    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": ["a"]}
+    saved = mock.Mock(latest_step=lambda: 7)
+    saved.restore.return_value = (None, {"selector": None, "visited_I": None}, counters)
+    found = directory.restore(saved, loop.Progress(None, None, None))
+    assert found.validated == found.step == 7 and found.known == {"a"}
+
+
+def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {"critic/score/mean": 0.5}, step_data())
+    made.add(1, {"val/validation/acc/mean@4": 0.25})
+    (line,) = metrics.read(tmp_path)
+    assert line["critic/score/mean"] == 0.5 and line["val/validation/acc/mean@4"] == 0.25
 
 
 def test_another_process_than_0_saves_its_part_and_writes_nothing(tmp_path, monkeypatch, capfd):

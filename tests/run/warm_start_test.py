@@ -1,5 +1,6 @@
 """The warm start: its data, its targets, and the checkpoint it leaves."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -100,6 +101,14 @@ def test_one_made_with_other_values_is_not_taken(base, tmp_path):
     (tmp_path / "warm_start.json").write_text(json.dumps(warm_start._recipe(smoke(num_steps=6))))
     with pytest.raises(UserError, match=r"warm_start.num_steps: 6 there, 7 now"):
         warm_started(smoke(num_steps=7), base, tmp_path)
+
+
+def test_one_made_with_another_chat_template_is_not_taken(base, tmp_path):
+    plain = smoke(num_steps=6)
+    template = dataclasses.replace(plain.data, template={"enable_thinking": False})
+    (tmp_path / "warm_start.json").write_text(json.dumps(warm_start._recipe(plain)))
+    with pytest.raises(UserError, match=r"data.template: None there, {'enable_thinking': False}"):
+        warm_started(dataclasses.replace(plain, data=template), base, tmp_path)
 
 
 def test_a_stopped_warm_start_goes_on_where_it_was(base, tmp_path, capsys):

@@ -46,6 +46,15 @@ def test_bad_sizes_are_named():
         top_b(score_I, key, 0)
 
 
+def test_a_share_is_as_it_is_written():
+    """In floats 0.29 x 100, 0.57 x 100 and 1.1 x 10 are not whole."""
+    for share, num_prompts, expected in (
+        *((0.29, 100, 29), (0.57, 100, 57), (1.1, 10, 11), (16.0, 12, 192)),
+        *((0.1, 16, 1), (0.05, 16, 0), (0.299, 100, 29), (1.0, 7, 7), (0.0, 7, 0)),
+    ):
+        assert base.share_of(share, num_prompts) == expected
+
+
 def test_a_draw_by_weight_without_replacement():
     """Weights 4, 2, 1 and 0, two drawn: {i, j} by w_i / 7 x w_j / (7 - w_i), both orders."""
     log_I = jnp.log(jnp.array([4.0, 2, 1, 0])) - 30  # the scale does not matter

@@ -75,14 +75,14 @@ def test_unknown_prompts_get_the_mean_and_no_surplus():
 
 
 def test_newest_answers_fill_a_buffer():
-    """2 of 4 after 9 of 12: 16 in all. 1 of 8 then leaves 8 of them, with 5.5 right."""
+    """2 of 4 after 9 of 12: 16 in all. 1 of 8 then leaves the 2 of 4, and 4 of the 12: 3 right."""
     sampler = make()
     state = sampler.init(2)
     for successes, trials, expected in (
         (9, 12, (9, 3)),
         (2, 4, (11, 5)),
-        (1, 8, (6.5, 9.5)),
-        (0, 0, (6.5, 9.5)),
+        (1, 8, (6, 10)),
+        (0, 0, (6, 10)),
         (3, 20, (3, 17)),
     ):
         feedback = environment.counts([1], [successes], [trials])
@@ -90,6 +90,18 @@ def test_newest_answers_fill_a_buffer():
         found = state.alpha_I[1], state.beta_I[1]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert state.visits_I.tolist() == [0, 5] and state.alpha_I[0] == 0
+
+
+@pytest.mark.parametrize(("size", "num_groups"), [(8, 2), (2, 8), (16, 1)])
+@pytest.mark.parametrize("is_right", [False, True])
+def test_a_mixed_prompt_can_become_all_right_or_all_wrong(size, num_groups, is_right):
+    """As in the public code, once the newest 16 answers are alike: then it gets as few as those."""
+    sampler = make()
+    state = sampler.update(sampler.init(1), environment.counts([0], [3], 8))
+    for _ in range(num_groups):
+        assert state.alpha_I[0] > 0 and state.beta_I[0] > 0
+        state = sampler.update(state, environment.counts([0], [size * is_right], size))
+    assert (state.alpha_I[0], state.beta_I[0]) == (16 * is_right, 16 * (not is_right))
 
 
 def test_vade_chooses_and_its_posterior_shares():

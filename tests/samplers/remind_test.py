@@ -12,6 +12,8 @@ from vade_jax.samplers import remind
 
 BASES = sorted(set(samplers.SAMPLERS) - {"remind", "diva"})
 OUT = remind.NOT_QUEUED
+CATEGORY = {"category": np.arange(200) % 3}
+ARRAYS = {"sec": CATEGORY, "strata": CATEGORY}  # what a base's init needs
 
 
 def make(**options):
@@ -48,6 +50,25 @@ def test_a_quarter_of_the_mastered_joins_whatever_their_order():
     other = make(seed=1).update(state, environment.counts(index_M, [8] * 4000))
     for one in (later, other):  # other luck
         assert 0.5 < np.mean((np.asarray(one.since_I) != OUT) == joined_I) < 0.75
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_quarter_of_what_a_base_has_chosen_joins(name):
+    """The base has the same seed and draws by itself: its luck must not be the queue's.
+
+    200 items, all right, of which none is on review: 24 steps of 8 are 192 cases, a deviation of 0.03.
+    """
+    sampler, rng = make(base=name, share=0.0), np.random.default_rng(0)
+    state = sampler.init(200, **ARRAYS.get(name, {}))
+    joined, cases = 0, 0
+    for step in range(24):
+        proposal = sampler.propose(state, jax.random.key(step), 8)
+        seen = environment.feedback(proposal, np.ones(200), rng)
+        outside_M = np.asarray(state.since_I)[seen.index_M] == OUT
+        state = sampler.update(state, seen)
+        joined += np.sum(outside_M & (np.asarray(state.since_I)[seen.index_M] != OUT))
+        cases += outside_M.sum()
+    assert abs(joined / cases - 0.25) < 0.12, (joined, cases)
 
 
 def test_a_pass_over_all_items_is_no_review():

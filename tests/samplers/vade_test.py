@@ -54,6 +54,15 @@ def test_full_warmup_visits_every_item_once_then_fills_up():
     assert not np.any(none.unseen_I)
 
 
+def test_a_prompt_without_valid_answers_counts_as_not_chosen():
+    """It stays unseen, and a streak of visits ends with it."""
+    sampler = vade.METHOD(max_consecutive=3)
+    state = sampler.init(4).replace(streak_I=jnp.array([2, 2, 2, 0]))
+    state = sampler.update(state, environment.counts([0, 1], [3, 0], [8, 0]))
+    assert state.unseen_I.tolist() == [False, True, True, True]
+    assert state.streak_I.tolist() == [3, 0, 0, 0]
+
+
 def test_unseen_items_beat_any_draw_and_come_in_random_order():
     unseen_I = np.arange(100) < 50
     state = state_of(np.full(100, 1e4), np.full(100, 2e4), unseen_I)

@@ -48,6 +48,19 @@ def test_a_resumed_run_has_each_step_once(tmp_path, monkeypatch):
     assert records == [(1, 1), (2, 2), (3, 3.5), (4, 4.5), (5, 5.5)]
 
 
+def test_values_are_added_to_the_last_line(tmp_path, wandb):
+    write_steps(tmp_path, [1, 2])
+    writer = metrics.Writer(tmp_path, wandb="project")
+    writer.add(2, {"val/x": np.float32(0.5), "val/y": np.nan})
+    whole = {"step": 2, "actor/grad_norm": 2, "val/x": 0.5, "val/y": None}
+    assert metrics.read(tmp_path) == [{"step": 1, "actor/grad_norm": 1}, whole]
+    (shown,) = wandb.init.return_value.log.call_args.args
+    assert shown["step"] == 2 and (shown["actor/grad_norm"], shown["val/x"]) == (2, 0.5)
+    writer.write(3, {})
+    with pytest.raises(ValueError, match="does not end with step 2"):
+        writer.add(2, {"val/x": 1.0})
+
+
 def test_a_half_written_last_line_is_told_and_not_continued(tmp_path, caplog):
     write_steps(tmp_path, [1, 2])
     path = tmp_path / "metrics.jsonl"

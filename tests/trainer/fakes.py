@@ -16,6 +16,9 @@ class Recorder:
     def step(self, step, metrics, data):
         self.metrics[step], self.data[step] = metrics, data
 
+    def add(self, step, metrics):
+        self.metrics[step] |= metrics
+
     def save(self, progress, *, last):
         self.saved.append((progress.step, last))
         self.progress.append(progress)

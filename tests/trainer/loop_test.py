@@ -38,6 +38,10 @@ def run(
     sampler=None,
     refill=None,
     score=fakes.score,
+    validate=lambda engine, key, version, known: (
+        {"val/x/acc/mean@4": float(version)},
+        known | {str(version)},
+    ),
     **options,
 ):
     sampler = sampler or samplers.SAMPLERS[name](**options)
@@ -55,10 +59,7 @@ def run(
         engine=engine or fake.FakeEngine(PASS_RATE),
         score=score,
         learn=learn,
-        validate=lambda engine, key, version, known: (
-            {"val/x/acc/mean@4": float(version)},
-            known | {str(version)},
-        ),
+        validate=validate,
         recorder=recorder,
         eval_every=4,
         refill=refill or Refill(),
@@ -228,6 +229,72 @@ def test_a_failing_engine_loses_no_step(method):
     assert sorted(recorder.metrics) == [0, 1, 2, 3]
     assert recorder.metrics[3]["vade/rollouts_total"] == 3 * B * 8
     assert recorder.saved[-1] == (3, True)
+
+
+def test_behind_a_failing_engine_no_group_is_scored():
+    """All 16 groups are there, the first is being scored, when the engine fails."""
+    judged, failed, before = [], threading.Event(), set(threading.enumerate())
+
+    class Lost(fake.FakeEngine):
+        def generate(self, *args, **kwargs):
+            super().generate(*args, **kwargs)
+            raise EngineFailure("the server is gone")
+
+    def score(item, answers):
+        judged.append(item.uid)
+        assert failed.wait(10)
+        return fakes.score(item, answers)
+
+    with pytest.raises(EngineFailure, match="the server is gone"):
+        run("uniform", 2, engine=Lost(PASS_RATE), score=scoring.Scorer(score))
+    failed.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert len(judged) <= 1
+
+
+@pytest.mark.parametrize("step", [4, 6])
+def test_a_validation_that_failed_is_made_up(step):
+    """Step 4 is due as a fourth one, step 6 as the last: the metrics are those of a quiet run."""
+    failures = [step]
+
+    def validate(engine, key, version, known):
+        if version in failures:
+            raise EngineFailure("the server is gone")
+        found = {"val/x/acc/mean@4": float(jax.random.uniform(key)), "val/known": len(known)}
+        return found, known | {str(version)}
+
+    broken, quiet = fakes.Recorder(), fakes.Recorder()
+    with pytest.raises(EngineFailure, match="the server is gone"):
+        run("vade", 6, validate=validate, recorder=broken)
+    (before,) = (one for one in broken.progress if one.step == step)
+    assert before.validated < step and broken.saved[-1] == (step, True)
+    failures.clear()
+    resumed, _ = run("vade", 6, validate=validate, recorder=broken, progress=before)
+    whole, _ = run("vade", 6, validate=validate, recorder=quiet)
+    assert (resumed.validated, resumed.known) == (whole.validated, whole.known) == (6, set("046"))
+    assert without_times(broken.metrics) == without_times(quiet.metrics)
+
+
+def without_times(metrics):
+    times = ("timing", "perf/")
+    return {
+        step: {k: v for k, v in found.items() if not k.startswith(times)}
+        for step, found in metrics.items()
+    }
+
+
+def test_what_was_validated_is_not_validated_again():
+    versions = []
+
+    def validate(engine, key, version, known):
+        versions.append(version)
+        return {}, known
+
+    half, _ = run("uniform", 4, validate=validate)
+    run("uniform", 4, validate=validate, progress=half)
+    longer, _ = run("uniform", 5, validate=validate, progress=half)
+    assert versions == [0, 4, 5] and longer.validated == 5
 
 
 def test_a_failing_reward_function_loses_no_step():

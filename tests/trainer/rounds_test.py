@@ -295,7 +295,7 @@ def test_uniform_goes_on_through_its_shuffled_pass():
 def test_the_first_round_draws_what_a_step_of_one_round_draws():
     key = jax.random.split(jax.random.fold_in(jax.random.key(3), 1), 3)[1]
     one, three = make([1])(), make([1])(max_rounds=3)
-    expected = [key, jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)]
+    expected = [key, *(jax.random.fold_in(key, 2**20 + number) for number in (1, 2))]
     data = lambda keys: [jax.random.key_data(k).tolist() for k in keys]
     assert data(one.engine.keys) == data(expected[:1])
     assert data(three.engine.keys) == data(expected)

@@ -171,6 +171,22 @@ def test_the_gradient_is_that_of_the_loss():
     np.testing.assert_allclose(metrics["actor/grad_norm"], np.linalg.norm(gradient_V), rtol=1e-4)
 
 
+def test_the_norm_is_of_what_is_trained():
+    """The log-prob is that of the sum of two tables, whose gradients are equal."""
+    logp = lambda params, micro: table_logp({"w": params["w"] + params["still"]}, micro)
+    state = start({"w": jnp.asarray(TABLE), "still": jnp.zeros_like(TABLE)})
+    batch = split(small.rollouts(UNEVEN), small.advantages(17))
+    norms = [
+        step(state, batch)[1]["actor/grad_norm"]
+        for step in (
+            update.make(logp, objectives.group_rl(small.GRPO), SGD, frozen=frozen)
+            for frozen in ((), ("still",))
+        )
+    ]
+    np.testing.assert_allclose(norms[0], np.sqrt(2) * norms[1], rtol=1e-5)
+    assert norms[1] > 0
+
+
 def test_counts_are_of_all_microbatches_and_of_sequences_with_a_token():
     mask_ANT = np.array([[[1, 1, 0], [0, 0, 0]], [[1, 0, 0], [1, 1, 1]]], np.float32)
     assert update.count(mask_ANT) == (6, 3)

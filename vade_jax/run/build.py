@@ -253,7 +253,14 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
     rate = update.schedule(run.optimizer)
     apply = precision.replace if run.model.param_dtype == "bfloat16" else optax.apply_updates
     improve = compile_update(
-        lambda base: update.make(logp(base), objective, transform, learning_rate=rate, apply=apply),
+        lambda base: update.make(
+            logp(base),
+            objective,
+            transform,
+            learning_rate=rate,
+            frozen=run.optimizer.frozen,
+            apply=apply,
+        ),
         policy,
         state_shardings,
     )

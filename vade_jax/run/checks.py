@@ -57,6 +57,7 @@ def check(run: settings.Run) -> None:
     _check_built_in(run)
     _check_sampler(run)
     check_engine(run.engine, run.layout)
+    cluster.check_memory(run.layout, run.engine)
 
 
 def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
@@ -94,11 +95,23 @@ def make_sampler(run: settings.Run) -> samplers.Sampler:
 
 
 def check_data_size(run: settings.Run, num_train: int) -> None:
-    """Checks that a batch without duplicates exists."""
+    """Checks that a batch without duplicates exists, and those of a step's other rounds.
+
+    Raises:
+        ValueError: names the sizes and the fix.
+    """
     if run.num_prompts > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} is larger than the training set of {num_train} "
             "usable items: lower num_prompts or give more data"
+        )
+    # A selector made for several rounds counts on all of them: each may drop all of its groups.
+    rounds = make_sampler(run).rounds or 1
+    if run.num_prompts * rounds > num_train:
+        raise ValueError(
+            f"num_prompts={run.num_prompts} in each of {run.sampler.name}'s {rounds} rounds of a step are "
+            f"more than the training set of {num_train} usable items: lower num_prompts, give more data, "
+            "or set the option replay of vcrl to 'next_step' or 'none'"
         )
 
 

@@ -22,12 +22,14 @@ from collections.abc import Iterator
 import jax
 
 from vade_jax import settings
+from vade_jax.rollout.vllm import process
 from vade_jax.trainer import processes
 
 START_TIMEOUT_S = 300  # for the slowest process to come
 HEARTBEAT_TIMEOUT_S = 40  # then a process counts as gone; process 0 at once
 VISIBLE_TIMEOUT_S = 60.0  # for a file to be seen on all hosts
-DEFAULT_TRAIN_MEMORY = 0.75  # what XLA takes of a GPU when nothing is said
+TRAIN_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # tells JAX its share of a GPU
+DEFAULT_TRAIN_MEMORY = 0.75  # what it takes when nothing is said
 STOPPED = (
     "error: another process of this run has stopped{why}. Its own output says why. Start all of "
     "them again: the run resumes from its last checkpoint"
@@ -211,16 +213,16 @@ def take_gpus(layout: settings.Layout) -> None:
     if layout.train:
         jax.config.update("jax_cuda_visible_devices", layout.train)
     if layout.train_memory:
-        os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = str(layout.train_memory)
+        os.environ[TRAIN_MEMORY] = str(layout.train_memory)
 
 
 def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that what the run starts fits on the GPUs that it names.
+    """Checks that the GPUs that the run names are there, and enough for its servers.
 
     Raises:
         ValueError: names the fields, their values and the fix.
     """
-    train, serve = gpus(layout.train), gpus(layout.serve)
+    serve = gpus(layout.serve)
     wanted = engine.num_servers * engine.tensor_parallel
     if serve and not engine.urls and len(serve) != wanted:
         raise ValueError(
@@ -228,13 +230,35 @@ def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
             f"{engine.num_servers} x engine.tensor_parallel={engine.tensor_parallel} "
             f"is {wanted}: name as many"
         )
-    shared = bool(set(train) & set(serve)) or not (train and serve)
-    total = (layout.train_memory or DEFAULT_TRAIN_MEMORY) + layout.serve_memory
-    if shared and layout.train_memory and not layout.sleep and total > 1:
+    seen = visible_gpus()
+    used = [*gpus(layout.train), *([] if engine.urls else _serving(layout, engine))]
+    if seen and (beyond := [gpu for gpu in used if gpu.isdigit() and int(gpu) >= len(seen)]):
         raise ValueError(
-            f"layout.train_memory={layout.train_memory} and layout.serve_memory="
-            f"{layout.serve_memory} are more than the GPU they share: lower one, or give "
-            "layout.train and layout.serve different GPUs"
+            f"GPU {beyond[0]} of layout.train={layout.train!r}, layout.serve={layout.serve!r} and "
+            f"{wanted} that serve is not there: CUDA_VISIBLE_DEVICES={','.join(seen)} shows "
+            f"{len(seen)}, which layout counts from 0: name others, or show more"
+        )
+
+
+def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
+    """Checks that JAX and the vLLM servers that are started here fit on a GPU that they share.
+
+    Raises:
+        ValueError: names the fields, their values and the fix.
+    """
+    # Servers elsewhere, and vLLM on a CPU, take nothing of these GPUs.
+    if engine.name == "local" or engine.urls or layout.sleep or process.is_cpu_build():
+        return
+    train, serve = gpus(layout.train), gpus(layout.serve)
+    shared = bool(set(train) & set(serve)) or not (train and serve)
+    share, said = layout.train_memory, ""
+    if not share:
+        share, said = float(os.environ.get(TRAIN_MEMORY, DEFAULT_TRAIN_MEMORY)), " (JAX's default)"
+    if shared and share + layout.serve_memory > 1:
+        raise ValueError(
+            f"layout.train_memory={share}{said} and layout.serve_memory={layout.serve_memory} are "
+            "more than the GPU they share: set both so that they are not, or give layout.train and "
+            "layout.serve different GPUs"
         )
 
 
@@ -243,8 +267,26 @@ def gpus(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def visible_gpus() -> list[str] | None:
+    """Returns the GPUs that this process was given, by number or UUID; None: all that there are."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if text is None else gpus(text)
+
+
 def gpus_of_server(layout: settings.Layout, engine: settings.Engine, number: int) -> list[str]:
-    """Returns the GPUs of vLLM server `number`."""
-    size = engine.tensor_parallel
-    names = gpus(layout.serve) or [str(i) for i in range(engine.num_servers * size)]
-    return names[number * size :][:size]
+    """Returns the GPUs of vLLM server `number`, as CUDA_VISIBLE_DEVICES of its process names them.
+
+    The layout's numbers count the GPUs that this process was given, as they do for JAX: a server gets
+    none of anybody else's.
+    """
+    size, seen = engine.tensor_parallel, visible_gpus()
+    names = _serving(layout, engine)[number * size :][:size]
+    if seen is None:
+        return names
+    return [seen[int(name)] if name.isdigit() else name for name in names] if seen else []
+
+
+def _serving(layout: settings.Layout, engine: settings.Engine) -> list[str]:
+    """Returns the GPUs of all servers, as the layout names them."""
+    first = range(engine.num_servers * engine.tensor_parallel)
+    return gpus(layout.serve) or [str(i) for i in first]

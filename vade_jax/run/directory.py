@@ -180,7 +180,7 @@ class RunRecorder:
         sampler: samplers.Sampler,
         step: int,
     ):
-        """Starts after `step`: what metrics hold of later steps is made again.
+        """Starts after `step`: metrics and rollouts of later steps are made again.
 
         Raises:
             ValueError: metrics do not come to `step`, and would have a gap.
@@ -197,6 +197,7 @@ class RunRecorder:
             )
             self._metrics.truncate_after(step if step else -1)
             _check_reaches(self._metrics.path, step)
+            rollout_log.remove_after(workdir, step)
         self._bar = tqdm.tqdm(
             disable=not processes.is_leader(),
             total=run.num_steps,
@@ -215,6 +216,15 @@ class RunRecorder:
             path = rollout_log.path(self._workdir, step)
             rollout_log.write(path, table(data, self._sampler))
             self._bar.update()
+        self._watch(values)
+
+    def add(self, step: int, values: Metrics) -> None:
+        """See `loop.Recorder`."""
+        if self._metrics is not None:
+            self._metrics.add(step, values)
+            self._watch(values)
+
+    def _watch(self, values: Metrics) -> None:
         self._watched |= _key_numbers(values)  # the last validation stays in sight
         self._bar.set_postfix(self._watched)
 
@@ -226,6 +236,7 @@ class RunRecorder:
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
             "known": sorted(progress.known),
+            "validated": progress.validated,
             "skipped_updates": progress.skipped_updates,
         }
         self._checkpointer.save(
@@ -266,6 +277,7 @@ def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Pr
     print(f"resuming after step {step}")
     del counters["seed"]  # the rest is what `RunRecorder.save` writes
     counters |= {"known": frozenset(counters["known"])}
+    counters.setdefault("validated", step)  # an earlier version did not keep it
     return loop.Progress(state=state, **selection, **counters)
 
 

@@ -77,7 +77,10 @@ def _recipe(run: settings.Run) -> dict:
     del wanted["warm_start"]["directory"], wanted["model"]["param_dtype"]
     prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length")
     wanted["warm_start"]["mixture"] = dict(_mixture(run))
-    return wanted | {"data": {name: getattr(run.data, name) for name in prompt}}
+    wanted["data"] = {name: getattr(run.data, name) for name in prompt}
+    if run.data.template:  # an earlier version did not name it
+        wanted["data"]["template"] = dict(run.data.template)
+    return wanted
 
 
 def _mixture(run: settings.Run) -> Mapping[str, float]:

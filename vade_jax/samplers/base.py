@@ -12,6 +12,7 @@ the run settings that go with it in its `Method`: no other file asks for a selec
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -194,6 +195,14 @@ def check_num_prompts(num_prompts: int, num_items: int) -> None:
         )
 
 
+def share_of(share: float, num_prompts: int) -> int:
+    """Returns the whole places that a share of a batch has, or a multiple of it: 29 of 0.29 x 100.
+
+    In floats that product is 28.999999999999996, so what is a hair below a whole number is that number.
+    """
+    return math.floor(share * num_prompts + 1e-6)
+
+
 def least_visited(visits_I: Array) -> jax.Array:
     """Returns scores that put the items visited least first: an epoch is a shuffled pass."""
     return (jnp.min(visits_I) - visits_I).astype(jnp.float32)
@@ -237,6 +246,12 @@ def outcome(feedback: types.Feedback) -> jax.Array:
     right_M = asked_M & (feedback.successes_M == feedback.trials_M)
     wrong_M = asked_M & (feedback.successes_M == 0)
     return right_M.astype(jnp.int32) - wrong_M.astype(jnp.int32)
+
+
+def still_unseen(unseen_I: Array, feedback: types.Feedback) -> jax.Array:
+    """Returns what a warm-up has still to visit: a prompt without valid answers stays unseen."""
+    index_M = feedback.index_M
+    return unseen_I.at[index_M].set(unseen_I[index_M] & (feedback.trials_M == 0))
 
 
 def keep_all(state: State, feedback: types.Feedback) -> jax.Array:

@@ -44,7 +44,7 @@ def selector(options: InsightOptions) -> base.Sampler:
 
     def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys, num_items = rng.selection_keys(key), len(state.alpha_I)
-        size = min(int(options.candidates * num_prompts), num_items)
+        size = min(base.share_of(options.candidates, num_prompts), num_items)
         # All alike but for NaN, which no pool should hold while there are numbers.
         candidate_C = base.top_b(0 * (state.alpha_I + state.beta_I), keys.draw, size)
         alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]

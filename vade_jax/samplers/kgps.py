@@ -63,7 +63,7 @@ def selector(options: KgpsOptions) -> base.Sampler:
         return base.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: KgpsState, feedback: types.Feedback) -> KgpsState:
-        unseen_I = state.unseen_I.at[feedback.index_M].set(False)
+        unseen_I = base.still_unseen(state.unseen_I, feedback)
         return kalman.walked(options, state, feedback).replace(unseen_I=unseen_I)
 
     return base.compiled(init, propose, update, believe=gaussian.believe)

@@ -9,7 +9,8 @@ answer after the other, always where it adds most, solves the knapsack exactly.
 
 Departures from the public code: it is exact (the code's recursion scores a prompt without extra answers
 as 0), no group exceeds `max_rollouts`, prompts not yet rolled out do not share the surplus of those all
-wrong, and a batch of mixed prompts only is no error.
+wrong, and a batch of mixed prompts only is no error. Of a group that the buffer of newest answers holds
+in part all answers count alike, where the code knows which came last; the order means nothing.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ class KnapsackOptions(base.Options):
     # What the mixed prompts of a batch cannot use goes evenly to those all wrong, else to the other
     # ones; False leaves it with the mixed.
     fallback: bool = True
-    # p is of this many newest answers, more if the newest group is larger.
+    # p is of this many newest answers, of 8 groups at most; of more if the newest group is larger.
     buffer: int = fields.number(16, at_least=1)
     min_count: int = fields.number(8, at_least=1)  # answers from which on p is known
     # "newest" takes p from the newest answers and prompts in uniform's order; "vade" takes both from
@@ -60,8 +61,12 @@ class KnapsackOptions(base.Options):
 class KnapsackState:
     """The newest answers to every item, counted."""
 
-    alpha_I: Array  # float32, right
-    beta_I: Array  # float32, wrong
+    alpha_I: Array  # float32, right ones that the buffer holds
+    beta_I: Array  # float32, wrong ones
+    # float32, of the newest groups, the newest first: as many as fill the paper's buffer of 16 by the
+    # smallest groups. A sum alone could not forget: p would never be 0 or 1 again behind a mixed group.
+    right_I8: Array
+    wrong_I8: Array
     visits_I: Array  # int32
 
 
@@ -72,8 +77,14 @@ def selector(options: KnapsackOptions) -> base.Sampler:
 
     def init(num_items: int) -> KnapsackState:
         zero_I = jnp.zeros(num_items, jnp.float32)
-        visits_I = jnp.zeros(num_items, jnp.int32)
-        return KnapsackState(alpha_I=zero_I, beta_I=zero_I, visits_I=visits_I)
+        zero_I8 = jnp.zeros((num_items, 8), jnp.float32)
+        return KnapsackState(
+            alpha_I=zero_I,
+            beta_I=zero_I,
+            right_I8=zero_I8,
+            wrong_I8=zero_I8,
+            visits_I=jnp.zeros(num_items, jnp.int32),
+        )
 
     def propose(state: KnapsackState, key: jax.Array, num_prompts: int) -> types.Proposal:
         index_M = base.top_b(base.least_visited(state.visits_I), key, num_prompts)
@@ -81,17 +92,16 @@ def selector(options: KnapsackOptions) -> base.Sampler:
         return types.Proposal(index_M=index_M, num_rollouts_M=num_M)
 
     def update(state: KnapsackState, feedback: types.Feedback) -> KnapsackState:
-        index_M, trials_M = feedback.index_M, feedback.trials_M
-        alpha_M, beta_M = state.alpha_I[index_M], state.beta_I[index_M]
-        # How much of the older answers still fits into the buffer. The counts do not know in which
-        # order they came, so the same share of right and wrong ones stays.
-        room_M = jnp.maximum(options.buffer - trials_M, 0)
-        room_M = jnp.minimum(room_M / jnp.maximum(alpha_M + beta_M, 1), 1)
-        new_alpha_M = room_M * alpha_M + feedback.successes_M
-        new_beta_M = room_M * beta_M + trials_M - feedback.successes_M
+        index_M, right_M = feedback.index_M, feedback.successes_M
+        wrong_M, asked_M = feedback.trials_M - right_M, feedback.trials_M > 0
+        right_M8 = pushed(state.right_I8[index_M], right_M, asked_M)
+        wrong_M8 = pushed(state.wrong_I8[index_M], wrong_M, asked_M)
+        share_M8 = held(right_M8 + wrong_M8, options.buffer)
         return KnapsackState(
-            alpha_I=state.alpha_I.at[index_M].set(new_alpha_M),
-            beta_I=state.beta_I.at[index_M].set(new_beta_M),
+            alpha_I=state.alpha_I.at[index_M].set(jnp.sum(share_M8 * right_M8, axis=1)),
+            beta_I=state.beta_I.at[index_M].set(jnp.sum(share_M8 * wrong_M8, axis=1)),
+            right_I8=state.right_I8.at[index_M].set(right_M8),
+            wrong_I8=state.wrong_I8.at[index_M].set(wrong_M8),
             visits_I=state.visits_I.at[index_M].add(1),
         )
 
@@ -146,6 +156,21 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> jax.Array:
     level_G = -jnp.arange(options.max_rollouts, dtype=jnp.float32)
     gain_MG = jnp.where(mixed_M[:, None], gain_MG, level_G)
     return fill(gain_MG, low_M, order_MG, options.num_rollouts * len(alpha_M))
+
+
+# ------------------------------------------------------------------------------ newest answers
+def pushed(count_M8: Array, count_M: Array, asked_M: Array) -> jax.Array:
+    """Returns the counts with one more group in front, where it has answers; the oldest goes."""
+    longer_M8 = jnp.concatenate([count_M[:, None], count_M8[:, :-1]], axis=1)
+    return jnp.where(asked_M[:, None], longer_M8, count_M8)
+
+
+def held(count_M8: Array, buffer: int) -> jax.Array:
+    """Returns the share of each group that a buffer of newest answers holds; of the newest, all."""
+    newer_M8 = jnp.cumsum(count_M8, axis=1) - count_M8
+    room_M8 = jnp.maximum(buffer - newer_M8, 0)
+    share_M8 = jnp.minimum(room_M8 / jnp.maximum(count_M8, 1), 1)
+    return share_M8.at[:, 0].set(1)
 
 
 # ------------------------------------------------------------------------------ value

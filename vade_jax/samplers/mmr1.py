@@ -88,7 +88,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
     def propose(state: Mmr1State, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, uniform_key, tie_key = jax.random.split(key, 3)
         score_I = base.by_weight(jnp.log(state.weight_I), gumbel_key)
-        num_uniform = num_prompts - int(options.mixture * num_prompts)
+        num_uniform = num_prompts - base.share_of(options.mixture, num_prompts)
         score_I = base.mix_uniform(score_I, uniform_key, num_uniform)
         index_M = base.top_b(score_I, tie_key, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
@@ -186,8 +186,10 @@ SMOOTHING = 0.1  # stands for 0 matches from bigrams on (Chen and Cherry 2014, m
 def self_bleu(token_NT: Array, length_N: Array, group_N: Array, num_groups: int) -> np.ndarray:
     """Returns the mean BLEU of each answer against the others of its group, [num_groups].
 
-    BLEU-3 with equal weights, as MMR1's; padding does not count here. 1: all answers say the same. A
-    group of fewer than two answers has 1: nothing in it differs.
+    BLEU-3 with equal weights, as MMR1's; padding does not count here. 1: all answers say the same, in
+    3 tokens or more. As in its code, an order that an answer is too short for is smoothed, as one without
+    a match: the same single token in all answers has 0.1^(2/3) = 0.22, the same two have 0.46. A group of
+    fewer than two answers has 1: nothing in it differs.
     """
     groups = [[] for _ in range(num_groups)]
     for token_T, length, m in zip(token_NT, length_N, group_N, strict=True):

@@ -77,7 +77,7 @@ def selector(options: MoppsOptions) -> base.Sampler:
         `update` counts them, but a proposal does not say who they were. So they are drawn again, from
         a key of the selector's own that both know.
         """
-        size = min(int(options.candidates * num_prompts), len(state.passes_I))
+        size = min(base.share_of(options.candidates, num_prompts), len(state.passes_I))
         key = rng.own_key(options.seed, state.step)
         return base.top_b(base.least_visited(state.passes_I), key, size)
 

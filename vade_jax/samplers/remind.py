@@ -73,7 +73,7 @@ def selector(methods: Mapping[str, base.Method], options: RemindOptions) -> base
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)
-        size = int(options.share * num_prompts)
+        size = base.share_of(options.share, num_prompts)
         if size == 0:
             return proposal
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)
@@ -93,9 +93,8 @@ def selector(methods: Mapping[str, base.Method], options: RemindOptions) -> base
             return state.replace(base=after)
         right_M, since_M = base.outcome(feedback) == 1, state.since_I[index_M]
         # `update` gets no key. Which items would join in this step follows from the selector's seed
-        # and the step, item by item: whatever is resumed, or comes in another order, joins alike. One
-        # half of the split key: a selector below with a seed of its own has the key itself.
-        key = jax.random.split(rng.own_key(options.seed, state.step))[0]
+        # and the step, item by item: whatever is resumed, or comes in another order, joins alike.
+        key = rng.joining_key(options.seed, state.step)
         joins_I = jax.random.uniform(key, state.since_I.shape) < options.enter
         queued_M = jnp.where(right_M, NOT_QUEUED, state.step)
         others_M = jnp.where(right_M & joins_I[index_M], state.step, NOT_QUEUED)

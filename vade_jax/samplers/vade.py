@@ -17,7 +17,8 @@ Algorithm 1, with what `propose` and `update` are of it:
 The paper's warm-up rolls out the whole data set before step 1 and trains on none of it: `warmup="measured"`.
 Departures. The default, `warmup="full"`, puts items never visited first, in random order, in ordinary
 on-policy steps that also train, and in which counts decay as in any other. The greedy ratio of an item
-without counts, 0/0 in the paper, is 1/2. Prompts without valid answers count as not chosen.
+without counts, 0/0 in the paper, is 1/2. Prompts without valid answers count as not chosen: the
+warm-up comes back to them.
 """
 
 import dataclasses
@@ -117,7 +118,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         # Beyond the paper: items not seen yet come before all others, as do those of the uniform
         # share; what is tired stays out whatever its score.
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
-        num_uniform = int(options.uniform_share * num_prompts)
+        num_uniform = base.share_of(options.uniform_share, num_prompts)
         score_I = base.mix_uniform(score_I, keys.uniform, num_uniform)
         if options.max_consecutive:
             tired_I = state.streak_I >= options.max_consecutive
@@ -147,12 +148,12 @@ def selector(options: VadeOptions) -> base.Sampler:
         is_pass = len(index_M) == len(state.alpha_I)
         if options.max_consecutive and not is_pass:
             # Zero for all that this step left out: a streak is of steps in a row.
-            streak_M = streak_I[index_M] + 1
+            streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
             streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
         return VadeState(
             alpha_I=alpha_I,
             beta_I=beta_I,
-            unseen_I=state.unseen_I.at[index_M].set(False),
+            unseen_I=base.still_unseen(state.unseen_I, feedback),
             streak_I=streak_I,
         )
 

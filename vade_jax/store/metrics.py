@@ -13,7 +13,7 @@ import os
 import pathlib
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,9 +65,21 @@ class Writer:
         line = _line({"step": int(step), **values})
         with self.path.open("ab") as file:
             file.write(line)
-        shown = {name: math.nan if x is None else x for name, x in values.items()}
-        for board in self._boards:
-            board.write(int(step), shown)
+        self._show(int(step), values)
+
+    def add(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Adds values to the last line, which must be of this step; others of the same name go.
+
+        Raises:
+            ValueError: the last line is of another step.
+        """
+        records, _ = scan(self.path)
+        if not records or records[-1]["step"] != step:
+            raise ValueError(f"{self.path} does not end with step {step}: it has no line to add to")
+        records[-1] |= {name: _number(name, value) for name, value in metrics.items()}
+        self._replace(records)
+        # All of them: TensorBoard hides the points that a step had before a resumed run wrote it.
+        self._show(step, {name: x for name, x in records[-1].items() if name != "step"})
 
     def truncate_after(self, step: float) -> int:
         """Drops the lines of later steps, which a resumed run makes again; returns how many.
@@ -79,9 +91,7 @@ class Writer:
         records, num_cut = scan(self.path)
         kept = [record for record in records if record["step"] <= step]
         num_dropped = len(records) - len(kept) + num_cut
-        content = b"".join(map(_line, kept))
-        if content != self.path.read_bytes():  # or the lines of an earlier version get checksums
-            atomic.write_text(self.path, content.decode(), fsync=True)
+        if self._replace(kept):  # or the lines of an earlier version get checksums
             logging.info("dropped %d lines of %s", num_dropped, self.path)
         return num_dropped
 
@@ -89,6 +99,20 @@ class Writer:
         """Closes the boards; the file is complete after every `write`."""
         for board in self._boards:
             board.close()
+
+    def _replace(self, records: Sequence[Record]) -> bool:
+        """Makes these the lines of the file, at once; returns whether that changes it."""
+        content = b"".join(map(_line, records))
+        changes = content != self.path.read_bytes()
+        if changes:
+            atomic.write_text(self.path, content.decode(), fsync=True)
+        return changes
+
+    def _show(self, step: int, values: Record) -> None:
+        """Gives the boards the values of a line, without its step."""
+        shown = {name: math.nan if x is None else x for name, x in values.items()}
+        for board in self._boards:
+            board.write(step, shown)
 
 
 def _line(record: Record) -> bytes:

@@ -48,6 +48,13 @@ def paths(workdir: PathLike) -> list[pathlib.Path]:
     return sorted((pathlib.Path(workdir) / "rollouts").glob("step_*.parquet"))
 
 
+def remove_after(workdir: PathLike, step: int) -> None:
+    """Removes the answers of later steps, which a resumed run makes again."""
+    for later in paths(workdir):
+        if int(later.stem.removeprefix("step_")) > step:
+            later.unlink()
+
+
 def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
     """Writes columns of equal length, all rows or no file. Mappings become JSON strings."""
     import pyarrow.parquet

@@ -113,7 +113,8 @@ class Chooser:
 
         A selector does not know what its step has used. If it names used items, it is asked again
         with the same key, so with the same draws, for so many that enough others are left. The
-        number is one of few sizes, because each compiles.
+        number is one of few sizes, because each compiles. That larger batch is in random order, so the
+        places that used items leave are filled at random from it: not strictly by the next best.
         """
 
         def ask(number):

@@ -43,6 +43,7 @@ class Progress:
     rollouts_total: int = 0
     tokens_total: int = 0
     known: frozenset[str] = frozenset()  # questions of the validation: see evals/validation.py
+    validated: int = 0  # the latest step whose policy was validated
     skipped_updates: int = 0  # steps that had nothing to learn from
 
     def paid_for(self, feedback: Feedback, **changes: Any) -> "Progress":
@@ -74,6 +75,9 @@ class Recorder(Protocol):
 
     def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
         """Takes the metrics of a step, and its rollouts."""
+
+    def add(self, step: int, metrics: Metrics) -> None:
+        """Takes metrics of the latest step that were not there when the step was taken."""
 
     def save(self, progress: Progress, *, last: bool) -> None:
         """Takes the progress after a step; `last`: the run ends here."""
@@ -114,7 +118,8 @@ def run(
         learn: improves the policy on a batch of rollouts.
         validate: measures the policy.
         recorder: takes metrics, rollouts and checkpoints.
-        eval_every: steps between validations; the first is before any step.
+        eval_every: steps between validations; the first is before any step. One that failed is made
+            up when the run resumes.
         advantage: compares the answers of a group.
         refill: what a step does about the groups that the selector drops.
         measure: when all items are rolled out for the selector alone.
@@ -132,6 +137,11 @@ def run(
     answer = functools.partial(rounds.answer, engine, score)  # generate and score
     limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
 
+    def validated(progress, key):
+        """Returns what the validation after the latest step finds, and the progress with it."""
+        found, known = validate(engine, key, progress.step, progress.known)
+        return found, dataclasses.replace(progress, known=known, validated=progress.step)
+
     with Lookahead(choose) as ahead:
 
         def choose_ahead(posterior, step):
@@ -142,11 +152,16 @@ def run(
 
         choose_ahead(progress.selector, progress.step + 1)
         engine.sync(progress.state.params, progress.step)
+        over = is_over(progress.step, progress.rollouts_total, **limits)
         if progress.step == 0:
-            metrics, known = validate(engine, rng.untrained_validation_key(key), 0, progress.known)
-            progress = dataclasses.replace(progress, known=known)
+            metrics, progress = validated(progress, rng.untrained_validation_key(key))
             recorder.step(0, metrics | progress.metrics(), None)
-        ends = is_over(progress.step, progress.rollouts_total, **limits) or stop()
+        elif progress.validated < progress.step and (progress.step % eval_every == 0 or over):
+            # The engine failed in this validation: the step was saved without.
+            keys = rng.step_keys(key, progress.step)
+            metrics, progress = validated(progress, keys.validation)
+            recorder.add(progress.step, metrics)
+        ends = over or stop()
 
         while not ends:
             version, step, clock = progress.step, progress.step + 1, Clock()
@@ -219,9 +234,8 @@ def run(
                     engine.sync(state.params, step)
                 if step % eval_every == 0 or over:
                     with clock("testing"):
-                        found, known = validate(engine, keys.validation, step, progress.known)
+                        found, progress = validated(progress, keys.validation)
                     metrics |= found
-                    progress = dataclasses.replace(progress, known=known)
             metrics |= engine.metrics() | score.metrics() | hardware.memory()
             metrics |= clock.metrics(data.prompts, data.rollouts)
             recorder.step(step, metrics | progress.metrics(), data)

@@ -58,22 +58,22 @@ def answer(
         EngineFailure: there are no more answers, or they come from other weights.
         RewardFailure: a reward function failed, or has no verdict on a single answer.
     """
-    scoring_thread = ScoringThread(score, chosen.items)
-    with clock("gen"):
-        rollouts = engine.generate(
-            chosen.prompts,
-            chosen.proposal.num_rollouts_M,
-            key,
-            version,
-            on_group=scoring_thread,
-        )
-    # Answers of older weights would enter the ratio as if the current policy had drawn them.
-    if (found := int(rollouts.params_version)) != version:
-        raise EngineFailure(
-            f"the engine answered with weights {found} instead of {version}: its sync did not take"
-        )
-    with clock("reward"):  # what is left of scoring when the last answer is there
-        scores = scoring_thread.scores(rollouts)
+    with ScoringThread(score, chosen.items) as scoring_thread:
+        with clock("gen"):
+            rollouts = engine.generate(
+                chosen.prompts,
+                chosen.proposal.num_rollouts_M,
+                key,
+                version,
+                on_group=scoring_thread,
+            )
+        # Answers of older weights would enter the ratio as if the current policy had drawn them.
+        if (found := int(rollouts.params_version)) != version:
+            raise EngineFailure(
+                f"the engine answered with weights {found} instead of {version}: its sync did not take"
+            )
+        with clock("reward"):  # what is left of scoring when the last answer is there
+            scores = scoring_thread.scores(rollouts)
     clock.beside("prepare", chosen.seconds)
     clock.beside("judge", scoring_thread.seconds)
     valid_N = np.asarray(rollouts.valid_N)

@@ -117,6 +117,8 @@ class Scores:
 class ScoringThread:
     """Scores groups while the engine makes others: the engine's `on_group`. Then ask for `scores`.
 
+    Use it in a `with` statement: where the engine fails, groups that wait are not scored any more.
+
     One thread is enough for the built-in rules: what takes long, a symbolic comparison, runs in worker
     processes anyway.
     """
@@ -126,6 +128,13 @@ class ScoringThread:
         self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
         self._groups: dict[int, futures.Future] = {}
         self.seconds = 0.0  # of scoring, most of it hidden behind the engine's
+
+    def __enter__(self) -> "ScoringThread":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # Without an error all are done. With one, a judge would be asked, and paid, for nothing.
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __call__(self, m: int, answers: Sequence[np.ndarray]) -> None:
         """Takes all answers to prompt m."""

@@ -181,21 +181,23 @@ def make(
     optimizer: optax.GradientTransformation,
     *,
     learning_rate: optax.Schedule | None = None,
+    frozen: tuple[str, ...] = (),
     apply: Callable[[Params, Params], Params] = optax.apply_updates,
     cut: Callable = minibatches.in_shortest,
 ) -> Update:
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
     `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss`,
-    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (before the clip),
-    `actor/param_norm` (of the new parameters) and `actor/lr`. What is not finite among them is the
-    caller's to detect, before the state is used again.
+    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (of what is trained,
+    before the clip), `actor/param_norm` (of all new parameters) and `actor/lr`. What is not finite
+    among them is the caller's to detect, before the state is used again.
 
     Args:
         logp: log-probs of a micro-batch, and entropies.
         objective: what is minimised.
         optimizer: what is done with its gradient.
         learning_rate: the optimizer's, of the updates done before; None: not reported.
+        frozen: paths of parameters that the optimizer leaves as they are.
         apply: parameters, what the optimizer returns -> new parameters.
         cut: lets a micro-batch of short answers run a shorter program.
     """
@@ -220,7 +222,7 @@ def make(
 
         grads, metrics = _sum_over_microbatches(cut(of_micro), batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        metrics["actor/grad_norm"] = optax.tree.norm(grads)
+        metrics["actor/grad_norm"] = optax.tree.norm(_trained(grads, frozen))
         if learning_rate is not None:
             metrics["actor/lr"] = jnp.asarray(learning_rate(state.step), jnp.float32)
         params = apply(state.params, updates)
@@ -319,6 +321,12 @@ def schedule(config: settings.Optimizer) -> optax.Schedule:
     tail = optax.cosine_decay_schedule(peak, decay_steps, 0.1) if decay_steps else flat
     ramp = optax.linear_schedule(0.0, peak, max(warmup_steps, 1))
     return optax.join_schedules([ramp, tail], [warmup_steps]) if warmup_steps else tail
+
+
+def _trained(params: Params, frozen: tuple[str, ...]) -> list[jax.Array]:
+    """Returns the arrays whose path starts with none of `frozen`, in order."""
+    named = jax.tree.leaves_with_path(params)
+    return [x for path, x in named if not mesh.path_name(path).startswith(frozen)]
 
 
 def _labels(params: Params, frozen: tuple[str, ...]) -> Params:
