@@ -59,11 +59,11 @@ def of_items(
         engine: Engine, key: jax.Array, version: int, known: Known
     ) -> tuple[Metrics, Known]:
         num_rollouts_M = np.full(len(kept), num_samples)
-        scoring_thread = ScoringThread(score, kept)
-        rollouts = engine.generate(
-            built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
-        )
-        scores = scoring_thread.scores(rollouts)
+        with ScoringThread(score, kept) as scoring_thread:
+            rollouts = engine.generate(
+                built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
+            )
+            scores = scoring_thread.scores(rollouts)
         correct_N = scores.correct_N
         rate_M = np.bincount(rollouts.group_N, correct_N, len(kept)) / num_samples
         known_M = np.array([uid in known for uid in uid_M])
