@@ -4,6 +4,7 @@ r"""The tables and figures of a sweep once more, from the records of its runs.
 
 Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection pays
 is drawn as well. A sweep leaves a record of every finished run in {workdir}/{name}/records, some kilobytes each.
+`--arms vanilla vade kalman` leaves the others out.
 """
 
 import argparse
@@ -24,9 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", required=True, nargs="+", help="folders of records")
     parser.add_argument("--workdir", required=True, help="where tables and figures go")
     parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
+    parser.add_argument("--arms", nargs="+", help="some of the arms; default: all")
     given = parser.parse_args(arguments)
     with errors.user_errors():
         groups = read(*given.records)
+        if given.arms:
+            groups = only(groups, given.arms)
         check_baseline(groups, given.baseline)
     first = lambda arm: (arm != given.baseline, arm)
     groups = {
@@ -62,12 +66,30 @@ def read(*folders: str) -> comparison.Groups:
     return groups
 
 
+def only(groups: comparison.Groups, arms: Sequence[str]) -> comparison.Groups:
+    """Returns the groups with these arms alone.
+
+    Raises:
+        ValueError: no group has one of them.
+    """
+    for arm in arms:
+        _check_known("--arms", arm, groups)
+    return {
+        name: {arm: runs for arm, runs in of_group.items() if arm in arms}
+        for name, of_group in groups.items()
+    }
+
+
 def check_baseline(groups: comparison.Groups, baseline: str) -> None:
     """Raises ValueError, with the nearest arm, if no data/loss has `baseline`."""
-    arms = {arm: None for of_group in groups.values() for arm in of_group}
-    if baseline not in arms:
-        hint = fields.did_you_mean(baseline, arms)
-        raise ValueError(f"--baseline={baseline}: {hint}there are {', '.join(arms)}")
+    _check_known("--baseline", baseline, groups)
+
+
+def _check_known(flag: str, arm: str, groups: comparison.Groups) -> None:
+    known = {arm: None for of_group in groups.values() for arm in of_group}
+    if arm not in known:
+        hint = fields.did_you_mean(arm, known)
+        raise ValueError(f"{flag}={arm}: {hint}there are {', '.join(known)}")
 
 
 def write(groups: comparison.Groups, directory: str, baseline: str) -> None:

@@ -65,6 +65,16 @@ def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, capsys):
     assert said == "error: --baseline=vanila: did you mean 'vanilla'? there are vanilla\n"
 
 
+def test_some_of_the_arms(tmp_path):
+    for arm in ("vanilla", "vade", "dapo"):
+        run = records.Recorded("x", {"seed": 0}, [{"step": 0}], 0.5)
+        records.write(run, tmp_path / "clean" / "gspo" / f"{arm}_seed0.json")
+    groups = results.only(results.read(str(tmp_path)), ["vade", "vanilla"])
+    assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"vanilla", "vade"}}
+    with pytest.raises(ValueError, match=r"--arms=vad: did you mean 'vade'\?"):
+        results.only(groups, ["vad"])
+
+
 def test_a_folder_given_twice_is_one_clear_line(tmp_path, capsys):
     run = records.Recorded("x", {"seed": 7}, [{"step": 0}], 0.5)
     records.write(run, tmp_path / "in" / "vanilla_seed7.json")
