@@ -1,8 +1,10 @@
 """Checkpoints come back bit for bit, where they were, or not at all."""
 
 import functools
+import itertools
 import os
 import shutil
+import time
 
 import chex
 import jax
@@ -110,6 +112,13 @@ def test_arrays_may_be_donated_right_after_save(tmp_path):
     restored, restored_selector, _ = saver.restore(1, expected, make_selector())
     assert_same(restored, expected)
     assert_same(restored_selector, make_selector())
+
+
+def test_a_clock_that_jumps_ahead_does_not_end_a_save(tmp_path, monkeypatch):
+    real, readings = time.time, itertools.count()
+    monkeypatch.setattr(time, "time", lambda: real() + 3600 * next(readings))
+    assert save(tmp_path, 1).latest_step() == 1
+    assert next(readings) > 1
 
 
 def test_saves_every_n_steps_and_keeps_the_last(tmp_path):

@@ -34,6 +34,9 @@ from vade_jax.store import checksums
 ARRAY_ITEMS = ("policy", "optimizer", "selector")
 JSON_ITEMS = ("progress", "config", "checksums")
 NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
+# Orbax takes its timeouts by the clock on the wall. With its defaults a clock that is set ahead in the
+# middle of a save ends the run: after 20 minutes, or 5 where directories are made in the background.
+PATIENT = ocp.AsyncOptions(timeout_secs=7 * 24 * 3600, create_directories_asynchronously=False)
 
 
 class Checkpointer:
@@ -171,7 +174,9 @@ class Checkpointer:
             self._opened = ocp.CheckpointManager(
                 self.directory,
                 options=ocp.CheckpointManagerOptions(
-                    max_to_keep=self._keep, cleanup_tmp_directories=self._is_sole
+                    max_to_keep=self._keep,
+                    cleanup_tmp_directories=self._is_sole,
+                    async_options=PATIENT,
                 ),
                 item_handlers=handlers,
             )
