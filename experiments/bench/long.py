@@ -117,7 +117,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
     anew = loop.Progress(state, sampler.init(num_items), visited_I)
     saved = directory.checkpointer(settings_of_run, workdir)
     with contextlib.redirect_stderr(io.StringIO()):  # the bar
-        recorder = directory.RunRecorder(workdir, saved, settings_of_run, sampler, 0)
+        recorder = directory.RunRecorder(workdir, saved, settings_of_run, 0)
         with contextlib.closing(recorder):
             loop.run(
                 anew,

@@ -43,7 +43,7 @@ class InOrder:
     def __init__(self, num_items, counts=True):
         self.num_items, self.counts, self.asked = num_items, counts, []
         self.sampler = samplers.Sampler(
-            self.init, self.propose, base.keep_mixed, self.update, lambda *_: {}
+            self.init, self.propose, base.keep_mixed, self.update, self.believe
         )
 
     def init(self):
@@ -53,6 +53,9 @@ class InOrder:
         self.asked.append(num_prompts)
         index_M = np.argsort(state, kind="stable")[:num_prompts].astype(np.int32)
         return Proposal(index_M=index_M, num_rollouts_M=np.full(len(index_M), G))
+
+    def believe(self, state, proposal):
+        return {"visited": state}
 
     def update(self, state, feedback):
         return state + self.counts * np.isin(np.arange(len(state)), feedback.index_M)
@@ -181,13 +184,13 @@ def test_a_surplus_can_be_trained_on():
     assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 5 / 4
 
 
-def test_the_log_has_every_round_with_the_state_that_proposed():
+def test_the_log_has_every_round_with_the_belief_before_it():
     data = make([0, 5])(max_rounds=2).recorder.data[1]
     assert [one.chosen.proposal.index_M.tolist() for one in data.rounds] == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
     ]
-    assert [int(one.selector.sum()) for one in data.rounds] == [0, 4]
+    assert [int(one.belief["visited"].sum()) for one in data.rounds] == [0, 4]
     assert data.keep_M.tolist() == [i in (0, 5) for i in range(8)]
     assert data.rollouts.group_N.tolist() == np.repeat(range(8), G).tolist()
     assert data.feedback.index_M.tolist() == list(range(8))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from vade_jax import atomic, samplers, settings
+from vade_jax import atomic, settings
 from vade_jax.models.qwen25vl import files, peft
 from vade_jax.run import cluster
 from vade_jax.run.build import Policy
@@ -177,7 +177,6 @@ class RunRecorder:
         workdir: str,
         checkpointer: checkpoints.Checkpointer,
         run: settings.Run,
-        sampler: samplers.Sampler,
         step: int,
     ):
         """Starts after `step`: metrics and rollouts of later steps are made again.
@@ -186,14 +185,14 @@ class RunRecorder:
             ValueError: metrics do not come to `step`, and would have a gap.
         """
         self._workdir, self._checkpointer = workdir, checkpointer
-        self._run, self._sampler = run, sampler
+        self._seed, self._config = run.seed, run.to_dict()
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(
                 workdir,
                 tensorboard=run.tensorboard,
                 wandb=run.wandb,
-                config=run.to_dict(),
+                config=self._config,
             )
             self._metrics.truncate_after(step if step else -1)
             _check_reaches(self._metrics.path, step)
@@ -214,7 +213,7 @@ class RunRecorder:
         self._metrics.write(step, values)
         if data is not None:
             path = rollout_log.path(self._workdir, step)
-            rollout_log.write(path, table(data, self._sampler))
+            rollout_log.write(path, *tables(data))
             self._bar.update()
         self._watch(values)
 
@@ -232,7 +231,7 @@ class RunRecorder:
         """See `loop.Recorder`."""
         counters = {
             "step": progress.step,
-            "seed": self._run.seed,
+            "seed": self._seed,
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
             "known": sorted(progress.known),
@@ -244,7 +243,7 @@ class RunRecorder:
             progress.state,
             _selection(progress),
             counters,
-            self._run.to_dict(),
+            self._config,
             force=last,
         )
         if last:
@@ -286,45 +285,50 @@ def _selection(progress: loop.Progress) -> dict[str, Any]:
     return {"selector": progress.selector, "visited_I": progress.visited_I}
 
 
-def table(data: StepData, sampler: samplers.Sampler) -> dict:
-    """Returns the columns of the rollout log, one row an answer, round after round."""
-    tables = [_columns(one, sampler) for one in data.rounds]
-    trained_M = np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M
-    group_N = data.rollouts.group_N
-    answers = [len(one.rollouts.group_N) for one in data.rounds]
-    return {
-        "round": np.repeat(np.arange(1, 1 + len(answers)), answers),
-        "group": group_N,
-        "trained": trained_M[group_N],
-        **{name: [x for one in tables for x in one[name]] for name in tables[0]},
+def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
+    """Returns the columns of the rollout log, of all answers and of all groups, round after round."""
+    sizes = [len(one.chosen.items) for one in data.rounds]
+    answers, groups = (_joined([f(one) for one in data.rounds]) for f in (_of_answers, _of_groups))
+    answers |= {"group": data.rollouts.group_N}
+    groups |= {
+        "round": np.repeat(np.arange(1, 1 + len(sizes)), sizes),
+        "trained": np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M,
     }
+    return answers, groups
 
 
-def _columns(one: Round, sampler: samplers.Sampler) -> dict:
-    """Returns the columns that a round fills by itself."""
-    chosen, group_N = one.chosen, one.rollouts.group_N
+def _joined(of_rounds: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Sequence[Any]]:
+    if len(of_rounds) == 1:
+        return dict(of_rounds[0])
+    return {name: [x for one in of_rounds for x in one[name]] for name in of_rounds[0]}
 
-    def by_answer(values_M):
-        return [values_M[m] for m in group_N]
 
-    belief = sampler.believe(one.selector, chosen.proposal)
-    counts = {name: belief[name] for name in ("alpha", "beta") if name in belief}
-    if chosen.proposal.p_M is not None:
-        counts["p_drawn"] = chosen.proposal.p_M
+def _of_answers(one: Round) -> rollout_log.Table:
+    """Returns the columns of a round with a value for every answer."""
     return {
-        "uid": by_answer([item.uid for item in chosen.items]),
-        "prompt": by_answer([prompt.text for prompt in chosen.prompts]),
         "answer": one.scores.text_N,
         "extracted": one.scores.extracted_N,
         "reason": one.scores.reason_N,
-        "gold": by_answer([item.answer for item in chosen.items]),
-        "kind": by_answer([item.kind for item in chosen.items]),
         "correct": one.scores.correct_N,
         "reward": one.scores.reward_N,
         "length": one.rollouts.length_N,
         "finished": one.rollouts.finished_N,
-        **{name: by_answer(np.asarray(x_M)) for name, x_M in counts.items()},
-        "metadata": by_answer([dict(item.metadata) for item in chosen.items]),
+    }
+
+
+def _of_groups(one: Round) -> rollout_log.Table:
+    """Returns the columns of a round with a value for every prompt."""
+    chosen = one.chosen
+    counts = {name: one.belief[name] for name in ("alpha", "beta") if name in one.belief}
+    if chosen.proposal.p_M is not None:
+        counts["p_drawn"] = chosen.proposal.p_M
+    return {
+        "uid": [item.uid for item in chosen.items],
+        "prompt": [prompt.text for prompt in chosen.prompts],
+        "gold": [item.answer for item in chosen.items],
+        "kind": [item.kind for item in chosen.items],
+        **counts,
+        "metadata": [item.metadata for item in chosen.items],
     }
 
 

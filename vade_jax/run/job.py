@@ -142,7 +142,7 @@ def prepare(
         num_prompts=run.measure.num_prompts or max(1, num_answers // num_rollouts),
     )
     engine = engines.make(run, policy, workdir)
-    recorder = RunRecorder(workdir, saved, run, sampler, progress.step)
+    recorder = RunRecorder(workdir, saved, run, progress.step)
     algorithm = functools.partial(
         loop.run,
         num_steps=run.num_steps,

@@ -317,7 +317,7 @@ def belief_metrics(belief: Mapping[str, Array]) -> types.Metrics:
     With the state that made the proposal, `vade/predicted_effective_ratio` is a forecast, made before
     the rollouts: it shows whether the posterior is calibrated.
     """
-    metrics = {METRICS[x]: jnp.mean(belief[x]) for x in METRICS if x in belief}
+    metrics = {METRICS[x]: float(np.mean(belief[x])) for x in METRICS if x in belief}
     for name in belief:
         if "/" in name:
             value_M = np.asarray(belief[name])

@@ -1,5 +1,6 @@
 """rollouts/step_00042.parquet: every answer of a step, with why its prompt was drawn."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import numpy as np
 from vade_jax import atomic
 
 PathLike = str | os.PathLike[str]
+Table = Mapping[str, Sequence[Any]]  # columns
 
 # One type a column, whatever a step holds, so that many files read as one table.
 COLUMNS = {
@@ -55,14 +57,23 @@ def remove_after(workdir: PathLike, step: int) -> None:
             later.unlink()
 
 
-def write(path: PathLike, table: Mapping[str, Sequence[Any]]) -> None:
-    """Writes columns of equal length, all rows or no file. Mappings become JSON strings."""
+def write(path: PathLike, table: Table, groups: Table | None = None) -> None:
+    """Writes a row an answer, all rows or no file. Mappings become JSON strings.
+
+    Args:
+        path: of the file.
+        table: columns of equal length.
+        groups: columns with one value a group; the column `group` of `table` says whose they are.
+    """
     import pyarrow.parquet
 
-    lengths = {name: len(values) for name, values in table.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of different lengths: {lengths}")
+    for some in (table, groups or {}):
+        lengths = {name: len(values) for name, values in some.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of different lengths: {lengths}")
     columns = {name: _column(name, values) for name, values in table.items()}
+    for name, values in (groups or {}).items():
+        columns[name] = _column(name, values).take(columns["group"])
     with atomic.replacing(path) as temporary:
         table = pyarrow.table(columns)
         table = table.replace_schema_metadata({_CHECKSUM: _sum_of_columns(table.schema)})
@@ -116,15 +127,14 @@ def _column(name: str, values: Sequence[Any]) -> Any:
     import pyarrow
 
     kind = COLUMNS.get(name)
-    values = np.asarray(values).tolist() if hasattr(values, "dtype") else list(values)
-    if kind == "string" or kind is None:
-        # What an item says stands there once for each of its answers, as the same object.
-        different = {id(value): value for value in values}
-        texts = {key: _text(value) for key, value in different.items()}
-        values = [texts[id(value)] for value in values]
+    values = np.asarray(values) if hasattr(values, "dtype") else list(values)
+    if kind == "string":
+        with contextlib.suppress(pyarrow.ArrowException, UnicodeError):
+            return pyarrow.array(values, pyarrow.string())
+    if kind in ("string", None):  # what is no text yet, or none that UTF-8 can hold
+        values = [_text(value) for value in values]
     try:
-        kind = pyarrow.type_for_alias(kind) if kind else None
-        return pyarrow.array(values, kind)
+        return pyarrow.array(values, pyarrow.type_for_alias(kind) if kind else None)
     except pyarrow.ArrowException as error:
         raise ValueError(f"rollout column {name} is not {kind}: {error}") from error
 

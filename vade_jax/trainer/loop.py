@@ -193,7 +193,8 @@ def run(
                         feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
                         scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
                         keep_M = np.asarray(sampler.keep(posterior, feedback))
-                        gathering.add(Round(chosen, rollouts, scores, feedback, keep_M, posterior))
+                        belief = jax.device_get(sampler.believe(posterior, chosen.proposal))
+                        gathering.add(Round(chosen, rollouts, scores, feedback, keep_M, belief))
                         # To line 15: old counts decay at two speeds, new ones come in (Eq. 5, 6).
                         # The paper does this after the policy's update. It needs no weights, and
                         # done here it lets the next prompts be chosen while the policy learns.
@@ -223,7 +224,7 @@ def run(
                 visited_I=visited_I,
                 skipped_updates=progress.skipped_updates + (not losses),
             )
-            metrics = losses | rounds.metrics(data, num_prompts, sampler)
+            metrics = losses | rounds.metrics(data, num_prompts)
             metrics |= passes.metrics(measure, sampler, step, len(choose.items))
             metrics |= coverage(progress, num_prompts, len(choose.items))
 

@@ -7,8 +7,8 @@ reached. The posterior is updated after every round, so a selector's decays are 
 
 import collections
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -95,7 +95,7 @@ class Round:
     scores: Scores
     feedback: Feedback
     keep_M: np.ndarray  # bool, the groups that the selector would train on
-    selector: Any  # the state that proposed, for the log
+    belief: Mapping[str, Array]  # what the selector thought before, see `Sampler.believe`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Gathering:
 
 
 # ------------------------------------------------------------------------------ metrics
-def metrics(data: StepData, num_prompts: int, sampler: samplers.Sampler) -> Metrics:
+def metrics(data: StepData, num_prompts: int) -> Metrics:
     """Returns the metrics of all groups of a step, kept or not, and how many there were.
 
     `vade/trained_effective_ratio` is of those that the policy learns from, over B: groups whose rewards
@@ -221,7 +221,7 @@ def metrics(data: StepData, num_prompts: int, sampler: samplers.Sampler) -> Metr
     }
     of_scores = [one.scores.metrics() for one in data.rounds]
     return {
-        **_forecast(data.rounds, sampler),
+        **_forecast(data.rounds),
         **scoring.metrics(data.feedback, data.rollouts),
         **jax.tree.map(lambda *counts: sum(counts), *of_scores),
         "vade/rounds": len(data.rounds),
@@ -232,13 +232,10 @@ def metrics(data: StepData, num_prompts: int, sampler: samplers.Sampler) -> Metr
     }
 
 
-def _forecast(rounds, sampler) -> Metrics:
+def _forecast(rounds) -> Metrics:
     """What the selector thought of the prompts before it saw answers, averaged over all of them."""
     weights = np.array([len(one.chosen.items) for one in rounds])
-    values = [
-        samplers.belief_metrics(sampler.believe(one.selector, one.chosen.proposal))
-        for one in rounds
-    ]
+    values = [samplers.belief_metrics(one.belief) for one in rounds]
     return jax.tree.map(lambda *x: np.average(x, weights=weights / weights.sum()), *values)
 
 
@@ -256,8 +253,10 @@ def take(rollouts: Rollouts, order_M: Array) -> tuple[Rollouts, np.ndarray]:
     """
     num_groups = int(np.max(order_M)) + 1
     first_M = np.searchsorted(rollouts.group_N, np.arange(num_groups + 1))
-    order_N = np.concatenate([np.arange(first_M[m], first_M[m + 1]) for m in order_M])
-    group_N = np.repeat(np.arange(len(order_M)), np.diff(first_M)[order_M])
+    size_M = np.diff(first_M)[order_M]
+    group_N = np.repeat(np.arange(len(order_M)), size_M)
+    # Where each group's answers are, less where they come to stand, plus 0, 1, 2, ...
+    order_N = (first_M[order_M] - np.cumsum(size_M) + size_M)[group_N] + np.arange(len(group_N))
     version = rollouts.params_version
     taken = jax.tree.map(lambda x: x[order_N], rollouts.replace(params_version=None))
     taken = taken.replace(group_N=group_N.astype(np.int32), params_version=version)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import jax
+import numpy as np
 
 from vade_jax.types import Metrics, Prompt, Rollouts
 
@@ -38,7 +39,7 @@ class Clock:
         """
         step = time.perf_counter() - self._start
         answers = int(rollouts.length_N.sum())
-        context = sum(prompts[m].length for m in rollouts.group_N)
+        context = int(np.array([prompt.length for prompt in prompts])[rollouts.group_N].sum())
         timings = {f"timing_s/{name}": s for name, s in self._seconds.items()}
         compiled = _compile_seconds()[len(self._compiled) :]
         return timings | {
