@@ -17,8 +17,9 @@ digits: the same with real handwriting: read it, or find a letter of the digit's
 
 Frontier and digits pass their controls (docs/results.md). Ladder's were not run at this size of a step.
 
-More words: `prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`,
-`model=tiny_6m`; or else `smoke` (for tests), with sizes of its own.
+More words: `grid` for both decays of VADE (Eq. 5 and 6), four values each, in place of the controls; `prompts=32` a
+step, `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`, `model=tiny_6m`; or else `smoke` (for
+tests), with sizes of its own.
 """
 
 from ml_collections import ConfigDict
@@ -67,9 +68,9 @@ def get_config(arg=None):
     if name not in ARENAS:
         raise ValueError(f"config argument {name!r}: give an arena, one of {', '.join(ARENAS)}")
     args = arguments.parse(
-        words, smoke=False, prompts=16, pool=256, rollouts=8, steps=60, model="tiny"
+        words, smoke=False, grid=False, prompts=16, pool=256, rollouts=8, steps=60, model="tiny"
     )
-    _, sizes = arguments.without(words, "smoke")
+    _, sizes = arguments.without(arguments.without(words, "grid")[1], "smoke")
     if args.smoke and sizes:
         raise ValueError(f"config argument {arg!r}: smoke has sizes of its own, leave out {sizes}")
     run = tiny.base("smoke" if args.smoke else None)
@@ -82,11 +83,12 @@ def get_config(arg=None):
             "prompts_per_microbatch": DOSE * run.batch.prompts_per_microbatch,
         },
     }
-    rivals = sweeps.rivals(run)
+    rivals, grid = sweeps.rivals(run), sweeps.decay_grid(run)
     pooled = rivals["pooled"]["sampler"]
     arms = {
         **rivals,
         **sweeps.variants(run),
+        **grid,
         # Told nothing of families and levels: all items in one category.
         "pooled_blind": {"sampler": {**pooled, "arrays": {}}},
         controls.DOSE: rivals["vanilla"] | dose,
@@ -96,7 +98,7 @@ def get_config(arg=None):
         run,
         "arena",
         arms=arms,
-        chosen=f"vanilla,{controls.DOSE},{controls.ORACLE}",
+        chosen=",".join(["vanilla", *(grid if args.grid else (controls.DOSE, controls.ORACLE))]),
         losses={"gspo": sweeps.changes(run, sweeps.LOSSES["gspo"])},
         baseline="vanilla",
     )

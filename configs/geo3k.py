@@ -13,8 +13,8 @@ B, G, the clip, the KL and the length of answers are those of DPS's code for the
 numbers and formulas by math-verify (`data.kind`); these libraries take mathruler for both.
 
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no category of the
-rows (`sec`, `strata` and, but for `--config.sampler.arrays={}`, `pooled` do); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py
-at hand:
+rows (`sec`, `strata` and, but for `--config.sampler.arrays={}`, `pooled` do); the layouts and the rest of configs/qwen.py.
+`arms` makes it a sweep over vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py at hand:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 

@@ -4,7 +4,8 @@ r"""DIVA-GRPO on the tiny job: 16 problems a step, each with a variant. See conf
     python -m experiments.sweep --config=configs/tiny_diva.py:arms --workdir=runs/diva --config.seeds=0,1,2,3,4
 
 Runs on 2 CPU cores, as configs/tiny_gspo.py does. `arms` is the comparison of its paper: `grpo` has the same 16
-problems a step, without variants and with as many answers in all. It has not been run over seeds yet.
+problems a step, without variants and with as many answers in all. What came out over five seeds is in
+docs/results.md.
 
 `variants=3` is the paper's other number: 8 problems a step. The warm start sees neither variants nor
 other words. A selector named behind the colon replaces DIVA's, and then its variants and advantages.

@@ -239,7 +239,8 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
     """Returns the cells of every world, all checked before any is played.
 
     Raises:
-        ValueError: an unknown world, selector (one to highlight, too) or option, a value out of range, too small a budget.
+        ValueError: an unknown world, selector (one to highlight, too) or option, a value out of range,
+            too small a budget.
     """
     worlds = words(given.worlds)
     if not worlds:

@@ -9,9 +9,9 @@ ask for that, before any selector is looked at:
     headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
     error     the validations' own sampling error is small beside the differences to be seen
 
-The first three are means over eight seeds or more, with 95 % intervals that must not have 0 in them: of the
-differences between runs with the same seed (dose, oracle), and of the baseline's rise (headroom). The error is the
-largest of the baseline's seeds.
+The first three are means over eight seeds or more, with 95 % intervals that must not have 0 in them: of
+the differences between runs with the same seed (dose, oracle), and of the baseline's rise (headroom). The
+error is the largest of the baseline's seeds.
 """
 
 import dataclasses

@@ -113,8 +113,9 @@ def draw_settings(
 ) -> None:
     """Draws each arm's difference to the baseline against one of `SETTINGS` at a time.
 
-    The other settings are then those that most groups have. Groups are told apart by their runs' configs; of one setting there can be several, such as
-    "clean/gspo" and "wrong10/gspo": the first is drawn. Nothing is drawn if none differs from another.
+    The other settings are then those that most groups have. Groups are told apart by their runs'
+    configs; of one setting there can be several, such as "clean/gspo" and "wrong10/gspo": the first is
+    drawn. Nothing is drawn if none differs from another.
     """
     found: dict[Setting, str] = {}
     for name, arms in groups.items():
