@@ -30,6 +30,16 @@ def test_words_change_the_sizes():
     assert (run.model.preset, found["dose"].num_prompts) == ("tiny_6m", 96)
 
 
+def test_a_word_runs_the_grid_of_decays():
+    found = planned("frontier,grid,smoke")
+    assert len(found) == 17 and found.pop("vanilla").sampler.name == "uniform"
+    pairs = {
+        (run.sampler.options["decay_selected"], run.sampler.options["decay_rest"])
+        for run in found.values()
+    }
+    assert len(pairs) == 16 and (0.2, 0.999) in pairs
+
+
 def test_selectors_are_arms_too():
     found = planned("ladder,smoke", arms="vanilla,vade,kgps,vade_measured")
     assert found["kgps"].sampler.name == "kgps"
