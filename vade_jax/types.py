@@ -39,6 +39,8 @@ class Proposal:
     num_rollouts_M: Array  # int32
     # float32, the pass rate drawn or estimated for each; None: none
     p_M: Array | None = None
+    # float32, a factor of the advantages of each group; None: all weigh the same
+    weight_M: Array | None = None
     # What only the selector understands, arrays with one entry a prompt. It gets them back with
     # the feedback.
     extra_M: dict[str, Array] | None = None

@@ -116,6 +116,7 @@ def test_what_methods_declare():
         "dapo": {"drops": True},
         "diva": {"variants": True},
         "greso": {"drops": True},
+        "importance": {"accepts": ("category",), "weighs": True},
         "knapsack": {"uneven": True},
         "mmr1": {"measures": measured, "accepts": measured},
         "pooled": {"accepts": ("category",)},

@@ -8,6 +8,7 @@ from vade_jax.samplers import (
     diva,
     dps,
     greso,
+    importance,
     insight,
     kalman,
     kgps,
@@ -26,7 +27,21 @@ from vade_jax.samplers import (
 from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
 _FILES = (
-    *(arcus, bots, cures, dapo, diva, dps, greso, insight, kalman, kgps, knapsack, mapp),
+    *(
+        arcus,
+        bots,
+        cures,
+        dapo,
+        diva,
+        dps,
+        greso,
+        importance,
+        insight,
+        kalman,
+        kgps,
+        knapsack,
+        mapp,
+    ),
     *(mmr1, mopps, pooled, sec, strata, uniform, vade, vcrl),
 )
 _BASES = {file.METHOD.name: file.METHOD for file in _FILES}

@@ -47,6 +47,7 @@ class Sampler(NamedTuple):
         rounds: the number of rounds of rollouts in a step that the method is made for; None: any.
         variants: whether it asks for variants of items, see `trainer.choosing`.
         uneven: whether the prompts of a proposal may get different numbers of answers.
+        weighs: whether its proposals have weights.
         first_pass: whether a pass over all items comes before step 1, see `trainer.measure`.
     """
 
@@ -62,6 +63,7 @@ class Sampler(NamedTuple):
     rounds: int | None = None
     variants: bool = False
     uneven: bool = False
+    weighs: bool = False
     first_pass: bool = False
 
 

@@ -143,8 +143,12 @@ def replaced(
     """Returns the proposal with the items `there_S` in these places, and as many answers as these had."""
     old_S = proposal.index_M[place_S]
     index_M = proposal.index_M.at[place_S].set(jnp.where(there_S, index_S, old_S))
-    if proposal.p_M is None:
-        return proposal.replace(index_M=index_M)
+    proposal = proposal.replace(index_M=index_M)
     # What was drawn for the item that gave its place away is not of the other one.
-    p_S = jnp.where(there_S, jnp.nan, proposal.p_M[place_S])
-    return proposal.replace(index_M=index_M, p_M=proposal.p_M.at[place_S].set(p_S))
+    if proposal.p_M is not None:
+        p_S = jnp.where(there_S, jnp.nan, proposal.p_M[place_S])
+        proposal = proposal.replace(p_M=proposal.p_M.at[place_S].set(p_S))
+    if proposal.weight_M is not None:
+        weight_S = jnp.where(there_S, 1.0, proposal.weight_M[place_S])
+        proposal = proposal.replace(weight_M=proposal.weight_M.at[place_S].set(weight_S))
+    return proposal

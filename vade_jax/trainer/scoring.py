@@ -239,7 +239,7 @@ def collect(
     scores: Scores,
     advantage: Advantage = group_normalized,
 ) -> Feedback:
-    """Returns the counts of every chosen prompt and the advantage of every answer."""
+    """Returns the counts of every chosen prompt and the advantage of every answer, weight and all."""
     M, group_N = len(proposal.index_M), rollouts.group_N
     valid_N, length_N = np.asarray(rollouts.valid_N), rollouts.length_N
 
@@ -247,6 +247,8 @@ def collect(
         return np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
 
     advantage_N = advantage(scores.reward_N, group_N, M, valid_N, length_N, proposal)
+    if proposal.weight_M is not None:
+        advantage_N = advantage_N * np.asarray(proposal.weight_M)[group_N]
     return Feedback(
         index_M=np.asarray(proposal.index_M),
         successes_M=count(scores.correct_N),

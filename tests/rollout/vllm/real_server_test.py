@@ -1,10 +1,13 @@
 """The engine against a real vLLM server, float32 on a CPU: `make test-vllm`, 4 to 8 minutes."""
 
+import collections
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import json
 import pathlib
+import threading
 import time
 
 import httpx
@@ -51,14 +54,14 @@ class Setup:
     def merge(self, params):
         return model.merge(model.graph(self.shape), params)
 
-    def engine(self, scratch, servers=None, **options):
+    def engine(self, scratch, servers=None, weights_type=WeightDirectory, **options):
         defaults = dict(
             model="policy",
             sampling=Sampling(max_tokens=T),
             stop_ids=self.tokenizer.stop_ids,
             banned_ids=self.tokenizer.banned_ids,
             tensors=functools.partial(weights.from_params, self.shape),
-            weights=WeightDirectory(scratch, np.float32),
+            weights=weights_type(scratch, np.float32),
             longest_prompt=128,
             timeout_s=120.0,
         )
@@ -71,9 +74,16 @@ def setup(tmp_path_factory):
     shape = _checkpoint(directory)
     tokenizer = tokens.Tokenizer.load(directory)
     began = time.monotonic()
-    launched = process.launch(
+    launched = launch(directory, directory.parent / "vllm.log")
+    print(f"\nstart-up: {time.monotonic() - began:.1f} s")
+    yield Setup(directory, launched, tokenizer, shape, questions(tokenizer))
+    launched.stop()
+
+
+def launch(directory, log_path):
+    return process.launch(
         directory,
-        log_path=directory.parent / "vllm.log",
+        log_path=log_path,
         options={
             "served_model_name": "policy",
             "max_model_len": 512,
@@ -83,9 +93,6 @@ def setup(tmp_path_factory):
         env={"VLLM_LOGGING_LEVEL": "WARNING"},
         startup_timeout_s=240,
     )
-    print(f"\nstart-up: {time.monotonic() - began:.1f} s")
-    yield Setup(directory, launched, tokenizer, shape, questions(tokenizer))
-    launched.stop()
 
 
 @pytest.fixture(scope="module")
@@ -285,14 +292,36 @@ def running(setup):
 
 
 # ------------------------------------------------------------------------------ deaths
+@pytest.fixture
+def two_more(setup, tmp_path):
+    """Two servers of the same checkpoint."""
+    launched = [launch(setup.directory, tmp_path / f"vllm_{i}.log") for i in (1, 2)]
+    yield launched
+    for server in launched:
+        server.stop()
+
+
 @pytest.mark.slow
-def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(setup, tmp_path, monkeypatch):
-    """Greedy, so that answers can be compared; each step has other weights."""
+@pytest.mark.parametrize("num_servers", [1, 3])
+def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(
+    setup, tmp_path, monkeypatch, request, num_servers
+):
+    """Greedy, so that answers can be compared; each step has other weights.
+
+    Of three servers one is gone for good after the first hundred.
+    """
     monkeypatch.setattr(http, "LONGEST_PAUSE_S", 1.0)
     greedy, seconds = Sampling(temperature=0, max_tokens=T), {}
-    with proxy.Proxy(setup.launched.url, seed=0, rate=0) as between:
-        options = dict(timeout_s=20.0, control_s=20.0, backoff_s=0.05, max_retries=50)
-        engine = setup.engine(tmp_path, servers=[between.url], sampling=greedy, **options)
+    more = request.getfixturevalue("two_more") if num_servers == 3 else []
+    with contextlib.ExitStack() as stack:
+        proxies = [
+            stack.enter_context(proxy.Proxy(server.url, seed, rate=0))
+            for seed, server in enumerate([setup.launched, *more])
+        ]
+        counts = lambda: sum((one.counts for one in proxies), collections.Counter())
+        options = dict(timeout_s=20.0, control_s=20.0, backoff_s=0.05, max_retries=50, wait_s=5.0)
+        urls = [one.url for one in proxies]
+        engine = setup.engine(tmp_path, servers=urls, sampling=greedy, **options)
 
         def steps(versions):
             """Returns the answers of each step, and that its groups were told of once."""
@@ -306,12 +335,19 @@ def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(setup, tmp_path
             return found, (time.monotonic() - began) / len(found)
 
         expected, seconds["without"] = steps(range(1, 6))
-        between.rate, found = 0.25, []
-        while between.counts.total() < 200:
-            more, seconds["with"] = steps(range(1, 6))
-            found.append(more)
-        print(f"\n{len(found) * 5} steps, {dict(between.counts)}, seconds a step: {seconds}")
-        print(engine.metrics())
+        for one in proxies:
+            one.rate = 0.25
+        found, whole = [], True
+        while counts().total() < 200:
+            if more and whole and counts().total() > 100:
+                more[0].stop()
+                whole = False
+            again, seconds["with"] = steps(range(1, 6))
+            found.append(again)
+        print(f"\n{len(found) * 5} steps, {dict(counts())}, seconds a step: {seconds}")
+        metrics = engine.metrics()
+        print(metrics)
+    assert bool(more) == (metrics["rollout/servers_lost"] > 0)
     for run in found:
         for a, b in zip(run, expected, strict=True):
             for field in ("token_NT", "length_N", "group_N", "finished_N", "valid_N"):
@@ -327,6 +363,26 @@ def test_a_restart_between_batches_is_noticed(setup, engine):
     rollouts = answer(engine, setup, 2)
     check_close(difference(setup, params, rollouts, setup.prompts), "after a restart")
     assert engine.metrics()["rollout/resyncs"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["api_server", "EngineCore"])
+def test_a_kill_in_the_middle_of_a_sync(setup, tmp_path, victim):
+    """The weights are written, and about to be read."""
+
+    class Killing(WeightDirectory):
+        def write(self, *arguments):
+            directory = super().write(*arguments)
+            threading.Timer(0.02, kill, (setup, victim)).start()
+            return directory
+
+    engine, params = setup.engine(tmp_path, weights_type=Killing), setup.params(2)
+    engine.sync(params, 2)
+    rollouts = answer(engine, setup, 2)
+    metrics = engine.metrics()
+    print(f"\n{victim}: {metrics}")
+    check_close(difference(setup, params, rollouts, setup.prompts), f"kill -9 {victim} in a sync")
+    assert metrics["rollout/server_restarts"] == 1
 
 
 @pytest.mark.parametrize("victim", ["api_server", "EngineCore"])
