@@ -44,8 +44,8 @@ class Selector:
         **options: the method's hyperparameters.
 
     Raises:
-        ValueError: an unknown method, option or array, one that needs a pass over all items or
-            several rounds a step, no items, or ids that are not unique or have no order.
+        ValueError: an unknown method, option or array, one that needs a pass over all items, several
+            rounds a step or weights, no items, or ids that are not unique or have no order.
     """
 
     def __init__(
@@ -197,6 +197,11 @@ def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
         raise ValueError(
             f"method={method!r} fills dropped groups in round {sampler.rounds} of the same step,"
             " and here every step has one round: give vcrl's option replay='next_step'"
+        )
+    if sampler.weighs:
+        raise ValueError(
+            f"method={method!r} weighs the advantages of every prompt, and here it only says which prompts:"
+            " give importance's option weights='none', or train with vade_jax itself"
         )
     return sampler
 

@@ -85,8 +85,9 @@ def oracle(options: OracleOptions) -> base.Sampler:
 
 
 SELECTORS: dict[str, base.Method] = {
-    # Items have no variants here.
-    **{name: x for name, x in samplers.SAMPLERS.items() if not x().variants},
+    # Items have no variants here. And with weights any selector would learn what uniform learns: these
+    # worlds know only the mean of an update, not its noise.
+    **{name: x for name, x in samplers.SAMPLERS.items() if not (x().variants or x().weighs)},
     "oracle": base.Method("oracle", OracleOptions, oracle),
 }
 

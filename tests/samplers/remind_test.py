@@ -190,3 +190,16 @@ def test_the_seed_is_the_bases_too():
     plain = samplers.SAMPLERS["mopps"](seed=1, **options)
     first, other = (make(base="mopps", base_options=options, seed=s) for s in (0, 1))
     assert choice(other, key) == choice(plain, key) != choice(first, key)
+
+
+def test_a_review_weighs_as_in_a_uniform_batch():
+    plain = samplers.SAMPLERS["importance"]()
+    sampler = make(base="importance", share=0.5)
+    state = queue(sampler, [0] + [OUT] * 39)
+    key = next(k for k in map(jax.random.key, range(9)) if 0 not in choice(plain, k))
+    found, before = sampler.propose(state, key, 4), plain.propose(state.base, key, 4)
+    place = found.index_M.tolist().index(0)
+    assert sampler.weighs and found.weight_M[place] == 1
+    np.testing.assert_array_equal(
+        np.delete(found.weight_M, place), np.delete(before.weight_M, place)
+    )

@@ -137,8 +137,9 @@ def rollouts(valid_N=VALID):
     )
 
 
-def collect(valid_N=VALID, **options):
+def collect(valid_N=VALID, weight_M=None, **options):
     proposal = Proposal(
+        weight_M=weight_M,
         index_M=np.array([7, 5, 9, 1], np.int32),
         num_rollouts_M=np.array([3, 2, 2, 2], np.int32),
     )
@@ -169,6 +170,11 @@ def test_advantages_by_hand():
     by_mean = functools.partial(scoring.group_normalized, std=False)
     plain = collect(advantage=by_mean).advantage_N
     np.testing.assert_allclose(plain, [0.6, -0.3, -0.3, 0, 0, -0.05, 0.05, 0, 0], atol=1e-6)
+
+
+def test_a_groups_weight_is_a_factor_of_its_advantages():
+    weighed_N = collect(weight_M=np.array([2, 1, 0.5, 3], np.float32)).advantage_N
+    np.testing.assert_allclose(weighed_N, collect().advantage_N * [2, 2, 2, 1, 1, 0.5, 0.5, 3, 3])
 
 
 def test_metrics_by_hand():

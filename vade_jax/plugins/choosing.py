@@ -38,14 +38,11 @@ def make_selector(
     if make := samplers.SAMPLERS.get(method):
         # What another trainer cannot give: it asks us for rows and for nothing else.
         sampler = make(**{name: given[name] for name in given if name in make.option_names})
-        unfit = {
-            "makes variants of a row, which are other rows": sampler.variants,
-            "asks for more answers to one row than to another": sampler.uneven,
-            "weighs the advantages of one row more than another's (weights=none does not)": (
-                sampler.weighs
-            ),
-        }
-        if why := next((why for why, is_so in unfit.items() if is_so), None):
+        if sampler.variants or sampler.uneven:
+            variants = "makes variants of a row, which are other rows"
+            why = (
+                variants if sampler.variants else "asks for more answers to one row than to another"
+            )
             raise ValueError(f"selector={method!r} {why}: choose another one here")
     if num_prompts > len(ids):
         raise ValueError(
