@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tqdm
 
 from experiments.bench import targets, traffic
 from vade_jax import arrays, settings
@@ -169,7 +170,13 @@ class Program(NamedTuple):
 
 def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, Program]:
     """Returns what each program of a run needs; decoding is the built-in engine's."""
-    return {name: measure(x, policy) for name, x in lowered(run, policy, lengths).items()}
+    programs, found = lowered(run, policy, lengths), {}
+    with tqdm.tqdm(total=len(programs), unit=" programs") as bar:  # one can take 20 minutes
+        for name, program in programs.items():
+            bar.set_description(f"compiling {name}")
+            found[name] = measure(program, policy)
+            bar.update()
+    return found
 
 
 def lowered(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 import threading
 import time
 
@@ -157,6 +158,19 @@ def test_an_exception_names_the_function_the_row_and_the_answer():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
+def test_a_function_that_exits_is_named_like_one_that_raises():
+    with pytest.raises(RewardFailure, match=r"'mine.py:f': SystemExit: 3 "):
+        judged(lambda **_: sys.exit(3))
+
+
+def test_where_only_texts_are_known_there_are_no_tokens():
+    given = []
+    own = functions.Own("f", lambda **arguments: given.append(arguments) or [1.0], 9.0)
+    own(ITEM, ["a"], None)
+    own(ITEM, ["a"], [[7]])
+    assert "completion_ids" not in given[0] and given[1]["completion_ids"] == [[7]]
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
@@ -245,6 +259,11 @@ def test_before_a_run_a_failure_is_a_mistake_of_the_user():
         check(lambda **given: given["gold"])
     with pytest.raises(ValueError, match="no verdict on 2 rows"):
         check(lambda **_: [None, None])
+
+
+def test_before_a_run_answers_without_a_verdict_are_counted():
+    said = check(lambda **_: ([1.0, None], [1, None]))
+    assert "get 1 on average, empty ones no verdict; no verdict on 2 of 4" in said
 
 
 def test_what_a_function_counts_has_its_name():

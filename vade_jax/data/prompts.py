@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tqdm
 
 from vade_jax import types
 from vade_jax.data import images, loading, sources, tokens
@@ -218,7 +219,9 @@ def audit(
 
     kept: dict[str, int] = {}  # rows by uid, in their order
     rejects = []
-    for index, found in enumerate(map_items(usable, range(len(source)))):
+    looked = map_items(usable, range(len(source)))
+    bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
+    for index, found in enumerate(bar):
         if isinstance(found, str) and found in kept:
             found = RejectedItem(found, "same_id", f"row {kept[found]} has this id, too")
         if isinstance(found, str):

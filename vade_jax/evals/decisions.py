@@ -98,7 +98,7 @@ def by_functions(judge: functions.Several) -> Decide:
     """Returns the function that decides by the reward functions of a user; they may raise RewardFailure."""
 
     def decide(item: Item, text: str) -> Decision:
-        (found,) = judge(item, [text], [[]])
+        (found,) = judge(item, [text], None)
         outcome = "function" if found.is_known else "judge_unanswered"
         return Decision(found.extracted, found.correct == 1, outcome)
 

@@ -13,7 +13,7 @@ from typing import Any
 from vade_jax import atomic
 from vade_jax.evals import benchmarks, results, stats
 from vade_jax.evals.results import Result
-from vade_jax.evals.tasks import Task
+from vade_jax.evals.tasks import OWN_RULES, Task
 
 Results = Mapping[str, Result]  # by benchmark
 # The sections of a task's record that tell what a difference may come from, beside the policy.
@@ -88,10 +88,17 @@ def _unlike_the_papers(rows: Mapping[str, Results]) -> str:
     for name, result in ((n, r) for found in rows.values() for n, r in found.items()):
         if result.profile != "paper":
             return f"they are of another profile than {result.profile}"
-        scoring = result.settings.get("scoring", {})
-        if benchmarks.BENCHMARKS[name].judge and scoring.get("by", "judge") != "judge":
-            return f"a judge scored its {benchmarks.BENCHMARKS[name].title}, here {scoring['by']}"
+        benchmark, usual = benchmarks.BENCHMARKS[name], _usual_scorer(name)
+        found = result.settings.get("scoring", {}).get("by", usual)
+        if found != usual:
+            who = "a judge" if benchmark.judge else usual
+            return f"{who} scored its {benchmark.title}, here {found}"
     return ""
+
+
+def _usual_scorer(name: str) -> str:
+    """Returns who scores a benchmark by its authors, as `Result.settings` name it."""
+    return "judge" if benchmarks.BENCHMARKS[name].judge else OWN_RULES
 
 
 def _protocol(profile: str, known: Results) -> list[str]:
@@ -255,7 +262,7 @@ def write(
         label = next(iter(other.values())).label
         label = f"{label} ({os.path.normpath(path)})" if label in rows else label
         rows[label] = {name: result for name, result in other.items() if name in mine}
-    shown = f"{table(rows, size=size, seed=seed)}\n{_scorers(mine)}"
+    shown = f"{table(rows, size=size, seed=seed)}\n{scorers(mine)}"
     shown += "".join(_gaps(path, found) for path, found in gaps.items())
     if skipped:
         shown += f"\nWithout files, so skipped: {', '.join(skipped)}.\n"
@@ -264,15 +271,15 @@ def write(
     return shown
 
 
-def _scorers(mine: Results) -> str:
-    """Returns a line for each benchmark that a judge model has scored, or should have."""
+def scorers(mine: Results) -> str:
+    """Returns a line for each benchmark that another has scored than its own rules."""
     text = ""
     for name, result in mine.items():
         found = result.settings.get("scoring", {})
         if found.get("model"):
             text += f"{name}: judged by {found['model']}.\n"
-        elif benchmarks.BENCHMARKS[name].judge:
-            text += f"{name}: scored by {found.get('by')}; no published score.\n"
+        elif (by := found.get("by", _usual_scorer(name))) != OWN_RULES:
+            text += f"{name}: scored by {by}; no published score.\n"
     return text
 
 

@@ -128,6 +128,8 @@ def write(
     if variants:
         shown = report.table(variants, ablations=True, **options)
         text += f"\n# Tables 2 and 5: VADE and its variants\n\n{shown}\n"
+    lines = [x for found in (rows | variants).values() for x in report.scorers(found).splitlines()]
+    text += "\n" + "".join(f"- {line}\n" for line in dict.fromkeys(lines)) if lines else ""
     text += _paired(_differences(groups, baseline, seed))
     atomic.write_text(os.path.join(workdir, "tables.md"), text)
     return text

@@ -26,6 +26,7 @@ from vade_jax.rollout.engine import Sampling
 
 PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
 # What of a record may differ when an evaluation goes on in its directory: no answer depends on it.
+OWN_RULES = "the benchmark's rules"  # who scored, where neither a judge nor a user's functions did
 MAY_CHANGE = ("scoring", "files", "versions")
 
 
@@ -173,7 +174,7 @@ def _scoring(evaluation: Evaluation, task: Task) -> dict[str, Any]:
         return {"by": "functions of the user's", **evaluation.reward.to_dict()}
     judge, item = task.benchmark.judge, task.items[0]
     if judge is None:
-        return {"by": "the benchmark's rules"}
+        return {"by": OWN_RULES}
     if evaluation.judge.rules:
         return {"by": "rules alone, ours where the benchmark has a judge"}
     prompts = (judge.extraction_prompt, judge.judge_prompt)

@@ -57,20 +57,24 @@ def texts(chats: Sequence[Any]) -> list[str]:
 
 
 def arguments(
-    item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]]
+    item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
 ) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
+    Where only texts are known, as in evaluation, there are no `completion_ids`.
     A column of the file, where those are kept, takes the place of what the item has under that name.
     """
     row = {"id": item.uid, "question": item.question, "answer": item.answer, "kind": item.kind}
     row |= item.metadata
     row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
-    return {name: [value] * len(answers) for name, value in row.items()} | {
-        "prompts": [[{"role": "user", "content": item.question}] for _ in answers],
-        "completions": [[{"role": "assistant", "content": text}] for text in answers],
-        "completion_ids": [list(map(int, token_T)) for token_T in tokens],
-    }
+    return (
+        {name: [value] * len(answers) for name, value in row.items()}
+        | {
+            "prompts": [[{"role": "user", "content": item.question}] for _ in answers],
+            "completions": [[{"role": "assistant", "content": text}] for text in answers],
+        }
+        | ({} if tokens is None else {"completion_ids": [list(map(int, x)) for x in tokens]})
+    )
 
 
 # ------------------------------------------------------------------------------ where it comes from
@@ -89,7 +93,7 @@ def load(name: str) -> Callable[..., Any]:
         raise ValueError(f"{label}: the file {where} does not exist")
     try:
         module = _import_file(where) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{label}: importing {where} failed: {_told(error)}") from error
     found = getattr(module, attribute, None)
     if not callable(found):
@@ -129,7 +133,7 @@ class Own:
     timeout_s: float
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]]
+        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
     ) -> list[Judgement]:
         """Judges all answers to one item.
 
@@ -141,7 +145,7 @@ class Own:
             return _judgements(returned, len(answers))
         except _Overdue:
             return [dataclasses.replace(UNKNOWN, reason="timeout")] * len(answers)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             which = self._first_that_fails(item, answers, tokens)
             raise RewardFailure(
                 f"reward.function {self.name!r}: {_told(error)}; at row {item.uid!r}, answer "
@@ -169,8 +173,9 @@ class Own:
         """Returns the first answer that fails by itself; 0 if only all of them together do."""
         for n in range(len(answers)):
             try:
-                _judgements(self._call(item, answers[n : n + 1], tokens[n : n + 1]), 1)
-            except Exception:
+                one = tokens and tokens[n : n + 1]
+                _judgements(self._call(item, answers[n : n + 1], one), 1)
+            except (Exception, SystemExit):
                 return n
         return 0
 
@@ -271,7 +276,7 @@ class Several:
     num_threads: int = 1
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]]
+        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
     ) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
         each = [judge(item, answers, tokens) for judge in self.judges]
@@ -346,14 +351,22 @@ def check(
             f"reward.function: no verdict on {len(right)} rows, right answers and empty ones "
             f"({right[0].reason}): look at the function, or raise reward.timeout_s"
         )
-    means = [statistics.fmean(x.reward for x in side) for side in (right, empty)]
+    means = [_mean(side) for side in (right, empty)]
     said = (
-        f"reward.function on {len(items)} rows: the data's own answers get {means[0]:.3g} on "
-        f"average, empty ones {means[1]:.3g}"
+        f"reward.function on {len(items)} rows: the data's own answers get {means[0]} on "
+        f"average, empty ones {means[1]}"
     )
+    if unknown := len(right + empty) - len(known):
+        said += f"; no verdict on {unknown} of {len(right + empty)}"
     if all(one.correct is None for each in found for side in each for one in side):
         said += (
             "\nreward.function returns rewards alone: an answer counts as correct above "
             f"reward.correct_above={judge.correct_above}"
         )
     return said
+
+
+def _mean(judged: Sequence[Judgement]) -> str:
+    """Returns the mean reward of those with a verdict."""
+    rewards = [one.reward for one in judged if one.is_known]
+    return f"{statistics.fmean(rewards):.3g}" if rewards else "no verdict"

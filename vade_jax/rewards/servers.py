@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
+from absl import logging
+
 from vade_jax import http
 from vade_jax.rewards.functions import texts
 
@@ -97,8 +99,10 @@ class Client:
         except http.RefusedError as error:
             if error.status in http.HOPELESS:
                 raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
-        except http.TransientError:
-            pass
+        except http.TransientError as error:
+            # Not for each of a thousand answers.
+            where = f"{self._http.url}{path}"
+            logging.log_every_n_seconds(logging.WARNING, "no reply from %s: %s", 30, where, error)
         finally:
             self.count(seconds=time.perf_counter() - start)
         self.count(failures=1)

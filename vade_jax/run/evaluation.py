@@ -153,7 +153,13 @@ def _make_judge(
                 f"reward.function={evaluation.reward.function!r} judges: give no --rules and no "
                 "--judge_server"
             )
-        return build.make_judge(evaluation.reward)
+        judge = build.make_judge(evaluation.reward)
+        for task in chosen:  # a column that a benchmark lacks is named before any answer is made
+            try:
+                judge(task.items[0], [""], None)
+            except functions.RewardFailure as error:
+                raise ValueError(f"{task.name}: {error}") from error
+        return judge
     if evaluation.judge.rules:
         for task in chosen:
             decisions.by_rules(task.benchmark, task.profile)  # raises where there are none

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tqdm
 from PIL import Image
 
 from vade_jax import atomic
@@ -171,7 +172,7 @@ def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Be
 def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -> list[Entry]:
     """Returns the questions of a benchmark's file; raises ValueError if it is none of it."""
     found = []
-    for item in benchmark.read(path):
+    for item in tqdm.tqdm(benchmark.read(path), f"reading {path}", delay=5, leave=False):
         pixels = [
             images.load(image, min_pixels=min_pixels, max_pixels=max_pixels)
             for image in item.images

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tqdm
 from scipy import sparse
 from scipy.sparse import csgraph
 
@@ -102,7 +103,9 @@ class Drawer:
         )
         kept, rejects, seen, others = [], [], 0, 0
         # Threads check rows ahead of the order; what is taken is decided here, one row at a time.
-        for found, refused, not_looked_at in self._pool.stream(work, _in_order(rows, order)):
+        read = self._pool.stream(work, _in_order(rows, order))
+        bar = tqdm.tqdm(read, f"looking through {name}", len(rows), delay=5, leave=False)
+        for found, refused, not_looked_at in bar:
             if subset.take and len(kept) >= subset.take:
                 break
             seen, others = seen + 1, others + not_looked_at
