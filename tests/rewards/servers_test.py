@@ -48,6 +48,15 @@ def test_a_judge_says_yes_or_no_and_counts_what_it_costs():
     assert made.metrics() == {"requests": 0, "retries": 0, "failures": 0}  # since the last call
 
 
+def test_a_server_that_is_gone_is_named_once(caplog):
+    with ScriptedChat(agrees) as server:
+        made = judge(server, concurrency=1, retries=0)
+        server.faults = [500, 500, None]
+        assert asked(made) == [None, None, 1]
+        (said,) = [record.getMessage() for record in caplog.records if "no reply" in record.msg]
+        assert server.url in said and "500" in said
+
+
 def test_what_fails_is_asked_again_and_then_has_no_verdict():
     with ScriptedChat(agrees) as server:
         server.faults = [500, "drop", None, None, None]

@@ -9,6 +9,7 @@ path ends the run. What they count goes into the metrics `reward/<name>/*`.
 """
 
 import collections
+import logging
 import re
 import threading
 import time
@@ -16,8 +17,6 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
-
-from absl import logging
 
 from vade_jax import http
 from vade_jax.rewards.functions import texts
@@ -68,6 +67,7 @@ class Client:
         self._tries, self._backoff_s = retries + 1, backoff_s
         self._threads = futures.ThreadPoolExecutor(concurrency, "reward_server")
         self._counts, self._lock = collections.Counter(), threading.Lock()
+        self._is_down = False
 
     def map(self, function: Callable[[Any], Any], inputs: Sequence[Any]) -> list[Any]:
         """Returns `function(x)` of all inputs, made in the client's threads."""
@@ -95,14 +95,16 @@ class Client:
                 raise http.TransientError(f"a reply of another form: {error!r}") from error
 
         try:
-            return retrying(attempt)
+            found = retrying(attempt)
+            self._is_down = False
+            return found
         except http.RefusedError as error:
             if error.status in http.HOPELESS:
                 raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
         except http.TransientError as error:
-            # Not for each of a thousand answers.
-            where = f"{self._http.url}{path}"
-            logging.log_every_n_seconds(logging.WARNING, "no reply from %s: %s", 30, where, error)
+            if not self._is_down:  # said once, and not for each of a thousand answers
+                logging.getLogger(__name__).warning("no reply from %s: %s", self._http.url, error)
+            self._is_down = True
         finally:
             self.count(seconds=time.perf_counter() - start)
         self.count(failures=1)
