@@ -8,9 +8,10 @@ the objective, the mean over all prompts, and spends the rollouts where the grou
     pi_i ~ (1 - floor) V_i / sum(V) + floor / I          the chance to be drawn, at most 1, B in all
     w_i   = (B / I) / pi_i                               times the advantages of i's group
 
-With weights the expectation of the update is that of uniform batches, its variance smaller. `floor` is
-the share of uniform in the draw and bounds the weights by 1 / floor. A solved prompt that slips comes
-back with a large weight.
+With weights the expected gradient is that of uniform batches, with less noise. `floor` is the share of
+uniform in the draw and bounds the weights by 1 / floor. So far for the idea: in the arena frontier it
+gains no more than `pooled`, and forgets as much (docs/results.md). Adam divides by the size of gradients,
+so what it makes of weights is no longer uniform's update.
 
 The draw is Pareto sampling (Rosen, 1997): B items in one top-B, each with a chance very near pi_i.
 Exact inclusion probabilities would need a sequential pass over all items.
