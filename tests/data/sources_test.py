@@ -121,6 +121,8 @@ def test_the_rows_of_verl_as_they_are(tmp_path):
     )
     assert first.images[0].size == (30, 40)
     assert first.metadata == {"subset": "hiyouga/geometry3k"}
+    whole = sources.rows(tmp_path / "a.parquet", kind="expr", all_columns=True).row(0)
+    assert (whole["subset"], whole["ability"]) == ("hiyouga/geometry3k", "math")
     second = sources.rows(tmp_path / "b.parquet", kind="expr")[0]
     assert second.question == "<image>Find x. You FIRST think."
     with pytest.raises(sources.RejectedItem, match=r"or set data\.kind"):

@@ -256,8 +256,9 @@ class Rows:
             raise RejectedItem(uid, "bad_image", detail) from error
 
     def row(self, index: int) -> Mapping[str, Any]:
-        """Returns a row that is an item, as the file has it."""
-        return self._read(index)
+        """Returns a row that is an item, as the file has it; verl's with the names that are used here, too."""
+        row = self._read(index)
+        return {**_of_verl(row), **row} if is_verl(row) else row
 
 
 def is_verl(columns: Container[str]) -> bool:
