@@ -5,6 +5,7 @@ import math
 import sys
 import threading
 import time
+from unittest import mock
 
 import pytest
 
@@ -277,3 +278,17 @@ def test_what_a_function_counts_has_its_name():
     own = Own("my.py:counting", Counting(), 1.0)
     both = Several([own, judge(lambda **_: [0, 0, 0])], [1, 1])
     assert both.metrics() == {"reward/counting/calls": 2}
+
+
+def test_two_functions_of_one_name_count_apart():
+    counting = lambda calls: mock.Mock(metrics=lambda: {"calls": calls})
+    both = Several(
+        [
+            Own("a/one.py:f", counting(1), 9.0),
+            Own("two:f", counting(2), 9.0),
+            Own("two:g", counting(3), 9.0),
+        ],
+        [1.0] * 3,
+    )
+    expected = {"reward/one.f/calls": 1, "reward/two.f/calls": 2, "reward/g/calls": 3}
+    assert both.metrics() == expected

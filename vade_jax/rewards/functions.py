@@ -152,11 +152,10 @@ class Own:
                 f"{answers[which][:_SHOWN]!r}"
             ) from error
 
-    def metrics(self) -> dict[str, float]:
-        """Returns what the function counts, if it has a method `metrics`."""
-        short = self.name.rpartition(":")[2]
+    def metrics(self, label: str) -> dict[str, float]:
+        """Returns what the function counts under this label, if it has a method `metrics`."""
         found = getattr(self.function, "metrics", dict)()
-        return {f"reward/{short}/{name}": value for name, value in found.items()}
+        return {f"reward/{label}/{name}": value for name, value in found.items()}
 
     def _call(self, item, answers, tokens) -> Any:
         given = arguments(item, answers, tokens)
@@ -292,10 +291,16 @@ class Several:
                 raise
 
     def metrics(self) -> dict[str, float]:
-        """Returns what the functions have counted since the last call."""
-        found = {}
-        for judge in self.judges:
-            found |= judge.metrics() if isinstance(judge, Own) else {}
+        """Returns what the functions have counted since the last call, under the name of each.
+
+        Where two have one name, their files' stand before it: `reward/mine.judge/requests`.
+        """
+        own = [judge for judge in self.judges if isinstance(judge, Own)]
+        places = [judge.name.rpartition(":")[::2] for judge in own]
+        names, found = [name for _, name in places], {}
+        for judge, (where, name) in zip(own, places, strict=True):
+            label = f"{pathlib.Path(where).stem}.{name}" if names.count(name) > 1 else name
+            found |= judge.metrics(label)
         return found
 
     def together(self, found: Sequence[Judgement]) -> Judgement:
