@@ -62,8 +62,14 @@ METHOD = base.Method("importance", ImportanceOptions, selector, pooled.METHOD.go
 
 
 def probabilities(gain_I: Array, num_prompts: int, floor: float) -> jax.Array:
-    """Returns the chance of each item to be drawn: by gain and floor, at most 1, `num_prompts` in all."""
-    share_I = (1 - floor) * gain_I / jnp.sum(gain_I) + floor / len(gain_I)
+    """Returns the chance of each item to be drawn: by gain and floor, at most 1, `num_prompts` in all.
+
+    An item whose gain is NaN has none; its chance is NaN, too.
+    """
+    is_known_I = ~jnp.isnan(gain_I)
+    known_I = jnp.where(is_known_I, gain_I, 0.0)
+    share_I = (1 - floor) * known_I / jnp.maximum(jnp.sum(known_I), 1e-30)
+    share_I += floor * is_known_I / jnp.sum(is_known_I)
 
     def cap(_, prob_I):
         # What is certain keeps its place; the other places are shared out among the others.
@@ -72,7 +78,8 @@ def probabilities(gain_I: Array, num_prompts: int, floor: float) -> jax.Array:
         scale = num_free / jnp.maximum(jnp.sum(is_free_I * share_I), 1e-30)
         return jnp.where(is_free_I, jnp.minimum(scale * share_I, 1.0), 1.0)
 
-    return jax.lax.fori_loop(0, NUM_CAPPED, cap, jnp.minimum(num_prompts * share_I, 1.0))
+    prob_I = jax.lax.fori_loop(0, NUM_CAPPED, cap, jnp.minimum(num_prompts * share_I, 1.0))
+    return jnp.where(is_known_I, prob_I, jnp.nan)
 
 
 def pareto(prob_I: Array, key: jax.Array) -> jax.Array:
