@@ -252,7 +252,11 @@ def test_pictures_are_in_one_split_alone(tmp_path, checkpoint):
         ({"validation": 1.0}, "is a share between 0 and 1"),
         ({"per_row": 0}, "per_row=0: must be at least 1"),
         ({"seed": -1}, "seed=-1: must be in 0"),
-        ({"exclude": "all"}, "exclude='all': one of both, either, none"),
+        ({"exclude": "all"}, "exclude='all': one of both, either, none, an audit.json"),
+        (
+            {"exclude": "gone/audit.json"},
+            "exclude=gone/audit.json: not the audit.json that --audit",
+        ),
         ({"own": ("mine", "mine")}, "is called 'mine' already"),
         ({"own": ("odd.jsonl",)}, "no known form has"),
         ({"subsets": ()}, "nothing is to be taken"),
@@ -354,6 +358,13 @@ def test_what_a_benchmark_asks_too_is_left_out(built, checkpoint, tmp_path, caps
     audit.audit(tmp_path / "both", files_of["benchmarks"], benchmarks.BENCHMARKS)
     table = json.loads((tmp_path / "both" / "report" / "audit.json").read_text())
     assert table["mathvista"]["both"] == 0
+    # The audit of a build that left all in tells the next one what to leave out, without the benchmarks.
+    audit.audit(tmp_path / "none", files_of["benchmarks"], benchmarks.BENCHMARKS)
+    report = str(tmp_path / "none" / "report" / "audit.json")
+    alone = only | {"benchmarks": {}, "exclude": report}
+    build.build(taking(root, checkpoint, **alone), tmp_path / "audited")
+    for name in ("train.arrow", "report/rejects.jsonl"):
+        assert (tmp_path / "audited" / name).read_bytes() == (tmp_path / "both" / name).read_bytes()
     with pytest.raises(ValueError, match=r"benchmarks.mathvista=none.parquet does not exist"):
         wrong = only | {"benchmarks": {"mathvista": "none.parquet"}}
         build.build(taking(root, checkpoint, **wrong), tmp_path / "wrong")

@@ -15,7 +15,8 @@ def drawn_of(tmp_path, rows, *, num_threads, seed=0, take=0, per_row=1, check=No
     path = files.write_parquet(tmp_path / "a.parquet", files.LLAVA, *rows)
     empty = lambda item: types.Prompt(item.uid, "", item.question.split(), None, ())
     with loading.Threads(num_threads) as pool:
-        drawer = draw.Drawer(check or empty, tmp_path, seed=seed, per_row=per_row, pool=pool)
+        order = {"seed": seed, "per_row": per_row, "asked": lambda entry: None}
+        drawer = draw.Drawer(check or empty, tmp_path, pool=pool, **order)
         return drawer.draw("s", Subset(take=take), published.open_shards(path))
 
 

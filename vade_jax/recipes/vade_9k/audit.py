@@ -64,12 +64,12 @@ class Asked:
             np.minimum.at(bits_J, self._owner, np.bitwise_count(self._hashes ^ np.uint64(h)))
         return bits_J
 
-    def shared(self, entry: Entry, how: str) -> Entry | None:
-        """Returns an item that asks the same, "both" in words and picture or in "either" of them."""
+    def shared(self, entry: Entry, how: str) -> str | None:
+        """Returns the uid of an item that asks the same, "both" in words and picture or in "either"."""
         same, bits_J = self.same(entry), self.bits(entry)
         alike = np.flatnonzero(bits_J <= MOST_BITS).tolist()
         found = set(same) & set(alike) if how == "both" else {*same, *alike}
-        return self.entries[min(found)] if found else None
+        return self.entries[min(found)].uid if found else None
 
 
 def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any]:
@@ -167,6 +167,27 @@ def audit(target: pathlib.Path, paths: Mapping[str, str], known: Mapping[str, Be
     atomic.write_text(target / "report" / "audit.json", json.dumps(found, indent=1) + "\n")
     atomic.write_text(target / "report" / "audit.md", f"{text}\n")
     return text
+
+
+def load(path: str) -> dict[str, str]:
+    """Returns training uid -> uid of the item that asks the same about an alike picture, of an audit.json.
+
+    Raises:
+        ValueError: `path` cannot be read or was not written by `audit`.
+    """
+    try:
+        found = json.loads(pathlib.Path(path).read_text())
+        matches = [match for one in found.values() for match in one["matches"]]
+        return {
+            match["uid"]: match["benchmark_uid"]
+            for match in matches
+            if match["same_question"] and match["bits"] <= MOST_BITS
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"exclude={path}: not the audit.json that --audit writes to report/: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def read(benchmark: Benchmark, path: str, *, min_pixels: int, max_pixels: int) -> list[Entry]:

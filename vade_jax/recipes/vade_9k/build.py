@@ -1,12 +1,13 @@
 """Builds the data set: a directory with both splits, an index, and a report of what was rejected."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vade_jax.data import loading, prompts, row_files, tokens
@@ -43,10 +44,9 @@ def build(settings: Build, target: str | os.PathLike) -> None:
     asked = _asked(settings)  # behind what fails at once: it reads every picture of the benchmarks
     pictures = building / "pictures"
     order = {"seed": settings.seed, "per_row": settings.per_row}
-    order |= {"asked": asked, "exclude": settings.exclude}
     drawn = []
     with loading.Threads(settings.num_threads) as pool:
-        drawer = draw.Drawer(check, pictures, pool=pool, **order)
+        drawer = draw.Drawer(check, pictures, pool=pool, asked=asked, **order)
         for name, (subset, rows) in sources.items():
             drawn.append(one := drawer.draw(name, subset, rows))
             print(f"{name}: {len(one.kept):,} kept, rejected {one.counts}")
@@ -115,10 +115,13 @@ def open_sources(settings: Build) -> dict[str, tuple[Subset, published.Shards]]:
     return found
 
 
-def _asked(settings: Build) -> audit.Asked:
-    """Returns what the benchmarks that have files ask, and says which have none."""
+def _asked(settings: Build) -> Callable[[audit.Entry], str | None]:
+    """Returns what tells the benchmark's item that asks a question too; says which have no file."""
     if settings.exclude == "none":
-        return audit.Asked([])
+        return lambda entry: None
+    if settings.exclude.endswith(".json"):
+        known = audit.load(settings.exclude)
+        return lambda entry: known.get(entry.uid)
     paths = settings.benchmarks
     if absent := [name for name, path in paths.items() if not path]:
         print(f"what {', '.join(absent)} ask is not left out: --config.benchmarks.NAME=FILE")
@@ -126,7 +129,7 @@ def _asked(settings: Build) -> audit.Asked:
     entries = []
     for name, path in paths.items():
         entries += audit.read(benchmarks.BENCHMARKS[name], path, **limits) if path else []
-    return audit.Asked(entries)
+    return functools.partial(audit.Asked(entries).shared, how=settings.exclude)
 
 
 def unlike_the_paper(drawn: Sequence[draw.Drawn]) -> str:

@@ -73,8 +73,7 @@ class Drawer:
         seed: of the order.
         per_row: questions taken of one row at most.
         pool: threads that check.
-        asked: what benchmarks ask, which is left out.
-        exclude: how a question is found there, "both" or "either": see `audit.Asked.shared`.
+        asked: question -> uid of the benchmark's item that asks it too, and None where it may be taken.
     """
 
     def __init__(
@@ -85,10 +84,9 @@ class Drawer:
         seed: int,
         per_row: int,
         pool: Threads,
-        asked: audit.Asked | None = None,
-        exclude: str = "both",
+        asked: Callable[[audit.Entry], str | None],
     ):
-        self._asked, self._exclude = asked or audit.Asked([]), exclude
+        self._asked = asked
         self._check, self._pictures, self._pool = check, pictures, pool
         self._seed, self._per_row = seed, per_row
         self._taken: dict[tuple, str] = {}  # question and pictures -> uid
@@ -184,8 +182,8 @@ class Drawer:
         whole = "".join([json.dumps(said), *digests])
         hashes = tuple(audit.dhash(image) for image in prompt.images)
         entry = audit.Entry(uid, texts.key(made["question"]), hashes)
-        if found := self._asked.shared(entry, self._exclude):
-            raise texts.Refused("in_benchmark", f"{found.uid} asks it too")
+        if found := self._asked(entry):
+            raise texts.Refused("in_benchmark", f"{found} asks it too")
         grids = [images.grid(image) for image in prompt.images]
         return {
             **made,

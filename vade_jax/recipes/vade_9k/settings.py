@@ -67,7 +67,8 @@ class Build:
     num_threads: int = 2  # that decode and check images
     data: PromptSettings = PromptSettings()
     # What is left out of what a benchmark asks too: same words and alike picture ("both"), one of the
-    # two ("either": many of "Find x." and of plain drawings go), or nothing ("none")
+    # two ("either": many of "Find x." and of plain drawings go), what the audit.json of an earlier
+    # build found to have both, or nothing ("none")
     exclude: str = "both"
     benchmarks: Mapping[str, str] = dataclasses.field(  # files, for `exclude` and --audit
         default_factory=lambda: dict.fromkeys(benchmarks.PAPER, "")
@@ -78,7 +79,9 @@ class Build:
             raise ValueError(f"seed={self.seed}: must be in 0 .. 2**63 - 1")
         if self.per_row < 1:
             raise ValueError(f"per_row={self.per_row}: must be at least 1")
-        fields.check_word("exclude", self.exclude, ("both", "either", "none"))
+        if not self.exclude.endswith(".json"):
+            words = ("both", "either", "none", "an audit.json")
+            fields.check_word("exclude", self.exclude, words)
         if not 0 < self.validation < 1:
             raise ValueError(f"validation={self.validation}: is a share between 0 and 1")
         for name, subset in self.subsets.items():
