@@ -7,7 +7,7 @@ r"""Text maths: VADE + GSPO on Qwen2.5-1.5B-Instruct, the models and data of mos
 The files of MATH (problem, solution) and GSM8K (question, answer) are read as they are, .jsonl or .parquet.
 Qwen2.5, Qwen2.5-Math and Qwen3 of any size, such as `--config.model.size=qwen3-4b`; the checkpoint must
 have that shape. `--config.data.template.enable_thinking=True` lets Qwen3 think at length. Arguments as in
-configs/qwen.py, with its layouts; `single` is one GPU.
+configs/qwen.py, with its layouts; `single` is one GPU. `smoke` is a tiny text model, for tests.
 
 Not run at this size yet. The batch is smaller than Table 4's, and prompts and answers have the lengths of maths.
 """
@@ -21,12 +21,20 @@ def get_config(arg=None):
     """Returns the config; `arg` as in configs/qwen.py."""
     c = qwen.base(arg, "qwen2.5-1.5b")
     default.gspo(c)
-    if c.model.preset:  # `smoke`: the tiny job, which reads pictures
-        return c
-    c.num_prompts, c.batch.prompts_per_minibatch = 256, 64
-    c.data.max_prompt_length = 1024
     c.data.template = ConfigDict({"enable_thinking": False})  # Qwen2.5's template has no such word
-    c.sampling.max_tokens = c.eval.max_tokens = 3072
     c.reward.format = "boxed"  # a base model does not write think tags by itself
     c.data.instruction = "Please reason step by step, and put your final answer within \\boxed{}."
+    if c.model.preset:
+        return _smoke(c)
+    c.num_prompts, c.batch.prompts_per_minibatch = 256, 64
+    c.data.max_prompt_length = 1024
+    c.sampling.max_tokens = c.eval.max_tokens = 3072
+    return c
+
+
+def _smoke(c: ConfigDict) -> ConfigDict:
+    """Returns the tiny text model's run; the built-in data are pictures, so it too needs files."""
+    c.model.preset = "tiny_qwen2.5"
+    c.warm_start.num_steps, c.eval.num_samples = 0, 1
+    c.data.train = c.data.validation = ""
     return c

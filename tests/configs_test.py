@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 HELPERS = {"__init__", "arguments", "default", "qwen", "tiny"}
 NAMES = sorted({p.stem for p in (ROOT / "configs").glob("*.py")} - HELPERS)
 SWEEPS = {"tiny_table1", "ablations"}
-RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen", "math")) and n not in SWEEPS]
+RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen")) and n not in SWEEPS]
 
 
 def selector(name, arg=""):

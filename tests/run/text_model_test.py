@@ -1,52 +1,52 @@
-"""A text model as the policy: Qwen3 at a tiny size, a whole run on questions without pictures."""
+"""A text model as the policy, at a tiny size: a whole run on questions without pictures."""
 
 import dataclasses
 import json
 
 import pytest
 
-from configs import tiny_gspo
+from configs import math_text, tiny_gspo
 from experiments import train
 from vade_jax.models.qwen25vl import config
 from vade_jax.run import job
 from vade_jax.store import metrics
 
 
-def smoke():
-    c = tiny_gspo.get_config("smoke")
-    c.model.preset, c.warm_start.num_steps = "tiny_qwen3", 0
-    c.eval.num_samples, c.eval.every, c.loss.kl_coef = 1, 9, 0.0
-    return c
-
-
+@pytest.mark.parametrize(
+    ("preset", "kind"), [("tiny_qwen2.5", "Qwen2ForCausalLM"), ("tiny_qwen3", "Qwen3ForCausalLM")]
+)
 def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
-    tmp_path, one_device, monkeypatch
+    preset, kind, tmp_path, one_device, monkeypatch
 ):
+    """With the config for text maths, on rows as GSM8K has them."""
     transformers = pytest.importorskip("transformers")
     monkeypatch.setattr(job.figures, "draw", lambda workdir: None)
-    two_layers = dataclasses.replace(config.PRESETS["tiny_qwen3"].text, num_layers=2)
-    shape = dataclasses.replace(config.PRESETS["tiny_qwen3"], text=two_layers)
-    monkeypatch.setitem(config.PRESETS, "tiny_qwen3", shape)
+    two_layers = dataclasses.replace(config.PRESETS[preset].text, num_layers=2)
+    shape = dataclasses.replace(config.PRESETS[preset], text=two_layers)
+    monkeypatch.setitem(config.PRESETS, preset, shape)
     rows = [
-        {"question": f"What is {a} + {b}?", "answer": str(a + b), "kind": "int"}
+        {"question": f"What is {a} + {b}?", "answer": f"{a} and {b} are {a + b}.\n#### {a + b}"}
         for a in range(5)
         for b in range(5)
     ]
     path = tmp_path / "sums.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    c = smoke()
+    c = math_text.get_config("smoke")
     c.data.train = c.data.validation = str(path)
+    c.model.preset = preset
     train.main(c, str(tmp_path / "run"))
     assert [record["step"] for record in metrics.read(tmp_path / "run")] == [0, 1, 2]
     policy, report = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "run" / "policy", output_loading_info=True
     )
-    assert type(policy).__name__ == "Qwen3ForCausalLM"
+    assert type(policy).__name__ == kind
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys"))
 
 
 def test_pictures_for_a_text_model_are_one_clear_error(tmp_path, one_device, capsys):
+    c = tiny_gspo.get_config("smoke")
+    c.model.preset, c.warm_start.num_steps = "tiny_qwen3", 0
     with pytest.raises(SystemExit) as caught:
-        train.main(smoke(), str(tmp_path / "run"))
+        train.main(c, str(tmp_path / "run"))
     assert caught.value.code == 2
     assert "train-0-0 has 1 images, and the policy is a text model" in capsys.readouterr().err
