@@ -10,7 +10,8 @@ less. The tables are in {workdir}/ablations.
 Arguments: `base=FILE`, with its own arguments behind another colon, such as
 `base=configs/qwen7b_gspo.py:split`; by default configs/tiny_gspo.py. `--config.arms=vade,kalman`
 compares others: every arm of configs/tiny_table1.py is known here too. `grid,base=FILE` takes both decays of
-Eq. 5 and 6 instead, four values each, 16 arms, and draws decays.png.
+Eq. 5 and 6 instead, four values each, 16 arms, and draws decays.png. `losses,base=FILE` takes VADE and the uniform
+selector under PPO's clipped loss and what came of it: GRPO, GSPO, DAPO's loss and Dr. GRPO.
 """
 
 import importlib.util
@@ -20,29 +21,60 @@ from configs import arguments, sweeps
 
 
 def get_config(arg=None):
-    """Returns the sweep over VADE's options.
+    """Returns the sweep over VADE's options, over its decays, or over losses.
 
     Raises:
-        ValueError: the base is missing, or is not a run with VADE.
+        ValueError: the base is missing, or is not a run with VADE; or both words are given.
     """
     is_grid, named = arguments.without(arg, "grid")
+    with_losses, named = arguments.without(named, "losses")
     name, _, base = (named or "base=configs/tiny_gspo.py").partition("=")
     if name != "base":
         raise ValueError(f"config argument {arg!r}: give base=FILE")
+    if is_grid and with_losses:
+        raise ValueError(f"config argument {arg!r}: give grid or losses")
     file, _, words = base.partition(":")
     run = _load(file).get_config(words or None)
     if run.get("sampler", {}).get("name") != "vade":
         raise ValueError(f"config argument base={base!r}: give a run with VADE")
+    if is_grid:
+        return _of_decays(run)
+    return _of_losses(run) if with_losses else _of_options(run)
+
+
+def _of_options(run):
     variants = sweeps.variants(run)
     differing = [arm for arm, changes in variants.items() if changes["sampler"]["options"]]
+    return sweeps.make(
+        run,
+        "ablations",
+        arms=sweeps.rivals(run) | variants,
+        chosen=",".join(["vade", "vanilla", *differing]),
+        losses={sweeps.loss_name(run): {}},
+        baseline="vade",
+    )
+
+
+def _of_decays(run):
     grid = sweeps.decay_grid(run)
     return sweeps.make(
         run,
-        "decays" if is_grid else "ablations",
-        arms=sweeps.rivals(run) | variants | grid,
-        chosen=",".join(grid if is_grid else ["vade", "vanilla", *differing]),
+        "decays",
+        arms=sweeps.rivals(run) | grid,
+        chosen=",".join(grid),
         losses={sweeps.loss_name(run): {}},
-        baseline="decay_200_999" if is_grid else "vade",
+        baseline="decay_200_999",
+    )
+
+
+def _of_losses(run):
+    return sweeps.make(
+        run,
+        "losses",
+        arms=sweeps.rivals(run),
+        chosen="vanilla,vade",
+        losses={name: sweeps.changes(run, put) for name, put in sweeps.PPO_STYLE.items()},
+        baseline="vanilla",
     )
 
 

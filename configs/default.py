@@ -45,6 +45,12 @@ def dapo(c: ConfigDict) -> None:
     c.reward.overlong_buffer = c.sampling.max_tokens // 5
 
 
+def dr_grpo(c: ConfigDict) -> None:
+    """Sets Dr. GRPO (arXiv 2503.20783): GRPO without the std, an answer's own length, and KL."""
+    c.loss.update(settings.DR_GRPO)
+    c.scale_by_std = False
+
+
 def selector(c: ConfigDict, name: str) -> None:
     """Sets another selector, with its own defaults and with the settings that go with it.
 

@@ -21,6 +21,7 @@ DECAYS = ((0.0, 0.2, 0.5, 0.8), (0.95, 0.99, 0.999, 1.0))
 PAPER = ("uniform", "dapo", "vade")
 BUDGET = 3  # VADE's comparison lets DAPO have so many times the others' rollouts
 LOSSES = {"gspo": default.gspo, "grpo": default.grpo}
+PPO_STYLE = LOSSES | {"dapo": default.dapo, "dr_grpo": default.dr_grpo}  # clipped ratios, all four
 
 
 def make(
@@ -66,8 +67,7 @@ def changes(run: ConfigDict, put: Callable[[ConfigDict], None]) -> Changes:
 
 def loss_name(run: ConfigDict) -> str:
     """Returns the loss that `run` has, or the one that it needs the fewest changes for."""
-    losses = LOSSES | {"dapo": default.dapo}
-    return min(losses, key=lambda name: len(changes(run, losses[name]).get("loss", {})))
+    return min(PPO_STYLE, key=lambda name: len(changes(run, PPO_STYLE[name]).get("loss", {})))
 
 
 def selector(run: ConfigDict, name: str, **options) -> Changes:

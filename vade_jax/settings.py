@@ -308,6 +308,11 @@ GSPO = types.MappingProxyType(  # its authors' narrow clip
 DAPO = types.MappingProxyType(  # arXiv 2503.14476: clip-higher, no KL
     GRPO | dict(clip_high=0.28, dual_clip=10.0, kl_coef=0.0)
 )
+DR_GRPO = (
+    types.MappingProxyType(  # arXiv 2503.20783: a constant for the length, no KL; scale_by_std
+        GRPO | dict(aggregate="seq-mean-token-sum-norm", dual_clip=0.0, kl_coef=0.0)
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -187,9 +187,24 @@ def test_a_grid_over_both_decays():
     assert options["warmup"] == "none"  # what the run had
 
 
+def test_losses_in_the_manner_of_ppo():
+    """Whatever loss the job has, each of the four is as its authors set it."""
+    c = ablations.get_config("losses,base=configs/tiny_grpo.py:smoke")
+    found = {(run.arm, run.name.split("/")[1]): run.settings for run in planned(c) if not run.seed}
+    assert {arm for arm, _ in found} == {"vanilla", "vade"} and len(found) == 8
+    set_to = lambda s: (s.loss.ratio, s.loss.clip_high, s.loss.aggregate, s.scale_by_std)
+    assert {loss: set_to(s) for (arm, loss), s in found.items() if arm == "vade"} == {
+        "gspo": ("sequence", 4e-4, "seq-mean-token-mean", True),
+        "grpo": ("token", 0.2, "token-mean", True),
+        "dapo": ("token", 0.28, "token-mean", True),
+        "dr_grpo": ("token", 0.2, "seq-mean-token-sum-norm", False),
+    }
+
+
 @pytest.mark.parametrize(
     ("arg", "message"),
     [
+        ("grid,losses", r"'grid,losses': give grid or losses"),
         ("configs/tiny_grpo.py", r"'configs/tiny_grpo.py': give base=FILE"),
         ("base=configs/none.py", r"base='configs/none.py': no such file"),
         ("base=configs/tiny_gspo.py:uniform", r"give a run with VADE"),
