@@ -7,7 +7,7 @@ By default the controls run: `vanilla` (uniform), `dose` (uniform with three tim
 `oracle` (told the pass rate of every kind of prompt, see samplers/strata.py). What they have to show is in
 vade_jax/report/controls.py; their table is beside the others, in {workdir}/arena/controls.md.
 `--config.arms=vanilla,vade,kalman,...` compares selectors, every arm of configs/tiny_table1.py; `vade@5e-5`
-is VADE at that learning rate.
+is VADE at that learning rate. `--config.losses=grpo` takes GRPO in GSPO's place, `dapo` and `dr_grpo` theirs.
 
 The first word names the arena:
 
@@ -96,14 +96,16 @@ def get_config(arg=None):
         controls.DOSE: rivals["vanilla"] | dose,
         controls.ORACLE: sweeps.selector(run, "strata"),
     }
-    return sweeps.make(
+    c = sweeps.make(
         run,
         "arena",
         arms=arms,
         chosen=",".join(["vanilla", *(grid if args.grid else (controls.DOSE, controls.ORACLE))]),
-        losses={"gspo": sweeps.changes(run, sweeps.LOSSES["gspo"])},
+        losses={name: sweeps.changes(run, put) for name, put in sweeps.PPO_STYLE.items()},
         baseline="vanilla",
     )
+    c.losses = "gspo"
+    return c
 
 
 def _put(run, arena, args):

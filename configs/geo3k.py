@@ -18,7 +18,7 @@ rows (`sec`, `strata` and, but for `--config.sampler.arrays={}`, `pooled` do); t
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 
-What a run takes, before anything is bought:
+What a run takes, before anything is bought (with `'.[compile-cuda]'`, in an environment of its own):
 
     python -m experiments.bench --suite=plan --config=configs/geo3k.py --target=h200 --devices=4
 

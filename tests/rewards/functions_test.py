@@ -160,8 +160,17 @@ def test_an_exception_names_the_function_the_row_and_the_answer():
 
 
 def test_a_function_that_exits_is_named_like_one_that_raises():
-    with pytest.raises(RewardFailure, match=r"'mine.py:f': SystemExit: 3 "):
-        judged(lambda **_: sys.exit(3))
+    async def leaves(**_):
+        sys.exit(3)
+
+    for function in (lambda **_: sys.exit(3), leaves):
+        with pytest.raises(RewardFailure, match=r"'mine.py:f': .*SystemExit: 3 "):
+            judged(function)
+
+    async def stays(completions, **_):
+        return [1.0] * len(completions)
+
+    assert judged(stays)  # in the same loop
 
 
 def test_where_only_texts_are_known_there_are_no_tokens():

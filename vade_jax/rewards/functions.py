@@ -24,7 +24,7 @@ import sys
 import threading
 import traceback
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -160,7 +160,9 @@ class Own:
     def _call(self, item, answers, tokens) -> Any:
         given = arguments(item, answers, tokens)
         if is_async(self.function):
-            future = asyncio.run_coroutine_threadsafe(self.function(**given), _event_loop())
+            future = asyncio.run_coroutine_threadsafe(
+                _awaited(self.function(**given)), _event_loop()
+            )
         else:
             future = _in_a_thread(self.function, given)
         if not futures.wait([future], self.timeout_s).done:
@@ -251,6 +253,14 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="reward").start()
     return loop
+
+
+async def _awaited(coroutine: Coroutine) -> Any:
+    """Awaits it; an exit becomes an error, as it would end the loop and every later call with it."""
+    try:
+        return await coroutine
+    except SystemExit as error:
+        raise RuntimeError(f"SystemExit: {error}") from error
 
 
 # ------------------------------------------------------------------------------ several
