@@ -27,12 +27,14 @@ def get_config(arg=None):
     if run.sampler.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     slots = 1 + run.sampler.options.num_variants  # of a problem and its variants
-    smaller = {name: run.batch[name] // slots for name in run.batch if name.startswith("prompts_")}
+    smaller = {
+        name: max(run.batch[name] // slots, 1) for name in run.batch if name.startswith("prompts_")
+    }
     grpo = sweeps.selector(run, "uniform") | {
         "num_prompts": run.num_prompts // slots,
         "num_rollouts": run.num_rollouts * slots,
         "batch": smaller,
-        "engine": {"prompts_per_call": run.engine.prompts_per_call // slots},
+        "engine": {"prompts_per_call": max(run.engine.prompts_per_call // slots, 1)},
     }
     arms = {"grpo": grpo, "diva": {}}
     chosen = ",".join(arms)

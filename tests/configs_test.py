@@ -1,5 +1,6 @@
 """Every config builds; the paper's have Table 4's values; a misspelt word gets the right one."""
 
+import dataclasses
 import importlib
 import json
 import pathlib
@@ -122,6 +123,8 @@ def test_diva_has_its_papers_values():
     assert (c.diva.norm, c.diva.weight, c.diva.balance) == ("sequence", 0.1, "range")
     # 5 epochs of 6,400 problems with 64 of them a step
     assert run.with_items(6400).num_steps == 5 * 100
+    some = dataclasses.replace(run, num_epochs=2.2)
+    assert some.with_items(3200).num_steps == 55  # 2.2 * 3200 / 128 is a little more
 
 
 @pytest.mark.parametrize(("words", "slots"), [("arms", 2), ("arms,variants=3", 4)])
@@ -133,6 +136,9 @@ def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
     for of in (diva, grpo):
         assert of.num_prompts * of.num_rollouts == 256
         assert of.num_prompts == 4 * of.batch.prompts_per_minibatch
+    runs.planned(
+        load("tiny_diva", "arms,smoke,variants=3").to_dict(), "w"
+    )  # fewer prompts than slots in a micro-batch
     with pytest.raises(ValueError, match="'arms,vade': name no selector"):
         load("tiny_diva", "arms,vade")
     with pytest.raises(ValueError, match="'variants=3,uniform': the selector uniform makes no var"):

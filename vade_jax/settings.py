@@ -440,7 +440,8 @@ class Run(Section):
         """Returns the same run with the steps that its epochs over so many items take."""
         if not self.num_epochs:
             return self
-        num_steps = math.ceil(self.num_epochs * num_items / self.num_prompts)
+        # 1.1 epochs of 100 items are 110 items, not a part of the next one more.
+        num_steps = math.ceil(round(self.num_epochs * num_items / self.num_prompts, 6))
         return dataclasses.replace(self, num_steps=num_steps)
 
     def __post_init__(self):

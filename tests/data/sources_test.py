@@ -85,7 +85,7 @@ def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
     known = {"choices": ["x", "y"], "tolerance": 0.05, "ordered": True}
     known |= {"paraphrases": ["p", "r"], "steps": []}
     known |= {"subset": "geo3k", "domain": "mathematics", "level": 3}
-    row = {"question": "q", "answer": "1", "other": "kept in the file"} | known
+    row = {"question": "q", "answer": "1", "kind": "int", "other": "kept in the file"} | known
     path = tmp_path / f"a.{suffix}"
     if suffix == "jsonl":
         _write(path, row)
@@ -157,12 +157,56 @@ def test_a_broken_row_of_verl_is_rejected(tmp_path):
         ("Which?\n(A) 3\n(B) 4", "B", "choice"), ("Which? A. 3 B. 4", "(B)", "choice"),
         ("Which letter is it?", "B", "text"), ("?", "Yes.", "yesno"), ("?", "1,200", "int"),
         ("?", "-3", "int"), ("?", "3.0", "float"), ("?", "1/3", "float"),
-        ("?", "dark blue", "text"),
+        ("?", "dark blue", "text"), ("?", "x-axis", "text"), ("?", "24 cm long", "text"), ("?", "x", "text"),
+        ("?", "St. Peter's (Rome)", "text"), ("?", "北京", "text"), ("?", "vitamin C", "text"),
     ],
 )  # fmt: skip
 def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind):
     row = {"question": question, "answer": answer}
     assert sources.rows(_write(tmp_path / "a.jsonl", row))[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    "formula",
+    ["a-b", "x - 3", "2x+y", "a/b", "-x", "x!", "x+1", "2x", "√2", "AB-CD", "f(x)", "1:2"],
+)
+def test_a_formula_is_not_compared_as_words(tmp_path, formula):
+    """Words lose their signs, so x + 3 would be x - 3: the user's kind decides, or the row is rejected."""
+    path = _write(tmp_path / "a.jsonl", {"question": "q", "answer": formula})
+    assert sources.rows(path, kind="expr")[0].kind == "expr"
+    with pytest.raises(sources.RejectedItem, match="add a column kind"):
+        sources.rows(path)[0]
+
+
+def test_the_splits_of_a_directory_are_told_apart_by_name(tmp_path):
+    """As verl's scripts write them; what cannot be told apart is asked for."""
+    for name, size in (("train", 3), ("test", 2)):
+        rows = [{"question": name, "answer": "1"}] * size
+        _write(tmp_path / f"{name}.jsonl", *rows)
+    assert len(sources.rows(tmp_path, split="train")) == 3
+    with pytest.raises(ValueError, match=r"holds test\.jsonl, train\.jsonl: name one of them"):
+        sources.rows(tmp_path, split="validation")
+    (tmp_path / "test.jsonl").rename(tmp_path / "val-0.jsonl")
+    assert len(sources.rows(tmp_path, split="validation")) == 2
+    _write(tmp_path / "more.jsonl", *rows)
+    with pytest.raises(
+        ValueError, match=r"holds more\.jsonl, train\.jsonl, val-0\.jsonl: name one"
+    ):
+        sources.rows(tmp_path, split="train")
+
+
+def test_a_number_that_may_be_the_place_of_an_option_is_rejected(tmp_path):
+    row = {"question": "Which is a mammal?", "choices": ["trout", "dog", "ant"], "answer": 1}
+    good = row | {"choices": ["1", "2"]}, row | {"kind": "int"}, row | {"answer": 12}
+    source = sources.rows(_write(tmp_path / "a.jsonl", row, *good))
+    with pytest.raises(sources.RejectedItem, match="may be the place of one of the choices"):
+        source[0]
+    assert [source[i].answer for i in (1, 2, 3)] == ["1", "1", "12"]
+
+
+def test_a_first_row_without_an_answer_is_rejected_alone(tmp_path):
+    path = _write(tmp_path / "a.jsonl", {"question": "q"}, {"question": "q", "answer": "1"})
+    assert sources.rows(path)[1].answer == "1"
 
 
 @pytest.mark.parametrize(
@@ -207,8 +251,8 @@ def test_without_rules_no_row_needs_an_answer_and_all_columns_are_kept(tmp_path)
         ("x^2", "", rows[1]),
     ]
     assert sources.rows(path, has_rules=False)[0].columns == {}
-    with pytest.raises(ValueError, match="has no column 'answer'"):
-        sources.rows(path)
+    with pytest.raises(sources.RejectedItem, match="the row has no answer"):
+        sources.rows(path)[0]
 
 
 def test_bad_files_are_one_clear_error(tmp_path):
@@ -226,7 +270,7 @@ def test_bad_files_are_one_clear_error(tmp_path):
     for split in ("train", "validation"):
         (tmp_path / "built").mkdir(exist_ok=True)
         (tmp_path / "built" / f"{split}.arrow").touch()
-    with pytest.raises(ValueError, match=r"train\.arrow and validation\.arrow: name"):
+    with pytest.raises(ValueError, match=r"train\.arrow, validation\.arrow: name"):
         sources.rows(tmp_path / "built")
 
 

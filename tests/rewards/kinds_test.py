@@ -83,6 +83,9 @@ def test_int(given, answer, reason):
         *[("9.4", "10", 0.05, "different"), ("-9.5", "-10", 0.05, "ok")],
         *[("0", "0", 0.05, "ok"), ("0.01", "0", 0.05, "different")],
         *[("about 3", "3", 0.05, "unreadable"), ("3", "pi", None, "bad_key")],
+        *[("0.04", "3.2e-4", None, "different"), ("0.00032", "3.2e-4", None, "ok")],
+        *[("0", "1.6e-19", 0.05, "different"), ("1.61e-19", "1.6e-19", 0.05, "ok")],
+        *[("0.4", "1e-3", None, "different"), ("6.02214e23", "6.02e23", None, "ok")],
     ],
 )
 def test_float(given, answer, tolerance, reason):

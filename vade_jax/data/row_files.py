@@ -4,6 +4,7 @@ Arrow files are mapped into memory, not read: a row costs microseconds, and a da
 can be trained on.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 Wanted = Callable[[str], bool]  # which columns are held
+_FIRST = 64  # rows of a .jsonl file that say what columns there are
 BATCH = 64  # rows that are written or unpacked together
 MAX_HELD = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # bytes of unpacked files
 SCHEMA = pa.schema(
@@ -39,8 +41,8 @@ SCHEMA = pa.schema(
 class Table(NamedTuple):
     """The rows of files of one form, one behind the other.
 
-    `columns` are all that the files have, wanted or not; None where the first line of a .jsonl file
-    is broken. `read` of such a line raises ValueError.
+    `columns` are all that the files have, wanted or not; of a .jsonl file those of its first rows,
+    None where all of these are broken. `read` of a broken line raises ValueError.
     """
 
     size: int
@@ -56,12 +58,12 @@ def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     def read(index: int) -> Any:
         return json.loads(lines[index].decode("utf-8"))
 
-    try:
-        first = read(0) if lines else None
-    except ValueError:  # no JSON, or no UTF-8
-        first = None
-    columns = list(first) if isinstance(first, dict) else None
-    return Table(len(lines), columns, read)
+    columns = {}  # names in the order in which they come
+    for index in range(min(_FIRST, len(lines))):
+        with contextlib.suppress(ValueError):  # no JSON, or no UTF-8
+            row = read(index)
+            columns |= dict.fromkeys(row if isinstance(row, dict) else ())
+    return Table(len(lines), list(columns) or None, read)
 
 
 def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:

@@ -28,6 +28,12 @@ _BROKEN += (pa.ArrowException,)
 _LONGEST_UID = 200
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 MAX_FILES = 1 << 28  # bytes of a row's images; a file that is larger is no picture
+_SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
+_SPLITS = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
+    "train": "train",
+    "test": "test",
+    "testmini": "test",
+}
 _LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
@@ -111,7 +117,7 @@ def rows(
     Args:
         path: of the file or directory, or the name.
         all_columns: hold columns of other names as well, for `Rows.row`.
-        split: in a directory with train.arrow and validation.arrow, or on the hub, which one.
+        split: in a directory with files of several (train.arrow, validation.arrow), or on the hub, which one.
         has_rules: the built-in rules judge; otherwise no row needs an answer, or one of a known kind.
         keeps_rows: items have all columns that are held, for reward functions.
         kind: of rows that have none, and whose answer may be of several.
@@ -133,10 +139,7 @@ def rows(
     files = [path]
     if path.is_dir():
         files = sorted(f for f in path.iterdir() if f.suffix in row_files.OPEN)
-        if {"train.arrow", "validation.arrow"} <= {file.name for file in files}:
-            if split not in ("train", "validation"):
-                raise ValueError(f"{path} holds train.arrow and validation.arrow: name one of them")
-            files = [path / f"{split}.arrow"]
+        files = _of_split(path, files, split)
     if not files or not all(file.is_file() for file in files):
         raise ValueError(
             f"{path} is neither a {' or '.join(row_files.OPEN)} file nor a directory of them, nor "
@@ -147,6 +150,20 @@ def rows(
         raise ValueError(f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}")
     table = row_files.OPEN[suffixes.pop()](files, wanted)
     return _of(table, str(path), files[0].parent, path.stem, options)
+
+
+def _of_split(
+    path: pathlib.Path, files: Sequence[pathlib.Path], split: str | None
+) -> Sequence[pathlib.Path]:
+    """Returns the files of one split where their names tell several apart, else all of them."""
+    found = [match and _SPLITS[match[1]] for match in (_SPLIT.match(f.stem) for f in files)]
+    if not any(found) or len(set(found)) == 1:
+        return files
+    kept = [file for file, name in zip(files, found, strict=True) if name == split]
+    if not kept or None in found:
+        names = ", ".join(file.name for file in files[:4])
+        raise ValueError(f"{path} holds {names}{', ...' * (len(files) > 4)}: name one of them")
+    return kept
 
 
 def _of(
@@ -227,6 +244,7 @@ class Rows:
         question = str(row["question"])
         if self._has_rules:
             answer = _answer(uid, row["answer"])
+            _check_index(uid, answer, row)
             kind = _kind(uid, question, answer, row, self._kind)
         else:
             answer, kind = str(row.get("answer", "")), str(row.get("kind", ""))
@@ -355,6 +373,17 @@ def _answer(uid: str, answer: Any) -> str:
     return str(answer).strip()
 
 
+def _check_index(uid: str, answer: str, row: Mapping[str, Any]) -> None:
+    """Raises RejectedItem for a number that may be the place of an option, as in ScienceQA's rows."""
+    options, number = row.get("choices"), answers.number(answer)
+    if "kind" in row or not isinstance(options, list) or number is None:
+        return
+    if 0 <= number[0] <= len(options) and number not in map(answers.number, map(str, options)):
+        detail = f"answer {answer!r:.80} may be the place of one of the choices {options!r:.200}"
+        fix = "write its letter, and the options into the question; or add a column kind"
+        raise RejectedItem(uid, "bad_answer", f"{detail}: {fix}")
+
+
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
     """Returns the row's kind, the one that its answer certainly has, or the default."""
     kind = row.get("kind") or _infer_kind(question, answer, "choices" in row) or default
@@ -374,5 +403,4 @@ def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
     if (number := answers.number(answer)) is not None:
         whole = number[0] == number[0].to_integral_value() and "." not in answer
         return "int" if whole else "float"
-    is_formula = re.search(r"[\\^=\[\]{}]", answer)
-    return "text" if len(answer) <= _LONGEST_TEXT and not is_formula else None
+    return "text" if len(answer) <= _LONGEST_TEXT and answers.is_prose(answer) else None

@@ -10,6 +10,16 @@ import re
 
 MAX_LENGTH = 200  # characters inside a box; a longer one is no answer
 
+# Words and numbers with signs of prose between them; one word has two letters, and one of two that a
+# hyphen joins has three. A letter or a relation may stand alone.
+_LETTER = r"[^\W\d_]"
+_WORD = rf"(?:{_LETTER}{{2,}}\d*|\d+(?:\.\d+)?(?:{_LETTER}{{2,}})?|{_LETTER})"
+_BETWEEN = (
+    rf"(?:[\s,;.:'’\"“”()&]+|(?<={_LETTER})-(?={_LETTER}{{3}})|(?<={_LETTER}{{3}})-(?={_LETTER}))"
+)
+_PROSE = re.compile(
+    rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*[.)\"”!?]?"
+)
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
 # Full-width forms, typographic minus signs and spaces; not NFKC, which reads 5² as 52.
 _ASCII = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
@@ -93,6 +103,14 @@ def words(text: str) -> str:
     return " ".join(kept or text.split())
 
 
+def is_prose(text: str) -> bool:
+    """Returns whether `text` is words that spelling can compare, "x-axis" or "24 cm", and surely no formula.
+
+    `words` drops the signs of `a-b` and `x!`, so these would be taken for `a+b` and `x`.
+    """
+    return _PROSE.fullmatch(text) is not None
+
+
 def formula(text: str) -> str:
     """Returns `text` as LaTeX without dollars, sizes, degrees, outer spaces and trailing dots."""
     text = re.sub(r"\\([%$])", r"\1", text.translate(_ASCII).replace("{,}", ","))
@@ -135,10 +153,10 @@ def _contradict(left: str, right: str) -> bool:
     return abs(x[0] - y[0]) > abs(y[0]) / 50
 
 
-def num_decimals(text: str) -> int:
-    """Returns how many digits follow the decimal point of the first number in `text`."""
-    match = re.search(r"\.([0-9]+)", plain(text))
-    return len(match[1]) if match else 0
+def half_unit(text: str) -> decimal.Decimal:
+    """Returns half a unit of the last digit of the number that `text` is: 0.005 of 3.14, 5e-6 of 3.2e-4."""
+    last = decimal.Decimal(quantity(text)["top"]).as_tuple().exponent
+    return decimal.Decimal(5).scaleb(last - 1)
 
 
 # ------------------------------------------------------------------------------ form

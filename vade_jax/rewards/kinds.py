@@ -104,10 +104,15 @@ def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
     elif "frac" in key or "/" in key:
         room = abs(right[0]) * _FRACTION
     else:
-        room = decimal.Decimal(5).scaleb(-1 - answers.num_decimals(key))
+        room = answers.half_unit(key)
     if value is None:
         return "unreadable"
-    return close(value, right, room + _ABSOLUTE)
+    return close(value, right, room + slack(right))
+
+
+def slack(right: tuple[decimal.Decimal, bool]) -> decimal.Decimal:
+    """Returns the error of rounding that any number may have: 1e-6, or less for a smaller one."""
+    return min(_ABSOLUTE, abs(right[0]) * _ABSOLUTE)
 
 
 def close(
@@ -274,7 +279,7 @@ def expression(given: str, key: str, **_) -> str:
     """
     right, value = answers.number(key), answers.number(given)
     if right is not None and value is not None:
-        return close(value, right, _ABSOLUTE)
+        return close(value, right, slack(right))
     key, given = clean(key), clean(given)
     if not key or len(key) > answers.MAX_LENGTH or _is_heavy(key):
         return "bad_key"

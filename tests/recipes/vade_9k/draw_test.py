@@ -68,6 +68,10 @@ def test_pictures_that_a_row_connects_stay_together():
         assert [r["uid"] for r in part] == sorted(r["uid"] for r in part)
 
 
+def test_where_nothing_was_kept_there_is_nothing_to_split():
+    assert draw.split([], share=0.1, seed=0) == ([], [])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_lone_pictures_give_the_share_exactly(seed):
     rows = [{"uid": f"{i:05}", "pictures": [f"p{i}"]} for i in range(9471)]

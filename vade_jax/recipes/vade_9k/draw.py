@@ -235,6 +235,8 @@ def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tupl
 
 def _by_picture(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """Returns rows in groups that no picture connects, in the order of their first uid."""
+    if not rows:
+        return []
     rows = sorted(rows, key=lambda row: row["uid"])
     number = {}  # of each picture: a node of a graph, in which a row joins its pictures
     nodes = [[number.setdefault(name, len(number)) for name in row["pictures"]] for row in rows]

@@ -53,6 +53,7 @@ _LONGEST = 40  # characters of a gold that stands alone
 _MOST_WORDS = 5  # of a gold read from a solution
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?%?(?!\w)")
 _FORMULA = re.compile(r"[\\^√π²³=]")
+_SIGNED = re.compile(r"[-−+*/!()\d]")  # a formula, too, unless it is in words
 
 
 class Refused(sources.RejectedItem):
@@ -219,7 +220,7 @@ def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -
         is_whole = "." not in gold and number[0] == number[0].to_integral_value()
         is_year = re.fullmatch(r"(?:1[89]|20)\d\d", gold) is not None
         return "int" if is_whole and (tolerance is None or is_year) else "float"
-    if _FORMULA.search(gold):
+    if _FORMULA.search(gold) or (_SIGNED.search(gold) and not answers.is_prose(gold)):
         return "expr"
     if len(gold) > _LONGEST:
         raise Refused("long_gold", f"{gold[:60]!r} is too long to compare by spelling")
