@@ -68,6 +68,8 @@ def _of_decays(run):
 
 
 def _of_losses(run):
+    if sweeps.loss_name(run) not in sweeps.LOSSES:  # what DAPO changes besides would stay in all
+        raise ValueError("config argument 'losses': give a base with GRPO or GSPO")
     return sweeps.make(
         run,
         "losses",

@@ -64,12 +64,18 @@ def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None
     groups = {}
     for policy in found:
         seeds = groups.setdefault(policy.group, {}).setdefault(policy.arm, {})
-        seeds[policy.seed] = results.load_all(os.path.join(workdir, policy.name))
-    base = results.load_all(os.path.join(workdir, sweep.BASE)) if c.model.checkpoint else None
+        seeds[policy.seed] = _asked(c, os.path.join(workdir, policy.name))
+    base = _asked(c, os.path.join(workdir, sweep.BASE)) if c.model.checkpoint else None
     options = {"baseline": baseline, "size": c.size, "seed": c.seed}
     print(
         f"\n{sweep.write(workdir, groups, base, **options)}\nin {workdir}: tables.md, a directory a policy"
     )
+
+
+def _asked(c: ConfigDict, directory: str) -> dict[str, results.Result]:
+    """Returns what the directory has of the benchmarks of this call; others lie there from earlier ones."""
+    found = results.load_all(directory)
+    return {name: result for name, result in found.items() if c.benchmarks.get(name)}
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from experiments import cli
 from experiments.errors import user_errors
 from vade_jax import settings
-from vade_jax.run import checks, compiled, directory, warm_start
+from vade_jax.run import checks, compiled, directory, pins, warm_start
 from vade_jax.run.cluster import StopSignal
 from vade_jax.trainer.scoring import NotFinite
 
@@ -25,6 +25,7 @@ def main(config: ConfigDict, workdir: str) -> None:
         owned = directory.own(workdir)
     with owned:
         with user_errors():
+            run = pins.pin(run, workdir)
             directory.open_for(run, workdir)
             compiled.keep(run, workdir)
             base = warm_start.untrained(run, workdir)

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from experiments import cli, errors, results
 from experiments.sweeps.programs import Ended, Program, ProgramPool
-from experiments.sweeps.runs import PlannedRun, planned
+from experiments.sweeps.runs import PlannedRun, pinned, planned
 from vade_jax.report import comparison, curves, records
 from vade_jax.store import metrics
 
@@ -34,6 +34,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all that are finished."""
     with errors.user_errors():
         runs = planned(c.to_dict(), workdir)
+        runs = runs if REPORT_ONLY.value else pinned(runs)
     warn_without_baseline(runs, c.baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
@@ -121,10 +122,11 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
-    groups = {
-        name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
-        for name, arms in directories.items()
-    }
+    with errors.user_errors():  # a damaged file of a run, by its name
+        groups = {
+            name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
+            for name, arms in directories.items()
+        }
     # First what the others can be made of again.
     for name, arms in groups.items():
         for arm, runs in arms.items():

@@ -285,6 +285,11 @@ class Loss(Section):
     importance: str = choice("", "token", "sequence")
     importance_cap: float = number(2.0, above=0)
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.dual_clip != 0 and not self.dual_clip > 1:
+            raise ValueError(f"loss.dual_clip={self.dual_clip}: must be above 1, or 0 for none")
+
 
 # The fields of `Loss` that tell the algorithms apart.
 GRPO = types.MappingProxyType(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vade_jax import fields, settings
-from vade_jax.run import checks, directory
+from vade_jax.run import checks, directory, pins
 
 Values = Mapping[str, Any]  # of settings, nested as they are
 
@@ -82,10 +82,31 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
         runs.append(PlannedRun(f"{source}/{loss}", arm, run, os.path.join(workdir, name)))
     for run in runs:
         if run.is_finished():  # not started again, so nothing else compares its config
-            now = json.loads(json.dumps(run.settings.to_dict()))
+            now = json.loads(json.dumps(pins.pin(run.settings, run.directory).to_dict()))
             path = os.path.join(run.directory, "config.json")
-            directory.claim(path, now, directory.MAY_CHANGE)
+            directory.check_same(path, now, directory.MAY_DIFFER)
     return runs
+
+
+def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
+    """Returns the runs with one commit for each name on the hub: that of a run that has begun, if one has.
+
+    Raises:
+        ValueError: a name is unknown, or the hub cannot be reached.
+    """
+    begun = (run for run in runs if os.path.exists(os.path.join(run.directory, "config.json")))
+    first, found = next(begun, runs[0]).directory, {}
+    for run in runs:
+        names = tuple(pins.names(run.settings).values())
+        if names not in found:
+            found[names] = pins.names(pins.pin(run.settings, first))
+    return [
+        dataclasses.replace(
+            run,
+            settings=pins.put(run.settings, found[tuple(pins.names(run.settings).values())]),
+        )
+        for run in runs
+    ]
 
 
 def chosen(values: Values, field: str) -> dict[str, Values]:

@@ -173,6 +173,14 @@ def test_a_function_that_exits_is_named_like_one_that_raises():
     assert judged(stays)  # in the same loop
 
 
+def test_functions_of_one_file_share_what_it_has(tmp_path):
+    lines = ["seen = []", "a = lambda **_: seen.append(1)", "b = lambda **_: len(seen)"]
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    a, b = (functions.load(f"{tmp_path}/mine.py:{name}") for name in "ab")
+    a()
+    assert b() == 1
+
+
 def test_where_only_texts_are_known_there_are_no_tokens():
     given = []
     own = functions.Own("f", lambda **arguments: given.append(arguments) or [1.0], 9.0)

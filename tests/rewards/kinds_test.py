@@ -39,6 +39,11 @@ def test_choice_by_the_text_of_an_option(given, answer, reason):
     assert kinds.choice(given, answer, choices=choices) == reason
 
 
+@pytest.mark.parametrize(("given", "reason"), [("A", "ok"), ("B", "different"), ("A. B", "ok")])
+def test_a_lone_letter_is_an_options_own_where_others_are_letters(given, reason):
+    assert kinds.choice(given, "A", choices=("B", "A", "D", "C")) == reason
+
+
 @pytest.mark.parametrize(
     ("given", "answer", "reason"),
     [
@@ -62,6 +67,7 @@ def test_yesno(given, answer, reason):
         ("7.5", "7", "different"), ("-7", "7", "different"), ("70", "7", "different"),
         ("seven", "7", "unreadable"), ("7 or 8", "7", "unreadable"), ("7", "7.5", "bad_key"),
         ("7", "seven", "bad_key"), ("3=7", "7", "unreadable"), ("7=7", "7", "ok"),
+        ("10,\\!000", "10000", "ok"), ("10\\,000", "10000", "ok"), ("1\\,2", "12", "unreadable"),
         ("14/2=7", "7", "ok"), ("x!=7", "7", "unreadable"),
         ("3\\frac{1}{2}", "31", "unreadable"), ("9" * 41, "9" * 40 + "8", "different"),
         ("9" * 200, "7", "different"),

@@ -50,6 +50,7 @@ WRONG = {
     "engine.name": ("vlm", r"engine.name='vlm': one of local"),
     "engine.retries": (-1, r"engine.retries=-1: must be in \[0, inf\)$"),
     "layout.serve_memory": (0.0, r"layout.serve_memory=0.0: must be in \(0, 1\)"),
+    "loss.dual_clip": (0.5, r"loss.dual_clip=0.5: must be above 1, or 0 for none"),
     "sampling.top_p": (1.5, r"sampling.top_p=1.5: must be in \(0, 1\]"),
     "loss.importance": ("token", r"loss.importance='token'.*loss.old_logp='trainer'"),
     "reward.format": ("box", r"reward.format='box': one of boxed, think_boxed"),
@@ -84,10 +85,10 @@ WRONG = {
     "warm_start.noise.color_0": (1.0, r"noise.color_0=1.0: must be in \[0, 1\)"),
     "warm_start.noise.colour_0": (
         0.5,
-        r"noise.colour_0: did you mean 'color_0'\? the built-in data has color_0, ",
+        r"noise.colour_0: did you mean 'color_0'\? what is taught has color_0, ",
     ),
     "warm_start.noise.color_3": (0.5, r"noise.color_3: did you mean 'color_[01]'\?"),
-    "warm_start.noise.zzz": (0.5, r"noise.zzz: the built-in data has color_0, "),
+    "warm_start.noise.zzz": (0.5, r"noise.zzz: what is taught has color_0, "),
     "refill.ask": ("some", r"refill.ask='some': one of batch, missing, estimate"),
     "refill.at_cap": ("end", r"refill.at_cap='end': one of fewer, repeat, stop"),
     "refill.surplus": ("keep", r"refill.surplus='keep': one of discard, train"),
@@ -286,6 +287,24 @@ def test_the_bank_of_vcrl_needs_a_second_round():
         check(c)
     c.sampler.options.replay = "next_step"
     check(c)
+
+
+@pytest.mark.parametrize("name", ["vcrl", "diva"])
+def test_a_pass_over_the_data_is_refused_where_a_selector_could_not_read_it(name):
+    c = smoke()
+    default.selector(c, name)
+    check(c)
+    c.measure.every = 10
+    with pytest.raises(ValueError, match=rf"measure.every=10 with {name}"):
+        check(c)
+
+
+def test_divas_advantages_have_a_std():
+    c = smoke()
+    default.selector(c, "diva")
+    c.scale_by_std = False
+    with pytest.raises(ValueError, match="scale_by_std=False with diva"):
+        check(c)
 
 
 def test_both_rounds_of_vcrl_need_items():

@@ -67,12 +67,19 @@ def named(records: Records, name: str, *, smooths: bool = True) -> Curve:
 
 
 def validation(records: Records) -> Curve:
-    """Returns the plain mean of the accuracies on the validation sets, of the steps that have all."""
-    names = validation_names(records)
-    complete = [record for record in records if names and all(name in record for name in names)]
-    columns = [_column(complete, name) for name in names] or [(np.zeros(0, int), np.zeros(0))]
-    values = np.mean([values for _, values in columns], axis=0)
-    return _finite(records, columns[0][0], values, smooths=False)
+    """Returns the plain mean of the accuracies on the validation sets, of the steps that have all.
+
+    The sets are those of the last validation: a run that goes on may have others, or other answers to a question.
+    """
+    wanted = {_VALIDATION.fullmatch(name)["set"] for name in validation_names(records)}
+    steps, values = [], []
+    for record in records:
+        found = _most_samples(record)
+        if wanted and wanted <= found.keys():
+            steps.append(record["step"])
+            scores = [record[found[name][1]] for name in sorted(wanted)]
+            values.append(np.mean(np.array(scores, np.float64)))
+    return _finite(records, np.array(steps, np.int64), np.array(values), smooths=False)
 
 
 def forgotten(records: Records, family: str = "") -> Curve:
@@ -88,13 +95,19 @@ def forgotten_families(records: Records) -> list[str]:
 
 
 def validation_names(records: Records) -> list[str]:
-    """Returns for each validation set its `val/<set>/acc/mean@k` with the largest k."""
+    """Returns for each set of the last validation its `val/<set>/acc/mean@k` with the largest k."""
+    found = next(filter(None, map(_most_samples, reversed(records))), {})
+    return [found[key][1] for key in sorted(found)]
+
+
+def _most_samples(record: metrics.Record) -> dict[str, tuple[int, str]]:
+    """Returns (k, name) of the largest k for each validation set of a record."""
     best: dict[str, tuple[int, str]] = {}
-    for name in {name for record in records for name in record}:
+    for name in record:
         if match := _VALIDATION.fullmatch(name):
             entry = (int(match["samples"]), name)
             best[match["set"]] = max(entry, best.get(match["set"], entry))
-    return [best[key][1] for key in sorted(best)]
+    return best
 
 
 def rollouts(records: Records) -> Curve:

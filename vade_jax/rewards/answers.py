@@ -29,6 +29,7 @@ _WRAPPED = re.compile(
     r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed)"
     r"\s?\{([^{}]*)\}"
 )
+_THIN = re.compile(r"(?<=\d)(,?)\\[,!]\s?(?=\d{3}(?!\d))")  # 10,\!000 and 10\,000, as MATH has them
 _NOISE = re.compile(
     r"\\[,;:! ()\[\]]|\\(?:left|right|displaystyle|quad|approx|degree)(?![a-zA-Z])"
     r"|\^\s?\{?\s?\\circ\s?\}?|°|\$|≈"
@@ -92,7 +93,8 @@ def plain(text: str) -> str:
     text = text.translate(_ASCII)
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
-    text = _NOISE.sub(" ", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))
+    text = _THIN.sub(r"\1", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))
+    text = _NOISE.sub(" ", text)
     return " ".join(text.split()).rstrip(" .。")
 
 
@@ -114,6 +116,7 @@ def is_prose(text: str) -> bool:
 def formula(text: str) -> str:
     """Returns `text` as LaTeX without dollars, sizes, degrees, outer spaces and trailing dots."""
     text = re.sub(r"\\([%$])", r"\1", text.translate(_ASCII).replace("{,}", ","))
+    text = _THIN.sub(r"\1", text)
     text = r"\\".join(_NOISE.sub(" ", row) for row in text.split(r"\\"))
     text = _PI.sub(r"\\pi", _ROOT.sub(r"\\sqrt{\1\2}", text.translate(_NAMES)))
     return " ".join(text.replace("%", r"\%").split()).rstrip(" .。")

@@ -18,6 +18,7 @@ import importlib.util
 import inspect
 import math
 import numbers
+import os
 import pathlib
 import statistics
 import sys
@@ -31,16 +32,13 @@ from typing import Any
 from vade_jax import fields
 from vade_jax.rewards.answers import in_form
 from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
+from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
     from vade_jax import types
 
 RULES = "rules"  # stands for the built-in verifiers among the names of functions
 _SHOWN = 200  # characters of an answer in an error
-
-
-class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
-    """A reward function failed: names it, the row and the answer."""
 
 
 # ------------------------------------------------------------------------------ what it is given
@@ -92,7 +90,11 @@ def load(name: str) -> Callable[..., Any]:
     if where.endswith(".py") and not pathlib.Path(where).is_file():
         raise ValueError(f"{label}: the file {where} does not exist")
     try:
-        module = _import_file(where) if where.endswith(".py") else importlib.import_module(where)
+        module = (
+            _import_file(os.path.realpath(where))
+            if where.endswith(".py")
+            else importlib.import_module(where)
+        )
     except (Exception, SystemExit) as error:
         raise ValueError(f"{label}: importing {where} failed: {_told(error)}") from error
     found = getattr(module, attribute, None)
@@ -105,9 +107,10 @@ def load(name: str) -> Callable[..., Any]:
     return found
 
 
+@functools.cache  # functions of one file share what it has
 def _import_file(path: str):
     """Imports a file under a name of its own; modules beside it can be imported from it."""
-    file = pathlib.Path(path).resolve()
+    file = pathlib.Path(path)
     spec = importlib.util.spec_from_file_location(f"reward_function_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look there

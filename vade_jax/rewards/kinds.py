@@ -58,7 +58,8 @@ def _labelled(text: str) -> tuple[str | None, str]:
 def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     """Compares letters; the text of an option stands for it, and equal options for each other.
 
-    A letter with the text of another option behind it is unreadable.
+    A letter with the text of another option behind it is unreadable. A lone letter is an option's own, also
+    where the text of another is that letter, as with points of a drawing.
     """
     key = letter(key)
     chosen, behind = _labelled(given)
@@ -68,7 +69,8 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     text, texts = answers.words(given), options.values()
     if chosen and behind in texts and behind != options.get(chosen):
         return "unreadable"
-    return compare(text if text in texts else options.get(chosen or ""), options.get(key))
+    by_text = text in texts and not (chosen in options and not behind)
+    return compare(text if by_text else options.get(chosen or ""), options.get(key))
 
 
 def yes_or_no(text: str) -> str | None:

@@ -20,6 +20,10 @@ _MEMORY = 2 << 30  # bytes that a worker may map (on Linux)
 _WORKER = pathlib.Path(__file__).with_name("expression_worker.py")
 
 
+class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
+    """Answers cannot be judged: names the reward function, the row and the answer, or the worker."""
+
+
 class WorkerPool:
     """Workers that start when the first expression comes; any number of threads may ask.
 
@@ -89,7 +93,7 @@ class _Worker:
         )
         if self._reply(START_SECONDS) != "ready":
             self.kill()
-            raise RuntimeError(
+            raise RewardFailure(
                 f"the worker for expressions did not start ({' '.join(command)}); its output is "
                 "above. Is math-verify installed?"
             )

@@ -155,6 +155,12 @@ def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
             f"refill.{field}={value!r}, but the sampler {name} drops no group: "
             f"set refill.{field}={plain[field]!r}, or choose one that does, such as dapo"
         )
+    options = samplers.SAMPLERS[name].options(**run.sampler.options)
+    if run.measure.every and getattr(options, "replay", "none") != "none":
+        raise ValueError(
+            f"measure.every={run.measure.every} with {name}, whose bank would take the pass for a round of "
+            "a step: set it to 0, or sampler.options.replay to 'none'"
+        )
     if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but {name}'s bank fills the second round of "
@@ -222,7 +228,7 @@ def _check_built_in(run: settings.Run) -> None:
         if name not in known:
             raise ValueError(
                 f"warm_start.noise.{name}: {fields.did_you_mean(name, known)}"
-                f"the built-in data has {', '.join(known)}"
+                f"what is taught has {', '.join(known)}; --config.warm_start.noise={{}} is no noise"
             )
         if not 0 <= value < 1:
             raise ValueError(f"warm_start.noise.{name}={value}: must be in [0, 1)")

@@ -31,6 +31,11 @@ MAY_CHANGE = (
     *("engine", "layout", "refill", "data.num_threads", "perf"),
     *("reward.timeout_s", "reward.concurrency"),
 )
+# What runs of one table may differ in: none of it changes a number.
+MAY_DIFFER = (
+    *("checkpoint", "tensorboard", "wandb", "engine", "layout", "perf"),
+    *("data.num_threads", "reward.timeout_s", "reward.concurrency"),
+)
 EXPORTED = ("policy", "adapter")  # when it ends
 # Fits a terminal of 80 columns with all of its numbers.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
@@ -95,6 +100,14 @@ def claim(
     Raises:
         ValueError: the file is unreadable, or has other values but in `may_change`.
     """
+    check_same(path, wanted, may_change)
+    atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
+
+
+def check_same(
+    path: str | os.PathLike, wanted: Mapping[str, Any], may_change: Sequence[str] = ()
+) -> None:
+    """Raises ValueError if the file is there and unreadable, or has other values but in `may_change`."""
     path = pathlib.Path(path)
     if path.exists():
         try:
@@ -111,7 +124,6 @@ def claim(
                 f"{path} is of another config ({'; '.join(differing)}): give another "
                 "--workdir or the old values"
             )
-    atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
 
 def _differences(

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import os
 from typing import Any, Protocol
 
@@ -134,7 +135,7 @@ def _servers(
             sleep=sections.layout.sleep,
             tensors=tensors,
             weights=WeightDirectory(
-                engine.sync_directory or os.path.join(workdir, "weights"),
+                _sync_directory(engine.sync_directory, workdir),
                 dtype,
             ),
             sampling=sampling,
@@ -143,6 +144,18 @@ def _servers(
         )
         on_error.pop_all()  # the engine stops them from now on
     return made
+
+
+def _sync_directory(shared: str, workdir: str) -> str:
+    """Returns where this run writes its weights: in a place that runs share, a folder of its own.
+
+    Another run of the same step would otherwise replace them under the same name.
+    """
+    if not shared:
+        return os.path.join(workdir, "weights")
+    path = os.path.realpath(workdir)
+    digest = hashlib.sha256(path.encode()).hexdigest()[:8]
+    return os.path.join(shared, f"{os.path.basename(path)}_{digest}")
 
 
 def _launch(

@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import json
+import operator
 import pathlib
+from collections.abc import Mapping
 
 from vade_jax import settings
 from vade_jax.data import hub
@@ -18,8 +20,17 @@ def pin(run: settings.Run, workdir: str) -> settings.Run:
     Raises:
         ValueError: a name is unknown, or the hub cannot be reached.
     """
-    pinned = processes.on_leader(lambda: _pinned(run, workdir))
-    for field, value in pinned.items():
+    return put(run, processes.on_leader(lambda: _pinned(run, workdir)))
+
+
+def names(run: settings.Run) -> dict[str, str]:
+    """Returns what the fields say that may be names on the hub."""
+    return {field: operator.attrgetter(field)(run) for field in FIELDS}
+
+
+def put(run: settings.Run, names: Mapping[str, str]) -> settings.Run:
+    """Returns the run with other names; see `names`."""
+    for field, value in names.items():
         section, _, name = field.partition(".")
         changed = dataclasses.replace(getattr(run, section), **{name: value})
         run = dataclasses.replace(run, **{section: changed})
@@ -33,11 +44,10 @@ def _pinned(run: settings.Run, workdir: str) -> dict[str, str]:
         with contextlib.suppress(ValueError):  # said better when the directory is opened
             begun = json.loads(path.read_text())
     found = {}
-    for field, kind in FIELDS.items():
+    for field, text in names(run).items():
         section, _, name = field.partition(".")
-        text = getattr(getattr(run, section), name)
         try:
-            found[field] = hub.pin(text, kind, begun.get(section, {}).get(name, ""))
+            found[field] = hub.pin(text, FIELDS[field], begun.get(section, {}).get(name, ""))
         except ValueError as error:
             raise ValueError(f"{field}: {error}") from error
         if found[field] != text:

@@ -56,7 +56,7 @@ def answer(
 
     Raises:
         EngineFailure: there are no more answers, or they come from other weights.
-        RewardFailure: a reward function failed, or has no verdict on a single answer.
+        RewardFailure: a reward function failed, or has no verdict on a single answer to several prompts.
     """
     with ScoringThread(score, chosen.items) as scoring_thread:
         with clock("gen"):
@@ -77,8 +77,8 @@ def answer(
     clock.beside("prepare", chosen.seconds)
     clock.beside("judge", scoring_thread.seconds)
     valid_N = np.asarray(rollouts.valid_N)
-    # Some answers without a verdict are a slow server; all of them are one that is gone.
-    if valid_N.any() and not (valid_N & scores.known_N).any():
+    # Some answers without a verdict are a slow server; all of them, to several prompts, are one that is gone.
+    if len(chosen.prompts) > 1 and valid_N.any() and not (valid_N & scores.known_N).any():
         raise RewardFailure(
             f"no verdict on any of {len(valid_N)} answers ({collections.Counter(scores.reason_N)}): "
             "look at the reward function and the server that it asks"

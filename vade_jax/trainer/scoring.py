@@ -311,7 +311,7 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
     """
     valid_N = feedback.valid_N
     if not valid_N.any():
-        raise RuntimeError(f"the engine gave no answer to any of {len(valid_N)} requests")
+        raise RuntimeError(f"of {len(valid_N)} answers none came, or none has a verdict")
     successes_M, trials_M = feedback.successes_M, feedback.trials_M
     asked_M = trials_M > 0
     shares_M = {

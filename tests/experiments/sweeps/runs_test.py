@@ -8,6 +8,7 @@ import pytest
 
 from configs import ablations, tiny_table1
 from experiments.sweeps import runs
+from vade_jax.data import hub
 from vade_jax.run import warm_start
 
 
@@ -124,15 +125,38 @@ def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
     assert not run.is_finished()
     finish(tmp_path / "clean/gspo/vade_seed0", run.settings)
     assert planned(c, str(tmp_path))[0].is_finished()
-    c.run.eval.every = 1  # may change
+    c.run.data.num_threads = 1  # changes no number
     assert planned(c, str(tmp_path))[0].is_finished()
     c.run.num_steps = 3  # goes on
     assert not planned(c, str(tmp_path))[0].is_finished()
-    c.run.budget = 32 / (3 * c.run.num_prompts * c.run.num_rollouts)  # nothing is left of it
-    assert planned(c, str(tmp_path))[0].is_finished()
-    c.run.num_steps, c.run.num_rollouts = 2, 8
-    with pytest.raises(ValueError, match=r"num_rollouts: 4 there, 8 now"):
-        planned(c, str(tmp_path))
+    before = (tmp_path / "clean/gspo/vade_seed0/config.json").read_text()
+    shorter, judged, wider = c.copy_and_resolve_references(), sweep(arms="vade"), sweep(arms="vade")
+    shorter.run.num_steps, judged.run.eval.every, wider.run.num_rollouts = 1, 1, 8
+    differing = {
+        "num_steps: 2 there, 1 now": shorter,
+        "eval.every": judged,
+        "4 there, 8 now": wider,
+    }
+    for message, other in differing.items():  # would stand beside it in one table
+        with pytest.raises(ValueError, match=message):
+            planned(other, str(tmp_path))
+    assert (tmp_path / "clean/gspo/vade_seed0/config.json").read_text() == before
+
+
+def test_names_of_the_hub_are_those_that_a_finished_run_was_made_with(tmp_path, monkeypatch):
+    """Every run of a sweep has the same commit, and none needs the network for what is finished."""
+    c = sweep(arms="vade,vanilla")
+    c.run.data.train = "hiyouga/geometry3k:train"
+    pinned = f"hiyouga/geometry3k@{40 * 'a'}:train"
+    asked = []
+    monkeypatch.setattr(hub, "_snapshot", lambda *args: asked.append(args) or f"/cache/{40 * 'a'}")
+    first = runs.pinned(planned(c, str(tmp_path)))
+    assert {run.settings.data.train for run in first} == {pinned} and len(asked) == 1
+    finish(tmp_path / "clean/gspo/vade_seed0", first[0].settings)
+    monkeypatch.setattr(hub, "_snapshot", None)
+    again = runs.pinned(planned(c, str(tmp_path)))
+    assert [run.is_finished() for run in again[:2]] == [True, False]
+    assert {run.settings.data.train for run in again} == {pinned}
 
 
 def test_epochs_end_a_run_without_its_data_being_read(tmp_path):
@@ -205,6 +229,7 @@ def test_losses_in_the_manner_of_ppo():
     ("arg", "message"),
     [
         ("grid,losses", r"'grid,losses': give grid or losses"),
+        ("losses,base=configs/tiny_dapo.py:vade", r"'losses': give a base with GRPO or GSPO"),
         ("configs/tiny_grpo.py", r"'configs/tiny_grpo.py': give base=FILE"),
         ("base=configs/none.py", r"base='configs/none.py': no such file"),
         ("base=configs/tiny_gspo.py:uniform", r"give a run with VADE"),

@@ -21,6 +21,15 @@ def check(run: settings.Run) -> None:
         variants.check_changes(run.diva.changes)
     except ValueError as error:
         raise ValueError(f"diva.{error}") from None
+    if run.measure.every:
+        raise ValueError(
+            f"measure.every={run.measure.every} with {run.sampler.name}, which learns from problems beside "
+            "their variants, and a pass has none: set it to 0"
+        )
+    if not run.scale_by_std:
+        raise ValueError(
+            f"scale_by_std=False with {run.sampler.name}, whose advantages are divided by stds: set it to True"
+        )
     method = samplers.SAMPLERS[run.sampler.name]
     slots = 1 + method.options(**run.sampler.options).num_variants
     if run.num_prompts % slots:
