@@ -60,7 +60,7 @@ def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
 
     columns = {}  # names in the order in which they come
     for index in range(min(_FIRST, len(lines))):
-        with contextlib.suppress(ValueError):  # no JSON, or no UTF-8
+        with contextlib.suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or too deep
             row = read(index)
             columns |= dict.fromkeys(row if isinstance(row, dict) else ())
     return Table(len(lines), list(columns) or None, read)
