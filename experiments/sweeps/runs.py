@@ -95,18 +95,13 @@ def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
         ValueError: a name is unknown, or the hub cannot be reached.
     """
     begun = (run for run in runs if os.path.exists(os.path.join(run.directory, "config.json")))
-    first, found = next(begun, runs[0]).directory, {}
+    first, found, made = next(begun, runs[0]).directory, {}, []
     for run in runs:
         names = tuple(pins.names(run.settings).values())
         if names not in found:
             found[names] = pins.names(pins.pin(run.settings, first))
-    return [
-        dataclasses.replace(
-            run,
-            settings=pins.put(run.settings, found[tuple(pins.names(run.settings).values())]),
-        )
-        for run in runs
-    ]
+        made.append(dataclasses.replace(run, settings=pins.put(run.settings, found[names])))
+    return made
 
 
 def chosen(values: Values, field: str) -> dict[str, Values]:

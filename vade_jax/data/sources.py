@@ -28,7 +28,7 @@ _BROKEN += (pa.ArrowException,)
 _LONGEST_UID = 200
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 MAX_FILES = 1 << 28  # bytes of a row's images; a file that is larger is no picture
-_SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
+SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
 _SPLITS = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
     "train": "train",
     "test": "test",
@@ -156,7 +156,7 @@ def _of_split(
     path: pathlib.Path, files: Sequence[pathlib.Path], split: str | None
 ) -> Sequence[pathlib.Path]:
     """Returns the files of one split where their names tell several apart, else all of them."""
-    found = [match and _SPLITS[match[1]] for match in (_SPLIT.match(f.stem) for f in files)]
+    found = [match and _SPLITS[match[1]] for match in (SPLIT.match(f.stem) for f in files)]
     if not any(found) or len(set(found)) == 1:
         return files
     kept = [file for file, name in zip(files, found, strict=True) if name == split]

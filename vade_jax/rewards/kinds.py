@@ -69,7 +69,8 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     text, texts = answers.words(given), options.values()
     if chosen and behind in texts and behind != options.get(chosen):
         return "unreadable"
-    by_text = text in texts and not (chosen in options and not behind)
+    is_letter = chosen in options and not behind
+    by_text = text in texts and not is_letter
     return compare(text if by_text else options.get(chosen or ""), options.get(key))
 
 

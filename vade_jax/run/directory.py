@@ -25,17 +25,13 @@ from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.types import Metrics
 
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
-# What a resumed run may have other values of: none of it changes what was done so far.
-MAY_CHANGE = (
-    *("num_steps", "num_epochs", "budget", "eval", "checkpoint", "tensorboard", "wandb"),
-    *("engine", "layout", "refill", "data.num_threads", "perf"),
-    *("reward.timeout_s", "reward.concurrency"),
-)
-# What runs of one table may differ in: none of it changes a number.
+# What runs of one table may differ in: where and how they were made, not what was asked of them.
 MAY_DIFFER = (
     *("checkpoint", "tensorboard", "wandb", "engine", "layout", "perf"),
     *("data.num_threads", "reward.timeout_s", "reward.concurrency"),
 )
+# What a resumed run may have other values of: none of it changes what was done so far.
+MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
 EXPORTED = ("policy", "adapter")  # when it ends
 # Fits a terminal of 80 columns with all of its numbers.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"

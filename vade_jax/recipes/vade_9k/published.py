@@ -12,7 +12,6 @@ import functools
 import itertools
 import json
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ from vade_jax.recipes.vade_9k import texts
 
 Row = Mapping[str, Any]
 CHARTQA_TOLERANCE = 0.05  # of its own score
-_SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
 _INSIDE = ("", "train", "data")  # where publishers put the files of a split
 
 
@@ -117,12 +115,12 @@ def _find_files(path: pathlib.Path) -> list[pathlib.Path]:
         files = sorted(directory.iterdir()) if directory.is_dir() else []
         files = [file for file in files if file.suffix in _OPEN]
         # A .json file without a split in its name is dataset_info.json and the like.
-        files = [f for f in files if f.suffix != ".json" or _SPLIT.match(f.stem)]
+        files = [f for f in files if f.suffix != ".json" or sources.SPLIT.match(f.stem)]
         if files:
             break
     else:
         raise ValueError(f"{path} is no {', '.join(_OPEN)} file or directory of them")
-    splits = [_SPLIT.match(file.stem) for file in files]
+    splits = [sources.SPLIT.match(file.stem) for file in files]
     if not any(splits):
         return files
     if not all(splits):
