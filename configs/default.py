@@ -38,11 +38,11 @@ def gspo(c: ConfigDict) -> None:
 def dapo(c: ConfigDict) -> None:
     """Sets DAPO (arXiv 2503.14476): GRPO with clip-higher, no KL, soft overlong punishment.
 
-    The last fifth of an answer's limit costs, as in the paper; set `sampling.max_tokens` before. The
-    other part, dynamic sampling, is a selector: `selector(c, "dapo")`.
+    The last fifth of an answer's limit costs, as in the paper, whatever the limit becomes. The other
+    part, dynamic sampling, is a selector: `selector(c, "dapo")`.
     """
     c.loss.update(settings.DAPO)
-    c.reward.overlong_buffer = c.sampling.max_tokens // 5
+    c.reward.overlong_buffer = c.sampling.get_ref("max_tokens") // 5
 
 
 def dr_grpo(c: ConfigDict) -> None:

@@ -2,9 +2,12 @@
 
 import contextlib
 import errno
+import functools
+import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 
 @contextlib.contextmanager
@@ -13,15 +16,26 @@ def user_errors(
 ) -> Iterator[None]:
     """Turns the errors that name a user's mistake into one line and exit code 2.
 
+    Threads of tensorstore stay silent about orbax's event loop: a damaged checkpoint fails at its first
+    bad array, and every array that is read after that would print a traceback around the one line.
+
     Args:
         kinds: of errors. The default is for what is done before any training step; behind that a
             traceback is wanted.
     """
+    print_unraisable = sys.unraisablehook
+    sys.unraisablehook = functools.partial(_but_closed_loops, print_unraisable)
     try:
         yield
+        sys.unraisablehook = print_unraisable
     except kinds as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end_with(f"error: {error}", code=2)
+
+
+def _but_closed_loops(print_unraisable: Callable[..., None], found: Any) -> None:
+    """Passes on what a thread could not raise, but for the loop that was closed before it came."""
+    if str(found.exc_value) != "Event loop is closed":
+        print_unraisable(found)
 
 
 # A disk that is full, or read-only, or not one's own.
@@ -40,7 +54,17 @@ def disk_errors() -> Iterator[None]:
         if not any(os.strerror(number) in str(error) for number in REFUSED):
             raise
         said = str(error).strip().splitlines()[0][:300]
-        sys.exit(
+        _end_with(
             f"error: {said}: make room or give the right to write there, and start again: what was "
-            "saved before is whole"
+            "saved before is whole",
+            code=1,
         )
+
+
+def _end_with(line: str, code: int) -> NoReturn:
+    """Ends the process with a last line."""
+    # A save or a restore that failed leaves hundreds of futures, of which asyncio would print a
+    # traceback each when they are collected: behind the line, and with nothing that it does not say.
+    logging.getLogger("asyncio").disabled = True
+    print(line, file=sys.stderr)
+    sys.exit(code)

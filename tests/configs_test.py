@@ -247,8 +247,8 @@ def test_dapo_is_its_four_parts():
     assert loss.kl_coef == 0
     assert (c.sampling.max_tokens, c.reward.overlong_buffer) == (8, 1)
     paper = default.get_config()
-    paper.sampling.max_tokens = 20480
     default.dapo(paper)
+    paper.sampling.max_tokens = 20480  # as an override of the command would
     assert (paper.reward.overlong_buffer, paper.reward.overlong_factor) == (4096, 1)
 
 

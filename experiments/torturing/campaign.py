@@ -176,8 +176,10 @@ def _strike(job, running: Running, fault, known, workdir, log, disk) -> pathlib.
 def _start_second(job, running: Running, known, workdir, log) -> None:
     """Starts a second run in the same directory: one of them has to be refused while the other works."""
     second = job.start(workdir, log)
-    codes, was_over = second.wait(known.limit()), running.is_over()
-    if not any(codes) and not was_over:
+    codes = second.wait(known.limit())
+    # One that has said so holds the directory no more, and is a second or so from its end.
+    is_finished = running.is_over() or jobs.FINISHED in running.said()
+    if not any(codes) and not is_finished:
         raise TrialFailed("a second run was let in")
     if any(codes) and not jobs.error_line(second.said()):
         raise TrialFailed(f"the second run: exit codes {codes} without one line of error")

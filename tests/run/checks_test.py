@@ -319,6 +319,16 @@ def test_both_rounds_of_vcrl_need_items():
     checks.check_data_size(settings.Run.from_dict(c.to_dict()), run.num_prompts)
 
 
+def test_streaks_of_visits_need_steps_of_one_round():
+    c = smoke()
+    c.sampler.options.max_consecutive = 2
+    check(c)
+    default.selector(c, "dapo")
+    c.sampler.options.update(base="vade", base_options={"max_consecutive": 2})
+    with pytest.raises(ValueError, match=r"refill.max_rounds=3, .* VADE's max_consecutive: 0"):
+        check(c)
+
+
 # --------------------------------------------------------------------- the checkpoint's size
 # One prompt for each fake device.
 EIGHT_WAYS = {

@@ -38,6 +38,7 @@ def run(
     sampler=None,
     refill=None,
     score=fakes.score,
+    num_prompts=B,
     validate=lambda engine, key, version, known: (
         {"val/x/acc/mean@4": float(version)},
         known | {str(version)},
@@ -53,7 +54,7 @@ def run(
     progress = loop.run(
         progress,
         num_steps=num_steps,
-        num_prompts=B,
+        num_prompts=num_prompts,
         key=jax.random.key(0),
         choose=choosing.Chooser(sampler, fakes.items(NUM_ITEMS), fakes.build_prompt),
         engine=engine or fake.FakeEngine(PASS_RATE),
@@ -345,6 +346,20 @@ def test_a_step_without_any_verdict_stops_the_run():
 
     with pytest.raises(RewardFailure, match=r"no verdict on any of 128 answers .*no_verdict"):
         run("uniform", 2, score=scoring.Scorer(score))
+
+
+def test_a_step_of_one_prompt_without_a_verdict_loses_no_step_before_it():
+    def score(item, answers):
+        is_first = not recorder.metrics.keys() - {0}
+        return [
+            dataclasses.replace(one, reward=one.reward if is_first else np.nan)
+            for one in fakes.score(item, answers)
+        ]
+
+    recorder = fakes.Recorder()
+    with pytest.raises(RewardFailure, match=r"^step 2: of all its answers none came"):
+        run("uniform", 6, score=scoring.Scorer(score), recorder=recorder, num_prompts=1)
+    assert recorder.saved[-1] == (1, True)
 
 
 def test_answers_of_other_weights_are_an_error():

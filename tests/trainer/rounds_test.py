@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ from tests.trainer import fakes, small
 from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.samplers import base
-from vade_jax.trainer import choosing, loop, rounds
+from vade_jax.trainer import choosing, loop, rounds, scoring
 from vade_jax.types import Proposal, TrainState
 
 B, G = 4, 2
@@ -87,6 +88,7 @@ class Run:
     learner: Learner
     recorder: fakes.Recorder
     progress: loop.Progress | None = None
+    score: Callable = fakes.score
 
     def __call__(self, num_steps=1, max_rollouts=0, **refill):
         state = TrainState(params={}, opt_state=(), step=0)
@@ -98,7 +100,7 @@ class Run:
             key=jax.random.key(3),
             choose=self.chooser(),
             engine=self.engine,
-            score=fakes.score,
+            score=self.score,
             learn=self.learner,
             validate=lambda engine, key, version, known: ({"val": version}, known),
             recorder=self.recorder,
@@ -256,6 +258,21 @@ def test_a_budget_ends_the_run_behind_the_step_that_reaches_it():
     run(num_steps=9, max_rollouts=48)  # nothing is left of it
     assert run.progress.step == 3
     assert run(num_steps=9, max_rollouts=49, max_rounds=0).progress.step == 4
+
+
+def test_one_prompt_that_has_no_verdict_in_a_refill_is_dropped_and_counted():
+    """Of items 0 to 3 the last is not mixed; 4, asked in its place, gets no verdict."""
+    run = make([0, 1, 2, 4])
+
+    def score(item, answers):
+        lost = {"reward": np.nan} if item.uid == "4" else {}
+        return [dataclasses.replace(one, **lost) for one in fakes.score(item, answers)]
+
+    run.score = scoring.Scorer(score)
+    run(max_rounds=2, ask="missing")
+    assert run.engine.asked == [list("0123"), ["4"]]
+    assert run.learner.given == [[("0", True), ("1", True), ("2", True), ("3", False)]]
+    assert run.recorder.metrics[1]["reward/unknown"] == G
 
 
 # ------------------------------------------------------------------------------ no prompt twice

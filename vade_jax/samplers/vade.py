@@ -69,7 +69,7 @@ class VadeOptions(base.Options):
     # h replaces lambda_2 by 2^(-B / (I h)): counts of items that are not chosen halve in h epochs of
     # I / B steps, whatever the size of data set and batch.
     half_life_epochs: float = fields.number(0.0, at_least=0)
-    # An item chosen in so many steps in a row is left out of the next.
+    # An item chosen in so many steps in a row is left out of the next; a step has one round then.
     max_consecutive: int = fields.number(0, at_least=0)
     uniform_share: float = fields.fraction(0.0)  # of a batch, drawn evenly from all items
 
@@ -157,8 +157,15 @@ def selector(options: VadeOptions) -> base.Sampler:
             streak_I=streak_I,
         )
 
-    first_pass = options.warmup == "measured"
-    return base.compiled(init, propose, update, believe=beta.believe, first_pass=first_pass)
+    return base.compiled(
+        init,
+        propose,
+        update,
+        believe=beta.believe,
+        # A second round would end the streaks of what the first has chosen.
+        rounds=1 if options.max_consecutive else None,
+        first_pass=options.warmup == "measured",
+    )
 
 
 def half_life(num_epochs: float, num_items: int, num_prompts: int) -> float:

@@ -172,12 +172,18 @@ class Gathering:
 
         Raises:
             BatchNotFilled: the batch is not full, and `refill.at_cap` is "stop".
+            RewardFailure: not one answer of the step counts.
         """
         if self.num_kept < self._num_prompts and self._refill.at_cap == "stop":
             raise BatchNotFilled(
                 f"step {step}: {self.num_kept} groups kept of the {self._num_prompts} wanted, "
                 f"after {len(self.rounds)} rounds: raise refill.max_rounds, or let "
                 "refill.at_cap be 'fewer' or 'repeat'"
+            )
+        if not any(one.feedback.valid_N.any() for one in self.rounds):
+            raise RewardFailure(
+                f"step {step}: of all its answers none came, or none has a verdict: look at the engine, "
+                "the reward function and the server that it asks"
             )
         sizes = [len(one.chosen.items) for one in self.rounds]
         keep_M = np.concatenate([one.keep_M for one in self.rounds])
