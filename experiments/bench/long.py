@@ -1,8 +1,10 @@
 """What a long run over many items costs the host: memory, files, threads and time, step after step.
 
 The loop, the selector, the prompts' thread, the scoring, metrics.jsonl, the rollout log and the checkpoints
-are those of a run. The engine answers from known pass rates and nothing learns; the time of both is left
-out. So what is timed is a step's overhead, none of it hidden behind an update as it is in a run.
+are those of a run. The engine answers from known pass rates, and the learner learns nothing; both wait
+WAIT_S besides, less than any real ones take. The time of both is left out. What is timed is a step's
+overhead, without what is done beside them: the next prompts are chosen while the policy learns; answers are
+scored, and those of the last step written, while others are made. Its CPU time is that of all threads, and has these as well.
 """
 
 import contextlib
@@ -28,7 +30,7 @@ from vade_jax.store import metrics
 from vade_jax.trainer import choosing, loop, scoring
 from vade_jax.types import Item, Prompt, TrainState
 
-NUM_PROMPTS, SAVE_EVERY = 32, 1000
+NUM_PROMPTS, SAVE_EVERY, WAIT_S = 32, 1000, 0.02
 SIZES = ((10_000, 10_000), (1_000_000, 1_000))  # items, steps
 QUICK = ((200, 40),)
 
@@ -76,7 +78,7 @@ class Probe:
         return getattr(self._engine, name)
 
     def generate(self, *arguments, on_group, **options):
-        """The engine's, whose groups are handed on afterwards: scoring is the host's."""
+        """The engine's, which takes a while after it has handed the groups on: scoring goes on meanwhile."""
         start, groups = _now(), []
         rollouts = self._engine.generate(
             *arguments, on_group=lambda *group: groups.append(group), **options
@@ -84,22 +86,31 @@ class Probe:
         self.elsewhere += _now() - start
         for group in groups:
             on_group(*group)
+        self._wait()
         return rollouts
+
+    def learn(self, state, prompts, rollouts, advantage_N):
+        self._wait()
+        return state, {"actor/loss": 0.0}
+
+    def _wait(self) -> None:
+        """The clock alone stands still: what other threads compute meanwhile is the host's."""
+        start = time.perf_counter()
+        time.sleep(WAIT_S)
+        self.elsewhere[0] += time.perf_counter() - start
 
     def look(self) -> bool:
         """The loop's `stop`: never."""
+        start = _now()
         files, threads = (len(os.listdir(f"/proc/self/{x}")) for x in ("fd", "task"))
-        self.facts.append((*(_now() - self.elsewhere), host.memory(), files, threads))
+        self.facts.append((*(start - self.elsewhere), host.memory(), files, threads))
+        self.elsewhere += _now() - start
         return False
 
 
 def _now() -> np.ndarray:
     """The clock, and the CPU time of all threads, which a busy machine does not stretch."""
     return np.array([time.perf_counter(), time.process_time()])
-
-
-def _learn(state, prompts, rollouts, advantage_N):
-    return state, {"actor/loss": 0.0}
 
 
 def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
@@ -127,7 +138,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
                 choose=choosing.Chooser(sampler, Items(num_items), _prompt),
                 engine=probe,
                 score=scoring.Scorer(_score),
-                learn=_learn,
+                learn=probe.learn,
                 validate=lambda engine, key, version, known: ({}, known),
                 recorder=recorder,
                 eval_every=num_steps,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import jax
@@ -55,6 +56,9 @@ class Checkpointer:
     def __init__(self):
         self.saved, self.waited = [], 0
 
+    def is_due(self, step):
+        return step % 2 == 0
+
     def save(self, step, state, selector, counters, config, *, force):
         self.saved.append((step, counters, force))
 
@@ -69,9 +73,15 @@ def make(tmp_path, step=0):
     return made, checkpointer
 
 
+def finish(made):
+    """Waits for the answers of step 1."""
+    made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
+
+
 def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
     made, _ = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data(p_M=np.array([0.25, 0.75])))
+    finish(made)
     rows = rollout_log.read(rollout_log.path(tmp_path, 1))
     assert rows["uid"] == ["five", "two", "two"]
     assert rows["gold"] == ["5", "2", "2"]
@@ -116,6 +126,7 @@ def test_a_selector_without_posterior_has_no_such_columns():
 def test_the_rounds_follow_each_other(tmp_path):
     made, _ = make(tmp_path)
     made.step(1, {}, step_data(num_rounds=2))
+    finish(made)
     columns = rollout_log.read(rollout_log.path(tmp_path, 1))
     assert columns["round"] == [1, 1, 1, 2, 2, 2]
     assert columns["group"] == [0, 1, 1, 2, 3, 3]
@@ -159,6 +170,33 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
         (2, {"step": 2, **counters}, True),
     ]
     assert checkpointer.waited == 1
+
+
+def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(tmp_path, monkeypatch):
+    """They are written beside the next step, which waits for them, as does a save that is due."""
+    order, write = [], rollout_log.write
+
+    def slow(path, *tables):
+        time.sleep(0.1)
+        write(path, *tables)
+        order.append(path.stem)
+
+    monkeypatch.setattr(rollout_log, "write", slow)
+    made, checkpointer = make(tmp_path)
+    monkeypatch.setattr(checkpointer, "save", lambda step, *_, **__: order.append(step))
+    for step in (1, 2):
+        made.step(step, {}, step_data())
+        made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=step), last=False)
+    assert order == [1, "step_00001", "step_00002", 2]
+
+
+def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path):
+    (tmp_path / "rollouts").write_text("in the way")
+    made, checkpointer = make(tmp_path)
+    made.step(2, {}, step_data())
+    with pytest.raises(FileExistsError, match="rollouts"):
+        made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=2), last=False)
+    assert not checkpointer.saved
 
 
 def test_a_checkpoint_of_an_earlier_version_counts_as_validated():

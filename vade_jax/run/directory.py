@@ -10,6 +10,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -213,17 +214,22 @@ class RunRecorder:
             smoothing=0.1,
         )
         self._watched: dict[str, str] = {}
+        # A step's answers are written while the engine makes the next ones.
+        self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
+        self._log_written = futures.Future()
+        self._log_written.set_result(None)
 
     def step(self, step: int, values: Metrics, data: StepData | None) -> None:
         """See `loop.Recorder`."""
         if self._metrics is None:
             return
         self._metrics.write(step, values)
+        self._watch(values, draw=data is None)
         if data is not None:
+            self._log_written.result()
             path = rollout_log.path(self._workdir, step)
-            rollout_log.write(path, *tables(data))
-            self._bar.update()
-        self._watch(values)
+            self._log_written = self._log_thread.submit(rollout_log.write, path, *tables(data))
+            self._bar.update()  # draws at most ten times a second
 
     def add(self, step: int, values: Metrics) -> None:
         """See `loop.Recorder`."""
@@ -231,12 +237,14 @@ class RunRecorder:
             self._metrics.add(step, values)
             self._watch(values)
 
-    def _watch(self, values: Metrics) -> None:
+    def _watch(self, values: Metrics, *, draw: bool = True) -> None:
         self._watched |= _key_numbers(values)  # the last validation stays in sight
-        self._bar.set_postfix(self._watched)
+        self._bar.set_postfix(self._watched, refresh=draw)
 
     def save(self, progress: loop.Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
+        if last or self._checkpointer.is_due(progress.step):
+            self._log_written.result()  # a checkpoint's answers are there before it is
         counters = {
             "step": progress.step,
             "seed": self._seed,
@@ -260,6 +268,7 @@ class RunRecorder:
     def close(self) -> None:
         """Finishes what is being written."""
         self._bar.close()
+        self._log_thread.shutdown()
         self._checkpointer.close()
         if self._metrics is not None:
             self._metrics.close()

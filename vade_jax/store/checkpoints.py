@@ -63,6 +63,10 @@ class Checkpointer:
         self._keep, self._every, self._is_sole = keep, every, is_sole
         self._opened: ocp.CheckpointManager | None = None
 
+    def is_due(self, step: int) -> bool:
+        """Returns whether `save` saves this step without `force`."""
+        return step % self._every == 0
+
     def save(
         self,
         step: int,
@@ -78,7 +82,7 @@ class Checkpointer:
         Returns once the arrays are copied, so that the caller may donate them; a thread writes the
         files (see `wait`). A step that is already there is not written again.
         """
-        if not force and step % self._every:
+        if not force and not self.is_due(step):
             return False
         manager = self._manager()
         # The step before may still be written. Until it is complete it is not in `all_steps`, and

@@ -77,7 +77,13 @@ def write(path: PathLike, table: Table, groups: Table | None = None) -> None:
     with atomic.replacing(path) as temporary:
         table = pyarrow.table(columns)
         table = table.replace_schema_metadata({_CHECKSUM: _sum_of_columns(table.schema)})
-        pyarrow.parquet.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        pyarrow.parquet.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            use_dictionary=False,  # zstd makes as little of what is repeated, in three quarters of the time
+            write_page_checksum=True,
+        )
 
 
 def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[Any]]:

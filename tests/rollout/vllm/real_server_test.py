@@ -319,7 +319,7 @@ def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(
             for seed, server in enumerate([setup.launched, *more])
         ]
         counts = lambda: sum((one.counts for one in proxies), collections.Counter())
-        options = dict(timeout_s=20.0, control_s=20.0, backoff_s=0.05, max_retries=50, wait_s=5.0)
+        options = dict(timeout_s=12.0, control_s=3.0, backoff_s=0.05, max_retries=50, wait_s=5.0)
         urls = [one.url for one in proxies]
         engine = setup.engine(tmp_path, servers=urls, sampling=greedy, **options)
 
