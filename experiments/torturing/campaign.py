@@ -189,7 +189,7 @@ def _start_second(job, running: Running, known, workdir, log) -> None:
 def _start_again(job, known, workdir, log, damaged) -> tuple[str, str]:
     """Starts the job until it ends well or names the damage, and judges what is left."""
     deadline = time.monotonic() + known.limit()
-    while True:
+    while not job.is_done(workdir):
         running = job.start(workdir, log)
         codes = running.wait(known.limit())
         if not any(codes):

@@ -44,6 +44,10 @@ class Job:
             return faults.SIGNALS
         return faults.KINDS if self.processes == 1 else (faults.KILL, faults.TERMINATE)
 
+    def is_done(self, workdir: pathlib.Path) -> bool:
+        """Returns whether a start would be refused, since what it makes is there and whole."""
+        return self.command == "build_data" and (workdir / TARGET).exists()
+
     def __str__(self) -> str:
         config = os.path.basename(self.arguments[0]).replace(".py", "")
         together = f", {self.processes} processes" if self.processes > 1 else ""
