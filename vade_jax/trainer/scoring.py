@@ -12,7 +12,6 @@ from concurrent import futures
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import arrays
@@ -224,8 +223,7 @@ def group_normalized(
     del length_N, proposal
     N = len(reward_N)
     reward_N, group_N, valid_N = (
-        jnp.asarray(arrays.pad_rows(x_N, arrays.bucket(N, 64)))
-        for x_N in (reward_N, group_N, valid_N)
+        arrays.pad_rows(x_N, arrays.bucket(N, 64)) for x_N in (reward_N, group_N, valid_N)
     )
     advantage_N = _group_normalized(
         reward_N, group_N, arrays.bucket(num_groups, 8), valid_N=valid_N, std=std
