@@ -319,7 +319,7 @@ def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(
             for seed, server in enumerate([setup.launched, *more])
         ]
         counts = lambda: sum((one.counts for one in proxies), collections.Counter())
-        options = dict(timeout_s=12.0, control_s=3.0, backoff_s=0.05, max_retries=50, wait_s=5.0)
+        options = dict(timeout_s=20.0, control_s=3.0, backoff_s=0.05, max_retries=50, wait_s=5.0)
         urls = [one.url for one in proxies]
         engine = setup.engine(tmp_path, servers=urls, sampling=greedy, **options)
 
@@ -336,14 +336,16 @@ def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(
 
         expected, seconds["without"] = steps(range(1, 6))
         for one in proxies:
-            one.rate = 0.25
-        found, whole = [], True
+            one.rate = 0.08  # five or six of a step's requests
+        found, whole, taken = [], True, []
         while counts().total() < 200:
             if more and whole and counts().total() > 100:
                 more[0].stop()
                 whole = False
-            again, seconds["with"] = steps(range(1, 6))
+            again, one_step = steps(range(1, 6))
             found.append(again)
+            taken.append(one_step)
+        seconds["with"] = sum(taken) / len(taken)
         print(f"\n{len(found) * 5} steps, {dict(counts())}, seconds a step: {seconds}")
         metrics = engine.metrics()
         print(metrics)
