@@ -4,7 +4,8 @@ The loop, the selector, the prompts' thread, the scoring, metrics.jsonl, the rol
 are those of a run. The engine answers from known pass rates, and the learner learns nothing; both wait
 WAIT_S besides, less than any real ones take. The time of both is left out. What is timed is a step's
 overhead, without what is done beside them: the next prompts are chosen while the policy learns; answers are
-scored, and those of the last step written, while others are made. Its CPU time is that of all threads, and has these as well.
+scored, and those of the last step written, while others are made. Its CPU time is that of all threads, and
+has these as well.
 """
 
 import contextlib

@@ -15,7 +15,7 @@ from vade_jax.rollout.vllm import process
 
 COMMANDS = ("train", "sweep", "evaluate", "build_data", "simulate")
 TARGET = "built"  # what build_data makes, which must not be there before
-FINISHED = "finished in "  # what a run says when its directory is nobody's again
+DONE = " is done. "  # what a run says that finds nothing to do
 
 
 @dataclasses.dataclass(frozen=True)

@@ -163,8 +163,8 @@ def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
         )
     if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
         raise ValueError(
-            f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for steps of "
-            f"{sampler.rounds}: set it to {sampler.rounds}, or leave out what needs it (vcrl's bank in the "
+            f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
+            f"{sampler.rounds} a step: set it to {sampler.rounds}, or leave out what needs it (vcrl's bank in the "
             "same step: replay='next_step' or 'none'; VADE's max_consecutive: 0)"
         )
     if sampler.variants and refill.max_rounds != 1:

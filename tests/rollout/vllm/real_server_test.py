@@ -336,7 +336,7 @@ def test_two_hundred_faults_leave_the_answers_of_a_faultless_run(
 
         expected, seconds["without"] = steps(range(1, 6))
         for one in proxies:
-            one.rate = 0.08  # five or six of a step's requests
+            one.rate = 0.08  # two to four faults a step
         found, whole, taken = [], True, []
         while counts().total() < 200:
             if more and whole and counts().total() > 100:
