@@ -110,3 +110,15 @@ def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatc
     with pytest.raises(RuntimeError, match="no table"):
         sweep.report(made, str(tmp_path / "out"), "vanilla")
     assert (tmp_path / "out/records/clean/gspo/vanilla_seed0.json").exists()
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_damaged_log_of_a_run_is_named(tmp_path, capsys):
+    made = runs(tmp_path, arms="vanilla", seeds="0,1")
+    sweep.make(made, 2)
+    (path,) = rollout_log.paths(made[1].directory)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SystemExit, match="2"):
+        sweep.report(made, str(tmp_path / "out"), "vanilla")
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("error: ") and str(path) in line

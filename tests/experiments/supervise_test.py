@@ -1,0 +1,20 @@
+"""A warm start alone."""
+
+from configs import tiny_gspo
+from experiments import supervise
+from vade_jax.data import hub
+
+SHA = "0123456789" * 4
+
+
+def test_names_on_the_hub_become_commits_before_anything_is_made(tmp_path, monkeypatch):
+    """The sweep's warm starts come first: another commit than the runs' would pass unseen."""
+    monkeypatch.setattr(hub, "pin", lambda text, kind, begun: f"{text}@{SHA}" if text else "")
+    seen = []
+    monkeypatch.setattr(supervise.warm_start, "untrained", lambda run, _: seen.append(run))
+    monkeypatch.setattr(supervise.warm_start, "warm_started", lambda run, *_: seen.append(run))
+    c = tiny_gspo.get_config("smoke")
+    c.model.preset, c.model.checkpoint = "", "a/m"
+    supervise.main(c, str(tmp_path / "run"))
+    assert [run.model.checkpoint for run in seen] == [f"a/m@{SHA}"] * 2
+    assert SHA in (tmp_path / "run" / "config.json").read_text()
