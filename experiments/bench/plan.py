@@ -29,6 +29,7 @@ from experiments.bench.plan_programs import (
     UPDATE,
     Lengths,
     Program,
+    TooLargeError,
     abstract_policy,
     compiled,
     floor,
@@ -91,7 +92,13 @@ def make(run: settings.Run, devices: Sequence, device: Device) -> Report:
     policy = abstract_policy(run, devices)
     size = run.batch.prompts_per_microbatch
     mesh.check_batch(policy.mesh, "batch.prompts_per_microbatch", size)
-    programs = compiled(run, policy, largest(run))
+    try:
+        programs = compiled(run, policy, largest(run))
+    except TooLargeError as refused:
+        fix = fewer_prompts(run) if refused.program == DECODE else smaller_batch(run, policy)
+        problem = f"{refused} Try {fix or 'more devices or shorter answers'}"
+        text = f"{time_table(run, policy, device)}\ndoes not fit: {problem}"
+        return Report({}, [problem], text)
     needs = memory(run, policy, programs)
     needs[VLLM] = serve_fraction(run, device) * device.capacity
     problems = find_problems(run, policy, needs, device)
@@ -122,12 +129,10 @@ def find_problems(
     """Returns what does not fit, each with what to change."""
     found, total = [], sum(needs.values())
     if total > device.capacity:
-        smaller = run.batch.prompts_per_microbatch // 2
-        fix = "more devices, a smaller layout.serve_memory or shorter answers"
-        if smaller and smaller % mesh.batch_size(policy.mesh) == 0:
-            fix = f"batch.prompts_per_microbatch={smaller}"
+        fix = smaller_batch(run, policy)
+        fix = fix or "more devices, a smaller layout.serve_memory or shorter answers"
         if run.engine.name == "local" and total - needs.get(BEYOND, 0) <= device.capacity:
-            fix = f"engine.prompts_per_call={run.engine.prompts_per_call // 2}"
+            fix = fewer_prompts(run)
         found.append(f"{total / GB:.1f} GB on devices of {device.memory_gb:.1f} GB: try {fix}")
     share = run.layout.train_memory
     train = total - needs[VLLM]
@@ -145,6 +150,18 @@ def find_problems(
             "raise layout.serve_memory or engine.tensor_parallel"
         )
     return found
+
+
+def smaller_batch(run: settings.Run, policy: build.Policy) -> str:
+    """Returns the setting for half a micro-batch, or "" where the devices cannot share one."""
+    smaller = run.batch.prompts_per_microbatch // 2
+    shared = smaller and smaller % mesh.batch_size(policy.mesh) == 0
+    return f"batch.prompts_per_microbatch={smaller}" if shared else ""
+
+
+def fewer_prompts(run: settings.Run) -> str:
+    """Returns the setting for half of what the built-in engine answers at once."""
+    return f"engine.prompts_per_call={run.engine.prompts_per_call // 2}"
 
 
 # ------------------------------------------------------------------------------ tables

@@ -148,6 +148,14 @@ def abstract_batch(run: settings.Run, policy: build.Policy, lengths: Lengths) ->
 
 
 # ------------------------------------------------------------------------------ programs
+class TooLargeError(Exception):
+    """The compiler does not make a program: it needs more than the memory of a device."""
+
+    def __init__(self, program: str, said: str):
+        super().__init__(f"{program}: {said}")
+        self.program = program
+
+
 class Program(NamedTuple):
     """What a compiled program takes of one device, in bytes, and what it sends."""
 
@@ -169,12 +177,21 @@ class Program(NamedTuple):
 
 
 def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, Program]:
-    """Returns what each program of a run needs; decoding is the built-in engine's."""
+    """Returns what each program of a run needs; decoding is the built-in engine's.
+
+    Raises:
+        TooLargeError: a TPU's compiler refuses one. (CUDA's says what it would need.)
+    """
     programs, found = lowered(run, policy, lengths), {}
-    with tqdm.tqdm(total=len(programs), unit=" programs") as bar:  # one can take 20 minutes
+    with tqdm.tqdm(total=len(programs), unit=" programs") as bar:  # one can take minutes
         for name, program in programs.items():
             bar.set_description(f"compiling {name}")
-            found[name] = measure(program, policy)
+            try:
+                found[name] = measure(program, policy)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                raise TooLargeError(name, str(error).partition(": ")[2]) from error
             bar.update()
     return found
 

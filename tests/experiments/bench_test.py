@@ -240,6 +240,30 @@ def test_a_small_device_does_not_fit_and_says_what_to_change(monkeypatch):
     assert report.needs[plan.VLLM] == 0.001 * 0.01 * plan.GB
 
 
+@pytest.mark.parametrize(
+    ("program", "fix"),
+    [
+        (plan_programs.UPDATE, "batch.prompts_per_microbatch=4"),
+        (plan_programs.DECODE, "engine.prompts_per_call="),
+    ],
+)
+def test_a_program_that_a_tpu_compiler_refuses_is_a_problem_and_no_traceback(
+    monkeypatch, program, fix
+):
+    def refuse(*_):
+        said = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, 20.67G of 15.75G."
+        raise jax.errors.JaxRuntimeError(said)
+
+    programs = {program: "lowered"}
+    monkeypatch.setattr(plan_programs, "lowered", lambda *_: programs)
+    monkeypatch.setattr(plan_programs, "measure", refuse)
+    report = plan.make(tiny(), jax.devices()[:1], H200)
+    assert not report.fits
+    start = f"{program}: Ran out of memory on HBM, 20.67G of 15.75G. Try {fix}"
+    assert report.problems[0].startswith(start)
+    assert report.text.splitlines()[-1] == f"does not fit: {report.problems[0]}"
+
+
 def test_decoding_that_does_not_fit_beside_the_state_takes_fewer_prompts(monkeypatch):
     programs = {
         plan_programs.UPDATE: plan_programs.Program(10**6, 0, 10**6, [], 1.0, []),
