@@ -47,6 +47,16 @@ def test_builds_in_smoke_form(name, arg):
     assert (c.model.checkpoint, c.model.preset, c.model.size) == ("", "tiny", "")
 
 
+def test_arms_of_weights_differ_in_nothing_else(tmp_path):
+    c = load("precision", "smoke")
+    arms = {run.arm: run.settings for run in runs.planned(c.to_dict(), str(tmp_path))}
+    whole, plain = arms["float32"], arms["bfloat16_plain"]
+    assert plain.model == dataclasses.replace(whole.model, param_dtype="bfloat16")
+    assert whole.model.dtype == "float32"
+    assert plain.optimizer == dataclasses.replace(whole.optimizer, remainders=False)
+    assert arms["bfloat16"] == dataclasses.replace(plain, optimizer=whole.optimizer)
+
+
 @pytest.mark.parametrize("size", ["3b", "7b"])
 @pytest.mark.parametrize("algorithm", ["grpo", "gspo"])
 def test_table_4(size, algorithm):

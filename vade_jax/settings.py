@@ -333,6 +333,7 @@ class Optimizer(Section):
     b2: float = number(0.999, at_least=0, below=1)
     weight_decay: float = number(0.01, at_least=0)
     clip_norm: float = number(1.0, above=0, at_most=math.inf)
+    remainders: bool = True  # beside bfloat16 weights; without them small updates round to nothing
     frozen: tuple[str, ...] = ()  # parameter path prefixes, such as ("vision",)
 
 

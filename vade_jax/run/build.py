@@ -251,7 +251,7 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
     logp = make_logp(run, policy, run.sampling.temperature)
     objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
     rate = update.schedule(run.optimizer)
-    apply = precision.replace if run.model.param_dtype == "bfloat16" else optax.apply_updates
+    keeps = update.keeps_remainders(run.optimizer, run.model.param_dtype)
     improve = compile_update(
         lambda base: update.make(
             logp(base),
@@ -259,7 +259,7 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
             transform,
             learning_rate=rate,
             frozen=run.optimizer.frozen,
-            apply=apply,
+            apply=precision.replace if keeps else optax.apply_updates,
         ),
         policy,
         state_shardings,

@@ -280,8 +280,8 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns AdamW behind a global-norm clip: the optimizer of verl's Qwen2.5-VL recipe.
 
-    Weight decay is decoupled and on every parameter, as torch's AdamW has it. For bfloat16
-    parameters its results are to be applied with `precision.replace`.
+    Weight decay is decoupled and on every parameter, as torch's AdamW has it. Where
+    `keeps_remainders`, its results are to be applied with `precision.replace`.
 
     Raises:
         ValueError: in `init`, no parameter is at a path of `config.frozen`.
@@ -300,7 +300,12 @@ def make_optimizer(
         # Frozen parameters have no moments and no part in the norm that is clipped.
         transforms = {"train": trained, "freeze": optax.set_to_zero()}
         trained = optax.partition(transforms, lambda params: _labels(params, config.frozen))
-    return precision.of_bfloat16(trained) if param_dtype == "bfloat16" else trained
+    return precision.of_bfloat16(trained) if keeps_remainders(config, param_dtype) else trained
+
+
+def keeps_remainders(config: settings.Optimizer, param_dtype: str) -> bool:
+    """Returns whether the optimizer keeps what bfloat16 weights cannot hold."""
+    return param_dtype == "bfloat16" and config.remainders
 
 
 def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformation:

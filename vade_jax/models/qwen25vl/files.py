@@ -56,7 +56,7 @@ def load(
     """
     directory = pathlib.Path(directory)
     shape = load_config(directory)
-    named = _tensors(directory)
+    named = open_tensors(directory)
     try:
         return shape, weights.to_params(shape, named, dtype, shardings)
     except ValueError as error:
@@ -108,8 +108,11 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     return named
 
 
-def _tensors(directory: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns every tensor of a directory by name, none of them read yet."""
+def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns every tensor of a directory by name, none of them read yet; raises as `load` does."""
+    directory = pathlib.Path(directory)
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory} is no directory: give the folder of a checkpoint")
     listed = _listed(directory)
     paths = [directory / name for name in sorted(set(listed.values())) or [SINGLE]]
     if missing := [path.name for path in paths if not path.is_file()]:
