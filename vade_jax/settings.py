@@ -90,7 +90,7 @@ class Model(Section):
     preset: str = ""
     size: str = ""  # such as 7b or qwen3-4b: the checkpoint must have this shape; empty: any
     dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
-    # Of the weights in RL. bfloat16 takes 10 bytes a weight with its optimizer in the place of 16, and
+    # Of the weights in RL. bfloat16 takes 10 bytes a weight with its optimizer in the place of 12, and
     # loses no update: trainer/precision.py. The warm start is in float32.
     param_dtype: str = choice("float32", "bfloat16")
 
