@@ -169,6 +169,39 @@ def test_refuses_the_state_of_another(fresh, tmp_path, other, message):
         Selector(**other).load(tmp_path / "selector.npz")
 
 
+def test_refuses_the_state_of_other_arrays(tmp_path):
+    made = lambda category: Selector(4, "pooled", arrays={"category": category})
+    made([0, 0, 1, 1]).save(tmp_path / "selector.npz")
+    made([0, 0, 1, 1]).load(tmp_path / "selector.npz")
+    with pytest.raises(ValueError, match=r"arrays: \{'category': .* there"):
+        made([0, 1, 2, 3]).load(tmp_path / "selector.npz")
+    Selector(4, "bots").save(tmp_path / "bots.npz")
+    rates = {"weak_rate": [0.1] * 4, "strong_rate": [0.9] * 4}
+    with pytest.raises(ValueError, match=r"arrays: \{\} there, \{'strong_rate': "):
+        Selector(4, "bots", arrays=rates).load(tmp_path / "bots.npz")
+
+
+@pytest.mark.parametrize("method", ["vade", "arcus"])
+def test_nothing_observed_is_no_step(method):
+    made = Selector(9, method)
+    made.observe([0, 1], [3, 8], 8)
+    before = made.state_dict()["state"]
+    made.observe([], [], 8)
+    chex.assert_trees_all_equal(made.state_dict()["state"], before)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("strata", "pass_rate"), ("mmr1", "self_bleu"), ("bots", "weak_rate")]
+)
+@pytest.mark.parametrize("value", [75, "0.75", float("nan"), -0.1])
+def test_rates_are_numbers_from_0_to_1(method, name, value):
+    arrays = {"strata": ["category", "pass_rate"], "mmr1": ["pass_rate", "self_bleu"]}
+    given = {x: [0.5, 0.5, 0.5] for x in arrays.get(method, ["weak_rate", "strong_rate"])}
+    given[name] = [0.5, value, 0.5]
+    with pytest.raises(ValueError, match=f"{name} of item . is .*: {method} wants numbers from 0"):
+        Selector(3, method, arrays=given)
+
+
 def test_refuses_a_broken_file(fresh, tmp_path):
     path = tmp_path / "selector.npz"
     fresh.save(path)

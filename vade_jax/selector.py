@@ -62,7 +62,7 @@ class Selector:
         _check_arrays(self._sampler, method, arrays or {})
         self._ids = _unique(items)
         self._place = {name: i for i, name in enumerate(self._ids)}
-        self._identity = _identity(method, options, seed, self._ids)
+        self._identity = _identity(method, options, seed, self._ids, arrays or {})
         self._key = jax.random.key(seed)
         self._state = self._sampler.init(len(self._ids), **(arrays or {}))
         self._selections = 0
@@ -102,6 +102,8 @@ class Selector:
             ValueError: an unknown id, lengths that differ, or counts outside [0, trials].
         """
         feedback = self._feedback(ids, correct, trials)
+        if not len(feedback.index_M):
+            return  # no step, so nothing decays either
         with self._lock:
             self._state = self._sampler.update(self._state, feedback)
 
@@ -117,6 +119,7 @@ class Selector:
         Raises:
             ValueError: it is of another method, seed, data set or version; names what differs.
         """
+        saved = {"arrays": {}} | dict(saved)  # an earlier version did not tell them
         differing = [
             f"{name}: {saved.get(name)!r} there, {wanted!r} here"
             for name, wanted in self._identity.items()
@@ -256,14 +259,15 @@ def _counted(index_M, successes_M, trials_M) -> Feedback:
     )
 
 
-def _identity(method, options, seed, ids) -> dict[str, Any]:
+def _identity(method, options, seed, ids, arrays) -> dict[str, Any]:
     """What a saved selector must share with the one that continues it."""
-    digest = hashlib.sha256(repr(list(ids)).encode()).hexdigest()[:16]
+    digest = lambda x: hashlib.sha256(repr(list(x)).encode()).hexdigest()[:16]
     return {
         "format": FORMAT,
         "method": method,
         "options": json.loads(json.dumps(options, default=_plain)),
         "seed": seed,
         "items": len(ids),
-        "ids": digest,
+        "ids": digest(ids),
+        "arrays": {name: digest(np.asarray(x).tolist()) for name, x in sorted(arrays.items())},
     }

@@ -65,6 +65,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
         seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
     except ValueError:
         raise ValueError(f"seeds={values['seeds']!r}: numbers with commas between") from None
+    _check_shared(values["run"])
     runs = []
     for seed, source, loss, arm in itertools.product(seeds, data, losses, arms):
         name = f"{source}/{loss}/{arm}_seed{seed}"
@@ -84,8 +85,19 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
         if run.is_finished():  # not started again, so nothing else compares its config
             now = json.loads(json.dumps(pins.pin(run.settings, run.directory).to_dict()))
             path = os.path.join(run.directory, "config.json")
-            directory.check_same(path, now, directory.MAY_DIFFER)
+            directory.check_same(path, now, directory.MAY_DIFFER, settings.Run())
     return runs
+
+
+def _check_shared(run: Values) -> None:
+    """Raises ValueError if all runs are given what a sweep gives each of them."""
+    if run["seed"]:
+        raise ValueError(f"run.seed={run['seed']}: a sweep has seeds, such as --config.seeds=0,1")
+    if start := run["warm_start"]["directory"]:
+        raise ValueError(
+            f"run.warm_start.directory={start!r}: a sweep makes a warm start for each seed; train from one of "
+            "your own by run.model.checkpoint, with run.warm_start.num_steps=0"
+        )
 
 
 def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:

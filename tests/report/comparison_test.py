@@ -196,6 +196,13 @@ def test_runs_whose_rollouts_were_deleted_are_named_in_their_place(tmp_path):
     assert lines[8:11] == ["## none", "", note]
 
 
+def test_answers_without_a_verdict_are_in_no_group(tmp_path):
+    """Two right answers and one that nobody judged teach nothing; of the third group nothing is known."""
+    write_rollouts(tmp_path / "a", 1, ["x", "x", "y"], [1, None, 1, 0, None, None])
+    lines = comparison.selection_table({"one": [tmp_path / "a"]}).splitlines()
+    assert lines[2:] == ["| x 0 | 100% (0.50) |"]
+
+
 def test_tables_are_replaced_whole(groups, tmp_path, monkeypatch):
     """A disk that is full leaves the tables of before."""
     for name in ("table.md", "table.json", "selection.md"):

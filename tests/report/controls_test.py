@@ -74,6 +74,12 @@ def test_each_control_can_fail(tmp_path, changes, failed):
     assert {name for name, control in found.items() if not control.passed} == failed
 
 
+def test_an_error_that_nobody_knows_does_not_pass(tmp_path):
+    """0 questions stand for all of a file."""
+    error = check(tmp_path, num_validation=0)["error"]
+    assert error.found.startswith("unknown") and not error.passed
+
+
 def test_the_table_says_what_was_asked_and_found(tmp_path):
     table = controls.markdown({"clean/gspo": list(check(tmp_path, dose=0.02).values())})
     dose, oracle, headroom, error = table.splitlines()[4:8]

@@ -4,8 +4,10 @@ import pathlib
 
 import pytest
 
-from vade_jax.report import examples
+from tests.report import report_run
+from vade_jax.report import examples, run
 from vade_jax.report.run import Group, Prompt, Run
+from vade_jax.store import rollout_log
 
 
 def test_lists_of_prompts(known):
@@ -34,6 +36,23 @@ def test_the_table_of_subsets(known):
     assert (color["groups"], color["prompts"]) == (6, 1)
     rates = [color[name] for name in ("share", "mixed", "early", "late")]
     assert rates == pytest.approx([1 / 3, 4 / 6, 1 / 8, 7 / 8])
+
+
+def test_a_group_counts_its_judged_answers(tmp_path):
+    workdir = report_run.make(tmp_path)
+    path = rollout_log.path(workdir, 3)
+    rows = rollout_log.read(path)
+    first = rows["uid"].index("train-0-2")  # of 4 answers 2 are right, the first ones
+    rows["correct"][first] = rows["correct"][first + 3] = None
+    rollout_log.write(path, rows)
+    sample = examples.sample(run.read(workdir), 10**6)
+    group = next(g for g in sample if g["step"] == 3 and g["uid"] == "train-0-2")
+    assert (group["right"], group["count"]) == (1, 2)
+    assert [a["right"] for a in group["answers"]] == [
+        False,
+        True,
+        False,
+    ]  # two wrong ones are enough
 
 
 def test_a_sample_is_right_and_wrong_answers_of_every_subset(known):

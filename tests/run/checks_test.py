@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+from ml_collections import ConfigDict
 
 from configs import default, tiny_gspo
 from vade_jax import settings
@@ -287,6 +288,33 @@ def test_the_bank_of_vcrl_needs_a_second_round():
         check(c)
     c.sampler.options.replay = "next_step"
     check(c)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_rollouts", "options"),
+    [
+        ("cures", 4, {"max_rollouts": 6}),
+        ("knapsack", 16, {"min_rollouts": 12}),
+        ("mopps", 4, {"band": [0.4, 0.6]}),  # a tuple, as JSON has it
+    ],
+)
+def test_options_are_held_against_the_answers_of_the_run(name, num_rollouts, options):
+    c = smoke(num_rollouts=num_rollouts)
+    default.selector(c, name)
+    values = c.to_dict()
+    values["sampler"]["options"] = options
+    checks.check(settings.Run.from_dict(values))
+
+
+def test_a_pass_is_refused_around_the_bank_of_vcrl():
+    c = smoke()
+    default.selector(c, "vcrl")
+    c.sampler.name = "remind"
+    c.sampler.options = ConfigDict({"base": "vcrl"})
+    check(c)
+    c.measure.every = 10
+    with pytest.raises(ValueError, match=r"measure.every=10 with remind: the bank of vcrl"):
+        check(c)
 
 
 @pytest.mark.parametrize("name", ["vcrl", "diva"])

@@ -1,5 +1,6 @@
 """The rows of the rollout log and the lines of the bar, from a step made by hand."""
 
+import json
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from vade_jax.trainer.choosing import Chosen
 from vade_jax.types import Item, Proposal
 
 
-def step_data(name="vade", p_M=None, num_rounds=1):
+def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     """Items 5 and 2 of 6, with 1 and 2 answers; the first is kept."""
     sampler = samplers.SAMPLERS[name]()
     selector = sampler.init(6)
@@ -36,7 +37,7 @@ def step_data(name="vade", p_M=None, num_rounds=1):
         reward_N=np.array([1, 0, 1], np.float32),
         correct_N=np.array([1, 0, 1], np.float32),
         reason_N=["ok", "timeout", "ok"],
-        known_N=np.ones(3, bool),
+        known_N=np.array(known_N),
     )
     one = rounds.Round(
         Chosen(proposal, items, small.prompts(2), seconds=0.0),
@@ -134,6 +135,32 @@ def test_the_rounds_follow_each_other(tmp_path):
     assert columns["answer"] == ["a", "b", "c"] * 2
     assert columns["uid"] == ["five", "two", "two"] * 2
     assert columns["alpha"] == [5, 2, 2] * 2
+
+
+def test_an_answer_without_a_verdict_is_neither_right_nor_wrong(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {}, step_data(known_N=[True, False, True]))
+    finish(made)
+    columns = rollout_log.read(rollout_log.path(tmp_path, 1))
+    assert columns["correct"] == columns["reward"] == [1, None, 1]
+
+
+def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
+    wanted = settings.Run(seed=3).to_dict()
+    before = settings.Run(seed=3).to_dict()
+    del before["optimizer"]["remainders"], before["measure"]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(before))
+    same = json.loads(json.dumps(wanted))
+    directory.check_same(path, same, (), settings.Run())
+    with pytest.raises(ValueError, match=r"optimizer.remainders: None there, True now"):
+        directory.check_same(path, same)
+    same["optimizer"]["remainders"] = False
+    with pytest.raises(ValueError, match=r"optimizer.remainders: True there, False now"):
+        directory.check_same(path, same, (), settings.Run())
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="holds no names and values"):
+        directory.check_same(path, same, (), settings.Run())
 
 
 def test_the_bar_shows_all_of_its_numbers_in_80_columns(tmp_path, capfd):

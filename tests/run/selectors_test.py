@@ -157,6 +157,12 @@ def test_an_item_without_the_field_is_named(row, message, tmp_path):
         datasets.per_item(items, {"category": "subject"})
 
 
+def test_words_are_no_rates(tmp_path):
+    items = rows(tmp_path, [{**QUESTION, "p": p} for p in ("0.75", "0.5")])
+    with pytest.raises(ValueError, match=r"pass_rate='p': row 0 has p='0.75', no number"):
+        datasets.per_item(items, {"pass_rate": "p"})
+
+
 def test_a_missing_field_is_found_before_the_warm_start(
     tmp_path, capsys, one_device, small_checkpoint
 ):
@@ -185,6 +191,7 @@ def test_a_missing_field_is_found_before_the_warm_start(
             {"arrays": {}},
             "sec needs the category of every item: set sampler.arr",
         ),
+        ("sec", {"arrays": {"category": ["family"]}}, r"category=.'family'.: give the names"),
         ("sec", {"arrays": {"category": ""}}, "sec needs the category of every item"),
         ("mmr1", {}, "mmr1 needs the pass_rate and the self_bleu .*set measure.every"),
         ("mmr1", {"options": {"diversity_weight": 0}}, "needs the pass_rate of every"),

@@ -290,7 +290,8 @@ def _count_groups(
             rows = rollout_log.read(path, ["group", "correct", "metadata"])
             answers = collections.defaultdict(list)
             for group, correct in zip(rows["group"], rows["correct"], strict=True):
-                answers[group].append(correct)
+                if correct is not None:  # there was a verdict
+                    answers[group].append(correct)
             metadata = dict(zip(rows["group"], rows["metadata"], strict=True))
             for group, correct in answers.items():
                 family = rollout_log.subset(json.loads(metadata[group])) or "all"

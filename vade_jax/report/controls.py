@@ -48,10 +48,11 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
     base, runs = arms[baseline], sorted(runs, key=lambda run: run.seed)
     climbs = curves.mean([climb(run.records) for run in runs])
     ratio = base.means["effective_ratio"]
-    error = max(
+    errors = [
         sampling_error(run.config, accuracy)
         for run, accuracy in zip(runs, base.values["late"], strict=True)
-    )
+    ]
+    error = float(np.max(errors))  # NaN if one is
     enough = len(base.seeds) >= LEAST_SEEDS
     return [
         _gain(DOSE, f"{DOSE} - {baseline}", arms[DOSE].difference),
@@ -66,7 +67,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
         Control(
             "error",
             f"sampling error of the mean of {baseline}'s last {LATE} validations < {MOST_ERROR} in every seed",
-            f"{error:.4f}",
+            "unknown: give data.num_validation" if math.isnan(error) else f"{error:.4f}",
             error < MOST_ERROR,
         ),
     ]
@@ -97,8 +98,13 @@ def climb(records: curves.Records) -> float:
 
 
 def sampling_error(config: Mapping[str, Any], accuracy: float) -> float:
-    """Returns the standard error of the mean of the last validations, answers taken as independent."""
+    """Returns the standard error of the mean of the last validations, answers taken as independent.
+
+    NaN where the config does not say how many questions there were: all of a file.
+    """
     num_answers = LATE * config["data"]["num_validation"] * config["eval"]["num_samples"]
+    if num_answers == 0:
+        return math.nan
     return math.sqrt(accuracy * (1 - accuracy) / num_answers)
 
 

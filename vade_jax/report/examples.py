@@ -166,7 +166,8 @@ def _of_step(run: Run, step: int) -> list[dict[str, Any]]:
 
 def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, Any]:
     first = members[0]
-    right = [i for i in members if (rows["correct"][i] or 0) > 0.5]
+    judged = [i for i in members if is_number(rows["correct"][i])]
+    right = [i for i in judged if rows["correct"][i] > 0.5]
     wrong = [i for i in members if i not in right]
     # A variant of the same name may have other words each time.
     asked = question(rows["prompt"][first])[:LONGEST] if prompt.variant else None
@@ -175,7 +176,7 @@ def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, A
         "uid": prompt.uid,
         "question": asked,
         "right": len(right),
-        "count": len(members),
+        "count": len(judged),
         "belief": [_number(rows[name][first]) for name in BELIEF],
         "answers": [
             _answer(rows, i, i in right)

@@ -131,6 +131,11 @@ def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:
         raise ValueError(
             f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(sampler.accepts) or 'none'}"
         )
+    if wrong := [x for x, value in given.items() if not isinstance(value, str)]:
+        raise ValueError(
+            f"sampler.arrays.{wrong[0]}={given[wrong[0]]!r}: give the names of metadata fields in one text, "
+            "such as 'family,level'"
+        )
     if missing := [x for x in sampler.needs if not given.get(x)]:
         raise ValueError(
             f"{name} needs the {missing[0]} of every item: set sampler.arrays.{missing[0]} to the "
@@ -155,11 +160,10 @@ def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
             f"refill.{field}={value!r}, but the sampler {name} drops no group: "
             f"set refill.{field}={plain[field]!r}, or choose one that does, such as dapo"
         )
-    options = samplers.SAMPLERS[name].options(**run.sampler.options)
-    if run.measure.every and getattr(options, "replay", "none") != "none":
+    if run.measure.every and not sampler.passes:
         raise ValueError(
-            f"measure.every={run.measure.every} with {name}, whose bank would take the pass for a round of "
-            "a step: set it to 0, or sampler.options.replay to 'none'"
+            f"measure.every={run.measure.every} with {name}: the bank of vcrl would take the pass for a round "
+            "of a step: set it to 0, or vcrl's option replay to 'none'"
         )
     if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
         raise ValueError(

@@ -107,9 +107,10 @@ def _values(name, row, wanted):
     if lacking := [x for x in wanted if row.get(x) is None]:
         found = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
         raise ValueError(f"{label} has no {lacking[0]!r} but {found}: name other fields")
+    words = name == "category"  # all other arrays are numbers
     for field in wanted:
-        if not isinstance(row[field], str | int | float):
-            raise ValueError(f"{label} has {field}={row[field]!r}, no text or number")
+        if not isinstance(row[field], str | int | float if words else int | float):
+            raise ValueError(f"{label} has {field}={row[field]!r}, no {'text or ' * words}number")
     return tuple(row[field] for field in wanted)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from vade_jax import atomic, settings
+from vade_jax import atomic, fields, settings
 from vade_jax.models.qwen25vl import files, peft
 from vade_jax.run import cluster
 from vade_jax.run.build import Policy
@@ -29,7 +29,7 @@ STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes firs
 # What runs of one table may differ in: where and how they were made, not what was asked of them.
 MAY_DIFFER = (
     *("checkpoint", "tensorboard", "wandb", "engine", "layout", "perf"),
-    *("data.num_threads", "reward.timeout_s", "reward.concurrency"),
+    *("data.num_threads", "reward.timeout_s", "reward.concurrency", "warm_start.directory"),
 )
 # What a resumed run may have other values of: none of it changes what was done so far.
 MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
@@ -83,34 +83,46 @@ def open_for(run: settings.Run, workdir: str) -> None:
         atomic.remove_strays(workdir)
         if not any(path.with_name(name).exists() for name in STARTED):
             path.unlink(missing_ok=True)  # of a start that failed before it made anything
-        claim(path, wanted, MAY_CHANGE)
+        claim(path, wanted, MAY_CHANGE, settings.Run())
 
     processes.on_leader(open_in_leader)
     cluster.check_shared(path)
 
 
 def claim(
-    path: str | os.PathLike, wanted: Mapping[str, Any], may_change: Sequence[str] = ()
+    path: str | os.PathLike,
+    wanted: Mapping[str, Any],
+    may_change: Sequence[str] = (),
+    defaults: fields.Section | None = None,
 ) -> None:
-    """Writes what something is made with, or checks that it was made with the same.
-
-    Raises:
-        ValueError: the file is unreadable, or has other values but in `may_change`.
-    """
-    check_same(path, wanted, may_change)
+    """Writes what something is made with, or checks that it was made with the same; see `check_same`."""
+    check_same(path, wanted, may_change, defaults)
     atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
 
 def check_same(
-    path: str | os.PathLike, wanted: Mapping[str, Any], may_change: Sequence[str] = ()
+    path: str | os.PathLike,
+    wanted: Mapping[str, Any],
+    may_change: Sequence[str] = (),
+    defaults: fields.Section | None = None,
 ) -> None:
-    """Raises ValueError if the file is there and unreadable, or has other values but in `may_change`."""
+    """Checks that a file, if it is there, has the same values but in `may_change`.
+
+    What the file does not have is as in `defaults`: an earlier version did not know the field.
+
+    Raises:
+        ValueError: the file is unreadable, or has other values; names them.
+    """
     path = pathlib.Path(path)
     if path.exists():
         try:
             found = json.loads(path.read_text())
         except ValueError as error:
             raise ValueError(f"{path} is not readable JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} holds no names and values: give another --workdir")
+        if defaults is not None:
+            found = _filled(found, defaults)
         differing = [
             f"{name}: {old!r} there, {new!r} now"
             for name, old, new in _differences(found, wanted)
@@ -121,6 +133,16 @@ def check_same(
                 f"{path} is of another config ({'; '.join(differing)}): give another "
                 "--workdir or the old values"
             )
+
+
+def _filled(found: Mapping[str, Any], defaults: fields.Section) -> dict[str, Any]:
+    """Returns the values of a file, and the defaults of the fields that it lacks."""
+    filled = json.loads(json.dumps(defaults.to_dict())) | dict(found)
+    for name in defaults.to_dict():
+        section = getattr(defaults, name)
+        if isinstance(section, fields.Section) and isinstance(filled[name], dict):
+            filled[name] = _filled(filled[name], section)
+    return filled
 
 
 def _differences(
@@ -322,12 +344,13 @@ def _joined(of_rounds: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Seque
 
 def _of_answers(one: Round) -> rollout_log.Table:
     """Returns the columns of a round with a value for every answer."""
+    judged = lambda x_N: np.where(one.scores.known_N, x_N, np.nan)
     return {
         "answer": one.scores.text_N,
         "extracted": one.scores.extracted_N,
         "reason": one.scores.reason_N,
-        "correct": one.scores.correct_N,
-        "reward": one.scores.reward_N,
+        "correct": judged(one.scores.correct_N),
+        "reward": judged(one.scores.reward_N),
         "length": one.rollouts.length_N,
         "finished": one.rollouts.finished_N,
     }

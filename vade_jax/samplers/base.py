@@ -49,6 +49,7 @@ class Sampler(NamedTuple):
         uneven: whether the prompts of a proposal may get different numbers of answers.
         weighs: whether its proposals have weights.
         first_pass: whether a pass over all items comes before step 1, see `trainer.measure`.
+        passes: whether it may be told of passes between steps; one that counts rounds takes them for one.
     """
 
     init: Callable[..., State]
@@ -65,6 +66,7 @@ class Sampler(NamedTuple):
     uneven: bool = False
     weighs: bool = False
     first_pass: bool = False
+    passes: bool = True
 
 
 # ------------------------------------------------------------------------------ hyperparameters
@@ -156,6 +158,14 @@ def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
         raise ValueError(
             f"{name} has shape {np.shape(values)}: give one value for each of the {num_items} items"
         )
+
+
+def check_rates(method: str, name: str, values: Any, num_items: int) -> None:
+    """Raises ValueError unless `values` has a number from 0 to 1 for each of `num_items` items."""
+    check_per_item(method, name, values, num_items)
+    for i, value in enumerate(np.asarray(values).tolist()):
+        if not (isinstance(value, int | float) and 0 <= value <= 1):
+            raise ValueError(f"{name} of item {i} is {value!r}: {method} wants numbers from 0 to 1")
 
 
 # ------------------------------------------------------------------------------ choosing

@@ -114,8 +114,8 @@ def selector(options: BotsOptions) -> base.Sampler:
         """Raises ValueError unless both or none are given, with a value for every item."""
         if weak_rate is None and strong_rate is None:
             return sampler.init(num_items)
-        base.check_per_item("bots", "weak_rate", weak_rate, num_items)
-        base.check_per_item("bots", "strong_rate", strong_rate, num_items)
+        base.check_rates("bots", "weak_rate", weak_rate, num_items)
+        base.check_rates("bots", "strong_rate", strong_rate, num_items)
         return sampler.init(
             num_items, np.asarray(weak_rate, np.float32), np.asarray(strong_rate, np.float32)
         )

@@ -30,7 +30,7 @@ SCALE_Q = (2.0 ** np.arange(-4, 5)).astype(np.float32)  # of the noise, those co
 class WalkOptions(base.Options):
     """How the logit pass rates start and walk; variances are of the logit."""
 
-    prior_mean: float = 0.0  # of the logit pass rate
+    prior_mean: float = fields.number(0.0)  # of the logit pass rate
     prior_var: float = fields.number(4.0, above=0)
     # Variance that a visit adds, before its counts are taken in; a prompt without valid answers has
     # not been visited.

@@ -121,8 +121,8 @@ def selector(options: Mmr1Options) -> base.Sampler:
         measured_I = np.full(num_items, pass_rate is not None)
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
         self_bleu = np.ones(num_items) if self_bleu is None else self_bleu
-        base.check_per_item("mmr1", "pass_rate", pass_rate, num_items)
-        base.check_per_item("mmr1", "self_bleu", self_bleu, num_items)
+        base.check_rates("mmr1", "pass_rate", pass_rate, num_items)
+        base.check_rates("mmr1", "self_bleu", self_bleu, num_items)
         pass_rate_I = np.asarray(pass_rate, np.float32)
         bleu_I = np.asarray(self_bleu, np.float32)
         return sampler.init(num_items, pass_rate_I, measured_I, bleu_I)

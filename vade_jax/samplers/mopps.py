@@ -37,8 +37,8 @@ class MoppsOptions(base.Options):
 
     def __post_init__(self):
         super().__post_init__()
-        low, high = self.bounds
-        if not 0 <= low <= high <= 1:
+        numbers = [x for x in self.band if isinstance(x, int | float)]
+        if not len(numbers) == len(self.band) == 2 or not 0 <= numbers[0] <= numbers[1] <= 1:
             raise ValueError(f"band={self.band}: give two ascending pass rates from 0 to 1")
 
     @property

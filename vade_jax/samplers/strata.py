@@ -67,7 +67,7 @@ def selector(options: base.Options) -> base.Sampler:
         # Before the first pass all categories are as good as any other.
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
         base.check_per_item("strata", "category", category, num_items)
-        base.check_per_item("strata", "pass_rate", pass_rate, num_items)
+        base.check_rates("strata", "pass_rate", pass_rate, num_items)
         _, category_I = np.unique(np.asarray(category), return_inverse=True)
         rate_A = np.bincount(category_I, pass_rate) / np.bincount(category_I)
         return sampler.init(num_items, category_I.astype(np.int32), rate_A.astype(np.float32))

@@ -133,7 +133,8 @@ def selector(options: VcrlOptions) -> base.Sampler:
         )
 
     rounds = 2 if within else None
-    return base.compiled(init, propose, update, keep=keep, rounds=rounds)
+    passes = options.replay == "none"
+    return base.compiled(init, propose, update, keep=keep, rounds=rounds, passes=passes)
 
 
 METHOD = base.Method(

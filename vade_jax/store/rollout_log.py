@@ -24,7 +24,7 @@ COLUMNS = {
     "reason": "string",  # of the verdict: ok, no_box, different, timeout, ...
     "gold": "string",
     "kind": "string",
-    "correct": "float32",
+    "correct": "float32",  # null: there was no verdict
     "reward": "float32",
     "length": "int32",
     "finished": "bool",
@@ -140,7 +140,8 @@ def _column(name: str, values: Sequence[Any]) -> Any:
     if kind in ("string", None):  # what is no text yet, or none that UTF-8 can hold
         values = [_text(value) for value in values]
     try:
-        return pyarrow.array(values, pyarrow.type_for_alias(kind) if kind else None)
+        type_ = pyarrow.type_for_alias(kind) if kind else None
+        return pyarrow.array(values, type_, from_pandas=True)  # NaN is null
     except pyarrow.ArrowException as error:
         raise ValueError(f"rollout column {name} is not {kind}: {error}") from error
 

@@ -94,6 +94,11 @@ def test_what_all_runs_share_is_changed_in_one_place():
         ({"seeds": "0-4"}, r"seeds='0-4': numbers with commas between"),
         ({"seeds": "-1"}, r"clean/gspo/vanilla_seed-1: seed=-1: must be in"),
         ({"run": {"num_prompts": 3}}, r"clean/gspo/vanilla_seed0: batch.prompts_per_m"),
+        ({"run": {"seed": 7}}, r"run.seed=7: a sweep has seeds, such as --config.seeds"),
+        (
+            {"run": {"warm_start": {"directory": "a"}}},
+            r"run.warm_start.directory='a': a sweep makes",
+        ),
         ({"known": {"arms": {"vade": {"sampeler": {}}}}}, "sampeler"),
     ],
 )
@@ -117,6 +122,15 @@ def finish(folder, config, num_steps=2):
     ]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
+
+
+def test_a_sweep_may_be_moved(tmp_path):
+    """The warm start's directory is another one then; what is in it says what it is of."""
+    c = sweep(arms="vade")
+    run = planned(c, str(tmp_path / "a"))[0]
+    finish(tmp_path / "a/clean/gspo/vade_seed0", run.settings)
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert planned(c, str(tmp_path / "b"))[0].is_finished()
 
 
 def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
