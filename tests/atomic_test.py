@@ -45,7 +45,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     assert len(os.listdir(path.parent)) == 1
     (tmp_path / "notes.my-own.tmp").write_text("mine")
     (tmp_path / ".policy.new" / "deeper").mkdir(parents=True)
-    (tmp_path / "my.old").mkdir()
-    atomic.remove_strays(tmp_path)
+    for mine in ("my.old", ".vim.old"):
+        (tmp_path / mine).mkdir()
+    atomic.remove_strays(tmp_path, ["policy"])
     assert os.listdir(path.parent) == []
-    assert sorted(os.listdir(tmp_path)) == ["figures", "my.old", "notes.my-own.tmp"]
+    assert sorted(os.listdir(tmp_path)) == [".vim.old", "figures", "my.old", "notes.my-own.tmp"]

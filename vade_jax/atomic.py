@@ -6,7 +6,7 @@ import pathlib
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _TEMPORARY = re.compile(r".+\.\d+-\d+\.tmp")  # a name, its process and thread
 
@@ -44,15 +44,15 @@ def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) 
         temporary.write_text(text, "utf-8", errors="replace")
 
 
-def remove_strays(directory: str | os.PathLike[str]) -> None:
+def remove_strays(directory: str | os.PathLike[str], replaced: Iterable[str] = ()) -> None:
     """Removes what a killed process had half-written in `directory`, when nobody writes there now.
 
-    Files of `replacing` at any depth, and directories right there that were to replace others: of a
-    name with a dot before it and `.new` or `.old` behind it.
+    Files of `replacing` at any depth, and directories right there that were to replace those of the names
+    `replaced`: with a dot before the name and `.new` or `.old` behind it.
     """
     for path in pathlib.Path(directory).rglob("*.tmp"):
         if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink()
-    for end in ("new", "old"):
-        for path in pathlib.Path(directory).glob(f".*.{end}"):
-            shutil.rmtree(path, ignore_errors=True)
+    for name in replaced:
+        for end in ("new", "old"):
+            shutil.rmtree(pathlib.Path(directory) / f".{name}.{end}", ignore_errors=True)

@@ -87,6 +87,13 @@ def test_a_run_that_goes_on_keeps_its_commits(tmp_path, monkeypatch):
     assert pins.pin(run, str(tmp_path / "new")) == run  # nothing left to pin
 
 
+@pytest.mark.parametrize("text", ["[]", '"x"', "null", '{"model": null}', "no JSON"])
+def test_a_config_that_cannot_be_read_is_left_to_who_opens_the_directory(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    run = settings.Run.from_dict({"model": {"preset": "tiny"}, "data": {"train": "procedural"}})
+    assert pins.pin(run, str(tmp_path)) == run
+
+
 # ------------------------------------------------------------------------------ the real libraries
 def rows(*questions):
     file, image = io.BytesIO(), {"bytes": b"png", "path": "a.png"}

@@ -110,6 +110,31 @@ def test_audit_keeps_the_good_and_lists_the_rest(tokenizer):
     assert "'three' is no int answer" in report.rejects[1]["detail"]
 
 
+def test_the_checksums_of_an_audit_are_of_what_is_asked(tokenizer):
+    def sums(*items):
+        return prompts.audit(items, _builder(tokenizer))[1].checksums.tolist()
+
+    first, other = _item(uid="a"), _item(uid="b")
+    assert sums(first, _item("", uid="empty"), other) == sums(first, other)
+    assert sums(other, first) == sums(first, other)[::-1] != sums(first, other)
+    changed = (_item(uid="c"), _item("How many cats?", uid="a"), _item(answer="4", uid="a"))
+    assert len({*sums(first), *(sums(one)[0] for one in changed)}) == 4
+
+
+def test_a_busy_machine_costs_no_row(monkeypatch):
+    """Formulas are compared by the clock; a run that goes on must keep the rows that it began with."""
+    reasons = iter(["timeout", "crash", "ok", "timeout", "timeout", "timeout"])
+
+    def verdict(*_):
+        reason = next(reasons)
+        return python_types.SimpleNamespace(correct=float(reason == "ok"), reason=reason)
+
+    monkeypatch.setattr(prompts.verify, "verify_item", verdict)
+    prompts.check_answer(_item())
+    with pytest.raises(prompts.RejectedItem, match="timeout"):
+        prompts.check_answer(_item())
+
+
 def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
     text_model = tokens.build(tmp_path, ["How many?"], 400, shows_images=False)
     assert not tokens.Tokenizer.load(tmp_path).shows_images

@@ -70,7 +70,7 @@ class Checkpointer:
 def make(tmp_path, step=0):
     checkpointer = Checkpointer()
     run = settings.Run(seed=4, num_steps=3)
-    made = directory.RunRecorder(str(tmp_path), checkpointer, run, step)
+    made = directory.RunRecorder(str(tmp_path), checkpointer, run, step, items=5)
     return made, checkpointer
 
 
@@ -191,7 +191,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
         )
         made.save(progress, last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    counters |= {"skipped_updates": 0, "validated": 0}
+    counters |= {"skipped_updates": 0, "validated": 0, "items": 5}
     assert checkpointer.saved == [
         (1, {"step": 1, **counters}, False),
         (2, {"step": 2, **counters}, True),
@@ -232,6 +232,43 @@ def test_a_checkpoint_of_an_earlier_version_counts_as_validated():
     saved.restore.return_value = (None, {"selector": None, "visited_I": None}, counters)
     found = directory.restore(saved, loop.Progress(None, None, None))
     assert found.validated == found.step == 7 and found.known == {"a"}
+
+
+def test_a_run_goes_on_with_the_items_that_it_began_with():
+    """The selector knows them by their places alone."""
+    counters = {
+        "step": 7,
+        "seed": 4,
+        "items": 5,
+        "rollouts_total": 9,
+        "tokens_total": 70,
+        "known": [],
+    }
+    saved = mock.Mock(latest_step=lambda: 7)
+    saved.restore.side_effect = lambda *_: (
+        None,
+        {"selector": None, "visited_I": None},
+        dict(counters),
+    )
+    assert directory.restore(saved, loop.Progress(None, None, None), items=5).step == 7
+    with pytest.raises(ValueError, match=r"data.train has other usable rows than when this run"):
+        directory.restore(saved, loop.Progress(None, None, None), items=6)
+
+
+@pytest.mark.parametrize("text", ['{"model_type": "qwen2_5_vl"}', "[]", "no JSON"])
+def test_a_config_of_something_else_is_left_alone(tmp_path, text):
+    """A --workdir in the place of a checkpoint's directory must not cost its config.json."""
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"{path} is no run's: give a --workdir of its own"):
+        directory.open_for(settings.Run(), str(tmp_path))
+    assert path.read_text() == text
+
+
+def test_a_start_that_made_nothing_leaves_the_directory_free(tmp_path):
+    directory.open_for(settings.Run(seed=1), str(tmp_path))
+    directory.open_for(settings.Run(seed=2), str(tmp_path))
+    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 2
 
 
 def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(tmp_path):

@@ -58,6 +58,25 @@ def fake_parts(monkeypatch):
     return recorder
 
 
+def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tmp_path):
+    """Its servers would keep the GPUs of a notebook."""
+    closed = []
+    made = types.SimpleNamespace(close=lambda: closed.append("engine"))
+    monkeypatch.setattr(engines, "make", lambda *_: made)
+    fake_parts.close = lambda: closed.append("recorder")
+
+    def fail(*_):
+        raise ValueError("no benchmark")
+
+    monkeypatch.setattr(build, "make_validation", fail)
+    run = settings.Run.from_dict(smoke("uniform").to_dict())
+    items = datasets.Subset(procedural.Procedural(0, 16), range(16))
+    data = datasets.Datasets(train=items, validation=items, build_prompt=None)
+    with pytest.raises(ValueError, match="no benchmark"):
+        job.prepare(run, None, data, str(tmp_path))
+    assert closed == ["recorder", "engine"]
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [*((name, {}) for name in NAMES), ("knapsack", {"posterior": "vade"})],

@@ -14,7 +14,7 @@ from tests.trainer import small
 from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import config, files
-from vade_jax.run import UserError, build, warm_start
+from vade_jax.run import UserError, build, directory, warm_start
 from vade_jax.trainer import scoring
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -45,6 +45,15 @@ def test_the_tiny_checkpoint_has_all_that_a_published_one_has(base):
     shape, _ = files.load(base)
     assert shape.image_token_id == tokens.Tokenizer.load(base).image_pad
     assert not base.with_name("tiny_model.tmp").exists()
+
+
+def test_a_warm_start_that_another_run_makes_now_is_left_to_it(base, tmp_path):
+    run = smoke(directory=str(tmp_path / "shared"))
+    with (
+        directory.own(str(tmp_path / "shared.partial")),
+        pytest.raises(UserError, match=r"warm_start.directory=.*shared.partial is another run's"),
+    ):
+        warm_start.warm_started(run, str(base), str(tmp_path), lambda: False)
 
 
 def test_targets_are_the_answers_with_an_end(base):

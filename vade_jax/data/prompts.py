@@ -7,6 +7,7 @@ once per merged cell of its image, and every token gets its M-RoPE position.
 import collections
 import dataclasses
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from vade_jax.rewards import verify
 
 RejectedItem = sources.RejectedItem
 _CHARACTERS = 100  # a token, more than in any text
+_TRIES = 3  # at an item's own answer, on a machine that may be busy
 
 
 def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: int) -> np.ndarray:
@@ -186,6 +188,7 @@ class Report:
     num_items: int  # rows looked at
     counts: dict[str, int]  # rejects by reason
     rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} each
+    checksums: np.ndarray  # uint32, of the id, question and answer of each row that is kept
 
 
 def audit(
@@ -207,38 +210,45 @@ def audit(
         has_rules: verify each row's own answer; a user's reward function may take what no rule can.
     """
 
-    def usable(index: int) -> str | RejectedItem:
+    def usable(index: int) -> tuple[str, int] | RejectedItem:
         try:
             item = source[index]
             builder(item)
             if has_rules:
                 check_answer(item)
-            return item.uid
+            text = f"{item.uid}\n{item.question}\n{item.answer}"
+            return item.uid, zlib.crc32(text.encode("utf-8", "replace"))
         except RejectedItem as error:
             return error
 
     kept: dict[str, int] = {}  # rows by uid, in their order
-    rejects = []
+    checksums, rejects = [], []
     looked = map_items(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
     for index, found in enumerate(bar):
-        if isinstance(found, str) and found in kept:
-            found = RejectedItem(found, "same_id", f"row {kept[found]} has this id, too")
-        if isinstance(found, str):
-            kept[found] = index
+        if not isinstance(found, RejectedItem) and found[0] in kept:
+            found = RejectedItem(found[0], "same_id", f"row {kept[found[0]]} has this id, too")
+        if not isinstance(found, RejectedItem):
+            uid, checksum = found
+            kept[uid] = index
+            checksums.append(checksum)
         else:
             why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
             rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    return np.asarray(list(kept.values()), np.int32), Report(len(source), counts, rejects)
+    report = Report(len(source), counts, rejects, np.asarray(checksums, np.uint32))
+    return np.asarray(list(kept.values()), np.int32), report
 
 
 def check_answer(item: types.Item) -> None:
     """Raises `RejectedItem` if the item's own answer would not be accepted: nobody could solve it."""
-    try:
-        verdict = verify.verify_item(f"\\boxed{{{item.answer}}}", item)
-    except ValueError as error:
-        raise RejectedItem(item.uid, "bad_answer", str(error)) from error
+    for _ in range(_TRIES):
+        try:
+            verdict = verify.verify_item(f"\\boxed{{{item.answer}}}", item)
+        except ValueError as error:
+            raise RejectedItem(item.uid, "bad_answer", str(error)) from error
+        if verdict.reason not in ("timeout", "crash"):
+            break
     if not verdict.correct:
         detail = f"{item.answer!r:.200} is no {item.kind} answer ({verdict.reason})"
         raise RejectedItem(item.uid, "bad_answer", detail)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ class Subset(Sequence):
 
     source: sources.Source
     index: Sequence[int]
+    checksum: int = 0  # of what the rows ask, in their order
 
     def __len__(self) -> int:
         return len(self.index)
@@ -88,12 +90,14 @@ def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
     """
     if not fields:
         return {}
-    rows = [items.fields(i) for i in range(len(items))]
-    names = {name: _first_present(value, rows[0]) for name, value in fields.items()}
-    return {
-        name: _numbered([_values(name, row, wanted) for row in rows])
-        for name, wanted in names.items()
-    }
+    first = items.fields(0)
+    names = {name: _first_present(value, first) for name, value in fields.items()}
+    rows = {name: [] for name in names}
+    for i in range(len(items)):  # one row in memory: it may hold its images
+        row = items.fields(i)
+        for name, wanted in names.items():
+            rows[name].append(_values(name, row, wanted))
+    return {name: _numbered(values) for name, values in rows.items()}
 
 
 def _first_present(value: str, row: Mapping[str, Any]) -> list[str]:
@@ -170,12 +174,13 @@ def _usable(
         )
     if size and path != "procedural":
         kept = kept[:size]
+    checksum = zlib.crc32(report.checksums[: len(kept)].tobytes())
     if not len(kept):
         raise ValueError(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
-    return Subset(source, kept)
+    return Subset(source, kept, checksum)
 
 
 def _built_in(run: settings.Run, split: str, size: int) -> sources.Source:

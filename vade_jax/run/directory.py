@@ -34,12 +34,21 @@ MAY_DIFFER = (
 # What a resumed run may have other values of: none of it changes what was done so far.
 MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
 EXPORTED = ("policy", "adapter")  # when it ends
+REPLACED = (
+    *EXPORTED,
+    "tiny_model",
+    "warm_start",
+)  # directories that are written beside and then renamed
 # Fits a terminal of 80 columns with all of its numbers.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
 
 
-def own(workdir: str) -> contextlib.ExitStack:
-    """Makes the run directory this run's alone until the returned context is left, or the process dies.
+def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
+    """Makes a directory this run's alone until the returned context is left, or the process dies.
+
+    Args:
+        workdir: the run directory, or another one that a run writes to; made if it is not there.
+        name: of the setting that gave it, for the message.
 
     Raises:
         ValueError: another run works there now.
@@ -54,7 +63,7 @@ def own(workdir: str) -> contextlib.ExitStack:
                 fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ValueError(
-                    f"--workdir={workdir} is another run's, which has not ended: wait for it, stop it, "
+                    f"{name}={workdir} is another run's, which has not ended: wait for it, stop it, "
                     "or give another directory"
                 ) from None
             except OSError:
@@ -67,11 +76,11 @@ def own(workdir: str) -> contextlib.ExitStack:
 def open_for(run: settings.Run, workdir: str) -> None:
     """Makes the run directory, or checks that it belongs to a run with these settings.
 
-    The first thing that processes do together: with other settings they would drift apart.
+    Processes compare their settings here: with other ones they would drift apart.
 
     Raises:
-        ValueError: the run there was started with other values; names them. Or the processes
-            do not share the directory.
+        ValueError: the run there was started with other values; names them. Or what is there is no run,
+            or the processes do not share the directory.
         Disagreement: the processes were given different settings.
     """
     cluster.only_leader_prints()
@@ -80,13 +89,25 @@ def open_for(run: settings.Run, workdir: str) -> None:
     path = pathlib.Path(workdir) / "config.json"
 
     def open_in_leader():
-        atomic.remove_strays(workdir)
-        if not any(path.with_name(name).exists() for name in STARTED):
-            path.unlink(missing_ok=True)  # of a start that failed before it made anything
+        atomic.remove_strays(workdir, REPLACED)
+        if path.exists() and not any(path.with_name(name).exists() for name in STARTED):
+            _check_is_of_run(path)
+            path.unlink()  # of a start that failed before it made anything
         claim(path, wanted, MAY_CHANGE, settings.Run())
 
     processes.on_leader(open_in_leader)
     cluster.check_shared(path)
+
+
+def _check_is_of_run(path: pathlib.Path) -> None:
+    """Raises ValueError unless a config.json is a run's: a checkpoint of Hugging Face has one, too."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(path.read_text())
+        if isinstance(found, dict) and {"num_steps", "sampler"} <= found.keys():
+            return
+    raise ValueError(
+        f"{path} is no run's: give a --workdir of its own, which need not be there yet"
+    )
 
 
 def claim(
@@ -209,14 +230,17 @@ class RunRecorder:
         checkpointer: checkpoints.Checkpointer,
         run: settings.Run,
         step: int,
+        items: int = 0,
     ):
         """Starts after `step`: metrics and rollouts of later steps are made again.
+
+        `items` is the checksum of the training items, for `restore`.
 
         Raises:
             ValueError: metrics do not come to `step`, and would have a gap.
         """
         self._workdir, self._checkpointer = workdir, checkpointer
-        self._seed, self._config = run.seed, run.to_dict()
+        self._seed, self._config, self._items = run.seed, run.to_dict(), items
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(
@@ -270,6 +294,7 @@ class RunRecorder:
         counters = {
             "step": progress.step,
             "seed": self._seed,
+            "items": self._items,
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
             "known": sorted(progress.known),
@@ -306,12 +331,28 @@ def _check_reaches(path: pathlib.Path, step: int) -> None:
         )
 
 
-def restore(saved: checkpoints.Checkpointer, progress: loop.Progress) -> loop.Progress:
-    """Returns the latest checkpoint's progress, or `progress` when there is none."""
+def restore(
+    saved: checkpoints.Checkpointer, progress: loop.Progress, items: int = 0
+) -> loop.Progress:
+    """Returns the latest checkpoint's progress, or `progress` when there is none.
+
+    Args:
+        saved: the run's checkpoints.
+        progress: of the shapes that are wanted.
+        items: the checksum of the training items, whom the selector knows by their places alone.
+
+    Raises:
+        ValueError: the run began with other items.
+    """
     step = saved.latest_step()
     if step is None:
         return progress
     state, selection, counters = saved.restore(step, progress.state, _selection(progress))
+    if counters.pop("items", items) != items:  # an earlier version did not keep it
+        raise ValueError(
+            "data.train has other usable rows than when this run began, or in another order: give the "
+            "data that it began with, or another --workdir"
+        )
     print(f"resuming after step {step}")
     del counters["seed"]  # the rest is what `RunRecorder.save` writes
     counters |= {"known": frozenset(counters["known"])}

@@ -129,7 +129,8 @@ def prepare(
     selector = sampler.init(len(data.train), **data.arrays)
     saved = directory.checkpointer(run, workdir)
     never_I = np.zeros(len(data.train), np.int32)
-    progress = directory.restore(saved, loop.Progress(state, selector, never_I))
+    items = data.train.checksum
+    progress = directory.restore(saved, loop.Progress(state, selector, never_I), items)
     advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:
         vary = hook.vary(run, data.build_prompt)
@@ -141,25 +142,28 @@ def prepare(
         num_rollouts=num_rollouts,
         num_prompts=run.measure.num_prompts or max(1, num_answers // num_rollouts),
     )
-    engine = engines.make(run, policy, workdir)
-    recorder = RunRecorder(workdir, saved, run, progress.step)
-    algorithm = functools.partial(
-        loop.run,
-        num_steps=run.num_steps,
-        max_rollouts=run.max_rollouts,
-        num_prompts=run.num_prompts,
-        key=jax.random.key(run.seed),
-        choose=choosing.Chooser(
-            sampler, data.train, data.build_prompt, map, vary.expand if vary else None
-        ),
-        engine=engine,
-        score=build.make_scorer(run, policy),
-        learn=learn,
-        validate=build.make_validation(run, policy, data),
-        recorder=recorder,
-        eval_every=run.eval.every,
-        advantage=advantage,
-        refill=run.refill,
-        measure=measure,
-    )
+    with contextlib.ExitStack() as opened:  # closed where a part cannot be made
+        closing = lambda part: opened.enter_context(contextlib.closing(part))
+        engine = closing(engines.make(run, policy, workdir))
+        recorder = closing(RunRecorder(workdir, saved, run, progress.step, items))
+        algorithm = functools.partial(
+            loop.run,
+            num_steps=run.num_steps,
+            max_rollouts=run.max_rollouts,
+            num_prompts=run.num_prompts,
+            key=jax.random.key(run.seed),
+            choose=choosing.Chooser(
+                sampler, data.train, data.build_prompt, map, vary.expand if vary else None
+            ),
+            engine=engine,
+            score=build.make_scorer(run, policy),
+            learn=learn,
+            validate=build.make_validation(run, policy, data),
+            recorder=recorder,
+            eval_every=run.eval.every,
+            advantage=advantage,
+            refill=run.refill,
+            measure=measure,
+        )
+        opened.pop_all()
     return Job(progress, algorithm, recorder, engine, vary)

@@ -39,15 +39,15 @@ def put(run: settings.Run, names: Mapping[str, str]) -> settings.Run:
 
 def _pinned(run: settings.Run, workdir: str) -> dict[str, str]:
     path = pathlib.Path(workdir) / "config.json"
-    begun = {}
+    begun = settings.Run()
     if path.exists():
-        with contextlib.suppress(ValueError):  # said better when the directory is opened
-            begun = json.loads(path.read_text())
+        # What is no config of a run is said better when the directory is opened.
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            begun = settings.Run.from_dict(json.loads(path.read_text()))
     found = {}
     for field, text in names(run).items():
-        section, _, name = field.partition(".")
         try:
-            found[field] = hub.pin(text, FIELDS[field], begun.get(section, {}).get(name, ""))
+            found[field] = hub.pin(text, FIELDS[field], names(begun)[field])
         except ValueError as error:
             raise ValueError(f"{field}: {error}") from error
         if found[field] != text:

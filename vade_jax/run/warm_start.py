@@ -55,16 +55,26 @@ def warm_started(
     if not run.warm_start.num_steps:
         return base
     target = run.warm_start.directory or os.path.join(workdir, "warm_start")
+    if not processes.on_leader(lambda: _is_complete(target)):
+        with checks.user_errors():  # the directory may be shared with a run that makes it now
+            owned = directory.own(_partial(target), "warm_start.directory")
+        with owned:
+            if not _made(run, base, target, stop):
+                return None
     with checks.user_errors():
         processes.on_leader(lambda: directory.claim(target + ".json", _recipe(run)))
-    if processes.on_leader(lambda: _is_complete(target)):
-        with checks.user_errors():
-            processes.on_leader(lambda: files.check(target))
-        processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
-    elif not train(run, base, target, stop):
-        return None
+        processes.on_leader(lambda: files.check(target))
+    processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     cluster.check_shared(os.path.join(target, "config.json"))
     return target
+
+
+def _made(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -> bool:
+    """Returns whether the warm start is there: made by `train`, or meanwhile by another run."""
+    with checks.user_errors():
+        processes.on_leader(lambda: directory.claim(target + ".json", _recipe(run)))
+    complete = processes.on_leader(lambda: _is_complete(target))
+    return complete or train(run, base, target, stop)
 
 
 def _recipe(run: settings.Run) -> dict:
