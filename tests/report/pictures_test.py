@@ -1,5 +1,6 @@
 """Pictures of the page: made small, kept beside the run, found again in the data."""
 
+import base64
 import dataclasses
 import io
 import json
@@ -72,6 +73,13 @@ def test_pictures_are_kept_beside_the_run(tmp_path):
 
 
 # ------------------------------------------------------------------------------ in the data
+def image_url():
+    """Returns a small image as a row may have it."""
+    file = io.BytesIO()
+    Image.new("RGB", (28, 28)).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
 def write_rows(path, ids):
     rows = [{"question": f"q{i}", "answer": "1", "id": name} for i, name in ids]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -97,6 +105,29 @@ def test_rows_that_are_none_have_no_picture(tmp_path):
     )
     find = pictures.finder(sources.rows(path))
     assert find("a").question == "q" and find("b") is None and find("c:1") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"\xff", b"5", b'{"prompt": [], "reward_model": {}}', b'{"prompt": [], "reward_model": 1}'],
+)
+def test_a_broken_row_hides_no_other_picture(tmp_path, line):
+    path = tmp_path / "c.jsonl"
+    good = b'{"question": "q", "answer": "1", "id": "a"}'
+    path.write_bytes(b"\n".join([line, good, b""]))
+    find = pictures.finder(sources.rows(path, has_rules=False))
+    assert find("a").question == "q" and find("c:0") is None
+
+
+@pytest.mark.parametrize("answer", [True, False, " 7 ", 7, "True"])
+def test_golds_that_the_rules_read_otherwise_are_the_same(tmp_path, answer):
+    path = tmp_path / "c.jsonl"
+    row = {"question": "q?", "answer": answer, "kind": "text", "images": [image_url()]}
+    path.write_text(json.dumps(row) + "\n")
+    gold = sources.rows(path)[0].answer
+    run = Run(pathlib.Path(), config={"data": {"train": str(path)}})
+    found = choose("q?", uid="c:0", gold=gold, find=pictures.of_run(run))
+    assert isinstance(found, pictures.Picture)
 
 
 def test_data_of_the_hub_are_looked_for_in_its_cache_alone(monkeypatch):

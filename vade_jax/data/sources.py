@@ -23,8 +23,8 @@ from vade_jax.rewards import answers, verify
 
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 # What reading a row may raise: lines are parsed, and tables decoded, when they are asked for.
-_BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
-_BROKEN += (pa.ArrowException,)
+BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
+BROKEN += (pa.ArrowException,)
 _LONGEST_UID = 200
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 MAX_FILES = 1 << 28  # bytes of a row's images; a file that is larger is no picture
@@ -228,7 +228,7 @@ class Rows:
             columns = self._read(index)
             row = {_ALIASES.get(k, k): v for k, v in columns.items()}
             row = _of_verl(row) if is_verl(row) else row
-        except _BROKEN as error:
+        except BROKEN as error:
             raise RejectedItem(uid, "bad_row", f"not a JSON object: {error!s:.200}") from error
         row = _answered({k: v for k, v in row.items() if v is not None})
         if not _is_name(row.get("id", uid)):

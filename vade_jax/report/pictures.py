@@ -5,7 +5,6 @@ import collections
 import dataclasses
 import functools
 import io
-import json
 import os
 import pathlib
 import re
@@ -86,7 +85,7 @@ def _make(prompt: Prompt, question: str, item: Item | None) -> Picture | str:
     # The data may have changed since the run. A variant asks in other words.
     asked = " ".join(item.question.replace("<image>", " ").split())
     is_asked = prompt.variant or asked in " ".join(question.split())
-    if item.answer != prompt.gold or not is_asked:
+    if _as_read(item.answer) != _as_read(prompt.gold) or not is_asked:
         return "differs"
     if not item.images:
         return "no_picture"
@@ -94,6 +93,11 @@ def _make(prompt: Prompt, question: str, item: Item | None) -> Picture | str:
         return thumbnail(item.images[0], len(item.images))
     except Exception:  # decoders raise OSError, SyntaxError, struct.error, ...
         return "unreadable"
+
+
+def _as_read(answer: str) -> str:
+    """Returns a gold as the run's rules read it: `of_run` has the file's own, a True or spaces around it."""
+    return {"True": "yes", "False": "no"}.get(answer.strip(), answer.strip())
 
 
 def thumbnail(image: Any, num_images: int = 1) -> Picture:
@@ -208,7 +212,7 @@ def _ids(items: Sequence[Item]) -> dict[str, int]:
         try:
             row = items.row(place)
             name = row.get("id", row.get("uid"))
-        except (json.JSONDecodeError, AttributeError):
+        except sources.BROKEN:
             continue  # not an item
         if name is not None:
             found.setdefault(str(name), place)
