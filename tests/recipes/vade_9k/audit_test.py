@@ -4,10 +4,11 @@ import io
 import random
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from tests.recipes.vade_9k import files
-from vade_jax.recipes.vade_9k import audit
+from vade_jax.recipes.vade_9k import audit, published, texts
 from vade_jax.recipes.vade_9k.audit import Entry
 
 
@@ -59,3 +60,18 @@ def test_matches_are_those_of_a_loop():
         assert match["bits"] == bits(x, y)
         if x.uid in both:
             assert match["same_question"] and match["bits"] <= 4
+
+
+@pytest.mark.parametrize("how", ["both", "either"])
+@pytest.mark.parametrize("hint", ["", "Look.", "Look at it.\n\nFigure: a fox."])
+def test_a_question_is_the_same_with_a_hint_and_without(tmp_path, hint, how):
+    row = files.scienceqa("Which is it?", ["fox", "hen"], 1, hint=hint)
+    path = files.write_parquet(tmp_path / "a.parquet", files.SCIENCEQA, row)
+    rows = published.open_shards(path)
+    ((_, row),) = rows.take([0])
+    (sample,) = published.detect(rows.columns, rows.name).read(row)
+    # A benchmark's question has its hint in the metadata.
+    asked = [Entry("b", texts.key("Which is it?"), (7,))]
+    found = Entry("t", texts.key(texts.normalise(sample)["question"]), (7,))
+    assert audit.Asked(asked).shared(found, how) == "b"
+    assert audit.compare([found], asked)["both"] == 1

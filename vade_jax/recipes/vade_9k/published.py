@@ -275,7 +275,7 @@ def _scienceqa(row: Row) -> list[texts.Sample]:
     if not isinstance(answer, int) or not 0 <= answer < len(choices):
         detail = f"answer {answer!r} is no index of {len(choices)} choices"
         raise texts.Refused("bad_gold", detail)
-    hint = (row.get("hint") or "").strip()
+    hint = " ".join((row.get("hint") or "").split())  # one line, which `texts.key` leaves out
     context = f"Context: {hint}\n" if hint else ""
     question = context + _text(row, "question")
     return [texts.Sample(question, chr(65 + answer), _images(row, "image"), tuple(choices))]

@@ -44,6 +44,9 @@ _SUFFIXES = (
 _PREFIX = re.compile(rf"\A\s*(?:{'|'.join(_PREFIXES)})\s*", re.IGNORECASE)
 _SUFFIX = re.compile(rf"(?<=[\s.?!:;)])(?:{'|'.join(_SUFFIXES)})\.?\s*\Z", re.IGNORECASE)
 _MARK = re.compile(r"<image\s?\d*>\s*")
+_CONTEXT = re.compile(
+    r"\A\s*context:.*\n", re.IGNORECASE
+)  # ScienceQA's hint, as `published` writes it
 _HEADER = re.compile(r"\s*(?:choices|options)\s*:\s*", re.IGNORECASE)
 _LISTED = re.compile(r"\s*\(?([A-J])\)?\s*[.:)]?\s*(\S.*)")  # under a header
 _LABELLED = re.compile(r"\s*(?:\(([A-J])\)|([A-J])\s*[.:)])\s*(\S.*)")
@@ -167,8 +170,8 @@ def unmarked(text: str) -> str:
 
 
 def key(text: str) -> str:
-    """Returns what two texts of one question have in common: its words, no hints, no options."""
-    question, _ = split_choices(strip(unmarked(text)))
+    """Returns what two texts of one question have in common: its words, no hints, context or options."""
+    question, _ = split_choices(strip(_CONTEXT.sub("", unmarked(text))))
     return " ".join(re.findall(r"\w+", question.casefold()))
 
 
