@@ -137,6 +137,16 @@ def test_diva_has_its_papers_values():
     assert some.with_items(3200).num_steps == 55  # 2.2 * 3200 / 128 is a little more
 
 
+def test_divas_baseline_at_full_size_has_as_many_steps_and_answers():
+    """Its command, as the file says it."""
+    diva, uniform = (load("qwen7b_diva", arg) for arg in ("local", "local,uniform"))
+    uniform.num_prompts, uniform.num_rollouts = 64, 10
+    uniform.batch.prompts_per_minibatch = 64
+    found = [settings.Run.from_dict(c.to_dict()).with_items(6400) for c in (diva, uniform)]
+    answers = [run.num_steps * run.num_prompts * run.num_rollouts for run in found]
+    assert [run.num_steps for run in found] == [500, 500] and answers[0] == answers[1]
+
+
 @pytest.mark.parametrize(("words", "slots"), [("arms", 2), ("arms,variants=3", 4)])
 def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
     found = {run.arm: run.settings for run in runs.planned(load("tiny_diva", words).to_dict(), "w")}

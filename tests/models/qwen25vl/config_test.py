@@ -66,6 +66,31 @@ def test_errors_name_the_value(fields, message):
         config.Config.from_hf(fields)
 
 
+@pytest.mark.parametrize("layout", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    ("types", "refused"),
+    [
+        ({"type": "mrope"}, ""),
+        ({"type": "default"}, ""),
+        ({"rope_type": "default", "type": "default"}, ""),
+        ({"rope_type": "default", "type": "mrope"}, ""),
+        ({"type": None}, ""),
+        ({}, ""),
+        ({"type": "yarn"}, "yarn"),
+        ({"rope_type": "dynamic"}, "dynamic"),
+        ({"rope_type": "yarn", "type": "mrope"}, "yarn"),
+        ({"rope_type": "default", "type": "yarn"}, "yarn"),
+    ],
+)
+def test_rotary_positions_are_plain(layout, types, refused):
+    fields = hf() | {layout: {"mrope_section": [4, 6, 6], "factor": 4.0, **types}}
+    if not refused:
+        assert config.Config.from_hf(fields) == TINY
+        return
+    with pytest.raises(ValueError, match=f"rope scaling '{refused}' is not supported"):
+        config.Config.from_hf(fields)
+
+
 def text(name, **changes):
     return {**config.PRESETS[name].to_hf(), **changes}
 

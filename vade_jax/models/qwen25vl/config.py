@@ -226,12 +226,15 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
                 f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
             )
         shape["own_head_width"] = head_width
-    if family == "qwen2_5_vl":
+    section = (head_width // 2, 0, 0)
+    if is_vl := family == "qwen2_5_vl":
         section = _numbers(rope, "mrope_section")
-    elif (kind := rope.get("rope_type", rope.get("type", "default"))) == "default":
-        section = (head_width // 2, 0, 0)
-    else:
-        raise ValueError(f"rope scaling {kind!r} is not supported: only plain rotary positions are")
+    # Published as type; transformers 5 saves rope_type, and M-RoPE as "default".
+    for kind in filter(None, (rope.get("rope_type"), rope.get("type"))):
+        if kind != "default" and not (is_vl and kind == "mrope"):
+            raise ValueError(
+                f"rope scaling {kind!r} is not supported: only plain rotary positions are"
+            )
     return TextConfig(**shape, mrope_section=section)
 
 
