@@ -47,6 +47,10 @@ def test_the_papers_benchmarks_without_files():
             {"server": SERVER, "data": {"max_prompt_length": 512}},
             "data.max_prompt_length=512 does nothing with --server, .* --max-model-len",
         ),
+        (
+            {"server": SERVER, "sampling": {"top_k": 20}},
+            "sampling.top_k=20 does nothing with --server, .* server.fields: vLLM takes .*top_k",
+        ),
     ],
 )
 def test_mistakes(given, message):

@@ -135,6 +135,15 @@ def test_accuracy_by_the_benchmarks_own_rules_beside_the_runs_own_items(
         validation.make(small, tokenizer, found)
 
 
+def test_pictures_of_benchmarks_are_not_kept_decoded(path, tmp_path):
+    run = make_run(f"chartqa:{path}")
+    found = validation.read(run.eval)
+    validation.make(run, tokens.build(tmp_path / "tokens", TEXTS, 512), found)
+    images = [image for item in found["chartqa"] for image in item.images]
+    assert len(images) == 3
+    assert not any(image.fp is None for image in images)  # Pillow lets the file go once it is read
+
+
 @pytest.mark.parametrize(
     ("benchmarks", "message"),
     [

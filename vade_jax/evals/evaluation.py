@@ -159,15 +159,18 @@ class Evaluation(Section):
     def _check_server(self) -> None:
         """Raises ValueError for what is set here and would not reach a server that answers."""
         fixes = {
-            "template": 'vLLM takes {"chat_template_kwargs": {...}} in server.fields',
-            "max_prompt_length": "vLLM is started with --max-model-len",
+            "sampling.top_k": 'which is sent server.fields: vLLM takes {"top_k": 20} there',
+            "data.template": "which builds the prompts: vLLM takes "
+            '{"chat_template_kwargs": {...}} in server.fields',
+            "data.max_prompt_length": "which builds the prompts: vLLM is started with "
+            "--max-model-len",
         }
-        for name, fix in fixes.items():
-            value = getattr(self.data, name)
-            if value != getattr(Data(), name):
-                raise ValueError(
-                    f"data.{name}={value} does nothing with --server, which builds the prompts: {fix}"
-                )
+        for path, fix in fixes.items():
+            section, name = path.split(".")
+            given = getattr(self, section)
+            value = getattr(given, name)
+            if value != getattr(type(given)(), name):
+                raise ValueError(f"{path}={value} does nothing with --server, {fix}")
 
     def check_complete(self) -> None:
         """Raises ValueError unless one policy is given, and a file of one benchmark at least."""

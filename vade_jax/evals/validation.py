@@ -16,7 +16,7 @@ import numpy as np
 
 from vade_jax import settings
 from vade_jax.data import prompts, tokens
-from vade_jax.evals import benchmarks, decisions
+from vade_jax.evals import benchmarks, decisions, tasks
 from vade_jax.evals.benchmarks import base
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.trainer.scoring import Scored, Scorer, ScoringThread
@@ -141,6 +141,8 @@ def make(
 ) -> list[Validate]:
     """Returns a validation by its prompts and rules for each benchmark that `read` has returned.
 
+    The images of `items` are not decoded: see `tasks.opened`.
+
     Raises:
         ValueError: an item makes no prompt.
     """
@@ -159,7 +161,7 @@ def make(
         def build(item: Item) -> Prompt:
             question = benchmark.prompt(item, run.eval.profile)
             try:
-                return build_prompt(dataclasses.replace(item, question=question))
+                return build_prompt(dataclasses.replace(tasks.opened(item), question=question))
             except prompts.RejectedItem as error:
                 raise ValueError(
                     f"eval.benchmarks: {item.uid} makes no prompt ({error.reason}: {error.detail}): "
