@@ -59,10 +59,14 @@ def make(
 
 
 def changes(run: ConfigDict, put: Callable[[ConfigDict], None]) -> Changes:
-    """Returns what `put`, such as `default.gspo`, changes in `run`."""
+    """Returns what `put`, such as `default.gspo`, changes in `run`.
+
+    What it derives from the limit of answers, as `default.dapo` does, follows that of `run`: a reference.
+    """
     c = ConfigDict(run.to_dict())
+    c.sampling.max_tokens = run.sampling.get_oneway_ref("max_tokens")
     put(c)
-    return _difference(run.to_dict(), c.to_dict())
+    return _difference(run.to_dict(), c)
 
 
 def loss_name(run: ConfigDict) -> str:
@@ -135,10 +139,13 @@ def decay_grid(run: ConfigDict) -> dict[str, Changes]:
     }
 
 
-def _difference(before, after):
+def _difference(before: Mapping[str, Any], after: ConfigDict) -> Changes:
     # Only what differs, so that `--config.run.FIELD=VALUE` still reaches the other fields of an arm.
-    return {
-        name: _difference(before.get(name, {}), value) if isinstance(value, dict) else value
-        for name, value in after.items()
-        if before.get(name) != value
-    }
+    found = {}
+    for name, value in after.items(preserve_field_references=True):
+        if isinstance(value, ConfigDict):
+            if before.get(name) != value.to_dict():
+                found[name] = _difference(before.get(name, {}), value)
+        elif before.get(name) != after[name]:
+            found[name] = value
+    return found

@@ -239,6 +239,13 @@ def test_losses_in_the_manner_of_ppo():
     }
 
 
+def test_dapos_buffer_follows_the_limit_of_answers():
+    c = ablations.get_config("losses,base=configs/tiny_grpo.py:smoke")
+    c.run.sampling.max_tokens = 40  # as an override of the command would
+    buffer = {run.name.split("/")[1]: run.settings.reward.overlong_buffer for run in planned(c)}
+    assert buffer == {"gspo": 0, "grpo": 0, "dapo": 8, "dr_grpo": 0}
+
+
 @pytest.mark.parametrize(
     ("arg", "message"),
     [
