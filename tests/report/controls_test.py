@@ -58,6 +58,12 @@ def test_the_last_third_begins_with_its_first_step_and_needs_two():
     assert math.isnan(controls.climb(lines[:2]))
 
 
+@pytest.mark.parametrize("score", [{}, {"val/validation/acc/mean@4": math.nan}])
+def test_without_a_validation_nothing_climbs(score):
+    assert math.isnan(controls.climb([{"step": 0, **score}, {"step": 1, **score}]))
+    assert math.isnan(controls.climb([]))
+
+
 @pytest.mark.parametrize(
     ("changes", "failed"),
     [

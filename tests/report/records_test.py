@@ -45,6 +45,20 @@ def test_what_no_table_needs_is_left_out(tmp_path):
     )
 
 
+@pytest.mark.parametrize("steps", [[], [4], [0, 1, 3], [0, 5], [2, 3, 4]])
+def test_a_record_has_the_steps_of_its_run(tmp_path, steps):
+    """A run that stopped has none, one whose lines were lost has gaps."""
+    found = [{"step": step, "vade/coverage": step / 4} for step in steps]
+    records.write(records.Recorded("x", {"seed": 0}, found, 0.5), tmp_path / "x.json")
+    assert records.read(tmp_path / "x.json").records == found
+
+
+def test_the_first_of_a_metric_may_be_missing(tmp_path):
+    found = [{"step": 0}, *({"step": step, "vade/coverage": 0.5} for step in (1, 3))]
+    records.write(records.Recorded("x", {"seed": 0}, found, 0.5), tmp_path / "x.json")
+    assert records.read(tmp_path / "x.json").records == found
+
+
 def test_other_files_are_one_clear_error(tmp_path):
     with pytest.raises(ValueError, match=r"no ARM_seedN.json in it or below"):
         results.read(str(tmp_path))

@@ -90,6 +90,8 @@ def climb(records: curves.Records) -> float:
     NaN if fewer than two validations are in it.
     """
     score = curves.validation(records)
+    if not score.steps.size:
+        return math.nan
     late = score.steps >= score.steps[-1] * (1 - LAST_PART) - 1e-6  # 40 is of the last third of 60
     if late.sum() < 2:
         return math.nan

@@ -91,13 +91,16 @@ def write(run: Recorded, path: PathLike) -> None:
                 steps.append(record["step"])
                 values.append(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value)
     every = [record["step"] for record in run.records]
+    span = [every[0], every[-1]] if every else []
+    missing = sorted({*range(span[0], span[1])} - {*every}) if span else []
     config = dict(run.config)
     if "warm_start" in config:  # where it lay on one machine is nothing to keep
         config["warm_start"] = {**config["warm_start"], "directory": ""}
     content = {
         "config": config,
         "hopeless": None if math.isnan(run.hopeless) else run.hopeless,
-        "steps": [every[0], every[-1]] if every else [],
+        "steps": span,
+        **({"missing": missing} if missing else {}),
         # Most metrics are of every step but the first record, which is of the untrained policy.
         "metrics": {
             name: {"values": values} if steps == every[1:] else {"steps": steps, "values": values}
@@ -115,10 +118,12 @@ def read(path: PathLike) -> Recorded:
     """
     try:
         content = json.loads(pathlib.Path(path).read_text())
-        first, last = content["steps"]
-        found = {step: {"step": step} for step in range(first, last + 1)}
+        first, last = content["steps"] or (0, -1)
+        missing = set(content.get("missing", ()))
+        every = [step for step in range(first, last + 1) if step not in missing]
+        found = {step: {"step": step} for step in every}
         for name, column in content["metrics"].items():
-            steps = column.get("steps", range(first + 1, last + 1))
+            steps = column.get("steps", every[1:])
             for step, value in zip(steps, column["values"], strict=True):
                 found[step][name] = value
         hopeless = math.nan if content["hopeless"] is None else content["hopeless"]
