@@ -156,6 +156,21 @@ def test_filters_work(chromium, run):
         found(page, "41 answers")
 
 
+def test_answers_without_a_verdict_are_not_wrong(chromium, tmp_path):
+    make(tmp_path)
+    path = rollout_log.path(tmp_path, 3)
+    rows = rollout_log.read(path)
+    rows["correct"] = [None] * len(rows["correct"])
+    rollout_log.write(path, rows)
+    with opened(chromium, report.write(tmp_path, items=report_run.ITEMS)) as page:
+        page.select_option("[name=step]", "3")
+        found(page, "6 answers to 3 groups")
+        shown = page.locator("#list .verdict").all_text_contents()
+        assert set(shown) == {"no verdict"}
+        page.select_option("[name=verdict]", "wrong")
+        found(page, "No answer here matches")
+
+
 def test_charts_are_read_out_by_mouse_and_keys(chromium, run):
     with opened(chromium, run) as page:
         legend = page.locator("[data-chart=ratio] .legend")

@@ -40,7 +40,7 @@ LISTS = {  # name: (title, caption)
 
 STEPS = 24  # whose answers are looked into
 GROUPS = 600  # of the sample, at most
-EACH = 2  # answers of a group, right and wrong each
+EACH = 2  # answers of a group: right, wrong and without a verdict each
 LONGEST = 3000  # characters of an answer
 SHORT = 200  # characters of what was read out of it, and of the gold
 # Columns of the rollout logs that the sample reads.
@@ -168,7 +168,8 @@ def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, A
     first = members[0]
     judged = [i for i in members if is_number(rows["correct"][i])]
     right = [i for i in judged if rows["correct"][i] > 0.5]
-    wrong = [i for i in members if i not in right]
+    wrong = [i for i in judged if i not in right]
+    unknown = [i for i in members if i not in judged]
     # A variant of the same name may have other words each time.
     asked = question(rows["prompt"][first])[:LONGEST] if prompt.variant else None
     return {
@@ -179,8 +180,8 @@ def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, A
         "count": len(judged),
         "belief": [_number(rows[name][first]) for name in BELIEF],
         "answers": [
-            _answer(rows, i, i in right)
-            for i in sorted(_different(rows, right) + _different(rows, wrong))
+            _answer(rows, i, i in right if i in judged else None)
+            for i in sorted(x for kind in (right, wrong, unknown) for x in _different(rows, kind))
         ],
     }
 
@@ -194,7 +195,7 @@ def _different(rows: Columns, members: Sequence[int]) -> list[int]:
     return [*first.values(), *again][:EACH]
 
 
-def _answer(rows: Columns, i: int, right: bool) -> dict[str, Any]:
+def _answer(rows: Columns, i: int, right: bool | None) -> dict[str, Any]:
     text = str(rows["answer"][i] if rows["answer"][i] is not None else "")
     left_out = max(0, len(text) - LONGEST)
     if left_out:

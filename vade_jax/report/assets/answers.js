@@ -23,8 +23,9 @@ const REASONS = {
 
 function answerNode(answer) {
   const cut = answer.finished === false, fact = (text) => html("span", {}, text);
+  const [kind, verdict] = answer.right === null ? ["", "no verdict"] : answer.right ? ["right", "✓ right"] : ["wrong", "✗ wrong"];
   const line = [
-    html("span", { class: "verdict" }, answer.right ? "✓ right" : "✗ wrong"),
+    html("span", { class: "verdict" }, verdict),
     fact(answer.extracted === null ? "no answer found" : `read as ${answer.extracted}`),
     Object.hasOwn(REASONS, answer.reason) ? fact(REASONS[answer.reason]) : null,
     answer.reward === null ? null : fact(`reward ${short(answer.reward)}`),
@@ -33,7 +34,7 @@ function answerNode(answer) {
     answer.trained === false ? fact("not trained on") : null,
     answer.cut ? fact(`${answer.cut} characters left out`) : null,
   ];
-  return html("div", { class: `answer ${answer.right ? "right" : "wrong"}` }, html("pre", {}, answer.text), html("div", { class: "facts-line" }, ...line));
+  return html("div", { class: `answer ${kind}` }, html("pre", {}, answer.text), html("div", { class: "facts-line" }, ...line));
 }
 
 function groupNode(data, group, answers) {
@@ -53,7 +54,7 @@ function groupNode(data, group, answers) {
 const VERDICTS = {
   "": () => true,
   right: (a) => a.right,
-  wrong: (a) => !a.right,
+  wrong: (a) => a.right === false, // null: no verdict
   none: (a) => a.extracted === null,
   cut: (a) => a.finished === false,
 };
