@@ -45,6 +45,42 @@ def test_a_lone_letter_is_an_options_own_where_others_are_letters(given, reason)
 
 
 @pytest.mark.parametrize(
+    "choices",
+    [
+        ("x < 3", "x > 3"), ("y = 2x + 1", "y = 2x - 1"), ("A ∪ B", "A ∩ B"), ("50%", "50"),
+        ("$\\frac{1}{2}$", "$-\\frac{1}{2}$"), ("$-\\sqrt{2}$", "$\\sqrt{2}$"), ("-x", "x"),
+        ("-b", "b"), ("+", "-"), ("AA", "Aa"), ("[0, 1)", "(0, 1]"), ("(x+1)^2", "x+1^2"),
+    ],
+)  # fmt: skip
+def test_options_that_differ_in_signs_are_not_equal(choices):
+    for text, key, other in zip(choices, "AB", "BA", strict=True):
+        reasons = [kinds.choice(given, key, choices=choices) for given in (key, other, text)]
+        assert reasons[:2] == ["ok", "different"]
+        assert reasons[2] == "ok" or text == "b"  # the lone letter
+        assert kinds.choice(text, other, choices=choices) != "ok" or text == "b"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        *[("$y=2x-1$", "ok"), ("y = 2x − 1", "ok"), ("y = 2x + 1", "unreadable")],
+        *[("B. y=2x-1", "ok"), ("A. y = 2x-1", "unreadable"), ("Dark blue", "different")],
+    ],
+)
+def test_the_signs_of_a_text_count_its_spaces_do_not(given, reason):
+    choices = ("The dark-blue", "y = 2x - 1")
+    assert kinds.choice(given, "B", choices=choices) == reason
+
+
+def test_a_text_that_may_be_of_two_options_is_unreadable():
+    assert kinds.choice("aA", "A", choices=("AA", "Aa")) == "unreadable"
+
+
+def test_an_empty_option_is_no_answer():
+    assert kinds.choice("A", "A", choices=("", "")) == "bad_key"
+
+
+@pytest.mark.parametrize(
     ("given", "answer", "reason"),
     [
         *[(given, "Yes", "ok") for given in ("yes", "YES.", "Yes, there are", "\\text{yes}")],

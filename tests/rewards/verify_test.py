@@ -49,6 +49,7 @@ def test_unknown_names_list_the_known_ones():
     [
         *[(a, "choice", ("x", "y", "z"), "C") for a in ("Answer:C", "(C)", "C. z", "z")],
         ("The answer is: C.", "choice", (), "C"), ("D", "choice", ("4", "4", "4", "4"), "D"),
+        ("-1", "choice", ("1", "-1"), "B"), ("x > 3", "choice", ("x < 3", "x > 3"), "B"),
         ("140°", "choice", ("135°", "140°"), "B"), ("Yes.", "yesno", (), "yes"),
         ("1,234", "int", (), "1234"), ("5 cm", "int", (), "5"), ("-7.0", "int", (), "-7"),
         ("$1,234.50", "float", (), "1234.50"), ("50 \\%", "float", (), "50%"),
@@ -69,6 +70,7 @@ def test_a_gold_in_its_form_stays_as_it_is(answer, kind, choices, expected):
     ("answer", "kind", "choices"),
     [
         ("E", "choice", ("x", "y")), ("4.0", "choice", ("4.0", "4.0")), ("w", "choice", ()),
+        ("x > 3", "choice", ("x < 3", "4")),
         ("perhaps", "yesno", ()), ("4.5", "int", ()), ("1/0", "float", ()), ("", "text", ()),
         ("a{b", "text", ()), ("?", "text", ()), ("[]", "list", ()), ("[1,,2]", "list", ()),
         ("foo(", "expr", ()), ("\\frac{1}{0}", "expr", ()), ("word " * 50, "text", ()),

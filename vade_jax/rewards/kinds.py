@@ -27,6 +27,11 @@ _SECOND = re.compile(  # "A) or B)"
 )
 _DOUBT = {"false", "if", "incorrect", "maybe", "neither", "perhaps", "unless", "wrong"}
 _RELATIONS = re.compile("[<>]=?|!=|[≤≥≠]")
+# What `answers.words` drops of a formula: arrows and operators too, and "-" unless it joins words.
+_LETTER = r"[^\W\d_]"
+_SIGN = re.compile(
+    rf"([<>=+/^_%√|±×÷·←-⇿∀-⋿]|(?!(?<={_LETTER})-{_LETTER}{{3}}|(?<={_LETTER}{{3}})-{_LETTER})-)"
+)
 
 
 # ------------------------------------------------------------------------------ letters and words
@@ -45,33 +50,58 @@ def letter(text: str) -> str | None:
 
 
 def _labelled(text: str) -> tuple[str | None, str]:
-    """Returns the letter that `text` chooses, or None, and the words behind it."""
+    """Returns the letter that `text` chooses, or None, and the text behind it."""
     text = _LEAD.sub("", answers.plain(text), count=1)
     if match := _LONE.fullmatch(text):
         return match[1].upper(), ""
     match = _LABEL.match(text)
     if match is None or _SECOND.search(match[2]):
         return None, ""
-    return match[1], answers.words(match[2])
+    return match[1], match[2]
 
 
 def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     """Compares letters; the text of an option stands for it, and equal options for each other.
 
-    A letter with the text of another option behind it is unreadable. A lone letter is an option's own, also
-    where the text of another is that letter, as with points of a drawing.
+    A letter with the text of another option behind it is unreadable, as is a text that may be of two. A
+    lone letter is an option's own, also where the text of another is that letter, as with points of a
+    drawing.
     """
     key = letter(key)
     chosen, behind = _labelled(given)
     if key is None or not choices:
         return compare(chosen, key)
-    options = {chr(65 + i): answers.words(text) for i, text in enumerate(choices)}
-    text, texts = answers.words(given), options.values()
-    if chosen and behind in texts and behind != options.get(chosen):
+    if behind and chosen not in (named(behind, choices) or [chosen]):
         return "unreadable"
-    is_letter = chosen in options and not behind
-    by_text = text in texts and not is_letter
-    return compare(text if by_text else options.get(chosen or ""), options.get(key))
+    options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
+    # "-b" may be the text of an option.
+    is_letter = chosen in options and not behind and not _SIGN.search(answers.plain(given))
+    by_text = [] if is_letter else named(given, choices)
+    found = {options[x] for x in by_text or [chosen] if x in options}
+    return compare(found.pop() if len(found) == 1 else None, options.get(key))
+
+
+def named(text: str, choices: Sequence[str]) -> list[str]:
+    """Returns the letters of the options that have this text: letter by letter or, if none has, by words.
+
+    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2.
+    """
+    text, options = answers.plain(text), [answers.plain(option) for option in choices]
+    if not text:
+        return []
+    if text not in options:
+        text, options = _words_and_signs(text), list(map(_words_and_signs, options))
+    return [chr(65 + i) for i, option in enumerate(options) if option == text]
+
+
+def _words_and_signs(plain: str) -> tuple[str, ...]:
+    """Returns words, a sign, words, ...; the text itself if it has no words, such as "?"."""
+    parts = _SIGN.split(plain)
+    words = list(map(answers.words, parts[::2]))
+    if not any(words):
+        return (plain,)
+    parts[::2] = words
+    return tuple(parts)
 
 
 def yes_or_no(text: str) -> str | None:

@@ -121,12 +121,12 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
     """Returns the gold in `text`, None or "" if there is none of its kind."""
     match kind:
         case "choice":
-            letter, words = kinds.letter(text), answers.words(text)
+            letter = kinds.letter(text)
             if letter and (not choices or ord(letter) - 65 < len(choices)):
                 return letter
             # An option that is there twice names no letter.
-            same = [i for i, option in enumerate(choices) if answers.words(option) == words]
-            return chr(65 + same[0]) if len(same) == 1 else None
+            same = kinds.named(text, choices)
+            return same[0] if len(same) == 1 else None
         case "yesno":
             return kinds.yes_or_no(text)
         case "int":
