@@ -261,10 +261,13 @@ class ScriptedVllm(ScriptedServer):
             "short" (one answer too few), "abort".
         load_faults: what the next loads of weights do: 500, "die", "blocked".
         problems: what a real server would have died of.
+        card: what /v1/models says of the model besides its name.
+        probed: fields of the answer to the probe, in place of the usual ones.
     """
 
     def __init__(self, prompts=(), *, model="policy", max_model_len=512, **options):
-        self.model, self.max_model_len = model, max_model_len
+        self.model, self.card = model, options.pop("card", {"max_model_len": max_model_len})
+        self.probed = options.pop("probed", {})
         self.dev_mode = options.pop("dev_mode", True)
         self.trusting = options.pop("trusting", True)
         self.processed = options.pop("processed", True)
@@ -292,7 +295,7 @@ class ScriptedVllm(ScriptedServer):
         if path == "/health":
             return 200, None
         if path == "/v1/models":
-            card = {"id": self.model, "max_model_len": self.max_model_len}
+            card = {"id": self.model, **self.card}
             return 200, {"data": [card]}
         if path == CHAT:
             return self._chat(request)
@@ -341,7 +344,7 @@ class ScriptedVllm(ScriptedServer):
             ((token, bias),) = body["logit_bias"].items()
             assert bias == 100
             logp = 0.0 if self.processed else -6.2
-            choice = _choice(0, [int(token)], "stop", logp)
+            choice = _choice(0, [int(token)], "stop", logp) | self.probed
             return 200, _named(body, {"choices": [choice], "prompt_token_ids": [1]})
         weights = self.weights
         return self.chat(request, lambda fault: self._say(body, fault, weights))

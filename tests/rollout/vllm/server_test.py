@@ -475,6 +475,13 @@ def test_a_server_that_a_killed_run_left_asleep_is_woken(start, connect):
         ({"dev_mode": False}, r"weight_info: HTTP 404.*VLLM_SERVER_DEV_MODE=1"),
         ({"processed": False}, r"raw logits.*--logprobs-mode processed_logprobs"),
         ({"trusting": False}, r"start it with --trust-request-chat-template"),
+        *[
+            ({"card": card}, r"no vLLM.* max_model_len=None")
+            for card in ({}, {"max_model_len": None})
+        ],
+        ({"card": {"id": []}}, r"is no vLLM server, or too old \(GET /v1/models: TypeError"),
+        ({"probed": {"token_ids": None}}, r"no vLLM server, or too old \(POST .* 0.32 or newer"),
+        ({"probed": {"token_ids": []}}, r"no vLLM server, or too old \(POST .*0 tokens"),
     ],
 )
 def test_a_server_that_cannot_serve_is_an_error_at_once(start, connect, options, words):

@@ -52,6 +52,12 @@ def test_every_tensor_comes_back(tmp_path, shard_bytes):
         assert file.metadata() == {"format": "pt"}
 
 
+def test_servers_are_given_an_absolute_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = WeightDirectory("runs/a/weights", np.float32).write(tensors().items(), 3)
+    assert path == str(tmp_path / "runs/a/weights/version_00000003")
+
+
 def test_arrays_of_jax_are_written_as_bfloat16(tmp_path):
     given = {name: jnp.asarray(x).T for name, x in tensors().items()}
     path = WeightDirectory(tmp_path, jnp.bfloat16).write(given.items(), 0)

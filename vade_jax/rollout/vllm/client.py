@@ -30,6 +30,8 @@ _REPEAT = (
 )
 _CERTAIN = -0.01  # the log-prob of a token that was given a bias of 100 is above this
 _POLL_S = 0.5
+# What reading a reply of another form than vLLM's raises.
+_FOREIGN = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class Request(NamedTuple):
@@ -104,7 +106,7 @@ def read_answers(
         choices = sorted(reply["choices"], key=lambda choice: choice["index"])
         answers = [_answer(choice, sampling.max_tokens) for choice in choices]
         places = [choice["index"] for choice in choices]
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except _FOREIGN as error:
         raise TransientError(f"a reply of another form: {error!r}") from error
     if sampling.temperature == 0:  # one answer stands for all
         answers, places = answers * request.count, [*range(len(places) * request.count)]
@@ -278,15 +280,10 @@ class VllmClient:
         try:
             self.wait(wait_s)
             cards = self._field("data", "GET", "/v1/models")
-            limits = {card["id"]: card["max_model_len"] for card in cards}
-            if model not in limits:
+            limit = self._limit(cards, model)
+            if limit < length:
                 raise ValueError(
-                    f"{self} serves {', '.join(limits)}, not {model!r}: start it with "
-                    f"--served-model-name {model}, or name the model that it serves"
-                )
-            if limits[model] < length:
-                raise ValueError(
-                    f"{self}: max_model_len={limits[model]} is less than the {length} tokens of "
+                    f"{self}: max_model_len={limit} is less than the {length} tokens of "
                     f"the longest prompt and answer: start it with --max-model-len {length}"
                 )
             self._check_takes_weights()
@@ -301,12 +298,37 @@ class VllmClient:
             if "trust-request-chat-template" in fix:
                 fix = "start it with --trust-request-chat-template"
             raise ValueError(f"{self} refuses a request: {fix}") from error
-        if not has_processed_logprobs(reply):
+        try:
+            is_processed = has_processed_logprobs(reply)
+        except (TransientError, *_FOREIGN) as error:
+            raise self._foreign(f"POST /v1/chat/completions: {error!r}") from error
+        if not is_processed:
             raise ValueError(
                 f"{self} returns log-probs of the raw logits, not of the distribution "
                 "drawn from: start it with --logprobs-mode processed_logprobs"
             )
+        return limit
+
+    def _limit(self, cards: Any, model: str) -> int:
+        """Returns the max_model_len of a model; the cards of others, such as adapters, may have none."""
+        try:
+            limits = {card["id"]: card.get("max_model_len") for card in cards}
+        except _FOREIGN as error:
+            raise self._foreign(f"GET /v1/models: {error!r}") from error
+        if model not in limits:
+            raise ValueError(
+                f"{self} serves {', '.join(map(str, limits))}, not {model!r}: start it with "
+                f"--served-model-name {model}, or name the model that it serves"
+            )
+        if not isinstance(limits[model], int):
+            raise self._foreign(f"GET /v1/models: max_model_len={limits[model]!r} of {model!r}")
         return limits[model]
+
+    def _foreign(self, what: str) -> ValueError:
+        return ValueError(
+            f"{self} is no vLLM server, or too old ({what}): correct its URL, or start vLLM 0.32 "
+            "or newer"
+        )
 
     def _check_takes_weights(self) -> None:
         try:

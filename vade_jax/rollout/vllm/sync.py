@@ -36,7 +36,8 @@ class WeightDirectory:
     """
 
     def __init__(self, path: str | os.PathLike, dtype: Any, *, shard_bytes: int = SHARD_BYTES):
-        self.path = pathlib.Path(path)
+        # A server that runs elsewhere has a working directory of its own.
+        self.path = pathlib.Path(os.path.abspath(path))
         self._dtype = np.dtype(dtype)
         self._shard_bytes = shard_bytes
         if self._dtype not in (np.dtype(np.float32), np.dtype(jnp.bfloat16)):
