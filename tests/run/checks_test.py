@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import json
 import math
+import types
 
 import pytest
 from ml_collections import ConfigDict
@@ -88,6 +89,7 @@ WRONG = {
         0.5,
         r"noise.colour_0: did you mean 'color_0'\? what is taught has color_0, ",
     ),
+    "warm_start.noise": ({"color_0": "0.3"}, r"noise.color_0='0.3': must be a number$"),
     "warm_start.noise.color_3": (0.5, r"noise.color_3: did you mean 'color_[01]'\?"),
     "warm_start.noise.zzz": (0.5, r"noise.zzz: what is taught has color_0, "),
     "refill.ask": ("some", r"refill.ask='some': one of batch, missing, estimate"),
@@ -224,10 +226,33 @@ def test_the_base_of_an_adapter_has_no_dtype_of_its_own():
 
 def test_tensorboard_needs_its_package(monkeypatch):
     c = smoke(tensorboard=True)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: types.SimpleNamespace(origin=f"{name}.py")
+    )
     check(c)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs tensorboardX: pip .*\[tracking\]"):
+        check(c)
+
+
+@pytest.mark.parametrize(
+    ("folder", "fields"),
+    [("vllm", {"engine.name": "vllm_server"}), ("wandb", {"wandb": "project"})],
+)
+def test_a_folder_of_a_packages_name_is_no_package(folder, fields, tmp_path, monkeypatch):
+    name = f"{folder}_that_is_a_folder"
+    (tmp_path / name).mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: find_spec(name))
+    with pytest.raises(ValueError, match=rf"needs .*pip install -e .*{folder}|needs the package"):
+        check(smoke(**fields))
+
+
+def test_the_answers_to_a_prompt_are_the_runs():
+    c = smoke()
+    c.sampler.options.num_rollouts = 4
+    with pytest.raises(ValueError, match=r"options.num_rollouts=4: .* set num_rollouts$"):
         check(c)
 
 

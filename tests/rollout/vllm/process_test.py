@@ -173,6 +173,24 @@ def test_a_start_that_fails_shows_the_log_and_the_fix(tmp_path):
     assert "of an earlier start" not in text
 
 
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        (
+            "User-specified max_model_len (9) is greater than the derived max_model_len",
+            "lower max_",
+        ),
+        ("Try increasing `x` or decreasing `max_model_len` when", "lower max_model_len"),
+        ("RuntimeError: operator torchvision::nms does not exist", "first on PYTHONPATH"),
+        ("something else", "read the log"),
+    ],
+)
+def test_the_arguments_that_vllm_logs_are_not_taken_for_its_error(tmp_path, said, fix):
+    script = f"""print("non-default args: {{'max_model_len': 9}}"); exit({said!r})"""
+    with pytest.raises(EngineFailure, match=f"To fix: {fix}|To fix: put .* {fix}"):
+        stand_in(tmp_path, script)
+
+
 def test_a_start_that_takes_too_long_is_ended(tmp_path):
     script = STAND_IN.replace("200", "503")
     with pytest.raises(EngineFailure, match="startup_timeout_s"):

@@ -55,7 +55,11 @@ _FIXES = (
         "out of memory",
         "lower gpu_memory_utilization or max_num_seqs, or raise tensor_parallel_size",
     ),
-    ("max_model_len", "lower max_model_len to prompt plus answer"),
+    # Not the bare name: vLLM logs its arguments at every start.
+    (
+        "decreas(?:e|ing) `?max_model_len|greater than the derived max_model_len",
+        "lower max_model_len to prompt plus answer",
+    ),
     ("torchvision::nms", f"put {TORCHVISION_HOOK} first on PYTHONPATH"),
 )
 
