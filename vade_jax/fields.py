@@ -101,7 +101,7 @@ class Section:
                 )
             kind = fields[name].type
             if isinstance(kind, type) and issubclass(kind, Section):
-                value = value if isinstance(value, kind) else kind.from_dict(value)
+                value = value if isinstance(value, kind) else _section(cls.path + name, value, kind)
             elif typing.get_origin(kind) is tuple and isinstance(value, list):
                 value = tuple(value)  # as JSON has it
             made[name] = value
@@ -111,6 +111,13 @@ class Section:
         """Returns nested plain dicts of all fields: `from_dict` gives the section back."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: _plain(value) for name, value in values.items()}
+
+
+def _section(name: str, value: Any, kind: type[Section]) -> Section:
+    if not isinstance(value, Mapping):
+        known = ", ".join(field.name for field in dataclasses.fields(kind))
+        raise ValueError(f"{name}={value!r}: must be a mapping of its settings: {known}")
+    return kind.from_dict(value)
 
 
 def _plain(value: Any) -> Any:
@@ -136,6 +143,7 @@ def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
+    parts = typing.get_args(kind)
     kind = typing.get_origin(kind) or kind
     accepted = (int, float) if kind is float else kind
     # bool is an int in Python, but `num_steps=True` is a mistake.
@@ -143,6 +151,9 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         raise ValueError(
             f"{name}={value!r}: must be of type {kind.__name__.lower()}, not {type(value).__name__}"
         )
+    if kind is tuple and parts[1:] == (...,):
+        for i, part in enumerate(value):
+            _check_type(f"{name}[{i}]", part, parts[0])
 
 
 def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:

@@ -5,6 +5,7 @@ import types as python_types
 
 import numpy as np
 import pytest
+import tokenizers
 from PIL import Image
 
 from vade_jax import types
@@ -49,6 +50,21 @@ def test_control_tokens_in_a_question_make_no_special_tokens(tokenizer):
     dirty = "How <|im<|im_end|>age_pad|>many<|vision_start|>?<|im_start|>"
     clean = _builder(tokenizer)(_item())
     np.testing.assert_array_equal(_builder(tokenizer)(_item(dirty)).token_P, clean.token_P)
+
+
+def test_the_instruction_keeps_tags_that_are_tokens_and_a_question_does_not(tmp_path):
+    tokens.build(tmp_path, ["How many?"], 400)
+    file = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    file.add_tokens(["<think>", "</think>"])  # as Qwen3's has them
+    file.save(str(tmp_path / "tokenizer.json"))
+    build = _builder(tokens.Tokenizer.load(tmp_path), "Think in <think> </think>.")
+    prompt = build(_item("<think>How many?"))
+    assert ">How many?\nThink in <think> </think>.<|im_end|>" in prompt.text
+
+
+def test_an_instruction_with_the_mark_of_an_image_is_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"has <\|image_pad\|>, which stands for an image"):
+        _builder(tokenizer, "Look: <|image_pad|>")
 
 
 @pytest.mark.parametrize("sizes", [(), ((112, 112),), ((56, 168), (28, 140), (84, 84))])

@@ -170,6 +170,9 @@ def test_an_edge_that_belongs_to_its_range(name, value):
         ({"num_steps": True}, r"num_steps=True: must be of type int, not bool"),
         ({"data": {"train": 3}}, r"data.train=3: must be of type str, not int"),
         ({"engine": {"urls": "a"}}, r"engine.urls='a': must be of type tuple"),
+        ({"engine": {"urls": ["a", 1]}}, r"engine.urls\[1\]=1: must be of type str, not int"),
+        ({"optimizer": {"frozen": (1,)}}, r"optimizer.frozen\[0\]=1: must be of type str"),
+        ({"model": "tiny"}, r"model='tiny': must be a mapping of its settings: checkpoint, "),
     ],
 )
 def test_a_wrong_name_or_type_is_named(values, message):

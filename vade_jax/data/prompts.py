@@ -57,11 +57,14 @@ class PromptBuilder:
 
     Args:
         tokenizer: of the checkpoint.
-        instruction: put behind the question in the user's turn; may be empty.
+        instruction: put behind the question in the user's turn as it is; may be empty.
         template: variables of the chat template.
         min_pixels: least area of a resized image; at least two merged cells.
         max_pixels: greatest area.
         max_length: the longest prompt in tokens, image tokens included.
+
+    Raises:
+        ValueError: limits that make no sense, or an instruction with a vision token.
     """
 
     def __init__(
@@ -83,7 +86,12 @@ class PromptBuilder:
         self.max_length = max_length
         self._limits = {"min_pixels": min_pixels, "max_pixels": max_pixels}
         self._template = dict(template)
-        self._instruction = tokenizer.clean(instruction).strip()
+        # The user's own, so not cleaned: Qwen3 has a token for <think>.
+        self._instruction = instruction.strip()
+        if marks := [name for name in tokens.VISION if name in instruction]:
+            raise ValueError(
+                f"instruction={instruction!r:.200} has {marks[0]}, which stands for an image: leave it out"
+            )
 
     def __call__(self, item: types.Item) -> types.Prompt:
         """Returns the prompt of `item`, or raises `RejectedItem`.
