@@ -54,6 +54,25 @@ def test_the_files_of_math_and_gsm8k_are_read_as_they_are(tmp_path):
     assert (gsm8k[0].answer, gsm8k[0].kind) == ("1,018", "int")
 
 
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        ({"answer": 3}, "int"), ({"answer": "A cat"}, "text"), ({"answer": "x^2"}, "expr"),
+        ({"answer": "y", "kind": "choice", "choices": ["x", "y"]}, "choice"),
+    ],
+)  # fmt: skip
+def test_a_solution_says_nothing_of_an_answer_that_tells_its_kind(tmp_path, row, kind):
+    row = {"question": "Which?", "solution": r"So \boxed{y}."} | row
+    item = sources.rows(_write(tmp_path / "a.jsonl", row))[0]
+    assert (item.answer, item.kind) == (str(row["answer"]), kind)
+
+
+def test_a_solution_hides_no_answer_that_may_be_the_place_of_an_option(tmp_path):
+    row = {"question": "?", "answer": 1, "choices": ["x", "y", "z"], "solution": r"\boxed{y}"}
+    with pytest.raises(sources.RejectedItem, match="may be the place of one of the choices"):
+        sources.rows(_write(tmp_path / "a.jsonl", row))[0]
+
+
 def test_a_solution_without_a_box_is_no_answer(tmp_path):
     source = sources.rows(_write(tmp_path / "math.jsonl", {"problem": "?", "solution": "So 3."}))
     with pytest.raises(sources.RejectedItem, match="the row has no answer"):
@@ -193,6 +212,24 @@ def test_the_splits_of_a_directory_are_told_apart_by_name(tmp_path):
         ValueError, match=r"holds more\.jsonl, train\.jsonl, val-0\.jsonl: name one"
     ):
         sources.rows(tmp_path, split="train")
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "is_taken"),
+    [
+        ("train-00000", "train", True), ("train-00000", "validation", False),
+        ("train-00000", "", True), ("test", "validation", True), ("val", "train", False),
+        ("rows", "validation", True),
+    ],
+)  # fmt: skip
+def test_a_directory_of_one_split_is_not_the_other(tmp_path, name, split, is_taken):
+    _write(tmp_path / f"{name}.jsonl", {"question": "?", "answer": "1"})
+    if is_taken:
+        assert len(sources.rows(tmp_path, split=split)) == 1
+        return
+    found = name.partition("-")[0].replace("val", "validation")
+    with pytest.raises(ValueError, match=rf"are called {found}, such as .*, and {split} was asked"):
+        sources.rows(tmp_path, split=split)
 
 
 def test_a_number_that_may_be_the_place_of_an_option_is_rejected(tmp_path):

@@ -155,9 +155,22 @@ def rows(
 def _of_split(
     path: pathlib.Path, files: Sequence[pathlib.Path], split: str | None
 ) -> Sequence[pathlib.Path]:
-    """Returns the files of one split where their names tell several apart, else all of them."""
+    """Returns the files of one split where their names tell several apart, else all of them.
+
+    Raises:
+        ValueError: which are of this split is not clear, or all are for training and the split is another,
+            or the other way round. Files called test may be for validation.
+    """
     found = [match and _SPLITS[match[1]] for match in (SPLIT.match(f.stem) for f in files)]
-    if not any(found) or len(set(found)) == 1:
+    if len(set(found)) == 1:
+        only = found[0]
+        if only and split and (only == "train") != (split == "train"):
+            raise ValueError(
+                f"{path}: all of its files are called {only}, such as {files[0].name}, and {split} was asked "
+                f"for: name a file, or a directory with files of {split}"
+            )
+        return files
+    if not any(found):
         return files
     kept = [file for file, name in zip(files, found, strict=True) if name == split]
     if not kept or None in found:
@@ -355,13 +368,18 @@ def _answered(row: dict[str, Any]) -> dict[str, Any]:
 
     MATH's rows have a `solution` that ends in a box, GSM8K's an `answer` whose last line is "#### 18".
     """
-    solution, answer = row.get("solution"), row.get("answer")
-    boxed = answers.extract_boxed(solution) if isinstance(solution, str) else None
-    if boxed is not None:  # a number, or any formula
-        return {"answer": boxed, "kind": "expr"} | row
+    answer, boxed = row.get("answer"), _boxed(row)
+    if boxed is not None and answer is None:  # a number, or any formula
+        return {"kind": "expr"} | row | {"answer": boxed}
     if isinstance(answer, str) and "\n####" in answer:
         return row | {"answer": answer.rpartition("\n####")[2].strip()}
     return row
+
+
+def _boxed(row: Mapping[str, Any]) -> str | None:
+    """Returns what the worked solution of a row ends in, None without one."""
+    solution = row.get("solution")
+    return answers.extract_boxed(solution) if isinstance(solution, str) else None
 
 
 def _answer(uid: str, answer: Any) -> str:
@@ -385,8 +403,12 @@ def _check_index(uid: str, answer: str, row: Mapping[str, Any]) -> None:
 
 
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
-    """Returns the row's kind, the one that its answer certainly has, or the default."""
+    """Returns the row's kind, the one that its answer certainly has, or the default.
+
+    Without a default, an answer beside a solution that ends in a box is a formula, as in MATH's rows.
+    """
     kind = row.get("kind") or _infer_kind(question, answer, "choices" in row) or default
+    kind = kind or ("expr" if _boxed(row) is not None else None)
     if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
         detail = f"answer {answer!r:.200} is of kind {kind!r:.80}"
         fix = f"add a column kind with one of {list(verify.KINDS)}, or set data.kind"
