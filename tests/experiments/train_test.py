@@ -278,9 +278,10 @@ def test_names_on_the_hub_are_pinned_before_anything_is_read(
 
 def use_rows(c, tmp_path, questions):
     rows = [{"question": q, "answer": "7", "id": q[:1]} for q in questions]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    c.data.train = c.data.validation = str(path)
+    for split in ("train", "validation"):
+        path = tmp_path / f"{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        c.data[split] = str(path)
     c.num_prompts = c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 5
 
 

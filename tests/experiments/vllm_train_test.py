@@ -106,12 +106,13 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(run, tmp_path):
 
 def test_a_text_model(tmp_path):
     """Qwen3: vLLM takes its options and its weights, and agrees about every token."""
-    path = tmp_path / "sums.jsonl"
     rows = [{"question": f"{a} + 2?", "answer": str(a + 2), "kind": "int"} for a in range(16)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train_file, held_out = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
+    for path in (train_file, held_out):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     c = config("vllm_server", "")
     c.model.preset, c.warm_start.num_steps = "tiny_qwen3", 0
-    c.data.train = c.data.validation = str(path)
+    c.data.train, c.data.validation = str(train_file), str(held_out)
     train.main(c, str(tmp_path / "run"))
     records = metrics.read(tmp_path / "run")
     assert [record["step"] for record in records] == list(range(STEPS + 1))

@@ -197,6 +197,15 @@ def test_how_many_items_may_be_all_of_a_file_but_not_of_procedural_data(split):
         check(smoke(**{number: 0}))
 
 
+def test_a_run_is_not_validated_on_the_file_that_it_trains_on(tmp_path, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    path.touch()
+    monkeypatch.chdir(tmp_path)
+    check(smoke(**{"data.train": str(tmp_path), "data.validation": str(tmp_path)}))  # of two splits
+    with pytest.raises(ValueError, match=r"data.train='rows.jsonl' and .* are the same file: val"):
+        check(smoke(**{"data.train": "rows.jsonl", "data.validation": str(path)}))
+
+
 def test_golds_of_files_are_never_made_wrong():
     check(smoke(**{"data.wrong_golds": 0.1}))
     check(smoke(**{"data.wrong_golds": 0.0, "data.train": "rows.jsonl"}))

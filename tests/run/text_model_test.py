@@ -29,10 +29,11 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
         for a in range(5)
         for b in range(5)
     ]
-    path = tmp_path / "sums.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train_file, held_out = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
+    for path in (train_file, held_out):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     c = math_text.get_config("smoke")
-    c.data.train = c.data.validation = str(path)
+    c.data.train, c.data.validation = str(train_file), str(held_out)
     c.model.preset = preset
     train.main(c, str(tmp_path / "run"))
     assert [record["step"] for record in metrics.read(tmp_path / "run")] == [0, 1, 2]

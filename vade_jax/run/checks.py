@@ -7,6 +7,7 @@ package that is not installed: each is one sentence with the field, its value an
 import contextlib
 import importlib.util
 import itertools
+import os
 from collections.abc import Iterator
 
 from vade_jax import fields, samplers, settings
@@ -210,6 +211,12 @@ def _check_data(run: settings.Run) -> None:
             )
         if path == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
+    train, held_out = map(os.path.realpath, (run.data.train, run.data.validation))
+    if train == held_out and os.path.isfile(train):  # a directory may have files of both
+        raise ValueError(
+            f"data.train={run.data.train!r} and data.validation={run.data.validation!r} are the same file: "
+            "validate on questions that are not trained on, in a file of their own"
+        )
     if run.data.train == "procedural":
         check_data_size(run, run.data.num_train)
     elif run.data.wrong_golds:
