@@ -376,7 +376,7 @@ class Relaunched:
     def alive(self):
         return self.server.running
 
-    def restart(self):
+    def restart(self, ended=None):
         self.restarts += 1
         self.server.kill()
         if not self.comes_back:

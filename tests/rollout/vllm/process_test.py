@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import httpx
@@ -102,6 +103,20 @@ def test_a_restart_is_another_process_at_the_same_url(server, tmp_path):
     assert server.alive() and server.url == url
     assert started(tmp_path)[0] != pid
     assert server.log_path.read_text().count("the stand-in is up") == 2
+
+
+def test_a_restart_that_is_ended_is_not_waited_for(tmp_path):
+    mark = '(folder / "pids")'
+    script = STAND_IN.replace("child =", f"first = not {mark}.exists()\nchild =", 1)
+    server = stand_in(tmp_path, script.replace("200", "200 if first else 503"))
+    ended = threading.Event()
+    threading.Timer(0.5, ended.set).start()
+    began = time.monotonic()
+    server.restart(ended)
+    try:
+        assert server.alive() and time.monotonic() - began < 15  # of 20 s
+    finally:
+        server.stop()
 
 
 @pytest.mark.slow

@@ -439,6 +439,25 @@ def test_a_call_that_is_left_leaves_nothing_in_flight(start, connect):
     check(engine.generate(PROMPTS, COUNTS, KEY, 1))
 
 
+def test_a_call_that_is_left_does_not_wait_for_a_server_that_is_down(start, connect):
+    up, down = start(seconds=0.5), start()
+    engine = connect(up, down, wait_s=60.0)
+    down.faults = ["die"]
+
+    def on_group(m, answers):
+        if answers:
+            raise ZeroDivisionError
+
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        engine.generate(PROMPTS, COUNTS, KEY, 1, on_group=on_group)
+    assert time.monotonic() - began < 10
+    assert engine.metrics()["rollout/servers_lost"] == 0  # nobody has waited for it
+    down.start()
+    check(engine.generate(PROMPTS, COUNTS, KEY, 1))
+    assert down.chats()
+
+
 def test_only_launched_servers_are_stopped(start, connect):
     given, launched = start(), start()
     connect(given, Relaunched(launched)).close()

@@ -7,6 +7,7 @@ trainer's. Every sampling default of the server is overruled.
 
 import base64
 import io
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -243,22 +244,22 @@ class VllmClient:
             return False
         return True
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, ended: threading.Event | None = None) -> None:
         """Returns when /health is good.
 
         Raises:
-            TransientError: it is not within `seconds`.
+            TransientError: it is not within `seconds`, or before `ended` is set.
         """
-        end = time.monotonic() + seconds
+        end, ended = time.monotonic() + seconds, ended or threading.Event()
         while True:
             try:
                 self._http.ask("GET", "/health")
                 return
             except (TransientError, RefusedError) as error:
-                if time.monotonic() > end:
+                if ended.is_set() or time.monotonic() > end:
                     message = f"{error}, for {seconds:.0f} s"
                     raise TransientError(message) from error
-            time.sleep(_POLL_S)
+            ended.wait(_POLL_S)
 
     def check(
         self,

@@ -139,7 +139,7 @@ class ServerPool:
 
         def mend():
             # Whatever went wrong: a server that is well is left as it is.
-            self._mend(member)
+            self._mend(member, ended)
             self._count("rollout/retries")
 
         try:
@@ -190,17 +190,24 @@ class ServerPool:
             raise EngineFailure(f"no vLLM server is left: {why}")
 
     # ------------------------------------------------------------------------- mending
-    def _mend(self, member: _Member) -> None:
-        """Makes a server ready or lost, unless another thread is at it."""
+    def _mend(self, member: _Member, ended: threading.Event | None = None) -> None:
+        """Makes a server ready or lost, unless another thread is at it.
+
+        Once `ended` is set it is left as it is, and the next call finds out.
+        """
+        ended = ended or threading.Event()  # never set
         with self._changed:
             if member.health is not _Health.READY:
                 return  # `_borrow` makes this thread's next try wait, or go elsewhere
             member.health = _Health.DOWN  # from here on nobody borrows it
         health = _Health.LOST  # also if what follows raises something unforeseen
         try:
-            self._persist(member.server, lambda: self._restore(member))
+            self._persist(member.server, lambda: self._restore(member, ended), ended)
             health = _Health.READY
         except EngineFailure as error:
+            if ended.is_set():
+                health = _Health.READY
+                return
             member.why_lost = str(error)
             logging.warning("a vLLM server is given up: %s", error)
         finally:
@@ -208,11 +215,11 @@ class ServerPool:
                 member.health = health
                 self._changed.notify_all()  # all that wait in `_borrow`
 
-    def _restore(self, member: _Member) -> None:
+    def _restore(self, member: _Member, ended: threading.Event) -> None:
         """Revives a server if it is dead, wakes it, and gives it the weights if it lacks them."""
         server = member.server
         if not server.responds():
-            self._revive(server)
+            self._revive(server, ended)
         if self._sleep:
             server.wake()
         if server.weights_tag() == self._tag:
@@ -224,26 +231,33 @@ class ServerPool:
         server.load(self._directory, self._tag, self._timeout_s)
         member.tag = self._tag
 
-    def _revive(self, server: VllmClient) -> None:
+    def _revive(self, server: VllmClient, ended: threading.Event) -> None:
+        if ended.is_set():  # `abort` may be why it does not respond
+            raise TransientError("the work was ended")
         if server.launched:
             self._count("rollout/server_restarts")
             logging.warning("%s does not answer: it is started again", server)
-            server.launched.restart()
+            server.launched.restart(ended)
             return
         logging.warning("%s does not answer: waiting %.0f s", server, self._wait_s)
         try:
-            server.wait(self._wait_s)
+            server.wait(self._wait_s, ended)
         except TransientError as error:
             raise EngineFailure(f"{server} did not come back: {error}") from error
 
-    def _persist(self, server: VllmClient, action: Callable[[], None]) -> None:
-        """Does `action` until it works.
+    def _persist(
+        self,
+        server: VllmClient,
+        action: Callable[[], None],
+        ended: threading.Event | None = None,
+    ) -> None:
+        """Does `action` until it works, or `ended` is set.
 
         Raises:
             EngineFailure: it does not in all tries.
         """
         try:
-            self._retrying(lambda: self._count("rollout/retries"))(action)
+            self._retrying(lambda: self._count("rollout/retries"), ended)(action)
         except RefusedError as error:
             raise EngineFailure(f"{server} refuses: {error}") from error
         except TransientError as error:

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -137,16 +138,16 @@ class LaunchedServer:
         """Returns whether the server's process runs; it may still be deaf."""
         return self._process is not None and self._process.poll() is None
 
-    def restart(self) -> None:
+    def restart(self, ended: threading.Event | None = None) -> None:
         """Ends the server, hung or dead, starts it again on its port and waits until it is healthy.
 
-        It then holds the weights of its model directory again.
+        It then holds the weights of its model directory again. Once `ended` is set nobody waits for it.
 
         Raises:
             EngineFailure: it does not come back.
         """
         self.stop()
-        self._start()
+        self._start(ended)
 
     def stop(self) -> None:
         """Asks the server to stop, then kills what is left; without a server, nothing."""
@@ -160,7 +161,7 @@ class LaunchedServer:
         self._process.wait()
         self._process = None
 
-    def _start(self) -> None:
+    def _start(self, ended: threading.Event | None = None) -> None:
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
@@ -173,14 +174,16 @@ class LaunchedServer:
                 start_new_session=True,  # the terminal's Ctrl-C does not reach it
             )
         try:
-            self._wait_until_healthy()
+            self._wait_until_healthy(ended or threading.Event())
         except BaseException:  # Ctrl-C too
             self.stop()
             raise
 
-    def _wait_until_healthy(self) -> None:
+    def _wait_until_healthy(self, ended: threading.Event) -> None:
         start = time.monotonic()
         while self.alive():
+            if ended.is_set():  # before /health: whoever goes on finds out whether it is good
+                return
             try:
                 self._http.ask("GET", "/health")
                 return
@@ -188,7 +191,7 @@ class LaunchedServer:
                 if time.monotonic() - start > self._startup_timeout_s:
                     seconds = self._startup_timeout_s
                     self._fail(f"is not healthy after {seconds:.0f} s (startup_timeout_s)")
-            time.sleep(_POLL_S)
+            ended.wait(_POLL_S)
         self._fail(f"ended after {time.monotonic() - start:.0f} s without being healthy")
 
     def _fail(self, what: str) -> None:
