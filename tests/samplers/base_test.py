@@ -126,14 +126,16 @@ def test_what_methods_declare():
             "measures": ("pass_rate",),
             "accepts": ("category", "pass_rate"),
         },
-        "vcrl": {"drops": True, "rounds": 2},
+        "vcrl": {"drops": True, "rounds": 2, "passes": False},
     }
     for name, method in samplers.SAMPLERS.items():
         declared = method()._asdict()
-        found = {k: declared[k] for k in base.Sampler._field_defaults if declared[k]}
+        defaults = base.Sampler._field_defaults.items()
+        found = {k: declared[k] for k, default in defaults if declared[k] != default}
         assert found == expected[name]
     assert samplers.SAMPLERS["vade"](warmup="measured").first_pass
     assert not samplers.SAMPLERS["dapo"](keep="all").drops
     assert not samplers.SAMPLERS["greso"](keep="all").drops
     for replay in ("next_step", "none"):
-        assert samplers.SAMPLERS["vcrl"](replay=replay).rounds is None
+        vcrl = samplers.SAMPLERS["vcrl"](replay=replay)
+        assert vcrl.rounds is None and vcrl.passes == (replay == "none")
