@@ -2,9 +2,8 @@
 
     python -m experiments.moved --start=runs/a/warm_start --policies runs/a/policy runs/b/policy
 
-A row a policy: the norm of its move, as a share of the start's norm; the weights that are not the start's, which
-are few where bfloat16 loses small updates; the cosine of its move to the first policy's. Directories are
-Hugging Face checkpoints, read a tensor at a time.
+A row a policy: the norm of its move, as a share of the start's norm, and the cosine of its move to the first
+policy's. Directories are Hugging Face checkpoints, read a tensor at a time.
 """
 
 import argparse
@@ -23,7 +22,6 @@ class Move(NamedTuple):
     """From a start to one policy, over all weights."""
 
     length: float  # norm, as a share of the start's
-    changed: float  # share of the weights
     cosine: float  # to the first policy's move; NaN where one of them is 0
 
 
@@ -37,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with errors.user_errors():
         moves = compare(given.start, given.policies)
     rows = [
-        (path, f"{x.length:.5f}", f"{x.changed:.3f}", f"{x.cosine:.3f}")
+        (path, f"{x.length:.5f}", f"{x.cosine:.3f}")
         for path, x in zip(given.policies, moves, strict=True)
     ]
-    header = ["policy", "norm of the move / of the start", "share that changed", "cosine"]
+    header = ["policy", "norm of the move / of the start", "cosine"]
     print(
         tables.markdown(f"from {given.start}", header, rows, "cosine: to the first policy's move")
     )
@@ -59,19 +57,17 @@ def compare(start: str, policies: Sequence[str]) -> list[Move]:
         if shapes != own:
             other = sorted(n for n in shapes | own if shapes.get(n) != own.get(n))
             raise ValueError(f"{path} is no policy that began as {start}: see {other[0]}")
-    norm, size = 0.0, 0
-    squares, products, changed = (np.zeros(len(policies)) for _ in range(3))
+    norm, squares, products = 0.0, np.zeros(len(policies)), np.zeros(len(policies))
     for name, x in before.items():
         x = x.astype(np.float32)
-        norm, size = norm + float(np.vdot(x, x)), size + x.size
+        norm += float(np.vdot(x, x))
         moves = [(tensors[name].astype(np.float32) - x).ravel() for tensors in after]
         squares += [np.vdot(move, move) for move in moves]
         products += [np.vdot(moves[0], move) for move in moves]
-        changed += [np.count_nonzero(move) for move in moves]
     with np.errstate(invalid="ignore"):
         cosines = products / np.sqrt(squares * squares[0])
     lengths = np.sqrt(squares / norm) if norm else np.full(len(policies), math.nan)
-    return [Move(*map(float, x)) for x in zip(lengths, changed / size, cosines, strict=True)]
+    return [Move(*map(float, x)) for x in zip(lengths, cosines, strict=True)]
 
 
 if __name__ == "__main__":
