@@ -61,6 +61,13 @@ def test_options_that_differ_in_signs_are_not_equal(choices):
 
 
 @pytest.mark.parametrize(
+    ("given", "reason"), [("20", "ok"), ("30", "different"), ("50", "unreadable")]
+)
+def test_a_percent_sign_may_be_left_out_where_that_is_clear(given, reason):
+    assert kinds.choice(given, "A", choices=("20%", "30%", "40%")) == reason
+
+
+@pytest.mark.parametrize(
     ("given", "reason"),
     [
         *[("$y=2x-1$", "ok"), ("y = 2x − 1", "ok"), ("y = 2x + 1", "unreadable")],

@@ -84,14 +84,17 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
 def named(text: str, choices: Sequence[str]) -> list[str]:
     """Returns the letters of the options that have this text: letter by letter or, if none has, by words.
 
-    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2.
+    Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. A percent sign does where there is
+    an option without it: 20 is the text of 20% beside 30%, but not beside 20.
     """
     text, options = answers.plain(text), [answers.plain(option) for option in choices]
     if not text:
         return []
-    if text not in options:
-        text, options = _words_and_signs(text), list(map(_words_and_signs, options))
-    return [chr(65 + i) for i, option in enumerate(options) if option == text]
+    for read in (str, _words_and_signs, _without_percent):
+        wanted = read(text)
+        if found := [chr(65 + i) for i, option in enumerate(options) if read(option) == wanted]:
+            return found
+    return []
 
 
 def _words_and_signs(plain: str) -> tuple[str, ...]:
@@ -102,6 +105,10 @@ def _words_and_signs(plain: str) -> tuple[str, ...]:
         return (plain,)
     parts[::2] = words
     return tuple(parts)
+
+
+def _without_percent(plain: str) -> tuple[str, ...]:
+    return _words_and_signs(plain.replace("%", " "))
 
 
 def yes_or_no(text: str) -> str | None:
