@@ -44,9 +44,7 @@ _SUFFIXES = (
 _PREFIX = re.compile(rf"\A\s*(?:{'|'.join(_PREFIXES)})\s*", re.IGNORECASE)
 _SUFFIX = re.compile(rf"(?<=[\s.?!:;)])(?:{'|'.join(_SUFFIXES)})\.?\s*\Z", re.IGNORECASE)
 _MARK = re.compile(r"<image\s?\d*>\s*")
-_CONTEXT = re.compile(
-    r"\A\s*context:.*\n", re.IGNORECASE
-)  # ScienceQA's hint, as `published` writes it
+_CONTEXT = re.compile(r"\A\s*context:.*\n", re.IGNORECASE)  # ScienceQA's hint, see `published`
 _HEADER = re.compile(r"\s*(?:choices|options)\s*:\s*", re.IGNORECASE)
 _LISTED = re.compile(r"\s*\(?([A-J])\)?\s*[.:)]?\s*(\S.*)")  # under a header
 _LABELLED = re.compile(r"\s*(?:\(([A-J])\)|([A-J])\s*[.:)])\s*(\S.*)")
