@@ -107,6 +107,34 @@ def test_a_selector_of_100_million_items_compiles(target):
     assert sizes.temp_size_in_bytes < 64 * num_items
 
 
+def step_of_an_optimizer(device, num_layers):
+    """Returns one step with momentum, of so many matrices of 32 MB, compiled with what it donates."""
+
+    def step(weights, momentum, x):
+        def loss(weights):
+            layer = jax.checkpoint(lambda x, kernel: (jax.nn.relu(x @ kernel), None))
+            return jnp.sum(jax.lax.scan(layer, x, weights)[0].astype(jnp.float32) ** 2)
+
+        momentum = (0.9 * momentum + jax.grad(loss)(weights)).astype(jnp.bfloat16)
+        return (weights - 0.1 * momentum).astype(jnp.bfloat16), momentum
+
+    where = jax.sharding.SingleDeviceSharding(device)
+    put = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=where)
+    stack = put(num_layers, 4096, 4096)
+    return jax.jit(step, donate_argnums=(0, 1)).lower(stack, stack, put(4096, 4096)).compile()
+
+
+def test_the_plan_of_a_tpu_counts_what_its_compiler_counts():
+    """Accepted below the 15.75 GiB that a v5e has, and refused above, with the same number."""
+    device, layer = devices("v5e", 1)[0], 4096 * 4096 * 2
+
+    found = plan_programs.parts(step_of_an_optimizer(device, 115).memory_analysis(), "tpu")
+    assert 4 * 115 * layer < sum(found) < 15.75 * 2**30
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"RESOURCE_EXHAUSTED.* \(16.31G\)"):
+        step_of_an_optimizer(device, 130)
+    assert sum(found) / 115 * 130 == pytest.approx(16.31 * 2**30, rel=0.003)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["v5p", "h200"])
 def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):

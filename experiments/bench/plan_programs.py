@@ -238,18 +238,34 @@ def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
 def measure(lowered, policy: build.Policy) -> Program:
     """Compiles a program with the compiler of its devices."""
     devices, start = policy.mesh, time.perf_counter()
+    platform = targets.platform_of(devices)
     with _warnings() as warnings:
-        found = lowered.compile(compiler_options=targets.OPTIONS.get(targets.platform_of(devices)))
+        found = lowered.compile(compiler_options=targets.OPTIONS.get(platform))
     seconds, sizes, text = time.perf_counter() - start, found.memory_analysis(), found.as_text()
     collectives = traffic.collectives(text, devices.size)
+    inputs, outputs, temporary = parts(sizes, platform)
     return Program(
-        inputs=sizes.argument_size_in_bytes,
-        outputs=sizes.output_size_in_bytes - sizes.alias_size_in_bytes,
-        temporary=sizes.temp_size_in_bytes,
+        inputs=inputs,
+        outputs=outputs,
+        temporary=temporary,
         collectives=collectives,
         seconds=seconds,
         remarks=_remarks(policy, text, collectives, warnings),
     )
+
+
+def parts(sizes, platform: str) -> tuple[int, int, int]:
+    """Returns the bytes of inputs, of outputs beside donated inputs, and of what is needed beside both.
+
+    `sizes` is a compiled program's `memory_analysis()`. A TPU's temporaries may lie where an output
+    will, and are then in both of its sizes; its peak counts every byte once, and is what the compiler
+    holds against the memory of a chip.
+    """
+    inputs = sizes.argument_size_in_bytes
+    outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    if platform == "tpu":
+        return inputs, outputs, sizes.peak_memory_in_bytes - inputs - outputs
+    return inputs, outputs, sizes.temp_size_in_bytes
 
 
 @contextlib.contextmanager
