@@ -40,16 +40,18 @@ ARENAS = {
         "taught": dict(color_0=57, hidden_0=3, letter_0=10, letter_1=10, letter_2=10, letter_3=10),
         "noise": dict.fromkeys(("letter_0", "letter_1", "letter_2", "letter_3"), SHY),
         "warm_start": 500,
+        "steps": 60,
     },
     "ladder": {
         "mixture": dict(
-            color_0=30, color_1=8, hidden_0=20, letter_0=14, initials_0=23, initials_1=5
+            color_0=28, color_1=6, hidden_0=20, letter_0=8, initials_0=34, initials_1=4
         ),
         "taught": dict(
             color_0=35, color_1=22, hidden_0=3, letter_0=14, initials_0=13, initials_1=13
         ),
         "noise": dict.fromkeys(("letter_0", "initials_0", "initials_1"), SHY),
         "warm_start": 500,
+        "steps": 80,  # at 60 the second rung has hardly begun
     },
     "digits": {
         "mixture": dict(read_0=35, hidden_0=20, spell_0=18, spell_1=9, spell_2=18),
@@ -58,6 +60,7 @@ ARENAS = {
         # the teacher is wrong in 0.59 to 0.72 of the answers.
         "noise": dict.fromkeys(("spell_0", "spell_1", "spell_2"), 0.8),
         "warm_start": 500,
+        "steps": 60,
     },
 }
 
@@ -71,12 +74,11 @@ def get_config(arg=None):
     name, _, words = (arg or "").partition(",")
     if name not in ARENAS:
         raise ValueError(f"config argument {name!r}: give an arena, one of {', '.join(ARENAS)}")
-    args = arguments.parse(
-        words, smoke=False, grid=False, prompts=16, pool=256, rollouts=8, steps=60, model="tiny"
-    )
-    _, sizes = arguments.without(arguments.without(words, "grid")[1], "smoke")
-    if args.smoke and sizes:
-        raise ValueError(f"config argument {arg!r}: smoke has sizes of its own, leave out {sizes}")
+    sizes = dict(prompts=16, pool=256, rollouts=8, steps=ARENAS[name]["steps"], model="tiny")
+    args = arguments.parse(words, smoke=False, grid=False, **sizes)
+    _, given = arguments.without(arguments.without(words, "grid")[1], "smoke")
+    if args.smoke and given:
+        raise ValueError(f"config argument {arg!r}: smoke has sizes of its own, leave out {given}")
     run = tiny.base("smoke" if args.smoke else None)
     if not args.smoke:
         _put(run, ARENAS[name], args)
