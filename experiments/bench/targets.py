@@ -25,7 +25,8 @@ class Target:
     """One device, by its published numbers.
 
     Attributes:
-        memory_gb: of 10^9 bytes; of a GPU what CUDA reports as its total.
+        memory_gb: of 10^9 bytes; of a GPU what CUDA reports as its total, of a TPU what its compiler
+            has to give: 95.74, 31.25 and 15.75 GiB.
         peak_tflops: bfloat16, dense.
         bandwidth_tb: of the memory, 10^12 bytes a second.
         grids: of a TPU, the slice of so many chips.
@@ -55,9 +56,9 @@ TARGETS = {
     "a100-80g": Target(84.987740160, 312, 2.039, gpu=AMPERE | {"name": "NVIDIA A100-SXM4-80GB"}),
     # Of the cards with 24 GB it reports the least.
     "l4": Target(23.805820928, 121, 0.3, gpu=ADA | {"name": "NVIDIA L4"}),
-    "v5p": Target(95, 459, 2.765, grids=GRID_3D),
-    "v6e": Target(32, 918, 1.64, grids=GRID_2D),
-    "v5e": Target(16, 197, 0.819, grids=GRID_2D),
+    "v5p": Target(102.800, 459, 2.765, grids=GRID_3D),
+    "v6e": Target(33.554, 918, 1.64, grids=GRID_2D),
+    "v5e": Target(16.911, 197, 0.819, grids=GRID_2D),
 }
 # What is given to the compilers beside the program. Without a GPU nothing can be tuned, and the default
 # tiles of Triton do not fit every matrix.
