@@ -274,7 +274,7 @@ class RunRecorder:
         if data is not None:
             self._log_written.result()
             path = rollout_log.path(self._workdir, step)
-            self._log_written = self._log_thread.submit(rollout_log.write, path, *tables(data))
+            self._log_written = self._log_thread.submit(_write_log, path, data)
             self._bar.update()  # draws at most ten times a second
 
     def add(self, step: int, values: Metrics) -> None:
@@ -363,6 +363,10 @@ def restore(
 def _selection(progress: loop.Progress) -> dict[str, Any]:
     """Returns what has a value for every item: too many for the JSON of the counters."""
     return {"selector": progress.selector, "visited_I": progress.visited_I}
+
+
+def _write_log(path: pathlib.Path, data: StepData) -> None:
+    rollout_log.write(path, *tables(data))
 
 
 def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
