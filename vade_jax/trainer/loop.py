@@ -145,12 +145,14 @@ def run(
     with Lookahead(choose) as ahead:
 
         def choose_ahead(posterior, step):
+            """Begins to choose the prompts of `step`; returns its keys."""
+            keys = rng.step_keys(key, step)
             # Too early where a pass over all items still changes the posterior before the step.
             if step <= num_steps and not passes.is_due(measure, sampler, step - 1):
-                select_key = rng.step_keys(key, step).select
-                ahead.start(posterior, select_key, num_prompts)
+                ahead.start(posterior, keys.select, num_prompts)
+            return keys
 
-        choose_ahead(progress.selector, progress.step + 1)
+        next_keys = choose_ahead(progress.selector, progress.step + 1)
         engine.sync(progress.state.params, progress.step)
         over = is_over(progress.step, progress.rollouts_total, **limits)
         if progress.step == 0:
@@ -164,8 +166,7 @@ def run(
         ends = over or stop()
 
         while not ends:
-            version, step, clock = progress.step, progress.step + 1, Clock()
-            keys = rng.step_keys(key, step)
+            version, step, clock, keys = progress.step, progress.step + 1, Clock(), next_keys
             with _saved_on_failure(recorder, progress):
                 # Lines 1-4: answers to every item make the first posterior; no policy learns.
                 if passes.is_due(measure, sampler, progress.step):
@@ -208,7 +209,7 @@ def run(
                 data = gathering.finish(step)
 
             # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile.
-            choose_ahead(posterior, step + 1)
+            next_keys = choose_ahead(posterior, step + 1)
             state, losses = progress.state, {}
             if len(data.learned_M):
                 with clock("update_actor"):

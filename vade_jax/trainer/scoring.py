@@ -173,10 +173,9 @@ class ScoringThread:
     def _wait(self) -> list[Scored]:
         """Returns all that was scored, by group; after a failure no other group is begun."""
         done, _ = futures.wait(self._groups.values(), return_when=futures.FIRST_EXCEPTION)
-        failed = any(future.exception() for future in done)
-        self._threads.shutdown(wait=not failed, cancel_futures=failed)
-        for future in done:
-            future.result()
+        if failed := [future for future in done if future.exception()]:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            failed[0].result()
         return [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
 
     def _timed(self, item, answers):
