@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
@@ -366,6 +367,8 @@ def _selection(progress: loop.Progress) -> dict[str, Any]:
 
 
 def _write_log(path: pathlib.Path, data: StepData) -> None:
+    # The loop needs the interpreter too, until the engine is at work: it is let through first.
+    time.sleep(0.003)
     rollout_log.write(path, *tables(data))
 
 
