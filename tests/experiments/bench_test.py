@@ -161,10 +161,11 @@ def test_a_long_run():
 
 
 def test_what_a_step_takes_and_leaves_by_hand():
-    """20 steps of 3 ms and 2 ms of CPU, half a MB each; the first two compile."""
-    late = [(3e-3 * i, 2e-3 * i, i * 2**19, 40 + (i > 9), 7) for i in range(18)]
-    facts = long._facts(np.array([(-9.0, -9.0, 2**40, 1, 1)] * 2 + late))
-    expected = dict(mean_ms=3, median_ms=3, cpu_ms=2, mb_per_1000=500, files=1, threads=0)
+    """20 steps of 3 ms and 2 ms of CPU, half a MB in ten of them; the first two compile."""
+    seconds_S2 = np.array([(-9.0, -9.0)] * 2 + [(3e-3 * i, 2e-3 * i) for i in range(18)])
+    late = [(i * 2**19, 40 + (i > 9), 7) for i in range(18)]
+    facts = long._facts(seconds_S2, np.array([(2**40, 1, 1)] * 2 + late))
+    expected = dict(mean_ms=3, median_ms=3, cpu_ms=2, mb_per_1000=50, files=1, threads=0)
     assert facts == pytest.approx(expected)
 
 

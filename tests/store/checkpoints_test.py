@@ -168,6 +168,20 @@ def test_only_the_sole_owner_removes_what_was_cut_short(tmp_path):
     assert sorted(os.listdir(tmp_path / "ck")) == ["1", "3"]
 
 
+def test_what_is_left_of_an_old_step_goes_when_its_owner_returns(tmp_path):
+    """A kill while the oldest is removed: orbax lists half a step as a whole one."""
+    save(tmp_path / "ck", 1, 2, 3, keep=3)
+    for part in ("_CHECKPOINT_METADATA", "config"):
+        path = tmp_path / "ck" / "1" / part
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert checkpoints.Checkpointer(tmp_path / "ck").latest_step() == 3
+    assert (tmp_path / "ck" / "1").exists()  # its owner may be at work
+    owner = checkpoints.Checkpointer(tmp_path / "ck", is_sole=True)
+    assert owner.restore(3, make_state(), make_selector())[2] == PROGRESS
+    owner.close()
+    assert sorted(os.listdir(tmp_path / "ck")) == ["2", "3"]
+
+
 def change_a_byte(path):
     content = bytearray(path.read_bytes())
     content[len(content) * 2 // 3] ^= 1

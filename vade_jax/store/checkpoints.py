@@ -184,6 +184,11 @@ class Checkpointer:
                 ),
                 item_handlers=handlers,
             )
+            if self._is_sole:
+                # A kill while orbax removes an old step leaves half of it, which is listed as a
+                # whole one, and stays where no later step is saved.
+                for step in sorted(self._opened.all_steps())[: -self._keep]:
+                    self._opened.delete(step)
         return self._opened
 
     def _path(self, step: int) -> str:
