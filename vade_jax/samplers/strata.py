@@ -4,6 +4,10 @@ No method of a paper: it says what a selector could gain that knew how hard each
 Passes (`trainer.measure`) measure the mean pass rate p of each category; between them nothing is learned.
 Items are drawn without replacement in proportion to p (1 - p), the variance of one answer, so that the
 categories in which answers differ fill the batch and none of those is left out.
+
+The estimate of p has half a right and half a wrong answer more than were seen (Jeffreys' prior). Twenty wrong
+answers do not show that p is 0, and a category of weight 0 would never be asked again: what the policy
+forgets for a while would be lost for good.
 """
 
 import chex
@@ -14,8 +18,6 @@ import numpy as np
 from vade_jax import types
 from vade_jax.samplers import base
 from vade_jax.types import Array
-
-LEAST = 1e-3  # weight of an item whose category is all right or all wrong: it only fills a batch
 
 
 @chex.dataclass(frozen=True)
@@ -39,8 +41,8 @@ def selector(options: base.Options) -> base.Sampler:
 
     def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, tie_key = jax.random.split(key)
-        weight_A = jnp.maximum(state.rate_A * (1 - state.rate_A), LEAST)
-        score_I = base.by_weight(jnp.log(weight_A)[state.category_I], gumbel_key)
+        log_weight_A = jnp.log(state.rate_A * (1 - state.rate_A))
+        score_I = base.by_weight(log_weight_A[state.category_I], gumbel_key)
         index_M = base.top_b(score_I, tie_key, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])
@@ -55,7 +57,7 @@ def selector(options: base.Options) -> base.Sampler:
             return jax.ops.segment_sum(x_M, arm_M, len(state.rate_A))
 
         right_A, asked_A = total(feedback.successes_M), total(feedback.trials_M)
-        rate_A = jnp.where(asked_A > 0, right_A / jnp.maximum(asked_A, 1), state.rate_A)
+        rate_A = jnp.where(asked_A > 0, _rate(right_A, asked_A), state.rate_A)
         return StrataState(rate_A=rate_A, category_I=state.category_I)
 
     sampler = base.compiled(first, propose, update)
@@ -69,7 +71,7 @@ def selector(options: base.Options) -> base.Sampler:
         base.check_per_item("strata", "category", category, num_items)
         base.check_rates("strata", "pass_rate", pass_rate, num_items)
         _, category_I = np.unique(np.asarray(category), return_inverse=True)
-        rate_A = np.bincount(category_I, pass_rate) / np.bincount(category_I)
+        rate_A = _rate(np.bincount(category_I, pass_rate), np.bincount(category_I))
         return sampler.init(num_items, category_I.astype(np.int32), rate_A.astype(np.float32))
 
     return sampler._replace(
@@ -78,6 +80,10 @@ def selector(options: base.Options) -> base.Sampler:
         measures=("pass_rate",),
         accepts=("category", "pass_rate"),
     )
+
+
+def _rate(right_A: Array, asked_A: Array) -> Array:
+    return (right_A + 0.5) / (asked_A + 1)
 
 
 METHOD = base.Method(
