@@ -156,5 +156,6 @@ def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
     for name, backward in ((UPDATE, True), (SCORE, False)):
         program = plan_programs.measure(lowered[name], policy)
         least = plan_programs.floor(policy, 2, backward=backward)
-        assert sum(program.sent.values()) < 1.15 * least, program.sent
+        # Less where the head's matrix is kept from one pass to the next.
+        assert 0.85 * least < sum(program.sent.values()) < 1.15 * least, program.sent
         assert not program.remarks

@@ -47,6 +47,7 @@ class Collective(NamedTuple):
     sent: float
     times: int
     op: str  # the line of Python that it comes from, as JAX names it
+    channel: str  # the compiler's number of it, if it has one
 
 
 class Instruction(NamedTuple):
@@ -80,7 +81,7 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
                 runs = [inside(x) for g in groups.values() for x in g]
             trips = trip_count(instruction, computations) if instruction.op == "while" else 1
             found += [x._replace(times=x.times * trips) for run in runs for x in run]
-        return tuple(found)
+        return tuple(_once(found))
 
     return sorted(inside(entry), key=lambda x: -x.sent * x.times)
 
@@ -91,6 +92,19 @@ def total(found: Iterable[Collective]) -> dict[str, float]:
     for x in found:
         sums[x.kind] = sums.get(x.kind, 0) + x.sent * x.times
     return sums
+
+
+def _once(found: Iterable[Collective]) -> Iterable[Collective]:
+    """Yields one of those with the same channel.
+
+    A TPU sends an array while it computes. Start, end and every kernel that sends a part of it have
+    the whole collective in them.
+    """
+    channels = set()
+    for x in found:
+        if x.channel not in channels:
+            yield x
+        channels |= {x.channel} - {""}
 
 
 def _total(found: Iterable[Collective]) -> float:
@@ -124,7 +138,7 @@ def parse(text: str) -> tuple[str, dict[str, list[Instruction]]]:
         if start := _COMPUTATION.match(line):
             current = computations.setdefault(start[2], [])
             entry = start[2] if start[1] else entry
-        elif line.startswith("}"):
+        elif line == "}":  # a kernel's metadata may have lines that start with one
             current = None
         elif current is not None and (found := _INSTRUCTION.match(line)):
             current.append(_instruction(found[1], found[2]))
@@ -182,6 +196,7 @@ def _collective(instruction: Instruction, num_devices: int) -> Collective | None
     share = (ways - 1) / ways * (2 if kind == "all-reduce" else 1)
     dtype, shape, _ = max(arrays, key=lambda x: x[2], default=("", (), 0))
     name = re.search(r'op_name="([^"]*)"', instruction.text)
+    channel = re.search(r"channel_id=(\d+)", instruction.text)
     return Collective(
         kind=kind,
         dtype=dtype,
@@ -190,6 +205,7 @@ def _collective(instruction: Instruction, num_devices: int) -> Collective | None
         sent=whole * (1 if kind == "collective-permute" else share),
         times=1,
         op=name[1] if name else "",
+        channel=channel[1] if channel else "",
     )
 
 

@@ -65,8 +65,38 @@ def test_bytes_of_every_kind_times_the_loops_around_it():
 def test_what_a_collective_is():
     gather = next(x for x in traffic.collectives(PROGRAM, 4) if x.kind == "all-gather")
     assert gather == traffic.Collective(
-        "all-gather", "bf16", (8, 16), 4, 192, 3, "jit(step)/gather"
+        "all-gather", "bf16", (8, 16), 4, 192, 3, "jit(step)/gather", ""
     )
+
+
+# A TPU's gather that goes on while a kernel multiplies, and a custom call with lines of metadata.
+ASYNC = """
+%start (x: bf16[2,16]) -> (bf16[2,16], bf16[8,16]) {
+  %all-gather.1 = bf16[8,16]{1,0} all-gather(%x), channel_id=7, replica_groups={{0,1,2,3}}, dimensions={0}
+  ROOT %call = (bf16[2,16]{1,0}, bf16[8,16]{1,0}) custom-call(%all-gather.1), custom_call_target="AsyncCollectiveStart"
+}
+
+%while_multiplying (x: bf16[2,16]) -> bf16[8,16] {
+  ROOT %all-gather.2 = bf16[8,16]{1,0} all-gather(%x), channel_id=7, replica_groups={{0,1,2,3}}, dimensions={0}
+}
+
+%body (x: bf16[2,16]) -> bf16[8,16] {
+  %kernel = bf16[8,16]{1,0} custom-call(%x), custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={
+"xprof_metadata":"{}"
+}}, metadata={op_name="jit(step)/kernel"}
+  %begin = (bf16[2,16]{1,0}, bf16[8,16]{1,0}) fusion(%x), kind=kCustom, calls=%start
+  %more = bf16[8,16]{1,0} fusion(%x), kind=kOutput, calls=%while_multiplying
+  ROOT %another = bf16[8,16]{1,0} all-gather(%x), channel_id=8, replica_groups={{0,1,2,3}}, dimensions={0}
+}
+
+ENTRY %main (x: bf16[2,16]) -> bf16[8,16] {
+  ROOT %loop = bf16[8,16]{1,0} while(%x), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+}
+"""
+
+
+def test_what_a_tpu_sends_in_parts_is_counted_once():
+    assert traffic.total(traffic.collectives(ASYNC, 4)) == {"all-gather": 5 * 2 * 192}
 
 
 def test_copies_of_stacks():
