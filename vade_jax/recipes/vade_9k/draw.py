@@ -218,10 +218,11 @@ def _names(rows: published.Shards, form: published.Form) -> list[str]:
 
 # ------------------------------------------------------------------------------ the split
 def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tuple[list, list]:
-    """Returns training and validation rows, each sorted by uid; a picture is in one of them alone.
+    """Returns training and validation rows, each in a seeded order; a picture is in one of them alone.
 
     Rows that share pictures stay together: they go to validation in a seeded order until it has
-    its share, rounded, or as near below as whole groups come.
+    its share, rounded, or as near below as whole groups come. The order of the rows mixes subsets,
+    so that the first thousand are a sample of all.
     """
     groups = _by_picture(rows)
     wanted, held = round(share * len(rows)), set()
@@ -229,8 +230,9 @@ def split(rows: Sequence[Mapping[str, Any]], *, share: float, seed: int) -> tupl
         if len(held) + len(groups[number]) <= wanted:
             held |= {row["uid"] for row in groups[number]}
     by_uid = sorted(rows, key=lambda row: row["uid"])
-    train = [row for row in by_uid if row["uid"] not in held]
-    return train, [row for row in by_uid if row["uid"] in held]
+    mixed = [by_uid[number] for number in generator(seed, "order").permutation(len(rows))]
+    train = [row for row in mixed if row["uid"] not in held]
+    return train, [row for row in mixed if row["uid"] in held]
 
 
 def _by_picture(rows: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
