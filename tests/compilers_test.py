@@ -11,12 +11,13 @@ import importlib.util
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
 from experiments.bench import plan_programs, targets
 from vade_jax import samplers, settings
-from vade_jax.models.qwen25vl import config
-from vade_jax.trainer import minibatches
+from vade_jax.models.qwen25vl import attention, config
+from vade_jax.trainer import mesh, minibatches
 from vade_jax.types import Feedback
 
 pytestmark = pytest.mark.compilers
@@ -71,6 +72,22 @@ def test_a_run_compiles(target, count, config_file, only, axes):
         assert not program.remarks, (name, program.remarks)
         if name == UPDATE and count > 1:
             assert program.sent["reduce-scatter"] > 0
+
+
+@pytest.mark.parametrize(("target", "call"), [("v5p", "tpu_custom_call"), ("h200", "__cudnn$fmha")])
+def test_prompts_have_the_attention_of_the_hardware(target, call):
+    """There and back: a kernel that is not taken falls back to blocks, and nothing else would tell."""
+    place = mesh.Place(mesh.make(devices=devices(target, 1)))
+    where = NamedSharding(place.mesh, PartitionSpec())
+    put = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=where)
+
+    def loss(q_NTHK, k_NTJK, v_NTJK):
+        length_N = jnp.array([256, 200])
+        return jnp.sum(attention.causal(q_NTHK, k_NTJK, v_NTJK, length_N, place=place) ** 2)
+
+    heads = put(2, 256, 4, 128), put(2, 256, 2, 128), put(2, 256, 2, 128)
+    compiled = jax.jit(jax.grad(loss, range(3))).lower(*heads).compile()
+    assert compiled.as_text().count(call) >= 2
 
 
 @pytest.mark.parametrize("target", ["v5p", "h200"])

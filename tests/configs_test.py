@@ -204,6 +204,18 @@ def test_lora_is_a_word_beside_the_layout():
     assert c.layout.to_dict() == plain.layout.to_dict()
 
 
+def test_bf16_is_a_word_beside_the_layout():
+    for words, memory in (("single", (0.85, 0.12)), ("", (0.74, 0.25))):
+        c = load("qwen3b_gspo", f"bf16,{words}".strip(","))
+        assert (c.model.param_dtype, c.layout.offload) == ("bfloat16", "reference")
+        assert (c.layout.train_memory, c.layout.serve_memory) == memory
+    plain, c = load("qwen7b_gspo", "split"), load("qwen7b_gspo", "split,bf16")
+    assert c.layout.to_dict() == plain.layout.to_dict() | {"offload": "reference"}
+    assert c.batch.to_dict() == plain.batch.to_dict()
+    with pytest.raises(ValueError, match="'lora,single,bf16': leave out bf16: "):
+        load("qwen7b_gspo", "lora,single,bf16")
+
+
 @pytest.mark.parametrize("name", ["kalman", "mopps", "greso", "knapsack", "dapo"])
 def test_another_selector_has_its_own_options(name):
     c = load("tiny_gspo", f"selector={name}")

@@ -129,9 +129,15 @@ def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: in
 
 
 def abstract_batch(run: settings.Run, policy: build.Policy, lengths: Lengths) -> Batch:
-    """Returns the shapes of a mini-batch."""
-    size, leading = run.batch.prompts_per_microbatch, num_microbatches(run)
-    N, T = size * run.num_rollouts, lengths.answer
+    """Returns the shapes of a mini-batch, as `minibatches.split` makes them of groups of G answers."""
+    shape = build.batch_shape(run, policy.mesh)
+    size, leading = shape.prompts_per_microbatch, num_microbatches(run)
+    num_rows = shape.rows_per_microbatch or size
+    num_rows += -num_rows % shape.ways
+    uneven = shape.rows_per_microbatch > 0
+    if uneven and leading > 1:  # room for groups that take more rows than others
+        leading = arrays.bucket(leading, 2 * leading)
+    N, T = num_rows * shape.answers_per_row, lengths.answer
 
     def put(*shape, dtype=jnp.float32):
         return jax.ShapeDtypeStruct((leading, *shape), dtype)
@@ -140,8 +146,8 @@ def abstract_batch(run: settings.Run, policy: build.Policy, lengths: Lengths) ->
     of_tokens = {name: put(N, T) for name in names}
     of_tokens["token_NT"] = put(N, T, dtype=jnp.int32)
     return Batch(
-        prompts=abstract_prompts(size, lengths, mesh.batch_size(policy.mesh), leading),
-        group_R=None,
+        prompts=abstract_prompts(size, lengths, shape.ways, leading),
+        group_R=put(num_rows, dtype=jnp.int32) if uneven else None,
         advantage_N=put(N),
         **of_tokens,
     )
@@ -287,7 +293,7 @@ def _remarks(policy, text, collectives, warnings) -> list[str]:
     """Returns what a program should not do."""
     shape, whole, found = policy.shape, _whole_matrices(policy), []
     for x in collectives:
-        if x.kind in ("all-gather", "all-reduce") and (x.dtype, x.shape) in whole:
+        if x.kind in ("all-gather", "all-reduce") and (x.dtype, _sides(x.shape)) in whole:
             found.append(f"{x.kind} of a whole {x.dtype}{list(x.shape)}, {x.times} times")
     layers = {shape.text.num_layers}
     if shape.vision:
@@ -302,12 +308,17 @@ def _remarks(policy, text, collectives, warnings) -> list[str]:
 
 
 def _whole_matrices(policy: build.Policy) -> set[tuple[str, tuple[int, ...]]]:
-    """Returns float32 and the shapes of one layer's matrices, as `fsdp` gathers them."""
+    """Returns float32 and the sides of one layer's matrices, as `fsdp` gathers them."""
     found = set()
     for _, x, sharding in _parameters(policy):
         if "fsdp" in sharding.spec:
-            found.add(("f32", local.over_tensor(sharding).shard_shape(x.shape)[-2:]))
+            found.add(("f32", _sides(local.over_tensor(sharding).shard_shape(x.shape)[-2:])))
     return found
+
+
+def _sides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns what a matrix and its transpose have in common, a tied head's and an embedding's; 1s are left out."""
+    return tuple(sorted(x for x in shape if x > 1))
 
 
 def _parameters(policy: build.Policy) -> Iterator[tuple[str, Any, jax.sharding.NamedSharding]]:

@@ -15,7 +15,7 @@ from jax.experimental import topologies
 
 GB = 1e9
 HOST_GPUS = 8
-# Slices that Google Cloud has, by the number of their chips.
+# Slices by the number of their chips; one chip of v5p is a part of one.
 GRID_3D = {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
 GRID_2D = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"}
 
@@ -112,7 +112,8 @@ def _gpus(target: Target, count: int) -> list:
     hosts = -(-count // HOST_GPUS)
     if count % hosts:
         raise ValueError(
-            f"--devices={count}: GPUs come {HOST_GPUS} to a host, and every host has as many"
+            f"--devices={count}: GPUs come {HOST_GPUS} to a host, and every host has as many: "
+            f"give up to {HOST_GPUS}, or a multiple of {HOST_GPUS}"
         )
     _need("jax_cuda13_plugin", target.gpu["name"], "compile-cuda")
     return topologies.get_topology_desc(

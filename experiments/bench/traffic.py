@@ -114,6 +114,8 @@ def _total(found: Iterable[Collective]) -> float:
 def copies(text: str, lengths: set[int], at_least: int) -> list[tuple[str, int]]:
     """Returns type and bytes of copied arrays that are a stack of so many layers, the largest first.
 
+    Copies of a broadcast do not count: they are the zeros that a sum over layers or micro-batches starts with.
+
     Args:
         text: of the program.
         lengths: numbers of layers: first dimensions of what is looked for.
@@ -122,7 +124,7 @@ def copies(text: str, lengths: set[int], at_least: int) -> list[tuple[str, int]]
     found = {}
     for instructions in parse(text)[1].values():
         for x in instructions:
-            if x.op not in ("copy", "copy-start"):
+            if x.op not in ("copy", "copy-start") or "broadcast" in x.text.partition(")")[0]:
                 continue
             dtype, shape, size = next(_arrays(x.result), ("", (), 0))
             if len(shape) > 2 and shape[0] in lengths and size >= at_least:

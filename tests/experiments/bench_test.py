@@ -27,7 +27,8 @@ from tests.trainer import small
 from vade_jax import settings
 from vade_jax.models.qwen25vl import config, flops, model
 from vade_jax.rewards import verify
-from vade_jax.trainer import mesh
+from vade_jax.run import build
+from vade_jax.trainer import mesh, minibatches
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -203,6 +204,24 @@ def test_what_a_plan_needs_is_what_the_devices_hold():
     assert needs[plan.VLLM] == 0
     assert min(needs.values()) >= 0
     assert report.fits and "fits:" in report.text and "does not" not in report.text
+
+
+@pytest.mark.parametrize("per_row", [0, 2])
+@pytest.mark.parametrize("num_prompts", [4, 8])
+def test_a_planned_batch_is_what_a_run_makes_of_groups(per_row, num_prompts):
+    """In rows of G answers, and in smaller ones, which leave room for uneven groups."""
+    sizes = {"num_prompts": num_prompts, "num_rollouts": 4}
+    sizes |= {"batch__prompts_per_minibatch": num_prompts, "batch__prompts_per_microbatch": 4}
+    run = tiny(**sizes, batch__answers_per_row=per_row)
+    policy = plan_programs.abstract_policy(run, jax.devices()[:4])
+    planned = plan_programs.abstract_batch(run, policy, plan_programs.Lengths(64, 5, (4, 4)))
+    rollouts = small.rollouts([4] * num_prompts, T=5)
+    shape = build.batch_shape(run, policy.mesh)
+    prompts, advantage_N = small.prompts(num_prompts), small.advantages(4 * num_prompts)
+    (made,) = minibatches.split(prompts, rollouts, advantage_N, shape)
+    for name in ("token_NT", "mask_NT", "advantage_N", "group_R"):
+        found, want = planned[name], made[name]
+        assert (found and found.shape) == (None if want is None else want.shape), name
 
 
 @pytest.mark.parametrize("preset", ["tiny", "tiny_qwen2.5"])

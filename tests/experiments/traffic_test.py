@@ -32,6 +32,7 @@ PROGRAM = """HloModule jit_step, num_partitions=4
   %fusion.3 = bf16[2,16]{1,0} fusion(%g), kind=kCustom, calls=%all-reduce-scatter.1
   %branch = f32[4]{0} conditional(%i, %x, %x), branch_computations={%short, %long}
   %copy.1 = f32[3,8,16]{2,1,0} copy(%stack)
+  %copy.2 = bf16[3,8,64]{2,1,0} copy(%loop_broadcast_fusion.7), metadata={scheduling_name="copy.2"}
   ROOT %out = (s32[], f32[4]) tuple(%i, %branch)
 }
 

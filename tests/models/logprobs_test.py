@@ -109,8 +109,10 @@ def test_the_heads_gradient_is_summed_in_float32():
     np.testing.assert_allclose(one, other, rtol=0.01, atol=0.01 * np.abs(other).max())
 
 
-@pytest.mark.parametrize("chunk", [3, 1000])
-def test_answers_on_eight_devices(chunk):
+@pytest.mark.parametrize(
+    ("chunk", "axes"), [(3, (2, 4, 1)), (1000, (2, 4, 1)), (1000, (1, 4, 2)), (1000, (2, 2, 2))]
+)
+def test_answers_on_eight_devices(chunk, axes):
     """Each device cuts its own answers: values and gradients are those of one."""
     hidden, head = draw((16, 5, 8)), draw((8, 24), 1)
     token = np.random.default_rng(2).integers(0, 24, (16, 5))
@@ -120,7 +122,7 @@ def test_answers_on_eight_devices(chunk):
         tokens = logprobs.selected(hidden, head, token, chunk=chunk, place=place)
         return jnp.sum(weight * tokens.logp_NT)
 
-    place = mesh.Place(mesh.make(2, 4, 1))
+    place = mesh.Place(mesh.make(*axes))
     run = lambda place: jax.jit(jax.value_and_grad(loss, (0, 1)), static_argnums=2)(
         hidden, head, place
     )

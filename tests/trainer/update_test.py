@@ -105,6 +105,20 @@ def table_logp(params, batch):
     return logprobs.Tokens(logp_V[batch.token_NT], entropy_NT)
 
 
+def test_a_model_is_traced_once():
+    """Seconds for a large one. Of four micro-batches each may be empty, and sums need shapes."""
+    times = []
+
+    def logp(params, batch):
+        times.append(batch.token_NT.shape)
+        return table_logp(params, batch)
+
+    step = update.make(logp, objectives.group_rl(small.GRPO), SGD)
+    rollouts = small.rollouts(UNEVEN)
+    jax.jit(step).lower(start({"w": jnp.asarray(TABLE)}), split(rollouts, small.advantages(17), 1))
+    assert len(times) == 1
+
+
 @pytest.mark.parametrize("loss", [small.GRPO, small.GSPO], ids=["grpo", "gspo"])
 @pytest.mark.parametrize("micro", [1, 2])
 def test_microbatches_equal_one_big_batch_and_numpy(loss, micro):

@@ -187,18 +187,10 @@ def make_learner(
     def score(params, batch):  # the reference's come from where they wait
         return score_with(policy.base, jax.device_put(params, policy.shardings), batch)
 
-    micro = run.batch.prompts_per_microbatch
     learner = update.Learner(
         update=functools.partial(improve, policy.base),
         score=score,
-        shape=minibatches.Shape(
-            prompts_per_minibatch=run.batch.prompts_per_minibatch,
-            prompts_per_microbatch=micro,
-            answers_per_row=answers_per_row(run),
-            rows_per_microbatch=num_rows(run, micro),
-            length_multiple=run.data.length_multiple,
-            ways=mesh.batch_size(policy.mesh),
-        ),
+        shape=batch_shape(run, policy.mesh),
         reference=reference,
         old_logp=run.loss.old_logp,
         mask_cut_off=run.loss.mask_cut_off,
@@ -241,6 +233,19 @@ def num_rows(run: settings.Run, num_prompts: int) -> int:
     if per_row == run.num_rollouts:
         return 0
     return num_prompts + num_prompts * (run.num_rollouts - 1) // per_row
+
+
+def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Shape:
+    """Returns how the rollouts of a step are cut for these devices."""
+    micro = run.batch.prompts_per_microbatch
+    return minibatches.Shape(
+        prompts_per_minibatch=run.batch.prompts_per_minibatch,
+        prompts_per_microbatch=micro,
+        answers_per_row=answers_per_row(run),
+        rows_per_microbatch=num_rows(run, micro),
+        length_multiple=run.data.length_multiple,
+        ways=mesh.batch_size(devices),
+    )
 
 
 def make_programs(run: settings.Run, policy: Policy, transform, state_shardings: TrainState):

@@ -8,7 +8,7 @@ alternatives. A compensation in bfloat16 takes the same two bytes but rounds too
 on updates of 1e-6. Stochastic rounding needs none, but it adds noise and a key. optax has neither.
 
 Bytes a weight: 2 + 2, 2 for the first moment and 4 for the second, whose steps of 0.1 % bfloat16 would lose: 10,
-where float32 takes 12. (Gradients are float32 in both, four more.)
+where float32 takes 12. (The sum of the gradients is float32 in both, four more.)
 """
 
 from typing import Any, NamedTuple

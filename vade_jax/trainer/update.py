@@ -82,7 +82,6 @@ class Learner:
             finished_N = rollouts.valid_N & rollouts.finished_N
             rollouts = rollouts.replace(valid_N=finished_N)
         cut = minibatches.split(prompts, rollouts, advantage_N, self.shape, map=self.map)
-        # Momentum and weight decay would move the weights without any gradient.
         cut = [batch for batch in cut if batch.mask_NT.any()]
         if not cut:
             return state, {}
@@ -214,13 +213,8 @@ def make(
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         totals = count(batch.mask_NT)  # of all micro-batches: then gradients just add up
-
-        def of_micro(micro):
-            grads, metrics = gradient(state.params, micro, totals)
-            # Those of bfloat16 weights are bfloat16: a sum of them would lose what is small in it.
-            return precision.to_float32(grads), metrics
-
-        grads, metrics = _sum_over_microbatches(cut(of_micro), batch)
+        of_micro = cut(lambda micro: gradient(state.params, micro, totals))
+        grads, metrics = _sum_over_microbatches(of_micro, batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         metrics["actor/grad_norm"] = optax.tree.norm(_trained(grads, frozen))
         if learning_rate is not None:
@@ -257,10 +251,12 @@ def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
 
 
 def _sum_over_microbatches(run, batch):
-    """Returns the sums of gradients and metrics; only one micro-batch's activations exist at once."""
-    first = jax.tree.map(lambda x: x[0], batch)
+    """Returns the sums of gradients, float32, and metrics; one micro-batch's activations exist at once."""
+    # Tracing a large model takes seconds, and it is asked for three times below: under jit, it is done once.
+    run, first = jax.jit(run), jax.tree.map(lambda x: x[0], batch)
     if batch.mask_NT.shape[0] == 1:  # no scan: no second copy of the gradients
-        return run(first)
+        grads, metrics = run(first)
+        return precision.to_float32(grads), metrics
 
     def add(total, micro):
         (grads, metrics), (more_grads, more_metrics) = total, skip_empty(run)(micro)
@@ -269,9 +265,12 @@ def _sum_over_microbatches(run, batch):
             name: (jnp.maximum if name.endswith("_max") else jnp.add)(x, more_metrics[name])
             for name, x in metrics.items()
         }
+        # Gradients of bfloat16 weights are bfloat16, until they are added: one copy in float32, the sum,
+        # which in bfloat16 would lose what is small in it.
         return (jax.tree.map(jnp.add, grads, more_grads), summed), None
 
-    return jax.lax.scan(add, _zeros_like_output(run, first), batch)[0]
+    grads, metrics = _zeros_like_output(run, first)
+    return jax.lax.scan(add, (precision.to_float32(grads), metrics), batch)[0]
 
 
 # ------------------------------------------------------------------------------ optimizer

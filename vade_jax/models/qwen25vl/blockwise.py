@@ -27,9 +27,9 @@ wrong: `jax.nn.dot_product_attention(return_residual=True)` stops the gradient o
 leaves right values with gradients that are off by up to 12 %.
 
 **Why blocks.** Of its own answer, query i sees keys up to i. A block of queries only multiplies with
-the keys up to its end, so B blocks do (B + 1) / 2B of the full square. Blocks have different shapes and
+the keys up to its end, so B blocks do (B + 1) / 2B of the full square. Such blocks have different shapes and
 are unrolled in the program; long rows get longer blocks, not more. Where even one block's scores are too
-many for the memory, equal *turns* inside the block follow each other in a loop.
+many for the memory, equal *turns* inside the block follow each other in a loop. Without own keys there is one block.
 
 Letters beside those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), S keys of a set.
@@ -96,20 +96,26 @@ def attend(
     num_queries = q_RJGUQK.shape[3]
     num_keys = sum(x.key.shape[-2] for x in (*key_sets, *([own] if own else [])))
     scores = q_RJGUQK[..., :1].size // ways // num_queries * num_keys
-    blocks = _choose_blocks(num_queries, scores, min_block)
+    blocks = _choose_blocks(num_queries, scores, min_block, causal=own is not None)
     # Turns must divide their block. A padded query is cut off again: its gradient is 0.
     pad = -num_queries % (blocks.turn or 1)
     q_RJGUQK = jnp.pad(q_RJGUQK, [(0, pad if i == 3 else 0) for i in range(6)])
     return _attention(blocks, q_RJGUQK, key_sets, own)[:, :, :, :num_queries]
 
 
-def _choose_blocks(num_queries: int, scores: int, min_block: int) -> Blocks:
+def _choose_blocks(num_queries: int, scores: int, min_block: int, causal: bool) -> Blocks:
     """Returns blocks for queries with `scores` scores each, summed over rows and heads."""
     block = max(min_block, -(-num_queries // MAX_BLOCKS))
-    if num_queries * scores <= MAX_SCORES:
-        return Blocks(block, None)
-    turn = max(1, min(MAX_SCORES // scores, block // 2))
-    return Blocks(block + -block % turn, turn)
+    turn = None
+    if num_queries * scores > MAX_SCORES:
+        # A power of two: it divides the common lengths, and the tiles of an accelerator divide it.
+        most = max(1, min(MAX_SCORES // scores, block // 2))
+        turn = 2 ** (most.bit_length() - 1)
+    if causal:
+        return Blocks(block + -block % (turn or 1), turn)
+    # All queries see the same keys, so blocks of them would be one program several times: turns of one block.
+    turn = turn or min(block, num_queries)
+    return Blocks(num_queries + -num_queries % turn, turn)
 
 
 # ------------------------------------------------------------------------------ both passes

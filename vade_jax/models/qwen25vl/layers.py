@@ -104,7 +104,8 @@ def checkpoint(step: Callable) -> Callable:
     """Returns `step` rematerialised: for the backward it keeps its inputs and attention's outputs.
 
     Those outputs are kept because attention is what costs most to compute twice, and because its own
-    backward (blockwise.py) needs them in any case.
+    backward (blockwise.py, splash attention on TPUs) needs them in any case. cuDNN's gives them no
+    name: it runs again.
     """
     policy = jax.checkpoint_policies.save_only_these_names(blockwise.SAVED)
     return jax.checkpoint(step, policy=policy)
