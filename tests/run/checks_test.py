@@ -384,6 +384,22 @@ def test_both_rounds_of_vcrl_need_items():
     checks.check_data_size(settings.Run.from_dict(c.to_dict()), run.num_prompts)
 
 
+def test_a_budget_is_enough_for_one_step_and_for_the_pass_before_it():
+    c = smoke()
+    steps = c.num_steps * c.num_prompts * c.num_rollouts
+    c.budget = 0.4 / c.num_steps
+    with pytest.raises(ValueError, match=r"budget=.* less than the \d+ of one step: give .* or 0"):
+        check(c)
+    c.budget = 1 / c.num_steps
+    check(c)
+    c.sampler.options.warmup = "measured"
+    every = c.data.num_train * c.num_rollouts
+    with pytest.raises(ValueError, match=rf"one step behind the pass over all items, .* {every}: "):
+        check(c)
+    c.budget = every / steps + 1 / c.num_steps
+    check(c)
+
+
 def test_streaks_of_visits_need_steps_of_one_round():
     c = smoke()
     c.sampler.options.max_consecutive = 2

@@ -42,7 +42,7 @@ def test_items_are_drawn_as_often_as_their_probabilities_say(given_gain):
     index_SM = np.asarray(found.index_M)
     assert all(len(set(index_M)) == 4 for index_M in index_SM[:100].tolist())
     share_I = np.bincount(index_SM.ravel(), minlength=10) / len(index_SM)
-    prob_I = importance.probabilities(jnp.asarray(GAIN_I), 4, 0.1)
+    prob_I = importance.probabilities(jnp.sqrt(jnp.asarray(GAIN_I)), 4, 0.1)
     # Sampling error .0035; what is left is Pareto's own.
     np.testing.assert_allclose(share_I, prob_I, atol=0.02)
     expected_SM = (4 / 10 / np.asarray(prob_I))[index_SM]
@@ -56,6 +56,20 @@ def test_the_weighted_mean_is_that_of_all_items(given_gain):
     weighted = np.mean(np.asarray(found.weight_M) * value_I[found.index_M])
     np.testing.assert_allclose(weighted, value_I.mean(), rtol=0.05)
     assert abs(np.mean(value_I[found.index_M]) - value_I.mean()) > 2
+
+
+def test_the_second_moment_is_below_that_of_uniform_batches():
+    """Of a group's gradient the mean square is in proportion to its chance to be mixed."""
+    rate_I = np.random.default_rng(0).beta(0.4, 0.6, 20_000)
+    mixed_I = 1 - rate_I**8 - (1 - rate_I) ** 8
+    uniform = mixed_I.mean()
+
+    def second_moment(size_I):
+        prob_I = np.asarray(importance.probabilities(jnp.asarray(size_I, jnp.float32), 200, 0.1))
+        return np.mean(mixed_I / prob_I) * 200 / len(rate_I)
+
+    assert second_moment(np.sqrt(mixed_I)) / uniform == pytest.approx(0.84, abs=0.01)
+    assert second_moment(mixed_I) > second_moment(np.sqrt(mixed_I))
 
 
 def test_without_weights_it_is_a_draw_and_nothing_else(given_gain):

@@ -28,11 +28,14 @@ def queue(sampler, since_I, step=4):
 
 # ------------------------------------------------------------------------------ the queue's rules
 def test_leaving_joining_and_going_to_the_tail():
-    """Of 0-3 queued and 4-7 not: all right, mixed, all wrong, without answers; 8 and 9 not asked."""
+    """Of 0-3 queued and 4-7 not: all right, mixed, all wrong, without answers; 8 and 9 not asked.
+
+    What has no valid answer was not reviewed and keeps its place.
+    """
     sampler = make(enter=1.0)
     state = queue(sampler, [0, 1, 2, 3, OUT, OUT, OUT, OUT, 3, OUT], step=7)
     after = sampler.update(state, environment.counts(range(8), [8, 3, 0, 0] * 2, [8, 8, 8, 0] * 2))
-    assert after.since_I.tolist() == [OUT, 7, 7, 7, 7, OUT, OUT, OUT, 3, OUT]
+    assert after.since_I.tolist() == [OUT, 7, 7, 3, 7, OUT, OUT, OUT, 3, OUT]
     assert after.step == 8
     never = make(enter=0.0).update(state, environment.counts(range(4, 8), [8] * 4))
     assert never.since_I[4:8].tolist() == [OUT] * 4

@@ -7,6 +7,7 @@ package that is not installed: each is one sentence with the field, its value an
 import contextlib
 import importlib.util
 import itertools
+import math
 import os
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers, functions, verify
 from vade_jax.run import cluster
+from vade_jax.trainer import measure
 
 
 class UserError(ValueError):
@@ -118,6 +120,23 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
             f"num_prompts={run.num_prompts} in each of {run.sampler.name}'s {rounds} rounds of a step are "
             f"more than the training set of {num_train} usable items: lower num_prompts, give more data, "
             "or set the option replay of vcrl to 'next_step' or 'none'"
+        )
+    _check_budget(run.with_items(num_train), num_train)
+
+
+def _check_budget(run: settings.Run, num_train: int) -> None:
+    """Raises ValueError where the budget is spent before the first step is made."""
+    if not run.budget:
+        return
+    step = run.num_prompts * run.num_rollouts
+    first_pass = measure.is_due(run.measure, make_sampler(run), 0)
+    pass_cost = first_pass * num_train * (run.measure.num_rollouts or run.num_rollouts)
+    if run.max_rollouts < pass_cost + step:
+        least = (pass_cost + step) / (run.num_steps * step)
+        of_pass = f" behind the pass over all items, which takes {pass_cost}" * bool(pass_cost)
+        raise ValueError(
+            f"budget={run.budget} is {run.max_rollouts} answers, less than the {step} of one step{of_pass}: "
+            f"give {math.ceil(least * 1000) / 1000} or more, or 0 for no limit"
         )
 
 

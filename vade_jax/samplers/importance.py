@@ -5,13 +5,14 @@ rarely draws counts for little, and may be forgotten. Importance sampling (for S
 the objective, the mean over all prompts, and spends the rollouts where the groups are mixed:
 
     V_i   = E[1 - p^G - (1-p)^G] by the posterior of `pooled`
-    pi_i ~ (1 - floor) V_i / sum(V) + floor / I          the chance to be drawn, at most 1, B in all
-    w_i   = (B / I) / pi_i                               times the advantages of i's group
+    pi_i ~ (1 - floor) S_i / sum(S) + floor / I, S = sqrt(V)   the chance to be drawn, at most 1, B in all
+    w_i   = (B / I) / pi_i                                     times the advantages of i's group
 
-With weights the expected gradient is that of uniform batches, with less noise. `floor` is the share of
-uniform in the draw and bounds the weights by 1 / floor. So far for the idea: in the arena frontier it
-gains no more than `pooled`, and forgets as much (docs/results.md). Adam divides by the size of gradients,
-so what it makes of weights is no longer uniform's update.
+With weights the expected gradient is that of uniform batches, with less noise: where V of the groups are
+mixed, the mean of |g|^2 is in proportion to V, for advantages divided by their deviation, and the weighted sum's second
+moment, sum(V / pi), is least at the root of V. At V itself it is uniform's. `floor` is the share of
+uniform in the draw and bounds the weights by 1 / floor. Adam divides by the size of gradients, so what it
+makes of weights is no longer uniform's update. What came of it: docs/results.md.
 
 The draw is Pareto sampling (Rosen, 1997): B items in one top-B, each with a chance very near pi_i.
 Exact inclusion probabilities would need a sequential pass over all items.
@@ -44,8 +45,8 @@ def selector(options: ImportanceOptions) -> base.Sampler:
     def propose(state: pooled.PooledState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         posterior = pooled.posterior(state, options.strength)
-        gain_I = beta.prob_mixed(*posterior, options.num_rollouts)
-        prob_I = probabilities(gain_I, num_prompts, options.floor)
+        mixed_I = beta.prob_mixed(*posterior, options.num_rollouts)
+        prob_I = probabilities(jnp.sqrt(mixed_I), num_prompts, options.floor)
         index_M = base.top_b(pareto(prob_I, keys.draw), keys.ties, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)
         if options.weights == "none":
@@ -61,13 +62,13 @@ def selector(options: ImportanceOptions) -> base.Sampler:
 METHOD = base.Method("importance", ImportanceOptions, selector, pooled.METHOD.goes_with)
 
 
-def probabilities(gain_I: Array, num_prompts: int, floor: float) -> jax.Array:
-    """Returns the chance of each item to be drawn: by gain and floor, at most 1, `num_prompts` in all.
+def probabilities(size_I: Array, num_prompts: int, floor: float) -> jax.Array:
+    """Returns the chance of each item to be drawn: by size and floor, at most 1, `num_prompts` in all.
 
-    An item whose gain is NaN has none; its chance is NaN, too.
+    An item whose size is NaN has none; its chance is NaN, too.
     """
-    is_known_I = ~jnp.isnan(gain_I)
-    known_I = jnp.where(is_known_I, gain_I, 0.0)
+    is_known_I = ~jnp.isnan(size_I)
+    known_I = jnp.where(is_known_I, size_I, 0.0)
     share_I = (1 - floor) * known_I / jnp.maximum(jnp.sum(known_I), 1e-30)
     share_I += floor * is_known_I / jnp.sum(is_known_I)
 

@@ -97,6 +97,8 @@ def selector(methods: Mapping[str, base.Method], options: RemindOptions) -> base
         key = rng.joining_key(options.seed, state.step)
         joins_I = jax.random.uniform(key, state.since_I.shape) < options.enter
         queued_M = jnp.where(right_M, NOT_QUEUED, state.step)
+        # Without a valid answer it was not reviewed: it keeps its place.
+        queued_M = jnp.where(feedback.trials_M > 0, queued_M, since_M)
         others_M = jnp.where(right_M & joins_I[index_M], state.step, NOT_QUEUED)
         since_M = jnp.where(since_M != NOT_QUEUED, queued_M, others_M)
         return RemindState(
