@@ -4,7 +4,11 @@ r"""The tables and figures of a sweep once more, from the records of its runs.
 
 Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection pays
 is drawn as well. A sweep leaves a record of every finished run in {workdir}/{name}/records, some kilobytes each.
-`--arms vanilla vade kalman` leaves the others out.
+`--arms vanilla vade kalman` leaves the others out, and is their order. `--across` takes every folder for an arena of its own and
+prints one table, of all arms in all of them:
+
+    python -m experiments.results --across --workdir=runs/arenas \
+        --records docs/results/frontier docs/results/digits docs/results/ladder
 """
 
 import argparse
@@ -15,7 +19,7 @@ from collections.abc import Sequence
 
 from experiments import errors
 from vade_jax import atomic, fields
-from vade_jax.report import comparison, controls, figures, records
+from vade_jax.report import across, comparison, controls, figures, records
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -25,19 +29,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", required=True, nargs="+", help="folders of records")
     parser.add_argument("--workdir", required=True, help="where tables and figures go")
     parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
+    parser.add_argument("--across", action="store_true", help="each folder is an arena of its own")
     parser.add_argument("--arms", nargs="+", help="some of the arms; default: all")
     given = parser.parse_args(arguments)
     with errors.user_errors():
-        groups = read(*given.records)
+        groups = apart(*given.records) if given.across else read(*given.records)
         if given.arms:
             groups = only(groups, given.arms)
         check_baseline(groups, given.baseline)
-    first = lambda arm: (arm != given.baseline, arm)
+    place = given.arms.index if given.arms else lambda arm: arm  # as asked for, or by name
+    first = lambda arm: (arm != given.baseline, place(arm))
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
     }
     with errors.user_errors((OSError,)):
-        write(groups, given.workdir, given.baseline)
+        if given.across:
+            write_across(groups, given.workdir, given.baseline)
+        else:
+            write(groups, given.workdir, given.baseline)
     print(f"tables and figures are in {given.workdir}")
 
 
@@ -64,6 +73,25 @@ def read(*folders: str) -> comparison.Groups:
                 )
             found.append(run)
     return groups
+
+
+def apart(*folders: str) -> comparison.Groups:
+    """Returns the runs of several folders, by the folder's name in front of data and loss.
+
+    Raises:
+        ValueError: as `read`; or two folders have the same name.
+    """
+    by_name = {pathlib.Path(folder).resolve().name: folder for folder in folders}
+    if len(by_name) < len(folders):
+        raise ValueError(
+            f"--records {' '.join(folders)}: --across takes an arena by the name of its folder, "
+            "and two have the same: rename one"
+        )
+    return {
+        f"{arena}/{name}": arms
+        for arena, folder in by_name.items()
+        for name, arms in read(folder).items()
+    }
 
 
 def only(groups: comparison.Groups, arms: Sequence[str]) -> comparison.Groups:
@@ -106,6 +134,15 @@ def write(groups: comparison.Groups, directory: str, baseline: str) -> None:
         text = controls.markdown(checked)
         atomic.write_text(os.path.join(directory, "controls.md"), text)
         print(text)
+
+
+def write_across(groups: comparison.Groups, directory: str, baseline: str) -> None:
+    """Writes the table of all arms in all arenas, and its figure, and prints the table."""
+    compared = comparison.compare(groups, baseline=baseline)
+    across.draw(compared, os.path.join(directory, "across.png"))
+    text = across.markdown(compared)
+    atomic.write_text(os.path.join(directory, "across.md"), text + "\n")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,26 @@ def test_shares_of_the_baselines_best_are_reached_one_by_one(tmp_path):
     assert reach == {"reach_90": (64,), "reach_95": (128,), "reach": (192,)}
 
 
+def test_a_runs_best_in_percent_of_dapos(tmp_path):
+    """Of the same seed: 0.5 of 0.8 and 0.6 of 0.4; seed 7 has no partner."""
+    vade, dapo = tmp_path / "vade", tmp_path / "dapo"
+    runs = {
+        "vade": [
+            recorded(vade / "0", 0, [0.1, 0.5, 0.3]),
+            recorded(vade / "1", 1, [0.1, 0.2, 0.6]),
+            recorded(vade / "7", 7, [0.1, 0.9]),
+        ],
+        "dapo": [recorded(dapo / "1", 1, [0.1, 0.4]), recorded(dapo / "0", 0, [0.8, 0.2])],
+    }
+    compared = comparison.compare({"clean/gspo": runs})
+    found = compared.groups["clean/gspo"]
+    assert found["vade"].of_peak.mean == pytest.approx((62.5 + 150) / 2)
+    assert (found["vade"].of_peak.count, found["dapo"].of_peak.mean) == (2, 100)
+    assert "| best, % of dapo's |" in comparison.markdown(compared)
+    alone = comparison.compare({"clean/gspo": {"vade": runs["vade"]}})
+    assert "dapo" not in comparison.markdown(alone)
+
+
 def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     groups["wrong10/gspo"] = {"vade": groups["clean/gspo"]["vade"]}  # and no baseline
     folder = tmp_path / "new"

@@ -21,6 +21,7 @@ LATE = 3  # validations whose mean stands for the end of a run
 LAST_PART = 0.25  # of a run's steps, whose selection is counted
 # Shares of the baseline's best validation, to which rollouts are counted.
 REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
+PEAK = "dapo"  # the arm whose best the paper measures others by: "99.5 % of it for a third of the rollouts"
 COLUMNS = (  # of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
@@ -31,11 +32,12 @@ COLUMNS = (  # of the table: (name, heading, format)
     ("reach_90", "rollouts to 90 % of {baseline}'s best", "{:,.0f}"),
     ("reach_95", "to 95 %", "{:,.0f}"),
     ("reach", "to all of it", "{:,.0f}"),
+    ("of_peak", f"best, % of {PEAK}'s", "{:.1f}"),
     ("forgotten", "known questions forgotten", "{:.3f}"),
     ("hopeless", "share on hopeless prompts", "{:.3f}"),
     ("minutes", "minutes", "{:.1f}"),
 )
-OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", *REACH))
+OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", "of_peak", *REACH))
 NOTES = (
     "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy is the mean over "
     "held-out questions and the answers to each (`eval.num_samples`, by default 4).",
@@ -45,6 +47,7 @@ NOTES = (
     "nor all wrong, mean over steps. Rewards differ: the share of all groups rolled out in which they do.",
     "Rollouts to 90, 95 and 100 % of {baseline}'s best: spent when a run first validates as high as that "
     "share of the best of {baseline} with the same seed; the mean of those that do, and how many do.",
+    f"% of {PEAK}'s: the best validation of a run over that of {PEAK} with the same seed.",
     f"Forgotten: of the validation questions whose answers were all right at one time, the share of which "
     f"fewer than half are; mean of the last {LATE} validations.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
@@ -114,6 +117,7 @@ class Arm:
     reach_means: Mapping[str, Mean]
     differences: tuple[float, ...]  # of `late` to the baseline, one a shared seed
     difference: Mean
+    of_peak: Mean  # % of the best of `PEAK`, over the seeds that it has too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +141,8 @@ def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
     compared = {}
     for name, arms in groups.items():
         runs = {arm: _by_seed(arm, recorded) for arm, recorded in arms.items()}
-        against = runs.get(baseline, {})
-        compared[name] = {arm: _arm(of_arm, against) for arm, of_arm in runs.items()}
+        against, peak = runs.get(baseline, {}), runs.get(PEAK, {})
+        compared[name] = {arm: _arm(of_arm, against, peak) for arm, of_arm in runs.items()}
     return Comparison(baseline=baseline, groups=compared)
 
 
@@ -154,7 +158,9 @@ def _by_seed(arm: str, recorded: Sequence[Recorded]) -> dict[int, Outcome]:
     return dict(sorted(runs.items()))
 
 
-def _arm(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Arm:
+def _arm(
+    runs: Mapping[int, Outcome], against: Mapping[int, Outcome], peak: Mapping[int, Outcome]
+) -> Arm:
     values = {name: tuple(getattr(run, name) for run in runs.values()) for name in OWN}
     shared = [seed for seed in runs if seed in against]
     differences = tuple(runs[s].late - against[s].late for s in shared)
@@ -170,6 +176,7 @@ def _arm(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Arm:
         reach_means={name: curves.mean(x) for name, x in reach.items()},
         differences=differences,
         difference=curves.mean(differences),
+        of_peak=curves.mean([100 * runs[s].best / peak[s].best for s in runs if s in peak]),
     )
 
 
@@ -177,24 +184,29 @@ def _arm(runs: Mapping[int, Outcome], against: Mapping[int, Outcome]) -> Arm:
 def markdown(compared: Comparison) -> str:
     """Returns a table for each group, and what its columns mean."""
     base = compared.baseline
-    head = ["arm", "seeds", *(heading.format(baseline=base) for _, heading, _ in COLUMNS)]
+    with_peak = any(PEAK in arms for arms in compared.groups.values())
+    columns = [column for column in COLUMNS if with_peak or column[0] != "of_peak"]
+    head = ["arm", "seeds", *(heading.format(baseline=base) for _, heading, _ in columns)]
     texts = []
     for name, arms in compared.groups.items():
         lines = []
         for label, arm in arms.items():
             line = [label, str(len(arm.seeds))]
-            line += [_cell(arm, column, form) for column, _, form in COLUMNS]
+            line += [_cell(arm, column, form) for column, _, form in columns]
             if label == base:  # its difference to itself says nothing
                 line[head.index(f"difference to {base}")] = ""
             lines.append(line)
-        texts.append(f"## {name}\n\n{_table(head, lines)}\n")
-    notes = "\n".join(f"- {note.format(baseline=base)}" for note in NOTES)
+        texts.append(f"## {name}\n\n{table(head, lines)}\n")
+    notes = [note for note in NOTES if with_peak or not note.startswith("% of")]
+    notes = "\n".join(f"- {note.format(baseline=base)}" for note in notes)
     return "\n".join([*texts, notes])
 
 
 def _cell(arm: Arm, column: str, form: str) -> str:
     if column == "difference":
         return arm.difference.text(form, sign=True)
+    if column == "of_peak":
+        return arm.of_peak.text(form)
     if column not in REACH:
         return arm.means[column].text(form)
     seeds, mean = arm.reach[column], arm.reach_means[column]
@@ -217,7 +229,7 @@ def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> 
     return compared
 
 
-def _table(head: Sequence[str], lines: Sequence[Any]) -> str:
+def table(head: Sequence[str], lines: Sequence[Any]) -> str:
     """Returns a table in Markdown."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -274,7 +286,7 @@ def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
             share = num / count.total() if num else 0
             line.append(f"{share:.0%} ({mixed[family] / num:.2f})" if num else "-")
         lines.append(line)
-    return _table(["family, level", *counted], lines)
+    return table(["family, level", *counted], lines)
 
 
 def _count_groups(

@@ -102,6 +102,9 @@ def climb(records: curves.Records) -> float:
 def sampling_error(config: Mapping[str, Any], accuracy: float) -> float:
     """Returns the standard error of the mean of the last validations, answers taken as independent.
 
+    It is of the answers, and too large for them, as those to one question are alike. Which questions are
+    asked is no part of it: they are the same in every arm, so they cancel in a difference.
+
     NaN where the config does not say how many questions there were: all of a file.
     """
     num_answers = LATE * config["data"]["num_validation"] * config["eval"]["num_samples"]

@@ -19,6 +19,7 @@ EFFECTIVE_TRAINED = "vade/trained_effective_ratio_correct"
 PREDICTED = "vade/predicted_effective_ratio"
 GRADIENT_NORM = "actor/grad_norm"
 ROLLOUTS = "vade/rollouts_total"
+FORGOTTEN = "val-aux/validation/forgotten"
 DETAILS = (  # what a page and a figure of one run show besides these: (metric, title)
     (ACCURACY, "Training accuracy"),
     ("response_length/mean", "Answer length, tokens"),
@@ -31,6 +32,7 @@ DETAILS = (  # what a page and a figure of one run show besides these: (metric, 
     ("vade/posterior_mean", "Posterior mean of the chosen"),
     ("vade/unique_selected", "Different prompts chosen so far"),
     ("vade/coverage", "Prompts visited in the last epoch"),
+    (FORGOTTEN, "Known questions forgotten"),
     ("actor/lr", "Learning rate"),
     ("perf/throughput", "Throughput, tokens/s"),
     ("perf/mfu", "Learning, share of the peak"),
@@ -84,8 +86,8 @@ def validation(records: Records) -> Curve:
 
 def forgotten(records: Records, family: str = "") -> Curve:
     """Returns the share of the run's own known questions that is forgotten, of all or of a family."""
-    of = f"validation/{family}" if family else "validation"
-    return named(records, f"val-aux/{of}/forgotten", smooths=False)
+    name = f"val-aux/validation/{family}/forgotten" if family else FORGOTTEN
+    return named(records, name, smooths=False)
 
 
 def forgotten_families(records: Records) -> list[str]:

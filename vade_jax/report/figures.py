@@ -223,10 +223,24 @@ def _draw_panel(axes: Any, panel: Panel, x_axis: str, arms: Runs, looks: Looks) 
             band = {"color": look.color, "alpha": 0.16, "linewidth": 0}
             axes.fill_between(x, mean - error, mean + error, **band)
         ends[arm] = (x[-1], mean[-1])
+    if panel is SCORE and x_axis == "rollouts":
+        _draw_peak(axes, arms.get(comparison.PEAK, ()))
     panel.finish(axes, x_axis)
     if panel is ROLLOUTS:
         # Bold arms first: an end that several share is labelled with the first two of them.
         _name_ends(axes, {arm: ends[arm] for arm in reversed(ends)})
+
+
+def _draw_peak(axes: Any, runs: Sequence[Records]) -> None:
+    """Draws the best that the paper's measure, DAPO, comes to: the mean over its runs."""
+    bests = [curve.values.max() for curve in map(curves.validation, runs) if len(curve.steps)]
+    if not bests:
+        return
+    axes.axhline(np.mean(bests), color=FAINT, linewidth=1, linestyle="--")
+    place = {"xycoords": ("axes fraction", "data"), "xytext": (3, 3), "textcoords": "offset points"}
+    axes.annotate(
+        f"{comparison.PEAK}'s best", (0, np.mean(bests)), **place, color=FAINT, fontsize=8.5
+    )
 
 
 def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
@@ -245,16 +259,17 @@ def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
 
 def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
     """Draws a row for each data/loss, the best arm on top (the paper's Table 2)."""
-    tallest = max(len(arms) for arms in compared.groups.values())
     num_rows = len(compared.groups)
-    size = (13, max((0.27 * tallest + 1.2) * num_rows + 0.4, 3))
+    heights = [0.27 * len(arms) + 1.2 for arms in compared.groups.values()]
+    size = (13, max(sum(heights) + 0.4, 3))
     titles = {
         "late": "Accuracy",
         "difference": f"Difference to {compared.baseline}",
         "effective_ratio": "Effective ratio",
         "hopeless": "Share on hopeless prompts",
     }
-    with plotting.panels(path, num_rows, 4, size=size, note=ARMS_NOTE, sharey="row") as (_, grid):
+    rows = {"sharey": "row", "height_ratios": heights}
+    with plotting.panels(path, num_rows, 4, size=size, note=ARMS_NOTE, **rows) as (_, grid):
         for row, (name, arms) in zip(grid, compared.groups.items(), strict=True):
             ordered = sorted(arms, key=lambda arm: arms[arm].means["late"].mean)
             for axes, (column, title) in zip(row, titles.items(), strict=True):

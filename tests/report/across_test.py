@@ -1,0 +1,60 @@
+"""The table over arenas, by hand."""
+
+import pytest
+
+from experiments import results
+from tests.report.comparison_test import recorded
+from vade_jax.report import across, comparison, records
+
+
+def late(*values):
+    """Validations whose last three are the same."""
+    return {seed: [0.1, *[value] * 3] for seed, value in enumerate(values)}
+
+
+@pytest.fixture
+def groups(tmp_path):
+    """Two arenas. Arm a has 0.1, 0.2, 0.3 more in one and 0.3, 0.2 in the other; b is in one of them."""
+    arms = {
+        "one/clean": {"vanilla": late(0.2, 0.2, 0.2), "a": late(0.3, 0.4, 0.5)},
+        "two/clean": {"vanilla": late(0.4, 0.4, 0.4), "a": late(0.7, 0.6), "b": late(0.5)},
+    }
+    return {
+        name: {
+            arm: [recorded(tmp_path / name / arm / str(s), s, x) for s, x in of_arm.items()]
+            for arm, of_arm in group.items()
+        }
+        for name, group in arms.items()
+    }
+
+
+def test_a_seeds_mean_over_the_arenas_that_have_it(groups):
+    compared = comparison.compare(groups)
+    mean = across.seeds_mean(compared, "a")
+    # Seed 0: (0.1 + 0.3) / 2, seed 1: (0.2 + 0.2) / 2; seed 2 is in one arena alone.
+    assert mean.mean == pytest.approx(0.2) and mean.count == 2
+    assert across.seeds_mean(compared, "b").count == 0
+    lines = across.markdown(compared).splitlines()
+    assert lines[0] == "| arm | one/clean | two/clean | mean of all (seeds) |"
+    vanilla, a, b = (line.split(" | ") for line in lines[2:5])
+    assert vanilla[1:] == ["0.200", "0.400", " |"]
+    assert a[1].startswith("+0.200 ± ") and a[2].startswith("+0.250 ± ")
+    assert a[3].startswith("+0.200") and a[3].endswith("(2) |")
+    assert b == ["| b", "", "+0.100", " |"]
+
+
+def test_the_command_keeps_arenas_of_the_same_name_inside_apart(groups, tmp_path, capsys):
+    for name, arms in groups.items():
+        for arm, runs in arms.items():
+            for run in runs:
+                path = tmp_path / "kept" / name / "gspo" / f"{arm}_seed{run.seed}.json"
+                records.write(run, path)
+    folders = [str(tmp_path / "kept" / name) for name in ("one", "two")]
+    results.main(["--across", "--records", *folders, "--workdir", str(tmp_path / "out")])
+    text = (tmp_path / "out" / "across.md").read_text()
+    assert "| arm | one/clean/gspo | two/clean/gspo |" in text
+    assert (tmp_path / "out" / "across.png").read_bytes().startswith(b"\x89PNG")
+    assert text in capsys.readouterr().out + "\n"
+    with pytest.raises(SystemExit):
+        results.main(["--across", "--records", *folders[:1] * 2, "--workdir", str(tmp_path)])
+    assert "two have the same: rename one" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Arms (selectors) across several arenas: each one's difference to the baseline, and a seed's mean over all.
+
+One arena's seeds can tell differences of about 0.03. A selector that helps in general helps in most of
+them, and the mean over arenas of a seed's differences has a narrower interval than any of them.
+"""
+
+import numpy as np
+
+from vade_jax.report import comparison, curves, plotting
+from vade_jax.report.comparison import Comparison
+from vade_jax.report.curves import Mean
+from vade_jax.report.plotting import FAINT, PathLike
+
+NOTE = (
+    "{baseline}: mean of the last {late} validations; the others: the difference to it, seed by seed, ± half of the 95 % interval. "
+    "Mean of all: of each seed's mean over the columns, of the seeds that are in all of them."
+)
+MEAN = "mean of all"
+FIGURE_NOTE = (
+    "difference to {baseline}, seed by seed, of the mean of the last {late} validations;  bar: 95 % interval (Student's t);  "
+    "small: single seeds"
+)
+
+
+def seeds_mean(compared: Comparison, label: str) -> Mean:
+    """Returns the mean over seeds of an arm's difference to the baseline, averaged over all groups first.
+
+    Of the seeds that arm and baseline have in every group; without any the count is 0.
+    """
+    return curves.mean(_of_seeds(compared, label))
+
+
+def _of_seeds(compared: Comparison, label: str) -> list[float]:
+    """Returns the mean over all groups of each seed that is in all of them."""
+    by_group = [_differences(arms, label, compared.baseline) for arms in compared.groups.values()]
+    shared = set.intersection(*map(set, by_group))
+    return [sum(of[seed] for of in by_group) / len(by_group) for seed in sorted(shared)]
+
+
+def _differences(arms, label: str, baseline: str) -> dict[int, float]:
+    """Returns the differences of an arm by seed."""
+    if label not in arms or baseline not in arms:
+        return {}
+    seeds = [seed for seed in arms[label].seeds if seed in arms[baseline].seeds]
+    return dict(zip(seeds, arms[label].differences, strict=True))
+
+
+def markdown(compared: Comparison) -> str:
+    """Returns a row for each arm and a column for each group; an arm that a group lacks has no cell there."""
+    labels = dict.fromkeys(label for arms in compared.groups.values() for label in arms)
+    lines = []
+    for label in labels:
+        line = [label]
+        for arms in compared.groups.values():
+            arm, of_itself = arms.get(label), label == compared.baseline
+            mean = arm and (arm.means["late"] if of_itself else arm.difference)
+            line.append(mean.text(sign=not of_itself) if mean else "")
+        mean = seeds_mean(compared, label)
+        is_known = mean.count and label != compared.baseline
+        line.append(f"{mean.text(sign=True)} ({mean.count})" if is_known else "")
+        lines.append(line)
+    head = ["arm", *compared.groups, f"{MEAN} (seeds)"]
+    note = NOTE.format(baseline=compared.baseline, late=comparison.LATE)
+    return f"{comparison.table(head, lines)}\n\n{note}"
+
+
+def draw(compared: Comparison, path: PathLike) -> None:
+    """Draws a panel for each arm but the baseline: a row for each group, and one for the mean of all."""
+    labels = dict.fromkeys(x for arms in compared.groups.values() for x in arms)
+    labels = [label for label in labels if label != compared.baseline]
+    names = [*compared.groups, MEAN]
+    looks = plotting.looks(labels)
+    size = (2.1 * len(labels) + 2.4, 0.34 * len(names) + 1.3)
+    note = FIGURE_NOTE.format(baseline=compared.baseline, late=comparison.LATE)
+    shared = {"sharex": True, "sharey": True}
+    with plotting.panels(path, 1, len(labels), size=size, note=note, **shared) as (_, grid):
+        for axes, label in zip(grid[0], labels, strict=True):
+            rows = [
+                list(_differences(arms, label, compared.baseline).values())
+                for arms in compared.groups.values()
+            ]
+            for place, values in enumerate([*rows, _of_seeds(compared, label)]):
+                is_mean, mean = place == len(rows), curves.mean(values)
+                if not mean.count:
+                    continue
+                half = mean.half if mean.count > 2 else 0
+                style = {"fmt": "D" if is_mean else "o", "elinewidth": 2.4 if is_mean else 1.4}
+                axes.errorbar(mean.mean, place, xerr=half, color=looks[label].color, **style)
+                dots = {"s": 7, "color": looks[label].color, "alpha": 0.45, "linewidths": 0}
+                axes.scatter(values, np.full(len(values), place + 0.28), **dots)
+            axes.axvline(0, color=FAINT, linewidth=1)
+            axes.set_title(label)
+        grid[0][0].set_yticks(range(len(names)), names)
+        grid[0][0].set_ylim(len(names) - 0.4, -0.6)
