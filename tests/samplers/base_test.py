@@ -120,6 +120,7 @@ def test_what_methods_declare():
         "knapsack": {"uneven": True},
         "mmr1": {"measures": measured, "accepts": measured},
         "pooled": {"accepts": ("category",)},
+        "progress": {"accepts": ("category",)},
         "sec": {"needs": ("category",), "accepts": ("category",)},
         "strata": {
             "needs": ("category",),

@@ -49,7 +49,7 @@ KNOWN = (  # the others that are often drawn: each keeps its look from figure to
     *("vade_warmup_full", "vade_half_life_1", "vade_half_life_3"),
     *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
     *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
-    "importance",
+    *("importance", "progress"),
 )
 OTHERS = (  # Paul Tol's muted ones and two more
     *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),

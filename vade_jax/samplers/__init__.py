@@ -17,6 +17,7 @@ from vade_jax.samplers import (
     mmr1,
     mopps,
     pooled,
+    progress,
     remind,
     sec,
     strata,
@@ -27,22 +28,8 @@ from vade_jax.samplers import (
 from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
 _FILES = (
-    *(
-        arcus,
-        bots,
-        cures,
-        dapo,
-        diva,
-        dps,
-        greso,
-        importance,
-        insight,
-        kalman,
-        kgps,
-        knapsack,
-        mapp,
-    ),
-    *(mmr1, mopps, pooled, sec, strata, uniform, vade, vcrl),
+    *(arcus, bots, cures, dapo, diva, dps, greso, importance, insight, kalman, kgps, knapsack),
+    *(mapp, mmr1, mopps, pooled, progress, sec, strata, uniform, vade, vcrl),
 )
 _BASES = {file.METHOD.name: file.METHOD for file in _FILES}
 SAMPLERS: dict[str, Method] = {**_BASES, "remind": remind.method(_BASES)}
