@@ -90,6 +90,24 @@ def test_prompts_have_the_attention_of_the_hardware(target, call):
     assert compiled.as_text().count(call) >= 2
 
 
+def test_pictures_have_the_attention_of_a_tpu():
+    """Four rows of patches: not the windows' own attention, that of whole pictures."""
+    place = mesh.Place(mesh.make(devices=devices("v5p", 4)))
+    rows = NamedSharding(place.mesh, PartitionSpec(mesh.BATCH))
+    put = lambda dtype, *shape: jax.ShapeDtypeStruct(shape, dtype, sharding=rows)
+
+    def loss(q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS):
+        return jnp.sum(attention.unmasked(q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS, place=place) ** 2)
+
+    def kernels(patches):
+        heads = [put(jnp.bfloat16, 4, patches, 16, 80)] * 3
+        lowered = jax.jit(jax.grad(loss, range(3))).lower(*heads, put(bool, 4, patches))
+        return lowered.compile().as_text().count("tpu_custom_call")
+
+    assert kernels(64) == 0
+    assert kernels(256) >= 2
+
+
 @pytest.mark.parametrize("target", ["v5p", "h200"])
 def test_a_selector_of_100_million_items_compiles(target):
     """One step of VADE: draw, choose 512, count and decay."""

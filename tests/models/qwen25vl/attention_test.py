@@ -175,3 +175,20 @@ def test_the_tpu_kernel_is_causal_attention_values_and_gradients(monkeypatch):
     found = run(functools.partial(attention.splash, interpret=True))
     plain = run(lambda q, k, v: attention.grouped(q, [], k, v, group_size=1))
     chex.assert_trees_all_close(found, plain, atol=2e-4, rtol=2e-4)
+
+
+def test_the_tpu_kernel_is_a_pictures_attention_values_and_gradients(monkeypatch):
+    """Interpreted: the empty slots lie between the others, and nobody is moved by what they get."""
+    monkeypatch.setattr(attention, "MAX_SPLASH_BLOCK", 128)
+    keys = jax.random.split(jax.random.key(6), 4)
+    q, k, v, weight = (jax.random.normal(key, (2, 256, 2, 32)) for key in keys)
+    valid_ZS = np.arange(256) % 64 < np.array([[40], [64]])
+    valid_ZSH1 = np.broadcast_to(valid_ZS[:, :, None, None], (2, 256, 2, 1))
+
+    def run(attend):
+        out, gradients = jax.vjp(attend, q, k, v)
+        return out * valid_ZSH1, gradients(weight * valid_ZSH1)
+
+    found = run(lambda q, k, v: attention.splash(q, k, v, valid_ZSH1, interpret=True))
+    plain = run(lambda q, k, v: attention.unmasked(q, k, v, valid_ZS))
+    chex.assert_trees_all_close(found, plain, atol=2e-4, rtol=2e-4)

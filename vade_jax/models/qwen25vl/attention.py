@@ -79,19 +79,37 @@ def causal(
             key_value_seq_lengths=length_N,
             implementation="cudnn",
         )
-    if place.platform == "tpu" and q_NTHK.dtype == jnp.bfloat16 and q_NTHK.shape[1] % LANES == 0:
+    if _has_splash(q_NTHK, place):
         # It gives no log-sum-exp with a gradient either.
         return place.apart(splash, q_NTHK, k_NTJK, v_NTJK)
     return grouped(q_NTHK, [], k_NTJK, v_NTJK, group_size=1, ways=place.ways)
 
 
+def _has_splash(q_NTHK: jax.Array, place: layers.Placement) -> bool:
+    """Says whether the TPU's kernel takes these queries."""
+    is_tpu = place.platform == "tpu"
+    return is_tpu and q_NTHK.dtype == jnp.bfloat16 and q_NTHK.shape[1] % LANES == 0
+
+
 def splash(
-    q_NTHK: jax.Array, k_NTJK: jax.Array, v_NTJK: jax.Array, *, interpret: bool = False
+    q_NTHK: jax.Array,
+    k_NTJK: jax.Array,
+    v_NTJK: jax.Array,
+    valid_NTH1: jax.Array | None = None,
+    *,
+    interpret: bool = False,
 ) -> jax.Array:
-    """Returns `causal` of one TPU's rows and heads, by JAX's kernel (splash attention, in Pallas).
+    """Returns attention of one TPU's rows and heads, by JAX's kernel (splash attention, in Pallas).
 
     Scores stay in the core's own memory, and no program is unrolled to skip those above the diagonal.
-    `interpret` runs it anywhere, slowly.
+
+    Args:
+        q_NTHK: queries.
+        k_NTJK: keys.
+        v_NTJK: values.
+        valid_NTH1: every slot sees the valid slots of its row, and what is not valid sees the others
+            that are not; the same for all heads. Without it attention is `causal`.
+        interpret: runs the kernel anywhere, slowly.
     """
     # Here: only a TPU needs them, and they bring Pallas along.
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
@@ -102,7 +120,9 @@ def splash(
     block = math.gcd(length, MAX_SPLASH_BLOCK)
     names = [field.name for field in dataclasses.fields(kernels.BlockSizes)]
     sizes = kernels.BlockSizes(**{name: block for name in names if name.startswith("block_")})
-    mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * (num_heads // num_kv_heads))
+    square = (length, length)
+    mask = masks.CausalMask(square) if valid_NTH1 is None else masks.FullMask(square)
+    mask = masks.MultiHeadMask([mask] * (num_heads // num_kv_heads))
     attend = kernels.make_splash_mqa_single_device(
         mask,
         block_sizes=sizes,
@@ -111,7 +131,12 @@ def splash(
     )
     q_NJQTK = split_queries(q_NTHK, num_kv_heads, 1)[:, :, 0].swapaxes(2, 3)
     k_NJTK, v_NJTK = (jnp.swapaxes(x, 1, 2) for x in (k_NTJK, v_NTJK))
-    out_NJQTK = jax.vmap(jax.vmap(attend))(q_NJQTK, k_NJTK, v_NJTK)
+    segments_NT = None
+    if valid_NTH1 is not None:
+        segment_NT = valid_NTH1[:, :, 0, 0].astype(jnp.int32)
+        segments_NT = kernels.SegmentIds(segment_NT, segment_NT)
+    of_heads = jax.vmap(attend, in_axes=(0, 0, 0, None))
+    out_NJQTK = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
     return join_queries(out_NJQTK.swapaxes(2, 3)[:, :, None])
 
 
@@ -146,15 +171,22 @@ def unmasked(
     v_ZSHK: jax.Array,
     valid_ZS: jax.Array,
     *,
-    ways: int = 1,
+    place: layers.Placement = layers.ANYWHERE,
 ) -> jax.Array:
-    """Returns attention of every slot of a set to the set's valid slots, `[Z, S, H, K]`."""
+    """Returns attention of every slot of a set to the set's valid slots, `[Z, S, H, K]`.
+
+    What a slot that is not valid gets is finite, and means nothing.
+    """
+    # A set of one block, a window, has no more scores than keys; a kernel would only cost its start.
+    if _has_splash(q_ZSHK, place) and q_ZSHK.shape[1] > LANES:
+        valid_ZSH1 = jnp.broadcast_to(valid_ZS[:, :, None, None], (*q_ZSHK.shape[:3], 1))
+        return place.apart(splash, q_ZSHK, k_ZSHK, v_ZSHK, valid_ZSH1)
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
     key, value = jnp.swapaxes(k_ZSHK, 1, 2), jnp.swapaxes(v_ZSHK, 1, 2)
     keys = KeySet(key, value, valid_ZS[:, None, None])
     # Small blocks pay where a block sees fewer keys than the next one. Here all see the same.
     block = 4 * blockwise.MIN_BLOCK
-    return join_queries(blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=ways))
+    return join_queries(blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=place.ways))
 
 
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:

@@ -83,7 +83,7 @@ class Block(nnx.Module):
         qkv = qkv.reshape(*x_BWSD.shape[:3], 3, self.num_heads, -1)
         q, k, v = (qkv[..., i, :, :] for i in range(3))
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
-        out = _attend(place.ways, full, q, k, v, valid_BWS)
+        out = _attend(place, full, q, k, v, valid_BWS)
         out = checkpoint_name(place.rows(out), blockwise.SAVED)
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
         return x_BWSD + self.mlp(self.norm2(x_BWSD))
@@ -146,21 +146,21 @@ class Vision(nnx.Module):
 # as the compiler sees no rows in it, of all devices' images on each: 7 GB in the 7B. So the backward
 # branches by itself, and computes its block's attention again.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(ways, full, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS):
+def _attend(place, full, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS):
     """Returns attention to the valid slots of the window or, where `full`, of the whole image."""
     given = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
-    return jax.lax.cond(full, *(functools.partial(f, ways) for f in (_whole, _windowed)), *given)
+    return jax.lax.cond(full, *(functools.partial(f, place) for f in (_whole, _windowed)), *given)
 
 
-def _attend_forward(ways, full, *given):
-    return _attend(ways, full, *given), (full, *given)
+def _attend_forward(place, full, *given):
+    return _attend(place, full, *given), (full, *given)
 
 
-def _attend_backward(ways, residuals, dout):
+def _attend_backward(place, residuals, dout):
     full, *given = residuals
 
     def gradients(attend, q, k, v, valid, dout):
-        return jax.vjp(lambda q, k, v: attend(ways, q, k, v, valid), q, k, v)[1](dout)
+        return jax.vjp(lambda q, k, v: attend(place, q, k, v, valid), q, k, v)[1](dout)
 
     branches = (functools.partial(gradients, f) for f in (_whole, _windowed))
     return (None, *jax.lax.cond(full, *branches, *given, dout), None)
@@ -170,11 +170,11 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 # Both take queries, keys and values `[B, W, 64, H, K]` and differ in which axes are one set of patches.
-def _windowed(ways, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
+def _windowed(place, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
     flat = [x.reshape(-1, *x.shape[2:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
-    return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)
+    return attention.unmasked(*flat, place=place).reshape(q_BWSHK.shape)
 
 
-def _whole(ways, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
+def _whole(place, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
     flat = [x.reshape(len(x), -1, *x.shape[3:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
-    return attention.unmasked(*flat, ways=ways).reshape(q_BWSHK.shape)
+    return attention.unmasked(*flat, place=place).reshape(q_BWSHK.shape)
