@@ -250,3 +250,27 @@ def test_shares_and_mixed_groups_of_the_last_steps(tmp_path):
         "| x 0 | 50% (1.00) | 100% (0.50) |",
         "| y 0 | 50% (0.00) | - |",
     ]
+
+
+def test_batches_are_drawn_with_the_best_rate_of_each(groups, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(maps, "_rates_axis", lambda panel, lines: drawn.extend(lines))
+    one = lambda name, late, **kwargs: [recorded(tmp_path / name, 0, [0.1, late], **kwargs)]
+    groups = {
+        "8/gspo": {
+            "vanilla@1e-4": one("a", 0.3, prompts=8, rate=1e-4),
+            "vanilla@2e-4": one("b", 0.2, prompts=8, rate=2e-4),
+        }
+    }
+    path = tmp_path / "batches.png"
+    maps.draw_batches(groups, comparison.compare(groups, baseline="vanilla@1e-4"), path)
+    assert not path.exists()
+    groups["16/gspo"] = {
+        "vanilla@1e-4": one("c", 0.2, prompts=16, rate=1e-4),
+        "vanilla@2e-4": one("d", 0.4, prompts=16, rate=2e-4),
+        "vade@2e-4": one("e", 0.9, prompts=16, rate=2e-4),
+    }
+    maps.draw_batches(groups, comparison.compare(groups, baseline="vanilla@1e-4"), path)
+    assert path.exists()
+    assert [list(by_rate) for by_rate in drawn] == [[1e-4, 2e-4]] * 2
+    assert drawn[1][2e-4].means["late"].mean == pytest.approx((0.1 + 0.4) / 2)

@@ -181,6 +181,7 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
     _draw_arms(compared, looks, folder / "arms.png")
     maps.draw_decays(compared, folder / "decays.png")
     maps.draw_rates(groups, compared, folder / "rates.png")
+    maps.draw_batches(groups, compared, folder / "batches.png")
     maps.draw_settings(groups, compared, looks, folder / "map.png")
     own = [records for arms in runs.values() for records in arms.get("vade", ())]
     draw_calibration(own, folder / "calibration.png")

@@ -1,11 +1,11 @@
 """Maps of a sweep: arms against what else was varied.
 
-That is VADE's decays, learning rates, or the size of a step and of the pool.
+That is VADE's decays, learning rates, batches, or the size of a step and of the pool.
 """
 
 import collections
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,11 +69,9 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
     Nothing is drawn if no arm has two rates.
     """
     lines: dict[str, dict[str, dict[float, comparison.Arm]]] = {}
-    for name, arms in compared.groups.items():
-        for label, arm in arms.items():
-            if "optimizer" in (config := groups[name][label][0].config):
-                by_rate = lines.setdefault(name, {}).setdefault(label.partition("@")[0], {})
-                by_rate[config["optimizer"]["learning_rate"]] = arm
+    for name, label, config, arm in _configured(groups, compared):
+        by_rate = lines.setdefault(name, {}).setdefault(label.partition("@")[0], {})
+        by_rate[config["optimizer"]["learning_rate"]] = arm
     lines = {
         name: {arm: by_rate for arm, by_rate in arms.items() if len(by_rate) > 1}
         for name, arms in lines.items()
@@ -92,14 +90,66 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
                 for rate in rates:
                     values = by_rate[rate].values["late"]
                     panel.scatter([rate] * len(values), values, s=9, color=look.color, alpha=0.5)
-            rates = sorted({rate for by_rate in arms.values() for rate in by_rate})
-            panel.set_xscale("log")
-            panel.set_xticks(rates, [_power_of_ten(rate) for rate in rates])
-            panel.minorticks_off()
-            panel.set_xlabel("learning rate")
+            _rates_axis(panel, arms.values())
             panel.set_title(f"{name}\nAccuracy", linespacing=1.35)
         handles = [plotting.line(**look.style()) for look in looks.values()]
         figure.legend(handles, list(looks), loc="outside right upper", fontsize=10)
+
+
+def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
+    """Draws the baseline's accuracy over learning rates, a line for each batch, and the best of each batch.
+
+    With equal rollouts this shows the critical batch: up to there a larger batch ends as high, beyond
+    it lower at any rate. Nothing is drawn unless two batches have two rates each.
+    """
+    batches: dict[int, dict[float, comparison.Arm]] = {}
+    for _, label, config, arm in _configured(groups, compared):
+        if label.partition("@")[0] == compared.baseline.partition("@")[0]:
+            by_rate = batches.setdefault(config["num_prompts"] * config["num_rollouts"], {})
+            by_rate[config["optimizer"]["learning_rate"]] = arm
+    batches = {size: batches[size] for size in sorted(batches) if len(batches[size]) > 1}
+    if len(batches) < 2:
+        return
+    with plotting.panels(path, 1, 2, size=(11.4, 4.2), note=RATES_NOTE, sharey=True) as (_, row):
+        left, right = row[0]
+        for i, (size, by_rate) in enumerate(batches.items()):
+            shade = 0.3 + 0.7 * i / (len(batches) - 1)
+            style = {"color": plotting.COLORS[0], "alpha": shade, "marker": "o"}
+            rates = sorted(by_rate)
+            late = [by_rate[rate].means["late"].mean for rate in rates]
+            left.plot(rates, late, **style)
+            left.annotate(f" {size}", (rates[-1], late[-1]), color=plotting.COLORS[0], va="center")
+            best = int(np.argmax(late))
+            values = by_rate[rates[best]].values["late"]
+            right.scatter([size] * len(values), values, s=9, color=plotting.COLORS[0], alpha=0.5)
+            right.plot(size, late[best], **style | {"alpha": 1})
+            note = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
+            right.annotate(_power_of_ten(rates[best]), (size, late[best]), **note)
+        _rates_axis(left, batches.values())
+        left.set_title("Accuracy, by the answers of a step")
+        right.set_title("At each batch's best rate")
+        right.set_xscale("log")
+        right.set_xticks(list(batches), [f"{size:,}" for size in batches])
+        right.minorticks_off()
+        right.set_xlabel("answers of a step")
+        right.margins(x=0.1, y=0.15)
+
+
+def _configured(groups: Groups, compared: Comparison) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yields data/loss, label, a run's config and what was compared, of arms whose config is known."""
+    for name, arms in compared.groups.items():
+        for label, arm in arms.items():
+            if "optimizer" in (config := groups[name][label][0].config):
+                yield name, label, config, arm
+
+
+def _rates_axis(panel: Any, lines: Iterable[Iterable[float]]) -> None:
+    """Makes x the learning rate, with a tick for each rate of any line."""
+    rates = sorted({rate for by_rate in lines for rate in by_rate})
+    panel.set_xscale("log")
+    panel.set_xticks(rates, [_power_of_ten(rate) for rate in rates])
+    panel.minorticks_off()
+    panel.set_xlabel("learning rate")
 
 
 def _power_of_ten(rate: float) -> str:
