@@ -97,7 +97,7 @@ def test_prompts_have_the_attention_of_the_hardware(target, call):
     assert compiled.as_text().count(call) >= 2
 
 
-def test_pictures_have_the_attention_of_a_tpu():
+def test_pictures_have_the_attention_of_a_v5p():
     """Four rows of patches: not the windows' own attention, that of whole pictures."""
     place = mesh.Place(mesh.make(devices=devices("v5p", 4)))
     rows = NamedSharding(place.mesh, PartitionSpec(mesh.BATCH))
