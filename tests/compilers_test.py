@@ -6,7 +6,9 @@ program.
 """
 
 import dataclasses
+import importlib
 import importlib.util
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
-from experiments.bench import plan_programs, targets
+from experiments.bench import plan, plan_programs, targets
 from vade_jax import samplers, settings
 from vade_jax.models.qwen25vl import attention, config
 from vade_jax.trainer import mesh, minibatches
@@ -201,3 +203,38 @@ def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
         # Less where the head's matrix is kept from one pass to the next.
         assert 0.85 * least < sum(program.sent.values()) < 1.15 * least, program.sent
         assert not program.remarks
+
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+COLUMNS = {  # of README's table of memory: target, devices, argument of the config
+    "4 x H200": ("h200", 4, None),
+    "4 x H100": ("h100", 4, None),
+    "4 x H100, `:bf16`": ("h100", 4, "bf16"),
+    "1 x H200, `:single`": ("h200", 1, "single"),
+    "1 x H100, `:single,bf16`": ("h100", 1, "single,bf16"),
+    "4 x v5p, `:local`": ("v5p", 4, "local"),
+}
+
+
+def cells(column):
+    """Returns what README says of this column, by config."""
+    rows = [row.strip("| \n").split(" | ") for row in README.open() if row.startswith("| ")]
+    (head,) = [row for row in rows if "4 x H200" in row]
+    place = head.index(column)
+    return {row[0]: row[place] for row in rows if row[0][:2] in ("7B", "3B")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", COLUMNS)
+def test_the_papers_runs_need_what_the_readme_says(column):
+    """At their size, of the largest batch that they may meet: some minutes a program."""
+    target, count, argument = COLUMNS[column]
+    for name, said in cells(column).items():
+        if not said:
+            continue
+        file = importlib.import_module(f"configs.qwen{name.lower().replace(' ', '_')}")
+        run = settings.Run.from_dict(file.get_config(argument).to_dict())
+        report = plan.make(run, devices(target, count), plan.Device(targets.find(target)))
+        assert report.fits == (said != "does not fit"), report.text
+        if report.fits:
+            assert sum(report.needs.values()) / plan.GB == pytest.approx(float(said), abs=0.3)

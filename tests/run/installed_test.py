@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
-# The program of the README, cut to a few seconds.
+# The program of docs/runs.md, cut to a few seconds.
 SMALLER = {
     r'"num_steps": 20\b': '"num_steps": 1',
     r'"num_steps": 250\b': '"num_steps": 0',  # of the warm start
@@ -38,7 +38,7 @@ def test_twenty_lines_train_the_tiny_job(tmp_path):
     )
     (program,) = re.findall(
         r"```python\n(from vade_jax import run.*?)```",
-        (ROOT / "README.md").read_text(),
+        (ROOT / "docs" / "runs.md").read_text(),
         re.DOTALL,
     )
     assert program.strip().count("\n") <= 20
