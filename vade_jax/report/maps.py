@@ -123,8 +123,8 @@ def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
             values = by_rate[rates[best]].values["late"]
             right.scatter([size] * len(values), values, s=9, color=plotting.COLORS[0], alpha=0.5)
             right.plot(size, late[best], **style | {"alpha": 1})
-            note = {"xytext": (0, 9), "textcoords": "offset points", "ha": "center"}
-            right.annotate(_power_of_ten(rates[best]), (size, late[best]), **note)
+            beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+            right.annotate(_power_of_ten(rates[best]), (size, late[best]), **beside)
         _rates_axis(left, batches.values())
         left.set_title("Accuracy, by the answers of a step")
         right.set_title("At each batch's best rate")
@@ -132,7 +132,7 @@ def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
         right.set_xticks(list(batches), [f"{size:,}" for size in batches])
         right.minorticks_off()
         right.set_xlabel("answers of a step")
-        right.margins(x=0.1, y=0.15)
+        right.margins(x=0.15)
 
 
 def _configured(groups: Groups, compared: Comparison) -> Iterator[tuple[str, str, Any, Any]]:
