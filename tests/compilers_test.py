@@ -81,6 +81,8 @@ def test_a_run_compiles(target, config_file, only, layout):
         assert not program.remarks, (name, program.remarks)
     if count > 1:
         assert found[UPDATE].sent["reduce-scatter"] > 0
+    if DECODE in only:  # of weights of 3 MB: none is gathered, once or for every token
+        assert found[DECODE].sent.get("all-gather", 0) < 3e5
 
 
 @pytest.mark.parametrize(("target", "call"), [("v5p", "tpu_custom_call"), ("h200", "__cudnn$fmha")])

@@ -229,7 +229,10 @@ def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
     params = lora.together(policy.base, policy.params)
     shardings = lora.together(policy.base_shardings, policy.shardings)
     decode = local.compile_answers(
-        policy.merge, policy.mesh, stop_ids=(0,), banned_ids=policy.tokenizer.banned_ids
+        policy.merge_gathered,
+        policy.mesh,
+        stop_ids=(0,),
+        banned_ids=policy.tokenizer.banned_ids,
     )
     return decode.lower(
         jax.tree.map(gather, params, shardings),

@@ -1,5 +1,7 @@
 """The engine with scripted logits, where every number is known, and with a real model."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from tests.models.qwen25vl import inputs
 from tests.trainer import small
+from vade_jax.models.qwen25vl import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import mesh
@@ -208,7 +211,9 @@ def test_eight_devices_give_the_answers_of_one(sizes):
     devices = mesh.make(2, 2, 2)
     params = jax.device_put(small.params(), mesh.shardings(devices, small.params()))
     options = dict(sampling=Sampling(max_tokens=6), banned_ids=small.BANNED, prompts_per_call=3)
-    one, eight = real(small.params(), **options), real(params, mesh=devices, **options)
+    graph = model.graph(small.SHAPE, place=mesh.Place(devices, gathered=True))
+    merge = functools.partial(model.merge, graph)
+    one, eight = real(small.params(), **options), real(params, merge, mesh=devices, **options)
     one, eight = (engine.generate(prompts, sizes, key, 0) for engine in (one, eight))
     np.testing.assert_allclose(one.logp_NT, eight.logp_NT, atol=2e-5)
     jax.tree.map(

@@ -57,6 +57,13 @@ class Policy:
         """Returns the whole parameters -> the model; it does not keep this policy's alive."""
         return functools.partial(model.merge, self.graphdef)
 
+    @property
+    def merge_gathered(self):
+        """Returns `merge` for parameters that no axis but `tensor` splits: the built-in engine's."""
+        place = mesh.Place(self.mesh, gathered=True)
+        graphdef = model.graph(self.shape, dtype=self.dtype, place=place, adapter=self.adapter)
+        return functools.partial(model.merge, graphdef)
+
     def whole(self, params: Params, base: Params | None = None) -> Params:
         """Returns all parameters, `params` those that learn; `base` is the policy's own by default."""
         if self.adapter is None:

@@ -93,9 +93,15 @@ class Place:
     """Where a model's activations live (a `layers.Placement`); on one device, nowhere else.
 
     Only the named axis is decided: heads and MLP follow their weights over `tensor`.
+
+    Attributes:
+        mesh: of the devices.
+        gathered: the weights are split over `tensor` alone, as those that the built-in engine decodes
+            with: nothing has to be brought to where it is used.
     """
 
     mesh: Mesh
+    gathered: bool = False
 
     @property
     def ways(self) -> int:
@@ -117,6 +123,10 @@ class Place:
 
     def looked_up(self, x_D: jax.Array) -> jax.Array:
         """Splits the first axis over `data` and the last, as the embedding's is, over `fsdp`."""
+        if self.gathered:
+            # Else the compiler splits the table for the lookup, and where it is the head as well it
+            # gathers it again for every token.
+            return self.rows(x_D)
         return self._put(x_D, "data", *[None] * (x_D.ndim - 2), "fsdp")
 
     def head(self, x_DV: jax.Array) -> jax.Array:
@@ -137,7 +147,7 @@ class Place:
         same dtype. Left alone, the compiler gathers a matrix for every use of it, and sums a whole
         gradient on every device before each keeps its part.
         """
-        if self.mesh.shape["fsdp"] == 1:
+        if self.gathered or self.mesh.shape["fsdp"] == 1:
             return module
 
         def gather(path, x):
