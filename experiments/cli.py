@@ -49,7 +49,7 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
         with cluster.ends_together(), disk_errors():
             main(CONFIG.value, WORKDIR.value or default_workdir())
 
-    app.run(start, flags_parser=_parse)
+    app.run(start, flags_parser=parse)
 
 
 def default_workdir() -> str:
@@ -60,7 +60,7 @@ def default_workdir() -> str:
     return os.path.join("runs", re.sub(r"\W+", "_", f"{name} {argument}".strip()))
 
 
-def _parse(argv):
+def parse(argv):
     """Parses the flags; whatever a config file or an override raises becomes one line."""
     try:
         rest = flags.FLAGS(argv)

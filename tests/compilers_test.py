@@ -102,8 +102,8 @@ def test_prompts_have_the_attention_of_the_hardware(target, call):
 
 
 def test_pictures_have_the_attention_of_a_v5p():
-    """Four rows of patches: not the windows' own attention, that of whole pictures."""
-    place = mesh.Place(mesh.make(devices=devices("v5p", 4)))
+    """Not the windows' own, that of whole pictures; `tensor` need not divide the tower's heads."""
+    place = mesh.Place(mesh.make(fsdp=2, tensor=2, devices=devices("v5p", 4)))
     rows = NamedSharding(place.mesh, PartitionSpec(mesh.BATCH))
     put = lambda dtype, *shape: jax.ShapeDtypeStruct(shape, dtype, sharding=rows)
 
@@ -111,7 +111,7 @@ def test_pictures_have_the_attention_of_a_v5p():
         return jnp.sum(attention.unmasked(q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS, place=place) ** 2)
 
     def kernels(patches):
-        heads = [put(jnp.bfloat16, 4, patches, 16, 80)] * 3
+        heads = [put(jnp.bfloat16, 4, patches, 3, 80)] * 3
         lowered = jax.jit(jax.grad(loss, range(3))).lower(*heads, put(bool, 4, patches))
         return lowered.compile().as_text().count("tpu_custom_call")
 

@@ -75,4 +75,4 @@ def print_plan() -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=cli.parse)

@@ -40,7 +40,7 @@ from experiments.bench.plan_programs import (
 )
 from vade_jax import arrays, settings
 from vade_jax.models.qwen25vl import config, flops
-from vade_jax.run import build
+from vade_jax.run import build, cluster
 from vade_jax.trainer import mesh
 
 GB = 1e9
@@ -95,7 +95,9 @@ def make(run: settings.Run, devices: Sequence, device: Device) -> Report:
     try:
         programs = compiled(run, policy, largest(run))
     except TooLargeError as refused:
-        fix = fewer_prompts(run) if refused.program == DECODE else smaller_batch(run, policy)
+        fix = (
+            fewer_prompts(run, policy) if refused.program == DECODE else smaller_batch(run, policy)
+        )
         problem = f"{refused} Try {fix or 'more devices or shorter answers'}"
         text = f"{time_table(run, policy, device)}\ndoes not fit: {problem}"
         return Report({}, [problem], text)
@@ -130,9 +132,9 @@ def find_problems(
     found, total = [], sum(needs.values())
     if total > device.capacity:
         fix = smaller_batch(run, policy)
-        fix = fix or "more devices, a smaller layout.serve_memory or shorter answers"
         if run.engine.name == "local" and total - needs.get(BEYOND, 0) <= device.capacity:
-            fix = fewer_prompts(run)
+            fix = fewer_prompts(run, policy)
+        fix = fix or "more devices, a smaller layout.serve_memory or shorter answers"
         found.append(f"{total / GB:.1f} GB on devices of {device.memory_gb:.1f} GB: try {fix}")
     share = run.layout.train_memory
     train = total - needs[VLLM]
@@ -159,9 +161,11 @@ def smaller_batch(run: settings.Run, policy: build.Policy) -> str:
     return f"batch.prompts_per_microbatch={smaller}" if shared else ""
 
 
-def fewer_prompts(run: settings.Run) -> str:
-    """Returns the setting for half of what the built-in engine answers at once."""
-    return f"engine.prompts_per_call={run.engine.prompts_per_call // 2}"
+def fewer_prompts(run: settings.Run, policy: build.Policy) -> str:
+    """Returns the setting for half of what the built-in engine answers at once, or "" at its least."""
+    fewer = run.engine.prompts_per_call // 2
+    # Fewer than one for each device are filled up.
+    return f"engine.prompts_per_call={fewer}" if fewer >= mesh.batch_size(policy.mesh) else ""
 
 
 # ------------------------------------------------------------------------------ tables
@@ -308,5 +312,5 @@ def serve_fraction(run: settings.Run, device: Device) -> float:
     """Returns the share of the memory that vLLM takes on the devices that train."""
     if device.vllm_fraction is not None:
         return device.vllm_fraction
-    elsewhere = run.engine.name == "local" or run.engine.urls or run.layout.serve
-    return 0.0 if elsewhere else run.layout.serve_memory
+    elsewhere = run.engine.name == "local" or run.engine.urls
+    return run.layout.serve_memory if not elsewhere and cluster.shares(run.layout) else 0.0

@@ -20,7 +20,7 @@ def parse(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["train", *arguments])
     flags.FLAGS.unparse_flags()
     try:
-        cli._parse(sys.argv)
+        cli.parse(sys.argv)
     finally:
         flags.FLAGS.unparse_flags()
 
@@ -73,7 +73,7 @@ def test_a_right_command_gives_the_config_and_a_directory(monkeypatch):
         ],
     )
     flags.FLAGS.unparse_flags()
-    cli._parse(sys.argv)
+    cli.parse(sys.argv)
     assert (cli.CONFIG.value.seed, cli.CONFIG.value.num_prompts) == (3, 7)
     assert cli.default_workdir() == "runs/tiny_gspo_seed_3_smoke"
     flags.FLAGS.unparse_flags()

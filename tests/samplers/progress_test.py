@@ -22,8 +22,8 @@ def after(passes, **options):
 
 def test_two_averages_by_hand():
     _, state = after([(0, 4), (8, 4)], memory=0.8, slowness=4.0)  # 0.8 and 1 - 0.2 / 4
-    fast = (8 + 0.5) / (0.8 * 8 + 8 + 1)
-    slow = (8 + 0.5) / (0.95 * 8 + 8 + 1)
+    slow = 8 / (0.95 * 8 + 8)
+    fast = (8 + slow) / (0.8 * 8 + 8 + 1)
     np.testing.assert_allclose(state.slow_right_A, [8, 0.95 * 4 + 4], rtol=1e-6)
     np.testing.assert_allclose(state.slow_wrong_A, [0.95 * 8, 0.95 * 4 + 4], rtol=1e-6)
     np.testing.assert_allclose(progress.moved(state), [fast - slow, 0], atol=1e-6)
@@ -35,6 +35,15 @@ def test_a_category_that_moves_is_drawn_whichever_way(first):
     sampler, state = after([(first, 4)] * 3 + [(4, 4)] * 2, share=1.0)
     draws = [int(sampler.propose(state, jax.random.key(k), 1).index_M[0]) for k in range(200)]
     assert set(draws) == {0, 1}
+
+
+@pytest.mark.parametrize("right", [8, 0, 3])
+def test_what_stands_still_has_not_moved_asked_or_not(right):
+    sampler, state = after([(right, 4)] * 10)
+    np.testing.assert_allclose(progress.moved(state), 0, atol=1e-6)
+    for _ in range(40):
+        state = sampler.update(state, environment.counts([2], [4], [8]))
+    np.testing.assert_allclose(progress.moved(state), 0, atol=1e-6)
 
 
 def test_the_draw_is_a_mixture_in_these_proportions():

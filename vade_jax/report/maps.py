@@ -99,15 +99,23 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
 def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
     """Draws the baseline's accuracy over learning rates, a line for each batch, and the best of each batch.
 
-    With equal rollouts this shows the critical batch: up to there a larger batch ends as high, beyond
-    it lower at any rate. Nothing is drawn unless two batches have two rates each.
+    At equal rollouts this shows the critical batch: up to there a larger batch ends as high, beyond
+    it lower at any rate. Batches with other rollouts in all than most are left out, and of several
+    groups with one batch, such as "clean/gspo" and "wrong10/gspo", the first is drawn. Nothing is
+    drawn unless two batches have two rates each.
     """
-    batches: dict[int, dict[float, comparison.Arm]] = {}
-    for _, label, config, arm in _configured(groups, compared):
+    found: dict[tuple[str, int, int], dict[float, comparison.Arm]] = {}
+    for name, label, config, arm in _configured(groups, compared):
         if label.partition("@")[0] == compared.baseline.partition("@")[0]:
-            by_rate = batches.setdefault(config["num_prompts"] * config["num_rollouts"], {})
+            size = config["num_prompts"] * config["num_rollouts"]
+            by_rate = found.setdefault((name, size, size * config["num_steps"]), {})
             by_rate[config["optimizer"]["learning_rate"]] = arm
-    batches = {size: batches[size] for size in sorted(batches) if len(batches[size]) > 1}
+    found = {key: by_rate for key, by_rate in found.items() if len(by_rate) > 1}
+    budgets = collections.Counter(budget for _, _, budget in found).most_common(1)
+    batches: dict[int, dict[float, comparison.Arm]] = {}
+    for (_, size, budget), by_rate in sorted(found.items(), key=lambda item: item[0][1]):
+        if budget == budgets[0][0]:
+            batches.setdefault(size, by_rate)
     if len(batches) < 2:
         return
     with plotting.panels(path, 1, 2, size=(11.4, 4.2), note=RATES_NOTE, sharey=True) as (_, row):

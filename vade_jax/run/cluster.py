@@ -249,8 +249,7 @@ def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
     # Servers elsewhere, and vLLM on a CPU, take nothing of these GPUs.
     if engine.name == "local" or engine.urls or layout.sleep or process.is_cpu_build():
         return
-    train, serve = gpus(layout.train), gpus(layout.serve)
-    shared = bool(set(train) & set(serve)) or not (train and serve)
+    shared = shares(layout)
     share, said = layout.train_memory, ""
     if not share:
         share, said = float(os.environ.get(TRAIN_MEMORY, DEFAULT_TRAIN_MEMORY)), " (JAX's default)"
@@ -260,6 +259,12 @@ def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
             "more than the GPU they share: set both so that they are not, or give layout.train and "
             "layout.serve different GPUs"
         )
+
+
+def shares(layout: settings.Layout) -> bool:
+    """Says whether a GPU trains and serves: it does unless both have GPUs of their own."""
+    train, serve = gpus(layout.train), gpus(layout.serve)
+    return bool(set(train) & set(serve)) or not (train and serve)
 
 
 def gpus(text: str) -> list[str]:

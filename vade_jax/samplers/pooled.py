@@ -110,13 +110,9 @@ METHOD = base.Method(
 )
 
 
-def rate(right_A: Array, wrong_A: Array) -> jax.Array:
-    """Returns the pass rate of each category; 1/2 of one without an answer."""
-    return (right_A + PRIOR / 2) / (right_A + wrong_A + PRIOR)
-
-
 def posterior(state: PooledState, strength: float) -> tuple[jax.Array, jax.Array]:
     """Returns alpha_I and beta_I of Beta(alpha + 1, beta + 1): what is believed of every pass rate."""
-    rate_I = rate(state.right_A, state.wrong_A)[state.category_I]
+    asked_A = state.right_A + state.wrong_A
+    rate_I = ((state.right_A + PRIOR / 2) / (asked_A + PRIOR))[state.category_I]
     # The prior is the category's, in place of the +1 that VADE's posterior has.
     return state.alpha_I + strength * rate_I - 1, state.beta_I + strength * (1 - rate_I) - 1

@@ -24,6 +24,8 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, pooled
 from vade_jax.types import Array
 
+TINY = 1e-9  # answers; of none at all the rates are 0
+
 
 @dataclasses.dataclass(frozen=True)
 class ProgressOptions(pooled.PooledOptions):
@@ -84,8 +86,12 @@ METHOD = base.Method("progress", ProgressOptions, selector, pooled.METHOD.goes_w
 def moved(state: ProgressState) -> jax.Array:
     """Returns the absolute progress of each category; 0 for one without an answer."""
     known = state.known
-    fast_A = pooled.rate(known.right_A, known.wrong_A)
-    slow_A = pooled.rate(state.slow_right_A, state.slow_wrong_A)
+    slow_A = state.slow_right_A / jnp.maximum(state.slow_right_A + state.slow_wrong_A, TINY)
+    # Where answers get few the short average falls back on the long one. With a prior of its own
+    # it would move there, and a category that nobody asks about would look like one that learns.
+    fast_A = (known.right_A + pooled.PRIOR * slow_A) / (
+        known.right_A + known.wrong_A + pooled.PRIOR
+    )
     return jnp.abs(fast_A - slow_A)
 
 

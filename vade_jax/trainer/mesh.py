@@ -133,9 +133,9 @@ class Place:
         """Splits as the head, which may be the embedding turned, is split."""
         return self._put(x_DV, "fsdp", "tensor")
 
-    def apart(self, function, *heads_NTHK):
+    def apart(self, function, *heads_NTHK, split_heads: bool = True):
         """Calls `function` on each device's rows and heads; see `layers.Placement`."""
-        spec = P(BATCH, None, "tensor", None)
+        spec = P(BATCH, None, "tensor" if split_heads else None, None)
         return jax.shard_map(
             function, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False
         )(*heads_NTHK)

@@ -183,12 +183,12 @@ def test_the_tpu_kernel_is_a_pictures_attention_values_and_gradients(monkeypatch
     keys = jax.random.split(jax.random.key(6), 4)
     q, k, v, weight = (jax.random.normal(key, (2, 256, 2, 32)) for key in keys)
     valid_ZS = np.arange(256) % 64 < np.array([[40], [64]])
-    valid_ZSH1 = np.broadcast_to(valid_ZS[:, :, None, None], (2, 256, 2, 1))
+    valid_ZS11 = valid_ZS[:, :, None, None]
 
     def run(attend):
         out, gradients = jax.vjp(attend, q, k, v)
-        return out * valid_ZSH1, gradients(weight * valid_ZSH1)
+        return out * valid_ZS11, gradients(weight * valid_ZS11)
 
-    found = run(lambda q, k, v: attention.splash(q, k, v, valid_ZSH1, interpret=True))
+    found = run(lambda q, k, v: attention.splash(q, k, v, valid_ZS11, interpret=True))
     plain = run(lambda q, k, v: attention.unmasked(q, k, v, valid_ZS))
     chex.assert_trees_all_close(found, plain, atol=2e-4, rtol=2e-4)

@@ -95,7 +95,7 @@ def splash(
     q_NTHK: jax.Array,
     k_NTJK: jax.Array,
     v_NTJK: jax.Array,
-    valid_NTH1: jax.Array | None = None,
+    valid_NT11: jax.Array | None = None,
     *,
     interpret: bool = False,
 ) -> jax.Array:
@@ -107,8 +107,8 @@ def splash(
         q_NTHK: queries.
         k_NTJK: keys.
         v_NTJK: values.
-        valid_NTH1: every slot sees the valid slots of its row, and what is not valid sees the others
-            that are not; the same for all heads. Without it attention is `causal`.
+        valid_NT11: every slot sees the valid slots of its row, and what is not valid sees the others
+            that are not. Without it attention is `causal`.
         interpret: runs the kernel anywhere, slowly.
     """
     # Here: only a TPU needs them, and they bring Pallas along.
@@ -121,7 +121,7 @@ def splash(
     names = [field.name for field in dataclasses.fields(kernels.BlockSizes)]
     sizes = kernels.BlockSizes(**{name: block for name in names if name.startswith("block_")})
     square = (length, length)
-    mask = masks.CausalMask(square) if valid_NTH1 is None else masks.FullMask(square)
+    mask = masks.CausalMask(square) if valid_NT11 is None else masks.FullMask(square)
     mask = masks.MultiHeadMask([mask] * (num_heads // num_kv_heads))
     attend = kernels.make_splash_mqa_single_device(
         mask,
@@ -132,8 +132,8 @@ def splash(
     q_NJQTK = split_queries(q_NTHK, num_kv_heads, 1)[:, :, 0].swapaxes(2, 3)
     k_NJTK, v_NJTK = (jnp.swapaxes(x, 1, 2) for x in (k_NTJK, v_NTJK))
     segments_NT = None
-    if valid_NTH1 is not None:
-        segment_NT = valid_NTH1[:, :, 0, 0].astype(jnp.int32)
+    if valid_NT11 is not None:
+        segment_NT = valid_NT11[:, :, 0, 0].astype(jnp.int32)
         segments_NT = kernels.SegmentIds(segment_NT, segment_NT)
     of_heads = jax.vmap(attend, in_axes=(0, 0, 0, None))
     out_NJQTK = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
@@ -179,8 +179,8 @@ def unmasked(
     """
     # A set of one block, a window, has no more scores than keys; a kernel would only cost its start.
     if _has_splash(q_ZSHK, place) and q_ZSHK.shape[1] > LANES:
-        valid_ZSH1 = jnp.broadcast_to(valid_ZS[:, :, None, None], (*q_ZSHK.shape[:3], 1))
-        return place.apart(splash, q_ZSHK, k_ZSHK, v_ZSHK, valid_ZSH1)
+        sets = q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS[:, :, None, None]
+        return place.apart(splash, *sets, split_heads=False)  # their number need not divide
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
     key, value = jnp.swapaxes(k_ZSHK, 1, 2), jnp.swapaxes(v_ZSHK, 1, 2)
     keys = KeySet(key, value, valid_ZS[:, None, None])

@@ -49,8 +49,13 @@ class Placement(Protocol):
     def head(self, x_DV: jax.Array) -> jax.Array:
         """Splits a gradient of the head as the head is."""
 
-    def apart(self, function: Callable[..., jax.Array], *heads_NTHK: jax.Array) -> jax.Array:
-        """Calls `function` on each device's rows and heads: a kernel that the compiler cannot split."""
+    def apart(
+        self, function: Callable[..., jax.Array], *heads_NTHK: jax.Array, split_heads: bool = True
+    ) -> jax.Array:
+        """Calls `function` on each device's rows and heads: a kernel that the compiler cannot split.
+
+        Without `split_heads` on its rows alone, as where the weights of the heads are not split either.
+        """
 
     def weights(self, module: T, name: str, dtype: Any) -> T:
         """Brings a module's matrices to where they are used, in the compute dtype.
@@ -77,7 +82,7 @@ class Anywhere:
 
     width = looked_up = head = rows
 
-    def apart(self, function, *heads_NTHK):
+    def apart(self, function, *heads_NTHK, split_heads=True):
         """Returns `function` of all."""
         return function(*heads_NTHK)
 
