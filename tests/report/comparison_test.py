@@ -270,6 +270,10 @@ def test_batches_are_drawn_with_the_best_rate_of_each(groups, tmp_path, monkeypa
         "vanilla@2e-4": one("d", 0.4, prompts=16, rate=2e-4),
         "vade@2e-4": one("e", 0.9, prompts=16, rate=2e-4),
     }
+    again = {f"vanilla@{i}e-4": one(f"f{i}", 0.9, prompts=8, rate=i * 1e-4) for i in (1, 3)}
+    longer = lambda name, **kwargs: [recorded(tmp_path / name, 0, [0.1, 0.2, 0.9], **kwargs)]
+    others = {f"vanilla@{i}e-4": longer(f"h{i}", prompts=32, rate=i * 1e-4) for i in (1, 2)}
+    groups |= {"8/grpo": again, "32/gspo": others}  # the same batch again; other rollouts
     maps.draw_batches(groups, comparison.compare(groups, baseline="vanilla@1e-4"), path)
     assert path.exists()
     assert [list(by_rate) for by_rate in drawn] == [[1e-4, 2e-4]] * 2

@@ -108,7 +108,7 @@ def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
     for name, label, config, arm in _configured(groups, compared):
         if label.partition("@")[0] == compared.baseline.partition("@")[0]:
             size = config["num_prompts"] * config["num_rollouts"]
-            by_rate = found.setdefault((name, size, size * config["num_steps"]), {})
+            by_rate = found.setdefault((name, size, arm.means["rollouts"].mean), {})
             by_rate[config["optimizer"]["learning_rate"]] = arm
     found = {key: by_rate for key, by_rate in found.items() if len(by_rate) > 1}
     budgets = collections.Counter(budget for _, _, budget in found).most_common(1)
