@@ -163,8 +163,8 @@ def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:
         )
     if missing := [x for x in sampler.needs if not given.get(x)]:
         raise ValueError(
-            f"{name} needs the {missing[0]} of every item: set sampler.arrays.{missing[0]} to the "
-            "metadata fields that tell it, such as 'family,level'"
+            f"{name} needs the {missing[0]} of every item: name the metadata fields that tell it, such as "
+            f"--config.sampler.arrays=\"{{'{missing[0]}': 'family,level'}}\""
         )
     missing = [x for x in sampler.measures if not given.get(x)]
     if missing and not run.measure.every:
