@@ -221,8 +221,11 @@ def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
     ways = mesh.batch_size(policy.mesh)
     size = run.engine.prompts_per_call
     size += -size % ways
-    rows = local.rows_sharding(policy.mesh)
-    split = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows)
+    # As many rows as prompts, or as groups of uneven size may take.
+    uneven = build.num_rows(run, run.engine.prompts_per_call)
+    num_rows = uneven + -uneven % ways or size
+    where = local.rows_sharding(policy.mesh)
+    split = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
     gather = lambda x, sharding: jax.ShapeDtypeStruct(
         x.shape, x.dtype if ways == 1 else policy.dtype, sharding=local.over_tensor(sharding)
     )
@@ -237,8 +240,8 @@ def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
     return decode.lower(
         jax.tree.map(gather, params, shardings),
         jax.tree.map(split, abstract_prompts(size, lengths, ways)),
-        None,
-        split(jax.ShapeDtypeStruct((size * run.num_rollouts,), jnp.int32)),
+        split(jax.ShapeDtypeStruct((num_rows,), jnp.int32)) if uneven else None,
+        split(jax.ShapeDtypeStruct((num_rows * build.answers_per_row(run),), jnp.int32)),
         jax.eval_shape(lambda: jax.random.key(0)),
         sampling=Sampling(**run.sampling.to_dict()),
     )

@@ -101,17 +101,19 @@ def _check_shared(run: Values) -> None:
 
 
 def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Returns the runs with one commit for each name on the hub: that of a run that has begun, if one has.
+    """Returns the runs with one commit for each name on the hub: that of a run that has begun with it, if one has.
 
     Raises:
         ValueError: a name is unknown, or the hub cannot be reached.
     """
-    begun = (run for run in runs if os.path.exists(os.path.join(run.directory, "config.json")))
-    first, found, made = next(begun, runs[0]).directory, {}, []
+    names_of = lambda run: tuple(pins.names(run.settings).values())
+    begun = [run for run in runs if os.path.exists(os.path.join(run.directory, "config.json"))]
+    found, made = {}, []
     for run in runs:
-        names = tuple(pins.names(run.settings).values())
-        if names not in found:
-            found[names] = pins.names(pins.pin(run.settings, first))
+        if (names := names_of(run)) not in found:
+            # Of the others that have begun, as where a new arm has the same model and other data.
+            like = next((other for other in begun if names_of(other) == names), [*begun, run][0])
+            found[names] = pins.names(pins.pin(run.settings, like.directory))
         made.append(dataclasses.replace(run, settings=pins.put(run.settings, found[names])))
     return made
 

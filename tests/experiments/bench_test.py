@@ -27,6 +27,7 @@ from tests.trainer import small
 from vade_jax import settings
 from vade_jax.models.qwen25vl import config, flops, model
 from vade_jax.rewards import verify
+from vade_jax.rollout import local
 from vade_jax.run import build
 from vade_jax.trainer import mesh, minibatches
 
@@ -204,6 +205,20 @@ def test_what_a_plan_needs_is_what_the_devices_hold():
     assert needs[plan.VLLM] == 0
     assert min(needs.values()) >= 0
     assert report.fits and "fits:" in report.text and "does not" not in report.text
+
+
+@pytest.mark.parametrize(("per_row", "rows", "answers"), [(0, None, 6 * 4), (2, 16, 16 * 2)])
+def test_planned_decoding_has_the_rows_of_uneven_groups(monkeypatch, per_row, rows, answers):
+    """Of six prompts with 24 answers: in rows of two 6 + 18 / 2 at most, made even for two devices."""
+    run = tiny(num_rollouts=4, engine__prompts_per_call=6, batch__answers_per_row=per_row)
+    policy = plan_programs.abstract_policy(run, jax.devices()[:2])
+    asked = []
+    program = types.SimpleNamespace(lower=lambda *args, **_: asked.extend(args))
+    monkeypatch.setattr(local, "compile_answers", lambda *_, **__: program)
+    plan_programs._decoding(run, policy, plan_programs.Lengths(64, 5, (4, 4)))
+    _, prompts, group_R, answer_N, _ = asked
+    assert (group_R and group_R.shape) == (rows and (rows,))
+    assert (prompts.token_MP.shape[0], answer_N.shape) == (6, (answers,))
 
 
 @pytest.mark.parametrize("per_row", [0, 2])

@@ -45,3 +45,10 @@ def test_the_devices_of_the_mesh_choose_the_dtype(platform, dtype):
     given = lambda dtype: types.SimpleNamespace(dtype=dtype)
     assert build.compute_dtype(given("auto"), devices) == jnp.dtype(dtype)
     assert build.compute_dtype(given("float32"), devices) == jnp.float32
+
+
+def test_a_frozen_path_that_is_none_of_the_model_is_found_without_a_weight(small_checkpoint):
+    c = tiny_gspo.get_config()
+    c.optimizer.frozen = ("visual",)
+    with pytest.raises(ValueError, match=r"starts with 'visual'"):
+        build.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))

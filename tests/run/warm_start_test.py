@@ -74,6 +74,12 @@ def test_an_answer_longer_than_an_answer_may_be_is_an_error(base):
         warm_start._check_answers_fit(run, tokens.Tokenizer.load(base))
 
 
+def test_the_longest_answer_may_be_a_rare_one(base):
+    run = smoke(max_tokens=5, mixture={"color_0": 1.0, "hidden_0": 1e-6})
+    with pytest.raises(ValueError, match=r"max_tokens=5: .* have up to 7 tokens"):
+        warm_start._check_answers_fit(run, tokens.Tokenizer.load(base))
+
+
 def test_batches_are_new_every_step_and_the_same_every_run(base):
     c = smoke(num_steps=3)
     policy = build.load_policy(c, base)

@@ -71,6 +71,18 @@ class Policy:
         return lora.join(self.base if base is None else base, params, self.adapter.scale)
 
 
+def check_model(run: settings.Run, directory: str) -> None:
+    """Checks what depends on the model, from the config in its directory: no weight is read.
+
+    Raises:
+        ValueError: the mesh does not divide the model, or `optimizer.frozen` names none of its weights.
+    """
+    devices = mesh.make(**run.mesh.to_dict())
+    shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
+    param_dtype = jnp.dtype(run.model.param_dtype)
+    make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
+
+
 def load_policy(run: settings.Run, directory: str) -> Policy:
     """Loads the Hugging Face directory that a run starts from, once it is known to fit.
 

@@ -72,6 +72,7 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
             base = warm_start.untrained(run, workdir)
+            build.check_model(run, base)
             data = datasets.load(run, base, workdir, threads.map)
             run = run.with_items(len(data.train))
             processes.on_leader(lambda: build.check_reward(run, data))

@@ -230,8 +230,13 @@ def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
 
 def _check_answers_fit(run: settings.Run, tokenizer) -> None:
     """Raises ValueError when the built-in answers are longer than what may be sampled."""
-    source = procedural.Procedural(run.seed, 2000, "warmup", _mixture(run))
-    texts = {procedural.target_text(item) for item in source}
+    kinds = procedural.expand_mixture(_mixture(run))
+    texts = {
+        procedural.target_text(item)
+        for kind, share in kinds.items()
+        if share  # however small: what is rare comes in the middle
+        for item in procedural.Procedural(run.seed, 200, "warmup", {kind: 1.0})
+    }
     longest = 1 + max(len(tokenizer.encode(text)) for text in texts)
     if longest > run.sampling.max_tokens:
         raise ValueError(

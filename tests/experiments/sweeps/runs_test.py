@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 
 import pytest
@@ -171,6 +172,19 @@ def test_names_of_the_hub_are_those_that_a_finished_run_was_made_with(tmp_path, 
     again = runs.pinned(planned(c, str(tmp_path)))
     assert [run.is_finished() for run in again[:2]] == [True, False]
     assert {run.settings.data.train for run in again} == {pinned}
+
+
+def test_data_of_several_names_keep_the_commit_of_their_own_runs(tmp_path, monkeypatch):
+    c = sweep(arms="vade")
+    c.known.data = {word: {"data": {"train": f"own/{word}:train"}} for word in "ab"}
+    c.data = "a,b"
+    monkeypatch.setattr(hub, "_snapshot", lambda *_: f"/cache/{40 * 'a'}")
+    first = runs.pinned(planned(c, str(tmp_path)))
+    for run in first:
+        finish(pathlib.Path(run.directory), run.settings)
+    monkeypatch.setattr(hub, "_snapshot", lambda *_: f"/cache/{40 * 'b'}")  # it has moved on
+    again = runs.pinned(planned(c, str(tmp_path)))
+    assert [run.settings for run in again] == [run.settings for run in first]
 
 
 def test_epochs_end_a_run_without_its_data_being_read(tmp_path):
