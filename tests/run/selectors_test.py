@@ -208,7 +208,7 @@ def test_a_missing_field_is_found_before_the_warm_start(
         (
             "sec",
             {"arrays": {}},
-            "sec needs the category of every item: set sampler.arr",
+            "sec needs the category of every item: name the metadata fields",
         ),
         ("sec", {"arrays": {"category": ["family"]}}, r"category=.'family'.: give the names"),
         ("sec", {"arrays": {"category": ""}}, "sec needs the category of every item"),
