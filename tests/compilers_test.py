@@ -220,10 +220,10 @@ COLUMNS = {  # of README's table of memory: target, devices, argument of the con
 
 def cells(column):
     """Returns what README says of this column, by config."""
-    rows = [row.strip("| \n").split(" | ") for row in README.open() if row.startswith("| ")]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in README.open() if "|" in row]
     (head,) = [row for row in rows if "4 x H200" in row]
     place = head.index(column)
-    return {row[0]: row[place] for row in rows if row[0][:2] in ("7B", "3B")}
+    return {row[0]: row[place] for row in rows if row and row[0][:2] in ("7B", "3B")}
 
 
 @pytest.mark.slow
