@@ -177,8 +177,7 @@ def unmasked(
 
     What a slot that is not valid gets is finite, and means nothing.
     """
-    # A set of one block, a window, has no more scores than keys; a kernel would only cost its start.
-    if _has_splash(q_ZSHK, place) and q_ZSHK.shape[1] > LANES:
+    if _has_splash(q_ZSHK, place):  # whole pictures: a window has fewer slots than lanes
         sets = q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS[:, :, None, None]
         return place.apart(splash, *sets, split_heads=False)  # their number need not divide
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
