@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import json
 
 import jax
@@ -176,3 +177,23 @@ def test_bfloat16_weights_are_trained_resumed_and_exported(small_checkpoint, tmp
     places = lambda tree: {x.sharding.memory_kind for x in jax.tree.leaves(tree) if x.ndim}
     assert places(state.params) == {"device"}
     assert places((learner.reference, state.opt_state)) == {"pinned_host"}
+
+
+# ------------------------------------------------------------------------------ memory of a resumed run
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1])
+def test_a_run_that_resumes_holds_no_weights_but_its_references(small_checkpoint, kl_coef):
+    """What is restored would lie in the memory a second time beside what it is restored into."""
+    c = config(1, small_checkpoint, rank=0)
+    c = dataclasses.replace(c, loss=dataclasses.replace(c.loss, kl_coef=kl_coef))
+    before = {id(x) for x in jax.live_arrays()}
+    with one_device():
+        policy = build.load_policy(c, str(small_checkpoint))
+        size = sum(x.nbytes for x in jax.tree.leaves(policy.params))
+        state, learner = build.make_learner(c, policy, resumes=True)
+    assert {type(x) for x in jax.tree.leaves(state)} == {jax.ShapeDtypeStruct}
+    assert all(x.sharding is not None for x in jax.tree.leaves(state))
+    policy = dataclasses.replace(policy, params=None)
+    gc.collect()
+    held = sum(x.nbytes for x in jax.live_arrays() if id(x) not in before)
+    assert (learner.reference is not None) == (kl_coef > 0)
+    assert size * (kl_coef > 0) <= held < size * (kl_coef > 0) + 10_000

@@ -43,7 +43,7 @@ def fake_parts(monkeypatch):
     nothing_saved = types.SimpleNamespace(latest_step=lambda: None)
     replaced = {
         build: dict(
-            make_learner=lambda *_: (state, learn),
+            make_learner=lambda *_, **__: (state, learn),
             make_scorer=lambda *_: fakes.score,
             make_validation=lambda *_: lambda *_: ({}, frozenset()),
         ),

@@ -182,6 +182,21 @@ def test_what_is_left_of_an_old_step_goes_when_its_owner_returns(tmp_path):
     assert sorted(os.listdir(tmp_path / "ck")) == ["2", "3"]
 
 
+@pytest.mark.parametrize("said", ["RESOURCE_EXHAUSTED: Out of memory", "PERMISSION_DENIED: x"])
+def test_what_hinders_reading_is_not_taken_for_damage(tmp_path, monkeypatch, said):
+    save(tmp_path / "ck", 1)
+    saver = checkpoints.Checkpointer(tmp_path / "ck")
+
+    def restore(*_, **__):
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(saver._manager(), "restore", restore)
+    with pytest.raises(
+        ValueError, match=rf"ck/1 cannot be read here \(RuntimeError: {said}\); keep"
+    ):
+        saver.restore(1, make_state(), make_selector())
+
+
 def change_a_byte(path):
     content = bytearray(path.read_bytes())
     content[len(content) * 2 // 3] ^= 1

@@ -192,22 +192,44 @@ def _check_size(wanted: str, shape, directory: str) -> None:
 
 # ------------------------------------------------------------------------------ learning
 def make_learner(
-    run: settings.Run, policy: Policy, map: loading.Map = loading.in_turn
+    run: settings.Run,
+    policy: Policy,
+    map: loading.Map = loading.in_turn,
+    *,
+    resumes: bool = False,
 ) -> tuple[TrainState, update.Learner]:
-    """Returns the first state, and what improves it; `map` maps over micro-batches."""
+    """Returns the first state, and what improves it.
+
+    It takes the policy's parameters over.
+
+    Args:
+        run: the settings.
+        policy: what the run starts from.
+        map: maps over micro-batches.
+        resumes: the state will be read from a checkpoint: then it has shapes and places alone. Arrays would
+            take its memory a second time while it is read.
+    """
     transform, shardings = make_optimizer(run, policy)
     reference = _reference_params(policy) if run.loss.kl_coef else None
-    copy = reference is policy.params
+    shares = reference is policy.params
     if reference is not None and run.layout.offload:
-        reference, copy = jax.device_put(reference, mesh.on_host(policy.shardings)), False
-    state, _ = make_state(policy, transform, shardings, copy=copy)
+        reference, shares = jax.device_put(reference, mesh.on_host(policy.shardings)), False
+    if resumes:
+        place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
+        state = jax.tree.map(place, abstract_state(policy, transform), shardings)
+        if not shares:
+            jax.tree.map(lambda x: x.delete(), policy.params)
+    else:
+        state, _ = make_state(policy, transform, shardings, copy=shares)
     improve, score_with = make_programs(run, policy, transform, shardings)
+    # Not the policy itself: what holds it holds its parameters.
+    base, places = policy.base, policy.shardings
 
     def score(params, batch):  # the reference's come from where they wait
-        return score_with(policy.base, jax.device_put(params, policy.shardings), batch)
+        return score_with(base, jax.device_put(params, places), batch)
 
     learner = update.Learner(
-        update=functools.partial(improve, policy.base),
+        update=functools.partial(improve, base),
         score=score,
         shape=batch_shape(run, policy.mesh),
         reference=reference,
@@ -299,11 +321,11 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
 
 def make_logp(
     run: settings.Run, policy: Policy, temperature: float
-) -> Callable[[Params], update.Policy]:
+) -> Callable[[Params], update.Forward]:
     """Returns base -> (params, batch -> log-probs and entropies of the answers, as the policy acts)."""
     policy = dataclasses.replace(policy, params=None, base=None)  # not kept alive by the programs
 
-    def logp(base: Params) -> update.Policy:
+    def logp(base: Params) -> update.Forward:
         return update.make_logp(
             lambda params: policy.merge(policy.whole(params, base)),
             temperature=temperature,

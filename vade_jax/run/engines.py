@@ -38,7 +38,8 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         ValueError: a server is missing, or cannot serve this run.
         EngineFailure: vLLM does not start.
     """
-    engine = _make(run, policy, workdir)
+    # The loop gives it weights before it asks: of the first ones it is to hold no copy.
+    engine = _make(run, dataclasses.replace(policy, params=None), workdir)
     return engine if policy.adapter is None else WithBase(engine, policy)
 
 
@@ -47,7 +48,7 @@ class WithBase:
 
     def __init__(self, engine: Engine, policy: Policy):
         self._engine = engine
-        self._policy = dataclasses.replace(policy, params=None)  # they are the first update's
+        self._policy = dataclasses.replace(policy, params=None)
         self.generate, self.metrics, self.close = engine.generate, engine.metrics, engine.close
 
     def sync(self, params: Params, version: int) -> None:
@@ -186,6 +187,7 @@ def _launch(
             log_path=os.path.join(workdir, "logs", f"vllm_{number}.log"),
             options=options | dict(engine.options),  # the settings' own win
             env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
+            start_s=engine.start_s,
         )
         on_error.callback(server.stop)
         return server

@@ -76,7 +76,9 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
             data = datasets.load(run, base, workdir, threads.map)
             run = run.with_items(len(data.train))
             processes.on_leader(lambda: build.check_reward(run, data))
-            if checks.make_sampler(run).variants:
+            sampler = checks.make_sampler(run)
+            sampler.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
+            if sampler.variants:
                 hook.check_texts(run, data.train)
         start = warm_start.warm_started(run, base, workdir, stop)
         if start is None:
@@ -126,9 +128,10 @@ def prepare(
     if processes.is_leader():
         contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
     sampler = checks.make_sampler(run)
-    state, learn = build.make_learner(run, policy, map)
-    selector = sampler.init(len(data.train), **data.arrays)
     saved = directory.checkpointer(run, workdir)
+    resumes = saved.latest_step() is not None
+    state, learn = build.make_learner(run, policy, map, resumes=resumes)
+    selector = sampler.init(len(data.train), **data.arrays)
     never_I = np.zeros(len(data.train), np.int32)
     items = data.train.checksum
     progress = directory.restore(saved, loop.Progress(state, selector, never_I), items)

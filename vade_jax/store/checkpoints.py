@@ -4,7 +4,7 @@
                    optimizer   opt_state and step, nested by path
                    selector    the selector's arrays, nested by path
                    progress    JSON: step, seed, rollouts_total, ...
-                   config      JSON: the config the run was started with
+                   config      JSON: the config that the step was made with
                    checksums   JSON: of every array and of both JSONs
 
 Trees are stored as nested dicts of arrays under the path of each leaf, so nothing is pickled and an
@@ -37,6 +37,9 @@ NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
 # Orbax takes its timeouts by the clock on the wall. With its defaults a clock that is set ahead in the
 # middle of a save ends the run: after 20 minutes, or 5 where directories are made in the background.
 PATIENT = ocp.AsyncOptions(timeout_secs=7 * 24 * 3600, create_directories_asynchronously=False)
+# Errors of reading, in Python's and tensorstore's words, that say nothing of what is read.
+HINDERED = (MemoryError, PermissionError)
+HINDRANCES = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNAVAILABLE")
 
 
 class Checkpointer:
@@ -208,9 +211,14 @@ class Checkpointer:
         except Exception as error:  # orbax and tensorstore raise many kinds
             older = max((other for other in steps if other < step), default=None)
             otherwise = "start anew" if older is None else f"resume from step {older}"
-            said = str(error).strip().splitlines()[0][:200]
+            said = (str(error).strip().splitlines() or [""])[0][:200]
+            said = f"{type(error).__name__}: {said}"
+            if isinstance(error, HINDERED) or any(word in said for word in HINDRANCES):
+                raise ValueError(
+                    f"checkpoint {path} cannot be read here ({said}); keep it"
+                ) from error
             raise ValueError(
-                f"checkpoint {path} is damaged ({type(error).__name__}: {said}); restore it from "
+                f"checkpoint {path} is damaged ({said}); restore it from "
                 f"a copy, or delete that directory to {otherwise}"
             ) from error
 
