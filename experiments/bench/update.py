@@ -78,7 +78,7 @@ class Setup:
 class Step:
     """A compiled update and its state: a call takes one step."""
 
-    def __init__(self, logp: update.Policy, params: Params, batch: Batch):
+    def __init__(self, logp: update.Forward, params: Params, batch: Batch):
         transform = update.make_optimizer(settings.Optimizer(**OPTIMIZER))
         loss = settings.Loss(dual_clip=0.0, **LOSS)
         step = update.make(logp, objectives.group_rl(loss), transform)
@@ -103,12 +103,12 @@ class Step:
         return metrics
 
 
-def make_logp(merge) -> update.Policy:
+def make_logp(merge) -> update.Forward:
     """Returns the trainer's own log-probs."""
     return update.make_logp(merge, temperature=1.0, banned=(), chunk=CHUNK, remat=False)
 
 
-def make_plain_logp(merge) -> update.Policy:
+def make_plain_logp(merge) -> update.Forward:
     """Returns log-probs of full-length rows, each a prompt and one answer."""
 
     def logp(params: Params, batch: Batch) -> logprobs.Tokens:
@@ -171,7 +171,7 @@ def pieces(setup: Setup, *, rounds: int) -> timing.Table:
     return timing.table(f"parts of {GROUPED}, {setup.sizes}", times, floors, floor)
 
 
-def total_logp(logp: update.Policy, batch: Batch) -> Callable[[Params], jax.Array]:
+def total_logp(logp: update.Forward, batch: Batch) -> Callable[[Params], jax.Array]:
     """Returns the sum of all log-probs, the cheapest objective that needs every one of them."""
     return lambda params: jnp.sum(logp(params, batch).logp_NT)
 

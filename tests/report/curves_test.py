@@ -15,6 +15,7 @@ def records(**columns):
         "correct": curves.EFFECTIVE_CORRECT,
         "predicted": curves.PREDICTED,
         "rollouts": curves.ROLLOUTS,
+        "useful": curves.EFFECTIVE_ROLLOUTS,
     }
     rows = zip(*columns.values(), strict=True)
     return [
@@ -73,9 +74,10 @@ def test_only_noisy_curves_are_smoothed():
 
 
 def test_effective_rollouts_are_those_of_groups_that_teach():
-    curve = curves.effective_rollouts(records(ratio=[0.5, 0.0, 0.25], rollouts=[8, 16, 32]))
-    assert curve.values.tolist() == [4, 4, 8]  # 8 x 0.5, 8 x 0, 16 x 0.25
-    assert curve.rollouts.tolist() == [8, 16, 32]
+    """Whatever the sizes of groups are, and what passes over all items cost."""
+    curve = curves.effective_rollouts(records(useful=[14, 0, 8], rollouts=[816, 832, 848]))
+    assert curve.values.tolist() == [14, 14, 22]
+    assert curve.rollouts.tolist() == [816, 832, 848]
 
 
 def test_prediction_is_held_against_correctness_where_both_are_known():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 
 import chex
 import jax
@@ -175,8 +176,12 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_names_the_step():
         loss = np.nan if state.step == 2 else 0.0
         return state.replace(step=state.step + 1), {"actor/loss": loss}
 
+    recorder = fakes.Recorder()
     with pytest.raises(scoring.NotFinite, match=r"step 3: .*actor/loss.*nan"):
-        run("uniform", 5, learn=diverge)
+        run("uniform", 5, learn=diverge, recorder=recorder)
+    assert np.isnan(recorder.metrics[3]["actor/loss"])  # beside the answers that it was of
+    assert len(recorder.data[3].prompts) == B
+    assert max(step for step, _ in recorder.saved) == 2
 
 
 def test_the_log_has_what_was_believed_before_the_answers():
@@ -232,7 +237,41 @@ def test_a_failing_engine_loses_no_step(method):
         run("uniform", 6, engine=FailingEngine(3, method), recorder=recorder)
     assert sorted(recorder.metrics) == [0, 1, 2, 3]
     assert recorder.metrics[3]["vade/rollouts_total"] == 3 * B * 8
+    assert recorder.metrics[3]["timing_s/step"] > 0
     assert recorder.saved[-1] == (3, True)
+
+
+def test_what_the_engine_counts_stands_in_the_line_of_the_step_that_it_is_of():
+    """Two calls a step, generate and sync; before step 1 one sync. Step 3's sync is its last."""
+
+    class Counting(FailingEngine):
+        count = 0
+
+        def check(self, method, version):
+            self.count += 1
+            super().check(method, version)
+
+        def metrics(self):
+            found, self.count = {"rollout/calls": self.count}, 0
+            return found
+
+    recorder = fakes.Recorder()
+    with pytest.raises(EngineFailure):
+        run("uniform", 6, engine=Counting(3, "sync"), recorder=recorder)
+    assert [recorder.metrics[step]["rollout/calls"] for step in range(4)] == [1, 2, 2, 2]
+
+
+def test_the_time_of_saving_is_in_the_line_of_the_next_step():
+    class Slow(fakes.Recorder):
+        def save(self, progress, *, last):
+            super().save(progress, last=last)
+            time.sleep(0.05)
+
+    recorder = Slow()
+    run("uniform", 2, recorder=recorder)
+    assert "timing_s/save_checkpoint" not in recorder.metrics[1]
+    found = recorder.metrics[2]
+    assert 0.05 <= found["timing_s/save_checkpoint"] < found["timing_s/step"]
 
 
 def test_behind_a_failing_engine_no_group_is_scored():
@@ -336,7 +375,8 @@ def test_answers_without_a_verdict_are_neither_counted_nor_trained_on():
         np.testing.assert_array_equal(valid_N, np.arange(8 * B) % 8 > 0)
         assert np.isfinite(advantage_N).all() and not advantage_N[::8].any()
     assert recorder.metrics[2]["reward/unknown"] == B
-    assert recorder.metrics[2]["reward/f/calls"] == 1  # asked once a step
+    for step in range(3):  # asked once a step, and once for what was before
+        assert recorder.metrics[step]["reward/f/calls"] == step
     assert (recorder.data[1].feedback.trials_M == 7).all()
 
 

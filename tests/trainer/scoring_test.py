@@ -178,11 +178,12 @@ def test_a_groups_weight_is_a_factor_of_its_advantages():
 
 
 def test_metrics_by_hand():
-    """8 valid answers. Rewards vary in groups 0 and 2, correctness in group 0 alone."""
+    """8 valid answers. Rewards vary in groups 0 and 2, of 3 and 2 answers, correctness in group 0 alone."""
     found = scoring.metrics(collect(), rollouts())
     expected = {
         "vade/effective_ratio": 2 / 4,
         "vade/effective_ratio_correct": 1 / 4,
+        "vade/effective_rollouts": 5,
         "vade/all_right_ratio": 1 / 4,
         "vade/all_wrong_ratio": 2 / 4,
         "critic/score/mean": 3 / 8,

@@ -19,12 +19,11 @@ from vade_jax.data import prompts, tokens
 from vade_jax.evals import benchmarks, decisions, tasks
 from vade_jax.evals.benchmarks import base
 from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.trainer.loop import Validate
 from vade_jax.trainer.scoring import Scored, Scorer, ScoringThread
 from vade_jax.types import Item, Metrics, Prompt
 
 Known = frozenset[str]  # questions that were once answered right every time
-# (engine, key, version of the weights, known) -> metrics, known now
-Validate = Callable[[Engine, jax.Array, int, Known], tuple[Metrics, Known]]
 
 
 def of_items(

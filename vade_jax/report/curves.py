@@ -14,6 +14,7 @@ Records = Sequence[metrics.Record]
 
 ACCURACY = "critic/score/mean"  # correctness of the training answers
 EFFECTIVE = "vade/effective_ratio"
+EFFECTIVE_ROLLOUTS = "vade/effective_rollouts"
 EFFECTIVE_CORRECT = "vade/effective_ratio_correct"
 EFFECTIVE_TRAINED = "vade/trained_effective_ratio_correct"
 PREDICTED = "vade/predicted_effective_ratio"
@@ -34,7 +35,7 @@ DETAILS = (  # what a page and a figure of one run show besides these: (metric, 
     ("vade/coverage", "Prompts visited in the last epoch"),
     (FORGOTTEN, "Known questions forgotten"),
     ("actor/lr", "Learning rate"),
-    ("perf/throughput", "Throughput, tokens/s"),
+    ("perf/throughput", "Throughput, tokens/s a device"),
     ("perf/mfu", "Learning, share of the peak"),
     ("perf/max_memory_gb", "Most memory of a device, GB"),
 )
@@ -145,13 +146,12 @@ def effective(records: Records) -> Curve:
 
 
 def effective_rollouts(records: Records) -> Curve:
-    """Returns the rollouts so far that were in groups whose rewards differ."""
-    total, ratio = rollouts(records), named(records, EFFECTIVE)
-    # A step may lack either: what was spent is the rise of the total since the last that has it.
-    _, at_total, at_ratio = np.intersect1d(total.steps, ratio.steps, return_indices=True)
-    spent = np.diff(total.values, prepend=0.0)[at_total]
-    useful = np.cumsum(spent * ratio.values[at_ratio])
-    return Curve(total.steps[at_total], useful, total.values[at_total], False)
+    """Returns the rollouts so far that were in groups whose rewards differ.
+
+    Those of passes over all items are not: nothing learns from them.
+    """
+    found = named(records, EFFECTIVE_ROLLOUTS, smooths=False)
+    return dataclasses.replace(found, values=np.cumsum(found.values))
 
 
 def predicted_and_observed(records: Records) -> tuple[np.ndarray, np.ndarray]:

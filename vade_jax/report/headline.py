@@ -27,10 +27,11 @@ PHASES = {
     "select": "choosing prompts",
     "gen": "generating answers",
     "reward": "waiting for rewards",
-    "adv": "advantages, old and reference log-probs",
-    "update_actor": "updating the policy",
+    "adv": "advantages, and what the selector learns",
+    "update_actor": "log-probs, and updating the policy",
     "update_weights": "new weights to the engine",
     "testing": "validation",
+    "save_checkpoint": "saving the step before",
     "measure": "measuring all prompts",
 }
 BESIDE = {

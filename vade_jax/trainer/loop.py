@@ -157,16 +157,17 @@ def run(
         over = is_over(progress.step, progress.rollouts_total, **limits)
         if progress.step == 0:
             metrics, progress = validated(progress, rng.untrained_validation_key(key))
+            metrics |= engine.metrics() | score.metrics()
             recorder.step(0, metrics | progress.metrics(), None)
         elif progress.validated < progress.step and (progress.step % eval_every == 0 or over):
             # The engine failed in this validation: the step was saved without.
             keys = rng.step_keys(key, progress.step)
             metrics, progress = validated(progress, keys.validation)
             recorder.add(progress.step, metrics)
-        ends = over or stop()
+        ends, clock = over or stop(), Clock()
 
         while not ends:
-            version, step, clock, keys = progress.step, progress.step + 1, Clock(), next_keys
+            version, step, keys = progress.step, progress.step + 1, next_keys
             with _saved_on_failure(recorder, progress):
                 # Lines 1-4: answers to every item make the first posterior; no policy learns.
                 if passes.is_due(measure, sampler, progress.step):
@@ -214,6 +215,8 @@ def run(
             if len(data.learned_M):
                 with clock("update_actor"):
                     state, losses = learn(state, *data.batch())
+            metrics = losses | rounds.metrics(data, num_prompts)
+            with _recorded_if_not_finite(recorder, step, metrics, data):
                 scoring.check_losses(f"step {step}", losses)
             visited_I = progress.visited_I.copy()
             visited_I[list(gathering.used)] = step
@@ -225,24 +228,29 @@ def run(
                 visited_I=visited_I,
                 skipped_updates=progress.skipped_updates + (not losses),
             )
-            metrics = losses | rounds.metrics(data, num_prompts)
             metrics |= passes.metrics(measure, sampler, step, len(choose.items))
             metrics |= coverage(progress, num_prompts, len(choose.items))
 
             # The engine gets the new weights; the step is recorded and saved.
             over = is_over(step, progress.rollouts_total, **limits)
-            with _saved_on_failure(recorder, progress, metrics, data):
+
+            def spent(clock=clock, data=data):
+                """Returns what the step has taken, and counted, up to now."""
+                counted = engine.metrics() | score.metrics() | hardware.memory()
+                return counted | clock.metrics(data.prompts, data.rollouts)
+
+            with _saved_on_failure(recorder, progress, metrics, data, spent):
                 with clock("update_weights"):
                     engine.sync(state.params, step)
                 if step % eval_every == 0 or over:
                     with clock("testing"):
                         found, progress = validated(progress, keys.validation)
                     metrics |= found
-            metrics |= engine.metrics() | score.metrics() | hardware.memory()
-            metrics |= clock.metrics(data.prompts, data.rollouts)
-            recorder.step(step, metrics | progress.metrics(), data)
+            recorder.step(step, metrics | spent() | progress.metrics(), data)
             ends = over or stop()  # asked once: what ends the loop has been saved
-            recorder.save(progress, last=ends)
+            clock = Clock()  # the next step's: it waits for the saving
+            with clock("save_checkpoint"):
+                recorder.save(progress, last=ends)
     return progress
 
 
@@ -263,13 +271,26 @@ def _saved_on_failure(
     progress: Progress,
     metrics: Metrics | None = None,
     data: StepData | None = None,
+    spent: Callable[[], Metrics] = dict,
 ) -> Iterator[None]:
     """Records and saves the last step when no other can follow it, then passes on why."""
     try:
         yield
     except (EngineFailure, RewardFailure, BatchNotFilled):
         if data is not None:
-            recorder.step(progress.step, metrics | progress.metrics(), data)
+            recorder.step(progress.step, metrics | spent() | progress.metrics(), data)
         if progress.step:
             recorder.save(progress, last=True)
+        raise
+
+
+@contextlib.contextmanager
+def _recorded_if_not_finite(
+    recorder: Recorder, step: int, metrics: Metrics, data: StepData
+) -> Iterator[None]:
+    """Records a step that ends the run by its losses: the reason is in its answers, or in the losses."""
+    try:
+        yield
+    except scoring.NotFinite:
+        recorder.step(step, metrics, data)
         raise

@@ -24,8 +24,9 @@ from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
 Tree = TypeVar("Tree")
 Tensors = Iterator[tuple[str, np.ndarray]]
 # What the others raise when the leader failed; anything else becomes a RuntimeError.
-KINDS = (ValueError, FileNotFoundError, EngineFailure, RewardFailure)
-KINDS = {kind.__name__: kind for kind in KINDS}
+KINDS = {
+    kind.__name__: kind for kind in (ValueError, FileNotFoundError, EngineFailure, RewardFailure)
+}
 LONGEST_WAIT_MS = 24 * 3600 * 1000  # a process that is gone is noticed long before
 _BARRIERS = itertools.count()  # a barrier is used once
 

@@ -305,15 +305,16 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
     valid_N = feedback.valid_N
     assert valid_N.any()
     successes_M, trials_M = feedback.successes_M, feedback.trials_M
-    asked_M = trials_M > 0
+    asked_M, varied_M = trials_M > 0, varied(feedback)
     shares_M = {
-        "vade/effective_ratio": varied(feedback),
+        "vade/effective_ratio": varied_M,
         "vade/effective_ratio_correct": mixed(feedback),
         "vade/all_right_ratio": asked_M & (successes_M == trials_M),
         "vade/all_wrong_ratio": asked_M & (successes_M == 0),
     }
     length_N = feedback.length_N[valid_N]
     return {name: float(np.mean(share_M)) for name, share_M in shares_M.items()} | {
+        "vade/effective_rollouts": int(np.count_nonzero(varied_M[feedback.group_N] & valid_N)),
         "critic/score/mean": float(np.mean(feedback.correct_N[valid_N])),
         "critic/rewards/mean": float(np.mean(feedback.reward_N[valid_N])),
         "critic/advantages/max": float(np.max(feedback.advantage_N)),

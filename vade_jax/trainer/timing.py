@@ -35,7 +35,8 @@ class Clock:
     def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
         """Returns `timing_s/*`, and the tokens a second of generation and of the whole step.
 
-        A token counts once for each answer that it belongs to or stands before, as in verl.
+        A token counts once for each answer that it belongs to or stands before, as in verl, and the
+        throughput is that of one device.
         """
         step = time.perf_counter() - self._start
         answers = int(rollouts.length_N.sum())
@@ -47,7 +48,7 @@ class Clock:
             "perf/compilations": len(compiled),
             "timing_s/step": step,
             "perf/total_num_tokens": answers + context,
-            "perf/throughput": (answers + context) / step,
+            "perf/throughput": (answers + context) / step / jax.device_count(),
             "perf/rollouts_per_s": len(rollouts.length_N) / step,
             "perf/gen_tokens_per_s": answers / self._seconds["gen"],
         }

@@ -30,7 +30,7 @@ class Totals(NamedTuple):
     num_sequences: Array
 
 
-Policy = Callable[[Params, Batch], logprobs.Tokens]
+Forward = Callable[[Params, Batch], logprobs.Tokens]
 LogProbs = Callable[[Params, Batch], jax.Array]
 Objective = Callable[[jax.Array, Batch, Totals], tuple[jax.Array, Metrics]]
 Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
@@ -130,7 +130,7 @@ def make_logp(
     banned: tuple[int, ...],
     chunk: int,
     remat: bool = True,
-) -> Policy:
+) -> Forward:
     """Returns `logp(params, batch) -> logprobs.Tokens`: prompts once, answers many.
 
     Args:
@@ -157,7 +157,7 @@ def make_logp(
     return logp
 
 
-def make_score(logp: Policy) -> LogProbs:
+def make_score(logp: Forward) -> LogProbs:
     """Returns `score(params, batch) -> logp_ANT` over the micro-batches, without gradients."""
 
     def score(params: Params, batch: Batch) -> jax.Array:
@@ -175,7 +175,7 @@ def make_score(logp: Policy) -> LogProbs:
 
 
 def make(
-    logp: Policy,
+    logp: Forward,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     *,
