@@ -55,7 +55,10 @@ def main(c: ConfigDict, workdir: str) -> None:
 def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]:
     """Returns the summary of a cell, from its file or by playing it; prints one line."""
     path = directory / "cells" / cell.world / f"{cell.contender.label}.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
+    found = {}
+    if path.exists():
+        with errors.user_errors():
+            found = kept(path)
     if found.get("settings") == cell.settings:
         summary, how = found["summary"], "kept from before"
     else:
@@ -70,6 +73,21 @@ def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]
     name = f"{cell.world:<13} {cell.contender.label:<24}"
     print(f"{name} progress {progress}  effective ratio {effective}  ({how})", flush=True)
     return summary
+
+
+def kept(path: pathlib.Path) -> Mapping[str, Any]:
+    """Returns what a cell's file holds.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        found = json.loads(path.read_text())
+        return {name: found[name] for name in ("settings", "summary")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}): delete it, and it is played again"
+        ) from error
 
 
 if __name__ == "__main__":

@@ -40,6 +40,22 @@ def test_what_is_no_url_is_an_error(url):
         Client(url, timeout_s=1.0)
 
 
+@pytest.mark.parametrize(
+    ("host", "public"),
+    [
+        ("api.example.com", True),
+        ("8.8.8.8", True),
+        ("10.0.0.3", False),
+        ("[::1]", False),
+        ("gpu3", False),
+    ],
+)
+def test_proxies_are_for_the_internet_and_where_they_are_asked_for(host, public):
+    make = lambda **options: Client(f"http://{host}:80", timeout_s=1.0, **options)
+    assert make(by_proxy=True)._client.trust_env == public
+    assert not make()._client.trust_env
+
+
 def test_text_comes_back_whatever_is_in_it(client, server):
     assert ask(client, text="é\ud800\n") == "é\ud800\n"  # models write lone surrogates
     assert server.log == [("POST", CHAT, server.bodies[0])]

@@ -62,6 +62,12 @@ def test_continues_from_a_file(tmp_path, method):
         observe_all(second, ids)
 
 
+def test_a_seed_beyond_a_keys_32_bits_is_refused():
+    """It would draw as another seed does."""
+    with pytest.raises(ValueError, match=r"seed=4294967296: must be in \[0, .*32 bits"):
+        Selector(4, seed=2**32)
+
+
 def test_a_seed_decides_the_draws_that_a_method_has_of_its_own():
     """MoPPS passes over the data in an order of its own before it knows anything."""
     first, again, other = (Selector(IDS, "mopps", seed=s) for s in (1, 1, 2))

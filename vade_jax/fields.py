@@ -54,6 +54,15 @@ def number(default: float, **interval: Any) -> Any:
     return dataclasses.field(default=default, metadata={"interval": Interval(**interval)})
 
 
+# Of a larger seed `jax.random.key` takes the lowest 32 bits without a word: two seeds would be one.
+SEED = Interval(at_least=0, below=2**32, why="as keys have 32 bits")
+
+
+def seed() -> Any:
+    """Returns a field for a seed, 0 by default."""
+    return number(0, **dataclasses.asdict(SEED))
+
+
 def fraction(default: float) -> Any:
     """Returns a field for a number from 0 to 1."""
     return number(default, at_least=0, at_most=1)

@@ -6,6 +6,7 @@ and stays wrong. `retrying` asks again after the first and lets the second pass.
 """
 
 import contextlib
+import ipaddress
 import json
 import logging
 import os
@@ -58,6 +59,13 @@ class RefusedError(Exception):
         self.status = status
 
 
+def _is_on_the_internet(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." in host
+
+
 class Client:
     """JSON requests to one server over kept connections, from any thread.
 
@@ -67,12 +75,21 @@ class Client:
         url: http(s)://host[:port][/path]; the paths of requests are put behind it.
         timeout_s: the longest wait for a whole reply, unless a request says otherwise.
         headers: of every request.
+        by_proxy: a server on the internet is reached as the environment says (HTTPS_PROXY, NO_PROXY).
+            Others, told by a name without a dot or a private address, never are.
 
     Raises:
         ValueError: `url` is not a URL.
     """
 
-    def __init__(self, url: str, *, timeout_s: float, headers: Mapping[str, str] = {}):
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] = {},
+        by_proxy: bool = False,
+    ):
         try:
             parsed = httpx.URL(url)
             is_url = parsed.scheme in ("http", "https") and parsed.host
@@ -91,8 +108,7 @@ class Client:
             headers={"Content-Type": "application/json", **headers},
             limits=httpx.Limits(keepalive_expiry=KEEPALIVE_S),
             verify=ssl.create_default_context(),
-            # Proxies of the environment are meant for the internet, not for servers in the house.
-            trust_env=False,
+            trust_env=by_proxy and _is_on_the_internet(parsed.host),
         )
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._lock, self._closed = threading.Lock(), False

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from vade_jax import atomic, rng, samplers
+from vade_jax import atomic, fields, rng, samplers
 from vade_jax.losses import advantages
 from vade_jax.samplers import base
 from vade_jax.types import Feedback
@@ -58,6 +58,7 @@ class Selector:
         **options: Any,
     ):
         seed = operator.index(seed)
+        fields.SEED.check("seed", seed)
         self._sampler = _sampler(method, options, seed)
         _check_arrays(self._sampler, method, arrays or {})
         self._ids = _unique(items)

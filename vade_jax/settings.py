@@ -177,6 +177,7 @@ class Engine(Section):
     tensor_parallel: int = number(1, at_least=1)  # GPUs of each
     max_in_flight: int = number(256, at_least=1)  # requests at once, over all servers
     timeout_s: float = number(1800.0, above=0)  # of a request; then the server hangs
+    start_s: float = number(600.0, above=0)  # for a server that the run starts
     wait_s: float = number(300.0, at_least=0)  # for a server of `urls` that is down
     retries: int = number(3, at_least=0)  # of a request, before the run saves and stops
     sync_directory: str = ""  # shared with the servers; empty: <workdir>/weights
@@ -403,7 +404,7 @@ class Perf(Section):
 class Run(Section):
     """A training run, whole."""
 
-    seed: int = number(0, at_least=0)  # of data, selection, rollouts and the tiny model
+    seed: int = fields.seed()  # of data, selection, rollouts and the tiny model
     num_steps: int = number(240, at_least=1)  # RL steps, where num_epochs does not say it
     # As many steps as take this many times the items of the data, B a step; 0: num_steps.
     num_epochs: float = number(0.0, at_least=0)

@@ -26,7 +26,7 @@ from vade_jax.types import Array
 class Settings(fields.Section):
     """Every setting of a simulation; lists of names are comma-separated."""
 
-    seed: int = 0
+    seed: int = fields.seed()
     num_seeds: int = fields.number(8, at_least=1)
     num_items: int = fields.number(4000, at_least=1)  # where a world says nothing else
     num_prompts: int = fields.number(128, at_least=1)  # B
@@ -139,6 +139,20 @@ class Contender:
             return method(num_rollouts=num_rollouts, **options)
         except ValueError as error:
             raise ValueError(f"contender {self.label}: {error}") from None
+
+    def check(self, num_rollouts: int) -> None:
+        """Raises ValueError unless the selector gets the measurements and rounds that it is made for."""
+        sampler = self.sampler(num_rollouts)
+        if sampler.measures and not (self.measure_every or self.first(num_rollouts)):
+            raise ValueError(
+                f"contender {self.label}: {self.name} needs the {' and the '.join(sampler.measures)} of every "
+                "item: set measure_every to the rounds between two measurements, or measure_first"
+            )
+        if sampler.rounds not in (None, self.max_rounds):
+            raise ValueError(
+                f"contender {self.label}: max_rounds={self.max_rounds}, but {self.name} with these options is "
+                f"made for {sampler.rounds}: set it to that"
+            )
 
     def first(self, num_rollouts: int) -> str:
         """Returns how all items are measured before step 1: "paid", "free", or "" where they are not.
@@ -278,7 +292,7 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
         check_known("the selector", label, _labels(given))
         contender = Contender.of(label, given.contender.get(label, {}))
         # Both are made again when the cell is played. Here they find mistakes before any is.
-        contender.sampler(shape.num_rollouts)
+        contender.check(shape.num_rollouts)
         schedule(contender, shape)
         found.append(Cell(world, kind, constants, shape, contender, given.seed, given.num_seeds))
     return found

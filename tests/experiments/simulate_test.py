@@ -65,6 +65,15 @@ def test_changed_settings_are_played_again(workdir, tmp_path, capsys):
     assert capsys.readouterr().out.count("settings changed") == 2
 
 
+def test_a_damaged_cell_is_named(workdir, tmp_path, capsys):
+    shutil.copytree(workdir / "cells", tmp_path / "cells")
+    path = tmp_path / "cells" / "skills" / "oracle.json"
+    path.write_text(path.read_text()[:40])
+    with pytest.raises(SystemExit):
+        simulate.main(small(), str(tmp_path))
+    assert f"error: {path} is damaged" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -81,6 +90,7 @@ def test_changed_settings_are_played_again(workdir, tmp_path, capsys):
         ({"num_prompts": 201}, "world skills: num_prompts=201: must be in"),
         ({"num_rollouts": 1}, "world skills: num_rollouts=1: must be in"),
         ({"selectors": "vade_measured", "rollouts": 800}, "measures 200 items first"),
+        ({"selectors": "strata"}, "strata needs the pass_rate of every item: set measure_every"),
         ({"contender.vade_mean.options.draw": "best"}, "contender vade_mean: draw='best'"),
     ],
 )

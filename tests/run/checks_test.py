@@ -18,8 +18,9 @@ from vade_jax.run import build, checks
 
 # The numbers that each field takes. What is checked against another field is in WRONG.
 RANGES = {
+    "[0, 4.29497e+09)": "seed",
     "[0, inf)": """
-        seed num_epochs budget measure.every measure.num_rollouts measure.num_prompts refill.max_rounds lora.rank
+        num_epochs budget measure.every measure.num_rollouts measure.num_prompts refill.max_rounds lora.rank
         warm_start.num_steps data.num_train data.num_validation data.num_threads engine.wait_s engine.retries sampling.top_k diva.weight
         diva.local_share diva.global_share reward.overlong_buffer reward.overlong_factor
         loss.clip_high loss.kl_coef optimizer.learning_rate optimizer.warmup_steps
@@ -32,7 +33,7 @@ RANGES = {
         eval.max_tokens checkpoint.every checkpoint.keep""",
     "[2, inf)": "num_rollouts",
     "(0, inf)": """
-        lora.alpha warm_start.learning_rate engine.timeout_s sampling.temperature reward.timeout_s
+        lora.alpha warm_start.learning_rate engine.timeout_s engine.start_s sampling.temperature reward.timeout_s
         loss.importance_cap""",
     "[0, 1)": """
         warm_start.b2 layout.train_memory reward.format_weight loss.clip_low optimizer.b1
@@ -79,7 +80,7 @@ WRONG = {
     "warm_start.mixture": ({"color_9": 1}, r"warm_start.mixture: mixture has no part 'color_9'"),
     "data.max_pixels": (2000, r"min_pixels=12544 is larger than data.max_pixels=2000"),
     "data.num_train": (3, r"num_prompts=4 is larger than the training set of 3 usable"),
-    "data.validation": ("", r"data.validation is empty: give 'procedural' or a .jsonl"),
+    "data.validation": ("", r"data.validation is empty: give 'procedural', a .jsonl"),
     "model.preset": ("", r"model.checkpoint='' and model.preset='': give exactly one"),
     "model.checkpoint": ("somewhere", r"model.checkpoint='somewhere' and .*exactly one"),
     "sampler.options.decay_selected": (1.5, r"decay_selected=1.5"),
@@ -197,13 +198,20 @@ def test_how_many_items_may_be_all_of_a_file_but_not_of_procedural_data(split):
         check(smoke(**{number: 0}))
 
 
-def test_a_run_is_not_validated_on_the_file_that_it_trains_on(tmp_path, monkeypatch):
+def test_a_run_is_not_validated_on_the_rows_that_it_trains_on(tmp_path, monkeypatch):
+    both = lambda train, validation: {"data.train": train, "data.validation": validation}
     path = tmp_path / "rows.jsonl"
     path.touch()
     monkeypatch.chdir(tmp_path)
-    check(smoke(**{"data.train": str(tmp_path), "data.validation": str(tmp_path)}))  # of two splits
-    with pytest.raises(ValueError, match=r"data.train='rows.jsonl' and .* are the same file: val"):
-        check(smoke(**{"data.train": "rows.jsonl", "data.validation": str(path)}))
+    of_one_split = (("rows.jsonl", path), (tmp_path, tmp_path), ("o/n:train", "o/n:train"))
+    for train, validation in of_one_split:
+        with pytest.raises(
+            ValueError, match=rf"data.train='{train}' and .* are the same rows: val"
+        ):
+            check(smoke(**both(str(train), str(validation))))
+    (tmp_path / "train.jsonl").touch()
+    check(smoke(**both(str(tmp_path), str(tmp_path))))
+    check(smoke(**both("o/n", "o/n")))
 
 
 def test_golds_of_files_are_never_made_wrong():

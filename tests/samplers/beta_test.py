@@ -136,8 +136,6 @@ def test_closed_forms():
     check(beta.posterior_mean(alpha_I, beta_I), lambda p: p)
     gain_I = beta.expected_info_gain(alpha_I, beta_I)
     check(gain_I, lambda p: p * (1 - p) ** 2)
-    gain_I = beta.expected_outcome_variance(alpha_I, beta_I)
-    check(gain_I, lambda p: p * (1 - p))
 
 
 @pytest.mark.parametrize("num", [2, 8, 16])

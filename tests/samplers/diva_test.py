@@ -227,3 +227,11 @@ def test_several_variants_are_distributed_as_the_loop_has_them(own):
         ours = np.bincount(np.asarray(wanted_QU[:, u], int), minlength=10) / size
         theirs = np.bincount((expected_QU[:, u] + own).astype(int), minlength=10) / size
         np.testing.assert_allclose(ours, theirs, atol=0.035)  # 3 sd of a difference
+
+
+@pytest.mark.parametrize("table", [(1, 2), "abc", (), ((0.5, 1), (0.5, 0)), ((0.5, "x"),)])
+def test_a_table_is_of_pairs_of_numbers(table):
+    with pytest.raises(
+        ValueError, match=r"table=.*: give \(highest score, change\) pairs of numbers"
+    ):
+        make(rule="table", table=table)

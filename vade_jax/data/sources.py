@@ -152,6 +152,19 @@ def rows(
     return _of(table, str(path), files[0].parent, path.stem, options)
 
 
+def is_of_one_split(name: str) -> bool:
+    """Returns whether a setting names the same rows for training and for validation.
+
+    That is a file, a directory whose files' names tell no splits apart, or a name on the hub with its split.
+    """
+    if found := hub.parse(name):
+        return bool(found.split)
+    path = pathlib.Path(name)
+    if path.is_dir():
+        return not any(SPLIT.match(f.stem) for f in path.iterdir() if f.suffix in row_files.OPEN)
+    return path.is_file()
+
+
 def _of_split(
     path: pathlib.Path, files: Sequence[pathlib.Path], split: str | None
 ) -> Sequence[pathlib.Path]:

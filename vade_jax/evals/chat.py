@@ -70,7 +70,7 @@ class Chat:
         headers = http.bearer(server.api_key_env, f"{server.path}api_key_env")
         url = server.url.rstrip("/")
         url += "" if urllib.parse.urlsplit(url).path else "/v1"
-        self._http = http.Client(url, timeout_s=server.timeout_s, headers=headers)
+        self._http = http.Client(url, timeout_s=server.timeout_s, headers=headers, by_proxy=True)
         self._server, self._fields = server, server.request_fields()
         self.url, self.replies = url, Replies(memory)
         self._tries, self._backoff_s = server.retries + 1, backoff_s

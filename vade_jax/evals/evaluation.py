@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar
 
-from vade_jax import settings
+from vade_jax import fields, settings
 from vade_jax.evals.benchmarks import BENCHMARKS, PAPER, PAPER_SCORES, base
 from vade_jax.fields import Section, check_no_secret, choice, mapping, number
 
@@ -122,7 +122,7 @@ class Evaluation(Section):
     num_items: int = number(0, at_least=0)  # the first of each, to try out; 0: all
     label: str = ""  # of the row in the table; empty: the policy's name
     size: str = ""  # 7B or 3B: the paper's rows stand above
-    seed: int = number(0, at_least=0)
+    seed: int = fields.seed()
     compare: tuple[str, ...] = ()  # directories of other evaluations of the same items
     allow_missing: bool = False  # True: items without an answer are wrong and counted
 

@@ -63,7 +63,9 @@ class Client:
         timeout_s: float = 60.0,
         backoff_s: float = 1.0,
     ):
-        self._http = http.Client(url, timeout_s=timeout_s, headers=http.bearer(api_key_env))
+        self._http = http.Client(
+            url, timeout_s=timeout_s, headers=http.bearer(api_key_env), by_proxy=True
+        )
         self._tries, self._backoff_s = retries + 1, backoff_s
         self._threads = futures.ThreadPoolExecutor(concurrency, "reward_server")
         self._counts, self._lock = collections.Counter(), threading.Lock()

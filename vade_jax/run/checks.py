@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from vade_jax import fields, samplers, settings
-from vade_jax.data import procedural
+from vade_jax.data import procedural, sources
 from vade_jax.evals import validation
 from vade_jax.models.qwen25vl import peft
 from vade_jax.models.qwen25vl.config import PRESETS
@@ -225,16 +225,16 @@ def _check_data(run: settings.Run) -> None:
         path = getattr(run.data, split)
         if not path:
             raise ValueError(
-                f"data.{split} is empty: give 'procedural' or a .jsonl or .parquet file, "
-                f"--config.data.{split}=FILE"
+                f"data.{split} is empty: give 'procedural', a .jsonl, .parquet or .arrow file, a directory of them "
+                f"or a name on the Hugging Face hub, --config.data.{split}=FILE"
             )
         if path == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
     train, held_out = map(os.path.realpath, (run.data.train, run.data.validation))
-    if train == held_out and os.path.isfile(train):  # a directory may have files of both
+    if train == held_out and sources.is_of_one_split(run.data.train):
         raise ValueError(
-            f"data.train={run.data.train!r} and data.validation={run.data.validation!r} are the same file: "
-            "validate on questions that are not trained on, in a file of their own"
+            f"data.train={run.data.train!r} and data.validation={run.data.validation!r} are the same rows: "
+            "validate on questions that are not trained on, in a file or a split of their own"
         )
     if run.data.train == "procedural":
         check_data_size(run, run.data.num_train)

@@ -125,12 +125,6 @@ def expected_info_gain(alpha_I: Array, beta_I: Array) -> jax.Array:
     return a_I / total_I * (b_I / (total_I + 1)) * ((b_I + 1) / (total_I + 2))
 
 
-def expected_outcome_variance(alpha_I: Array, beta_I: Array) -> jax.Array:
-    """Returns E[p (1-p)] = a b / ((a+b) (a+b+1)), a = alpha + 1, b = beta + 1."""
-    a_I, b_I = alpha_I + 1, beta_I + 1
-    return a_I / (a_I + b_I) * (b_I / (a_I + b_I + 1))
-
-
 def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.Array:
     """Returns the predictive probability that G answers are neither all right nor all wrong.
 

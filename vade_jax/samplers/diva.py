@@ -45,10 +45,13 @@ class DivaOptions(base.Options):
 
     def __post_init__(self):
         super().__post_init__()
-        highest = [edge for edge, _ in self.table]
+        try:
+            highest = [float(edge) for edge, change in self.table if float(change) == change]
+        except (TypeError, ValueError):  # an entry is no pair of numbers
+            highest = []
         if not highest or highest != sorted(set(highest)):
             raise ValueError(
-                f"table={tuple(self.table)}: give (highest score, change) pairs, scores ascending"
+                f"table={self.table!r}: give (highest score, change) pairs of numbers, scores ascending"
             )
 
 

@@ -33,7 +33,7 @@ class MoppsOptions(base.Options):
     target: float = fields.fraction(0.5)  # gamma*, the pass rate sought
     band: tuple[float, float] = (0.3, 0.7)  # pass rates as good as any other
     # Of the order of the passes, the shuffled loader's; draws come from the given keys.
-    seed: int = 0
+    seed: int = fields.seed()
 
     def __post_init__(self):
         super().__post_init__()

@@ -20,6 +20,19 @@ def test_an_entry_of_a_config():
     assert Contender.of("vade", {}).name == "vade"
 
 
+def test_a_selector_plays_as_it_is_made():
+    """Without its passes strata would draw evenly, and with one round vcrl would lose its second."""
+    with pytest.raises(
+        ValueError, match=r"contender strata: strata needs the pass_rate of every item"
+    ):
+        Contender.of("strata", {}).check(4)
+    Contender.of("strata", {"measure_every": 5}).check(4)
+    with pytest.raises(
+        ValueError, match=r"max_rounds=1, but vcrl with these options is made for 2"
+    ):
+        Contender.of("vcrl", {}).check(4)
+
+
 def test_sec_gets_the_categories():
     state = Contender.of("sec", {}).begin(8, np.array([3, 5, 5, 3]))
     assert state.category_I.tolist() == [0, 1, 1, 0]

@@ -50,7 +50,7 @@ def stand_in(folder, script=STAND_IN, timeout_s=20.0):
         port=port,
         env=os.environ,
         log_path=folder / "logs" / "server.log",
-        startup_timeout_s=timeout_s,
+        start_s=timeout_s,
     )
 
 
@@ -183,7 +183,7 @@ def test_a_start_that_fails_shows_the_log_and_the_fix(tmp_path):
     with pytest.raises(EngineFailure) as error:
         stand_in(tmp_path, script)
     text = str(error.value)
-    assert "CUDA out of memory" in text and "lower gpu_memory_utilization" in text
+    assert "CUDA out of memory" in text and "lower layout.serve_memory" in text
     assert "loading" in text and str(tmp_path / "logs" / "server.log") in text
     assert "of an earlier start" not in text
 
@@ -195,7 +195,7 @@ def test_a_start_that_fails_shows_the_log_and_the_fix(tmp_path):
             "User-specified max_model_len (9) is greater than the derived max_model_len",
             "lower max_",
         ),
-        ("Try increasing `x` or decreasing `max_model_len` when", "lower max_model_len"),
+        ("Try increasing `x` or decreasing `max_model_len` when", "lower data.max_prompt_length"),
         ("RuntimeError: operator torchvision::nms does not exist", "first on PYTHONPATH"),
         ("something else", "read the log"),
     ],
@@ -208,7 +208,7 @@ def test_the_arguments_that_vllm_logs_are_not_taken_for_its_error(tmp_path, said
 
 def test_a_start_that_takes_too_long_is_ended(tmp_path):
     script = STAND_IN.replace("200", "503")
-    with pytest.raises(EngineFailure, match="startup_timeout_s"):
+    with pytest.raises(EngineFailure, match=r"engine\.start_s"):
         stand_in(tmp_path, script, timeout_s=1.5)
     pid, child, _ = started(tmp_path)
     assert gone(pid) and gone(child)
@@ -374,7 +374,7 @@ def test_the_real_server(tmp_path):
         tmp_path / "model",
         log_path=tmp_path / "server.log",
         options={"max_model_len": 256, "served_model_name": "tiny"},
-        startup_timeout_s=240,
+        start_s=240,
     )
     try:
         assert '"tiny"' in httpx.get(f"{server.url}/v1/models").text

@@ -91,7 +91,7 @@ def launch(directory, log_path):
             "limit_mm_per_prompt": {"image": 2, "video": 0},
         },
         env={"VLLM_LOGGING_LEVEL": "WARNING"},
-        startup_timeout_s=240,
+        start_s=240,
     )
 
 

@@ -31,6 +31,7 @@ _REPEAT = (
 )
 _CERTAIN = -0.01  # the log-prob of a token that was given a bias of 100 is above this
 _POLL_S = 0.5
+_MOVE_S = 300.0  # the longest wait until all weights are on the host, or on the devices again
 # What reading a reply of another form than vLLM's raises.
 _FOREIGN = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -219,12 +220,12 @@ class VllmClient:
 
     def sleep(self) -> None:
         """Moves the weights to the host and drops the cache: the device's memory is free."""
-        self._http.ask("POST", "/sleep?level=1")
+        self._http.ask("POST", "/sleep?level=1", timeout_s=_MOVE_S)
 
     def wake(self) -> None:
         """Undoes `sleep`; an awake server stays as it is."""
         if self._field("is_sleeping", "GET", "/is_sleeping"):
-            self._http.ask("POST", "/wake_up")
+            self._http.ask("POST", "/wake_up", timeout_s=_MOVE_S)
 
     def _field(self, name: str, method: str, path: str) -> Any:
         """Returns one field of a reply; one without it is no reply of vLLM, and asked for again."""

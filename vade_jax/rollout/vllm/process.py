@@ -36,30 +36,29 @@ TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
 _POLL_S = 0.25  # between two looks at /health
 _HEALTH_S = 5.0  # the longest wait for /health
 _LOG_LINES = 40  # shown in an error
-# What the log of a failed start holds (a pattern), and what helps. The first that fits.
+# What the log of a failed start holds (a pattern), and what helps, in the settings of a run. The first that fits.
 _FIXES = (
     (
         "No module named '?vllm",
         "install vLLM into this environment (pip install vllm), or name the interpreter that has it",
     ),
-    ("unrecognized arguments", "remove the option from the vLLM options"),
+    ("unrecognized arguments", "remove the option from engine.options"),
     (
         "less than desired GPU memory utilization",
-        "lower gpu_memory_utilization, or give the server a GPU of its own through "
-        "CUDA_VISIBLE_DEVICES",
+        "lower layout.serve_memory, or give the server a GPU of its own by layout.serve",
     ),
     (
         "No available memory for the cache blocks",
-        "raise gpu_memory_utilization (VLLM_CPU_KVCACHE_SPACE on a CPU)",
+        "raise layout.serve_memory (on a CPU the variable VLLM_CPU_KVCACHE_SPACE)",
     ),
     (
         "out of memory",
-        "lower gpu_memory_utilization or max_num_seqs, or raise tensor_parallel_size",
+        "lower layout.serve_memory or engine.options.max_num_seqs, or raise engine.tensor_parallel",
     ),
     # Not the bare name: vLLM logs its arguments at every start.
     (
         "decreas(?:e|ing) `?max_model_len|greater than the derived max_model_len",
-        "lower max_model_len to prompt plus answer",
+        "lower data.max_prompt_length or sampling.max_tokens: together they are more than the model can take",
     ),
     ("torchvision::nms", f"put {TORCHVISION_HOOK} first on PYTHONPATH"),
 )
@@ -72,7 +71,7 @@ def launch(
     log_path: str | os.PathLike,
     options: Mapping[str, Any] = {},
     env: Mapping[str, str] = {},
-    startup_timeout_s: float = 600.0,
+    start_s: float = 600.0,
     python: str = sys.executable,
 ) -> "LaunchedServer":
     """Returns a vLLM server that serves `model_dir` and is healthy.
@@ -85,7 +84,7 @@ def launch(
             `enforce_eager=True`, `limit_mm_per_prompt={"image": 2}`. They win over
             `default_options`; None removes a default.
         env: environment variables, added to this process's: CUDA_VISIBLE_DEVICES.
-        startup_timeout_s: the longest wait for it to be healthy.
+        start_s: the longest wait for it to be healthy.
         python: the interpreter whose vLLM is used.
 
     Raises:
@@ -101,7 +100,7 @@ def launch(
         port=port,
         env={**default_env(on_cpu, os.environ), **env},
         log_path=pathlib.Path(log_path),
-        startup_timeout_s=startup_timeout_s,
+        start_s=start_s,
     )
 
 
@@ -122,7 +121,7 @@ class LaunchedServer:
         port: int,
         env: Mapping[str, str],
         log_path: pathlib.Path,
-        startup_timeout_s: float,
+        start_s: float,
     ):
         self.url = f"http://{HOST}:{port}"
         self.log_path = log_path
@@ -130,7 +129,7 @@ class LaunchedServer:
         # -I: the guardian is one file of the standard library, whatever PYTHONPATH holds.
         guard = [sys.executable, "-I", guardian.__file__, str(os.getpid())]
         self._command, self._env = [*guard, *command], dict(env)
-        self._startup_timeout_s = startup_timeout_s
+        self._start_s = start_s
         self._process: subprocess.Popen | None = None
         self._start()
 
@@ -188,9 +187,9 @@ class LaunchedServer:
                 self._http.ask("GET", "/health")
                 return
             except (http.TransientError, http.RefusedError):  # not listening, or loading
-                if time.monotonic() - start > self._startup_timeout_s:
-                    seconds = self._startup_timeout_s
-                    self._fail(f"is not healthy after {seconds:.0f} s (startup_timeout_s)")
+                if time.monotonic() - start > self._start_s:
+                    seconds = self._start_s
+                    self._fail(f"is not healthy after {seconds:.0f} s (engine.start_s)")
             ended.wait(_POLL_S)
         self._fail(f"ended after {time.monotonic() - start:.0f} s without being healthy")
 
@@ -199,7 +198,7 @@ class LaunchedServer:
             log.seek(self._log_start)
             text = log.read().decode(errors="replace")
         fixes = (fix for pattern, fix in _FIXES if re.search(pattern, text))
-        fix = next(fixes, "read the log, or raise startup_timeout_s")
+        fix = next(fixes, "read the log, or raise engine.start_s")
         tail = "\n".join(text.splitlines()[-_LOG_LINES:])
         raise EngineFailure(
             f"the vLLM server {what}. To fix: {fix}. Log: {self.log_path}, last lines:\n{tail}"
