@@ -13,7 +13,8 @@ B, G, the clip, the KL and the length of answers are those of DPS's code for the
 numbers and formulas by math-verify (`data.kind`); these libraries take mathruler for both.
 
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no category of the
-rows (`sec`, `strata` and, but for `--config.sampler.arrays={}`, `pooled` do); the layouts and the rest of configs/qwen.py.
+rows (`sec` and `strata` do; so do `pooled`, `progress` and `importance`, but for `--config.sampler.arrays={}`); the
+layouts and the rest of configs/qwen.py.
 `arms` makes it a sweep over vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py at hand:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
@@ -28,6 +29,7 @@ Not run yet.
 from configs import arguments, default, qwen, sweeps
 
 ARMS = "vanilla,dapo,vade,pooled"
+BY_CATEGORY = ("pooled", "progress", "importance")  # can do without
 
 
 def get_config(arg=None):
@@ -44,7 +46,8 @@ def get_config(arg=None):
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     arms = sweeps.rivals(run) | sweeps.variants(run)
     # The rows name no family: all of them are one category.
-    arms["pooled"]["sampler"].update(arrays={})
+    for name in BY_CATEGORY:
+        arms[name]["sampler"].update(arrays={})
     return sweeps.make(
         run, "geo3k", arms=arms, chosen=ARMS, losses={"grpo": {}}, baseline="vanilla"
     )

@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.arms:
             groups = only(groups, given.arms)
         check_baseline(groups, given.baseline)
+        if given.across and all(set(arms) == {given.baseline} for arms in groups.values()):
+            raise ValueError(f"--across: there is no arm beside the baseline {given.baseline}")
     place = given.arms.index if given.arms else lambda arm: arm  # as asked for, or by name
     first = lambda arm: (arm != given.baseline, place(arm))
     groups = {

@@ -275,3 +275,10 @@ def test_the_teacher_is_wrong_as_often_as_asked_and_within_family_and_level():
             assert text in known
         else:
             assert text == procedural.target_text(item)
+
+
+def test_a_kind_that_is_rare_in_what_is_taught_has_stand_ins_too():
+    colors = procedural.Procedural(0, 10, "warmup", {"color_0": 1.0})
+    count = procedural.Procedural(0, 1, "warmup", {"count_3": 1.0})[0]
+    teacher = procedural.Teacher(colors, {"count_3": 1.0}, 3)
+    assert len({teacher(count, i) for i in range(20)}) > 2

@@ -56,5 +56,8 @@ def test_the_command_keeps_arenas_of_the_same_name_inside_apart(groups, tmp_path
     assert (tmp_path / "out" / "across.png").read_bytes().startswith(b"\x89PNG")
     assert text in capsys.readouterr().out + "\n"
     with pytest.raises(SystemExit):
+        results.main(["--across", "--records", *folders, "--workdir", "x", "--arms", "vanilla"])
+    assert "no arm beside the baseline vanilla" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         results.main(["--across", "--records", *folders[:1] * 2, "--workdir", str(tmp_path)])
     assert "two have the same: rename one" in capsys.readouterr().err

@@ -31,6 +31,13 @@ def test_a_prompt_is_never_right_only_where_its_answers_were_judged(counts, list
     assert len(found["hopeless"]) == listed
 
 
+def test_visits_without_a_verdict_are_no_wrong_answers():
+    visit = lambda right, count: Group(0, "a", right, count, 0, 0, 0)
+    assert examples.rise([visit(0, 0), *[visit(6, 8)] * 3]) == 0
+    assert examples.rise([visit(0, 0), visit(2, 8), visit(6, 8), visit(0, 0)]) == 0.5
+    assert examples.rise([visit(0, 0)] * 4) == 0
+
+
 def test_the_table_of_subsets(known):
     color = next(row for row in examples.table(known) if row["subset"] == "color 1")
     assert (color["groups"], color["prompts"]) == (6, 1)

@@ -48,6 +48,13 @@ def test_types_do_not_depend_on_the_values(tmp_path):
     assert pyarrow.parquet.read_schema(a) == pyarrow.parquet.read_schema(b)
 
 
+def test_a_run_of_many_steps_is_read_in_their_order(tmp_path):
+    steps = (1, 99_999, 100_000)
+    for step in reversed(steps):
+        rollout_log.write(rollout_log.path(tmp_path, step), {"uid": ["a"]})
+    assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, step) for step in steps]
+
+
 def test_a_changed_byte_is_an_error_or_changes_nothing(tmp_path):
     """In the pages, in the names and types of the columns, everywhere."""
     path = rollout_log.path(tmp_path, 3)

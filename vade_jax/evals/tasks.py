@@ -25,8 +25,8 @@ from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rollout.engine import Sampling
 
 PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
-# What of a record may differ when an evaluation goes on in its directory: no answer depends on it.
 OWN_RULES = "the benchmark's rules"  # who scored, where neither a judge nor a user's functions did
+# What of a record may differ when an evaluation goes on in its directory: no answer depends on it.
 MAY_CHANGE = ("scoring", "files", "versions")
 
 

@@ -5,7 +5,7 @@ ask for that, before any selector is looked at:
 
     dose      three times the answers a step bring more than the baseline has, at equal steps
     oracle    so does a selector that is told the current pass rate of every kind of prompt, at equal
-              answers
+              answers to train on: the passes that measure those rates are free
     headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
     error     the validations' own sampling error is small beside the differences to be seen
 

@@ -78,9 +78,12 @@ def share(run: Run, prompts: Sequence[Prompt]) -> float:
 
 
 def rise(visits: Sequence[Group]) -> float:
-    """Returns how much the pass rate rose from the first third of the visits to the last."""
-    third = max(1, len(visits) // 3)
-    return (_rate(visits[-third:]) or 0) - (_rate(visits[:third]) or 0)
+    """Returns how much the pass rate rose from the first third of the visits with a verdict to the last; 0 without."""
+    judged = [group for group in visits if group.count]
+    if not judged:
+        return 0.0
+    third = max(1, len(judged) // 3)
+    return _rate(judged[-third:]) - _rate(judged[:third])
 
 
 def _rate(groups: Sequence[Group]) -> float | None:

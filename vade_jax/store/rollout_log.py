@@ -47,7 +47,11 @@ def path(workdir: PathLike, step: int) -> pathlib.Path:
 
 def paths(workdir: PathLike) -> list[pathlib.Path]:
     """Returns the files of a run, by step."""
-    return sorted((pathlib.Path(workdir) / "rollouts").glob("step_*.parquet"))
+    return sorted((pathlib.Path(workdir) / "rollouts").glob("step_*.parquet"), key=_by_step)
+
+
+def _by_step(path: pathlib.Path) -> tuple[int, str]:
+    return len(path.stem), path.stem  # beyond 99,999 a number has six digits
 
 
 def remove_after(workdir: PathLike, step: int) -> None:

@@ -288,6 +288,9 @@ class Teacher:
         for i in range(min(len(source), 2000)):
             item = source[i]
             self._stand_ins[_family_level(item)].append(item)
+        for kind in noise:
+            if kind not in self._stand_ins:  # rarer than one item of these
+                self._stand_ins[kind] = list(Procedural(seed, 100, "warmup", {kind: 1.0}))
 
     def __call__(self, item: types.Item, index: int) -> str:
         """Returns what the teacher writes under item number `index`."""

@@ -28,8 +28,8 @@ leaves right values with gradients that are off by up to 12 %.
 
 **Why blocks.** Of its own answer, query i sees keys up to i. A block of queries only multiplies with
 the keys up to its end, so B blocks do (B + 1) / 2B of the full square. Such blocks have different shapes and
-are unrolled in the program; long rows get longer blocks, not more. Where even one block's scores are too
-many for the memory, equal *turns* inside the block follow each other in a loop. Without own keys there is one block.
+are unrolled in the program; long rows get longer blocks, not more. Where the scores of all queries are too
+many for the memory, equal *turns* inside each block follow one another in a loop. Without own keys there is one block.
 
 Letters beside those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), S keys of a set.

@@ -198,8 +198,7 @@ class Qwen25VL(nnx.Module):
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
         """Returns embedded tokens, with an image's features in the place of its placeholders."""
         x_MPD = self._embed(prompts.token_MP)
-        # A batch without images is a program without the tower: the sizes are known when it is traced.
-        if self.vision is None or prompts.images.patch_BWSE.size == 0:
+        if self.vision is None:
             return x_MPD
         feature_BWCD = self.image_features(prompts.images, remat=remat)
         feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])
