@@ -193,7 +193,7 @@ def test_a_start_that_fails_shows_the_log_and_the_fix(tmp_path):
     [
         (
             "User-specified max_model_len (9) is greater than the derived max_model_len",
-            "lower max_",
+            "lower data.max_prompt_length",
         ),
         ("Try increasing `x` or decreasing `max_model_len` when", "lower data.max_prompt_length"),
         ("RuntimeError: operator torchvision::nms does not exist", "first on PYTHONPATH"),
