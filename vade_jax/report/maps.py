@@ -80,9 +80,14 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
     if not lines:
         return
     looks = plotting.looks(arm for arms in lines.values() for arm in arms)
-    size = (5.4 * len(lines) + 2.2, 4.2)
-    with plotting.panels(path, 1, len(lines), size=size, note=RATES_NOTE) as (figure, row):
-        for panel, (name, arms) in zip(row[0], lines.items(), strict=True):
+    num_columns = len(lines) if len(lines) < 4 else 2
+    num_rows = -(-len(lines) // num_columns)
+    axes = {"size": (5.4 * num_columns + 2.2, 4.2 * num_rows), "sharex": True, "sharey": "row"}
+    all_rates = [by_rate for arms in lines.values() for by_rate in arms.values()]
+    with plotting.panels(path, num_rows, num_columns, note=RATES_NOTE, **axes) as (figure, grid):
+        for panel in grid.flat[len(lines) :]:
+            panel.set_visible(False)
+        for panel, (name, arms) in zip(grid.flat, lines.items(), strict=False):
             for arm, by_rate in arms.items():
                 rates, look = sorted(by_rate), looks[arm]
                 late = [by_rate[rate].means["late"].mean for rate in rates]
@@ -90,7 +95,7 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
                 for rate in rates:
                     values = by_rate[rate].values["late"]
                     panel.scatter([rate] * len(values), values, s=9, color=look.color, alpha=0.5)
-            _rates_axis(panel, arms.values())
+            _rates_axis(panel, all_rates)
             panel.set_title(f"{name}\nAccuracy", linespacing=1.35)
         handles = [plotting.line(**look.style()) for look in looks.values()]
         figure.legend(handles, list(looks), loc="outside right upper", fontsize=10)
