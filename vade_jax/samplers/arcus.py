@@ -94,8 +94,7 @@ def selector(options: ArcusOptions) -> base.Sampler:
         num_items, num_prompts = len(state.mean_I), len(feedback.index_M)
         state = predicted(corrected(learned(state, feedback, rate), feedback))
         state = state.replace(step=state.step + 1)
-        # A pass over all items, known by its size, which is static, says nothing of a draw.
-        if num_prompts == num_items:
+        if base.is_pass(feedback, num_items):  # it says nothing of a draw
             return state
         aim = best_target(state, num_rollouts, num_prompts, options.temperature, options.slack)
         move = jnp.clip(aim - state.target, -MAX_MOVE, MAX_MOVE)

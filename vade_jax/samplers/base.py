@@ -260,6 +260,14 @@ def outcome(feedback: types.Feedback) -> jax.Array:
     return right_M.astype(jnp.int32) - wrong_M.astype(jnp.int32)
 
 
+def is_pass(feedback: types.Feedback, num_items: int) -> bool:
+    """Returns whether the answers are of a pass over all items: `trainer.measure`.
+
+    Sizes are static, so steps and passes are two programs.
+    """
+    return len(feedback.index_M) == num_items
+
+
 def still_unseen(unseen_I: Array, feedback: types.Feedback) -> jax.Array:
     """Returns what a warm-up has still to visit: a prompt without valid answers stays unseen."""
     index_M = feedback.index_M

@@ -94,9 +94,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
         return base.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
-        # A pass is known by its size, which is static: steps and passes are two programs.
-        is_pass = len(feedback.index_M) == len(state.weight_I)
-        if options.refresh == "all" and not is_pass:
+        if options.refresh == "all" and not base.is_pass(feedback, len(state.weight_I)):
             return state
         old_I, momentum = state.weight_I, options.momentum
         had_any = jnp.any(state.measured_I)

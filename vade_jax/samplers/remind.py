@@ -90,8 +90,7 @@ def selector(methods: Mapping[str, base.Method], options: RemindOptions) -> base
 
     def update(state: RemindState, feedback: types.Feedback) -> RemindState:
         index_M, after = feedback.index_M, below.update(state.base, feedback)
-        # A pass over all items is known by its size, which is static.
-        if len(index_M) == len(state.since_I):
+        if base.is_pass(feedback, len(state.since_I)):
             return state.replace(base=after)
         right_M, since_M = base.outcome(feedback) == 1, state.since_I[index_M]
         # `update` gets no key. Which items would join in this step follows from the selector's seed

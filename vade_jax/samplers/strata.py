@@ -48,8 +48,7 @@ def selector(options: base.Options) -> base.Sampler:
         return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])
 
     def update(state: StrataState, feedback: types.Feedback) -> StrataState:
-        # A pass is known by its size, which is static: steps and passes are two programs.
-        if len(feedback.index_M) != len(state.category_I):
+        if not base.is_pass(feedback, len(state.category_I)):
             return state
         arm_M = state.category_I[feedback.index_M]
 

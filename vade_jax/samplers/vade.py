@@ -144,9 +144,8 @@ def selector(options: VadeOptions) -> base.Sampler:
             decay_rest=rest,
         )
         streak_I = state.streak_I
-        # A pass over all items, known by its size, which is static, is no visit: it tires nothing.
-        is_pass = len(index_M) == len(state.alpha_I)
-        if options.max_consecutive and not is_pass:
+        # A pass is no visit: it tires nothing.
+        if options.max_consecutive and not base.is_pass(feedback, len(state.alpha_I)):
             # Zero for all that this step left out: a streak is of steps in a row.
             streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
             streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
