@@ -35,8 +35,7 @@ def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, in
         raise ValueError("a batch needs at least one prompt")
     windows = [images.count_windows(image) for p in prompts for image in p.images]
     num_images = max(sum(len(p.images) for p in batch) for batch in batches)
-    # Without any image there is still one, padded: the vision tower is part of the program, and
-    # its arrays must not be empty.
+    # Without any image there is still one, padded: batches with and without images share a program.
     return {
         "prompt_length": arrays.bucket(max(p.length for p in prompts), multiple),
         "num_images": arrays.bucket(max(1, num_images), 1),

@@ -198,7 +198,9 @@ class Qwen25VL(nnx.Module):
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
         """Returns embedded tokens, with an image's features in the place of its placeholders."""
         x_MPD = self._embed(prompts.token_MP)
-        if self.vision is None:
+        # Without any slot for an image, as in a bench of text alone, the tower is not in the program.
+        # (`data.batching` leaves a padded one, so that batches with and without images share a program.)
+        if self.vision is None or prompts.images.patch_BWSE.size == 0:
             return x_MPD
         feature_BWCD = self.image_features(prompts.images, remat=remat)
         feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])
