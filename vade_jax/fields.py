@@ -60,7 +60,7 @@ SEED = Interval(at_least=0, below=2**32, why="as keys have 32 bits")
 
 def seed() -> Any:
     """Returns a field for a seed, 0 by default."""
-    return number(0, **dataclasses.asdict(SEED))
+    return dataclasses.field(default=0, metadata={"interval": SEED})
 
 
 def fraction(default: float) -> Any:

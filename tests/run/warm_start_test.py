@@ -11,7 +11,7 @@ import pytest
 
 from configs import tiny_gspo
 from tests.trainer import small
-from vade_jax import settings
+from vade_jax import run, settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import config, files
 from vade_jax.run import UserError, build, directory, warm_start
@@ -153,3 +153,11 @@ def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
     assert left == ["tiny_model"]  # nothing but this completes it, whenever a kill comes
     files.load(directory)
     tokens.Tokenizer.load(directory)
+
+
+def test_arrays_that_the_selector_cannot_do_with_are_found_before_the_warm_start(tmp_path):
+    c = tiny_gspo.get_config("smoke,selector=bots")
+    c.sampler.arrays = {"weak_rate": "level"}
+    with pytest.raises(UserError, match="bots needs the strong_rate of every item"):
+        run.train(settings.Run.from_dict(c.to_dict()), str(tmp_path / "run"))
+    assert not list((tmp_path / "run").glob("warm_start*"))

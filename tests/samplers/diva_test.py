@@ -229,7 +229,10 @@ def test_several_variants_are_distributed_as_the_loop_has_them(own):
         np.testing.assert_allclose(ours, theirs, atol=0.035)  # 3 sd of a difference
 
 
-@pytest.mark.parametrize("table", [(1, 2), "abc", (), ((0.5, 1), (0.5, 0)), ((0.5, "x"),)])
+@pytest.mark.parametrize(
+    "table",
+    [(1, 2), "abc", (), ((0.5, 1), (0.5, 0)), ((0.5, "x"),), ((0.5, 1), (1, np.nan)), ((1, 2, 3),)],
+)
 def test_a_table_is_of_pairs_of_numbers(table):
     with pytest.raises(
         ValueError, match=r"table=.*: give \(highest score, change\) pairs of numbers"

@@ -24,6 +24,7 @@ PLACES = (
 )
 # The phases of a step, in their order. The others of timing_s/* run beside or inside these.
 PHASES = {
+    "save_checkpoint": "saving the step before",
     "select": "choosing prompts",
     "gen": "generating answers",
     "reward": "waiting for rewards",
@@ -31,7 +32,6 @@ PHASES = {
     "update_actor": "log-probs, and updating the policy",
     "update_weights": "new weights to the engine",
     "testing": "validation",
-    "save_checkpoint": "saving the step before",
     "measure": "measuring all prompts",
 }
 BESIDE = {
@@ -91,7 +91,7 @@ def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
         rows.append(("time", f"{_clock(seconds.sum())}, {each}"))
     speed = curves.named(records, "perf/throughput").values
     if speed.size:
-        rows.append(("throughput", f"{np.median(speed):,.0f} tokens/s (median)"))
+        rows.append(("throughput", f"{np.median(speed):,.0f} tokens/s a device (median)"))
     mfu = curves.named(records, "perf/mfu").values
     if mfu.size:
         rows.append(("MFU of learning", f"{np.median(mfu):.1%} (median)"))

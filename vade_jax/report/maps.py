@@ -82,9 +82,9 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
     looks = plotting.looks(arm for arms in lines.values() for arm in arms)
     num_columns = len(lines) if len(lines) < 4 else 2
     num_rows = -(-len(lines) // num_columns)
-    axes = {"size": (5.4 * num_columns + 2.2, 4.2 * num_rows), "sharex": True, "sharey": "row"}
-    all_rates = [by_rate for arms in lines.values() for by_rate in arms.values()]
-    with plotting.panels(path, num_rows, num_columns, note=RATES_NOTE, **axes) as (figure, grid):
+    layout = {"size": (5.4 * num_columns + 2.2, 4.2 * num_rows), "sharex": True, "sharey": "row"}
+    all_lines = [by_rate for arms in lines.values() for by_rate in arms.values()]
+    with plotting.panels(path, num_rows, num_columns, note=RATES_NOTE, **layout) as (figure, grid):
         for panel in grid.flat[len(lines) :]:
             panel.set_visible(False)
         for panel, (name, arms) in zip(grid.flat, lines.items(), strict=False):
@@ -95,7 +95,8 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
                 for rate in rates:
                     values = by_rate[rate].values["late"]
                     panel.scatter([rate] * len(values), values, s=9, color=look.color, alpha=0.5)
-            _rates_axis(panel, all_rates)
+            _rates_axis(panel, all_lines)
+            panel.tick_params(labelbottom=True)
             panel.set_title(f"{name}\nAccuracy", linespacing=1.35)
         handles = [plotting.line(**look.style()) for look in looks.values()]
         figure.legend(handles, list(looks), loc="outside right upper", fontsize=10)

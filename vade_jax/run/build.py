@@ -217,19 +217,17 @@ def make_learner(
     if resumes:
         place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
         state = jax.tree.map(place, abstract_state(policy, transform), shardings)
-        if not shares:
+        if not shares:  # deleted, as a first update would do: others still hold the policy
             jax.tree.map(lambda x: x.delete(), policy.params)
     else:
         state, _ = make_state(policy, transform, shardings, copy=shares)
     improve, score_with = make_programs(run, policy, transform, shardings)
-    # Not the policy itself: what holds it holds its parameters.
-    base, places = policy.base, policy.shardings
 
     def score(params, batch):  # the reference's come from where they wait
-        return score_with(base, jax.device_put(params, places), batch)
+        return score_with(policy.base, jax.device_put(params, policy.shardings), batch)
 
     learner = update.Learner(
-        update=functools.partial(improve, base),
+        update=functools.partial(improve, policy.base),
         score=score,
         shape=batch_shape(run, policy.mesh),
         reference=reference,

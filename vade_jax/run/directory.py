@@ -328,7 +328,7 @@ def _check_reaches(path: pathlib.Path, step: int) -> None:
     if step and (not records or records[-1]["step"] < step):
         raise ValueError(
             f"{path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
-            "a copy, or delete the checkpoints of later steps than its last, all of them to start anew"
+            "a copy, or delete the checkpoints that it does not reach"
         )
 
 

@@ -39,7 +39,8 @@ def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         EngineFailure: vLLM does not start.
     """
     # The loop gives it weights before it asks: of the first ones it is to hold no copy.
-    engine = _make(run, dataclasses.replace(policy, params=None), workdir)
+    policy = dataclasses.replace(policy, params=None)
+    engine = _make(run, policy, workdir)
     return engine if policy.adapter is None else WithBase(engine, policy)
 
 
@@ -47,8 +48,7 @@ class WithBase:
     """An engine for a policy of which an adapter alone learns: it is given all weights."""
 
     def __init__(self, engine: Engine, policy: Policy):
-        self._engine = engine
-        self._policy = dataclasses.replace(policy, params=None)
+        self._engine, self._policy = engine, policy
         self.generate, self.metrics, self.close = engine.generate, engine.metrics, engine.close
 
     def sync(self, params: Params, version: int) -> None:

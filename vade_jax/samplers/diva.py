@@ -8,6 +8,7 @@ the paper and its public code differ, an option says which.
 import dataclasses
 import fractions
 from collections.abc import Sequence
+from typing import Any
 
 import chex
 import jax
@@ -45,14 +46,21 @@ class DivaOptions(base.Options):
 
     def __post_init__(self):
         super().__post_init__()
-        try:
-            highest = [float(edge) for edge, change in self.table if float(change) == change]
-        except (TypeError, ValueError):  # an entry is no pair of numbers
-            highest = []
-        if not highest or highest != sorted(set(highest)):
+        if not _is_table(self.table):
             raise ValueError(
                 f"table={self.table!r}: give (highest score, change) pairs of numbers, scores ascending"
             )
+
+
+def _is_table(given: Any) -> bool:
+    """Returns whether these are pairs of numbers, the first ones ascending."""
+    try:
+        pairs = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        return False
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or np.isnan(pairs).any():
+        return False
+    return bool((np.diff(pairs[:, 0]) > 0).all())
 
 
 @chex.dataclass(frozen=True)

@@ -37,9 +37,8 @@ class GresoOptions(base.Options):
     keep_min: float = fields.number(0.01, at_least=1e-6, at_most=1)  # of a visit
     # Groups of right and wrong answers ("mixed"), whose training rewards differ ("varied"), or "all".
     keep: str = fields.choice("mixed", *base.KEEPS)
-    seed: int = (
-        fields.seed()
-    )  # of which items are skipped; the order in an epoch is the given keys'
+    # Of which items are skipped; the order in an epoch is the given keys'.
+    seed: int = fields.seed()
 
     def __post_init__(self):
         super().__post_init__()

@@ -39,9 +39,8 @@ class RemindOptions(base.AroundOptions):
     every: int = fields.number(5, at_least=1)  # steps from one review to the next
     share: float = fields.fraction(0.1)  # of the batch of such a step
     enter: float = fields.fraction(0.25)  # probability that a mastered prompt joins the queue
-    seed: int = (
-        fields.seed()
-    )  # of who joins, and of the selector below; what is proposed is the given keys'
+    # Of who joins, and of the selector below; what is proposed is the given keys'.
+    seed: int = fields.seed()
 
 
 @chex.dataclass(frozen=True)

@@ -142,6 +142,11 @@ def run(
         found, known = validate(engine, key, progress.step, progress.known)
         return found, dataclasses.replace(progress, known=known, validated=progress.step)
 
+    def counted(clock, data):
+        """Returns what a step has taken up to now: time, memory, retries and the like."""
+        found = engine.metrics() | score.metrics() | hardware.memory()
+        return found | clock.metrics(data.prompts, data.rollouts)
+
     with Lookahead(choose) as ahead:
 
         def choose_ahead(posterior, step):
@@ -233,12 +238,7 @@ def run(
 
             # The engine gets the new weights; the step is recorded and saved.
             over = is_over(step, progress.rollouts_total, **limits)
-
-            def spent(clock=clock, data=data):
-                """Returns what the step has taken, and counted, up to now."""
-                counted = engine.metrics() | score.metrics() | hardware.memory()
-                return counted | clock.metrics(data.prompts, data.rollouts)
-
+            spent = functools.partial(counted, clock, data)
             with _saved_on_failure(recorder, progress, metrics, data, spent):
                 with clock("update_weights"):
                     engine.sync(state.params, step)
