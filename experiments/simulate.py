@@ -2,8 +2,8 @@ r"""Selectors against each other without a model: who wastes fewer rollouts, and
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-Every selector of the package plays through its own four functions, for the same number of rollouts,
-in worlds whose pass rates are known. Each (world, selector) is kept in the workdir, so an interrupted
+The selectors of the package, all but diva, importance and the control strata, play through their own
+functions, for the same number of rollouts, in worlds whose pass rates are known. Each (world, selector) is kept in the workdir, so an interrupted
 run goes on where it was; one whose settings changed is played again. After a change of the code take
 a new workdir.
 

@@ -62,6 +62,11 @@ class Feedback:
     # The proposal's, or what a pass over all items has measured for the selector.
     extra_M: dict[str, Array] | None = None
 
+    @property
+    def mixed_M(self) -> Array:
+        """Which groups have right and wrong answers: the paper's groups that teach."""
+        return (self.successes_M > 0) & (self.successes_M < self.trials_M)
+
 
 # ------------------------------------------------------------------------------ data, on the host
 @dataclasses.dataclass(frozen=True)

@@ -202,7 +202,7 @@ def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, 
     index_M, num_M, p_I = feedback.index_M, feedback.trials_M, world.pass_rate()
     best_M = jax.lax.top_k(prob_mixed(p_I, shape.num_rollouts), len(index_M))[0]
     return {
-        "mixed": jnp.mean(base.keep_mixed(None, feedback)),
+        "mixed": jnp.mean(feedback.mixed_M),
         "regret": jnp.mean(best_M) - jnp.mean(prob_mixed(p_I[index_M], num_M)),
         "hopeless": jnp.sum(num_M * world.hopeless()[index_M]) / shape.of_round,
     }

@@ -281,9 +281,9 @@ def keep_all(state: State, feedback: types.Feedback) -> jax.Array:
 
 
 def keep_mixed(state: State, feedback: types.Feedback) -> jax.Array:
-    """Returns True for groups of right and wrong answers: 0 < successes < trials."""
+    """Returns True for groups of right and wrong answers."""
     del state
-    return (feedback.successes_M > 0) & (feedback.successes_M < feedback.trials_M)
+    return feedback.mixed_M
 
 
 def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:

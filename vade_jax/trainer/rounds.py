@@ -223,7 +223,7 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
     num_kept = int(data.keep_M.sum())
     ratios_M = {
         "vade/trained_effective_ratio": scoring.varied(data.feedback),
-        "vade/trained_effective_ratio_correct": scoring.mixed(data.feedback),
+        "vade/trained_effective_ratio_correct": data.feedback.mixed_M,
     }
     of_scores = [one.scores.metrics() for one in data.rounds]
     return {

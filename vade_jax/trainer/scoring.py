@@ -308,7 +308,7 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
     asked_M, varied_M = trials_M > 0, varied(feedback)
     shares_M = {
         "vade/effective_ratio": varied_M,
-        "vade/effective_ratio_correct": mixed(feedback),
+        "vade/effective_ratio_correct": feedback.mixed_M,
         "vade/all_right_ratio": asked_M & (successes_M == trials_M),
         "vade/all_wrong_ratio": asked_M & (successes_M == 0),
     }
@@ -324,11 +324,6 @@ def metrics(feedback: Feedback, rollouts: Rollouts) -> Metrics:
         "response_length/clip_ratio": float(1 - np.mean(rollouts.finished_N[valid_N])),
         "response/aborted_ratio": float(1 - np.mean(valid_N)),
     }
-
-
-def mixed(feedback: Feedback) -> np.ndarray:
-    """Returns which groups are neither all right nor all wrong."""
-    return (feedback.successes_M > 0) & (feedback.successes_M < feedback.trials_M)
 
 
 def varied(feedback: Feedback) -> np.ndarray:
