@@ -63,7 +63,7 @@ class Feedback:
     extra_M: dict[str, Array] | None = None
 
     @property
-    def mixed_M(self) -> Array:
+    def mixed_M(self) -> Array:  # noqa: N802 (named as its fields are)
         """Which groups have right and wrong answers: the paper's groups that teach."""
         return (self.successes_M > 0) & (self.successes_M < self.trials_M)
 

@@ -66,6 +66,22 @@ def test_palette_transparency_is_white_and_16_bits_are_scaled():
     assert (images.load(deep, **LIMITS) == 0x80).all()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "message"),
+    [
+        (0, 1, np.float32, r"90 x 60 pixels .*mode F with values 0\.0 \.\. 1\.0 .* 8-bit PNG"),
+        (0, 1 << 20, np.int32, r"mode I with values 0 \.\. 1048576 .* 8-bit PNG"),
+        (-1, 255, np.int32, r"mode I with values -1 \.\. 255 .* 8-bit PNG"),
+    ],
+)
+def test_values_without_a_certain_white_are_refused(low, high, dtype, message):
+    file, value = io.BytesIO(), np.full((60, 90), low, dtype)
+    value[0] = high
+    Image.fromarray(value).save(file, "TIFF")
+    with pytest.raises(ValueError, match=message):
+        images.load(Image.open(file), **LIMITS)
+
+
 def test_exif_rotation_is_applied():
     picture = _noise(56, 112)
     exif = Image.Exif()

@@ -41,6 +41,24 @@ def test_jsonl_rows_with_images_beside_the_file(tmp_path):
         source[2]
 
 
+def test_another_name_of_a_column_fills_it_only_where_it_is_empty(tmp_path):
+    (tmp_path / "a.png").write_bytes(_png())
+    path = _write(
+        tmp_path / "mine.jsonl",
+        {
+            "question": "Is 1 odd?",
+            "problem": "geometry",
+            "answer": "yes",
+            "images": ["a.png"],
+            "image": None,
+        },
+        {"problem": "Is 2 odd?", "question": "", "answer": "no", "image": "a.png", "images": []},
+    )
+    first, second = sources.rows(path)
+    assert [first.question, second.question] == ["Is 1 odd?", "Is 2 odd?"]
+    assert len(first.images) == len(second.images) == 1
+
+
 def test_the_files_of_math_and_gsm8k_are_read_as_they_are(tmp_path):
     half = {"problem": "Half?", "solution": r"So \boxed{\frac{1}{2}}.", "level": "Level 5"}
     math = sources.rows(_write(tmp_path / "math.jsonl", half, half | {"answer": r"\frac12"}))
@@ -87,6 +105,12 @@ def test_parquet_shards_with_bytes_in_structs(tmp_path):
     source = sources.rows(tmp_path)
     assert [source[i].question for i in range(len(source))] == ["q0", "q1"]
     assert source[1].kind == "float" and source[1].images[0].size == (30, 40)
+    del row["images"]
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "2.parquet")
+    with pytest.raises(
+        ValueError, match=r"2.parquet and .*0.parquet differ in the columns \['images'\]"
+    ):
+        sources.rows(tmp_path)
     (tmp_path / "2.parquet").write_bytes(b"PAR1 broken")
     with pytest.raises(ValueError, match="cannot be read"):
         sources.rows(tmp_path)

@@ -56,6 +56,9 @@ def test_a_number_loses_commas_and_unit(tmp_path, text):
         ("B", "The answer is A", False),
         ("2\\sqrt{3}", r"\boxed{\sqrt{12}}", True),
         ("2\\sqrt{3}", r"\boxed{\sqrt{13}}", False),
+        ("2\\sqrt{3}+\\pi", r"\boxed{2\sqrt{3}-\pi}", False),
+        ("y=x^2+x", r"\boxed{y=x+x^2}", True),
+        ("y=x^2+x", r"\boxed{y=x^2-x}", False),
         ("6 units", r"\boxed{6 units}", True),
     ],
 )

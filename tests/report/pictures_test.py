@@ -62,6 +62,28 @@ def test_thumbnails_are_small_and_lie_on_white():
     assert image.size == (1000, 500)
 
 
+def lying():
+    """Returns an image of 200 x 100, red at its left, whose EXIF says to turn it upright."""
+    image, file, exif = Image.new("RGB", (200, 100), "blue"), io.BytesIO(), Image.Exif()
+    image.paste("red", (0, 0, 100, 100))
+    exif[0x0112] = 6  # by 90 degrees, clockwise
+    image.save(file, "JPEG", exif=exif)
+    return Image.open(file)
+
+
+def test_a_thumbnail_is_upright():
+    small = Image.open(io.BytesIO(pictures.thumbnail(lying()).data))
+    assert small.size == (100, 200) and not small.getexif()
+    red, _, blue = small.convert("RGB").getpixel((50, 30))
+    assert red > 200 > 50 > blue
+
+
+def test_a_thumbnail_has_no_color_profile():
+    image = Image.new("RGB", (40, 40), "red")
+    image.info["icc_profile"] = bytes(100_000)
+    assert len(pictures.thumbnail(image).data) < 1_000
+
+
 def test_pictures_are_kept_beside_the_run(tmp_path):
     assert pictures.read(tmp_path) == ({}, [])
     kept = {"a": pictures.thumbnail(report_run.item("train-0-1").images[0])}

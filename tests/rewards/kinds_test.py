@@ -148,7 +148,11 @@ def test_float(given, answer, tolerance, reason):
         *[("blue dark", "dark blue", "different"), ("-5", "5", "different")],
         *[("!", "red", "unreadable"), ("red", "?", "bad_key"), ("Red!", "red", "ok")],
         *[("x>5", "x > 5", "ok"), ("x<5", "x>5", "different")],
-        *[("x>=5", "x>5", "different"), ("5", "> 5", "different")],
+        *[("x>=5", "x>5", "different"), ("5", "> 5", "different"), ("x!=5", "x=5", "different")],
+        *[("-x", "x", "different"), ("H+", "H-", "different"), ("C#", "C", "different")],
+        *[("A'", "A", "different"), ("A’", "A'", "ok"), ("'A'", "A", "ok"), ("it’s", "it's", "ok")],
+        *[("Cafe\u0301", "Café", "ok"), ("Cafe", "Café", "different"), ("हिन्दी", "हिन्दी.", "ok")],
+        *[("หมู", "หมี", "different"), ("दिन", "दान", "different"), ("ok ❤️", "ok", "ok")],
     ],
 )
 def test_text(given, answer, reason):
@@ -199,6 +203,10 @@ def test_elements(text, expected):
         ("(1,2), (3,4)", "[(1, 2), (3, 4)]", {}, "ok"),
         ("(2,1), (3,4)", "[(1, 2), (3, 4)]", {}, "different"),
         ("√12, 1", "[2\\sqrt{3}, 1]", {}, "ok"), ("√13, 1", "[2\\sqrt{3}, 1]", {}, "different"),
+        ("(-a, a)", "(a, a)", {}, "different"), ("[b+a, 2]", "[a+b, 2]", {}, "ok"),
+        ("[a-b, 2]", "[a+b, 2]", {}, "different"), ("[x/y, 3]", "[xy, 3]", {}, "different"),
+        ("[x!, 3]", "[x, 3]", {}, "different"), ("{a+b, a-b}", "{a-b, a-b}", {}, "different"),
+        ("[H2O, co2]", "[H2O, CO2]", {}, "ok"), ("x-axis, Y axis", "[x-axis, y-axis]", {}, "ok"),
         ("", "[1]", {}, "unreadable"), ("1", "[]", {}, "bad_key"), ("1", "[1,]", {}, "bad_key"),
     ],
 )  # fmt: skip
@@ -223,7 +231,10 @@ def test_listing(given, key, options, reason):
         ("\\{0,1\\}", "(0,1)", "different"), ("2 or 1", "\\{1,2\\}", "ok"),
         ("1 and 3", "\\{1,2\\}", "different"), ("0.5", "50\\%", "ok"),
         ("3.5", "3\\frac{1}{2}", "ok"), ("foo(", "foo(", "bad_key"),
-        ("x", "x" * 201, "bad_key"), ("\\frac{1}{0}", "\\frac{1}{0}", "different"),
+        ("y'=2x", "y=2x", "different"), ("x'+y", "x+y'", "different"), ("A'B'", "AB", "different"),
+        ("f^{\\prime}(x)", "f'(x)", "ok"), ("A^T", "A", "different"), ("A^{\\top}", "A^T", "ok"),
+        ("a+b", "A+B", "different"), ("A+b", "b+A", "ok"), ("x", "x" * 201, "bad_key"),
+        ("\\frac{1}{0}", "\\frac{1}{0}", "different"),
     ],
 )  # fmt: skip
 def test_expression(given, key, reason):

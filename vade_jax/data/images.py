@@ -98,15 +98,24 @@ def why_not(error: Exception) -> str:
     return str(error)
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
     """Returns the upright RGB image: transparency on white, 16 bits scaled to 8.
 
     The published processor clips 16-bit images to white; scaling them is our one departure.
+
+    Raises:
+        ValueError: values are floats or have over 16 bits: which of them is white, nobody can tell.
     """
     image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I"):
+    if image.mode.startswith(("I", "F")):
         value = np.asarray(image)
-        value = value >> 8 if value.max() > 255 else value
+        low, high = value.min(), value.max()
+        if image.mode == "F" or low < 0 or high > 65535:
+            raise ValueError(
+                f"mode {image.mode} with values {low} .. {high} has no certain white: save it "
+                "as an 8-bit PNG"
+            )
+        value = value >> 8 if high > 255 else value
         return Image.fromarray(value.clip(0, 255).astype(np.uint8)).convert("RGB")
     if "A" in image.getbands() or image.info.get("transparency") is not None:
         image = image.convert("RGBA")
@@ -119,8 +128,8 @@ def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
     """Returns the resized image as uint8 [height, width, 3], sides multiples of 28.
 
     Raises:
-        ValueError: if the file is corrupt or truncated, a side is a single pixel, or the aspect
-            ratio is over 200.
+        ValueError: if the file is corrupt or truncated, its values are not of 8 or 16 bits, a side is
+            a single pixel, or the aspect ratio is over 200.
     """
     height, width = image.height, image.width
     if min(height, width) < 2:
@@ -128,7 +137,7 @@ def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
     # Before decoding, which may take seconds and gigabytes: a bad shape is known from the header.
     smart_resize(height, width, min_pixels=min_pixels, max_pixels=max_pixels)
     try:
-        image = _to_rgb(image)
+        image = to_rgb(image)
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ...
         raise ValueError(
             f"an image of {width} x {height} pixels cannot be decoded ({error}); replace the file"

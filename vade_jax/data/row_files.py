@@ -73,6 +73,12 @@ def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     try:
         columns = parquet.read_schema(files[0]).names
         names = list(filter(wanted, columns))
+        for file in files[1:]:
+            others = set(filter(wanted, parquet.read_schema(file).names))
+            if differ := sorted(others ^ set(names)):
+                raise ValueError(
+                    f"{file} and {files[0]} differ in the columns {differ}: write all files with the same"
+                )
         held = pa.total_allocated_bytes()
         parts = [_unpacked(parquet.ParquetFile(file), file, names, held) for file in files]
         rows = pa.concat_tables(parts)

@@ -252,7 +252,7 @@ class Rows:
         uid = f"{self._name}:{index}"
         try:
             columns = self._read(index)
-            row = {_ALIASES.get(k, k): v for k, v in columns.items()}
+            row = _renamed(columns)
             row = _of_verl(row) if is_verl(row) else row
         except BROKEN as error:
             raise RejectedItem(uid, "bad_row", f"not a JSON object: {error!s:.200}") from error
@@ -374,6 +374,15 @@ def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
         if not is_good(value):
             raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r:.200} {complaint}")
     return found
+
+
+def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row under the usual names; where it has both names, the other fills an empty column."""
+    row = {name: value for name, value in columns.items() if name not in _ALIASES}
+    for alias, name in _ALIASES.items():
+        if alias in columns and row.get(name) in (None, "", []):
+            row[name] = columns[alias]
+    return row
 
 
 def _answered(row: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.evals.tasks import Task
 
 Key = tuple[str, int]  # uid of the item, number of the sample
@@ -90,7 +91,7 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, dict[Key, Answer]]
     """Returns the answers in a file, or in all files of a directory, by benchmark.
 
     A row has the item's `uid` and the `text` (or `response`), and may have `sample`, its number;
-    without one the rows of an item are counted.
+    without one the rows of an item are counted. Answers to what is not asked are left out.
 
     Raises:
         ValueError: a column is missing, an answer is there twice, or answers are of unknown items or
@@ -98,13 +99,7 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, dict[Key, Answer]]
     """
     rows = [_checked(file, row) for file in _files(path) for row in _read_rows(file)]
     _check_prompts(path, tasks)
-    known = {item.uid for task in tasks for item in task.items}
-    if unknown := [row["uid"] for row in rows if row["uid"] not in known]:
-        raise ValueError(
-            f"--answers={path}: {len(unknown)} of {len(rows)} answers are of items that the "
-            f"benchmarks' files do not have: {_first_few(unknown)}"
-        )
-    found = _numbered(path, rows)
+    found = _numbered(path, _asked(path, tasks, rows))
     wanted = {key for task in tasks for key in task.keys}
     if extra := sorted(found.keys() - wanted):
         raise ValueError(
@@ -119,7 +114,9 @@ def _files(path: str) -> list[pathlib.Path]:
     """Returns one file, the answers of another evaluation, or all files of a directory."""
     root = pathlib.Path(path)
     files = [root]
-    if root.is_dir():
+    if (root / NAME).is_file():  # beside it, an evaluation has the same answers with its decisions
+        files = [root / NAME]
+    elif root.is_dir():
         # Of an evaluation; the raw replies of its server are in a file of the same name.
         kept = [f for f in root.glob(f"*/{NAME}") if f.parent.name != REPLIES]
         files = sorted(kept) or sorted(root.iterdir())
@@ -159,6 +156,39 @@ def _checked(file: pathlib.Path, row: Any) -> dict[str, Any]:
         raise ValueError(f"{file}: sample={found['sample']!r} is no whole number")
     optional = {name: found.get(name) for name in ("num_tokens", "finished")}
     return {"uid": found["uid"], "sample": found.get("sample"), "text": text} | optional
+
+
+def _asked(
+    path: str, tasks: Sequence[Task], rows: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Returns the answers to the items of the tasks, and says how many others there are.
+
+    Raises:
+        ValueError: answers are of no benchmark, or of items that a benchmark's whole file lacks.
+    """
+    items = {item.uid for task in tasks for item in task.items}
+    names = {_benchmark(uid) for uid in items}
+    others = [row["uid"] for row in rows if row["uid"] not in items]
+    unasked = BENCHMARKS.keys() - names
+    elsewhere = [uid for uid in others if _benchmark(uid) in unasked]
+    beyond = [uid for uid in others if _benchmark(uid) not in unasked]
+    # A task has no items beyond `num_items`: only their file tells them from unknown ones.
+    whole = {i.uid for t in tasks for i in t.benchmark.read(t.path)} if beyond else set()
+    if unknown := [uid for uid in beyond if uid not in whole]:
+        raise ValueError(
+            f"--answers={path}: {len(unknown)} of {len(rows)} answers are of items that the "
+            f"benchmarks' files do not have: {_first_few(unknown)}"
+        )
+    left_out = {"benchmarks that are not asked": elsewhere, "items beyond num_items": beyond}
+    for why, uids in left_out.items():
+        if uids:
+            print(f"--answers={path}: {len(uids)} answers left out, of {why}: {_first_few(uids)}")
+    return [row for row in rows if row["uid"] in items]
+
+
+def _benchmark(uid: str) -> str:
+    """Returns the name of the benchmark that an item is of, under whichever scorer."""
+    return uid.partition(":")[0]
 
 
 def _check_prompts(path: str, tasks: Sequence[Task]) -> None:

@@ -6,7 +6,7 @@ import textwrap
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from vade_jax.data import sources
+from vade_jax.data import images, sources
 
 _WIDTH, _PICTURE, _CAPTION, _MARGIN = 240, 224, 68, 8
 
@@ -36,7 +36,7 @@ def _tile(source: sources.Source, index: int) -> Image.Image:
     tile = Image.new("RGB", (_WIDTH, _PICTURE + _CAPTION), "white")
     try:
         item = source[index]
-        picture = item.images[0].convert("RGB") if item.images else None
+        picture = images.to_rgb(item.images[0]) if item.images else None
         where = [f"{k} {item.metadata[k]}" for k in ("family", "level") if k in item.metadata]
         lines = [*textwrap.wrap(item.question, 38)[:2], f"= {item.answer}   ({item.kind})"]
         lines.append(", ".join(where))

@@ -11,10 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from PIL import Image
-
 from vade_jax import atomic
-from vade_jax.data import hub, procedural, sources
+from vade_jax.data import hub, images, procedural, sources
 from vade_jax.report.run import Prompt, Run
 from vade_jax.types import Item
 
@@ -101,13 +99,13 @@ def _as_read(answer: str) -> str:
 
 
 def thumbnail(image: Any, num_images: int = 1) -> Picture:
-    """Returns an image with sides of `SIDE` pixels at most, as JPEG, or PNG where that is smaller."""
-    image = image.copy()
-    image.thumbnail((SIDE, SIDE))
-    rgba = image.convert("RGBA")
-    page = Image.new("RGBA", rgba.size, "white")  # what is transparent would turn black
-    page.alpha_composite(rgba)
-    page = page.convert("RGB")
+    """Returns an image with sides of `SIDE` pixels at most, as JPEG, or PNG where that is smaller.
+
+    It is as the model sees it: upright, on white.
+    """
+    page = images.to_rgb(image)
+    page.thumbnail((SIDE, SIDE))
+    page.info.clear()  # a color profile may be larger than the picture
     ways = {"image/jpeg": {"format": "JPEG", "quality": 80}}
     if page.getcolors(DRAWN):  # None where there are more: then PNG is never smaller
         ways["image/png"] = {"format": "PNG"}

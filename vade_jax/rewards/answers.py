@@ -7,6 +7,7 @@ bounded by `MAX_LENGTH`: no answer can make its own verification slow.
 import decimal
 import functools
 import re
+import unicodedata
 
 MAX_LENGTH = 200  # characters inside a box; a longer one is no answer
 
@@ -24,6 +25,8 @@ _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
 # Full-width forms, typographic minus signs and spaces; not NFKC, which reads 5² as 52.
 _ASCII = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _ASCII |= dict.fromkeys(map(ord, "−–‒﹣"), "-")
+_ASCII |= dict.fromkeys(map(ord, "‘’′"), "'")
+_ASCII |= dict.fromkeys((0xFE0E, 0xFE0F))  # how an emoji is drawn
 _ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
 _WRAPPED = re.compile(
     r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed)"
@@ -90,7 +93,8 @@ def extract_boxed(text: str) -> str | None:
 
 def plain(text: str) -> str:
     """Returns `text` without LaTeX wrapping, full-width forms, outer spaces and trailing dots."""
-    text = text.translate(_ASCII)
+    # Composed: "é" may be one character or a letter and its accent.
+    text = unicodedata.normalize("NFC", text).translate(_ASCII)
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
     text = _THIN.sub(r"\1", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))
@@ -100,9 +104,14 @@ def plain(text: str) -> str:
 
 def words(text: str) -> str:
     """Returns `text` in lower case without punctuation and articles; signs of numbers stay."""
-    text = re.sub(r"[^\w\s.-]|[.-](?![0-9])|_", " ", plain(text).casefold())
+    text = re.sub(r"[^\w\s.-]|[.-](?![0-9])|_", _mark, plain(text).casefold())
     kept = [word for word in text.split() if word not in ("a", "an", "the")]
     return " ".join(kept or text.split())
+
+
+def _mark(match: re.Match[str]) -> str:
+    """Returns a space, or the match where it is part of a letter: the vowels of Hindi, the tones of Thai."""
+    return match[0] if unicodedata.category(match[0]) in ("Mn", "Mc") else " "
 
 
 def is_prose(text: str) -> bool:

@@ -26,11 +26,12 @@ _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
 _DOUBT = {"false", "if", "incorrect", "maybe", "neither", "perhaps", "unless", "wrong"}
-_RELATIONS = re.compile("[<>]=?|!=|[≤≥≠]")
-# What `answers.words` drops of a formula: arrows and operators too, and "-" unless it joins words.
+# What `answers.words` drops of a formula: relations, arrows and operators, and "-" unless it joins words;
+# "x!" and "A'", but not "Red!" and quotes; the sharp of C#.
 _LETTER = r"[^\W\d_]"
 _SIGN = re.compile(
-    rf"([<>=+/^_%√|±×÷·←-⇿∀-⋿]|(?!(?<={_LETTER})-{_LETTER}{{3}}|(?<={_LETTER}{{3}})-{_LETTER})-)"
+    rf"([<>=+/^_%√|±×÷·←-⇿∀-⋿]|(?!(?<={_LETTER})-{_LETTER}{{3}}|(?<={_LETTER}{{3}})-{_LETTER})-"
+    rf"|!(?==)|(?<!{_LETTER}{{2}})(?<!!)!|(?<=\b{_LETTER})(?<!'{_LETTER})'(?!\w)|(?<=\b{_LETTER})#)"
 )
 
 
@@ -171,11 +172,10 @@ def close(
 
 
 def text(given: str, key: str, **_) -> str:
-    """Compares words; signs such as < and ≤ count, other punctuation, case and articles do not."""
+    """Compares words; signs such as < and - count, punctuation, case and articles do not."""
     reason = compare(answers.words(given), answers.words(key))
-    if reason == "ok" and _RELATIONS.findall(given) != _RELATIONS.findall(key):
-        return "different"
-    return reason
+    left, right = (_words_and_signs(answers.plain(x)) for x in (given, key))
+    return "different" if reason == "ok" and left != right else reason
 
 
 # ------------------------------------------------------------------------------ lists
@@ -267,7 +267,7 @@ def _is_same(given: str, key: str, tolerance: float | None) -> bool:
     elif key[:1] in _PAIRS and len(elements(key)) > 1:
         verifier = listing
     else:
-        verifier = expression if re.search(r"[\\^]", key) else text
+        verifier = expression if is_formula(key) else text
     return verifier(given, key, tolerance=tolerance) == "ok"
 
 
@@ -307,15 +307,25 @@ _PROSE = re.compile(
     r"\\(?:text|mbox)|(?<![\\a-zA-Z])(?!(?:arc)?(?:sin|cos|tan|sqrt|log|infty|frac))[a-zA-Z]{4}"
     r"|\b(?:not|nor|but|yes)\b"
 )
+# What math-verify does not see: A', A^{\prime} and A^T are A to it, and so is a.
+_PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z]))+\s?\}?")
+_TRANSPOSE = re.compile(r"\\(?:top|intercal)(?![a-zA-Z])")
+_MARKED = re.compile(r"([a-zA-Z)\]}])\s?('+|\^\s?(?=\{?\s?T(?![a-zA-Z])))")
+_COMMAND = re.compile(r"\\[a-zA-Z]+")
 _DEEPEST = 12  # brackets within brackets: the grammar takes seconds for many
 _INTERVAL = re.compile(r"([\[(]).*,.*([\])])", re.DOTALL)
+
+
+def is_formula(text: str) -> bool:
+    """Returns whether a right answer has commands or signs and is no prose: words cannot compare it."""
+    return "\\" in text or (_SIGN.search(text) is not None and not answers.is_prose(text))
 
 
 def expression(given: str, key: str, **_) -> str:
     """Compares formulas: what math-verify would forgive is refused before it is asked.
 
-    That is prose, "4 = 5" for 5, other brackets around an interval, and powers that nobody could
-    evaluate.
+    That is prose, "4 = 5" for 5, other brackets around an interval, other primes, transposes and letters,
+    and powers that nobody could evaluate.
     """
     right, value = answers.number(key), answers.number(given)
     if right is not None and value is not None:
@@ -327,6 +337,8 @@ def expression(given: str, key: str, **_) -> str:
     is_prose = _PROSE.search(given) and not _PROSE.search(key)
     if not given or is_prose or _is_heavy(given):
         return "unreadable"
+    if _unseen(key) != _unseen(given) or _is_recased(key, given):
+        return "different"
     if interval := _INTERVAL.fullmatch(key):
         # "x \in [0, 1)" may name what lies in it; the brackets must be those of the key.
         found = _INTERVAL.fullmatch(re.sub(r".*\\in(?![a-z])", "", given).strip())
@@ -339,8 +351,10 @@ def expression(given: str, key: str, **_) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Returns the formula without a unit behind it; \text{or} is a comma."""
+    r"""Returns the formula without a unit behind it; \text{or} is a comma, ^{\prime} a ', \top a T."""
     text = _CONNECTIVE.sub(",", answers.formula(text))
+    text = _PRIMES.sub(lambda match: "'" * match[0].count("prime"), text)
+    text = _TRANSPOSE.sub("T", text)
     return _UNIT.sub("", text).strip() or text
 
 
@@ -348,6 +362,17 @@ def _is_heavy(text: str) -> bool:
     """Returns whether `text` could only be read or evaluated in seconds, or never."""
     depth = itertools.accumulate((c in "([{") - (c in ")]}") for c in text)
     return max(depth, default=0) > _DEEPEST or _HUGE.search(text) is not None
+
+
+def _unseen(text: str) -> list[tuple[str, str]]:
+    """Returns the primes and transposes of a formula, each with what it stands behind."""
+    return sorted((base, mark.strip()) for base, mark in _MARKED.findall(text))
+
+
+def _is_recased(key: str, given: str) -> bool:
+    """Returns whether both have the same letters, some of them in another case."""
+    x, y = (re.findall("[a-zA-Z]", _COMMAND.sub(" ", text)) for text in (key, given))
+    return set(x) != set(y) and {c.lower() for c in x} == {c.lower() for c in y}
 
 
 def _right_side(text: str) -> str:

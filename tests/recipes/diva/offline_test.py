@@ -151,13 +151,35 @@ def test_rows_that_cannot_be_used_are_left_out_and_listed(make, tmp_path):
         question(3, image="none.png"),
         question(4, kind="choice"),
         {"question": "In <image> and <image>, the number 1?", "answer": 2},
+        {"question": "The number 1 \ud83d?", "answer": 2},
     ]
     source = write(tmp_path / "mine.jsonl", *bad, question(5))
     report, _ = make(source)
-    reasons = ("bad_row", "bad_image", "bad_answer", "image_count")
+    reasons = ("bad_row", "bad_image", "bad_answer", "image_count", "bad_text")
     listed = [r for r in read(tmp_path / "out_replies/rejects.jsonl") if r["column"] == "row"]
     assert [(r["index"], r["reason"]) for r in listed] == list(enumerate(reasons))
-    assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:4"
+    assert report.num_rows == 1 and read(tmp_path / "out.jsonl")[0]["id"] == "mine:5"
+
+
+def test_half_of_a_surrogate_pair_costs_its_text_alone(make, server, tmp_path):
+    def broken(body):
+        if body["seed"] and "<step>" in said(body):
+            return teacher(body)
+        return teacher(body).replace("Name", "Name \ud83d").replace("Count", "\ud83d")
+
+    server.answer = broken
+    source = write(tmp_path / "mine.jsonl", question(3, topic="sí \ude00"))
+    for remembered in (0, 7):
+        report, counts = make(source)
+        assert report.rejected["paraphrases", "bad_text"] == 1
+        assert (report.kept["paraphrases"], counts["remembered"]) == (1, remembered)
+    (row,) = read(tmp_path / "out.jsonl")
+    assert (row["topic"], row["steps"]) == ("sí \ude00", ["Count on by one."])
+    rejects = read(tmp_path / "out_replies" / "rejects.jsonl")
+    assert [r["detail"] for r in rejects if r["reason"] == "bad_text"] == [
+        "Name \ud83d what follows the number 3?"
+    ]
+    assert make(source, paraphrases=0, tries=1)[0].rejected == {("steps", "bad_text"): 1}
 
 
 # ------------------------------------------------------------------------------ images

@@ -89,6 +89,13 @@ def test_what_cannot_be_trusted_is_refused(question, answer, reason):
     assert refused.value.reason == reason
 
 
+@pytest.mark.parametrize("kind", ["sum", ["int"], {"int": 1}])
+def test_a_kind_that_there_is_not_is_refused(kind):
+    with pytest.raises(Refused) as refused:
+        texts.normalise(Sample(question="How many?", answer="4", kind=kind))
+    assert refused.value.reason == "bad_kind"
+
+
 def test_a_letter_among_equal_choices_stays():
     made = turn("Find x.\nA: 4.0\nB: 3.0\nC: 4.0", "Answer:C")
     assert (made["answer"], made["choices"]) == ("C", ["4.0", "3.0", "4.0"])

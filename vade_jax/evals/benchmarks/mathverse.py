@@ -10,6 +10,7 @@ import functools
 
 from vade_jax import types
 from vade_jax.evals.benchmarks import base
+from vade_jax.rewards import kinds
 
 VERSIONS = ("Text Dominant", "Text Lite", "Vision Intensive", "Vision Dominant", "Vision Only")
 _COLUMNS = ("sample_index", "problem_index", "problem_version", "question", "image")
@@ -29,12 +30,13 @@ def _item(row: base.FileRow) -> types.Item:
     answer = row.text("answer").strip()
     question_type = row.one_of("question_type", ("multi-choice", "free-form"))
     is_letter = question_type == "multi-choice" and len(answer) == 1
+    kind = "expr" if kinds.is_formula(answer) else "text"  # for rules alone
     return types.Item(
         uid=f"mathverse:{row.text('sample_index')}",
         question=question,
         images=(row.image("image"),),
         answer=answer,
-        kind="choice" if is_letter else "text",
+        kind="choice" if is_letter else kind,
         metadata={
             "problem": row.text("problem_index"),
             "version": version,

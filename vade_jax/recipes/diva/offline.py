@@ -109,9 +109,11 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
     num_rows, kept, rejected = 0, collections.Counter(), collections.Counter()
     work = functools.partial(make_row, source, chat, wanted, beside)
     building = directory / "rows.tmp"
+    # Half of a surrogate pair, which UTF-8 has not, is written as JSON's own escape, \ud83d.
+    text = {"encoding": "utf-8", "errors": "backslashreplace"}
     with (
-        building.open("w") as rows,
-        (directory / "rejects.jsonl").open("w") as rejects,
+        building.open("w", **text) as rows,
+        (directory / "rejects.jsonl").open("w", **text) as rejects,
         contextlib.closing(chat.map(work, range(len(source)))) as done,
     ):
         bar = tqdm.tqdm(done, total=len(source), unit=" rows")
@@ -157,6 +159,8 @@ def make_row(
         if marks and marks != len(item.images):
             detail = f"{marks} <image> marks, {len(item.images)} images"
             raise sources.RejectedItem(item.uid, "image_count", detail)
+        if not _is_unicode(item.question):
+            raise sources.RejectedItem(item.uid, "bad_text", "the question is no Unicode")
         urls = [_shown(item, image, wanted.max_pixels) for image in item.images]
     except sources.RejectedItem as error:
         return MadeRow(error.uid, None, [("row", error.reason, error.detail)])
@@ -183,6 +187,9 @@ def find_paraphrases(item: Item, ask: Ask, count: int, tries: int) -> Found:
     found, reasons = wordings.read_wordings(reply, item, count)
     kept, others = [], [(reason, "") for reason in reasons]
     for text in found:
+        if not _is_unicode(text):
+            others.append(("bad_text", text))
+            continue
         right = wrong = 0
         try:
             # No more answers than it takes to know what most of them will be.
@@ -208,9 +215,16 @@ def find_steps(item: Item, ask: Ask, count: int, tries: int) -> Found:
             kept, reason = wordings.read_steps(ask(text, seed), item, count)
         except Unanswered as error:
             return [], [("unanswered", str(error))]
+        if not _is_unicode("".join(kept)):
+            kept, reason = [], "bad_text"
         if kept:
             return kept, []
     return [], [(reason, "")]
+
+
+def _is_unicode(text: str) -> bool:
+    """Returns whether no half of a surrogate pair is in a text: a run could not make it a prompt."""
+    return text == text.encode("utf-8", "replace").decode()
 
 
 # ------------------------------------------------------------------------------ images

@@ -192,8 +192,22 @@ class Form(NamedTuple):
 
     name: str
     columns: Sequence[str]  # names with spaces between; those of one text must all be there
-    read: Callable[[Row], list[texts.Sample]]  # raises `texts.Refused`
+    parse: Callable[[Row], list[texts.Sample]]
     id_column: str | None = None  # that names a row; None: rows have no name but their number
+
+    def read(self, row: Row) -> list[texts.Sample]:
+        """Returns the questions of a row.
+
+        Raises:
+            RejectedItem: it has none that can be used; "bad_row" if values are of other types than
+                the form has, a text in place of a list, say.
+        """
+        try:
+            return self.parse(row)
+        except sources.RejectedItem:
+            raise
+        except sources.BROKEN as error:
+            raise texts.Refused("bad_row", f"no row of {self.name}: {error!s:.200}") from error
 
 
 def detect(columns: Sequence[str], where: str) -> Form:
@@ -247,6 +261,8 @@ def _llava(row: Row) -> list[texts.Sample]:
     speakers = [who for who, _ in said]
     if not said or speakers != ["human", "gpt"] * (len(said) // 2):
         raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
+    if others := [text for _, text in said if not isinstance(text, str)]:
+        raise texts.Refused("bad_turns", f"{others[0]!r:.60} is no text")
     shown = {"images": _images(row, "image"), "answer_is": "turn"}
     questions = _unmarked([text for _, text in said[::2]], shown["images"])
     answers = [text for _, text in said[1::2]]

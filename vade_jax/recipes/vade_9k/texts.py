@@ -98,8 +98,8 @@ def normalise(sample: Sample) -> dict[str, Any]:
     if sample.answer_is != "gold":
         gold = read_gold(gold, sample.answer_is == "solution")
     kind = sample.kind or kind_of(gold, choices, sample.tolerance)
-    if kind not in verify.KINDS:
-        raise Refused("bad_kind", f"kind {kind!r} is none of {list(verify.KINDS)}")
+    if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
+        raise Refused("bad_kind", f"kind {kind!r:.80} is none of {list(verify.KINDS)}")
     tolerance = sample.tolerance if kind in ("float", "list") else None
     try:
         answer = verify.normalise_gold(gold, kind, choices=choices)
