@@ -15,10 +15,9 @@ import dataclasses
 import difflib
 import math
 import re
-import types
 import typing
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 
@@ -74,9 +73,31 @@ def choice(default: str, *others: str) -> Any:
     return dataclasses.field(default=default, metadata={"words": words})
 
 
+class FrozenDict(Mapping):
+    """A dict that nobody changes, as sections share their defaults.
+
+    `types.MappingProxyType` is one too, but cannot be pickled or copied.
+    """
+
+    def __init__(self, values: Mapping[str, Any]):
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
 def mapping(**default: Any) -> Any:
     """Returns a field for a mapping, whose keys are not known here."""
-    return dataclasses.field(default_factory=lambda: types.MappingProxyType(default))
+    return dataclasses.field(default_factory=lambda: FrozenDict(default))
 
 
 class Section:
@@ -87,7 +108,7 @@ class Section:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             name, value = self.path + field.name, getattr(self, field.name)
-            _check_type(name, value, field.type)
+            check_type(name, value, field.type)
             if "interval" in field.metadata:
                 field.metadata["interval"].check(name, value)
             if "words" in field.metadata:
@@ -151,7 +172,8 @@ def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
         raise ValueError(f"{name}={value!r}: one of {', '.join(words)}")
 
 
-def _check_type(name: str, value: Any, kind: Any) -> None:
+def check_type(name: str, value: Any, kind: Any) -> None:
+    """Raises ValueError unless `value` is a `kind`, a class or a generic such as tuple[str, ...]."""
     parts = typing.get_args(kind)
     kind = typing.get_origin(kind) or kind
     accepted = (int, float) if kind is float else kind
@@ -162,7 +184,7 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         )
     if kind is tuple and parts[1:] == (...,):
         for i, part in enumerate(value):
-            _check_type(f"{name}[{i}]", part, parts[0])
+            check_type(f"{name}[{i}]", part, parts[0])
 
 
 def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from vade_jax import atomic, fields, rng, samplers
+from vade_jax.arrays import bucket, pad_rows
 from vade_jax.losses import advantages
 from vade_jax.samplers import base
 from vade_jax.types import Feedback
@@ -224,8 +225,10 @@ def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
 
 
 def _plain(ids: Sequence[Hashable]) -> list:
-    """Returns ids as Python's own values, whatever array they come in."""
-    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    """Returns ids as Python's own values, whatever array they come in, or a list of its scalars."""
+    if hasattr(ids, "tolist"):
+        return ids.tolist()
+    return [name.item() if isinstance(name, np.generic) else name for name in ids]
 
 
 def _check_arrays(sampler, method, arrays):
@@ -242,21 +245,33 @@ def _check_arrays(sampler, method, arrays):
 
 
 def _counted(index_M, successes_M, trials_M) -> Feedback:
-    """Returns the feedback of groups of which only the counts are known."""
-    group_N = np.repeat(np.arange(len(index_M)), trials_M)
+    """Returns the feedback of groups of which only the counts are known.
+
+    Answers are padded to few numbers with invalid ones, which change no bit: otherwise every step
+    with another number of valid answers would compile.
+    """
+    group_N = np.repeat(np.arange(len(index_M), dtype=np.int32), trials_M)
     first_M = np.cumsum(trials_M) - trials_M
     order_N = np.arange(len(group_N)) - first_M[group_N]
     correct_N = np.clip(successes_M[group_N] - order_N, 0, 1).astype(np.float32)
+    valid_N = np.ones(len(group_N), bool)
+    num_answers = bucket(len(group_N), 64)
+    group_N, correct_N, valid_N = (
+        pad_rows(x_N, num_answers) for x_N in (group_N, correct_N, valid_N)
+    )
+    advantage_N = advantages.group_normalized(
+        correct_N, group_N, bucket(len(index_M), 8), valid_N=valid_N
+    )
     return Feedback(
         index_M=index_M.astype(np.int32),
         successes_M=successes_M.astype(np.float32),
         trials_M=trials_M.astype(np.float32),
-        group_N=group_N.astype(np.int32),
+        group_N=group_N,
         reward_N=correct_N,
         correct_N=correct_N,
-        advantage_N=np.asarray(advantages.group_normalized(correct_N, group_N, len(index_M))),
-        length_N=np.ones(len(group_N), np.int32),
-        valid_N=np.ones(len(group_N), bool),
+        advantage_N=np.asarray(advantage_N),
+        length_N=valid_N.astype(np.int32),
+        valid_N=valid_N,
     )
 
 
@@ -266,9 +281,14 @@ def _identity(method, options, seed, ids, arrays) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "method": method,
-        "options": json.loads(json.dumps(options, default=_plain)),
+        "options": json.loads(json.dumps(options, default=_as_json)),
         "seed": seed,
         "items": len(ids),
         "ids": digest(ids),
         "arrays": {name: digest(np.asarray(x).tolist()) for name, x in sorted(arrays.items())},
     }
+
+
+def _as_json(value: Any) -> Any:
+    """Returns a mapping or an array as JSON has it."""
+    return dict(value) if isinstance(value, Mapping) else _plain(value)

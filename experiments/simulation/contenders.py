@@ -94,35 +94,39 @@ SELECTORS: dict[str, base.Method] = {
 
 # ------------------------------------------------------------------------------ contenders
 @dataclasses.dataclass(frozen=True)
-class Contender:
+class Contender(fields.Section):
     """A selector and what the arena does around it. Hashable: the key of selectors and programs."""
 
     label: str
     name: str
     options: str = "{}"  # JSON
-    max_rounds: int = 1  # of rollouts, until as many groups as a batch has are kept
-    measure_first: str = ""  # all items before step 1: "paid", or "free"; "": not
-    measure_every: int = 0  # rounds between two paid measurements; 0: none
+    # of rollouts, until as many groups as a batch has are kept
+    max_rounds: int = fields.number(1, at_least=1)
+    measure_first: str = fields.choice("", "paid", "free")  # all items before step 1; "": not
+    measure_every: int = fields.number(0, at_least=0)  # rounds between two paid ones; 0: none
 
     def __post_init__(self):
-        of = f"contender {self.label}: "
-        check_known(of + "the selector", self.name, SELECTORS)
-        fields.Interval(at_least=1).check(of + "max_rounds", self.max_rounds)
-        fields.Interval(at_least=0).check(of + "measure_every", self.measure_every)
-        fields.check_word(of + "measure_first", self.measure_first, ("", "paid", "free"))
+        super().__post_init__()
+        check_known("the selector", self.name, SELECTORS)
 
     @classmethod
     def of(cls, label: str, given: Mapping[str, Any]) -> "Contender":
         """Returns the contender of a config's entry.
 
         Raises:
-            ValueError: an unknown selector, option or setting.
+            ValueError: an unknown selector or setting, or a value of a wrong type or out of its range.
         """
+        fields.check_type(f"contender.{label}", given, Mapping)
         known = [field.name for field in dataclasses.fields(cls) if field.name != "label"]
         for name in given:
             check_known(f"contender {label}: the setting", name, known)
-        options = json.dumps(given.get("options", {}), sort_keys=True)
-        return cls(**{"label": label, "name": label, **given, "options": options})
+        options = given.get("options", {})
+        try:
+            fields.check_type("options", options, Mapping)
+            options = json.dumps(options, sort_keys=True)
+            return cls(**{"label": label, "name": label, **given, "options": options})
+        except ValueError as error:
+            raise ValueError(f"contender {label}: {error}") from None
 
     @functools.cache  # noqa: B019, contenders are few
     def sampler(self, num_rollouts: int) -> base.Sampler:
@@ -171,7 +175,7 @@ class Contender:
 
 # ------------------------------------------------------------------------------ what a budget buys
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class Shape(fields.Section):
     """The sizes of a run."""
 
     num_items: int  # I
@@ -180,6 +184,7 @@ class Shape:
     rollouts: int  # the budget
 
     def __post_init__(self):
+        super().__post_init__()
         fields.Interval(at_least=2).check("num_rollouts", self.num_rollouts)
         fields.Interval(at_least=1, at_most=self.num_items).check("num_prompts", self.num_prompts)
         if self.rollouts < self.of_round:
@@ -272,19 +277,9 @@ def _labels(given: Settings) -> set[str]:
 
 def _cells_of(given: Settings, world: str) -> list[Cell]:
     check_known("the world", world, given.world)
-    entry = dict(given.world[world])
-    kind = entry.pop("kind")
-    check_known(f"world {world}: the kind", kind, KINDS)
-    selectors = words(entry.pop("selectors", "") or given.selectors)
-    if not selectors:
-        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.contender)}")
-    sizes = [field.name for field in dataclasses.fields(Shape)]
-    sizes = {name: entry.pop(name, getattr(given, name)) for name in sizes}
-    known = {field.name for field in dataclasses.fields(KINDS[kind].Constants)}
-    for name in entry:  # what is left
-        check_known(f"world {world}: the constant", name, known)
+    fields.check_type(f"world.{world}", given.world[world], Mapping)
     try:
-        shape, constants = Shape(**sizes), KINDS[kind].Constants(**entry)
+        kind, constants, shape, selectors = _parts(given, dict(given.world[world]))
     except ValueError as error:
         raise ValueError(f"world {world}: {error}") from None
     found = []
@@ -296,3 +291,20 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
         schedule(contender, shape)
         found.append(Cell(world, kind, constants, shape, contender, given.seed, given.num_seeds))
     return found
+
+
+def _parts(given: Settings, entry: dict[str, Any]) -> tuple[str, fields.Section, Shape, list[str]]:
+    """Returns the kind, the constants, the sizes and the selectors of a world's entry."""
+    kind = entry.pop("kind", "")
+    check_known("the kind", kind, KINDS)
+    selectors = entry.pop("selectors", "")
+    fields.check_type("selectors", selectors, str)
+    labels = words(selectors or given.selectors)
+    if not labels:
+        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.contender)}")
+    sizes = [field.name for field in dataclasses.fields(Shape)]
+    shape = Shape(**{name: entry.pop(name, getattr(given, name)) for name in sizes})
+    known = {field.name for field in dataclasses.fields(KINDS[kind].Constants)}
+    for name in entry:  # what is left
+        check_known("the constant", name, known)
+    return kind, KINDS[kind].Constants(**entry), shape, labels

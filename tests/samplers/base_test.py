@@ -79,6 +79,19 @@ def test_keep_all_keeps_every_group_even_one_without_an_answer(trials):
     assert keep_M.dtype == bool and keep_M.tolist() == [True] * 3
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["a", None, "b", None], "category of item 1 is None: 2 of 4 items lack one, and sec"),
+        (["a", "b", "c", float("nan")], "category of item 3 is nan: 1 of 4 items lack one"),
+        (np.array([np.nan, 1, 2, 2]), "category of item 0 is nan: 1 of 4 items lack one"),
+    ],
+)
+def test_a_missing_value_of_an_item_is_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        base.check_per_item("sec", "category", values, 4)
+
+
 def test_unknown_hyperparameters_are_named():
     with pytest.raises(ValueError, match="vade has no option 'decay': it takes num_ro"):
         samplers.SAMPLERS["vade"](decay=0.9)

@@ -148,7 +148,7 @@ def is_per_item(name: str) -> bool:
 
 
 def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
-    """Raises ValueError unless `values` has one entry for each of `num_items` items."""
+    """Raises ValueError unless `values` has one, not None or NaN, for each of `num_items` items."""
     if values is None:
         raise ValueError(
             f"{method} needs the {name} of every item:"
@@ -157,6 +157,13 @@ def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
     if np.shape(values) != (num_items,):
         raise ValueError(
             f"{name} has shape {np.shape(values)}: give one value for each of the {num_items} items"
+        )
+    value_I = np.asarray(values, object)  # an array of strings would make one of NaN
+    missing = [i for i, value in enumerate(value_I) if value is None or value != value]
+    if missing:
+        raise ValueError(
+            f"{name} of item {missing[0]} is {value_I[missing[0]]}: {len(missing)} of {num_items} items"
+            f" lack one, and {method} needs it of every item; give it or leave them out"
         )
 
 

@@ -62,11 +62,29 @@ def test_the_oracle_takes_the_best_true_pass_rates():
         ("vade", {"max_rounds": 0}, r"max_rounds=0: must be in \[1, inf\)"),
         ("vade", {"measure_every": -1}, "measure_every=-1"),
         ("vade", {"measure_first": "yes"}, "measure_first='yes': one of"),
+        ("vade", {"max_rounds": "3"}, "contender vade: max_rounds='3': must be of type int"),
+        ("vade", {"options": "draw"}, "contender vade: options='draw': must be of type mapping"),
+        ("vade", 3, r"contender\.vade=3: must be of type mapping, not int"),
     ],
 )
 def test_a_bad_entry(label, settings, message):
     with pytest.raises(ValueError, match=message):
         Contender.of(label, settings).sampler(8)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({}, r"world mine: the kind '' is unknown: known are \['drift', 'skills'\]"),
+        ({"kind": "drift", "num_prompts": "64"}, "mine: num_prompts='64': must be of type int"),
+        ({"kind": "drift", "num_items": 1e3}, "num_items=1000.0: must be of type int, not float"),
+        ({"kind": "drift", "selectors": ["vade"]}, r"selectors=\['vade'\]: must be of type str"),
+        ("drift", r"world\.mine='drift': must be of type mapping, not str"),
+    ],
+)
+def test_a_bad_world(entry, message):
+    with pytest.raises(ValueError, match=message):
+        contenders.cells(contenders.Settings(worlds="mine", world={"mine": entry}))
 
 
 def test_a_schedule_by_hand():
