@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tokenizers
 
 from vade_jax.data import tokens
 
@@ -93,6 +94,17 @@ def test_the_template_is_found_where_older_checkpoints_keep_it(directory, tmp_pa
     assert tokens.Tokenizer.load(tmp_path).render([]) == "D"
     (tmp_path / "chat_template.json").write_text('{"chat_template": "J"}')
     assert tokens.Tokenizer.load(tmp_path).render([]) == "J"
+
+
+def test_what_a_training_tool_left_in_the_file_cuts_and_pads_no_prompt(directory, tmp_path):
+    tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=24)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "T"}')
+    loaded, plain = (tokens.Tokenizer.load(path) for path in (tmp_path, directory))
+    for text in ("hi", TEXTS[0]):
+        assert loaded.encode(text) == plain.encode(text)
 
 
 def test_bad_checkpoints_and_sizes_are_one_clear_error(tmp_path):

@@ -47,6 +47,17 @@ def test_the_devices_of_the_mesh_choose_the_dtype(platform, dtype):
     assert build.compute_dtype(given("float32"), devices) == jnp.float32
 
 
+def test_more_tokens_than_the_model_has_positions_are_refused(small_checkpoint):
+    c = tiny_gspo.get_config()
+    c.data.max_prompt_length, c.eval.max_tokens = 4000, 97  # of 4,096
+    with pytest.raises(
+        ValueError, match=r"max_prompt_length=4000 and answers of 97 .* than the 4096 pos"
+    ):
+        build.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
+    c.eval.max_tokens = 96
+    build.check_model(settings.Run.from_dict(c.to_dict()), str(small_checkpoint))
+
+
 def test_a_frozen_path_that_is_none_of_the_model_is_found_without_a_weight(small_checkpoint):
     c = tiny_gspo.get_config()
     c.optimizer.frozen = ("visual",)

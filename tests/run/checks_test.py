@@ -7,6 +7,7 @@ import json
 import math
 import types
 
+import jax
 import pytest
 from ml_collections import ConfigDict
 
@@ -242,6 +243,11 @@ def test_the_base_of_an_adapter_has_no_dtype_of_its_own():
     c.lora.rank = 8
     with pytest.raises(ValueError, match=r"lora.rank=8 an adapter does, .* leave it at 'float32'"):
         check(c)
+
+
+def test_indices_of_64_bits_are_refused():
+    with jax.enable_x64(True), pytest.raises(ValueError, match="JAX_ENABLE_X64 is set"):
+        checks.check(settings.Run.from_dict(tiny_gspo.get_config().to_dict()))
 
 
 def test_tensorboard_needs_its_package(monkeypatch):

@@ -79,6 +79,9 @@ class Tokenizer:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"{path} is not a tokenizer: {error}") from error
+        # A training tool may have left its own there; transformers obeys neither.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
         try:
             return cls(tokenizer, _read_template(path.parent))
         # No JSON, or other values in it; a template that is none, or nested too deep.

@@ -75,10 +75,18 @@ def check_model(run: settings.Run, directory: str) -> None:
     """Checks what depends on the model, from the config in its directory: no weight is read.
 
     Raises:
-        ValueError: the mesh does not divide the model, or `optimizer.frozen` names none of its weights.
+        ValueError: the mesh does not divide the model, `optimizer.frozen` names none of its weights, or
+            prompts and answers are longer than what it can count.
     """
     devices = mesh.make(**run.mesh.to_dict())
     shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
+    answer = max(run.sampling.max_tokens, run.eval.max_tokens)
+    if run.data.max_prompt_length + answer > shape.text.max_positions:
+        raise ValueError(
+            f"data.max_prompt_length={run.data.max_prompt_length} and answers of {answer} tokens are more "
+            f"than the {shape.text.max_positions} positions of the model (max_position_embeddings): lower "
+            "data.max_prompt_length, sampling.max_tokens or eval.max_tokens"
+        )
     param_dtype = jnp.dtype(run.model.param_dtype)
     make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
 

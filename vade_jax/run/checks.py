@@ -11,6 +11,8 @@ import math
 import os
 from collections.abc import Iterator
 
+import jax
+
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural, sources
 from vade_jax.evals import validation
@@ -44,6 +46,8 @@ def check(run: settings.Run) -> None:
     Raises:
         ValueError: names the field, its value and the fix.
     """
+    if jax.config.jax_enable_x64:
+        raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
     fields.check_word("sampler.name", run.sampler.name, samplers.SAMPLERS)
     fields.check_word("reward.format", run.reward.format, answers.FORMATS)
     for name in run.reward.functions:

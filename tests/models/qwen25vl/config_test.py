@@ -33,6 +33,14 @@ def test_transformers_reads_ours_and_we_read_theirs(name):
     assert config.Config.from_hf(nested) == shape
 
 
+def test_a_null_of_the_decoder_hides_no_id_and_the_first_end_is_the_end():
+    ids = {"image_token_id": 447, "eos_token_id": [322, 320]}
+    nested = {"text_config": {"image_token_id": None, "bos_token_id": None}}
+    found = config.Config.from_hf(TINY.to_hf() | ids | nested)
+    assert (found.image_token_id, found.eos_token_id) == (447, 322)
+    assert found.bos_token_id == TINY.bos_token_id
+
+
 def hf(**changes):
     fields = TINY.to_hf()
     vision = {**fields["vision_config"], **changes.pop("vision", {})}

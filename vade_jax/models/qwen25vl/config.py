@@ -151,8 +151,9 @@ class Config:
         """Reads a config.json, published or transformers-5 layout."""
         family = _family(fields)
         # transformers 5 nests the decoder's fields, the published files have them at the root. Nested ones
-        # win where both are there.
-        text = {**fields, **_section(fields, "text_config")}
+        # win where both are there; a null is none.
+        nested = _section(fields, "text_config")
+        text = {**fields, **{k: v for k, v in nested.items() if v is not None}}
         vision, names = None, _TOKEN_NAMES
         if family == "qwen2_5_vl":
             vision = _read_vision(_section(fields, "vision_config"), _number(text, "hidden_size"))
@@ -160,6 +161,8 @@ class Config:
         tied = fields.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
         if not isinstance(tied, bool | None):
             raise ValueError(f"tie_word_embeddings {tied!r} is neither true nor false")
+        if isinstance(ends := text.get("eos_token_id"), list) and ends:
+            text["eos_token_id"] = ends[0]
         tokens = {n: _number(text, n, at_least=0) for n in names if isinstance(text.get(n), int)}
         return cls(_read_text(text, family), vision, bool(tied), **tokens)
 
