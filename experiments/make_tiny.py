@@ -5,6 +5,7 @@ python -m experiments.make_tiny --directory=runs/tiny_model
 
 from absl import app, flags
 
+from experiments import errors
 from vade_jax.models.qwen25vl import tiny_checkpoint
 
 DIRECTORY = flags.DEFINE_string("directory", None, "Where it goes.", required=True)
@@ -13,7 +14,8 @@ SEED = flags.DEFINE_integer("seed", 0, "Of the random weights.")
 
 def main(_) -> None:
     """Writes what the flags name."""
-    tiny_checkpoint.write(DIRECTORY.value, SEED.value)
+    with errors.user_errors():
+        tiny_checkpoint.write(DIRECTORY.value, SEED.value)
 
 
 if __name__ == "__main__":

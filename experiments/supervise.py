@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from experiments import cli
 from experiments.errors import user_errors
 from vade_jax import settings
-from vade_jax.run import checks, compiled, directory, pins, warm_start
+from vade_jax.run import checks, cluster, compiled, directory, pins, warm_start
 from vade_jax.run.cluster import StopSignal
 from vade_jax.trainer.scoring import NotFinite
 
@@ -22,6 +22,7 @@ def main(config: ConfigDict, workdir: str) -> None:
     with user_errors():
         run = settings.Run.from_dict(config.to_dict())
         checks.check(run)
+        cluster.take_gpus(run.layout)
         owned = directory.own(workdir)
     with owned:
         with user_errors():

@@ -99,9 +99,10 @@ class Client:
             raise ValueError(f"server {url!r} is no URL: write http://host:port")
         fields.check_no_secret("the server", url=url)
         self.url = url.rstrip("/")
-        # A server may repeat the key that it was given, in an error for one: nobody is to see it.
-        key = headers.get("Authorization", "").removeprefix("Bearer ")
-        self._secret = key.encode() if len(key) > 3 else None
+        # A server may repeat the key that it was given, in an error for one, and so may httpx: nobody
+        # is to see it.
+        key = headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        self._secret = key if len(key) > 3 else None
         self._timeout_s = timeout_s
         self._client = httpx.Client(
             base_url=self.url,
@@ -138,9 +139,13 @@ class Client:
             with stream as response:
                 data = b"".join(_until(end, response))
         except httpx.HTTPError as error:
-            message = f"{method} {path}: {type(error).__name__}: {error}"
-            raise TransientError(message.rstrip(": ")) from error
-        return _content(response, data.replace(self._secret, b"***") if self._secret else data)
+            message = f"{method} {path}: {type(error).__name__}: {error}".rstrip(": ")
+            if self._secret and self._secret in message:
+                raise TransientError(message.replace(self._secret, "***")) from None
+            raise TransientError(message) from error
+        return _content(
+            response, data.replace(self._secret.encode(), b"***") if self._secret else data
+        )
 
     def abort(self) -> None:
         """Ends every request in flight, from any thread; the server drops their answers."""
@@ -169,16 +174,26 @@ class Client:
 def bearer(variable: str, setting: str = "api_key_env") -> dict[str, str]:
     """Returns the header with the key that an environment variable holds, none for no variable.
 
+    White space around the key, such as the end of a line that a file of secrets has, is no part of it.
+
     Raises:
-        ValueError: there is no such variable.
+        ValueError: there is no such variable, or no header can hold its value, which is not shown.
     """
     fields.check_no_secret(setting, variable=variable)
-    if variable and not os.environ.get(variable):
+    if not variable:
+        return {}
+    key = os.environ.get(variable, "").strip()
+    if not key:
         raise ValueError(
             f"{setting}={variable!r}: there is no such variable in the environment: export "
             f"{variable}=KEY"
         )
-    return {"Authorization": f"Bearer {os.environ[variable]}"} if variable else {}
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError(
+            f"{setting}={variable!r}: the value of this variable has characters that are not printable "
+            f"ASCII, so it is no key: export {variable}=KEY again"
+        )
+    return {"Authorization": f"Bearer {key}"}
 
 
 def retrying(

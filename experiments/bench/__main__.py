@@ -46,6 +46,7 @@ TARGET = flags.DEFINE_string(
 )
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
 MFU = flags.DEFINE_float("mfu", 0.4, "plan: the share of the devices' peak FLOP/s that is reached.")
+flags.register_validator("mfu", lambda share: 0 < share <= 1, "must be above 0 and at most 1")
 VLLM = flags.DEFINE_float(
     "vllm_fraction", None, "plan: vLLM's share of a device; none: the config's."
 )

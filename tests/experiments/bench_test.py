@@ -2,15 +2,19 @@
 
 import dataclasses
 import json
+import math
 import types
 
 import jax
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from configs import tiny_gspo
+from experiments.bench import __main__ as command
 from experiments.bench import (
     decode,
     host,
@@ -365,6 +369,15 @@ def test_the_floor_of_what_is_sent():
     # summed, and over data all: 2 x 1/2 of 16, 32 and 32 bytes.
     update = (2 * 16 + 16) + (2 * 16 + 32) + 32 + (16 + 32 + 32)
     assert plan_programs.floor(policy, 3, backward=True) == 3 * update
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.01, math.nan])
+def test_no_device_reaches_none_or_more_than_its_peak(share):
+    wrong = pytest.raises(flags.IllegalFlagValueError, match=r"mfu=.*: must be above 0 and at most")
+    with wrong, flagsaver.flagsaver((command.MFU, share)):
+        pass
+    with flagsaver.flagsaver((command.MFU, 1.0)):
+        pass
 
 
 def test_the_flops_of_a_plan_by_hand():

@@ -217,6 +217,17 @@ def test_servers_without_as_many_gpus_are_an_error():
         cluster.check_gpus(*sections(**fields))
 
 
+NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+
+
+@pytest.fixture
+def untold(monkeypatch):
+    """No variable tells JAX its share, and what a test sets is taken back."""
+    for name in NAMES:
+        monkeypatch.setenv(name, "")
+        del os.environ[name]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -231,8 +242,8 @@ def test_servers_without_as_many_gpus_are_an_error():
         ),
     ],
 )
-def test_what_does_not_fit_on_a_shared_gpu_is_an_error(monkeypatch, fields, message):
-    monkeypatch.delenv(cluster.TRAIN_MEMORY, raising=False)
+@pytest.mark.usefixtures("untold")
+def test_what_does_not_fit_on_a_shared_gpu_is_an_error(fields, message):
     with pytest.raises(ValueError, match=message):
         cluster.check_memory(*sections(**fields))
 
@@ -248,32 +259,63 @@ def test_what_does_not_fit_on_a_shared_gpu_is_an_error(monkeypatch, fields, mess
         dict(engine__name="local"),
     ],
 )
-def test_what_fits_on_a_shared_gpu_passes(monkeypatch, fields):
-    monkeypatch.delenv(cluster.TRAIN_MEMORY, raising=False)
+@pytest.mark.usefixtures("untold")
+def test_what_fits_on_a_shared_gpu_passes(fields):
     cluster.check_memory(*sections(**fields))
 
 
-def test_jaxs_share_may_be_told_by_its_own_variable(monkeypatch):
-    monkeypatch.setenv(cluster.TRAIN_MEMORY, "0.5")
+@pytest.mark.usefixtures("untold")
+@pytest.mark.parametrize("name", NAMES)
+def test_jaxs_share_may_be_told_by_its_own_variables(monkeypatch, name):
+    monkeypatch.setenv(name, "0.5")
     cluster.check_memory(*sections(layout__serve_memory=0.45))
+    with pytest.raises(ValueError, match=rf"train_memory=0.5 \({name}\) and .*serve_memory=0.55"):
+        cluster.check_memory(*sections(layout__serve_memory=0.55))
+    monkeypatch.setenv(name, "")
+    with pytest.raises(ValueError, match=r"train_memory=0.75 \(JAX's default\)"):
+        cluster.check_memory(*sections(layout__serve_memory=0.45))
+    monkeypatch.setenv(name, "half")
+    with pytest.raises(ValueError, match=f"{name}='half' is no number: write one such as 0.5"):
+        cluster.check_memory(*sections(layout__serve_memory=0.45))
 
 
 @pytest.fixture
-def told(monkeypatch):
+def told(monkeypatch, untold):
     """What JAX was told, in place of telling it."""
     told = {}
     monkeypatch.setattr(jax.config, "update", told.__setitem__)
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "")  # restored afterwards
-    del os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"]
     return told
 
 
 def test_jax_gets_its_gpus_and_its_share(told):
     cluster.take_gpus(settings.Layout())
-    assert told == {} and "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ
+    assert told == {} and not os.environ.keys() & set(NAMES)
+    os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.3"  # JAX takes no two
     cluster.take_gpus(settings.Layout(train="0,1", train_memory=0.6))
     assert told == {"jax_cuda_visible_devices": "0,1"}
-    assert os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.6"
+    assert [os.environ.get(name) for name in NAMES] == ["0.6", None]
+
+
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize(
+    ("error", "train", "message"),
+    [
+        (AssertionError(), "", r"='cpu': JAX has no device that it can use \(none is there\): "),
+        (
+            RuntimeError("Unable to initialize backend 'cuda': gone (set JAX_PLATFORMS='')\nmore"),
+            "0,9",
+            r"='cpu' and layout.train='0,9': .* \(Unable to initialize backend 'cuda': gone\): ",
+        ),
+    ],
+)
+def test_no_device_to_use_is_one_line(monkeypatch, error, train, message):
+    def devices():
+        raise error
+
+    monkeypatch.setattr(jax, "devices", devices)
+    with pytest.raises(ValueError, match=f"^JAX_PLATFORMS{message}") as caught:
+        cluster.take_gpus(settings.Layout(train=train))
+    assert "\n" not in str(caught.value)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,32 @@ def test_who_wants_none_has_none_and_a_directory_of_ones_own_stays(tmp_path):
     assert not (tmp_path / "compiled").exists()
 
 
+def _opened(directory):
+    directory.chmod(0o777)
+
+
+def _given_away(directory):
+    os.chown(directory, 65534, -1)
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    "change",
+    [
+        _opened,
+        pytest.param(
+            _given_away, marks=pytest.mark.skipif(os.getuid() != 0, reason="only root may give it")
+        ),
+    ],
+)
+def test_beside_strangers_programs_are_kept_in_the_run_directory(tmp_path, change):
+    run = tmp_path / "of_all" / "run"
+    run.mkdir(parents=True)
+    change(run.parent)
+    compiled.keep(settings.Run(), str(run))
+    assert pathlib.Path(jax.config.jax_compilation_cache_dir).parent == run / "compiled"
+
+
 def test_parts_of_entries_and_the_oldest_ones_go(tmp_path):
     entry = zlib.compress(os.urandom(1000))
     for age, name in enumerate(("new", "part", "older", "oldest")):

@@ -13,7 +13,16 @@ from vade_jax.trainer import hardware
 
 @pytest.mark.parametrize(
     ("kind", "peak"),
-    [("NVIDIA H100 80GB HBM3", 989), ("NVIDIA GH200 480GB", 989), ("TPU v5 lite", 197), ("cpu", 0)],
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA RTX A1000", 0),
+        ("TPU v5 lite", 197),
+        ("TPU v5e", 197),
+        ("TPU v5p", 459),
+        ("cpu", 0),
+    ],
 )
 def test_the_peak_by_the_name_of_the_device(kind, peak):
     assert hardware.peak_tflops(kind, jnp.dtype("bfloat16")) == peak

@@ -28,7 +28,8 @@ from vade_jax.trainer import processes
 START_TIMEOUT_S = 300  # for the slowest process to come
 HEARTBEAT_TIMEOUT_S = 40  # then a process counts as gone; process 0 at once
 VISIBLE_TIMEOUT_S = 60.0  # for a file to be seen on all hosts
-TRAIN_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # tells JAX its share of a GPU
+TRAIN_MEMORY = "XLA_CLIENT_MEM_FRACTION"  # tells JAX its share of a GPU
+OLD_TRAIN_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # so does this; JAX refuses both together
 DEFAULT_TRAIN_MEMORY = 0.75  # what it takes when nothing is said
 STOPPED = (
     "error: another process of this run has stopped{why}. Its own output says why. Start all of "
@@ -209,11 +210,27 @@ def _on_abort_say(text: str, code: int) -> None:
 
 # ------------------------------------------------------------------------------ GPUs
 def take_gpus(layout: settings.Layout) -> None:
-    """Gives JAX its GPUs and its share of their memory; call it before any device is used."""
+    """Gives JAX its GPUs and its share of their memory, and has it find its devices.
+
+    Call it before any device is used.
+
+    Raises:
+        ValueError: JAX finds no device, or cannot use it.
+    """
     if layout.train:
         jax.config.update("jax_cuda_visible_devices", layout.train)
     if layout.train_memory:
         os.environ[TRAIN_MEMORY] = str(layout.train_memory)
+        os.environ.pop(OLD_TRAIN_MEMORY, None)
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the latter, wordless: no GPU for "cuda"
+        named = f" and layout.train={layout.train!r}" if layout.train else ""
+        why = _first_line(error).partition(" (set JAX")[0] or "none is there"
+        raise ValueError(
+            f"JAX_PLATFORMS={jax.config.jax_platforms or ''!r}{named}: JAX has no device that it can use "
+            f"({why}): install JAX for the device, name GPUs that are there, or set JAX_PLATFORMS=cpu"
+        ) from error
 
 
 def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
@@ -250,15 +267,28 @@ def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
     if engine.name == "local" or engine.urls or layout.sleep or process.is_cpu_build():
         return
     shared = shares(layout)
-    share, said = layout.train_memory, ""
-    if not share:
-        share, said = float(os.environ.get(TRAIN_MEMORY, DEFAULT_TRAIN_MEMORY)), " (JAX's default)"
+    share, said = (layout.train_memory, "") if layout.train_memory else _told_share()
     if shared and share + layout.serve_memory > 1:
         raise ValueError(
             f"layout.train_memory={share}{said} and layout.serve_memory={layout.serve_memory} are "
             "more than the GPU they share: set both so that they are not, or give layout.train and "
             "layout.serve different GPUs"
         )
+
+
+def _told_share() -> tuple[float, str]:
+    """Returns the share of a GPU that JAX takes by itself, and who says so.
+
+    Raises:
+        ValueError: a variable says it, by something that is no number.
+    """
+    for name in (TRAIN_MEMORY, OLD_TRAIN_MEMORY):
+        if text := os.environ.get(name):  # JAX takes an empty one for none
+            try:
+                return float(text), f" ({name})"
+            except ValueError:
+                raise ValueError(f"{name}={text!r} is no number: write one such as 0.5") from None
+    return DEFAULT_TRAIN_MEMORY, " (JAX's default)"
 
 
 def shares(layout: settings.Layout) -> bool:

@@ -18,6 +18,7 @@ import os
 import pathlib
 import platform
 import re
+import stat
 import zlib
 
 import jax
@@ -32,7 +33,8 @@ MAX_BYTES = 2 * 10**9
 def keep(run: settings.Run, workdir: str) -> None:
     """Lets JAX keep what it compiles beside `workdir`, unless the settings or the user say otherwise.
 
-    A directory that JAX_COMPILATION_CACHE_DIR names stays what it is. The run directory must exist.
+    Where strangers can write beside it, in `workdir` itself. A directory that JAX_COMPILATION_CACHE_DIR
+    names stays what it is. The run directory must exist.
     """
     if not run.perf.compile_cache or jax.config.jax_compilation_cache_dir:
         return
@@ -40,13 +42,22 @@ def keep(run: settings.Run, workdir: str) -> None:
     if name == "cpu":
         name = f"cpu{_num_cores()}_{_kind_of_cpu()}"
     own = pathlib.Path(workdir).absolute()
-    # One's home as a run directory: its parent is not one's own.
-    shared = own.parent if os.access(own.parent, os.W_OK) else own
+    shared = own.parent if _is_ones_own(own.parent) else own
     path = shared / DIRECTORY / name
     if processes.is_leader():
         tidy(path, MAX_BYTES)
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _is_ones_own(directory: pathlib.Path) -> bool:
+    """Returns whether this user may write there and strangers may not: what lies in the cache is run.
+
+    /tmp is not, nor is the parent of one's home.
+    """
+    found = directory.stat()
+    is_open = found.st_mode & stat.S_IWOTH
+    return os.access(directory, os.W_OK) and not is_open and found.st_uid in (0, os.getuid())
 
 
 def tidy(directory: pathlib.Path, max_bytes: int) -> None:

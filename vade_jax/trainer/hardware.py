@@ -7,6 +7,7 @@ waiting are in the seconds alone, so they lower it.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import jax
@@ -15,7 +16,8 @@ import jax.numpy as jnp
 from vade_jax.models.qwen25vl import config, flops
 from vade_jax.types import Metrics, Prompt, Rollouts
 
-# Published dense bfloat16 TFLOP/s by what JAX calls the device; the first name within it counts.
+# Published dense bfloat16 TFLOP/s by what JAX calls the device. The first name in it that ends with a
+# word counts: an RTX A1000 is no A100, a GH200 is an H200.
 PEAK_TFLOPS = {
     "B200": 2250.0,
     "H100 PCIe": 756.0,
@@ -26,8 +28,11 @@ PEAK_TFLOPS = {
     "L40": 181.0,
     "L4": 121.0,
     "TPU v6 lite": 918.0,
+    "TPU v6e": 918.0,
     "TPU v5 lite": 197.0,
+    "TPU v5e": 197.0,
     "TPU v5": 459.0,
+    "TPU v5p": 459.0,
     "TPU v4": 275.0,
 }
 
@@ -36,7 +41,8 @@ def peak_tflops(device_kind: str, dtype: jnp.dtype) -> float:
     """Returns the peak of a device as its name tells it; 0 where it is not known."""
     if dtype != jnp.bfloat16:
         return 0.0
-    return next((peak for name, peak in PEAK_TFLOPS.items() if name in device_kind), 0.0)
+    fitting = (x for name, x in PEAK_TFLOPS.items() if re.search(rf"{name}\b", device_kind))
+    return next(fitting, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)

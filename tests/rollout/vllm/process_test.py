@@ -292,6 +292,10 @@ def test_the_users_environment_wins_but_for_what_the_engine_needs():
     assert "PYTHONPATH" not in process.default_env(False, {})
 
 
+def test_a_key_of_the_users_own_servers_is_not_asked_for_by_this_one():
+    assert "VLLM_API_KEY" not in process.default_env(False, {"VLLM_API_KEY": "sk-secret123"})
+
+
 def test_the_hook_comes_first_and_once(monkeypatch, tmp_path):
     hook = str(process.TORCHVISION_HOOK)
     once = process.with_hook(os.pathsep.join(["/a", hook, "/b"]))

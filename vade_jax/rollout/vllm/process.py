@@ -227,6 +227,7 @@ def default_env(on_cpu: bool, inherited: Mapping[str, str]) -> dict[str, str]:
     """Returns the server's environment; on a CPU with the torchvision hook in front."""
     # Development mode has the calls that load weights and reset caches.
     env = {"VLLM_NO_USAGE_STATS": "1", **inherited, "VLLM_SERVER_DEV_MODE": "1"}
+    env.pop("VLLM_API_KEY", None)  # the server would ask for it, and the run sends none
     if on_cpu:
         env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         env["PYTHONPATH"] = with_hook(inherited.get("PYTHONPATH", ""))

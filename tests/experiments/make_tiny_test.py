@@ -1,0 +1,24 @@
+"""The command that writes a tiny checkpoint; what it writes is tested with the models."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--directory=/dev/null/x"], "Not a directory: '/dev/null/x"),
+        (["--directory=unused", "--seed=-1"], "seed=-1 must be in 0 .. 2^64 - 1"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments, message):
+    run = [sys.executable, "-m", "experiments.make_tiny", *arguments]
+    ended = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: ") and ended.stderr.count("\n") == 1
+    assert message in ended.stderr
