@@ -50,3 +50,16 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     atomic.remove_strays(tmp_path, ["policy"])
     assert os.listdir(path.parent) == []
     assert sorted(os.listdir(tmp_path)) == [".vim.old", "figures", "my.old", "notes.my-own.tmp"]
+
+
+def test_what_a_killed_process_left_behind_a_link_is_removed(tmp_path):
+    """It lies beside the link's target; an earlier version left the link itself, under the other name."""
+    run, disk = tmp_path / "run", tmp_path / "disk"
+    for directory in (run, disk / "mine", disk / ".mine.new", disk / ".policy.new"):
+        directory.mkdir(parents=True)
+    for name in ("policy", ".mine.old"):
+        (run / name).symlink_to(disk / "mine")
+    (disk / ".mine.old").symlink_to(disk / "mine")
+    atomic.remove_strays(run, ["policy"])
+    assert sorted(os.listdir(disk)) == [".policy.new", "mine"]
+    assert sorted(os.listdir(run)) == [".mine.old", "policy"]

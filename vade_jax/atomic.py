@@ -48,11 +48,16 @@ def remove_strays(directory: str | os.PathLike[str], replaced: Iterable[str] = (
     """Removes what a killed process had half-written in `directory`, when nobody writes there now.
 
     Files of `replacing` at any depth, and directories right there that were to replace those of the names
-    `replaced`: with a dot before the name and `.new` or `.old` behind it.
+    `replaced`: with a dot before the name and `.new` or `.old` behind it. Where the name is a link, they lie
+    beside what it points to.
     """
     for path in pathlib.Path(directory).rglob("*.tmp"):
         if _TEMPORARY.fullmatch(path.name) and path.is_file():
             path.unlink()
     for name in replaced:
+        path = pathlib.Path(os.path.realpath(pathlib.Path(directory) / name))
         for end in ("new", "old"):
-            shutil.rmtree(pathlib.Path(directory) / f".{name}.{end}", ignore_errors=True)
+            stray = path.with_name(f".{path.name}.{end}")
+            if stray.is_symlink():  # an earlier version renamed the link itself
+                stray.unlink()
+            shutil.rmtree(stray, ignore_errors=True)

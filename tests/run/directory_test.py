@@ -9,6 +9,7 @@ from unittest import mock
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from tests.trainer import small
 from vade_jax import samplers, settings
@@ -75,7 +76,7 @@ def make(tmp_path, step=0):
 
 
 def finish(made):
-    """Waits for the answers of step 1."""
+    """Waits for the answers of the last step."""
     made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
 
 
@@ -115,6 +116,7 @@ def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
     made.step(0, {}, None)
     for later in (1, 2, 3, 4):
         made.step(later, {}, step_data())
+    finish(made)
     make(tmp_path, step)
     assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, s) for s in kept]
 
@@ -191,7 +193,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
         )
         made.save(progress, last=last)
     counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    counters |= {"skipped_updates": 0, "validated": 0, "items": 5}
+    counters |= {"skipped_updates": 0, "validated": 0, "items": 5, "start": 0}
     assert checkpointer.saved == [
         (1, {"step": 1, **counters}, False),
         (2, {"step": 2, **counters}, True),
@@ -253,6 +255,54 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
     assert directory.restore(saved, loop.Progress(None, None, None), items=5).step == 7
     with pytest.raises(ValueError, match=r"data.train has other usable rows than when this run"):
         directory.restore(saved, loop.Progress(None, None, None), items=6)
+
+
+def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
+    """An adapter's checkpoint has no other weights, and the reference is read again."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    of_run = settings.Run(model=settings.Model(checkpoint=str(model)))
+    progress, checkpointer = (
+        loop.Progress(None, None, np.zeros(3, np.int32), step=7),
+        Checkpointer(),
+    )
+
+    def put(scale):
+        tensors = {"weight": scale * np.ones(3, np.float32)}
+        safetensors.numpy.save_file(tensors, model / "model.safetensors")
+
+    def resumed(**changes):
+        saved = mock.Mock(latest_step=lambda: 7, config=lambda _: of_run.to_dict())
+        tree = {"selector": None, "visited_I": None}
+        saved.restore.return_value = (None, tree, checkpointer.saved[0][1] | changes)
+        return directory.restore(saved, progress).step
+
+    put(1.0)
+    directory.RunRecorder(str(tmp_path), checkpointer, of_run, 0).save(progress, last=True)
+    assert resumed() == 7
+    put(1.5)
+    with pytest.raises(ValueError, match=f"model.checkpoint={model} is another model than when"):
+        resumed()
+    assert resumed(start=0) == 7  # one that the run made; an earlier version's has no such counter
+
+
+def test_a_warm_start_of_a_checkpoint_is_the_runs_own(tmp_path):
+    of_run = settings.Run(
+        model=settings.Model(checkpoint=str(tmp_path)), warm_start=settings.WarmStart(num_steps=2)
+    )
+    assert directory._start(of_run.to_dict()) == 0
+
+
+def test_the_policy_of_a_shorter_run_goes_and_a_link_to_it_stays(tmp_path):
+    run, disk = tmp_path / "run", tmp_path / "disk"
+    for directory_ in (run / "adapter", disk):
+        directory_.mkdir(parents=True)
+        (directory_ / "config.json").write_text("{}")
+    (run / "policy").symlink_to(disk)
+    directory.drop_policy(str(run))
+    assert list(run.iterdir()) == [run / "policy"]
+    assert (run / "policy").readlink() == disk and not list(disk.iterdir())
 
 
 @pytest.mark.parametrize("text", ['{"model_type": "qwen2_5_vl"}', "[]", "no JSON"])

@@ -118,6 +118,22 @@ def test_one_made_with_other_values_is_not_taken(base, tmp_path):
         warm_started(smoke(num_steps=7), base, tmp_path)
 
 
+def test_a_slash_behind_the_directory_changes_nothing(base, tmp_path):
+    other = json.dumps(warm_start._recipe(smoke(num_steps=6)))
+    (tmp_path / "shared.json").write_text(other)
+    run = smoke(num_steps=7, directory=f"{tmp_path / 'shared'}/")
+    with pytest.raises(UserError, match=r"warm_start.num_steps: 6 there, 7 now"):
+        warm_started(run, base, tmp_path)
+    assert not (tmp_path / "shared").exists()
+
+
+def test_one_that_does_not_say_how_it_was_made_is_not_taken(base, tmp_path):
+    run = smoke(num_steps=6, directory=str(base))
+    with pytest.raises(UserError, match=rf"{base} lacks {base}.json, .* copy that, too"):
+        warm_started(run, base, tmp_path)
+    assert not base.with_name(f"{base.name}.json").exists()
+
+
 def test_one_made_with_another_chat_template_is_not_taken(base, tmp_path):
     plain = smoke(num_steps=6)
     template = dataclasses.replace(plain.data, template={"enable_thinking": False})

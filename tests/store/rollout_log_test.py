@@ -55,6 +55,17 @@ def test_a_run_of_many_steps_is_read_in_their_order(tmp_path):
     assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, step) for step in steps]
 
 
+def test_what_is_named_otherwise_is_no_log(tmp_path):
+    """A file manager's copy stops no resumed run, and stays."""
+    paths = [rollout_log.path(tmp_path, step) for step in (1, 2)]
+    strays = ("step_00002 copy.parquet", "step_.parquet", "step_-1.parquet", "step_00002.1.parquet")
+    for path in (*paths, *(paths[0].with_name(name) for name in strays)):
+        rollout_log.write(path, {"uid": ["a"]})
+    rollout_log.remove_after(tmp_path, 1)
+    assert rollout_log.paths(tmp_path) == paths[:1]
+    assert sorted(os.listdir(paths[0].parent)) == sorted([paths[0].name, *strays])
+
+
 def test_a_changed_byte_is_an_error_or_changes_nothing(tmp_path):
     """In the pages, in the names and types of the columns, everywhere."""
     path = rollout_log.path(tmp_path, 3)

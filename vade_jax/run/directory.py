@@ -18,6 +18,7 @@ import numpy as np
 import tqdm
 
 from vade_jax import atomic, fields, settings
+from vade_jax.data import hub
 from vade_jax.models.qwen25vl import files, peft
 from vade_jax.run import cluster
 from vade_jax.run.build import Policy
@@ -201,10 +202,16 @@ def is_done(run: settings.Run, workdir: str) -> bool:
 
 # ------------------------------------------------------------------------------ the policy
 def drop_policy(workdir: str) -> None:
-    """Removes what a shorter run exported: the policy there is always the last one's."""
+    """Removes what a shorter run exported: the policy there is always the last one's.
+
+    A link, such as to a larger disk, stays: what it points to is emptied.
+    """
     if processes.is_leader():
         for name in EXPORTED:
-            shutil.rmtree(os.path.join(workdir, name), ignore_errors=True)
+            path = os.path.join(workdir, name)
+            shutil.rmtree(os.path.realpath(path), ignore_errors=True)
+            if os.path.islink(path):
+                os.makedirs(os.path.realpath(path), exist_ok=True)
 
 
 def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None:
@@ -242,6 +249,7 @@ class RunRecorder:
         """
         self._workdir, self._checkpointer = workdir, checkpointer
         self._seed, self._config, self._items = run.seed, run.to_dict(), items
+        self._start = _start(self._config)
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(
@@ -296,6 +304,7 @@ class RunRecorder:
             "step": progress.step,
             "seed": self._seed,
             "items": self._items,
+            "start": self._start,
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
             "known": sorted(progress.known),
@@ -343,7 +352,7 @@ def restore(
         items: the checksum of the training items, whom the selector knows by their places alone.
 
     Raises:
-        ValueError: the run began with other items.
+        ValueError: the run began with other items, or from another model.
     """
     step = saved.latest_step()
     if step is None:
@@ -354,11 +363,28 @@ def restore(
             "data.train has other usable rows than when this run began, or in another order: give the "
             "data that it began with, or another --workdir"
         )
+    started = counters.pop("start", 0)  # an earlier version did not keep this, either
+    if started and started != _start(config := saved.config(step)):
+        raise ValueError(
+            f"model.checkpoint={config['model']['checkpoint']} is another model than when this run began, and "
+            "what it learned belongs to that one: put that one back, or give another --workdir"
+        )
     print(f"resuming after step {step}")
     del counters["seed"]  # the rest is what `RunRecorder.save` writes
     counters |= {"known": frozenset(counters["known"])}
     counters.setdefault("validated", step)  # an earlier version did not keep it
     return loop.Progress(state=state, **selection, **counters)
+
+
+def _start(config: Mapping[str, Any]) -> int:
+    """Returns the identity of the directory that a run starts from.
+
+    0 where its name says it: a commit on the hub, or a model that the run itself makes.
+    """
+    checkpoint = config["model"]["checkpoint"]
+    if not checkpoint or config["warm_start"]["num_steps"] or hub.parse(checkpoint):
+        return 0
+    return processes.on_leader(lambda: files.identity(checkpoint))
 
 
 def _selection(progress: loop.Progress) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 
@@ -50,12 +51,16 @@ def warm_started(
     It is `base` itself, where no warm start is asked for, or made from it, where it is not there yet.
 
     Raises:
-        UserError: there is one that was made with other settings.
+        UserError: there is one that was made with other settings, or does not say with which.
     """
     if not run.warm_start.num_steps:
         return base
     target = run.warm_start.directory or os.path.join(workdir, "warm_start")
-    if not processes.on_leader(lambda: _is_complete(target)):
+    target = str(pathlib.Path(target))  # no slash at its end: other names begin with it
+    if processes.on_leader(lambda: _is_complete(target)):
+        with checks.user_errors():
+            processes.on_leader(lambda: _check_has_recipe(target))
+    else:
         with checks.user_errors():  # the directory may be shared with a run that makes it now
             owned = directory.own(_partial(target), "warm_start.directory")
         with owned:
@@ -91,6 +96,15 @@ def _recipe(run: settings.Run) -> dict:
     if run.data.template:  # an earlier version did not name it
         wanted["data"]["template"] = dict(run.data.template)
     return wanted
+
+
+def _check_has_recipe(target: str) -> None:
+    """Raises ValueError if nothing says what a whole checkpoint was made with."""
+    if not os.path.exists(target + ".json"):
+        raise ValueError(
+            f"{target} lacks {target}.json, which says what it was made with: copy that, too, or give another "
+            "warm_start.directory, or start from it by model.checkpoint with warm_start.num_steps=0"
+        )
 
 
 def _mixture(run: settings.Run) -> Mapping[str, float]:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,8 +47,9 @@ def path(workdir: PathLike, step: int) -> pathlib.Path:
 
 
 def paths(workdir: PathLike) -> list[pathlib.Path]:
-    """Returns the files of a run, by step."""
-    return sorted((pathlib.Path(workdir) / "rollouts").glob("step_*.parquet"), key=_by_step)
+    """Returns the files of a run, by step; a copy with another name is none of them."""
+    found = (pathlib.Path(workdir) / "rollouts").glob("step_*.parquet")
+    return sorted((p for p in found if re.fullmatch("step_[0-9]+", p.stem)), key=_by_step)
 
 
 def _by_step(path: pathlib.Path) -> tuple[int, str]:

@@ -68,6 +68,23 @@ def test_saving_again_replaces_weights_and_keeps_the_tokenizer(tmp_path, params)
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
+def test_what_a_link_points_to_is_replaced(tmp_path, params):
+    """People link a policy to a larger disk, also before there is anything."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "tokenizer.json").write_text("{}")
+    link = tmp_path / "run" / "policy"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "disk")
+    for scale in (1, 2):
+        scaled = jax.tree.map(lambda x, scale=scale: scale * x, params)
+        files.copy_tokenizer(tmp_path / "source", link)
+        files.save(link, SMALL, scaled)
+        assert_equal(files.load(tmp_path / "disk")[1], scaled)
+    assert link.is_symlink() and (tmp_path / "disk" / "tokenizer.json").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "run", "source"]
+    assert list(link.parent.iterdir()) == [link]
+
+
 def test_a_failed_save_leaves_the_old_one(tmp_path, params):
     files.save(tmp_path / "hf", SMALL, params)
     broken = {**params, "embedding": np.zeros((3, 3), np.float32)}
@@ -154,6 +171,27 @@ def test_a_changed_byte_of_any_file_is_noticed(tmp_path, params, name):
         files.check(tmp_path / "hf")
     (tmp_path / "hf" / files.CHECKSUMS).unlink()
     files.check(tmp_path / "hf")  # somebody else's
+
+
+def test_a_model_with_other_weights_has_another_identity(tmp_path):
+    """Whatever its size; the values of the last tensor alone, its type, and what a save has summed."""
+    tensors = {"a": np.ones((70, 100), np.float32), "b": np.float32([1, 2, 3])}
+    (tmp_path / "config.json").write_text("{}")
+
+    def identity(**changes):
+        safetensors.numpy.save_file(tensors | changes, tmp_path / files.SINGLE)
+        return files.identity(tmp_path)
+
+    found = [
+        identity(),
+        identity(b=np.float32([1.5, 3, 4.5])),
+        identity(b=np.int32([1, 2, 3]).view("f4")),
+    ]
+    found += [identity(a=1.5 * tensors["a"]), identity(b=np.float16([1, 2, 3]))]
+    (tmp_path / files.CHECKSUMS).write_text("{}")
+    found.append(identity())
+    assert len(set(found)) == len(found)
+    assert identity() == found[-1]
 
 
 def test_loaded_parameters_outlive_their_files(tmp_path, params):

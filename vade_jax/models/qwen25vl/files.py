@@ -10,6 +10,7 @@ wants every tensor of a file in memory at once to write it, so the few lines tha
 import collections
 import json
 import math
+import mmap
 import os
 import pathlib
 import shutil
@@ -36,6 +37,7 @@ DTYPES = {
 }
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _SHARD_BYTES = 5_000_000_000
+_SAMPLE_BYTES = 4096  # of a tensor, for `identity`
 
 
 # ------------------------------------------------------------------------------ reading
@@ -184,6 +186,28 @@ def check(directory: str | os.PathLike) -> None:
             )
 
 
+def identity(directory: str | os.PathLike) -> int:
+    """Returns a number that tells a checkpoint from others, but not from one with a few other bytes.
+
+    Takes a second of 33 GB: config.json is read, checksums.json where there is one, and of each tensor its
+    name, type, shape and some bytes from the middle. Raises as `load` does.
+    """
+    directory = pathlib.Path(directory)
+    value = 0
+    for name in (CONFIG, CHECKSUMS):
+        if (directory / name).exists():
+            value = zlib.crc32((directory / name).read_bytes(), value)
+    for name, tensor in sorted(open_tensors(directory).items()):
+        mapped = tensor
+        while not isinstance(mapped, mmap.mmap):
+            mapped = mapped.base
+        mapped.madvise(mmap.MADV_RANDOM)  # or megabytes around each place are read
+        values = tensor.reshape(-1)[tensor.size // 2 :][: _SAMPLE_BYTES // tensor.itemsize]
+        value = zlib.crc32(f"{name} {tensor.dtype} {tensor.shape} ".encode(), value)
+        value = zlib.crc32(values.tobytes(), value)
+    return value
+
+
 def _crc32(path: pathlib.Path) -> int:
     value = 0
     with path.open("rb") as file:
@@ -208,7 +232,7 @@ def save(
     their devices in pieces of 128 MB.
 
     Args:
-        directory: where it goes; it may exist.
+        directory: where it goes; it may exist. Of a link, what it points to is replaced.
         shape: the config.
         params: the parameters. Where several processes hold them, all of them call this.
         dtype: of the weights in the files.
@@ -224,7 +248,7 @@ def save(
     if not write:
         collections.deque(blocks, maxlen=0)  # runs through it and keeps nothing
         return
-    directory = pathlib.Path(directory)
+    directory = pathlib.Path(os.path.realpath(directory))
     directory.parent.mkdir(parents=True, exist_ok=True)
     # Names that a killed process leaves, so that the next one, or `atomic.remove_strays`, finds them.
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
@@ -258,11 +282,12 @@ def copy_tokenizer(source: str | os.PathLike, directory: str | os.PathLike) -> N
 
     To be called before `save`, which keeps these files and completes the directory at once.
     """
-    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+    directory = pathlib.Path(os.path.realpath(directory))  # of a link, it may not be there yet
+    directory.mkdir(parents=True, exist_ok=True)
     for path in pathlib.Path(source).iterdir():
         is_model = path.name in (CONFIG, CHECKSUMS) or path.name.startswith("model")
         if path.suffix in (".json", ".jinja", ".txt") and not is_model:
-            shutil.copy(path, pathlib.Path(directory) / path.name)
+            shutil.copy(path, directory / path.name)
 
 
 def write_tensors(
