@@ -147,7 +147,6 @@ SPOILT = [  # how, what the page says
     (lambda w: (w / METRICS).unlink(), "metrics.jsonl is missing: no curves"),
     (lambda w: (w / CONFIG).unlink(), "config.json is missing"),
     (lambda w: shutil.rmtree(w / "rollouts"), "no rollout logs"),
-    (lambda w: (w / STEP).rename(w / "rollouts/step_00009.parquet"), "not readable: step_00009.parquet"),
     (other_schema, ""),
     (other_values, ""),
     (scrambled_answers, "texts not readable: step_00002.parquet (no parquet file"),
