@@ -33,19 +33,23 @@ from vade_jax.evals.evaluation import Evaluation
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.run import evaluation
+from vade_jax.run.directory import own
 
 
 def main(c: ConfigDict, workdir: str) -> None:
     """Evaluates, or goes on where an evaluation in `workdir` was cut off."""
     with errors.user_errors():
         settings = Evaluation.from_dict(c.to_dict())
-        prepared = evaluation.prepare(settings, workdir)
-    with _stops(prepared):
-        evaluation.answer(prepared)
-    with errors.user_errors():
-        evaluation.check_answers(prepared)
-    with _stops(prepared):
-        shown = evaluation.write_report(prepared)
+        owned = own(workdir)
+    with owned:  # two at once would mix their answers
+        with errors.user_errors():
+            prepared = evaluation.prepare(settings, workdir)
+        with _stops(prepared):
+            evaluation.answer(prepared)
+        with errors.user_errors():
+            evaluation.check_answers(prepared)
+        with _stops(prepared):
+            shown = evaluation.write_report(prepared)
     print(f"{shown}\nin {workdir}: report.md, results.json, a directory a benchmark")
 
 

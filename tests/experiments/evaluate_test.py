@@ -26,7 +26,7 @@ from vade_jax.evals import results
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.models.qwen25vl import config, tiny_checkpoint
 from vade_jax.rollout import fake
-from vade_jax.run import engines
+from vade_jax.run import directory, engines
 from vade_jax.trainer import mesh
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -98,6 +98,14 @@ def run(c, workdir):
             code = end.code
             printed.write(code if isinstance(code, str) else "")
     return code, printed.getvalue()
+
+
+def test_one_evaluation_at_a_time_works_in_a_directory(data, tmp_path):
+    """Two would mix their answers."""
+    with directory.own(str(tmp_path)):
+        code, printed = run(wanted(data, "chartqa"), tmp_path)
+    assert code == 2 and f"--workdir={tmp_path} is another run's" in printed
+    assert not list(tmp_path.iterdir())
 
 
 def lines(path):

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tqdm
 
@@ -25,7 +25,7 @@ from vade_jax.models.qwen25vl import files
 from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import build, checks, cluster, datasets, engines
-from vade_jax.run.directory import claim, own
+from vade_jax.run.directory import claim
 from vade_jax.trainer import mesh, processes
 
 
@@ -43,8 +43,6 @@ class Prepared:
     policy: policies.ServerPolicy | policies.EnginePolicy | None
     stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
     judge: chat.Chat | functions.Several | None  # None where rules decide
-    # The directory is this evaluation's until the report is written, or one of the steps fails.
-    owned: contextlib.ExitStack
 
     @property
     def num_answers(self) -> int:
@@ -56,8 +54,8 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     """Reads all files, asks servers for a word, and builds every prompt once.
 
     Raises:
-        ValueError: a setting, a file, a server or the directory of another evaluation is wrong, or one
-            works there now; says what to do.
+        ValueError: a setting, a file, a server or the directory of another evaluation is wrong; says
+            what to do.
         FileNotFoundError: there is no such checkpoint.
     """
     evaluation.check_complete()
@@ -65,30 +63,28 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     others = {path: results.load_all(path) for path in evaluation.compare}
     for path, other in others.items():
         report.check_pair(path, other, chosen)
-    with own(workdir) as owned:
-        policy, replies = None, os.path.join(workdir, answers.REPLIES)
-        if evaluation.server.url:
-            server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME))
-            policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
-        elif evaluation.model.checkpoint:
-            policy = _checkpoint_policy(evaluation, chosen, workdir)
-        judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
-        directory, template = (policy.directory, policy.template) if policy else ("", "")
-        of_policy = tasks.policy_record(evaluation, directory, template)
-        records = {task.name: tasks.record(evaluation, task, of_policy) for task in chosen}
-        stores = _open_stores(evaluation, chosen, workdir)
-        if evaluation.answers:
-            _check_whole(evaluation, chosen, stores)
-        for name, wanted in records.items():
-            path = pathlib.Path(workdir, name, "settings.json")
-            if evaluation.answers or not stores[name]:
-                path.unlink(missing_ok=True)  # no answer was made with them
-            claim(path, wanted, tasks.MAY_CHANGE)
-        if policy is not None:
-            for task in chosen:
-                policy.check(task, stores[task.name])
-        made = (chosen, records, others, policy, stores, judge)
-        return Prepared(evaluation, workdir, *made, owned.pop_all())
+    policy, replies = None, os.path.join(workdir, answers.REPLIES)
+    if evaluation.server.url:
+        server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME))
+        policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
+    elif evaluation.model.checkpoint:
+        policy = _checkpoint_policy(evaluation, chosen, workdir)
+    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
+    directory, template = (policy.directory, policy.template) if policy else ("", "")
+    of_policy = tasks.policy_record(evaluation, directory, template)
+    records = {task.name: tasks.record(evaluation, task, of_policy) for task in chosen}
+    stores = _open_stores(evaluation, chosen, workdir)
+    if evaluation.answers:
+        _check_whole(evaluation, chosen, stores)
+    for name, wanted in records.items():
+        path = pathlib.Path(workdir, name, "settings.json")
+        if evaluation.answers or not stores[name]:
+            path.unlink(missing_ok=True)  # no answer was made with them
+        claim(path, wanted, tasks.MAY_CHANGE)
+    if policy is not None:
+        for task in chosen:
+            policy.check(task, stores[task.name])
+    return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
 
 
 def answer(prepared: Prepared) -> None:
@@ -100,7 +96,7 @@ def answer(prepared: Prepared) -> None:
     if prepared.policy is None:
         return
     # An engine is closed before anything is scored: the judge may need its memory.
-    with _gives_back(prepared), contextlib.closing(prepared.policy):
+    with contextlib.closing(prepared.policy):
         for task in prepared.tasks:
             with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
                 for done in prepared.policy.ask(task, prepared.stores[task.name]):
@@ -110,18 +106,7 @@ def answer(prepared: Prepared) -> None:
 def check_answers(prepared: Prepared) -> None:
     """Raises ValueError if answers are missing, or says how many if the settings allow that."""
     if prepared.policy is not None:  # saved answers were looked at before
-        with _gives_back(prepared):
-            _check_whole(prepared.settings, prepared.tasks, prepared.stores)
-
-
-@contextlib.contextmanager
-def _gives_back(prepared: Prepared) -> Iterator[None]:
-    """Lets another evaluation have the directory if the block fails."""
-    try:
-        yield
-    except BaseException:
-        prepared.owned.close()
-        raise
+        _check_whole(prepared.settings, prepared.tasks, prepared.stores)
 
 
 def write_report(prepared: Prepared) -> str:
@@ -139,24 +124,23 @@ def write_report(prepared: Prepared) -> str:
     if not label:
         path = evaluation.answers or evaluation.model.checkpoint
         label = os.path.basename(os.path.normpath(path))
-    with prepared.owned:
-        for task in prepared.tasks:
-            found[task.name] = results.score(
-                task,
-                prepared.stores[task.name],
-                prepared.judge,
-                os.path.join(prepared.workdir, task.name),
-                label=label,
-                settings=prepared.records[task.name],
-            )
-        return report.write(
-            prepared.workdir,
-            found,
-            prepared.others,
-            skipped=evaluation.skipped,
-            size=evaluation.size,
-            seed=evaluation.seed,
+    for task in prepared.tasks:
+        found[task.name] = results.score(
+            task,
+            prepared.stores[task.name],
+            prepared.judge,
+            os.path.join(prepared.workdir, task.name),
+            label=label,
+            settings=prepared.records[task.name],
         )
+    return report.write(
+        prepared.workdir,
+        found,
+        prepared.others,
+        skipped=evaluation.skipped,
+        size=evaluation.size,
+        seed=evaluation.seed,
+    )
 
 
 def _make_judge(
