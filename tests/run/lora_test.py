@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -108,6 +109,17 @@ def test_the_policy_is_the_base_with_the_adapter_and_convert_makes_it_again(runs
     assert moved["vision"]["blocks"]["qkv"]["kernel"] == moved["embedding"] == 0
     named = json.loads((whole / "adapter" / "adapter_config.json").read_text())
     assert named["base_model_name_or_path"] == directory
+
+
+def test_another_model_of_the_same_shape_is_not_what_the_adapter_learned_on(runs, tmp_path):
+    checkpoint = json.loads((runs / "whole" / "config.json").read_text())["model"]["checkpoint"]
+    moved = shutil.copytree(checkpoint, tmp_path / "moved")
+    other = shutil.copytree(checkpoint, tmp_path / "other")
+    shape, params = files.load(checkpoint)
+    files.save(other, shape, jax.tree.map(lambda x: x * 1.01, params))
+    with pytest.raises(ValueError, match=r"other is another model .* learned on, which was in .*: give"):
+        convert.convert(runs / "whole", tmp_path / "converted", base=other)
+    convert.convert(runs / "whole", tmp_path / "converted", base=moved)
 
 
 def test_an_adapter_of_another_shape(runs, tmp_path):

@@ -98,7 +98,10 @@ def _find(
                 "StandardCheckpoint"
             )
         started = saved.config(step)
-    return root / str(step) / "policy", _base(root, started, base), started
+        found = _base(root, started, base)
+        if started.get("lora", {}).get("rank") and not started["warm_start"]["num_steps"]:
+            _check_adapted(found, saved.progress(step), started["model"]["checkpoint"])
+    return root / str(step) / "policy", found, started
 
 
 def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
@@ -116,6 +119,16 @@ def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
             f"gone ({found}): give --model=DIR"
         )
     return pathlib.Path(found)
+
+
+def _check_adapted(base: pathlib.Path, progress: dict, began_from: str) -> None:
+    """Raises ValueError where a run's adapter learned on other weights than those in `base`."""
+    start = progress.get("start", 0)  # 0: not kept, or a commit on the hub
+    if start and start != files.identity(base):
+        raise ValueError(
+            f"{base} is another model than the run's adapter learned on, which was in {began_from}: "
+            "give that one as --model"
+        )
 
 
 def with_adapter(

@@ -161,14 +161,21 @@ class Checkpointer:
 
     def config(self, step: int | None = None) -> dict[str, Any]:
         """Returns the config that `step` (default: the latest) was saved with."""
+        return self._read_json("config", step)
+
+    def progress(self, step: int | None = None) -> dict[str, Any]:
+        """Returns the progress that `step` (default: the latest) was saved with; reads no arrays."""
+        return self._read_json("progress", step)
+
+    def _read_json(self, name: str, step: int | None) -> dict[str, Any]:
         step = self.latest_step() if step is None else step
         if step is None:
             raise FileNotFoundError(f"no complete checkpoint in {self.directory}")
-        wanted = ocp.args.Composite(config=ocp.args.JsonRestore())
+        wanted = ocp.args.Composite(**{name: ocp.args.JsonRestore()})
         with self._reading(step) as manager:
-            found = {"config": manager.restore(step, args=wanted)["config"]}
+            found = {name: manager.restore(step, args=wanted)[name]}
             check(self._path(step), found)
-        return found["config"]
+        return found[name]
 
     def _manager(self) -> ocp.CheckpointManager:
         if self._opened is None:
