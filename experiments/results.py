@@ -117,9 +117,7 @@ def check_baseline(groups: comparison.Groups, baseline: str) -> None:
 
 def _check_known(flag: str, arm: str, groups: comparison.Groups) -> None:
     known = {arm: None for of_group in groups.values() for arm in of_group}
-    if arm not in known:
-        hint = fields.did_you_mean(arm, known)
-        raise ValueError(f"{flag}={arm}: {hint}there are {', '.join(known)}")
+    fields.check_word(flag, arm, known)
 
 
 def write(groups: comparison.Groups, directory: str, baseline: str) -> None:

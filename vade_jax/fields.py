@@ -167,9 +167,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
-    """Raises ValueError unless `value` is one of `words`."""
+    """Raises ValueError, with the nearest word, unless `value` is one of `words`."""
     if value not in words:
-        raise ValueError(f"{name}={value!r}: one of {', '.join(words)}")
+        known = [str(word) for word in words]
+        hint = did_you_mean(str(value), known)
+        raise ValueError(f"{name}={value!r}: {hint}known are {', '.join(known)}")
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:

@@ -186,27 +186,30 @@ class Selector:
 
 def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
     """Returns the method's functions; a method with draws of its own gets the seed too."""
-    known = [name for name, make in samplers.SAMPLERS.items() if not make().variants]
-    if method not in known:
-        raise ValueError(f"method={method!r}: choose one of {known}")
+    fields.check_word("method", method, samplers.SAMPLERS)
     make = samplers.SAMPLERS[method]
     own = {"seed": seed} if "seed" in make.option_names else {}
     sampler = make(**own, **options)
+    if sampler.variants:
+        raise ValueError(
+            f"method={method!r} asks for variants of items, which this object cannot make: choose another"
+        )
     if sampler.first_pass:
         raise ValueError(
-            "warmup='measured' is a pass over all items, which this object cannot make: give"
-            " warmup='none' and observe answers to all items before the first select"
+            f"method={method!r} begins with a pass over all items, which this object cannot make: give"
+            f" the option {sampler.without['first_pass']}, and observe answers to all items before the first"
+            " select"
         )
     if sampler.rounds is not None and sampler.rounds > 1:
         # Here a `select` is a step: the next step's would be taken for this one's second round.
         raise ValueError(
             f"method={method!r} fills dropped groups in round {sampler.rounds} of the same step,"
-            " and here every step has one round: give vcrl's option replay='next_step'"
+            f" and here every step has one round: give the option {sampler.without['rounds']}"
         )
     if sampler.weighs:
         raise ValueError(
             f"method={method!r} weighs the advantages of every prompt, and here it only says which prompts:"
-            " give importance's option weights='none', or train with vade_jax itself"
+            f" give the option {sampler.without['weighs']}, or train with vade_jax itself"
         )
     return sampler
 

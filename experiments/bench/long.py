@@ -26,7 +26,7 @@ from configs import tiny_gspo
 from experiments.bench import host, timing
 from vade_jax import report, samplers, settings
 from vade_jax.rollout import fake
-from vade_jax.run import directory
+from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import metrics
 from vade_jax.trainer import choosing, loop, scoring
 from vade_jax.types import Item, Prompt, TrainState
@@ -131,9 +131,9 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
     state = TrainState(params={"w": jnp.zeros(1000)}, opt_state=(), step=jnp.int32(0))
     visited_I = np.zeros(num_items, np.int32)
     anew = loop.Progress(state, sampler.init(num_items), visited_I)
-    saved = directory.checkpointer(settings_of_run, workdir)
+    saved = checkpointer(settings_of_run, workdir)
     with contextlib.redirect_stderr(io.StringIO()):  # the bar
-        recorder = directory.RunRecorder(workdir, saved, settings_of_run, 0)
+        recorder = RunRecorder(workdir, saved, settings_of_run, 0)
         with contextlib.closing(recorder):
             loop.run(
                 anew,
@@ -171,9 +171,9 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
 
 
 def _resume(run: settings.Run, workdir: str, anew: loop.Progress) -> loop.Progress:
-    saved = directory.checkpointer(run, workdir)
+    saved = checkpointer(run, workdir)
     with contextlib.closing(saved):
-        progress = directory.restore(saved, anew)
+        progress = restore(saved, anew)
     metrics.Writer(workdir).truncate_after(progress.step)
     return progress
 

@@ -40,7 +40,8 @@ from experiments.bench.plan_programs import (
 )
 from vade_jax import arrays, settings
 from vade_jax.models.qwen25vl import config, flops
-from vade_jax.run import build, cluster
+from vade_jax.run import cluster
+from vade_jax.run.policy import Policy
 from vade_jax.trainer import mesh
 
 GB = 1e9
@@ -126,7 +127,7 @@ def _unseen(run: settings.Run, device: Device) -> list[str]:
 
 
 def find_problems(
-    run: settings.Run, policy: build.Policy, needs: dict[str, float], device: Device
+    run: settings.Run, policy: Policy, needs: dict[str, float], device: Device
 ) -> list[str]:
     """Returns what does not fit, each with what to change."""
     found, total = [], sum(needs.values())
@@ -154,14 +155,14 @@ def find_problems(
     return found
 
 
-def smaller_batch(run: settings.Run, policy: build.Policy) -> str:
+def smaller_batch(run: settings.Run, policy: Policy) -> str:
     """Returns the setting for half a micro-batch, or "" where the devices cannot share one."""
     smaller = run.batch.prompts_per_microbatch // 2
     shared = smaller and smaller % mesh.batch_size(policy.mesh) == 0
     return f"batch.prompts_per_microbatch={smaller}" if shared else ""
 
 
-def fewer_prompts(run: settings.Run, policy: build.Policy) -> str:
+def fewer_prompts(run: settings.Run, policy: Policy) -> str:
     """Returns the setting for half of what the built-in engine answers at once, or "" at its least."""
     fewer = run.engine.prompts_per_call // 2
     # Fewer than one for each device are filled up.
@@ -169,7 +170,7 @@ def fewer_prompts(run: settings.Run, policy: build.Policy) -> str:
 
 
 # ------------------------------------------------------------------------------ tables
-def program_table(run: settings.Run, policy: build.Policy, programs: dict[str, Program]) -> str:
+def program_table(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> str:
     """Returns what each compiled program takes of one device, what it sends, and what stands out."""
     rows = []
     for name, x in programs.items():
@@ -198,9 +199,7 @@ def program_table(run: settings.Run, policy: build.Policy, programs: dict[str, P
     )
 
 
-def memory_table(
-    run: settings.Run, policy: build.Policy, needs: dict[str, float], device: Device
-) -> str:
+def memory_table(run: settings.Run, policy: Policy, needs: dict[str, float], device: Device) -> str:
     """Returns the bytes of one device, by what they are for."""
     numbers = {**needs, "total": sum(needs.values()), "device": device.capacity}
     lengths = largest(run)
@@ -215,7 +214,7 @@ def memory_table(
     )
 
 
-def time_table(run: settings.Run, policy: build.Policy, device: Device) -> str:
+def time_table(run: settings.Run, policy: Policy, device: Device) -> str:
     """Returns the expected step, for the largest and for typical lengths."""
     usual = typical(run)
     columns = []
@@ -261,7 +260,7 @@ def step_flops(run: settings.Run, shape: config.Config, lengths: Lengths) -> dic
 
 
 def step_seconds(
-    run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device
+    run: settings.Run, policy: Policy, lengths: Lengths, device: Device
 ) -> dict[str, float]:
     """Returns the seconds of each part of a step."""
     speed = device.mfu * device.target.peak_tflops * 1e12 * policy.mesh.size
@@ -294,7 +293,7 @@ class Replica(NamedTuple):
         return self.share - self.weights
 
 
-def replica(run: settings.Run, policy: build.Policy, lengths: Lengths, device: Device) -> Replica:
+def replica(run: settings.Run, policy: Policy, lengths: Lengths, device: Device) -> Replica:
     """Returns a vLLM server of `engine.tensor_parallel` devices, at most all of them."""
     text = policy.shape.text
     num_devices = min(run.engine.tensor_parallel, policy.mesh.size)

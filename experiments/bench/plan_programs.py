@@ -25,6 +25,8 @@ from vade_jax.models.qwen25vl import config, lora
 from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build
+from vade_jax.run import policy as policies
+from vade_jax.run.policy import Policy, compute_dtype
 from vade_jax.trainer import mesh
 from vade_jax.types import Batch, Images, Prompts
 
@@ -82,7 +84,7 @@ def num_microbatches(run: settings.Run) -> int:
     return run.batch.prompts_per_minibatch // run.batch.prompts_per_microbatch
 
 
-def abstract_policy(run: settings.Run, devices: Sequence) -> build.Policy:
+def abstract_policy(run: settings.Run, devices: Sequence) -> Policy:
     """Returns the policy of a run on these devices, with shapes in the place of arrays.
 
     Raises:
@@ -96,10 +98,10 @@ def abstract_policy(run: settings.Run, devices: Sequence) -> build.Policy:
     shape = config.PRESETS[name]
     devices = mesh.make(**run.mesh.to_dict(), devices=devices)
     special = ("vision_start", "vision_end", "image", "video")
-    dtype = build.compute_dtype(run.model, devices)
+    dtype = compute_dtype(run.model, devices)
     banned = tuple(getattr(shape, f"{name}_token_id") for name in special)
     param_dtype = jnp.dtype(run.model.param_dtype)
-    policy = build.abstract_policy(shape, devices, dtype, run.lora, param_dtype)
+    policy = policies.abstract_policy(shape, devices, dtype, run.lora, param_dtype)
     return dataclasses.replace(policy, tokenizer=types.SimpleNamespace(banned_ids=banned))
 
 
@@ -128,7 +130,7 @@ def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: in
     )
 
 
-def abstract_batch(run: settings.Run, policy: build.Policy, lengths: Lengths) -> Batch:
+def abstract_batch(run: settings.Run, policy: Policy, lengths: Lengths) -> Batch:
     """Returns the shapes of a mini-batch, as `minibatches.split` makes them of groups of G answers."""
     shape = build.batch_shape(run, policy.mesh)
     size, leading = shape.prompts_per_microbatch, num_microbatches(run)
@@ -182,7 +184,7 @@ class Program(NamedTuple):
         return traffic.total(self.collectives)
 
 
-def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, Program]:
+def compiled(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, Program]:
     """Returns what each program of a run needs; decoding is the built-in engine's.
 
     Raises:
@@ -202,7 +204,7 @@ def compiled(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[
     return found
 
 
-def lowered(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[str, object]:
+def lowered(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, object]:
     """Returns the programs of a run, traced for its shapes and not compiled yet."""
     transform, shardings = build.make_optimizer(run, policy)
     state = build.abstract_state(policy, transform)
@@ -216,7 +218,7 @@ def lowered(run: settings.Run, policy: build.Policy, lengths: Lengths) -> dict[s
     return found
 
 
-def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
+def _decoding(run: settings.Run, policy: Policy, lengths: Lengths):
     """Returns prefill and decode loop, as the built-in engine calls them."""
     ways = mesh.batch_size(policy.mesh)
     size = run.engine.prompts_per_call
@@ -247,7 +249,7 @@ def _decoding(run: settings.Run, policy: build.Policy, lengths: Lengths):
     )
 
 
-def measure(lowered, policy: build.Policy) -> Program:
+def measure(lowered, policy: Policy) -> Program:
     """Compiles a program with the compiler of its devices."""
     devices, start = policy.mesh, time.perf_counter()
     platform = targets.platform_of(devices)
@@ -313,7 +315,7 @@ def _remarks(policy, text, collectives, warnings) -> list[str]:
     return found
 
 
-def _whole_matrices(policy: build.Policy) -> set[tuple[str, tuple[int, ...]]]:
+def _whole_matrices(policy: Policy) -> set[tuple[str, tuple[int, ...]]]:
     """Returns float32 and the sides of one layer's matrices, as `fsdp` gathers them."""
     found = set()
     for _, x, sharding in _parameters(policy):
@@ -327,7 +329,7 @@ def _sides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(x for x in shape if x > 1))
 
 
-def _parameters(policy: build.Policy) -> Iterator[tuple[str, Any, jax.sharding.NamedSharding]]:
+def _parameters(policy: Policy) -> Iterator[tuple[str, Any, jax.sharding.NamedSharding]]:
     """Yields the path, the shape and the sharding of every parameter, a base's too."""
     params = lora.together(policy.base, policy.params)
     shardings = jax.tree.leaves(lora.together(policy.base_shardings, policy.shardings))
@@ -335,7 +337,7 @@ def _parameters(policy: build.Policy) -> Iterator[tuple[str, Any, jax.sharding.N
         yield mesh.path_name(path), x, sharding
 
 
-def floor(policy: build.Policy, num_microbatches: int, *, backward: bool) -> float:
+def floor(policy: Policy, num_microbatches: int, *, backward: bool) -> float:
     """Returns the bytes that a device must send for weights and gradients, as they are split.
 
     A micro-batch gathers every matrix over `fsdp` once a pass, in the compute dtype, and reduces and
@@ -362,9 +364,7 @@ def floor(policy: build.Policy, num_microbatches: int, *, backward: bool) -> flo
     return sent * num_microbatches
 
 
-def memory(
-    run: settings.Run, policy: build.Policy, programs: dict[str, Program]
-) -> dict[str, float]:
+def memory(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> dict[str, float]:
     """Returns the bytes of one device by what they are for, at the worst moment of a step."""
     transform, shardings = build.make_optimizer(run, policy)
     state = build.abstract_state(policy, transform)

@@ -13,7 +13,8 @@ from configs import tiny_gspo
 from experiments.bench import timing
 from experiments.simulation import arena
 from vade_jax import samplers, settings, types
-from vade_jax.run import build, datasets, job, warm_start
+from vade_jax.run import datasets, job, warm_start
+from vade_jax.run.policy import load_policy
 from vade_jax.samplers import base, beta
 
 # ------------------------------------------------------------------------------ --suite=selector
@@ -175,7 +176,7 @@ class TinyStep:
         run = settings.Run.from_dict(c.to_dict())
         model = warm_start.untrained(run, workdir)
         data = datasets.load(run, model, workdir)
-        ready = job.prepare(run, build.load_policy(run, model), data, workdir)
+        ready = job.prepare(run, load_policy(run, model), data, workdir)
         ready.recorder.close()
         nothing = lambda *_, **__: None
         unasked = lambda *_: ({}, frozenset())

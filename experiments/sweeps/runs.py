@@ -139,9 +139,7 @@ def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:
     """Returns the changes that a word stands for; see `chosen`."""
     is_arm = field in ("arms", "baseline")
     name, at, rate = word.partition("@") if is_arm else (word, "", "")
-    if name not in known:
-        hint = fields.did_you_mean(name, known)
-        raise ValueError(f"{field}={name!r}: {hint}known are {', '.join(known)}")
+    fields.check_word(field, name, known)
     if not at:
         return known[name]
     try:

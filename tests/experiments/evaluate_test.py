@@ -292,7 +292,7 @@ def test_another_baseline_is_refused_before_anything_is_evaluated(data, tmp_path
         (policy / "config.json").touch()
     with pytest.raises(SystemExit, match="2"):
         evaluate.of_sweep(wanted(data), str(tmp_path / "eval"), str(tmp_path / "sweep"), "vanila")
-    said = "--baseline='vanila': did you mean 'vanilla'? the sweep has vade, vanilla"
+    said = "--baseline='vanila': did you mean 'vanilla'? known are vade, vanilla"
     assert said in capsys.readouterr().err
     assert not (tmp_path / "eval").exists()
 

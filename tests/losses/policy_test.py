@@ -38,7 +38,7 @@ def test_clipped(ratio, advantage, dual_clip, loss, slope):
 def test_gradient_on_policy_is_minus_advantage():
     """At r = 1 both branches tie: together they must still give the full gradient."""
     logp_NT, advantage_N = jnp.full((2, 3), -1.0), jnp.array([2.0, -1.0])
-    for ratio in (ratios.token_log, ratios.sequence_log):
+    for ratio in (ratios.token, ratios.sequence):
         gradient = jax.grad(
             lambda x, ratio=ratio: jnp.sum(
                 policy.clipped(
@@ -86,7 +86,7 @@ def test_micro_batches_add_up(how):
     batch = logp_NT, old_NT, advantage_N, mask_NT
 
     def loss(logp_NT, old_NT, advantage_N, mask_NT, **totals):
-        log_NT = ratios.token_log(logp_NT, old_NT)
+        log_NT = ratios.token(logp_NT, old_NT)
         loss_NT = policy.clipped(log_NT, advantage_N, **bounds)
         metrics = policy.metrics(
             log_NT,

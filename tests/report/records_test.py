@@ -76,7 +76,7 @@ def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         results.main([*command, "--baseline=vanila"])
     said = capsys.readouterr().err
-    assert said == "error: --baseline=vanila: did you mean 'vanilla'? there are vanilla\n"
+    assert said == "error: --baseline='vanila': did you mean 'vanilla'? known are vanilla\n"
 
 
 def test_some_of_the_arms(tmp_path):
@@ -85,7 +85,7 @@ def test_some_of_the_arms(tmp_path):
         records.write(run, tmp_path / "clean" / "gspo" / f"{arm}_seed0.json")
     groups = results.only(results.read(str(tmp_path)), ["vade", "vanilla"])
     assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"vanilla", "vade"}}
-    with pytest.raises(ValueError, match=r"--arms=vad: did you mean 'vade'\?"):
+    with pytest.raises(ValueError, match=r"--arms='vad': did you mean 'vade'\?"):
         results.only(groups, ["vad"])
 
 

@@ -9,6 +9,7 @@ import pytest
 from configs import tiny_gspo
 from vade_jax import settings
 from vade_jax.run import build
+from vade_jax.run.policy import compute_dtype
 from vade_jax.types import Item
 
 
@@ -43,8 +44,8 @@ def test_the_devices_of_the_mesh_choose_the_dtype(platform, dtype):
         devices=np.array([types.SimpleNamespace(platform=platform)], object)
     )
     given = lambda dtype: types.SimpleNamespace(dtype=dtype)
-    assert build.compute_dtype(given("auto"), devices) == jnp.dtype(dtype)
-    assert build.compute_dtype(given("float32"), devices) == jnp.float32
+    assert compute_dtype(given("auto"), devices) == jnp.dtype(dtype)
+    assert compute_dtype(given("float32"), devices) == jnp.float32
 
 
 def test_more_tokens_than_the_model_has_positions_are_refused(small_checkpoint):

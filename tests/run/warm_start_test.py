@@ -14,7 +14,8 @@ from tests.trainer import small
 from vade_jax import run, settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen25vl import config, files
-from vade_jax.run import UserError, build, directory, warm_start
+from vade_jax.run import UserError, directory, warm_start
+from vade_jax.run.policy import load_policy
 from vade_jax.trainer import scoring
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -82,7 +83,7 @@ def test_the_longest_answer_may_be_a_rare_one(base):
 
 def test_batches_are_new_every_step_and_the_same_every_run(base):
     c = smoke(num_steps=3)
-    policy = build.load_policy(c, base)
+    policy = load_policy(c, base)
     first = list(warm_start._batches(c, policy, 0))
     assert [b.mask_NT.shape[:2] for b in first] == [(1, 4)] * 3
     again = list(warm_start._batches(c, policy, 1))  # as a resumed run takes them

@@ -211,9 +211,13 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         (
             "dapo",
             {"base": "vade", "base_options": {"decay": 1}},
-            "base_options='decay'.*draw",
+            "base_options: vade has no option 'decay'.*draw",
         ),
-        ("dapo", {"base_options": {"draw": "mean"}}, "base_options='draw'"),
+        (
+            "dapo",
+            {"base_options": {"draw": "mean"}},
+            "base_options: uniform has no option 'draw': it takes none",
+        ),
         ("dapo", {"base": "vade", "base_options": {"draw": "best"}}, "draw='best'"),
         ("diva", {"num_variants": -1}, r"num_variants=-1: must be in \[0, inf\)"),
         ("diva", {"rule": "cubic"}, "rule='cubic'.*linear"),
@@ -268,7 +272,11 @@ def test_num_rollouts_is_the_first_option_and_one_is_an_error(name):
         ),
         ("remind", {"base": "remind"}, "base='remind'.*mopps"),
         ("remind", {"base": "diva"}, "base='diva' asks for variants"),
-        ("remind", {"base": "vade", "base_options": {"decay": 1}}, "base_options='decay'.*draw"),
+        (
+            "remind",
+            {"base": "vade", "base_options": {"decay": 1}},
+            "base_options: vade has no option 'decay'.*draw",
+        ),
         ("remind", {"every": 0}, r"every=0: must be in \[1, inf\)"),
         ("remind", {"share": 2}, r"share=2: must be in \[0, 1\]"),
         ("remind", {"enter": -1}, "enter=-1"),

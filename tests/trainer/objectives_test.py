@@ -116,11 +116,11 @@ def test_likelihood_is_the_mean_over_tokens():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ratio": "tokn"}, r"loss.ratio='tokn': one of token, sequence"),
-        ({"kl": "k4"}, r"loss.kl='k4': one of k3"),
-        ({"aggregate": "mean"}, r"loss.aggregate='mean': one of token-mean"),
+        ({"ratio": "tokn"}, r"loss.ratio='tokn':.* known are token, sequence"),
+        ({"kl": "k4"}, r"loss.kl='k4':.* known are k3"),
+        ({"aggregate": "mean"}, r"loss.aggregate='mean':.* known are token-mean"),
         ({"clip_low": 1.0}, r"clip_low=1.0: must be in \[0, 1\)"),
-        ({"importance": "group"}, r"loss.importance='group': one of , token, seq"),
+        ({"importance": "group"}, r"loss.importance='group':.* known are , token, seq"),
         ({"importance_cap": 0.0}, r"importance_cap=0.0: must be in \(0, inf\)"),
         ({"kl_coef": -0.1}, r"kl_coef=-0.1: must be in"),
     ],

@@ -128,7 +128,7 @@ def test_empty_microbatches_are_not_computed():
     (batch,) = split(rollouts, small.advantages(32), 4, 1)
     full = int(batch.mask_NT.any((1, 2)).sum())
     assert full < len(batch.mask_NT) == 8
-    score = jax.jit(update.make_score(logp))
+    score = jax.jit(update.make_logprobs(logp))
     logp_ANT = jax.block_until_ready(score({"w": jnp.float32(1)}, batch))
     jax.effects_barrier()
     assert len(seen) == full

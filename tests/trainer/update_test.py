@@ -29,7 +29,7 @@ compiled = jax.jit(
     donate_argnums=0,
     compiler_options=small.FAST,
 )
-score = jax.jit(update.make_score(model_logp), compiler_options=small.FAST)
+score = jax.jit(update.make_logprobs(model_logp), compiler_options=small.FAST)
 
 
 def start(params, optimizer=SGD):
@@ -302,7 +302,7 @@ def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
         banned=small.BANNED,
         chunk=16,
     )
-    score_in_bfloat16 = jax.jit(update.make_score(logp))
+    score_in_bfloat16 = jax.jit(update.make_logprobs(logp))
     params = small.params()
     cast = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
     batch = split(small.rollouts(UNEVEN), small.advantages(17))
@@ -351,7 +351,7 @@ def test_short_answers_run_a_shorter_program_to_the_same_end(monkeypatch):
 
     def run():
         step = jax.jit(update.make(table_logp, objectives.group_rl(small.GSPO), SGD))
-        score = jax.jit(update.make_score(model_logp), compiler_options=small.FAST)
+        score = jax.jit(update.make_logprobs(model_logp), compiler_options=small.FAST)
         logp_ANT = score(small.params(), batch) * batch.mask_NT
         return *step(start({"w": jnp.asarray(TABLE)}), batch), logp_ANT
 
@@ -389,7 +389,7 @@ class Journal:
 
 def run_learner(num_prompts=4, invalid=(), cut_off=None, **options):
     journal = Journal()
-    learn = update.Learner(update=journal.update, score=journal.score, shape=SHAPE, **options)
+    learn = update.Learner(update=journal.update, logprobs=journal.score, shape=SHAPE, **options)
     rollouts = small.rollouts([4] * num_prompts)
     rollouts = rollouts.replace(valid_N=~np.isin(rollouts.group_N, invalid))
     if cut_off is not None:

@@ -72,10 +72,7 @@ def policies(sweep: str) -> list[Policy]:
 
 def check_baseline(policies: Sequence[Policy], baseline: str) -> None:
     """Raises ValueError, with the nearest arm, unless some policy is of this one."""
-    arms = sorted({policy.arm for policy in policies})
-    if baseline not in arms:
-        hint = fields.did_you_mean(baseline, arms)
-        raise ValueError(f"--baseline={baseline!r}: {hint}the sweep has {', '.join(arms)}")
+    fields.check_word("--baseline", baseline, sorted({policy.arm for policy in policies}))
 
 
 def pooled(of_seeds: Sequence[Results]) -> dict[str, Result]:

@@ -12,34 +12,23 @@ import jax.numpy as jnp
 
 from vade_jax.types import Array
 
-LEVELS = ("token", "sequence")
+MAX_LOG = 20.0  # both signs, as verl
 
 
-def ratio(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array, *, level: str) -> jax.Array:
-    """Returns the weight w of every token, before it is truncated.
+def token(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array) -> jax.Array:
+    """Returns log w of every token by itself; `mask_NT` makes it interchangeable with `sequence`."""
+    del mask_NT
+    return old_logp_NT - rollout_logp_NT
 
-    Args:
-        old_logp_NT: log-probs of the trainer at the weights that made the answers.
-        rollout_logp_NT: log-probs of the engine.
-        mask_NT: 1 on the tokens of the answer.
-        level: "token" is the ratio of the token; "sequence" the product over its answer, which is
-            unbiased and varies more.
 
-    Returns:
-        `weight_NT`, 0 where the mask is 0; its logarithm is clamped to +-20.
-
-    Raises:
-        ValueError: `level` is unknown.
-    """
-    chex.assert_rank([old_logp_NT, rollout_logp_NT, mask_NT], 2)
-    chex.assert_equal_shape([old_logp_NT, rollout_logp_NT, mask_NT])
-    if level not in LEVELS:
-        raise ValueError(f"level={level!r}: choose one of {list(LEVELS)}")
+def sequence(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array) -> jax.Array:
+    """Returns log w of the whole answer, on each of its tokens: unbiased, and varies more."""
     log_NT = old_logp_NT - rollout_logp_NT
-    if level == "sequence":
-        log_N1 = jnp.sum(log_NT * mask_NT, axis=1, keepdims=True)
-        log_NT = jnp.broadcast_to(log_N1, log_NT.shape)
-    return jax.lax.stop_gradient(jnp.exp(jnp.clip(log_NT, -20, 20)) * mask_NT)
+    log_N1 = jnp.sum(log_NT * mask_NT, axis=1, keepdims=True)
+    return jnp.broadcast_to(log_N1, log_NT.shape)
+
+
+LEVELS = {"token": token, "sequence": sequence}
 
 
 def truncated(
@@ -52,6 +41,22 @@ def truncated(
 ) -> jax.Array:
     """Returns min(w, cap): truncated importance sampling (Ionides 2008; verl's default).
 
-    Arguments as in `ratio`; `cap` bounds what one token or answer can weigh.
+    Args:
+        old_logp_NT: log-probs of the trainer at the weights that made the answers.
+        rollout_logp_NT: log-probs of the engine.
+        mask_NT: 1 on the tokens of the answer.
+        level: a key of LEVELS, what has one weight.
+        cap: what one token or answer can weigh at most.
+
+    Returns:
+        `weight_NT`, 0 where the mask is 0, without gradient; log w is clamped to +-20.
+
+    Raises:
+        ValueError: `level` is unknown.
     """
-    return jnp.minimum(ratio(old_logp_NT, rollout_logp_NT, mask_NT, level=level), cap)
+    chex.assert_rank([old_logp_NT, rollout_logp_NT, mask_NT], 2)
+    chex.assert_equal_shape([old_logp_NT, rollout_logp_NT, mask_NT])
+    if level not in LEVELS:
+        raise ValueError(f"level={level!r}: choose one of {list(LEVELS)}")
+    log_NT = jnp.clip(LEVELS[level](old_logp_NT, rollout_logp_NT, mask_NT), -MAX_LOG, MAX_LOG)
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(log_NT) * mask_NT, cap))

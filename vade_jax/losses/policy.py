@@ -1,7 +1,7 @@
 """The clipped policy loss of a token, and the one function that reduces tokens to a scalar.
 
-GRPO is `clipped(ratios.token_log(...))` with the aggregation "token-mean", GSPO is
-`clipped(ratios.sequence_log(...))` with "seq-mean-token-mean".
+GRPO is `clipped(ratios.token(...))` with the aggregation "token-mean", GSPO is
+`clipped(ratios.sequence(...))` with "seq-mean-token-mean".
 """
 
 import chex
@@ -68,7 +68,7 @@ def metrics(
     Args:
         log_ratio_NT: the one that was clipped.
         advantage_N: as in `clipped`.
-        token_log_ratio_NT: `ratios.token_log`, whatever was clipped.
+        token_log_ratio_NT: `ratios.token`, whatever was clipped.
         mask_NT: 1 on the tokens that count.
         clip_low: as in `clipped`.
         clip_high: as in `clipped`.

@@ -16,13 +16,13 @@ MAX_TOKEN = 20.0  # both signs, as verl
 MAX_SEQUENCE = 10.0  # upwards only, as verl
 
 
-def token_log(logp_NT: Array, old_logp_NT: Array, mask_NT: Array | None = None) -> jax.Array:
+def token(logp_NT: Array, old_logp_NT: Array, mask_NT: Array | None = None) -> jax.Array:
     """Returns log r_t = log pi(y_t) - log pi_old(y_t) (GRPO, arXiv 2402.03300).
 
     Args:
         logp_NT: log-probs of the policy that is trained.
         old_logp_NT: log-probs of the policy that made the answers.
-        mask_NT: not used; makes `token_log` and `sequence_log` interchangeable.
+        mask_NT: not used; makes `token` and `sequence` interchangeable.
 
     Returns:
         `log_ratio_NT`, clamped to +-20; a clamped token has gradient 0.
@@ -33,7 +33,7 @@ def token_log(logp_NT: Array, old_logp_NT: Array, mask_NT: Array | None = None) 
     return jnp.clip(logp_NT - old_logp_NT, -MAX_TOKEN, MAX_TOKEN)
 
 
-def sequence_log(logp_NT: Array, old_logp_NT: Array, mask_NT: Array) -> jax.Array:
+def sequence(logp_NT: Array, old_logp_NT: Array, mask_NT: Array) -> jax.Array:
     """Returns log s_t, the length-normalised log-ratio of the answer, on each of its tokens.
 
     log s = sum_t log r_t / |y| (Eq. 7 of GSPO, arXiv 2507.18071), in the token form of Eq. 14:

@@ -21,7 +21,7 @@ from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers, functions, verify
 from vade_jax.run import cluster
-from vade_jax.trainer import measure
+from vade_jax.trainer import passes
 
 
 class UserError(ValueError):
@@ -118,12 +118,13 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
             "usable items: lower num_prompts or give more data"
         )
     # A selector made for several rounds counts on all of them: each may drop all of its groups.
-    rounds = make_sampler(run).rounds or 1
+    sampler = make_sampler(run)
+    rounds = sampler.rounds or 1
     if run.num_prompts * rounds > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} in each of {run.sampler.name}'s {rounds} rounds of a step are "
             f"more than the training set of {num_train} usable items: lower num_prompts, give more data, "
-            "or set the option replay of vcrl to 'next_step' or 'none'"
+            f"or the option {sampler.without['rounds']}"
         )
     _check_budget(run.with_items(num_train), num_train)
 
@@ -133,7 +134,7 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
     if not run.budget:
         return
     step = run.num_prompts * run.num_rollouts
-    first_pass = measure.is_due(run.measure, make_sampler(run), 0)
+    first_pass = passes.is_due(run.measure, make_sampler(run), 0)
     pass_cost = first_pass * num_train * (run.measure.num_rollouts or run.num_rollouts)
     if run.max_rollouts < pass_cost + step:
         least = (pass_cost + step) / (run.num_steps * step)
@@ -191,14 +192,13 @@ def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
         )
     if run.measure.every and not sampler.passes:
         raise ValueError(
-            f"measure.every={run.measure.every} with {name}: the bank of vcrl would take the pass for a round "
-            "of a step: set it to 0, or vcrl's option replay to 'none'"
+            f"measure.every={run.measure.every} with {name}, which would take a pass for a round of a step: "
+            f"set it to 0, or give the option {sampler.without['passes']}"
         )
     if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
-            f"{sampler.rounds} a step: set it to {sampler.rounds}, or leave out what needs it (vcrl's bank in the "
-            "same step: replay='next_step' or 'none'; VADE's max_consecutive: 0)"
+            f"{sampler.rounds} a step: set it to {sampler.rounds}, or give the option {sampler.without['rounds']}"
         )
     if sampler.variants and refill.max_rounds != 1:
         raise ValueError(

@@ -1,7 +1,4 @@
-"""The run directory: whose it is, what a run writes to it, and when it is done.
-
-Of several processes all save their part of a checkpoint; the leader writes the rest.
-"""
+"""The run directory: whose it is, what it was made with, when it is done, and the policy in it."""
 
 import contextlib
 import fcntl
@@ -9,23 +6,15 @@ import json
 import os
 import pathlib
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent import futures
 from typing import Any
 
-import numpy as np
-import tqdm
-
 from vade_jax import atomic, fields, settings
-from vade_jax.data import hub
 from vade_jax.models.qwen25vl import files, peft
 from vade_jax.run import cluster
-from vade_jax.run.build import Policy
-from vade_jax.store import checkpoints, metrics, rollout_log
+from vade_jax.run.policy import Policy
+from vade_jax.store import metrics
 from vade_jax.trainer import loop, processes
-from vade_jax.trainer.rounds import Round, StepData
-from vade_jax.types import Metrics
 
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What runs of one table may differ in: where and how they were made, not what was asked of them.
@@ -41,8 +30,6 @@ REPLACED = (
     "tiny_model",
     "warm_start",
 )  # directories that are written beside and then renamed
-# Fits a terminal of 80 columns with all of its numbers.
-BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
 
 
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
@@ -180,14 +167,6 @@ def _differences(
             yield f"{prefix}{name}", a, b
 
 
-# ------------------------------------------------------------------------------ checkpoints
-def checkpointer(run: settings.Run, workdir: str) -> checkpoints.Checkpointer:
-    """Returns what saves and restores the run."""
-    path = os.path.join(workdir, "checkpoints")
-    keep, every = run.checkpoint.keep, run.checkpoint.every
-    return checkpoints.Checkpointer(path, keep=keep, every=every, is_sole=True)
-
-
 def is_done(run: settings.Run, workdir: str) -> bool:
     """Returns whether the last step was taken and its policy exported; touches no device."""
     made = [os.path.join(workdir, name) for name in ("policy/config.json", metrics.FILE)]
@@ -226,229 +205,3 @@ def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
     files.save(directory, policy.shape, policy.whole(params), write=leader)
     processes.on_leader(lambda: None)  # the others stay until it is written
-
-
-# ------------------------------------------------------------------------------ what is recorded
-class RunRecorder:
-    """Implements `loop.Recorder` for a run directory."""
-
-    def __init__(
-        self,
-        workdir: str,
-        checkpointer: checkpoints.Checkpointer,
-        run: settings.Run,
-        step: int,
-        items: int = 0,
-    ):
-        """Starts after `step`: metrics and rollouts of later steps are made again.
-
-        `items` is the checksum of the training items, for `restore`.
-
-        Raises:
-            ValueError: metrics do not come to `step`, and would have a gap.
-        """
-        self._workdir, self._checkpointer = workdir, checkpointer
-        self._seed, self._config, self._items = run.seed, run.to_dict(), items
-        self._start = _start(self._config)
-        self._metrics = None
-        if processes.is_leader():
-            self._metrics = metrics.Writer(
-                workdir,
-                tensorboard=run.tensorboard,
-                wandb=run.wandb,
-                config=self._config,
-            )
-            self._metrics.truncate_after(step if step else -1)
-            _check_reaches(self._metrics.path, step)
-            rollout_log.remove_after(workdir, step)
-        self._bar = tqdm.tqdm(
-            disable=not processes.is_leader(),
-            total=run.num_steps,
-            initial=step,
-            bar_format=BAR,
-            smoothing=0.1,
-        )
-        self._watched: dict[str, str] = {}
-        # A step's answers are written while the engine makes the next ones.
-        self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
-        self._log_written = futures.Future()
-        self._log_written.set_result(None)
-
-    def step(self, step: int, values: Metrics, data: StepData | None) -> None:
-        """See `loop.Recorder`."""
-        if self._metrics is None:
-            return
-        self._metrics.write(step, values)
-        self._watch(values, draw=data is None)
-        if data is not None:
-            self._log_written.result()
-            path = rollout_log.path(self._workdir, step)
-            self._log_written = self._log_thread.submit(_write_log, path, data)
-            self._bar.update()  # draws at most ten times a second
-
-    def add(self, step: int, values: Metrics) -> None:
-        """See `loop.Recorder`."""
-        if self._metrics is not None:
-            self._metrics.add(step, values)
-            self._watch(values)
-
-    def _watch(self, values: Metrics, *, draw: bool = True) -> None:
-        self._watched |= _key_numbers(values)  # the last validation stays in sight
-        self._bar.set_postfix(self._watched, refresh=draw)
-
-    def save(self, progress: loop.Progress, *, last: bool) -> None:
-        """See `loop.Recorder`."""
-        if last or self._checkpointer.is_due(progress.step):
-            self._log_written.result()  # a checkpoint's answers are there before it is
-        counters = {
-            "step": progress.step,
-            "seed": self._seed,
-            "items": self._items,
-            "start": self._start,
-            "rollouts_total": progress.rollouts_total,
-            "tokens_total": progress.tokens_total,
-            "known": sorted(progress.known),
-            "validated": progress.validated,
-            "skipped_updates": progress.skipped_updates,
-        }
-        self._checkpointer.save(
-            progress.step,
-            progress.state,
-            _selection(progress),
-            counters,
-            self._config,
-            force=last,
-        )
-        if last:
-            self._checkpointer.wait()
-
-    def close(self) -> None:
-        """Finishes what is being written."""
-        self._bar.close()
-        self._log_thread.shutdown()
-        self._checkpointer.close()
-        if self._metrics is not None:
-            self._metrics.close()
-
-
-def _check_reaches(path: pathlib.Path, step: int) -> None:
-    """Raises ValueError unless the last line of metrics is of `step`; 0 has none in a new run."""
-    records = metrics.scan(path)[0] if path.exists() else []
-    if step and (not records or records[-1]["step"] < step):
-        raise ValueError(
-            f"{path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
-            "a copy, or delete the checkpoints that it does not reach"
-        )
-
-
-def restore(
-    saved: checkpoints.Checkpointer, progress: loop.Progress, items: int = 0
-) -> loop.Progress:
-    """Returns the latest checkpoint's progress, or `progress` when there is none.
-
-    Args:
-        saved: the run's checkpoints.
-        progress: of the shapes that are wanted.
-        items: the checksum of the training items, whom the selector knows by their places alone.
-
-    Raises:
-        ValueError: the run began with other items, or from another model.
-    """
-    step = saved.latest_step()
-    if step is None:
-        return progress
-    state, selection, counters = saved.restore(step, progress.state, _selection(progress))
-    if counters.pop("items", items) != items:  # an earlier version did not keep it
-        raise ValueError(
-            "data.train has other usable rows than when this run began, or in another order: give the "
-            "data that it began with, or another --workdir"
-        )
-    started = counters.pop("start", 0)  # an earlier version did not keep this, either
-    if started and started != _start(config := saved.config(step)):
-        raise ValueError(
-            f"model.checkpoint={config['model']['checkpoint']} is another model than when this run began, and "
-            "what it learned belongs to that one: put that one back, or give another --workdir"
-        )
-    print(f"resuming after step {step}")
-    del counters["seed"]  # the rest is what `RunRecorder.save` writes
-    counters |= {"known": frozenset(counters["known"])}
-    counters.setdefault("validated", step)  # an earlier version did not keep it
-    return loop.Progress(state=state, **selection, **counters)
-
-
-def _start(config: Mapping[str, Any]) -> int:
-    """Returns the identity of the directory that a run starts from.
-
-    0 where its name says it: a commit on the hub, or a model that the run itself makes.
-    """
-    checkpoint = config["model"]["checkpoint"]
-    if not checkpoint or config["warm_start"]["num_steps"] or hub.parse(checkpoint):
-        return 0
-    return processes.on_leader(lambda: files.identity(checkpoint))
-
-
-def _selection(progress: loop.Progress) -> dict[str, Any]:
-    """Returns what has a value for every item: too many for the JSON of the counters."""
-    return {"selector": progress.selector, "visited_I": progress.visited_I}
-
-
-def _write_log(path: pathlib.Path, data: StepData) -> None:
-    # The loop needs the interpreter too, until the engine is at work: it is let through first.
-    time.sleep(0.003)
-    rollout_log.write(path, *tables(data))
-
-
-def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
-    """Returns the columns of the rollout log, of all answers and of all groups, round after round."""
-    sizes = [len(one.chosen.items) for one in data.rounds]
-    answers, groups = (_joined([f(one) for one in data.rounds]) for f in (_of_answers, _of_groups))
-    answers |= {"group": data.rollouts.group_N}
-    groups |= {
-        "round": np.repeat(np.arange(1, 1 + len(sizes)), sizes),
-        "trained": np.isin(np.arange(len(data.keep_M)), data.learned_M) & data.keep_M,
-    }
-    return answers, groups
-
-
-def _joined(of_rounds: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Sequence[Any]]:
-    if len(of_rounds) == 1:
-        return dict(of_rounds[0])
-    return {name: [x for one in of_rounds for x in one[name]] for name in of_rounds[0]}
-
-
-def _of_answers(one: Round) -> rollout_log.Table:
-    """Returns the columns of a round with a value for every answer."""
-    judged = lambda x_N: np.where(one.scores.known_N, x_N, np.nan)
-    return {
-        "answer": one.scores.text_N,
-        "extracted": one.scores.extracted_N,
-        "reason": one.scores.reason_N,
-        "correct": judged(one.scores.correct_N),
-        "reward": judged(one.scores.reward_N),
-        "length": one.rollouts.length_N,
-        "finished": one.rollouts.finished_N,
-    }
-
-
-def _of_groups(one: Round) -> rollout_log.Table:
-    """Returns the columns of a round with a value for every prompt."""
-    chosen = one.chosen
-    counts = {name: one.belief[name] for name in ("alpha", "beta") if name in one.belief}
-    if chosen.proposal.p_M is not None:
-        counts["p_drawn"] = chosen.proposal.p_M
-    return {
-        "uid": [item.uid for item in chosen.items],
-        "prompt": [prompt.text for prompt in chosen.prompts],
-        "gold": [item.answer for item in chosen.items],
-        "kind": [item.kind for item in chosen.items],
-        **counts,
-        "metadata": [item.metadata for item in chosen.items],
-    }
-
-
-def _key_numbers(values: Metrics) -> dict[str, str]:
-    """Returns the numbers that a person watches."""
-    names = {"score": "critic/score/mean", "effective": "vade/trained_effective_ratio_correct"}
-    shown = {k: f"{values[name]:.2f}" for k, name in names.items() if name in values}
-    valid = [v for name, v in values.items() if name.startswith("val/validation/")]
-    return {"valid": f"{valid[0]:.3f}", **shown} if valid else shown

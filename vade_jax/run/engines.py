@@ -19,6 +19,7 @@ from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.run import build, cluster
 from vade_jax.run.build import Policy
+from vade_jax.run.policy import compute_dtype
 from vade_jax.trainer import processes
 from vade_jax.types import Params
 
@@ -62,7 +63,7 @@ def _make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
         rows = build.num_rows(run, run.engine.prompts_per_call)
         return _local(run, policy, sampling, build.answers_per_row(run), rows)
     longest = max(run.sampling.max_tokens, run.eval.max_tokens)
-    dtype = build.compute_dtype(run.model, policy.mesh)
+    dtype = compute_dtype(run.model, policy.mesh)
     start = functools.partial(_servers, run, policy, workdir, sampling, longest, dtype)
     tensors = functools.partial(weights.from_params, policy.shape, dtype=dtype)
     if not processes.several():

@@ -26,6 +26,7 @@ from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import build, checks, cluster, datasets, engines
 from vade_jax.run.directory import claim
+from vade_jax.run.policy import Policy, compute_dtype, place_policy
 from vade_jax.trainer import mesh, processes
 
 
@@ -218,14 +219,14 @@ def _checkpoint_policy(
     )
 
     @functools.cache
-    def load() -> build.Policy:
+    def load() -> Policy:
         if local:
             devices = mesh.make(**evaluation.mesh.to_dict())
-            dtype = build.compute_dtype(evaluation.model, devices)
-            return build.place_policy(directory, devices, dtype)
+            dtype = compute_dtype(evaluation.model, devices)
+            return place_policy(directory, devices, dtype)
         # vLLM reads the weights itself.
         unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
-        return build.Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
+        return Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
 
     @functools.cache
     def make_engine(num_samples: int) -> Engine:

@@ -31,7 +31,8 @@ from vade_jax.run import (
     pins,
     warm_start,
 )
-from vade_jax.run.directory import RunRecorder
+from vade_jax.run.policy import Policy, load_policy
+from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.trainer import choosing, loop, processes, scoring
 
 
@@ -84,7 +85,7 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
         if start is None:
             return False
         with checks.user_errors():
-            policy = build.load_policy(run, start)
+            policy = load_policy(run, start)
             job = prepare(run, policy, data, workdir, threads.map)
         # The state has the only copy of the weights from here on: its first update takes theirs.
         policy = dataclasses.replace(policy, params=None)
@@ -101,7 +102,7 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
             print(f"variants: {dict(job.vary.counts)}")
     if is_done:  # the last thing, because it says so: what is cut short before is made again
         directory.export_policy(policy, progress, workdir)
-    if not is_done:
+    else:
         print(f"stopped after step {progress.step}; run again to resume")
     return is_done
 
@@ -119,7 +120,7 @@ class Job:
 
 def prepare(
     run: settings.Run,
-    policy: build.Policy,
+    policy: Policy,
     data: datasets.Datasets,
     workdir: str,
     map: loading.Map = loading.in_turn,
@@ -128,13 +129,13 @@ def prepare(
     if processes.is_leader():
         contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
     sampler = checks.make_sampler(run)
-    saved = directory.checkpointer(run, workdir)
+    saved = checkpointer(run, workdir)
     resumes = saved.latest_step() is not None
     state, learn = build.make_learner(run, policy, map, resumes=resumes)
     selector = sampler.init(len(data.train), **data.arrays)
     never_I = np.zeros(len(data.train), np.int32)
     items = data.train.checksum
-    progress = directory.restore(saved, loop.Progress(state, selector, never_I), items)
+    progress = restore(saved, loop.Progress(state, selector, never_I), items)
     advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:
         vary = hook.vary(run, data.build_prompt)

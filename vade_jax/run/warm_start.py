@@ -22,6 +22,7 @@ from vade_jax.models.qwen25vl import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.build import Policy
+from vade_jax.run.policy import load_policy
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, update
 from vade_jax.trainer.choosing import Lookahead
@@ -127,7 +128,7 @@ def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -
     in_float32 = dataclasses.replace(run.model, param_dtype="float32")
     run = dataclasses.replace(run, lora=settings.Lora(), model=in_float32)
     with checks.user_errors():
-        policy = build.load_policy(run, base)
+        policy = load_policy(run, base)
         _check_answers_fit(run, policy.tokenizer)
     state, step = _compile(run, policy)
     saved = checkpoints.Checkpointer(_partial(target), keep=1, every=200, is_sole=True)

@@ -28,10 +28,31 @@ from vade_jax.samplers import (
 from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
 _FILES = (
-    *(arcus, bots, cures, dapo, diva, dps, greso, importance, insight, kalman, kgps, knapsack),
-    *(mapp, mmr1, mopps, pooled, progress, sec, strata, uniform, vade, vcrl),
+    arcus,
+    bots,
+    cures,
+    dapo,
+    diva,
+    dps,
+    greso,
+    importance,
+    insight,
+    kalman,
+    kgps,
+    knapsack,
+    mapp,
+    mmr1,
+    mopps,
+    pooled,
+    progress,
+    sec,
+    strata,
+    uniform,
+    vade,
+    vcrl,
 )
 _BASES = {file.METHOD.name: file.METHOD for file in _FILES}
+# ReMind goes around any of the others, and is told which there are.
 SAMPLERS: dict[str, Method] = {**_BASES, "remind": remind.method(_BASES)}
 
 # What of `Sampler.measures` a pass over all items computes from the answers' tokens:

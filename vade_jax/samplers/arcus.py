@@ -85,7 +85,7 @@ def selector(options: ArcusOptions) -> base.Sampler:
         log_score_I = log_nearness(state.mean_I, state.var_I, state.target) + jnp.log(
             at_least_tiny(prob_mixed(state.mean_I, state.var_I, num_rollouts))
         )
-        score_I = base.by_weight(log_score_I / options.temperature, keys.draw)
+        score_I = base.gumbel_scores(log_score_I / options.temperature, keys.draw)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         proposal = base.same_num_rollouts(index_M, num_rollouts)
         return proposal.replace(p_M=jnp.sin(state.mean_I[index_M]) ** 2)

@@ -1,6 +1,6 @@
 """The selector contract: pure functions over a frozen pytree of arrays.
 
-A new selector is one file, one line in `SAMPLERS` and one test. The file has
+A new selector is one file, an import and an entry in `samplers/__init__.py`, and one test. The file has
 
     a frozen dataclass of hyperparameters, derived from `Options`
     a frozen dataclass of arrays, the state
@@ -48,8 +48,10 @@ class Sampler(NamedTuple):
         variants: whether it asks for variants of items, see `trainer.choosing`.
         uneven: whether the prompts of a proposal may get different numbers of answers.
         weighs: whether its proposals have weights.
-        first_pass: whether a pass over all items comes before step 1, see `trainer.measure`.
-        passes: whether it may be told of passes between steps; one that counts rounds takes them for one.
+        first_pass: whether a pass over all items comes before step 1, see `trainer.passes`.
+        passes: whether a pass over all items may come between its steps. False for a method that would
+            mistake a pass for a round of a step.
+        without: options that do without some of the above, by its name: {"rounds": "replay='next_step' of vcrl"}.
     """
 
     init: Callable[..., State]
@@ -67,6 +69,7 @@ class Sampler(NamedTuple):
     weighs: bool = False
     first_pass: bool = False
     passes: bool = True
+    without: Mapping[str, str] = fields.FrozenDict({})
 
 
 # ------------------------------------------------------------------------------ hyperparameters
@@ -123,9 +126,13 @@ def below(methods: Mapping[str, Method], options: AroundOptions) -> Sampler:
     """
     fields.check_word("base", options.base, methods)
     method = methods[options.base]
-    known = set(method.option_names) - {"num_rollouts"}
+    known = [name for name in method.option_names if name != "num_rollouts"]
     for name in options.base_options:
-        fields.check_word(f"{options.base} has no such option; base_options", name, known)
+        if name not in known:
+            raise ValueError(
+                f"base_options: {options.base} has no option {name!r}: "
+                f"{fields.did_you_mean(name, known)}it takes {', '.join(known) or 'none'}"
+            )
     of_both = {"num_rollouts": options.num_rollouts}
     if "seed" in known and hasattr(options, "seed"):
         of_both["seed"] = options.seed
@@ -227,8 +234,8 @@ def least_visited(visits_I: Array) -> jax.Array:
     return (jnp.min(visits_I) - visits_I).astype(jnp.float32)
 
 
-def by_weight(log_weight_I: Array, key: jax.Array) -> jax.Array:
-    """Returns scores of which the B largest are a draw by weight, without replacement.
+def gumbel_scores(log_weight_I: Array, key: jax.Array) -> jax.Array:
+    """Returns scores of which the B largest are a draw by weight, without replacement (Gumbel top-k).
 
     They are log w + Gumbel noise: first one item is drawn with probability w over the sum, then one of
     the others with what is left, and so on. Weights need not sum to 1; one of 0 only fills a batch.
@@ -268,7 +275,7 @@ def outcome(feedback: types.Feedback) -> jax.Array:
 
 
 def is_pass(feedback: types.Feedback, num_items: int) -> bool:
-    """Returns whether the answers are of a pass over all items: `trainer.measure`.
+    """Returns whether the answers are of a pass over all items: `trainer.passes`.
 
     Sizes are static, so steps and passes are two programs.
     """

@@ -117,14 +117,6 @@ def outcome_variance(p_I: Array) -> jax.Array:
 INFO_GAINS = {"p(1-p)^2": info_gain, "p(1-p)": outcome_variance}
 
 
-def expected_info_gain(alpha_I: Array, beta_I: Array) -> jax.Array:
-    """Returns E[p (1-p)^2] = a b (b+1) / ((a+b) (a+b+1) (a+b+2)), a = alpha + 1, b = beta + 1."""
-    a_I, b_I = alpha_I + 1, beta_I + 1
-    total_I = a_I + b_I
-    # Quotients near 1, so that large counts overflow nothing.
-    return a_I / total_I * (b_I / (total_I + 1)) * ((b_I + 1) / (total_I + 2))
-
-
 def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.Array:
     """Returns the predictive probability that G answers are neither all right nor all wrong.
 

@@ -52,7 +52,7 @@ def selector(options: CuresOptions) -> base.Sampler:
         keys = rng.selection_keys(key)
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         sigma_I = jnp.sqrt(beta.outcome_variance(p_I))
-        score_I = base.by_weight(sigma_I / options.temperature, keys.draw)
+        score_I = base.gumbel_scores(sigma_I / options.temperature, keys.draw)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts).replace(p_M=p_I[index_M])
         if options.rollouts == "equal":

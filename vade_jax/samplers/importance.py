@@ -56,6 +56,7 @@ def selector(options: ImportanceOptions) -> base.Sampler:
     return below._replace(
         propose=jax.jit(propose, static_argnames="num_prompts"),
         weighs=options.weights == "inverse",
+        without={"weighs": "weights='none' of importance"},
     )
 
 

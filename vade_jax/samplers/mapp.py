@@ -38,7 +38,7 @@ def selector(options: MappOptions) -> base.Sampler:
         keys = rng.selection_keys(key)
         score_I = beta.prob_mixed(state.alpha_I, state.beta_I, options.num_rollouts)
         if options.selection == "draw":
-            score_I = base.by_weight(jnp.log(score_I), keys.draw)
+            score_I = base.gumbel_scores(jnp.log(score_I), keys.draw)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 

@@ -2,7 +2,7 @@
 
 An item's weight is outcome_weight P (1 - P) + diversity_weight D, P its pass rate, D the diversity of its
 answers; floor(mixture B) prompts are drawn in proportion to it, the others evenly. The paper makes the
-weights from passes over all items (`trainer.measure`), so a step's own answers change nothing.
+weights from passes over all items (`trainer.passes`), so a step's own answers change nothing.
 
 Departures: no item twice in a batch, where both draw with replacement; until an item has answers its
 P (1 - P) is the mean of those that have, 1/4 at first.
@@ -87,7 +87,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
 
     def propose(state: Mmr1State, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, uniform_key, tie_key = jax.random.split(key, 3)
-        score_I = base.by_weight(jnp.log(state.weight_I), gumbel_key)
+        score_I = base.gumbel_scores(jnp.log(state.weight_I), gumbel_key)
         num_uniform = num_prompts - base.share_of(options.mixture, num_prompts)
         score_I = base.mix_uniform(score_I, uniform_key, num_uniform)
         index_M = base.top_b(score_I, tie_key, num_prompts)

@@ -63,7 +63,7 @@ def selector(options: PooledOptions) -> base.Sampler:
     def propose(state: PooledState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         mixed_I = beta.prob_mixed(*posterior(state, options.strength), options.num_rollouts)
-        score_I = base.by_weight(jnp.log(mixed_I), keys.draw)
+        score_I = base.gumbel_scores(jnp.log(mixed_I), keys.draw)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 

@@ -60,7 +60,7 @@ def selector(options: ProgressOptions) -> base.Sampler:
         posterior = pooled.posterior(state.known, options.strength)
         mixed_I = beta.prob_mixed(*posterior, options.num_rollouts)
         prob_I = probabilities(mixed_I, moved(state)[state.known.category_I], options.share)
-        score_I = base.by_weight(jnp.log(prob_I), keys.draw)
+        score_I = base.gumbel_scores(jnp.log(prob_I), keys.draw)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 

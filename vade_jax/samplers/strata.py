@@ -1,7 +1,7 @@
 """Strata: a control that is told the pass rate of every category, by passes over all items.
 
 No method of a paper: it says what a selector could gain that knew how hard each kind of prompt is now.
-Passes (`trainer.measure`) measure the mean pass rate p of each category; between them nothing is learned.
+Passes (`trainer.passes`) measure the mean pass rate p of each category; between them nothing is learned.
 Items are drawn without replacement in proportion to p (1 - p), the variance of one answer, so that the
 categories in which answers differ fill the batch and none of those is left out.
 
@@ -42,7 +42,7 @@ def selector(options: base.Options) -> base.Sampler:
     def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, tie_key = jax.random.split(key)
         log_weight_A = jnp.log(state.rate_A * (1 - state.rate_A))
-        score_I = base.by_weight(log_weight_A[state.category_I], gumbel_key)
+        score_I = base.gumbel_scores(log_weight_A[state.category_I], gumbel_key)
         index_M = base.top_b(score_I, tie_key, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])

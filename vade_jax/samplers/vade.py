@@ -164,6 +164,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         # A second round would end the streaks of what the first has chosen.
         rounds=1 if options.max_consecutive else None,
         first_pass=options.warmup == "measured",
+        without={"rounds": "max_consecutive=0 of vade", "first_pass": "warmup='none' of vade"},
     )
 
 

@@ -134,7 +134,10 @@ def selector(options: VcrlOptions) -> base.Sampler:
 
     rounds = 2 if within else None
     passes = options.replay == "none"
-    return base.compiled(init, propose, update, keep=keep, rounds=rounds, passes=passes)
+    without = {"rounds": "replay='next_step' of vcrl", "passes": "replay='none' of vcrl"}
+    return base.compiled(
+        init, propose, update, keep=keep, rounds=rounds, passes=passes, without=without
+    )
 
 
 METHOD = base.Method(

@@ -19,8 +19,7 @@ import numpy as np
 from vade_jax import rng, settings
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
-from vade_jax.trainer import hardware, processes, rounds, scoring
-from vade_jax.trainer import measure as passes
+from vade_jax.trainer import hardware, passes, processes, rounds, scoring
 from vade_jax.trainer.choosing import Chooser, Lookahead
 from vade_jax.trainer.rounds import BatchNotFilled, Gathering, Round, StepData
 from vade_jax.trainer.scoring import Advantage, Scorer

@@ -8,7 +8,7 @@ from vade_jax.losses import importance, kl, policy, ratios
 from vade_jax.trainer.update import Objective, Totals
 from vade_jax.types import Array, Batch, Metrics
 
-LOG_RATIOS = {"token": ratios.token_log, "sequence": ratios.sequence_log}
+LOG_RATIOS = {"token": ratios.token, "sequence": ratios.sequence}
 
 
 def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
@@ -44,7 +44,7 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
         metrics = policy.metrics(
             log_ratio_NT,
             batch.advantage_N,
-            ratios.token_log(logp_NT, old_NT),
+            ratios.token(logp_NT, old_NT),
             mask_NT,
             num_tokens=totals.num_tokens,
             **clip,

@@ -43,7 +43,7 @@ class Learner:
 
     Attributes:
         update: the compiled update.
-        score: the compiled log-probs of a batch.
+        logprobs: the compiled log-probs of a batch.
         shape: how the rollouts are cut.
         reference: parameters of the reference policy; None when no KL is asked for.
         old_logp: "behaviour" takes the engine's log-probs for the old policy's, exact when the
@@ -56,7 +56,7 @@ class Learner:
     """
 
     update: Update
-    score: LogProbs
+    logprobs: LogProbs
     shape: minibatches.Shape
     reference: Params | None = None
     old_logp: str = "behaviour"
@@ -103,9 +103,9 @@ class Learner:
             return batch
         placed = self.put(batch)
         if self.old_logp == "trainer":
-            batch = batch.replace(old_logp_NT=self.score(params, placed))
+            batch = batch.replace(old_logp_NT=self.logprobs(params, placed))
         if self.reference is not None:
-            batch = batch.replace(ref_logp_NT=self.score(self.reference, placed))
+            batch = batch.replace(ref_logp_NT=self.logprobs(self.reference, placed))
         return batch
 
 
@@ -157,10 +157,10 @@ def make_logp(
     return logp
 
 
-def make_score(logp: Forward) -> LogProbs:
-    """Returns `score(params, batch) -> logp_ANT` over the micro-batches, without gradients."""
+def make_logprobs(logp: Forward) -> LogProbs:
+    """Returns (params, batch) -> `logp_ANT` over the micro-batches, without gradients."""
 
-    def score(params: Params, batch: Batch) -> jax.Array:
+    def of_batch(params: Params, batch: Batch) -> jax.Array:
         width = batch.mask_NT.shape[-1]
 
         def one(micro):
@@ -171,7 +171,7 @@ def make_score(logp: Forward) -> LogProbs:
         # One micro-batch after another: their activations must not exist at once.
         return jax.lax.map(skip_empty(minibatches.in_shortest(one)), batch)
 
-    return score
+    return of_batch
 
 
 def make(
@@ -320,11 +320,16 @@ def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformati
 
 def schedule(config: settings.Optimizer) -> optax.Schedule:
     """Returns the learning rate as a function of the updates done before."""
-    peak, warmup_steps, decay_steps = config.learning_rate, config.warmup_steps, config.decay_steps
-    flat = optax.constant_schedule(peak)
-    tail = optax.cosine_decay_schedule(peak, decay_steps, 0.1) if decay_steps else flat
-    ramp = optax.linear_schedule(0.0, peak, max(warmup_steps, 1))
-    return optax.join_schedules([ramp, tail], [warmup_steps]) if warmup_steps else tail
+    peak, warmup, decay = config.learning_rate, config.warmup_steps, config.decay_steps
+    if not decay:
+        return (
+            optax.warmup_constant_schedule(0.0, peak, warmup)
+            if warmup
+            else optax.constant_schedule(peak)
+        )
+    if not warmup:
+        return optax.cosine_decay_schedule(peak, decay, 0.1)
+    return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, warmup + decay, 0.1 * peak)
 
 
 def _trained(params: Params, frozen: tuple[str, ...]) -> list[jax.Array]:

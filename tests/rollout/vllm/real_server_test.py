@@ -151,7 +151,7 @@ def difference(setup, params, rollouts, prompts, temperature=1.0, banned=None):
         chunk=512,
         remat=False,
     )
-    logp_ANT = jax.jit(update.make_score(logp))(params, batch)
+    logp_ANT = jax.jit(update.make_logprobs(logp))(params, batch)
     inside_ANT = batch.mask_NT > 0
     return np.abs(np.asarray(logp_ANT) - batch.old_logp_NT)[inside_ANT]
 

@@ -12,7 +12,7 @@ from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import choosing, loop, measure, rounds, scoring
+from vade_jax.trainer import choosing, loop, passes, rounds, scoring
 from vade_jax.types import TrainState
 
 I, B, G, N = 10, 4, 2, 3
@@ -66,7 +66,7 @@ class Run:
 
     def roll_out_all(self, num_rollouts=N, num_prompts=B):
         """The pass before step 1."""
-        return measure.roll_out_all(
+        return passes.roll_out_all(
             self.choose,
             functools.partial(rounds.answer, self.engine, fakes.score),
             scoring.group_normalized,

@@ -1,0 +1,291 @@
+"""What a run records, from steps made by hand, and how it goes on from there."""
+
+import time
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tests.trainer import small
+from vade_jax import samplers, settings
+from vade_jax.run import recorder
+from vade_jax.store import metrics, rollout_log
+from vade_jax.trainer import loop, processes, rounds, scoring
+from vade_jax.trainer.choosing import Chosen
+from vade_jax.types import Item, Proposal
+
+
+def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
+    """Items 5 and 2 of 6, with 1 and 2 answers; the first is kept."""
+    sampler = samplers.SAMPLERS[name]()
+    selector = sampler.init(6)
+    if name == "vade":
+        selector = selector.replace(alpha_I=np.arange(6.0), beta_I=np.arange(6.0) * 2)
+    items = [
+        Item(uid=uid, question="?", images=(), answer=gold, kind="int", metadata={"level": 1})
+        for uid, gold in (("five", "5"), ("two", "2"))
+    ]
+    proposal = Proposal(index_M=np.array([5, 2]), num_rollouts_M=np.array([1, 2]), p_M=p_M)
+    rollouts = small.rollouts([1, 2])
+    scores = scoring.Scores(
+        text_N=["a", "b", "c"],
+        extracted_N=["5", None, "2"],
+        reward_N=np.array([1, 0, 1], np.float32),
+        correct_N=np.array([1, 0, 1], np.float32),
+        reason_N=["ok", "timeout", "ok"],
+        known_N=np.array(known_N),
+    )
+    one = rounds.Round(
+        Chosen(proposal, items, small.prompts(2), seconds=0.0),
+        rollouts,
+        scores,
+        scoring.collect(proposal, rollouts, scores),
+        np.array([True, False]),
+        jax.device_get(sampler.believe(selector, proposal)),
+    )
+    gathering = rounds.Gathering(2, settings.Refill())
+    for _ in range(num_rounds):
+        gathering.add(one)
+    return gathering.finish(1)
+
+
+class Checkpointer:
+    def __init__(self):
+        self.saved, self.waited = [], 0
+
+    def is_due(self, step):
+        return step % 2 == 0
+
+    def save(self, step, state, selector, counters, config, *, force):
+        self.saved.append((step, counters, force))
+
+    def wait(self):
+        self.waited += 1
+
+
+def make(tmp_path, step=0):
+    checkpointer = Checkpointer()
+    run = settings.Run(seed=4, num_steps=3)
+    made = recorder.RunRecorder(str(tmp_path), checkpointer, run, step, items=5)
+    return made, checkpointer
+
+
+def finish(made):
+    """Waits for the answers of the last step."""
+    made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
+
+
+def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {"critic/score/mean": 0.5}, step_data(p_M=np.array([0.25, 0.75])))
+    finish(made)
+    rows = rollout_log.read(rollout_log.path(tmp_path, 1))
+    assert rows["uid"] == ["five", "two", "two"]
+    assert rows["gold"] == ["5", "2", "2"]
+    assert rows["answer"] == ["a", "b", "c"] and rows["extracted"] == ["5", None, "2"]
+    assert rows["correct"] == [1, 0, 1]
+    assert rows["alpha"] == [5, 2, 2] and rows["beta"] == [10, 4, 4]
+    assert rows["p_drawn"] == [0.25, 0.75, 0.75]
+    assert rows["metadata"] == ['{"level": 1}'] * 3
+    assert metrics.read(tmp_path) == [{"step": 1, "critic/score/mean": 0.5}]
+
+
+def test_metrics_cut_short_behind_the_checkpoint_are_an_error(tmp_path):
+    made, _ = make(tmp_path)
+    for step in range(3):
+        made.step(step, {}, None)
+    make(tmp_path, step=2)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=rf"{path} ends before step 2, .* cut short"):
+        make(tmp_path, step=2)
+    path.unlink()
+    with pytest.raises(ValueError, match="ends before step 2"):
+        make(tmp_path, step=2)
+
+
+@pytest.mark.parametrize(("step", "kept"), [(2, [1, 2]), (0, [])])
+def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
+    """Reports read all that there are, and the run may end before it makes them again."""
+    made, _ = make(tmp_path)
+    made.step(0, {}, None)
+    for later in (1, 2, 3, 4):
+        made.step(later, {}, step_data())
+    finish(made)
+    make(tmp_path, step)
+    assert rollout_log.paths(tmp_path) == [rollout_log.path(tmp_path, s) for s in kept]
+
+
+def test_a_selector_without_posterior_has_no_such_columns():
+    _, groups = recorder.tables(step_data("uniform"))
+    assert not {"alpha", "beta", "p_drawn"} & set(groups)
+
+
+def test_the_rounds_follow_each_other(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {}, step_data(num_rounds=2))
+    finish(made)
+    columns = rollout_log.read(rollout_log.path(tmp_path, 1))
+    assert columns["round"] == [1, 1, 1, 2, 2, 2]
+    assert columns["group"] == [0, 1, 1, 2, 3, 3]
+    assert columns["trained"] == [True, False, False, True, False, False]
+    assert columns["answer"] == ["a", "b", "c"] * 2
+    assert columns["uid"] == ["five", "two", "two"] * 2
+    assert columns["alpha"] == [5, 2, 2] * 2
+
+
+def test_an_answer_without_a_verdict_is_neither_right_nor_wrong(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {}, step_data(known_N=[True, False, True]))
+    finish(made)
+    columns = rollout_log.read(rollout_log.path(tmp_path, 1))
+    assert columns["correct"] == columns["reward"] == [1, None, 1]
+
+
+def test_the_bar_shows_all_of_its_numbers_in_80_columns(tmp_path, capfd):
+    made, _ = make(tmp_path)
+    made._bar.ncols, made._bar.total = 80, 10_000
+    made.step(0, {"val/validation/acc/mean@4": 0.4301}, None)
+    # The ratio is the paper's, and not that of the groups whose rewards differ.
+    values = {"critic/score/mean": 0.3512, "vade/effective_ratio": 0.9}
+    values["vade/trained_effective_ratio_correct"] = 0.72
+    made.step(1, values, step_data())
+    made._bar.refresh()
+    line = capfd.readouterr().err.split("\r")[-1]
+    assert line.endswith("left, valid=0.430, score=0.35, effective=0.72]")
+    assert len(line) == 80
+
+
+def test_validation_alone_leaves_no_rollouts(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(0, {"val/validation/acc/mean@4": 0.5}, None)
+    assert not (tmp_path / "rollouts").exists()
+
+
+def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
+    made, checkpointer = make(tmp_path)
+    for step, last in ((1, False), (2, True)):
+        progress = loop.Progress(
+            None, None, np.zeros(3, np.int32), step=step, rollouts_total=9, tokens_total=70
+        )
+        made.save(progress, last=last)
+    counters = {"seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
+    counters |= {"skipped_updates": 0, "validated": 0, "items": 5, "start": 0}
+    assert checkpointer.saved == [
+        (1, {"step": 1, **counters}, False),
+        (2, {"step": 2, **counters}, True),
+    ]
+    assert checkpointer.waited == 1
+
+
+def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(tmp_path, monkeypatch):
+    """They are written beside the next step, which waits for them, as does a save that is due."""
+    order, write = [], rollout_log.write
+
+    def slow(path, *tables):
+        time.sleep(0.1)
+        write(path, *tables)
+        order.append(path.stem)
+
+    monkeypatch.setattr(rollout_log, "write", slow)
+    made, checkpointer = make(tmp_path)
+    monkeypatch.setattr(checkpointer, "save", lambda step, *_, **__: order.append(step))
+    for step in (1, 2):
+        made.step(step, {}, step_data())
+        made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=step), last=False)
+    assert order == [1, "step_00001", "step_00002", 2]
+
+
+def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path):
+    (tmp_path / "rollouts").write_text("in the way")
+    made, checkpointer = make(tmp_path)
+    made.step(2, {}, step_data())
+    with pytest.raises(FileExistsError, match="rollouts"):
+        made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=2), last=False)
+    assert not checkpointer.saved
+
+
+def test_a_checkpoint_of_an_earlier_version_counts_as_validated():
+    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": ["a"]}
+    saved = mock.Mock(latest_step=lambda: 7)
+    saved.restore.return_value = (None, {"selector": None, "visited_I": None}, counters)
+    found = recorder.restore(saved, loop.Progress(None, None, None))
+    assert found.validated == found.step == 7 and found.known == {"a"}
+
+
+def test_a_run_goes_on_with_the_items_that_it_began_with():
+    """The selector knows them by their places alone."""
+    counters = {
+        "step": 7,
+        "seed": 4,
+        "items": 5,
+        "rollouts_total": 9,
+        "tokens_total": 70,
+        "known": [],
+    }
+    saved = mock.Mock(latest_step=lambda: 7)
+    saved.restore.side_effect = lambda *_: (
+        None,
+        {"selector": None, "visited_I": None},
+        dict(counters),
+    )
+    assert recorder.restore(saved, loop.Progress(None, None, None), items=5).step == 7
+    with pytest.raises(ValueError, match=r"data.train has other usable rows than when this run"):
+        recorder.restore(saved, loop.Progress(None, None, None), items=6)
+
+
+def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
+    """An adapter's checkpoint has no other weights, and the reference is read again."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    of_run = settings.Run(model=settings.Model(checkpoint=str(model)))
+    progress, checkpointer = (
+        loop.Progress(None, None, np.zeros(3, np.int32), step=7),
+        Checkpointer(),
+    )
+
+    def put(scale):
+        tensors = {"weight": scale * np.ones(3, np.float32)}
+        safetensors.numpy.save_file(tensors, model / "model.safetensors")
+
+    def resumed(**changes):
+        saved = mock.Mock(latest_step=lambda: 7, config=lambda _: of_run.to_dict())
+        tree = {"selector": None, "visited_I": None}
+        saved.restore.return_value = (None, tree, checkpointer.saved[0][1] | changes)
+        return recorder.restore(saved, progress).step
+
+    put(1.0)
+    recorder.RunRecorder(str(tmp_path), checkpointer, of_run, 0).save(progress, last=True)
+    assert resumed() == 7
+    put(1.5)
+    with pytest.raises(ValueError, match=f"model.checkpoint={model} is another model than when"):
+        resumed()
+    assert resumed(start=0) == 7  # one that the run made; an earlier version's has no such counter
+
+
+def test_a_warm_start_of_a_checkpoint_is_the_runs_own(tmp_path):
+    of_run = settings.Run(
+        model=settings.Model(checkpoint=str(tmp_path)), warm_start=settings.WarmStart(num_steps=2)
+    )
+    assert recorder._start(of_run.to_dict()) == 0
+
+
+def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(tmp_path):
+    made, _ = make(tmp_path)
+    made.step(1, {"critic/score/mean": 0.5}, step_data())
+    made.add(1, {"val/validation/acc/mean@4": 0.25})
+    (line,) = metrics.read(tmp_path)
+    assert line["critic/score/mean"] == 0.5 and line["val/validation/acc/mean@4"] == 0.25
+
+
+def test_another_process_than_0_saves_its_part_and_writes_nothing(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(processes, "is_leader", lambda: False)
+    made, checkpointer = make(tmp_path)
+    made.step(1, {"critic/score/mean": 0.5}, step_data())
+    made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
+    made._bar.close()
+    assert checkpointer.waited == 1 and [s for s, *_ in checkpointer.saved] == [1]
+    assert list(tmp_path.iterdir()) == [] and capfd.readouterr().err == ""

@@ -1,0 +1,158 @@
+"""The policy of a run: a Hugging Face directory, loaded onto the mesh, with or without an adapter."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from vade_jax import rng, settings
+from vade_jax.data import tokens
+from vade_jax.models.qwen25vl import config, files, lora, model, peft
+from vade_jax.trainer import mesh
+from vade_jax.types import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A checkpoint on the devices: the parameters that learn, and those that stay as they are.
+
+    Without an adapter all of them learn, and `base` is empty.
+    """
+
+    directory: str
+    shape: object  # models.qwen25vl.config.Config
+    graphdef: object
+    params: Params
+    shardings: Params
+    tokenizer: tokens.Tokenizer
+    mesh: jax.sharding.Mesh
+    dtype: jnp.dtype  # of the computation
+    base: Params = dataclasses.field(default_factory=dict)
+    base_shardings: Params = dataclasses.field(default_factory=dict)
+    adapter: lora.Adapter | None = None
+
+    @property
+    def merge(self):
+        """Returns the whole parameters -> the model; it does not keep this policy's alive."""
+        return functools.partial(model.merge, self.graphdef)
+
+    @property
+    def merge_gathered(self):
+        """Returns `merge` for parameters that no axis but `tensor` splits: the built-in engine's."""
+        place = mesh.Place(self.mesh, gathered=True)
+        graphdef = model.graph(self.shape, dtype=self.dtype, place=place, adapter=self.adapter)
+        return functools.partial(model.merge, graphdef)
+
+    def whole(self, params: Params, base: Params | None = None) -> Params:
+        """Returns all parameters, `params` those that learn; `base` is the policy's own by default."""
+        if self.adapter is None:
+            return params
+        return lora.join(self.base if base is None else base, params, self.adapter.scale)
+
+
+def load_policy(run: settings.Run, directory: str) -> Policy:
+    """Loads the Hugging Face directory that a run starts from, once it is known to fit.
+
+    Raises:
+        ValueError: the mesh does not divide a batch, or the model is of another size.
+    """
+    devices = mesh.make(**run.mesh.to_dict())
+    micro = run.batch.prompts_per_microbatch
+    mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
+    if run.warm_start.num_steps:
+        mesh.check_batch(devices, "warm_start.batch_size", run.warm_start.batch_size)
+    _check_size(run.model.size, files.load_config(directory), directory)
+    key = rng.adapter_key(jax.random.key(run.seed))
+    dtype = compute_dtype(run.model, devices)
+    param_dtype = jnp.dtype(run.model.param_dtype)
+    return place_policy(directory, devices, dtype, run.lora, key, param_dtype=param_dtype)
+
+
+def place_policy(
+    directory: str,
+    devices: jax.sharding.Mesh,
+    dtype: jnp.dtype,
+    wanted: settings.Lora = settings.Lora(),  # noqa: B008 (frozen)
+    key: jax.Array | None = None,
+    *,
+    param_dtype: jnp.dtype = jnp.float32,
+) -> Policy:
+    """Loads a Hugging Face directory onto the mesh, its weights in `param_dtype`, computing in `dtype`.
+
+    With an adapter, which `key` draws, the weights are its base and are kept in `dtype`.
+
+    Raises:
+        ValueError: the mesh does not divide the model.
+    """
+    shape = files.load_config(directory)
+    policy = abstract_policy(shape, devices, dtype, wanted, param_dtype)
+    policy = dataclasses.replace(
+        policy, directory=str(directory), tokenizer=tokens.Tokenizer.load(directory)
+    )
+    if policy.adapter is None:
+        _, params = files.load(directory, param_dtype, policy.shardings)
+        return dataclasses.replace(policy, params=params)
+    _, base = files.load(directory, dtype, policy.base_shardings)
+    start = functools.partial(lora.start, policy.params)
+    params = jax.jit(start, out_shardings=policy.shardings)(key)
+    return dataclasses.replace(policy, params=params, base=base)
+
+
+def abstract_policy(
+    shape: config.Config,
+    devices: jax.sharding.Mesh,
+    dtype: jnp.dtype,
+    wanted: settings.Lora,
+    param_dtype: jnp.dtype = jnp.float32,
+) -> Policy:
+    """Returns a policy with shapes in the place of arrays, without directory and tokenizer.
+
+    Raises:
+        ValueError: the mesh does not divide the model.
+    """
+    mesh.check_model(devices, shape)
+    adapter = peft.choose(wanted, shape) if wanted.rank else None
+    params, base = model.abstract(shape, adapter=adapter, param_dtype=param_dtype), {}
+    if adapter is not None:
+        base, params = lora.split(params)
+        base = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), base)
+    return Policy(
+        directory="",
+        shape=shape,
+        graphdef=model.graph(shape, dtype=dtype, place=mesh.Place(devices), adapter=adapter),
+        params=params,
+        shardings=mesh.shardings(devices, params),
+        tokenizer=None,
+        mesh=devices,
+        dtype=dtype,
+        base=base,
+        base_shardings=mesh.shardings(devices, base),
+        adapter=adapter,
+    )
+
+
+def compute_dtype(model: settings.Model, devices: jax.sharding.Mesh) -> jnp.dtype:
+    """Returns what the model computes in: as the settings say, or as the devices like it."""
+    if model.dtype != "auto":
+        return jnp.dtype(model.dtype)
+    return jnp.dtype("float32" if mesh.Place(devices).platform == "cpu" else "bfloat16")
+
+
+def _same_sizes(one: config.TextConfig, other: config.TextConfig) -> bool:
+    """Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape."""
+    positions = {name: getattr(one, name) for name in ("rope_theta", "max_positions")}
+    return dataclasses.replace(other, **positions) == one
+
+
+def _check_size(wanted: str, shape, directory: str) -> None:
+    """Raises ValueError for another shape than `wanted`, before weights are read."""
+    text = shape.text
+    names = [name for name, preset in config.PRESETS.items() if _same_sizes(preset.text, text)]
+    if not wanted or wanted in names:
+        return
+    found = names[0] if names else f"{text.num_layers} layers of width {text.width}"
+    raise ValueError(
+        f"model.size={wanted!r}, but the checkpoint in {directory} has the shape of "
+        f"{found!r}: give another one, or --config.model.size= for any"
+    )
