@@ -18,8 +18,9 @@ import sys
 from collections.abc import Sequence
 
 from experiments import errors
-from vade_jax import atomic, fields
+from vade_jax import atomic, fields, settings
 from vade_jax.report import across, comparison, controls, figures, records
+from vade_jax.run import directory
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -56,7 +57,8 @@ def read(*folders: str) -> comparison.Groups:
     """Returns the runs recorded as {folder}/{data}/{loss}/{arm}_seed{seed}.json.
 
     Raises:
-        ValueError: a folder has none, one is no record, or two are of one run.
+        ValueError: a folder has none, one is no record, or two are of one run, or are seeds of one arm
+            with other settings.
     """
     groups = {}
     for folder in folders:
@@ -73,8 +75,22 @@ def read(*folders: str) -> comparison.Groups:
                     f"--records: {same[0]} and {path} are both of {name}/{arm} with seed {run.seed}: "
                     "give one of them"
                 )
+            if found:
+                _check_same_settings(found[0], run)
             found.append(run)
     return groups
+
+
+def _check_same_settings(one: records.Recorded, other: records.Recorded) -> None:
+    defaults = settings.Run()
+    here = directory.filled(other.config, defaults)
+    if differing := directory.differing(
+        one.config, here, ("seed", *directory.MAY_DIFFER), defaults
+    ):
+        raise ValueError(
+            f"--records: {one.name} and {other.name} are seeds of one arm with other settings "
+            f"({differing[0]}): give their folders with --across, or one of them"
+        )
 
 
 def apart(*folders: str) -> comparison.Groups:
@@ -120,10 +136,12 @@ def _check_known(flag: str, arm: str, groups: comparison.Groups) -> None:
     fields.check_word(flag, arm, known)
 
 
-def write(groups: comparison.Groups, directory: str, baseline: str) -> None:
+def write(groups: comparison.Groups, workdir: str, baseline: str) -> None:
     """Writes tables, controls and figures of runs by data/loss and arm, and prints the first two."""
-    compared = comparison.write(groups, directory, baseline=baseline)
-    figures.draw_sweep(groups, compared, directory)
+    for name in ("controls.md", *figures.OF_SOME):  # none of an earlier table's may stay
+        pathlib.Path(workdir, name).unlink(missing_ok=True)
+    compared = comparison.write(groups, workdir, baseline=baseline)
+    figures.draw_sweep(groups, compared, workdir)
     print(comparison.markdown(compared))
     checked = {
         name: controls.check(arms, baseline, groups[name][baseline])
@@ -132,16 +150,16 @@ def write(groups: comparison.Groups, directory: str, baseline: str) -> None:
     }
     if checked:
         text = controls.markdown(checked)
-        atomic.write_text(os.path.join(directory, "controls.md"), text)
+        atomic.write_text(os.path.join(workdir, "controls.md"), text)
         print(text)
 
 
-def write_across(groups: comparison.Groups, directory: str, baseline: str) -> None:
+def write_across(groups: comparison.Groups, workdir: str, baseline: str) -> None:
     """Writes the table of all arms in all arenas, and its figure, and prints the table."""
     compared = comparison.compare(groups, baseline=baseline)
-    across.draw(compared, os.path.join(directory, "across.png"))
+    across.draw(compared, os.path.join(workdir, "across.png"))
     text = across.markdown(compared)
-    atomic.write_text(os.path.join(directory, "across.md"), text + "\n")
+    atomic.write_text(os.path.join(workdir, "across.md"), text + "\n")
     print(text)
 
 

@@ -137,6 +137,7 @@ def test_diva_has_its_papers_values():
     assert run.with_items(6400).num_steps == 5 * 100
     some = dataclasses.replace(run, num_epochs=2.2)
     assert some.with_items(3200).num_steps == 55  # 2.2 * 3200 / 128 is a little more
+    assert dataclasses.replace(run, num_epochs=1e-9).with_items(3200).num_steps == 1
 
 
 def test_divas_baseline_at_full_size_has_as_many_steps_and_answers():

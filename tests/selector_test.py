@@ -272,6 +272,29 @@ def test_rates_are_numbers_from_0_to_1(method, name, value):
         Selector(3, method, arrays=given)
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda saved: saved["state"].pop("alpha_I"), "alpha_I is missing there"),
+        (lambda saved: saved.pop("state"), "alpha_I is missing there"),
+        (
+            lambda saved: saved["state"].update(alpha_I=np.zeros(5, np.float32)),
+            r"alpha_I is float32\[5\] there",
+        ),
+        (
+            lambda saved: saved["state"].update(more=np.zeros(5, np.float32)),
+            "more is .*missing here",
+        ),
+    ],
+)
+def test_refuses_a_damaged_state_and_keeps_its_own(fresh, damage, message):
+    before, saved = fresh.state_dict(), fresh.state_dict()
+    damage(saved)
+    with pytest.raises(ValueError, match=f"the saved selector is damaged: {message}"):
+        fresh.load_state_dict(saved)
+    chex.assert_trees_all_equal(fresh.state_dict()["state"], before["state"])
+
+
 def test_refuses_a_broken_file(fresh, tmp_path):
     path = tmp_path / "selector.npz"
     fresh.save(path)

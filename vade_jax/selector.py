@@ -14,7 +14,6 @@ import numbers
 import operator
 import os
 import threading
-import zipfile
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -82,7 +81,7 @@ class Selector:
         """Returns what `select` does, and how many answers the method wants to each."""
         with self._lock:
             key = rng.step_keys(self._key, self._selections + 1).select
-            proposal = self._sampler.propose(self._state, key, batch_size)
+            proposal = self._sampler.propose(self._state, key, operator.index(batch_size))
             self._selections += 1
         ids = [self._ids[int(i)] for i in proposal.index_M]
         return ids, np.asarray(proposal.num_rollouts_M)
@@ -119,7 +118,7 @@ class Selector:
         """Continues from what `state_dict` returned.
 
         Raises:
-            ValueError: it is of another method, seed, data set or version; names what differs.
+            ValueError: it is of another method, seed, data set or version, or damaged; names what differs.
         """
         saved = {"arrays": {}} | dict(saved)  # an earlier version did not tell them
         differing = [
@@ -133,11 +132,17 @@ class Selector:
                 " build this one as that one was built"
             )
         with self._lock:
-            names = base.leaves(self._state).keys()
-            assert names == saved["state"].keys(), "same version, other fields"
-            arrays = [jax.numpy.asarray(saved["state"][name]) for name in names]
+            fresh, stored = base.leaves(self._state), saved.get("state", {})
+            for name in {**fresh, **stored}:
+                here, there = (_array_type(leaves.get(name)) for leaves in (fresh, stored))
+                if here != there:
+                    raise ValueError(
+                        f"the saved selector is damaged: {name} is {there} there, {here} here"
+                    )
+            selections = operator.index(saved["selections"])
+            arrays = [jax.numpy.asarray(stored[name]) for name in fresh]
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), arrays)
-            self._selections = int(saved["selections"])
+            self._selections = selections
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes `state_dict` as one .npz file, whole or not at all."""
@@ -155,8 +160,11 @@ class Selector:
         try:
             with np.load(path) as file:
                 arrays = dict(file)
-            saved = json.loads(str(arrays.pop("selector")))
-        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            saved = dict(json.loads(str(arrays.pop("selector"))))
+        except FileNotFoundError:
+            raise
+        # NumPy and zipfile raise many kinds for a file that is damaged.
+        except Exception as error:
             raise ValueError(f"{path} is not a saved selector: {error}") from error
         self.load_state_dict({**saved, "state": arrays})
 
@@ -182,6 +190,11 @@ class Selector:
             )
         places, slot = np.unique([self._place[name] for name in ids], return_inverse=True)
         return _counted(places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int))
+
+
+def _array_type(array: Any) -> str:
+    """Returns the type and shape of an array in a few words; of None that it is missing."""
+    return "missing" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
 def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:

@@ -449,11 +449,11 @@ class Run(Section):
             return self
         # 1.1 epochs of 100 items are 110 items, not a part of the next one more.
         num_steps = math.ceil(round(self.num_epochs * num_items / self.num_prompts, 6))
-        return dataclasses.replace(self, num_steps=num_steps)
+        return dataclasses.replace(self, num_steps=max(num_steps, 1))
 
     def __post_init__(self):
         super().__post_init__()
-        sampling, loss, reward, batch = (*(self.sampling, self.loss, self.reward, self.batch),)
+        sampling, loss, reward, batch = self.sampling, self.loss, self.reward, self.batch
         if loss.old_logp == "behaviour" and (sampling.top_p < 1 or sampling.top_k):
             raise ValueError(
                 "loss.old_logp='behaviour' is of the truncated distribution, the update's "

@@ -283,6 +283,7 @@ def test_a_first_row_without_an_answer_is_rejected_alone(tmp_path):
         ({"question": "q", "answer": "word " * 20}, "bad_kind"),
         ({"question": "q", "answer": "1", "kind": "sum"}, "bad_kind"),
         ({"question": "q", "answer": "1", "image": "none.png"}, "bad_image"),
+        ({"question": "q", "answer": "1", "videos": ["a.mp4"]}, "not_an_image"),
         ({"question": "q", "answer": "1", "image": "a.jsonl"}, "bad_image"),
         ({"question": "q", "answer": "1", "image": 5}, "bad_image"),
         ({"question": "q", "answer": "1", "image": "data:image/png"}, "bad_image"),

@@ -1,6 +1,7 @@
 """A record of a run: small, and as good as the run for tables and figures."""
 
 import dataclasses
+import json
 import math
 
 import pytest
@@ -67,6 +68,35 @@ def test_other_files_are_one_clear_error(tmp_path):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"vade_seed0.json is no record of a run"):
             results.read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "value"),
+    [
+        ("config", None),
+        ("config", {}),
+        ("config", {"seed": "x"}),
+        ("hopeless", "x"),
+        ("metrics", {"timing_s/step": {"values": [1, "x"]}}),
+    ],
+)
+def test_a_record_with_something_else_in_it_is_one_clear_error(tmp_path, changed, value):
+    path = tmp_path / "vade_seed0.json"
+    steps = [{"step": step, "timing_s/step": 1.0} for step in range(3)]
+    records.write(records.Recorded("x", {"seed": 0}, steps, 0.5), path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {changed: value}))
+    with pytest.raises(ValueError, match=r"vade_seed0.json is no record of a run"):
+        records.read(path)
+
+
+def test_seeds_of_one_arm_have_the_same_settings(tmp_path):
+    for seed, num_steps in ((0, 60), (1, 60), (2, 100)):
+        config = {"seed": seed, "num_steps": num_steps, "warm_start": {"directory": str(seed)}}
+        run = records.Recorded("x", config, [{"step": 0}], 0.5)
+        records.write(run, tmp_path / str(num_steps) / "clean" / f"vade_seed{seed}.json")
+    results.read(str(tmp_path / "60"))
+    with pytest.raises(ValueError, match=r"with other settings \(num_steps: 60 there, 100 now\)"):
+        results.read(str(tmp_path / "60"), str(tmp_path / "100"))
 
 
 def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, capsys):

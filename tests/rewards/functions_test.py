@@ -1,6 +1,7 @@
 """Functions of a user: what they get and return, several of them, and how they fail."""
 
 import asyncio
+import dataclasses
 import math
 import sys
 import threading
@@ -295,6 +296,23 @@ def test_what_a_function_counts_has_its_name():
     own = Own("my.py:counting", Counting(), 1.0)
     both = Several([own, judge(lambda **_: [0, 0, 0])], [1, 1])
     assert both.metrics() == {"reward/counting/calls": 2}
+
+
+@pytest.mark.parametrize("counted", [lambda: 1 / 0, lambda: {"calls": {}}, lambda: [1]])
+def test_what_cannot_be_counted_costs_no_run_but_is_a_mistake_before_it(counted):
+    function = mock.Mock(side_effect=lambda completions, **_: [1] * len(completions))
+    function.metrics = counted
+    own = Own("my.py:counting", function, 1.0)
+    assert own.metrics("counting") == {"reward/counting/metrics_failed": 1}
+    with pytest.raises(ValueError, match=r"'my.py:counting', metrics\(\): \w+Error: "):
+        functions.check(Several([own], [1.0]), [ITEM], "boxed", lambda _: [1])
+
+
+def test_a_function_that_changes_what_it_is_given_changes_no_other_verdict():
+    item = dataclasses.replace(ITEM, columns={"tests": ["x"]})
+    empties = judge(lambda tests, **_: [float(bool(of and of.pop())) for of in tests])
+    for _ in range(2):
+        assert [one.reward for one in empties(item, TEXTS, None)] == [1, 1, 1]
 
 
 def test_two_functions_of_one_name_count_apart():

@@ -49,6 +49,31 @@ def test_a_config_of_something_else_is_left_alone(tmp_path, text):
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize("name", ["policy", "adapter"])
+def test_a_new_run_replaces_nobodys_files(tmp_path, name):
+    """Such as the checkpoint that it starts from, or a package of that name."""
+    (tmp_path / name).mkdir()
+    directory.open_for(settings.Run(seed=1), str(tmp_path))  # an empty one may be a mounted disk
+    (tmp_path / "config.json").unlink()
+    (tmp_path / name / "mine.py").touch()
+    with pytest.raises(
+        ValueError, match=f"{name} is there and no run's: .* a --workdir of its own"
+    ):
+        directory.open_for(settings.Run(seed=1), str(tmp_path))
+    assert (tmp_path / name / "mine.py").exists()
+
+
+def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
+    directory.check_goes_on(str(tmp_path))
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").touch()
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ValueError, match=r"no checkpoint to go on from: put its checkpoints/ back"):
+        directory.check_goes_on(str(tmp_path))
+    (tmp_path / "checkpoints" / "20").mkdir()
+    directory.check_goes_on(str(tmp_path))
+
+
 def test_a_start_that_made_nothing_leaves_the_directory_free(tmp_path):
     directory.open_for(settings.Run(seed=1), str(tmp_path))
     directory.open_for(settings.Run(seed=2), str(tmp_path))

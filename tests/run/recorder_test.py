@@ -68,7 +68,7 @@ class Checkpointer:
 def make(tmp_path, step=0):
     checkpointer = Checkpointer()
     run = settings.Run(seed=4, num_steps=3)
-    made = recorder.RunRecorder(str(tmp_path), checkpointer, run, step, items=5)
+    made = recorder.RunRecorder(str(tmp_path), checkpointer, run, step, items={"items": 5})
     return made, checkpointer
 
 
@@ -231,9 +231,12 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
         {"selector": None, "visited_I": None},
         dict(counters),
     )
-    assert recorder.restore(saved, loop.Progress(None, None, None), items=5).step == 7
+    assert recorder.restore(saved, loop.Progress(None, None, None), items={"items": 5}).step == 7
     with pytest.raises(ValueError, match=r"data.train has other usable rows than when this run"):
-        recorder.restore(saved, loop.Progress(None, None, None), items=6)
+        recorder.restore(saved, loop.Progress(None, None, None), items={"items": 6})
+    counters["questions"] = 3
+    with pytest.raises(ValueError, match=r"data.validation has other usable rows than when this"):
+        recorder.restore(saved, loop.Progress(None, None, None), items={"items": 5, "questions": 4})
 
 
 def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):

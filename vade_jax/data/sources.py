@@ -25,6 +25,7 @@ _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 # What reading a row may raise: lines are parsed, and tables decoded, when they are asked for.
 BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
 BROKEN += (pa.ArrowException,)
+UNREAD = ("videos", "video", "audios", "audio")  # columns that other frameworks read
 _LONGEST_UID = 200
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
 MAX_FILES = 1 << 28  # bytes of a row's images; a file that is larger is no picture
@@ -274,6 +275,10 @@ class Rows:
             kind = _kind(uid, question, answer, row, self._kind)
         else:
             answer, kind = str(row.get("answer", "")), str(row.get("kind", ""))
+        if unread := [name for name in UNREAD if row.get(name)]:
+            raise RejectedItem(
+                uid, "not_an_image", f"the row has {unread[0]}: images are all that is read"
+            )
         shown = row.get("images", [])
         shown = shown if isinstance(shown, list) else [shown]
         return types.Item(

@@ -34,6 +34,8 @@ ARMS_NOTE = (
     "point: mean over seeds;  bar: 95 % interval (Student's t), from three seeds on;  small: single seeds;  accuracy: mean "
     f"of the last {comparison.LATE} validations;  difference: seed by seed"
 )
+# What `draw_sweep` draws of some sweeps alone.
+OF_SOME = ("decays.png", "rates.png", "batches.png", "map.png", "calibration.png")
 ROW_HEIGHT = 3.1  # inches of a row of panels
 
 

@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import json
 import math
+import operator
 import os
 import pathlib
 import re
@@ -126,7 +127,13 @@ def read(path: PathLike) -> Recorded:
             steps = column.get("steps", every[1:])
             for step, value in zip(steps, column["values"], strict=True):
                 found[step][name] = value
-        hopeless = math.nan if content["hopeless"] is None else content["hopeless"]
-        return Recorded(str(path), content["config"], list(found.values()), hopeless)
+        config, hopeless = content["config"], content["hopeless"]
+        operator.index(config["seed"])
+        values = [x for record in found.values() for x in record.values()]
+        for value in [hopeless, *values]:
+            if not isinstance(value, int | float | None):
+                raise ValueError(f"{value!r} is no number")
+        hopeless = math.nan if hopeless is None else float(hopeless)
+        return Recorded(str(path), config, list(found.values()), hopeless)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no record of a run: {error!r}") from error

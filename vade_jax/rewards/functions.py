@@ -11,11 +11,13 @@ shows all of it.
 """
 
 import asyncio
+import copy
 import dataclasses
 import functools
 import importlib
 import importlib.util
 import inspect
+import logging
 import math
 import numbers
 import os
@@ -66,7 +68,8 @@ def arguments(
     row |= item.metadata
     row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
     return (
-        {name: [value] * len(answers) for name, value in row.items()}
+        # A copy for each answer: what a function changes must not change another's verdict.
+        {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
         | {
             "prompts": [[{"role": "user", "content": item.question}] for _ in answers],
             "completions": [[{"role": "assistant", "content": text}] for text in answers],
@@ -156,9 +159,22 @@ class Own:
             ) from error
 
     def metrics(self, label: str) -> dict[str, float]:
-        """Returns what the function counts under this label, if it has a method `metrics`."""
-        found = getattr(self.function, "metrics", dict)()
-        return {f"reward/{label}/{name}": value for name, value in found.items()}
+        """Returns what the function counts under this label, if it has a method `metrics`.
+
+        Where that fails the run goes on, as no reward depends on it: it is said, and counted.
+        """
+        try:
+            return {f"reward/{label}/{name}": x for name, x in self.counted().items()}
+        except Exception as error:
+            logging.warning("reward.function %r, metrics(): %s", self.name, _told(error))
+            return {f"reward/{label}/metrics_failed": 1.0}
+
+    def counted(self) -> dict[str, float]:
+        """Returns what the function's `metrics` does; raises what that does, or ValueError for no numbers."""
+        found = dict(getattr(self.function, "metrics", dict)())
+        if wrong := [name for name, x in found.items() if not isinstance(x, numbers.Real)]:
+            raise ValueError(f"{wrong[0]!r} is {found[wrong[0]]!r}, no number")
+        return found
 
     def _call(self, item, answers, tokens) -> Any:
         given = arguments(item, answers, tokens)
@@ -351,7 +367,7 @@ def check(
         What to tell the user, in a line or two.
 
     Raises:
-        ValueError: a function fails, or has no verdict on any answer.
+        ValueError: a function or what it counts fails, or has no verdict on any answer.
     """
     found = []  # [items][judges][2]
     for item in items:
@@ -361,6 +377,14 @@ def check(
             found.append([one(item, tried, tokens) for one in judge.judges])
         except RewardFailure as error:
             raise ValueError(str(error)) from error
+    for one in judge.judges:
+        if isinstance(one, Own):
+            try:
+                one.counted()
+            except Exception as error:
+                raise ValueError(
+                    f"reward.function {one.name!r}, metrics(): {_told(error)}"
+                ) from error
     judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
     right, empty = zip(*judged, strict=True)
     known = [one for one in right + empty if one.is_known]

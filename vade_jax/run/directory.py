@@ -82,10 +82,22 @@ def open_for(run: settings.Run, workdir: str) -> None:
         if path.exists() and not any(path.with_name(name).exists() for name in STARTED):
             _check_is_of_run(path)
             path.unlink()  # of a start that failed before it made anything
+        if not path.exists():
+            _check_is_free(workdir)
         claim(path, wanted, MAY_CHANGE, settings.Run())
 
     processes.on_leader(open_in_leader)
     cluster.check_shared(path)
+
+
+def _check_is_free(workdir: str) -> None:
+    """Raises ValueError where a new run would replace something that is no run's, such as its own start."""
+    for name in EXPORTED:
+        place = os.path.join(workdir, name)
+        if os.path.isfile(place) or (os.path.isdir(place) and os.listdir(place)):
+            raise ValueError(
+                f"{place} is there and no run's: a run would replace it. Give a --workdir of its own"
+            )
 
 
 def _check_is_of_run(path: pathlib.Path) -> None:
@@ -131,28 +143,37 @@ def check_same(
             raise ValueError(f"{path} is not readable JSON: {error}") from error
         if not isinstance(found, dict):
             raise ValueError(f"{path} holds no names and values: give another --workdir")
-        if defaults is not None:
-            found = _filled(found, defaults)
-        differing = [
-            f"{name}: {old!r} there, {new!r} now"
-            for name, old, new in _differences(found, wanted)
-            if not {name, name.split(".")[0]} & set(may_change)
-        ]
-        if differing:
+        if other := differing(found, wanted, may_change, defaults):
             raise ValueError(
-                f"{path} is of another config ({'; '.join(differing)}): give another "
+                f"{path} is of another config ({'; '.join(other)}): give another "
                 "--workdir or the old values"
             )
 
 
-def _filled(found: Mapping[str, Any], defaults: fields.Section) -> dict[str, Any]:
+def differing(
+    found: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    may_differ: Sequence[str] = (),
+    defaults: fields.Section | None = None,
+) -> list[str]:
+    """Returns a line for each value of two configs that differs, but for `may_differ`; see `check_same`."""
+    if defaults is not None:
+        found = filled(found, defaults)
+    return [
+        f"{name}: {old!r} there, {new!r} now"
+        for name, old, new in _differences(found, wanted)
+        if not {name, name.split(".")[0]} & set(may_differ)
+    ]
+
+
+def filled(found: Mapping[str, Any], defaults: fields.Section) -> dict[str, Any]:
     """Returns the values of a file, and the defaults of the fields that it lacks."""
-    filled = json.loads(json.dumps(defaults.to_dict())) | dict(found)
+    values = json.loads(json.dumps(defaults.to_dict())) | dict(found)
     for name in defaults.to_dict():
         section = getattr(defaults, name)
-        if isinstance(section, fields.Section) and isinstance(filled[name], dict):
-            filled[name] = _filled(filled[name], section)
-    return filled
+        if isinstance(section, fields.Section) and isinstance(values[name], dict):
+            values[name] = filled(values[name], section)
+    return values
 
 
 def _differences(
@@ -177,6 +198,21 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     if run.num_epochs and step:  # the data are not read for this
         run = run.with_items(round(step * run.num_prompts / records[-1]["vade/epochs"]))
     return loop.is_over(step, total, num_steps=run.num_steps, max_rollouts=run.max_rollouts)
+
+
+def check_goes_on(workdir: str) -> None:
+    """Checks that a run which exported a policy still has a checkpoint to go on from.
+
+    Raises:
+        ValueError: it has none; started anew, it would replace the policy.
+    """
+    saved = pathlib.Path(workdir, "checkpoints")
+    is_saved = saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir())
+    if os.path.exists(os.path.join(workdir, "policy", files.CONFIG)) and not is_saved:
+        raise ValueError(
+            f"{workdir} has the policy of a finished run and no checkpoint to go on from: put its "
+            "checkpoints/ back, or give another --workdir"
+        )
 
 
 # ------------------------------------------------------------------------------ the policy

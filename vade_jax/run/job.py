@@ -54,6 +54,7 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
     """
+    workdir = os.path.abspath(workdir)  # a reward function may change the current directory
     with checks.user_errors():
         checks.check(run)
         cluster.take_gpus(run.layout)
@@ -69,6 +70,7 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
         if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")
             return True
+        processes.on_leader(lambda: directory.check_goes_on(workdir))
     compiled.keep(run, workdir)
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
@@ -134,7 +136,7 @@ def prepare(
     state, learn = build.make_learner(run, policy, map, resumes=resumes)
     selector = sampler.init(len(data.train), **data.arrays)
     never_I = np.zeros(len(data.train), np.int32)
-    items = data.train.checksum
+    items = {"items": data.train.checksum, "questions": data.validation.checksum}
     progress = restore(saved, loop.Progress(state, selector, never_I), items)
     advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:

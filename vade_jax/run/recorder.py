@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from vade_jax import settings
+from vade_jax import fields, settings
 from vade_jax.data import hub
 from vade_jax.models.qwen25vl import files
 from vade_jax.store import checkpoints, metrics, rollout_log
@@ -42,17 +42,17 @@ class RunRecorder:
         checkpointer: checkpoints.Checkpointer,
         run: settings.Run,
         step: int,
-        items: int = 0,
+        items: Mapping[str, int] = fields.FrozenDict({}),
     ):
         """Starts after `step`: metrics and rollouts of later steps are made again.
 
-        `items` is the checksum of the training items, for `restore`.
+        `items` has the checksums of the data, for `restore`.
 
         Raises:
             ValueError: metrics do not come to `step`, and would have a gap.
         """
         self._workdir, self._checkpointer = workdir, checkpointer
-        self._seed, self._config, self._items = run.seed, run.to_dict(), items
+        self._seed, self._config, self._items = run.seed, run.to_dict(), dict(items)
         self._start = _start(self._config)
         self._metrics = None
         if processes.is_leader():
@@ -107,7 +107,7 @@ class RunRecorder:
         counters = {
             "step": progress.step,
             "seed": self._seed,
-            "items": self._items,
+            **self._items,
             "start": self._start,
             "rollouts_total": progress.rollouts_total,
             "tokens_total": progress.tokens_total,
@@ -146,14 +146,17 @@ def _check_reaches(path: pathlib.Path, step: int) -> None:
 
 
 def restore(
-    saved: checkpoints.Checkpointer, progress: loop.Progress, items: int = 0
+    saved: checkpoints.Checkpointer,
+    progress: loop.Progress,
+    items: Mapping[str, int] = fields.FrozenDict({}),
 ) -> loop.Progress:
     """Returns the latest checkpoint's progress, or `progress` when there is none.
 
     Args:
         saved: the run's checkpoints.
         progress: of the shapes that are wanted.
-        items: the checksum of the training items, whom the selector knows by their places alone.
+        items: checksums: "items" of the training data, which the selector knows by index alone, and
+            "questions" of the validation, whose curve is of one set.
 
     Raises:
         ValueError: the run began with other items, or from another model.
@@ -162,11 +165,13 @@ def restore(
     if step is None:
         return progress
     state, selection, counters = saved.restore(step, progress.state, _selection(progress))
-    if counters.pop("items", items) != items:  # an earlier version did not keep it
-        raise ValueError(
-            "data.train has other usable rows than when this run began, or in another order: give the "
-            "data that it began with, or another --workdir"
-        )
+    for name, setting in {"items": "data.train", "questions": "data.validation"}.items():
+        now = items.get(name)
+        if counters.pop(name, now) != now:  # an earlier version did not keep it
+            raise ValueError(
+                f"{setting} has other usable rows than when this run began, or in another order: give the "
+                "data that it began with, or another --workdir"
+            )
     started = counters.pop("start", 0)  # an earlier version did not keep this, either
     if started and started != _start(config := saved.config(step)):
         raise ValueError(
