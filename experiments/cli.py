@@ -23,7 +23,7 @@ WORKDIR = flags.DEFINE_string(
     "The run directory; an existing one is resumed. Default: runs/NAME_argument.",
 )
 DISTRIBUTED = flags.DEFINE_bool(
-    "distributed", False, "Several processes, as the cluster's environment says."
+    "distributed", False, "Joins the processes that the cluster's environment describes."
 )
 COORDINATOR = flags.DEFINE_string(
     "coordinator_address", None, "HOST:PORT of process 0, as all processes reach it."
@@ -36,7 +36,7 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
     """Parses the flags, joins the other processes and calls `main(config, workdir)`."""
 
     def start(_):
-        logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
+        logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
         if CONFIG.value is None:
             sys.exit("error: --config is missing, such as --config=configs/tiny_gspo.py")
         with user_errors():

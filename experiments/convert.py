@@ -12,12 +12,17 @@ from absl import app, flags, logging
 from experiments import errors
 from vade_jax.run import convert
 
-SOURCE = flags.DEFINE_string("source", None, "What is there.", required=True)
+SOURCE = flags.DEFINE_string(
+    "source",
+    None,
+    "A Hugging Face directory, an orbax checkpoint or a run directory.",
+    required=True,
+)
 TARGET = flags.DEFINE_string("target", None, "A new directory.", required=True)
 DTYPE = flags.DEFINE_enum(
-    "dtype", "float32", ["float32", "bfloat16"], "Of the parameters in the target."
+    "dtype", "float32", ["float32", "bfloat16"], "dtype of the parameters that are written."
 )
-STEP = flags.DEFINE_integer("step", None, "Of a run; default: the latest.")
+STEP = flags.DEFINE_integer("step", None, "The step of a run's checkpoint; default: the latest.")
 MODEL = flags.DEFINE_string(
     "model", None, "Hugging Face directory or name that an orbax source was started from."
 )
@@ -25,7 +30,7 @@ MODEL = flags.DEFINE_string(
 
 def main(_) -> None:
     """Converts what the flags name."""
-    logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
+    logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
     jax.config.update("jax_platforms", "cpu")  # the host has room for a 7B
     with errors.user_errors():
         source, target = SOURCE.value, TARGET.value

@@ -33,7 +33,7 @@ def user_errors(
 
 
 def _but_closed_loops(print_unraisable: Callable[..., None], found: Any) -> None:
-    """Passes on what a thread could not raise, but for the loop that was closed before it came."""
+    """Reports exceptions that a thread could not raise, but for those of an event loop that is closed."""
     if str(found.exc_value) != "Event loop is closed":
         print_unraisable(found)
 

@@ -79,18 +79,22 @@ if __name__ == "__main__":
             "fields", "{}", "JSON put into every request; a null takes a field out."
         ),
         "concurrency": number("concurrency", 16, "Requests at once."),
-        "retries": number("retries", 5, "Of a question that fails."),
+        "retries": number("retries", 5, "How often a question that fails is asked again."),
         "timeout_s": flags.DEFINE_float("timeout_s", 300.0, "The longest wait for a reply."),
     }
     default = offline.Wanted()
     WANTED = {
-        "paraphrases": number("paraphrases", default.paraphrases, "Of a question."),
+        "paraphrases": number("paraphrases", default.paraphrases, "Paraphrases of a question."),
         "steps": number("steps", default.steps, "Hints to a question, at most."),
         "tries": number(
             "tries", default.tries, "Answers to a paraphrase, most of them right; 0: it is trusted."
         ),
-        "temperature": flags.DEFINE_float("temperature", default.temperature, "Of the replies."),
-        "max_tokens": number("max_tokens", default.max_tokens, "Of a reply."),
-        "max_pixels": number("max_pixels", default.max_pixels, "Of an image."),
+        "temperature": flags.DEFINE_float(
+            "temperature", default.temperature, "Sampling temperature."
+        ),
+        "max_tokens": number("max_tokens", default.max_tokens, "The most tokens of a reply."),
+        "max_pixels": number(
+            "max_pixels", default.max_pixels, "The most pixels of an image that is sent."
+        ),
     }
     app.run(main)

@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("experiments.moved", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--start", required=True, help="the checkpoint that training began with")
-    parser.add_argument("--policies", nargs="+", required=True, help="what became of it")
+    parser.add_argument(
+        "--policies", nargs="+", required=True, help="checkpoints that were trained from it"
+    )
     given = parser.parse_args(arguments)
     with errors.user_errors():
         moves = compare(given.start, given.policies)

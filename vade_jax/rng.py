@@ -2,7 +2,8 @@
 
 All randomness of a run comes from `jax.random.key(seed)`. A step's keys depend on that key and on the
 number of the step alone, so a resumed run draws what an uninterrupted one would have drawn, and two
-processes draw the same. Each stream has its function here; nobody else folds numbers into keys.
+processes draw the same. The streams of a run and of a selector's choice are named here; below them a file
+may split the key that it was given.
 """
 
 from typing import NamedTuple

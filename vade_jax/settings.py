@@ -85,7 +85,7 @@ class Model(Section):
     path: ClassVar[str] = "model."
 
     checkpoint: str = ""  # a Hugging Face directory, or a name on the hub; empty: the preset's
-    # "tiny" (1.6 M weights), "tiny_6m", or without eyes "tiny_qwen2.5" and "tiny_qwen3": random weights,
+    # "tiny" (1.6 M weights), "tiny_6m", or text-only "tiny_qwen2.5" and "tiny_qwen3": random weights,
     # a tokenizer of its own
     preset: str = ""
     size: str = ""  # such as 7b or qwen3-4b: the checkpoint must have this shape; empty: any

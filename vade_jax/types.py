@@ -13,11 +13,13 @@ Arrays end in their logical shape, one capital letter a dimension:
     W  vision windows of an image        S  patch slots of a window (64)
     C  merged cells of a window (16)     E  values of a patch (588 = 3 x 14 x 14)
 
+A file may have letters of its own beside these, such as A for categories or Q for candidates.
 `length_N` and the like count tokens; `*_N` alone is one scalar an answer. The suffix is the
 logical shape, never the shard.
 """
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +30,7 @@ import numpy as np
 Array = jax.Array | np.ndarray
 Params = Any  # a nested dict of arrays
 Metrics = dict[str, Any]
+PathLike = str | os.PathLike[str]
 
 
 # ------------------------------------------------------------------------------ selection

@@ -38,7 +38,7 @@ QUICK = ((200, 40),)
 
 def run(quick: bool) -> Iterator[timing.Table]:
     """Yields a table for each number of items."""
-    logging.set_verbosity(logging.WARNING)  # orbax tells its life at INFO
+    logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
     for num_items, num_steps in QUICK if quick else SIZES:
         with tempfile.TemporaryDirectory() as workdir:
             yield _table(num_items, num_steps, workdir)

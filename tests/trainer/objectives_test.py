@@ -108,7 +108,7 @@ def test_importance_weights_by_hand(level, cap, expected):
 
 
 def test_likelihood_is_the_mean_over_tokens():
-    value, metrics = evaluate(objectives.likelihood())
+    value, metrics = evaluate(objectives.likelihood)
     np.testing.assert_allclose(value, -np.log(0.3 * 0.25 * 0.375) / 3, rtol=1e-6)
     assert metrics == {}
 

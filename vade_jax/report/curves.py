@@ -1,7 +1,6 @@
 """The numbers of metrics.jsonl as curves, their averages over seeds, and intervals of means."""
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
 
@@ -9,7 +8,6 @@ import numpy as np
 
 from vade_jax.store import metrics
 
-PathLike = str | os.PathLike[str]
 Records = Sequence[metrics.Record]
 
 ACCURACY = "critic/score/mean"  # correctness of the training answers

@@ -5,7 +5,6 @@ interval. An arm looks the same in all figures.
 """
 
 import functools
-import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,8 +16,8 @@ from vade_jax.report.comparison import Comparison, Groups
 from vade_jax.report.curves import Curve, Mean, Records
 from vade_jax.report.plotting import COLORS, FAINT, Look
 from vade_jax.store import metrics
+from vade_jax.types import PathLike
 
-PathLike = str | os.PathLike[str]
 Runs = Mapping[str, Sequence[Records]]  # of the seeds of each arm
 Looks = Mapping[str, Look]
 

@@ -10,8 +10,7 @@ import numpy as np
 from vade_jax.report import curves, examples
 from vade_jax.report.curves import Records
 from vade_jax.report.run import Run
-
-PathLike = str | os.PathLike[str]
+from vade_jax.types import PathLike
 
 # Where to look in a run directory, in the order a reader wants it.
 PLACES = (

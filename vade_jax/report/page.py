@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
-import os
 import pathlib
 import platform
 from collections.abc import Sequence
@@ -17,9 +16,8 @@ import jinja2
 from vade_jax import atomic
 from vade_jax.report import charts, curves, examples, headline, pictures, run
 from vade_jax.report.run import Prompt, Run
-from vade_jax.types import Item
+from vade_jax.types import Item, PathLike
 
-PathLike = str | os.PathLike[str]
 Section = dict[str, Any]  # what the template shows of one run
 
 ASSETS = pathlib.Path(__file__).with_name("assets")

@@ -14,9 +14,8 @@ from typing import Any
 from vade_jax import atomic
 from vade_jax.data import hub, images, procedural, sources
 from vade_jax.report.run import Prompt, Run
-from vade_jax.types import Item
+from vade_jax.types import Item, PathLike
 
-PathLike = str | os.PathLike[str]
 Find = Callable[[str], Item | None]
 
 FILE = "pictures.parquet"

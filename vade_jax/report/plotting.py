@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import logging
-import os
 import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from vade_jax.report import curves
-
-PathLike = str | os.PathLike[str]
+from vade_jax.types import PathLike
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe-Ito
 INK, FAINT = "#333333", "#8a8a8a"

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import math
 import operator
-import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,7 @@ from typing import Any
 from vade_jax import atomic
 from vade_jax.report import curves
 from vade_jax.store import metrics, rollout_log
-
-PathLike = str | os.PathLike[str]
+from vade_jax.types import PathLike
 
 # The metrics that a record keeps, of every step that has them.
 KEPT = re.compile(

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import json
 import math
-import os
 import pathlib
 import re
 import sys
@@ -20,8 +19,8 @@ import numpy as np
 
 from vade_jax.report import curves
 from vade_jax.store import metrics, rollout_log
+from vade_jax.types import PathLike
 
-PathLike = str | os.PathLike[str]
 Columns = Mapping[str, list[Any]]  # of a rollout log
 
 CONFIG, VERSIONS = "config.json", "versions.json"

@@ -1,4 +1,4 @@
-"""Programs that one run has compiled and the next one finds: JAX's persistent cache, in safe hands.
+"""Programs that one run has compiled and the next one finds: JAX's persistent cache, cleaned at each start.
 
 It lies beside the run directories, so that a resumed run, and the next of the same shapes, compile nothing.
 JAX's keys hold the program, its versions, the options and the devices. Three things are left to do:

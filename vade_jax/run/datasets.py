@@ -80,7 +80,7 @@ def load(
 
 
 def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Returns one array a name: of one field of numbers these, else the number of each value.
+    """Returns an array for each name: a field of numbers as it is, else a code for each distinct value.
 
     `fields` is name -> fields behind commas; values that differ in one of them are different. Of
     several such lists, behind bars, the first that the first item has is taken.

@@ -180,7 +180,7 @@ def _compile(run: settings.Run, policy: Policy):
     state, shardings = build.make_state(policy, transform)
     logp = build.make_logp(run, policy, temperature=1.0)
     step = build.compile_update(
-        lambda base: update.make(logp(base), objectives.likelihood(), transform), policy, shardings
+        lambda base: update.make(logp(base), objectives.likelihood, transform), policy, shardings
     )
     return state, functools.partial(step, policy.base)
 

@@ -182,6 +182,23 @@ def check_rates(method: str, name: str, values: Any, num_items: int) -> None:
             raise ValueError(f"{name} of item {i} is {value!r}: {method} wants numbers from 0 to 1")
 
 
+# What names an item's category in built-in data, and in files.
+BY_CATEGORY = "family,level|subset"
+
+
+def categories(method: str, category: Any, num_items: int) -> tuple[np.ndarray, int]:
+    """Returns int32 `category_I`, counted from 0, and how many there are.
+
+    Done outside of a compiled `init`: categories may be names, and A is a shape.
+
+    Raises:
+        ValueError: not every item has one.
+    """
+    check_per_item(method, "category", category, num_items)
+    known, category_I = np.unique(np.asarray(category), return_inverse=True)
+    return category_I.astype(np.int32), len(known)
+
+
 # ------------------------------------------------------------------------------ choosing
 def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
     """Returns the `num_prompts` items of highest score, in random order, without duplicates.

@@ -84,6 +84,7 @@ def selector(options: BotsOptions) -> base.Sampler:
         p_I = DRAWS[options.draw](keys.draw, state.alpha_I, state.beta_I)
         score_I = -jnp.abs(p_I - 0.5)
         if options.temperature:
+            # `uniform` is free: BOTS draws no share of its batch evenly.
             score_I = base.gumbel_scores(score_I / options.temperature, keys.uniform)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)

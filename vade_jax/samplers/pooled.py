@@ -95,9 +95,8 @@ def selector(options: PooledOptions) -> base.Sampler:
         """Raises ValueError unless what is given has a value for every item."""
         if category is None:
             category = np.zeros(num_items, np.int32)
-        base.check_per_item("pooled", "category", category, num_items)
-        known, category_I = np.unique(np.asarray(category), return_inverse=True)
-        return first(num_items, jnp.asarray(category_I, jnp.int32), len(known))
+        category_I, num_categories = base.categories("pooled", category, num_items)
+        return first(num_items, jnp.asarray(category_I), num_categories)
 
     return sampler._replace(init=init, accepts=("category",))
 
@@ -106,7 +105,7 @@ METHOD = base.Method(
     "pooled",
     PooledOptions,
     selector,
-    goes_with={"sampler.arrays": {"category": "family,level|subset"}},  # the latter of files
+    goes_with={"sampler.arrays": {"category": base.BY_CATEGORY}},
 )
 
 

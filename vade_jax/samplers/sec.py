@@ -84,11 +84,8 @@ def selector(options: SecOptions) -> base.Sampler:
 
     def init(num_items: int, *, category: Array | None = None) -> SecState:
         """Raises ValueError unless every item has a category."""
-        base.check_per_item("sec", "category", category, num_items)
-        # Outside of the compiled `init`: names become numbers, and A is known only then.
-        names, category_I = np.unique(np.asarray(category), return_inverse=True)
-        value_A = np.zeros(len(names), np.float32)
-        return sampler.init(num_items, category_I.astype(np.int32), value_A)
+        category_I, num_categories = base.categories("sec", category, num_items)
+        return sampler.init(num_items, category_I, np.zeros(num_categories, np.float32))
 
     return sampler._replace(init=init, needs=("category",), accepts=("category",))
 
@@ -97,7 +94,7 @@ METHOD = base.Method(
     "sec",
     SecOptions,
     selector,
-    goes_with={"sampler.arrays": {"category": "family,level|subset"}},  # the latter of files
+    goes_with={"sampler.arrays": {"category": base.BY_CATEGORY}},
 )
 
 

@@ -67,11 +67,10 @@ def selector(options: base.Options) -> base.Sampler:
         """Raises ValueError unless what is given has a value for every item."""
         # Before the first pass all categories are as good as any other.
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
-        base.check_per_item("strata", "category", category, num_items)
+        category_I, _ = base.categories("strata", category, num_items)
         base.check_rates("strata", "pass_rate", pass_rate, num_items)
-        _, category_I = np.unique(np.asarray(category), return_inverse=True)
         rate_A = _rate(np.bincount(category_I, pass_rate), np.bincount(category_I))
-        return sampler.init(num_items, category_I.astype(np.int32), rate_A.astype(np.float32))
+        return sampler.init(num_items, category_I, rate_A.astype(np.float32))
 
     return sampler._replace(
         init=init,
@@ -91,7 +90,7 @@ METHOD = base.Method(
     selector,
     # One answer an item measures a category of hundreds.
     goes_with={
-        "sampler.arrays": {"category": "family,level|subset"},  # the latter of files
+        "sampler.arrays": {"category": base.BY_CATEGORY},
         "measure.every": 10,
         "measure.num_rollouts": 1,
     },

@@ -9,7 +9,6 @@ and Weights & Biases can get the same numbers.
 import json
 import logging
 import math
-import os
 import pathlib
 import uuid
 import zlib
@@ -19,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from vade_jax import atomic
+from vade_jax.types import PathLike
 
 Record = dict[str, Any]
-PathLike = str | os.PathLike[str]
 
 FILE = "metrics.jsonl"
 CHECKSUM = "crc32"  # the last name of a line

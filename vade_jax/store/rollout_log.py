@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from vade_jax import atomic
+from vade_jax.types import PathLike
 
-PathLike = str | os.PathLike[str]
 Table = Mapping[str, Sequence[Any]]  # columns
 
 # One type a column, whatever a step holds, so that many files read as one table.

@@ -19,8 +19,8 @@ from vade_jax import arrays, samplers
 from vade_jax.data import loading
 from vade_jax.types import Item, Prompt, Proposal
 
-# Makes the variants that a proposal asks for: from its items, with their images, to what is shown
-# instead of them, and the proposal with what came out in its `extra_M`.
+# (items with their images, proposal, key) -> the variants shown in their place, and the proposal with the
+# difficulties that resulted in its `extra_M`.
 Expand = Callable[[Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]]
 
 

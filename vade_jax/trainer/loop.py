@@ -272,7 +272,7 @@ def _saved_on_failure(
     data: StepData | None = None,
     spent: Callable[[], Metrics] = dict,
 ) -> Iterator[None]:
-    """Records and saves the last step when no other can follow it, then passes on why."""
+    """Records and saves the last step if the run cannot go on, then raises why."""
     try:
         yield
     except (EngineFailure, RewardFailure, BatchNotFilled):
@@ -287,7 +287,7 @@ def _saved_on_failure(
 def _recorded_if_not_finite(
     recorder: Recorder, step: int, metrics: Metrics, data: StepData
 ) -> Iterator[None]:
-    """Records a step that ends the run by its losses: the reason is in its answers, or in the losses."""
+    """Records the step whose losses are not finite, so that its answers can be looked at."""
     try:
         yield
     except scoring.NotFinite:

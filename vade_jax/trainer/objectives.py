@@ -91,10 +91,6 @@ def agreement(logp_NT: Array, batch: Batch, totals: Totals) -> Metrics:
     return metrics
 
 
-def likelihood() -> Objective:
-    """Returns the mean negative log-likelihood of the answers' tokens."""
-
-    def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
-        return -jnp.sum(logp_NT * batch.mask_NT) / totals.num_tokens, {}
-
-    return objective
+def likelihood(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
+    """Returns the mean negative log-likelihood of the answers' tokens; an `Objective`."""
+    return -jnp.sum(logp_NT * batch.mask_NT) / totals.num_tokens, {}

@@ -87,8 +87,8 @@ def agree(name: str, value: Any) -> None:
     """
     if not several():
         return
-    digest_P = multihost_utils.process_allgather(_digest(value))
-    others = np.flatnonzero((digest_P != digest_P[0]).any(1)).tolist()
+    digests = multihost_utils.process_allgather(_digest(value))
+    others = np.flatnonzero((digests != digests[0]).any(1)).tolist()
     if others:
         raise Disagreement(
             f"{name}: processes {others} of {jax.process_count()} differ from process 0. Start "

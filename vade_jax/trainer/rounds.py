@@ -276,9 +276,9 @@ def join(made: Sequence[T], num_groups: Sequence[int]) -> T:
         made: of the same weights; fields are joined along their first axis.
         num_groups: groups of each; `group_N` counts on.
     """
-    first_P = np.cumsum([0, *num_groups[:-1]], dtype=np.int32)
+    first_groups = np.cumsum([0, *num_groups[:-1]], dtype=np.int32)
     shifted = [
         one.replace(group_N=np.asarray(one.group_N) + first)
-        for one, first in zip(made, first_P, strict=True)
+        for one, first in zip(made, first_groups, strict=True)
     ]
     return jax.tree.map(lambda *x: x[0] if np.ndim(x[0]) == 0 else np.concatenate(x), *shifted)

@@ -157,10 +157,10 @@ class ScoringThread:
             assert len(scored) == N, "an answer was not reported"
 
         processes.on_leader(lead)
-        both_NX = np.array([(x.reward, x.correct) for x in scored] or np.zeros((N, 2)), np.float32)
-        both_NX = processes.from_leader(both_NX)
-        known_N = ~np.isnan(both_NX).any(1)
-        reward_N, correct_N = np.where(known_N, both_NX.T, np.float32(0))
+        both_N2 = np.array([(x.reward, x.correct) for x in scored] or np.zeros((N, 2)), np.float32)
+        both_N2 = processes.from_leader(both_N2)
+        known_N = ~np.isnan(both_N2).any(1)
+        reward_N, correct_N = np.where(known_N, both_N2.T, np.float32(0))
         return Scores(
             text_N=[answer.text for answer in scored],
             extracted_N=[answer.extracted for answer in scored],
@@ -236,7 +236,7 @@ def collect(
     scores: Scores,
     advantage: Advantage = group_normalized,
 ) -> Feedback:
-    """Returns the counts of every chosen prompt and the advantage of every answer, weight and all."""
+    """Returns the counts of every chosen prompt and the advantage of every answer, times the proposal's weights."""
     M, group_N = len(proposal.index_M), rollouts.group_N
     valid_N, length_N = np.asarray(rollouts.valid_N), rollouts.length_N
 
