@@ -47,7 +47,8 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
                 distributed=DISTRIBUTED.value,
             )
         with cluster.ends_together(), disk_errors():
-            main(CONFIG.value, WORKDIR.value or default_workdir())
+            # Absolute, as a reward function may change the current directory.
+            main(CONFIG.value, os.path.abspath(WORKDIR.value or default_workdir()))
 
     app.run(start, flags_parser=parse)
 

@@ -3,6 +3,8 @@
 python -m experiments.make_tiny --directory=runs/tiny_model
 """
 
+import os
+
 from absl import app, flags
 
 from experiments import errors
@@ -15,6 +17,8 @@ SEED = flags.DEFINE_integer("seed", 0, "Of the random weights.")
 def main(_) -> None:
     """Writes what the flags name."""
     with errors.user_errors():
+        if os.path.isdir(DIRECTORY.value) and os.listdir(DIRECTORY.value):
+            raise ValueError(f"--directory={DIRECTORY.value} exists: give a new directory")
         tiny_checkpoint.write(DIRECTORY.value, SEED.value)
 
 

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from experiments import cli
 from experiments.errors import user_errors
 from vade_jax import settings
-from vade_jax.run import checks, cluster, compiled, directory, pins, warm_start
+from vade_jax.run import checks, compiled, job, warm_start
 from vade_jax.run.cluster import StopSignal
 from vade_jax.trainer.scoring import NotFinite
 
@@ -21,13 +21,8 @@ def main(config: ConfigDict, workdir: str) -> None:
     """Makes the warm start that the config asks for."""
     with user_errors():
         run = settings.Run.from_dict(config.to_dict())
-        checks.check(run)
-        cluster.take_gpus(run.layout)
-        owned = directory.own(workdir)
-    with owned:
+    with user_errors((checks.UserError,)), job.opened(run, workdir) as (run, workdir):
         with user_errors():
-            run = pins.pin(run, workdir)
-            directory.open_for(run, workdir)
             compiled.keep(run, workdir)
             base = warm_start.untrained(run, workdir)
         try:

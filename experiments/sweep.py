@@ -127,7 +127,7 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
             name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
             for name, arms in directories.items()
         }
-    # First what the others can be made of again.
+    # Records first: tables and figures can be made of them again.
     for name, arms in groups.items():
         for arm, runs in arms.items():
             for run in runs:

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--directory=/dev/null/x"], "Not a directory: '/dev/null/x"),
+        (["--directory=/dev/null/x"], "File exists: '/dev/null'"),
         (["--directory=unused", "--seed=-1"], "seed=-1 must be in 0 .. 2^64 - 1"),
     ],
 )

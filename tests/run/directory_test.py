@@ -1,5 +1,6 @@
 """Whose a run directory is, what it was made with, and the policy in it."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_a_config_of_something_else_is_left_alone(tmp_path, text):
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("name", ["policy", "adapter"])
+@pytest.mark.parametrize("name", ["policy", "adapter", "checkpoints"])
 def test_a_new_run_replaces_nobodys_files(tmp_path, name):
     """Such as the checkpoint that it starts from, or a package of that name."""
     (tmp_path / name).mkdir()
@@ -64,14 +65,21 @@ def test_a_new_run_replaces_nobodys_files(tmp_path, name):
 
 
 def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
-    directory.check_goes_on(str(tmp_path))
+    run, workdir = settings.Run(), str(tmp_path)
+    every = run.checkpoint.every
     (tmp_path / "policy").mkdir()
-    (tmp_path / "policy" / "config.json").touch()
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ValueError, match=r"no checkpoint to go on from: put its checkpoints/ back"):
-        directory.check_goes_on(str(tmp_path))
+    for last, exported, lost in [(2 * every, 0, False), (2 * every + 1, 0, True), (1, 1, True)]:
+        (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": last}) + "\n")
+        if exported:
+            (tmp_path / "policy" / "config.json").touch()
+        expected = contextlib.nullcontext()
+        if lost:
+            expected = pytest.raises(ValueError, match=r"no checkpoint to go on from: put its")
+        with expected:
+            directory.check_goes_on(run, workdir)
     (tmp_path / "checkpoints" / "20").mkdir()
-    directory.check_goes_on(str(tmp_path))
+    directory.check_goes_on(run, workdir)
 
 
 def test_a_start_that_made_nothing_leaves_the_directory_free(tmp_path):

@@ -85,6 +85,8 @@ class PromptBuilder:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self._limits = {"min_pixels": min_pixels, "max_pixels": max_pixels}
+        if "messages" in template:
+            raise ValueError("data.template: 'messages' are the prompt's own: leave them out")
         self._template = dict(template)
         # The user's own, so not cleaned: Qwen3 has a token for <think>.
         self._instruction = instruction.strip()

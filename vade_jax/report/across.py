@@ -9,7 +9,8 @@ import numpy as np
 from vade_jax.report import comparison, curves, plotting
 from vade_jax.report.comparison import Comparison
 from vade_jax.report.curves import Mean
-from vade_jax.report.plotting import FAINT, PathLike
+from vade_jax.report.plotting import FAINT
+from vade_jax.types import PathLike
 
 NOTE = (
     "{baseline}: mean of the last {late} validations; the others: the difference to it, seed by seed, ± half of the 95 % interval. "

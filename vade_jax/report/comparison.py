@@ -12,8 +12,9 @@ import numpy as np
 from vade_jax import atomic
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean
-from vade_jax.report.records import PathLike, Recorded
+from vade_jax.report.records import Recorded
 from vade_jax.store import rollout_log
+from vade_jax.types import PathLike
 
 Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from vade_jax.report import comparison, plotting
 from vade_jax.report.comparison import Comparison, Groups
-from vade_jax.report.plotting import FAINT, Look, PathLike
+from vade_jax.report.plotting import FAINT, Look
+from vade_jax.types import PathLike
 
 DECAYS_NOTE = f"mean over seeds;  accuracy: mean of the last {comparison.LATE} validations;  the paper's: 0.2 and 0.999"
 _DECAYS = re.compile(r"decay_(\d+)_(\d+)")  # lambda_1 and lambda_2 in thousandths

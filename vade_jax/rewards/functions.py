@@ -27,7 +27,7 @@ import sys
 import threading
 import traceback
 import typing
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent import futures
 from typing import Any
 
@@ -226,7 +226,7 @@ def as_pair(returned: Any) -> tuple[Any, Any]:
 
 def _numbers(what: str, values: Any, wanted: int) -> list[float]:
     """Returns floats, NaN for None."""
-    if not hasattr(values, "__len__") or isinstance(values, str | bytes | Mapping):
+    if not hasattr(values, "__len__") or isinstance(values, str | bytes | Mapping | Set):
         raise ValueError(f"it returned {type(values).__name__}, no list of {what}")
     if len(values) != wanted:
         raise ValueError(f"it returned {len(values)} {what} for {wanted} answers")

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
+import tempfile
 from typing import Any
 
 import jax
@@ -69,11 +69,12 @@ def convert(
         params = with_adapter(stored, shape, wanted, _adapted(stored, started, base))
     else:
         params = _restore(stored, model.abstract(shape), f"the model in {base}")
-    building = target.with_name(f"{target.name}.tmp")
-    shutil.rmtree(building, ignore_errors=True)
-    files.copy_tokenizer(base, building)
-    files.save(building, shape, params, jnp.dtype(dtype))
-    building.rename(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as beside:
+        building = pathlib.Path(beside, target.name)
+        files.copy_tokenizer(base, building)
+        files.save(building, shape, params, jnp.dtype(dtype))
+        building.rename(target)
 
 
 def _find(

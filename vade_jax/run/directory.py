@@ -91,8 +91,8 @@ def open_for(run: settings.Run, workdir: str) -> None:
 
 
 def _check_is_free(workdir: str) -> None:
-    """Raises ValueError where a new run would replace something that is no run's, such as its own start."""
-    for name in EXPORTED:
+    """Raises ValueError if a new run would replace what no run made, such as the checkpoint it starts from."""
+    for name in (*EXPORTED, "checkpoints"):
         place = os.path.join(workdir, name)
         if os.path.isfile(place) or (os.path.isdir(place) and os.listdir(place)):
             raise ValueError(
@@ -200,18 +200,22 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     return loop.is_over(step, total, num_steps=run.num_steps, max_rollouts=run.max_rollouts)
 
 
-def check_goes_on(workdir: str) -> None:
-    """Checks that a run which exported a policy still has a checkpoint to go on from.
+def check_goes_on(run: settings.Run, workdir: str) -> None:
+    """Checks that a run which has saved a step still has a checkpoint to go on from.
 
     Raises:
-        ValueError: it has none; started anew, it would replace the policy.
+        ValueError: it has none; started anew, it would replace what it has made.
     """
     saved = pathlib.Path(workdir, "checkpoints")
-    is_saved = saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir())
-    if os.path.exists(os.path.join(workdir, "policy", files.CONFIG)) and not is_saved:
+    if saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()):
+        return
+    records = metrics.read(workdir) if os.path.exists(os.path.join(workdir, metrics.FILE)) else []
+    # The second checkpoint is not begun before the first is whole.
+    has_saved = bool(records) and records[-1]["step"] > 2 * run.checkpoint.every
+    if has_saved or os.path.exists(os.path.join(workdir, "policy", files.CONFIG)):
         raise ValueError(
-            f"{workdir} has the policy of a finished run and no checkpoint to go on from: put its "
-            "checkpoints/ back, or give another --workdir"
+            f"{workdir} has what a run has made and no checkpoint to go on from: put its checkpoints/ "
+            "back, or give another --workdir"
         )
 
 
@@ -240,4 +244,4 @@ def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None
         peft.save(adapter, policy.shape, policy.adapter, params, os.path.abspath(policy.directory))
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
     files.save(directory, policy.shape, policy.whole(params), write=leader)
-    processes.on_leader(lambda: None)  # the others stay until it is written
+    processes.barrier()  # the others stay until it is written

@@ -18,8 +18,7 @@ from vade_jax.rollout.vllm import process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.run import build, cluster
-from vade_jax.run.build import Policy
-from vade_jax.run.policy import compute_dtype
+from vade_jax.run.policy import Policy, compute_dtype
 from vade_jax.trainer import processes
 from vade_jax.types import Params
 

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -54,23 +54,35 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
     """
+    with opened(run, workdir) as (run, workdir):
+        return _train(run, workdir, stop)
+
+
+@contextlib.contextmanager
+def opened(run: settings.Run, workdir: str) -> Iterator[tuple[settings.Run, str]]:
+    """Yields the run, pinned to what it begins with, and its directory, which is its own meanwhile.
+
+    Raises:
+        UserError: a mistake in the settings, or the directory is another run's.
+    """
     workdir = os.path.abspath(workdir)  # a reward function may change the current directory
     with checks.user_errors():
         checks.check(run)
         cluster.take_gpus(run.layout)
         owned = directory.own(workdir)
     with owned:
-        return _train(run, workdir, stop)
+        with checks.user_errors():
+            run = pins.pin(run, workdir)
+            directory.open_for(run, workdir)
+        yield run, workdir
 
 
 def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
     with checks.user_errors():
-        run = pins.pin(run, workdir)
-        directory.open_for(run, workdir)
         if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")
             return True
-        processes.on_leader(lambda: directory.check_goes_on(workdir))
+        processes.on_leader(lambda: directory.check_goes_on(run, workdir))
     compiled.keep(run, workdir)
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes

@@ -21,8 +21,7 @@ from vade_jax.data import hub, procedural
 from vade_jax.models.qwen25vl import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
-from vade_jax.run.build import Policy
-from vade_jax.run.policy import load_policy
+from vade_jax.run.policy import Policy, load_policy
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, update
 from vade_jax.trainer.choosing import Lookahead
@@ -62,6 +61,8 @@ def warm_started(
         with checks.user_errors():
             processes.on_leader(lambda: _check_has_recipe(target))
     else:
+        with checks.user_errors():
+            processes.on_leader(lambda: _check_is_free(target))
         with checks.user_errors():  # the directory may be shared with a run that makes it now
             owned = directory.own(_partial(target), "warm_start.directory")
         with owned:
@@ -105,6 +106,15 @@ def _check_has_recipe(target: str) -> None:
         raise ValueError(
             f"{target} lacks {target}.json, which says what it was made with: copy that, too, or give another "
             "warm_start.directory, or start from it by model.checkpoint with warm_start.num_steps=0"
+        )
+
+
+def _check_is_free(target: str) -> None:
+    """Raises ValueError if a warm start would replace files of somebody else."""
+    if os.path.isdir(target) and os.listdir(target) and not os.path.exists(target + ".json"):
+        raise ValueError(
+            f"{target} has files and is no warm start, which would replace them: give another "
+            "warm_start.directory"
         )
 
 
@@ -162,7 +172,7 @@ def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -
 
 
 def _partial(target: str) -> str:
-    """Returns where the state of a warm start that was stopped lies; a kill may come before it goes."""
+    """Returns the directory of an unfinished warm start's state; a killed process may leave it behind."""
     return f"{target}.partial"
 
 

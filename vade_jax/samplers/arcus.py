@@ -183,9 +183,10 @@ def clipped(mean_I: Array) -> jax.Array:
 def prob_mixed(mean_I: Array, var_I: Array, num_rollouts: int | Array) -> jax.Array:
     """Returns y, the paper's closed form for the chance that G answers differ.
 
-    y = 1 - (exp(-G mean^2 / a) + exp(-G (pi/2 - mean)^2 / a)) / sqrt(a), a = 1 + 2 G var. The chance
-    cos(psi)^2G that all are wrong is taken for exp(-G psi^2), at the other end alike; and psi for a number
-    of all the line, so that y is up to .09 too high where a belief spills over 0 or pi/2.
+    y = 1 - (exp(-G mean^2 / a) + exp(-G (pi/2 - mean)^2 / a)) / sqrt(a), a = 1 + 2 G var. Two
+    approximations: cos(psi)^2G, the chance that all are wrong, by exp(-G psi^2), and likewise at the
+    other end; and psi is integrated over the whole line, so y is up to .09 too high where a belief
+    reaches beyond 0 or pi/2.
     """
     a_I = 1 + 2 * num_rollouts * var_I
     ends_I = jnp.exp(-num_rollouts * mean_I**2 / a_I)

@@ -38,8 +38,9 @@ class Sampler(NamedTuple):
         update: (state, feedback) -> state.
         believe: (state, proposal) -> what the selector thinks of the chosen prompts before their
             answers are there, arrays with one entry a prompt. "posterior_mean" and "prob_mixed" are
-            what every posterior can tell; a name with a slash is a metric of the method's own, NaN
-            where it does not apply.
+            what every posterior can tell; "alpha" and "beta", the counts of a Beta posterior, go to
+            the rollout log; a name with a slash is a metric of the method's own, NaN where it does
+            not apply.
         needs: arguments of `init`, one value an item, that have to be given.
         measures: arguments of `init` that may be left out where a pass over all items measures them.
         accepts: all per-item arguments that `init` takes.
@@ -241,7 +242,7 @@ def check_num_prompts(num_prompts: int, num_items: int) -> None:
 def share_of(share: float, num_prompts: int) -> int:
     """Returns the whole places that a share of a batch has, or a multiple of it: 29 of 0.29 x 100.
 
-    In floats that product is 28.999999999999996, so what is a hair below a whole number is that number.
+    In floats that product is 28.999999999999996, hence the 1e-6 before it is rounded down.
     """
     return math.floor(share * num_prompts + 1e-6)
 
@@ -343,9 +344,16 @@ def compiled(
     believe: Callable[[State, types.Proposal], dict[str, jax.Array]] = no_belief,
     **declared: Any,
 ) -> Sampler:
-    """Returns a selector's functions compiled, with what it declares beside them."""
+    """Returns a selector's functions compiled, with what it declares beside them.
+
+    `init` runs once and may look at its arrays, so it is left as it is; its state is made of jax arrays.
+    """
+
+    def initial(num_items: int, **arrays: Any) -> State:
+        return jax.tree.map(jnp.array, init(num_items, **arrays))  # a buffer each
+
     return Sampler(
-        init=jax.jit(init, static_argnames="num_items"),
+        init=initial,
         propose=jax.jit(propose, static_argnames="num_prompts"),
         keep=jax.jit(keep),
         update=jax.jit(update),

@@ -66,17 +66,18 @@ def selector(options: BotsOptions) -> base.Sampler:
     none.
     """
 
-    def first(
-        num_items: int, weak_I: jax.Array | None = None, strong_I: jax.Array | None = None
+    def init(
+        num_items: int, *, weak_rate: Array | None = None, strong_rate: Array | None = None
     ) -> BotsState:
-        zero_I = jnp.zeros(num_items, jnp.float32)
+        rates = {}
+        if weak_rate is not None or strong_rate is not None:
+            base.check_rates("bots", "weak_rate", weak_rate, num_items)
+            base.check_rates("bots", "strong_rate", strong_rate, num_items)
+            rates["weak_I"] = np.asarray(weak_rate, np.float32)
+            rates["strong_I"] = np.asarray(strong_rate, np.float32)
+        zero_I = np.zeros(num_items, np.float32)
         return BotsState(
-            alpha_I=zero_I,
-            beta_I=zero_I,
-            progress=jnp.zeros((), jnp.float32),
-            started=jnp.zeros((), bool),
-            weak_I=weak_I,
-            strong_I=strong_I,
+            alpha_I=zero_I, beta_I=zero_I, progress=np.float32(0), started=np.bool_(False), **rates
         )
 
     def propose(state: BotsState, key: jax.Array, num_prompts: int) -> types.Proposal:
@@ -107,21 +108,9 @@ def selector(options: BotsOptions) -> base.Sampler:
             beta_I=count(state.beta_I, 1 - guess_I, wrong_M),
         )
 
-    sampler = base.compiled(first, propose, update, believe=beta.believe)
-
-    def init(
-        num_items: int, *, weak_rate: Array | None = None, strong_rate: Array | None = None
-    ) -> BotsState:
-        """Raises ValueError unless both or none are given, with a value for every item."""
-        if weak_rate is None and strong_rate is None:
-            return sampler.init(num_items)
-        base.check_rates("bots", "weak_rate", weak_rate, num_items)
-        base.check_rates("bots", "strong_rate", strong_rate, num_items)
-        return sampler.init(
-            num_items, np.asarray(weak_rate, np.float32), np.asarray(strong_rate, np.float32)
-        )
-
-    return sampler._replace(init=init, accepts=("weak_rate", "strong_rate"))
+    return base.compiled(
+        init, propose, update, believe=beta.believe, accepts=("weak_rate", "strong_rate")
+    )
 
 
 METHOD = base.Method("bots", BotsOptions, selector)

@@ -27,7 +27,8 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta, pooled
 from vade_jax.types import Array
 
-NUM_CAPPED = 16  # passes that cap probabilities at 1; what is above it after them is a hair
+# Passes that cap probabilities at 1 and share out what was cut. After them they sum to B, nearly.
+NUM_CAPPED = 16
 
 
 @dataclasses.dataclass(frozen=True)

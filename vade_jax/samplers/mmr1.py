@@ -73,15 +73,23 @@ def selector(options: Mmr1Options) -> base.Sampler:
             return stretched(weight_I + options.diversity_weight * bleu_I)
         return weight_I + options.diversity_weight * (1 - bleu_I)
 
-    def first(
-        num_items: int, pass_rate_I: jax.Array, measured_I: jax.Array, bleu_I: jax.Array
+    def init(
+        num_items: int,
+        *,
+        pass_rate: Array | None = None,
+        self_bleu: Array | None = None,
     ) -> Mmr1State:
+        measured_I = np.full(num_items, pass_rate is not None)
+        pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
+        self_bleu = np.ones(num_items) if self_bleu is None else self_bleu
+        base.check_rates("mmr1", "pass_rate", pass_rate, num_items)
+        base.check_rates("mmr1", "self_bleu", self_bleu, num_items)
         state = Mmr1State(
-            pass_rate_I=pass_rate_I,
-            measured_I=measured_I,
-            self_bleu_I=bleu_I,
+            pass_rate_I=jnp.asarray(pass_rate, jnp.float32),
+            measured_I=jnp.asarray(measured_I),
+            self_bleu_I=jnp.asarray(self_bleu, jnp.float32),
             weight_I=jnp.zeros(num_items, jnp.float32),
-            step=jnp.zeros((), jnp.int32),
+            step=jnp.int32(0),
         )
         return state.replace(weight_I=weights(state))
 
@@ -107,30 +115,13 @@ def selector(options: Mmr1Options) -> base.Sampler:
         now = state.step % options.update_every == 0
         return state.replace(weight_I=jnp.where(now, new_I, old_I))
 
-    sampler = base.compiled(first, propose, update)
-
-    def init(
-        num_items: int,
-        *,
-        pass_rate: Array | None = None,
-        self_bleu: Array | None = None,
-    ) -> Mmr1State:
-        """Raises ValueError unless what is given has a value for every item."""
-        measured_I = np.full(num_items, pass_rate is not None)
-        pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
-        self_bleu = np.ones(num_items) if self_bleu is None else self_bleu
-        base.check_rates("mmr1", "pass_rate", pass_rate, num_items)
-        base.check_rates("mmr1", "self_bleu", self_bleu, num_items)
-        pass_rate_I = np.asarray(pass_rate, np.float32)
-        bleu_I = np.asarray(self_bleu, np.float32)
-        return sampler.init(num_items, pass_rate_I, measured_I, bleu_I)
-
     measures = []
     if options.refresh == "all":
         measures.append("pass_rate")
     if options.diversity_weight > 0:
         measures.append("self_bleu")
-    return sampler._replace(init=init, measures=tuple(measures), accepts=("pass_rate", "self_bleu"))
+    accepts = ("pass_rate", "self_bleu")
+    return base.compiled(init, propose, update, measures=tuple(measures), accepts=accepts)
 
 
 METHOD = base.Method(

@@ -54,8 +54,11 @@ class PooledState:
 def selector(options: PooledOptions) -> base.Sampler:
     """Returns the selector; `init(num_items, category=...)` takes the category of every item."""
 
-    def first(num_items: int, category_I: jax.Array, num_categories: int) -> PooledState:
-        zero_I, zero_A = (jnp.zeros(size, jnp.float32) for size in (num_items, num_categories))
+    def init(num_items: int, *, category: Array | None = None) -> PooledState:
+        if category is None:
+            category = np.zeros(num_items, np.int32)
+        category_I, num_categories = base.categories("pooled", category, num_items)
+        zero_I, zero_A = (np.zeros(size, np.float32) for size in (num_items, num_categories))
         return PooledState(
             alpha_I=zero_I, beta_I=zero_I, right_A=zero_A, wrong_A=zero_A, category_I=category_I
         )
@@ -89,16 +92,7 @@ def selector(options: PooledOptions) -> base.Sampler:
         alpha_I, beta_I = posterior(state, options.strength)
         return beta.believe(state.replace(alpha_I=alpha_I, beta_I=beta_I), proposal)
 
-    sampler = base.compiled(first, propose, update, believe=believe)
-
-    def init(num_items: int, *, category: Array | None = None) -> PooledState:
-        """Raises ValueError unless what is given has a value for every item."""
-        if category is None:
-            category = np.zeros(num_items, np.int32)
-        category_I, num_categories = base.categories("pooled", category, num_items)
-        return first(num_items, jnp.asarray(category_I), num_categories)
-
-    return sampler._replace(init=init, accepts=("category",))
+    return base.compiled(init, propose, update, believe=believe, accepts=("category",))
 
 
 METHOD = base.Method(

@@ -76,8 +76,7 @@ def selector(options: ProgressOptions) -> base.Sampler:
     def believe(state: ProgressState, proposal: types.Proposal) -> dict[str, jax.Array]:
         return below.believe(state.known, proposal)
 
-    made = base.compiled(below.init, propose, update, believe=believe)
-    return made._replace(init=init, accepts=below.accepts)
+    return base.compiled(init, propose, update, believe=believe, accepts=below.accepts)
 
 
 METHOD = base.Method("progress", ProgressOptions, selector, pooled.METHOD.goes_with)

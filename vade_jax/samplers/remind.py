@@ -10,8 +10,8 @@ A review costs nothing extra, and for the selector below it is a visit like any 
 and may drop the group.
 
 Of the paper the abstract was read; the rules and their constants are from one second-hand account, which
-leaves open what these do. A queued prompt that the selector below has chosen by itself is reviewed with
-that: what a review asks, any group answers. Reviews take random places of the batch, first those of
+leaves open what these do. If the selector below chooses a queued prompt by itself, that group counts as its
+review. Reviews take random places of the batch, first those of
 prompts that are on review anyway, so that none is there twice. A shorter queue takes fewer places, a share
 below one place takes none. A step is a round of rollouts where there are several. A pass over all items
 changes nothing in the queue.

@@ -46,9 +46,13 @@ class SecState:
 def selector(options: SecOptions) -> base.Sampler:
     """Returns SEC. `init(num_items, category=...)` takes the category of every item, numbers or names."""
 
-    def first(num_items: int, category_I: jax.Array, value_A: jax.Array) -> SecState:
-        visits_I = jnp.zeros(num_items, jnp.int32)
-        return SecState(value_A=value_A, category_I=category_I, visits_I=visits_I)
+    def init(num_items: int, *, category: Array | None = None) -> SecState:
+        category_I, num_categories = base.categories("sec", category, num_items)
+        return SecState(
+            value_A=np.zeros(num_categories, np.float32),
+            category_I=category_I,
+            visits_I=np.zeros(num_items, np.int32),
+        )
 
     def propose(state: SecState, key: jax.Array, num_prompts: int) -> types.Proposal:
         base.check_num_prompts(num_prompts, len(state.visits_I))
@@ -80,14 +84,7 @@ def selector(options: SecOptions) -> base.Sampler:
             visits_I=state.visits_I.at[feedback.index_M].add(1),
         )
 
-    sampler = base.compiled(first, propose, update)
-
-    def init(num_items: int, *, category: Array | None = None) -> SecState:
-        """Raises ValueError unless every item has a category."""
-        category_I, num_categories = base.categories("sec", category, num_items)
-        return sampler.init(num_items, category_I, np.zeros(num_categories, np.float32))
-
-    return sampler._replace(init=init, needs=("category",), accepts=("category",))
+    return base.compiled(init, propose, update, needs=("category",), accepts=("category",))
 
 
 METHOD = base.Method(

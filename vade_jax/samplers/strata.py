@@ -35,9 +35,15 @@ def selector(options: base.Options) -> base.Sampler:
     is going to measure them, pass rates.
     """
 
-    def first(num_items: int, category_I: jax.Array, rate_A: jax.Array) -> StrataState:
-        del num_items
-        return StrataState(rate_A=rate_A, category_I=category_I)
+    def init(
+        num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
+    ) -> StrataState:
+        # Before the first pass all categories are as good as any other.
+        pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
+        category_I, _ = base.categories("strata", category, num_items)
+        base.check_rates("strata", "pass_rate", pass_rate, num_items)
+        rate_A = _rate(np.bincount(category_I, pass_rate), np.bincount(category_I))
+        return StrataState(rate_A=rate_A.astype(np.float32), category_I=category_I)
 
     def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, tie_key = jax.random.split(key)
@@ -59,21 +65,10 @@ def selector(options: base.Options) -> base.Sampler:
         rate_A = jnp.where(asked_A > 0, _rate(right_A, asked_A), state.rate_A)
         return StrataState(rate_A=rate_A, category_I=state.category_I)
 
-    sampler = base.compiled(first, propose, update)
-
-    def init(
-        num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
-    ) -> StrataState:
-        """Raises ValueError unless what is given has a value for every item."""
-        # Before the first pass all categories are as good as any other.
-        pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
-        category_I, _ = base.categories("strata", category, num_items)
-        base.check_rates("strata", "pass_rate", pass_rate, num_items)
-        rate_A = _rate(np.bincount(category_I, pass_rate), np.bincount(category_I))
-        return sampler.init(num_items, category_I, rate_A.astype(np.float32))
-
-    return sampler._replace(
-        init=init,
+    return base.compiled(
+        init,
+        propose,
+        update,
         needs=("category",),
         measures=("pass_rate",),
         accepts=("category", "pass_rate"),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from vade_jax.data import images
 from vade_jax.models.qwen25vl import config, flops
 from vade_jax.types import Metrics, Prompt, Rollouts
 
@@ -79,7 +80,9 @@ class Utilisation:
         if self.shape.vision is None:
             return self.forwards * decoder
         out_width = self.shape.text.width
-        patches = [x.shape[0] * x.shape[1] // 14**2 for prompt in prompts for x in prompt.images]
+        patches = [
+            x.shape[0] * x.shape[1] // images.PATCH**2 for prompt in prompts for x in prompt.images
+        ]
         tower = sum(flops.vision(self.shape.vision, out_width, n, image_patches=n) for n in patches)
         return self.forwards * decoder + self.vision_forwards * tower
 

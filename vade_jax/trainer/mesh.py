@@ -90,7 +90,7 @@ def on_host(shardings):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a model's activations live (a `layers.Placement`); on one device, nowhere else.
+    """Splits a model's activations over the mesh (a `layers.Placement`); one device changes nothing.
 
     Only the named axis is decided: heads and MLP follow their weights over `tensor`.
 

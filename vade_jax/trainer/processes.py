@@ -156,19 +156,21 @@ def hand_over(tensors: Tensors, take: Callable[[Tensors], Any]) -> None:
 
 
 def _from_leader_json(value):
-    _wait()
+    barrier()
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     size = int(from_leader(np.int32(len(text))))
     here = text if is_leader() else np.zeros(size, np.uint8)
     return json.loads(bytes(from_leader(here)))
 
 
-def _wait():
-    """Waits on the host: a collective that waits for minutes would keep its GPU busy."""
+def barrier() -> None:
+    """Waits for the other processes, on the host: a collective that waits for minutes keeps its GPU busy."""
+    if not several():
+        return
     from orbax.checkpoint import multihost
 
-    barrier = multihost.get_barrier_sync_fn()
-    barrier(key=f"vade_jax_{next(_BARRIERS)}", timeout_ms=LONGEST_WAIT_MS)
+    wait = multihost.get_barrier_sync_fn()
+    wait(key=f"vade_jax_{next(_BARRIERS)}", timeout_ms=LONGEST_WAIT_MS)
 
 
 class LeaderEngine:

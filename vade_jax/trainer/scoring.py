@@ -260,7 +260,7 @@ def collect(
     )
 
 
-# ------------------------------------------------------------------------------ numbers that are none
+# ------------------------------------------------------------------------------ numbers that are not finite
 class NotFinite(RuntimeError):  # noqa: N818 (says what happened)
     """A number of a step is NaN or infinite; the last checkpoint is from before it."""
 

@@ -341,6 +341,10 @@ def _trained(params: Params, frozen: tuple[str, ...]) -> list[jax.Array]:
 def _labels(params: Params, frozen: tuple[str, ...]) -> Params:
     """Returns "freeze" for the parameters whose path starts with one of `frozen`, else "train"."""
     names = [mesh.path_name(path) for path, _ in jax.tree.leaves_with_path(params)]
+    if "" in frozen:
+        raise ValueError(
+            "optimizer.frozen has an empty prefix, which freezes everything: leave it out"
+        )
     for prefix in frozen:
         if not any(name.startswith(prefix) for name in names):
             known = sorted({name.split("/")[0] for name in names})

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import tempfile
 
 import jax
 
@@ -28,8 +29,9 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
         for item in procedural.Procedural(seed, 2000, "warmup")
         for text in (item.question, procedural.target_text(item))
     ]
-    building = pathlib.Path(f"{os.fspath(directory)}.tmp")
-    shutil.rmtree(building, ignore_errors=True)
+    directory = pathlib.Path(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    building = tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent)
     tokenizer = tokens.build(
         building,
         texts,
