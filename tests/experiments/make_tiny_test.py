@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
     ("arguments", "message"),
     [
         (["--directory=/dev/null/x"], "File exists: '/dev/null'"),
+        (["--directory=tests"], "--directory=tests exists: give a new directory"),
         (["--directory=unused", "--seed=-1"], "seed=-1 must be in 0 .. 2^64 - 1"),
     ],
 )

@@ -197,6 +197,7 @@ def test_where_only_texts_are_known_there_are_no_tokens():
         (None, "returned NoneType, no list of rewards"),
         ({"reward": 1}, "returned dict, no list"),
         ("yes", "returned str, no list"),
+        ({1, 2, 3}, "returned set, no list"),  # which has no order
         ([1, "a", 2], "could not convert string to float"),
         ([1, math.inf, 2], "infinite rewards"),
         (([1, 2, 3], [1, 0]), "2 values of correct for 3 answers"),

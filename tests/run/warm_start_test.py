@@ -128,6 +128,17 @@ def test_a_slash_behind_the_directory_changes_nothing(base, tmp_path):
     assert not (tmp_path / "shared").exists()
 
 
+def test_files_of_somebody_else_are_not_replaced_by_one(base, tmp_path):
+    mine = tmp_path / "mine" / "model.safetensors"
+    mine.parent.mkdir()
+    mine.touch()
+    with pytest.raises(
+        UserError, match=r"mine has files and is no warm start, which would replace"
+    ):
+        warm_started(smoke(num_steps=6, directory=str(mine.parent)), base, tmp_path)
+    assert mine.exists()
+
+
 def test_one_that_does_not_say_how_it_was_made_is_not_taken(base, tmp_path):
     run = smoke(num_steps=6, directory=str(base))
     with pytest.raises(UserError, match=rf"{base} lacks {base}.json, .* copy that, too"):

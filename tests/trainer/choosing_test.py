@@ -10,7 +10,7 @@ from PIL import Image
 from vade_jax import samplers
 from vade_jax.data import loading
 from vade_jax.trainer import choosing
-from vade_jax.types import Item, Prompt
+from vade_jax.types import Item, Prompt, Proposal
 
 NUM_ITEMS, B = 20, 8
 SAMPLER = samplers.SAMPLERS["vade"](warmup="none")
@@ -73,6 +73,26 @@ def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
     index_M = np.asarray(chosen.proposal.index_M)
     np.testing.assert_array_equal(shown, np.where(variant_M, 0, index_M))
     np.testing.assert_array_equal(chosen.proposal.extra_M["difficulty"], variant_M + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("index_M", "num_M", "message"),
+    [
+        ([3, 3], [8, 8], r"items \[3, 3\] .* different indices from 0 to 19"),
+        ([3, 20], [8, 8], r"items \[3, 20\] "),
+        ([-1, 3], [8, 8], r"items \[-1, 3\] "),
+        ([3, 4], [8, 0], r"with \[8, 0\] answers: .* 1 answer or more"),
+        ([3], [8], r"int32\[1\] .* indices of 2 items"),
+        ([3.0, 4.0], [8, 8], r"float32\[2\] "),
+    ],
+)
+def test_a_selector_of_ones_own_is_kept_to_its_contract(index_M, num_M, message):
+    def propose(state, key, num_prompts):
+        return Proposal(index_M=jax.numpy.array(index_M), num_rollouts_M=jax.numpy.array(num_M))
+
+    choose = choosing.Chooser(SAMPLER._replace(propose=propose), Items(), build_prompt)
+    with pytest.raises(ValueError, match=f"the selector proposed .*{message}"):
+        choose(SAMPLER.init(NUM_ITEMS), jax.random.key(0), 2)
 
 
 def test_everything_is_every_item_in_its_order():

@@ -522,6 +522,9 @@ def test_a_prefix_that_freezes_nothing_is_an_error():
     config = settings.Optimizer(learning_rate=0.1, frozen=("visual",))
     with pytest.raises(ValueError, match=r"starts with 'visual'; they start with text, vis"):
         update.make_optimizer(config).init(PARAMS)
+    config = settings.Optimizer(learning_rate=0.1, frozen=("",))
+    with pytest.raises(ValueError, match=r"an empty prefix, which freezes everything"):
+        update.make_optimizer(config).init(PARAMS)
 
 
 def test_schedule_by_hand():
