@@ -13,7 +13,7 @@ from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.data import procedural, sources
 from vade_jax.rollout import fake
-from vade_jax.run import build, checks, datasets, directory, engines, job
+from vade_jax.run import build, checks, datasets, engines, job
 from vade_jax.store import metrics
 from vade_jax.types import TrainState
 
@@ -47,9 +47,8 @@ def fake_parts(monkeypatch):
             make_scorer=lambda *_: fakes.score,
             make_validation=lambda *_: lambda *_: ({}, frozenset()),
         ),
-        directory: dict(checkpointer=lambda *_: nothing_saved),
         engines: dict(make=make_engine),
-        job: dict(RunRecorder=lambda *_: recorder),
+        job: dict(RunRecorder=lambda *_: recorder, checkpointer=lambda *_: nothing_saved),
         job.contact_sheet: dict(draw=lambda *_: None),
     }
     for module, functions in replaced.items():
