@@ -1,6 +1,7 @@
 """Whose a run directory is, what it was made with, and the policy in it."""
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -80,6 +81,19 @@ def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
             directory.check_goes_on(run, workdir)
     (tmp_path / "checkpoints" / "20").mkdir()
     directory.check_goes_on(run, workdir)
+
+
+def test_a_finished_run_keeps_the_settings_that_it_was_made_with(tmp_path):
+    done, workdir = settings.Run(num_steps=3), str(tmp_path)
+    directory.open_for(done, workdir)
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").touch()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "vade/rollouts_total": 9}\n')
+    before = (tmp_path / "config.json").read_bytes()
+    directory.open_for(dataclasses.replace(done, eval=settings.Eval(num_samples=9)), workdir)
+    assert (tmp_path / "config.json").read_bytes() == before
+    directory.open_for(settings.Run(num_steps=5), workdir)
+    assert (tmp_path / "config.json").read_bytes() != before
 
 
 def test_a_start_that_made_nothing_leaves_the_directory_free(tmp_path):

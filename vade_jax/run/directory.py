@@ -84,7 +84,10 @@ def open_for(run: settings.Run, workdir: str) -> None:
             path.unlink()  # of a start that failed before it made anything
         if not path.exists():
             _check_is_free(workdir)
-        claim(path, wanted, MAY_CHANGE, settings.Run())
+        if path.exists() and is_done(run, workdir):  # keeps the settings that it was made with
+            check_same(path, wanted, MAY_CHANGE, settings.Run())
+        else:
+            claim(path, wanted, MAY_CHANGE, settings.Run())
 
     processes.on_leader(open_in_leader)
     cluster.check_shared(path)
