@@ -338,6 +338,6 @@ def test_weights_that_nobody_would_use_are_refused():
 def test_a_pass_that_it_cannot_make_is_refused():
     with pytest.raises(
         ValueError,
-        match=r"a pass over all items, .*warmup=.none. of vade, and observe answers to all",
+        match=r"a pass over all items, .*warmup=.none. of vade and observe answers to all",
     ):
         Selector(IDS, warmup="measured")

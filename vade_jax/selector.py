@@ -209,20 +209,20 @@ def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
         )
     if sampler.first_pass:
         raise ValueError(
-            f"method={method!r} begins with a pass over all items, which this object cannot make: give"
-            f" the option {sampler.without['first_pass']}, and observe answers to all items before the first"
-            " select"
+            f"method={method!r} begins with a pass over all items, which this object cannot make: choose"
+            f" another{base.or_without(sampler, 'first_pass')} and observe answers to all items before the"
+            " first select"
         )
     if sampler.rounds is not None and sampler.rounds > 1:
         # Here a `select` is a step: the next step's would be taken for this one's second round.
         raise ValueError(
             f"method={method!r} fills dropped groups in round {sampler.rounds} of the same step,"
-            f" and here every step has one round: give the option {sampler.without['rounds']}"
+            f" and here every step has one round: choose another{base.or_without(sampler, 'rounds')}"
         )
     if sampler.weighs:
         raise ValueError(
             f"method={method!r} weighs the advantages of every prompt, and here it only says which prompts:"
-            f" give the option {sampler.without['weighs']}, or train with vade_jax itself"
+            f" train with vade_jax itself{base.or_without(sampler, 'weighs')}"
         )
     return sampler
 

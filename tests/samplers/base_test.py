@@ -1,5 +1,8 @@
 """Top-B, what is kept, hyperparameters, and what a selector says of its choice."""
 
+import importlib
+import pkgutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,6 +123,15 @@ def test_metrics_of_a_methods_own_leave_out_what_does_not_apply():
     nan = float("nan")
     belief = {"own/a": np.array([1, nan, 2]), "own/b": np.full(3, nan)}
     assert samplers.belief_metrics(belief) == {"own/a": 1.5}
+
+
+def test_every_file_with_a_method_is_listed():
+    files = [
+        importlib.import_module(f"vade_jax.samplers.{x.name}")
+        for x in pkgutil.iter_modules(samplers.__path__)
+    ]
+    methods = {file.METHOD.name for file in files if hasattr(file, "METHOD")}
+    assert methods | {"remind"} == samplers.SAMPLERS.keys()
 
 
 def test_what_methods_declare():

@@ -21,6 +21,7 @@ from vade_jax.models.qwen25vl.config import PRESETS
 from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers, functions, verify
 from vade_jax.run import cluster
+from vade_jax.samplers import base
 from vade_jax.trainer import passes
 
 
@@ -123,8 +124,8 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
     if run.num_prompts * rounds > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} in each of {run.sampler.name}'s {rounds} rounds of a step are "
-            f"more than the training set of {num_train} usable items: lower num_prompts, give more data, "
-            f"or the option {sampler.without['rounds']}"
+            f"more than the training set of {num_train} usable items: lower num_prompts or give more data"
+            f"{base.or_without(sampler, 'rounds')}"
         )
     _check_budget(run.with_items(num_train), num_train)
 
@@ -193,12 +194,12 @@ def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
     if run.measure.every and not sampler.passes:
         raise ValueError(
             f"measure.every={run.measure.every} with {name}, which would take a pass for a round of a step: "
-            f"set it to 0, or give the option {sampler.without['passes']}"
+            f"set it to 0{base.or_without(sampler, 'passes')}"
         )
     if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
-            f"{sampler.rounds} a step: set it to {sampler.rounds}, or give the option {sampler.without['rounds']}"
+            f"{sampler.rounds} a step: set it to {sampler.rounds}{base.or_without(sampler, 'rounds')}"
         )
     if sampler.variants and refill.max_rounds != 1:
         raise ValueError(

@@ -73,6 +73,11 @@ class Sampler(NamedTuple):
     without: Mapping[str, str] = fields.FrozenDict({})
 
 
+def or_without(sampler: Sampler, need: str) -> str:
+    """Returns the other way out for a message about a need, as `Sampler.without` has it, or ""."""
+    return f", or give the option {sampler.without[need]}" if need in sampler.without else ""
+
+
 # ------------------------------------------------------------------------------ hyperparameters
 @dataclasses.dataclass(frozen=True)
 class Options(fields.Section):
