@@ -137,6 +137,16 @@ def test_the_checksums_of_an_audit_are_of_what_is_asked(tokenizer):
     assert len({*sums(first), *(sums(one)[0] for one in changed)}) == 4
 
 
+def test_a_question_is_known_by_its_words_and_pictures_whatever_its_id(tokenizer):
+    def asked(*items):
+        return prompts.audit(items, _builder(tokenizer))[1].asked.tolist()
+
+    first = asked(_item(uid="a"))
+    assert asked(_item(uid="b", answer="4")) == first
+    others = (_item("How many cats?"), _item(sizes=((56, 224),)), _item(sizes=()))
+    assert len({*first, *(asked(one)[0] for one in others)}) == 4
+
+
 def test_a_busy_machine_costs_no_row(monkeypatch):
     """Formulas are compared by the clock; a run that goes on must keep the rows that it began with."""
     reasons = iter(["timeout", "crash", "ok", "timeout", "timeout", "timeout"])

@@ -6,6 +6,7 @@ once per merged cell of its image, and every token gets its M-RoPE position.
 
 import collections
 import dataclasses
+import hashlib
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -199,6 +200,7 @@ class Report:
     counts: dict[str, int]  # rejects by reason
     rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} each
     checksums: np.ndarray  # uint32, of the id, question and answer of each row that is kept
+    asked: np.ndarray  # uint64, of the question of each and of its images, as the policy sees them
 
 
 def audit(
@@ -220,34 +222,44 @@ def audit(
         has_rules: verify each row's own answer; a user's reward function may take what no rule can.
     """
 
-    def usable(index: int) -> tuple[str, int] | RejectedItem:
+    def usable(index: int) -> tuple[str, int, int] | RejectedItem:
         try:
             item = source[index]
-            builder(item)
+            prompt = builder(item)
             if has_rules:
                 check_answer(item)
             text = f"{item.uid}\n{item.question}\n{item.answer}"
-            return item.uid, zlib.crc32(text.encode("utf-8", "replace"))
+            checksum = zlib.crc32(text.encode("utf-8", "replace"))
+            return item.uid, checksum, _hash(item.question, prompt.images)
         except RejectedItem as error:
             return error
 
     kept: dict[str, int] = {}  # rows by uid, in their order
-    checksums, rejects = [], []
+    checksums, asked, rejects = [], [], []
     looked = map_items(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
     for index, found in enumerate(bar):
         if not isinstance(found, RejectedItem) and found[0] in kept:
             found = RejectedItem(found[0], "same_id", f"row {kept[found[0]]} has this id, too")
         if not isinstance(found, RejectedItem):
-            uid, checksum = found
+            uid, checksum, question = found
             kept[uid] = index
             checksums.append(checksum)
+            asked.append(question)
         else:
             why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
             rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    report = Report(len(source), counts, rejects, np.asarray(checksums, np.uint32))
-    return np.asarray(list(kept.values()), np.int32), report
+    sums = np.asarray(checksums, np.uint32), np.asarray(asked, np.uint64)
+    return np.asarray(list(kept.values()), np.int32), Report(len(source), counts, rejects, *sums)
+
+
+def _hash(question: str, pictures: Sequence[np.ndarray]) -> int:
+    """Returns 64 bits by which a question is known in other data, whatever its id there."""
+    found = hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=8)
+    for picture in pictures:
+        found.update(f"\n{picture.shape}".encode() + picture.tobytes())
+    return int.from_bytes(found.digest())
 
 
 def check_answer(item: types.Item) -> None:

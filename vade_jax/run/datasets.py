@@ -24,6 +24,7 @@ class Subset(Sequence):
     source: sources.Source
     index: Sequence[int]
     checksum: int = 0  # of what the rows ask, in their order
+    asked: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))  # of each
 
     def __len__(self) -> int:
         return len(self.index)
@@ -63,20 +64,38 @@ def load(
     `map` maps over the items, such as in threads.
 
     Raises:
-        ValueError: a file cannot be read, nothing in it is usable, a batch is larger than it, or
-            an item lacks a field of `sampler.arrays`.
+        ValueError: a file cannot be read, nothing in it is usable, a batch is larger than it, an item
+            lacks a field of `sampler.arrays`, or all of the validation is in the training data too.
     """
     build_prompt = prompt_builder(run.data, tokens.Tokenizer.load(checkpoint))
     benchmarks = validation.read(run.eval)
     train = _usable(run, "train", build_prompt, workdir, map)
     checks.check_data_size(run, len(train))
+    held_out = _usable(run, "validation", build_prompt, workdir, map)
+    _check_held_out(run.data, train, held_out)
     return Datasets(
         train=train,
-        validation=_usable(run, "validation", build_prompt, workdir, map),
+        validation=held_out,
         build_prompt=build_prompt,
         arrays=per_item(train, run.sampler.arrays),
         benchmarks=benchmarks,
     )
+
+
+def _check_held_out(data: settings.Data, train: Subset, held_out: Subset) -> None:
+    """Says how many questions of the validation are trained on; raises ValueError where all are."""
+    if data.train == data.validation == "procedural":
+        return  # drawn apart: only pictures that show nothing are in both
+    num_trained = int(np.isin(held_out.asked, train.asked).sum())
+    if num_trained == len(held_out):
+        raise ValueError(
+            f"data.validation={data.validation!r}: all of its {num_trained} questions are in "
+            f"data.train={data.train!r}, too: validate on questions that are not trained on"
+        )
+    if num_trained and processes.is_leader():
+        print(
+            f"validation: {num_trained} of {len(held_out)} questions are in the training data, too"
+        )
 
 
 def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
@@ -173,6 +192,8 @@ def _usable(
             "data.drop_too_long=True to leave them out"
         )
     if size and path != "procedural":
+        if len(kept) < size and processes.is_leader():
+            print(f"{split}: {len(kept)} usable rows, data.num_{split}={size} asks for more")
         kept = kept[:size]
     checksum = zlib.crc32(report.checksums[: len(kept)].tobytes())
     if not len(kept):
@@ -180,7 +201,7 @@ def _usable(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
-    return Subset(source, kept, checksum)
+    return Subset(source, kept, checksum, report.asked[: len(kept)])
 
 
 def _built_in(run: settings.Run, split: str, size: int) -> sources.Source:

@@ -1,0 +1,53 @@
+"""The two splits of a run: how many rows, and none of them in both."""
+
+import json
+
+import pytest
+
+from vade_jax import settings
+from vade_jax.data import tokens
+from vade_jax.run import datasets
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Returns a function from two lists of questions to a run's data."""
+    tokens.build(tmp_path / "tokens", ["How many?"], 400, shows_images=False)
+
+    def load(train, validation, **data):
+        for name, questions in {"train": train, "validation": validation}.items():
+            data[name] = str(tmp_path / f"{name}.jsonl")
+            rows = [
+                {"id": f"{name}{i}", "question": q, "answer": "1"} for i, q in enumerate(questions)
+            ]
+            (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        batch = {"prompts_per_minibatch": 1, "prompts_per_microbatch": 1}
+        data |= {"kind": "int"}
+        run = settings.Run.from_dict({"num_prompts": 1, "batch": batch, "data": data})
+        return datasets.load(run, str(tmp_path / "tokens"), str(tmp_path))
+
+    return load
+
+
+def test_questions_in_both_splits_are_counted_whatever_their_ids(load, capsys):
+    load(["a?", "b?", "c?"], ["b?", "d?", "c?"])
+    assert "validation: 2 of 3 questions are in the training data, too" in capsys.readouterr().out
+    load(["a?"], ["d?"])
+    assert "training data" not in capsys.readouterr().out
+
+
+def test_a_validation_that_is_trained_on_is_refused(load):
+    with pytest.raises(
+        ValueError, match=r"data.validation='.*': all of its 2 questions are in data"
+    ):
+        load(["a?", "b?", "c?"], ["c?", "a?"])
+
+
+def test_only_the_rows_that_are_trained_on_count(load, capsys):
+    data = load(["a?", "b?"], ["b?"], num_train=1)
+    assert len(data.train) == 1 and "training data" not in capsys.readouterr().out
+
+
+def test_fewer_rows_than_asked_for_are_said(load, capsys):
+    load(["a?", "b?"], ["c?"], num_train=3)
+    assert "train: 2 usable rows, data.num_train=3 asks for more" in capsys.readouterr().out
