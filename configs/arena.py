@@ -15,7 +15,7 @@ frontier: solved, hopeless and learnable prompts; of the last a right answer is 
 ladder: a letter of one color, then of two, then of three: each can be learned once the one below it is
 digits: as frontier, with real handwriting: read it, or find a letter of the digit's name
 
-What their controls showed is in docs/results.md.
+What their controls showed is in docs/arenas.md, what came of them in docs/results.md.
 
 More words: `grid` for both decays of VADE (Eq. 5 and 6), four values each, in place of the controls; `prompts=32` a
 step, `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`, `model=tiny_6m`; or else `smoke` (for

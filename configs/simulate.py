@@ -2,7 +2,7 @@
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-An hour or two on 2 CPU cores, a few selectors in minutes; what came out is in docs/results.md.
+An hour or two on 2 CPU cores, a few selectors in minutes; what came out is in docs/simulator.md.
 
 Arguments: `reference` (the set-ups of two earlier simulations, ours beside their numbers); `smoke`
 (seconds, for tests); `seed=3`.

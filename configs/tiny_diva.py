@@ -5,7 +5,7 @@ r"""DIVA-GRPO on the tiny job: 16 problems a step, each with a variant. See conf
 
 Runs on 2 CPU cores, as configs/tiny_gspo.py does. `arms` is the comparison of its paper: `grpo` has the same 16
 problems a step, without variants and with as many answers in all. What came out over five seeds is in
-docs/results.md.
+docs/tiny_job.md.
 
 `variants=3` is the paper's other number: 8 problems a step. The warm start sees neither variants nor
 other words. A selector named behind the colon replaces DIVA's, and then its variants and advantages.

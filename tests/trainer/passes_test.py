@@ -47,7 +47,7 @@ class Run:
         state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
         self.progress = loop.Progress(state, sampler.init(I), np.zeros(I, np.int32))
 
-    def __call__(self, num_steps, every=2):
+    def __call__(self, num_steps, every=2, stop=lambda: False):
         self.progress = loop.run(
             self.progress,
             num_steps=num_steps,
@@ -61,6 +61,7 @@ class Run:
             recorder=self.recorder,
             eval_every=100,
             measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
+            stop=stop,
         )
         return self.progress
 
@@ -191,3 +192,12 @@ def test_an_engine_that_fails_around_a_pass_leaves_what_was_before_it(fails_at):
     resumed = Run(mmr1())
     resumed.progress = kept
     chex.assert_trees_all_equal(resumed(4).selector, Run(mmr1())(4).selector)
+
+
+@pytest.mark.parametrize(("stops_at", "step"), [(1, 0), (7, 2)])  # in the first pass, in the second
+def test_a_run_that_is_stopped_in_a_pass_ends_there_and_repeats_it(stops_at, step):
+    run = Run(mmr1())
+    stopped = run(4, stop=lambda: len(run.engine.calls) >= stops_at)
+    assert (stopped.step, len(run.engine.calls)) == (step, stops_at)
+    assert [kept.step for kept in run.recorder.progress][-1:] == [step] * bool(step)
+    chex.assert_trees_all_equal(run(4).selector, Run(mmr1())(4).selector)

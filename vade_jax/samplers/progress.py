@@ -11,7 +11,7 @@ read off its category, a family and level or a data set, by two averages of the 
 with V = E[1 - p^G - (1-p)^G] of `pooled`, the chance of a mixed group: within a category the items that
 may still be mixed come first. The absolute value also goes where a pass rate falls, so what is being
 forgotten is asked again. Before any category has moved, and without categories where the data do not
-move as a whole, the draw is `pooled`'s. What came of it: docs/results.md.
+move as a whole, the draw is `pooled`'s. What came of it: docs/arenas.md.
 """
 
 import dataclasses

@@ -101,7 +101,7 @@ def run(
     max_rollouts: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
-    """Trains until the run `is_over` or `stop()` is true after a step; saves before it returns.
+    """Trains until the run `is_over` or `stop()` is true; saves the latest step before it returns.
 
     The selector's state is called the posterior here, as for VADE; a baseline's may be just counters.
     A step that has nothing to learn from leaves policy and optimizer as they are, and is counted.
@@ -124,7 +124,7 @@ def run(
         measure: when all items are rolled out for the selector alone.
         max_rollouts: the budget of answers, passes included; 0: none. A step that has begun is
             finished, so its last rounds may go beyond.
-        stop: asked after each step.
+        stop: asked after each step, and between the batches of a pass over all items.
 
     Raises:
         NotFinite: names the step, and what is NaN or infinite; nothing is saved after it.
@@ -177,8 +177,12 @@ def run(
                 if passes.is_due(measure, sampler, progress.step):
                     with clock("measure"):
                         feedback = passes.roll_out_all(
-                            choose, answer, advantage, measure, key, step
+                            choose, answer, advantage, measure, key, step, stop
                         )
+                        if feedback is None:  # stopped: resumed, the run begins the pass anew
+                            if progress.step:
+                                recorder.save(progress, last=True)
+                            break
                         posterior = sampler.update(progress.selector, feedback)
                     progress = progress.paid_for(feedback, selector=posterior)
                     ahead.start(posterior, keys.select, num_prompts)

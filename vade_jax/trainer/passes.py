@@ -42,8 +42,9 @@ def roll_out_all(
     measure: settings.Measure,
     key: jax.Array,
     step: int,
-) -> Feedback:
-    """Returns what the answers to all items say, the items in order.
+    stop: Callable[[], bool] = lambda: False,
+) -> Feedback | None:
+    """Returns what the answers to all items say, the items in order; None where it was stopped.
 
     Args:
         choose: builds the prompts.
@@ -52,6 +53,7 @@ def roll_out_all(
         measure: how many answers, and items in the engine at once; the last batch may be smaller.
         key: of the run.
         step: the step that follows the pass.
+        stop: asked between two batches, as a pass may take hours; what it had is lost then.
     """
     num_items = len(choose.items)
     clock = Clock()  # its times are thrown away: the loop counts the whole pass as one phase
@@ -59,6 +61,8 @@ def roll_out_all(
     batches = [range(i, min(i + size, num_items)) for i in range(0, num_items, size)]
     found = []
     for number, chosen in enumerate(_built_ahead(choose, batches, measure.num_rollouts)):
+        if number and stop():
+            return None
         batch_key = rng.pass_key(key, step, number)
         rollouts, scores = answer(chosen, batch_key, step - 1, clock)
         feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
