@@ -3,15 +3,16 @@ r"""Table 2 of VADE (arXiv 2511.18902) and more: what each of its parts does, on
     python -m experiments.sweep --config=configs/ablations.py:base=configs/tiny_grpo.py \
         --workdir=runs/ablations --parallel=2
 
-14 arms x 3 seeds; each run takes as long as one of the base. An arm that would change nothing of the base, such as
-`vade_warmup_none` where it has no warm-up, is left out. `--config.arms=vade,vade_greedy --config.seeds=0` runs
-less. The tables are in {workdir}/ablations.
+14 arms x 3 seeds; each run takes as long as one of the base. An arm that would change nothing of the
+base, such as `vade_warmup_none` where it has no warm-up, is left out. `--config.arms=vade,vade_greedy
+--config.seeds=0` runs less. The tables are in {workdir}/ablations.
 
 Arguments: `base=FILE`, with its own arguments behind another colon, such as
 `base=configs/qwen7b_gspo.py:split`; by default configs/tiny_gspo.py. `--config.arms=vade,kalman`
-compares others: every arm of configs/tiny_table1.py is known here too. `grid,base=FILE` takes both decays of
-Eq. 5 and 6 instead, four values each, 16 arms, and draws decays.png. `losses,base=FILE` takes VADE and the uniform
-selector under PPO's clipped loss and what came of it: GRPO, GSPO, DAPO's loss and Dr. GRPO.
+compares others: every arm of configs/tiny_table1.py is known here too. `grid,base=FILE` takes both
+decays of Eq. 5 and 6 instead, four values each, 16 arms, and draws decays.png. `losses,base=FILE` takes
+VADE and the uniform selector under PPO's clipped loss and what came of it: GRPO, GSPO, DAPO's loss and
+Dr. GRPO.
 """
 
 import importlib.util

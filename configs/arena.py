@@ -17,9 +17,9 @@ digits: as frontier, with real handwriting: read it, or find a letter of the dig
 
 What their controls showed is in docs/arenas.md, what came of them in docs/results.md.
 
-More words: `grid` for both decays of VADE (Eq. 5 and 6), four values each, in place of the controls; `prompts=32` a
-step, `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`, `model=tiny_6m`; or else `smoke` (for
-tests), with sizes of its own.
+More words: `grid` for both decays of VADE (Eq. 5 and 6), four values each, in place of the controls;
+`prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096` prompts in all, `steps=200`,
+`model=tiny_6m`; or else `smoke` (for tests), with sizes of its own.
 """
 
 from ml_collections import ConfigDict

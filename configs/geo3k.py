@@ -3,19 +3,20 @@ r"""Geometry3K on Qwen2.5-VL-3B-Instruct with GRPO: where most selectors for VLM
     pip install -e '.[train,cuda,vllm,hub]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
 
-2,101 questions to train on, 601 to validate, `hiyouga/geometry3k` of the hub; its own rows are EasyR1's form, and
-files that verl's `examples/data_preprocess/geo3k.py` makes are read as they are:
+2,101 questions to train on, 601 to validate, `hiyouga/geometry3k` of the hub; its own rows are EasyR1's
+form, and files that verl's `examples/data_preprocess/geo3k.py` makes are read as they are:
 
     --config.data.train=train.parquet --config.data.validation=test.parquet
 
-B, G, the clip, the KL and the length of answers are those of DPS's code for the 3B (arXiv 2603.10887); MoPPS
-(2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers are compared as
-numbers and formulas by math-verify (`data.kind`); these libraries take mathruler for both.
+B, G, the clip, the KL and the length of answers are those of DPS's code for the 3B (arXiv 2603.10887);
+MoPPS (2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers
+are compared as numbers and formulas by math-verify (`data.kind`); these libraries take mathruler for
+both.
 
-Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no category of the
-rows (`sec` and `strata` do; so do `pooled`, `progress` and `importance`, but for `--config.sampler.arrays={}`); the
-layouts and the rest of configs/qwen.py.
-`arms` makes it a sweep over vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py at hand:
+Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no
+category of the rows (`sec` and `strata` do; so do `pooled`, `progress` and `importance`, but for
+`--config.sampler.arrays={}`); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over
+vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py at hand:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 

@@ -9,7 +9,8 @@ Qwen2.5, Qwen2.5-Math and Qwen3 of any size, such as `--config.model.size=qwen3-
 have that shape. `--config.data.template.enable_thinking=True` lets Qwen3 think at length. Arguments as in
 configs/qwen.py, with its layouts; `single` is one GPU. `smoke` is a tiny text model, for tests.
 
-Not run at this size yet. The batch is smaller than Table 4's, and prompts and answers have the lengths of maths.
+Not run at this size yet. The batch is smaller than Table 4's, and prompts and answers have the lengths
+of maths.
 """
 
 from ml_collections import ConfigDict

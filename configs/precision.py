@@ -4,7 +4,8 @@ r"""Weights in bfloat16 beside float32 on the tiny job; docs/runs.md has what ca
     python -m experiments.moved --start=runs/precision/warm_start_seed0 --policies \
         runs/precision/clean/gspo/{float32,float32_halves,bfloat16,bfloat16_plain}_seed0/policy
 
-Selection is uniform and the computation in float32, so that the weights alone differ. Argument: `smoke` (for tests).
+Selection is uniform and the computation in float32, so that the weights alone differ. Argument: `smoke`
+(for tests).
 Arms:
 
 float32: the tiny job as it is

@@ -4,8 +4,9 @@ r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct on 4 x H20
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`; a
-layout (below); `bf16`, weights in bfloat16 for GPUs of 80 GB; `lora`, an adapter of rank 32 on the decoder
-instead of all weights; `smoke` (the tiny model, for tests). What a run needs of every device, before it is started:
+layout (below); `bf16`, weights in bfloat16 for GPUs of 80 GB; `lora`, an adapter of rank 32 on the
+decoder instead of all weights; `smoke` (the tiny model, for tests). What a run needs of every device,
+before it is started:
 
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
 
@@ -25,10 +26,11 @@ elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that run 
 Weights reach vLLM through `engine.sync_directory`, by default in the run directory; /dev/shm/NAME is
 faster on one node and takes 16 GB for the 7B.
 
-None of this has been run on a GPU yet. The plan expects 163 s for a typical step of the 7B on four GPUs (about 11
-hours for 240 steps) and 319 s for the 3B on one (about 21 hours): at 40 % of the peak, without rewards, weight sync
-and validation. The paper reports these averages over its five benchmarks, untrained, with VADE + GRPO and with
-VADE + GSPO: 58.63, 64.75 and 64.57 for the 7B; 50.65, 57.32 and 56.38 for the 3B.
+None of this has been run on a GPU yet. The plan expects 163 s for a typical step of the 7B on four GPUs
+(about 11 hours for 240 steps) and 319 s for the 3B on one (about 21 hours): at 40 % of the peak, without
+rewards, weight sync and validation. The paper reports these averages over its five benchmarks,
+untrained, with VADE + GRPO and with VADE + GSPO: 58.63, 64.75 and 64.57 for the 7B; 50.65, 57.32 and
+56.38 for the 3B.
 """
 
 from collections.abc import Callable
@@ -85,7 +87,8 @@ def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
 def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:
     """Keeps weights in bfloat16 and the reference in the host's memory: for GPUs of 80 GB.
 
-    Where GPUs train and serve, their memory is shared out as it is enough for the 3B on one and the 7B on four.
+    Where GPUs train and serve, their memory is shared out as it is enough for the 3B on one and the 7B
+    on four.
     """
     c.model.param_dtype, c.layout.offload = "bfloat16", "reference"
     if layout is single:

@@ -2,9 +2,9 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-5 minutes and 1.8 GB of memory on 2 quiet CPU cores. The mini-batches have Table 4's proportion, four
-to a step. What this brings has not been measured over seeds; the five seeds of the tiny job in docs/tiny_job.md
-had one mini-batch a step.
+5 minutes and 1.8 GB of memory on 2 quiet CPU cores. The mini-batches have Table 4's proportion, four to
+a step. What this brings has not been measured over seeds; the five seeds of the tiny job in
+docs/tiny_job.md had one mini-batch a step.
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
 `reward=paper` (0 or 1, without the share for the format); `smoke` (a minute, for tests).

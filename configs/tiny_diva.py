@@ -1,11 +1,12 @@
 r"""DIVA-GRPO on the tiny job: 16 problems a step, each with a variant. See configs/tiny.py.
 
     python -m experiments.train --config=configs/tiny_diva.py --workdir=runs/tiny_diva
-    python -m experiments.sweep --config=configs/tiny_diva.py:arms --workdir=runs/diva --config.seeds=0,1,2,3,4
+    python -m experiments.sweep --config=configs/tiny_diva.py:arms --workdir=runs/diva \
+        --config.seeds=0,1,2,3,4
 
-Runs on 2 CPU cores, as configs/tiny_gspo.py does. `arms` is the comparison of its paper: `grpo` has the same 16
-problems a step, without variants and with as many answers in all. What came out over five seeds is in
-docs/tiny_job.md.
+Runs on 2 CPU cores, as configs/tiny_gspo.py does. `arms` is the comparison of its paper: `grpo` has the
+same 16 problems a step, without variants and with as many answers in all. What came out over five seeds
+is in docs/tiny_job.md.
 
 `variants=3` is the paper's other number: 8 problems a step. The warm start sees neither variants nor
 other words. A selector named behind the colon replaces DIVA's, and then its variants and advantages.
@@ -18,7 +19,8 @@ def get_config(arg=None):
     """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/tiny.py.
 
     Raises:
-        ValueError: an unknown word, a selector beside `arms`, or `variants` beside another selector than DIVA's.
+        ValueError: an unknown word, a selector beside `arms`, or `variants` beside a selector that is not
+            DIVA's.
     """
     is_sweep, words = arguments.without(arg, "arms")
     run = _run(words)

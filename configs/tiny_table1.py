@@ -2,10 +2,10 @@ r"""Table 1 of VADE (arXiv 2511.18902) on the tiny job: the selectors under two 
 
     python -m experiments.sweep --config=configs/tiny_table1.py --workdir=runs/table1 --parallel=2
 
-A run takes one and a half to two minutes on one quiet CPU core, DAPO's twice that; what five seeds brought is in
-docs/tiny_job.md. Fewer of everything: `--config.arms=vanilla,vade --config.losses=gspo --config.seeds=0,1
---config.data=clean,wrong10` (wrong10: a tenth of the training golds is wrong). What all runs share:
-`--config.run.num_steps=100`. Argument: `smoke` (for tests). Arms:
+A run takes one and a half to two minutes on one quiet CPU core, DAPO's twice that; what five seeds
+brought is in docs/tiny_job.md. Fewer of everything: `--config.arms=vanilla,vade --config.losses=gspo
+--config.seeds=0,1 --config.data=clean,wrong10` (wrong10: a tenth of the training golds is wrong). What
+all runs share: `--config.run.num_steps=100`. Argument: `smoke` (for tests). Arms:
 
 vanilla, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, around either selector, with
     full batches while three times the others' rollouts last

@@ -3,10 +3,11 @@
     python -m experiments.build_data --config=configs/vade_9k.py --source=DIR --target=DIR \
         --checkpoint=DIR
 
-SOURCE has a directory for each `path` of SUBSETS in vade_jax/recipes/vade_9k/settings.py, with the .parquet,
-.arrow, .jsonl or .json files as they are published: of LLaVA-OneVision-Data the configs of that name,
-HuggingFaceM4's ChartQA, ScienceQA. How the paper chose its rows is not known; here it is a seeded order. `--config.own="('mine',)"` adds directories of your
-own rows, in verl's or EasyR1's parquet or as JSONL beside images, whole.
+SOURCE has a directory for each `path` of SUBSETS in vade_jax/recipes/vade_9k/settings.py, with the
+.parquet, .arrow, .jsonl or .json files as they are published: of LLaVA-OneVision-Data the configs of
+that name, HuggingFaceM4's ChartQA, ScienceQA. How the paper chose its rows is not known; here it is a
+seeded order. `--config.own="('mine',)"` adds directories of your own rows, in verl's or EasyR1's parquet
+or as JSONL beside images, whole.
 
 Needs a CPU only; it was tried on files made in the published schemas, not on the data sets themselves.
 """

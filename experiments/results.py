@@ -2,10 +2,10 @@ r"""The tables and figures of a sweep once more, from the records of its runs.
 
     python -m experiments.results --records docs/results/frontier --workdir=runs/frontier_again
 
-Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection pays
-is drawn as well. A sweep leaves a record of every finished run in {workdir}/{name}/records, some kilobytes each.
-`--arms vanilla vade kalman` leaves the others out, and is their order. `--across` takes every folder for an arena of its own and
-prints one table, of all arms in all of them:
+Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection
+pays is drawn as well. A sweep leaves a record of every finished run in {workdir}/{name}/records, some
+kilobytes each. `--arms vanilla vade kalman` leaves the others out, and is their order. `--across` takes
+every folder for an arena of its own and prints one table, of all arms in all of them:
 
     python -m experiments.results --across --workdir=runs/arenas \
         --records docs/results/frontier docs/results/digits docs/results/ladder

@@ -3,9 +3,9 @@ r"""Selectors against each other without a model: who wastes fewer rollouts, and
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
 The selectors of the package, all but diva, importance and the control strata, play through their own
-functions, for the same number of rollouts, in worlds whose pass rates are known. Each (world, selector) is kept in the workdir, so an interrupted
-run goes on where it was; one whose settings changed is played again. After a change of the code take
-a new workdir.
+functions, for the same number of rollouts, in worlds whose pass rates are known. Each (world, selector)
+is kept in the workdir, so an interrupted run goes on where it was; one whose settings changed is played
+again. After a change of the code take a new workdir.
 
     --config.selectors=vade,uniform --config.worlds=skills      # a few
     --config.num_items=1000000 --config.num_seeds=2             # a large pool

@@ -1,4 +1,4 @@
-"""What a step costs the host: images that are read, resized and cut to patches, and answers that are judged."""
+"""What a step costs the host: images read, resized and cut to patches, and answers judged."""
 
 import functools
 import io

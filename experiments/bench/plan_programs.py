@@ -325,7 +325,7 @@ def _whole_matrices(policy: Policy) -> set[tuple[str, tuple[int, ...]]]:
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns what a matrix and its transpose have in common, a tied head's and an embedding's; 1s are left out."""
+    """Returns what a matrix and its transpose have in common, as of a tied head; 1s are left out."""
     return tuple(sorted(x for x in shape if x > 1))
 
 

@@ -1,4 +1,4 @@
-"""The selectors: Beta draws beside numpy's and jax.random's, and every method's step beside a training step."""
+"""Beta draws beside numpy's and jax.random's, and every selector's step beside a training step."""
 
 import functools
 import tempfile

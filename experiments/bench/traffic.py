@@ -114,7 +114,8 @@ def _total(found: Iterable[Collective]) -> float:
 def copies(text: str, lengths: set[int], at_least: int) -> list[tuple[str, int]]:
     """Returns type and bytes of copied arrays that are a stack of so many layers, the largest first.
 
-    Copies of a broadcast do not count: they are the zeros that a sum over layers or micro-batches starts with.
+    Copies of a broadcast do not count: they are the zeros that a sum over layers or micro-batches starts
+    with.
 
     Args:
         text: of the program.

@@ -1,4 +1,4 @@
-"""One optimizer update: prompts once against one row an answer, and against TRL; and answers of mixed lengths.
+"""One optimizer update: prompts once or a row an answer, beside TRL, and with mixed lengths.
 
 The same parameters, tokens and loss in every case. Log-probs of the behaviour policy are the model's own
 with noise, so that ratios, clips and the loss depend on the model.

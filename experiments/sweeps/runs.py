@@ -101,7 +101,7 @@ def _check_shared(run: Values) -> None:
 
 
 def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Returns the runs with one commit for each name on the hub: that of a run that has begun with it, if one has.
+    """Returns the runs with one commit for each name on the hub, a begun run's if one has it.
 
     Raises:
         ValueError: a name is unknown, or the hub cannot be reached.
@@ -125,8 +125,8 @@ def chosen(values: Values, field: str) -> dict[str, Values]:
     they bear, so a comparison at one rate says little.
 
     Raises:
-        ValueError: there is no word, an unknown one (the message has the nearest known one), or a rate that is
-            no number.
+        ValueError: there is no word, an unknown one (the message has the nearest known one), or a rate
+            that is no number.
     """
     known = values["known"][field]
     words = [word.strip() for word in values[field].split(",") if word.strip()]

@@ -1,1 +1,1 @@
-"""What `python -m experiments.torture` is made of: faults, the jobs they hit, and what must be left of them."""
+"""The parts of `python -m experiments.torture`: faults, the jobs they hit, what must be left."""

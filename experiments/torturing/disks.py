@@ -63,7 +63,7 @@ class Disk:
 
 @contextlib.contextmanager
 def own(root: pathlib.Path) -> Iterator[Disk]:
-    """Yields a disk at `root`, an empty directory; what was written is gone afterwards where it was mounted."""
+    """Yields a disk at `root`, an empty directory; a mounted one is gone afterwards, with its files."""
     command = ("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(root))
     can_mount = shutil.which("mount") and os.geteuid() == 0
     is_mounted = bool(can_mount) and not subprocess.run(command, capture_output=True).returncode

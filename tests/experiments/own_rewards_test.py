@@ -1,4 +1,4 @@
-"""docs/rewards.md as a user would follow it: its files, its commands, its judge in training and evaluation."""
+"""docs/rewards.md as a user would follow it: files, commands, a judge in training and evaluation."""
 
 import ast
 import pathlib

@@ -109,11 +109,11 @@ def rows(
     hub (`hub`).
 
     Columns: question (or problem), answer; optional images (or image: paths relative to the file that
-    do not leave its directory, data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and what
-    goes into the metadata: choices, tolerance, ordered, paraphrases (other wordings of the question),
-    steps (hints, in order); subset, domain and level, by which a run's report sorts the questions. The files of MATH and GSM8K
-    (see `_answered`) and the rows of verl's data sets (prompt, reward_model, extra_info) are read as
-    they are.
+    do not leave its directory, data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and
+    what goes into the metadata: choices, tolerance, ordered, paraphrases (other wordings of the
+    question), steps (hints, in order); subset, domain and level, by which a run's report sorts the
+    questions. The files of MATH and GSM8K (see `_answered`) and the rows of verl's data sets (prompt,
+    reward_model, extra_info) are read as they are.
 
     Args:
         path: of the file or directory, or the name.
@@ -305,7 +305,7 @@ class Rows:
             raise RejectedItem(uid, "bad_image", detail) from error
 
     def row(self, index: int) -> Mapping[str, Any]:
-        """Returns a row that is an item, as the file has it; verl's with the names that are used here, too."""
+        """Returns a row that is an item, as the file has it; verl's with this project's names, too."""
         row = self._read(index)
         return {**_of_verl(row), **row} if is_verl(row) else row
 

@@ -70,7 +70,8 @@ def named(records: Records, name: str, *, smooths: bool = True) -> Curve:
 def validation(records: Records) -> Curve:
     """Returns the plain mean of the accuracies on the validation sets, of the steps that have all.
 
-    The sets are those of the last validation: a run that goes on may have others, or other answers to a question.
+    The sets are those of the last validation: a run that goes on may have others, or other answers to a
+    question.
     """
     wanted = {_VALIDATION.fullmatch(name)["set"] for name in validation_names(records)}
     steps, values = [], []

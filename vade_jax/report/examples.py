@@ -78,7 +78,7 @@ def share(run: Run, prompts: Sequence[Prompt]) -> float:
 
 
 def rise(visits: Sequence[Group]) -> float:
-    """Returns how much the pass rate rose from the first third of the visits with a verdict to the last; 0 without."""
+    """Returns how much the pass rate rose from the first third of the judged visits to the last, or 0."""
     judged = [group for group in visits if group.count]
     if not judged:
         return 0.0
@@ -152,7 +152,7 @@ def _in_turn(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _of_step(run: Run, step: int) -> list[dict[str, Any]]:
-    """Returns the groups of a step in random order: one of each subset, then a second one of each, and so on."""
+    """Returns the groups of a step in random order: one of each subset, then a second of each, ..."""
     rows = run.texts(run.logs[step], COLUMNS)
     groups = list(rows_of_groups(rows).values())
     random.Random(step).shuffle(groups)

@@ -170,7 +170,7 @@ def _smooth_line(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
 
 # ------------------------------------------------------------------------------ of a sweep
 def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> None:
-    """Draws `FIGURES`, arms.png and, where they have something to show, what `maps` has and calibration.png."""
+    """Draws `FIGURES`, arms.png and, where they have something to show, maps and calibration.png."""
     folder = pathlib.Path(directory)
     runs = {
         name: {arm: [run.records for run in recorded] for arm, recorded in arms.items()}

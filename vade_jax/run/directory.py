@@ -94,7 +94,10 @@ def open_for(run: settings.Run, workdir: str) -> None:
 
 
 def _check_is_free(workdir: str) -> None:
-    """Raises ValueError if a new run would replace what no run made, such as the checkpoint it starts from."""
+    """Raises ValueError if a new run would replace what no run made.
+
+    Such as the checkpoint that it starts from: `model.checkpoint` may lie in its directory.
+    """
     for name in (*EXPORTED, "checkpoints"):
         place = os.path.join(workdir, name)
         if os.path.isfile(place) or (os.path.isdir(place) and os.listdir(place)):

@@ -52,7 +52,8 @@ class Sampler(NamedTuple):
         first_pass: whether a pass over all items comes before step 1, see `trainer.passes`.
         passes: whether a pass over all items may come between its steps. False for a method that would
             mistake a pass for a round of a step.
-        without: options that do without some of the above, by its name: {"rounds": "replay='next_step' of vcrl"}.
+        without: options that do without some of the above, by its name, such as
+            {"rounds": "replay='next_step' of vcrl"}.
     """
 
     init: Callable[..., State]

@@ -9,10 +9,10 @@ the objective, the mean over all prompts, and spends the rollouts where the grou
     w_i   = (B / I) / pi_i                                     times the advantages of i's group
 
 With weights the expected gradient is that of uniform batches, with less noise: where V of the groups are
-mixed, the mean of |g|^2 is in proportion to V, for advantages divided by their deviation, and the weighted sum's second
-moment, sum(V / pi), is least at the root of V. At V itself it is uniform's. `floor` is the share of
-uniform in the draw and bounds the weights by 1 / floor. Adam divides by the size of gradients, so what it
-makes of weights is no longer uniform's update. What came of it: docs/arenas.md.
+mixed, the mean of |g|^2 is in proportion to V, for advantages divided by their deviation, and the
+weighted sum's second moment, sum(V / pi), is least at the root of V. At V itself it is uniform's.
+`floor` is the share of uniform in the draw and bounds the weights by 1 / floor. Adam divides by the size
+of gradients, so what it makes of weights is no longer uniform's update. What came of it: docs/arenas.md.
 
 The draw is Pareto sampling (Rosen, 1997): B items in one top-B, each with a chance very near pi_i.
 Exact inclusion probabilities would need a sequential pass over all items.

@@ -236,7 +236,7 @@ def collect(
     scores: Scores,
     advantage: Advantage = group_normalized,
 ) -> Feedback:
-    """Returns the counts of every chosen prompt and the advantage of every answer, times the proposal's weights."""
+    """Returns every prompt's counts and every answer's advantage, times the proposal's weights."""
     M, group_N = len(proposal.index_M), rollouts.group_N
     valid_N, length_N = np.asarray(rollouts.valid_N), rollouts.length_N
 

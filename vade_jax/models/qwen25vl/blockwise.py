@@ -26,10 +26,11 @@ at a time, and freed. Merging the results of two library calls by their log-sum-
 wrong: `jax.nn.dot_product_attention(return_residual=True)` stops the gradient of the log-sum-exp, which
 leaves right values with gradients that are off by up to 12 %.
 
-**Why blocks.** Of its own answer, query i sees keys up to i. A block of queries only multiplies with
-the keys up to its end, so B blocks do (B + 1) / 2B of the full square. Such blocks have different shapes and
-are unrolled in the program; long rows get longer blocks, not more. Where the scores of all queries are too
-many for the memory, equal *turns* inside each block follow one another in a loop. Without own keys there is one block.
+**Why blocks.** Of its own answer, query i sees keys up to i. A block of queries only multiplies with the
+keys up to its end, so B blocks do (B + 1) / 2B of the full square. Such blocks have different shapes and
+are unrolled in the program; long rows get longer blocks, not more. Where the scores of all queries are
+too many for the memory, equal *turns* inside each block follow one another in a loop. Without own keys
+there is one block.
 
 Letters beside those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), S keys of a set.

@@ -36,7 +36,8 @@ TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
 _POLL_S = 0.25  # between two looks at /health
 _HEALTH_S = 5.0  # the longest wait for /health
 _LOG_LINES = 40  # shown in an error
-# What the log of a failed start holds (a pattern), and what helps, in the settings of a run. The first that fits.
+# What the log of a failed start holds (a pattern), and what helps, in the settings of a run. The first
+# that fits.
 _FIXES = (
     (
         "No module named '?vllm",
