@@ -11,7 +11,7 @@ is VADE at that learning rate. `--config.losses=grpo` takes GRPO in GSPO's place
 
 The first word names the arena:
 
-frontier: solved, hopeless and learnable prompts; of the last a right answer is rare at first
+frontier: solved, hopeless and learnable prompts; of the last about one answer in four is right at first
 ladder: a letter of one color, then of two, then of three: each can be learned once the one below it is
 digits: as frontier, with real handwriting: read it, or find a letter of the digit's name
 

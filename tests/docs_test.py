@@ -21,6 +21,9 @@ def missing(page):
     for link in re.findall(r"\]\(([^)#:]+)\)", text):
         if not (page.parent / link).exists():
             yield link
+    for link, anchor in re.findall(r"\]\(([\w./]*)#([^)]+)\)", text):
+        if anchor not in anchors(page.parent / link if link else page):
+            yield f"{link}#{anchor}"
     for path in re.findall(rf"`((?:{FOLDERS})/[\w/.]+)", text):
         if not (ROOT / path).exists():
             yield path
@@ -31,6 +34,13 @@ def missing(page):
         module, _, attribute = f"vade_jax.{name}".rpartition(".")
         if not hasattr(importlib.import_module(module), attribute):
             yield name
+
+
+def anchors(page):
+    """Returns the headings of a page as GitHub links to them; none where there is no such page."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL) if page.is_file() else ""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", name).lower().replace(" ", "-") for name in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
