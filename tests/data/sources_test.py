@@ -1,31 +1,16 @@
-"""A user's own rows: columns, images, kinds, and what is wrong with them."""
-
-import base64
-import io
-import json
+"""A user's own rows: files, shards, splits, and what is wrong with them."""
 
 import pyarrow as pa
 import pytest
-from PIL import Image
 from pyarrow import parquet
 
-from vade_jax.data import sources
-
-
-def _png() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (30, 40), "red").save(file, "PNG")
-    return file.getvalue()
-
-
-def _write(path, *rows) -> str:
-    path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows))
-    return str(path)
+from tests.data import files
+from vade_jax.data import columns, sources
 
 
 def test_jsonl_rows_with_images_beside_the_file(tmp_path):
-    (tmp_path / "a.png").write_bytes(_png())
-    path = _write(
+    (tmp_path / "a.png").write_bytes(files.png())
+    path = files.write_jsonl(
         tmp_path / "mine.jsonl",
         {"problem": "How many?", "answer": 3, "images": ["a.png"], "id": 17},
         {"question": "Red?", "answer": True, "image": "a.png", "choices": None},
@@ -41,66 +26,10 @@ def test_jsonl_rows_with_images_beside_the_file(tmp_path):
         source[2]
 
 
-def test_another_name_of_a_column_fills_it_only_where_it_is_empty(tmp_path):
-    (tmp_path / "a.png").write_bytes(_png())
-    path = _write(
-        tmp_path / "mine.jsonl",
-        {
-            "question": "Is 1 odd?",
-            "problem": "geometry",
-            "answer": "yes",
-            "images": ["a.png"],
-            "image": None,
-        },
-        {"problem": "Is 2 odd?", "question": "", "answer": "no", "image": "a.png", "images": []},
-    )
-    first, second = sources.rows(path)
-    assert [first.question, second.question] == ["Is 1 odd?", "Is 2 odd?"]
-    assert len(first.images) == len(second.images) == 1
-
-
-def test_the_files_of_math_and_gsm8k_are_read_as_they_are(tmp_path):
-    half = {"problem": "Half?", "solution": r"So \boxed{\frac{1}{2}}.", "level": "Level 5"}
-    math = sources.rows(_write(tmp_path / "math.jsonl", half, half | {"answer": r"\frac12"}))
-    assert [(math[i].answer, math[i].kind) for i in range(2)] == [
-        (r"\frac{1}{2}", "expr"),
-        (r"\frac12", "expr"),
-    ]
-    assert math[0].metadata == {"level": "Level 5"}
-    apples = {"question": "Apples?", "answer": "9 + 9 = <<9+9=18>>18 apples.\n#### 1,018"}
-    gsm8k = sources.rows(_write(tmp_path / "gsm8k.jsonl", apples))
-    assert (gsm8k[0].answer, gsm8k[0].kind) == ("1,018", "int")
-
-
-@pytest.mark.parametrize(
-    ("row", "kind"),
-    [
-        ({"answer": 3}, "int"), ({"answer": "A cat"}, "text"), ({"answer": "x^2"}, "expr"),
-        ({"answer": "y", "kind": "choice", "choices": ["x", "y"]}, "choice"),
-    ],
-)  # fmt: skip
-def test_a_solution_says_nothing_of_an_answer_that_tells_its_kind(tmp_path, row, kind):
-    row = {"question": "Which?", "solution": r"So \boxed{y}."} | row
-    item = sources.rows(_write(tmp_path / "a.jsonl", row))[0]
-    assert (item.answer, item.kind) == (str(row["answer"]), kind)
-
-
-def test_a_solution_hides_no_answer_that_may_be_the_place_of_an_option(tmp_path):
-    row = {"question": "?", "answer": 1, "choices": ["x", "y", "z"], "solution": r"\boxed{y}"}
-    with pytest.raises(sources.RejectedItem, match="may be the place of one of the choices"):
-        sources.rows(_write(tmp_path / "a.jsonl", row))[0]
-
-
-def test_a_solution_without_a_box_is_no_answer(tmp_path):
-    source = sources.rows(_write(tmp_path / "math.jsonl", {"problem": "?", "solution": "So 3."}))
-    with pytest.raises(sources.RejectedItem, match="the row has no answer"):
-        source[0]
-
-
 def test_parquet_shards_with_bytes_in_structs(tmp_path):
     for shard in range(2):
         row = {"question": f"q{shard}", "answer": "0.5", "other": 1}
-        row["images"] = [{"bytes": _png(), "path": None}]
+        row["images"] = [{"bytes": files.png(), "path": None}]
         parquet.write_table(pa.Table.from_pylist([row]), tmp_path / f"{shard}.parquet")
     source = sources.rows(tmp_path)
     assert [source[i].question for i in range(len(source))] == ["q0", "q1"]
@@ -116,122 +45,17 @@ def test_parquet_shards_with_bytes_in_structs(tmp_path):
         sources.rows(tmp_path)
 
 
-def test_an_image_as_a_data_url(tmp_path):
-    url = f"data:image/png;base64,{base64.b64encode(_png()).decode()}"
-    row = {"question": "q", "answer": "1", "images": [url]}
-    source = sources.rows(_write(tmp_path / "a.jsonl", row))
-    assert source[0].images[0].size == (30, 40)
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_metadata_is_what_variants_and_the_verifier_need(tmp_path, suffix):
-    known = {"choices": ["x", "y"], "tolerance": 0.05, "ordered": True}
-    known |= {"paraphrases": ["p", "r"], "steps": []}
-    known |= {"subset": "geo3k", "domain": "mathematics", "level": 3}
-    row = {"question": "q", "answer": "1", "kind": "int", "other": "kept in the file"} | known
-    path = tmp_path / f"a.{suffix}"
-    if suffix == "jsonl":
-        _write(path, row)
-    else:
-        parquet.write_table(pa.Table.from_pylist([row]), path)
-    assert sources.rows(path)[0].metadata == known
-    assert sources.rows(path, all_columns=True).row(0) == row
-    assert sources.rows(path).directory == tmp_path
-
-
-def test_the_rows_of_verl_as_they_are(tmp_path):
-    """The form of verl's geo3k; of a set without the bare question, the user's last turn is taken."""
-    asked = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "<image>Find x. You FIRST think."},
-    ]
-    row = {
-        "data_source": "hiyouga/geometry3k",
-        "prompt": asked,
-        "images": [{"bytes": _png(), "path": None}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": "2 \\sqrt { 221 }"},
-        "extra_info": {"split": "train", "index": 0, "question": "<image>Find x.", "answer": "no"},
-    }
-    bare = row | {"extra_info": {"split": "train", "index": 1, "question": None, "answer": None}}
-    for name, rows in (("a", [row]), ("b", [bare])):
-        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
-    first = sources.rows(tmp_path / "a.parquet", kind="expr")[0]
-    assert (first.question, first.answer, first.kind) == (
-        "<image>Find x.",
-        "2 \\sqrt { 221 }",
-        "expr",
-    )
-    assert first.images[0].size == (30, 40)
-    assert first.metadata == {"subset": "hiyouga/geometry3k"}
-    whole = sources.rows(tmp_path / "a.parquet", kind="expr", all_columns=True).row(0)
-    assert (whole["subset"], whole["ability"]) == ("hiyouga/geometry3k", "math")
-    second = sources.rows(tmp_path / "b.parquet", kind="expr")[0]
-    assert second.question == "<image>Find x. You FIRST think."
-    with pytest.raises(sources.RejectedItem, match=r"or set data\.kind"):
-        sources.rows(tmp_path / "a.parquet")[0]
-
-
-def test_the_rows_of_easyr1_as_they_are(tmp_path):
-    """The form of hiyouga/geometry3k; a kind that is sure wins over the default."""
-    rows = [
-        {"images": [{"bytes": _png(), "path": None}], "problem": "<image>Find x.", "answer": answer}
-        for answer in ("3 \\sqrt { 5 }", "30")
-    ]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
-    source = sources.rows(tmp_path / "train.parquet", kind="expr")
-    assert [(item.question, item.kind) for item in (source[0], source[1])] == [
-        ("<image>Find x.", "expr"),
-        ("<image>Find x.", "int"),
-    ]
-
-
-def test_a_broken_row_of_verl_is_rejected(tmp_path):
-    rows = [{"prompt": prompt, "reward_model": {"ground_truth": "7"}} for prompt in ([], "?", None)]
-    source = sources.rows(_write(tmp_path / "mine.jsonl", *rows))
-    for i in range(3):
-        with pytest.raises(sources.RejectedItem, match=r"not a JSON object|no question"):
-            source[i]
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "kind"),
-    [
-        ("Which?\n(A) 3\n(B) 4", "B", "choice"), ("Which? A. 3 B. 4", "(B)", "choice"),
-        ("Which letter is it?", "B", "text"), ("?", "Yes.", "yesno"), ("?", "1,200", "int"),
-        ("?", "-3", "int"), ("?", "3.0", "float"), ("?", "1/3", "float"),
-        ("?", "dark blue", "text"), ("?", "x-axis", "text"), ("?", "24 cm long", "text"), ("?", "x", "text"),
-        ("?", "St. Peter's (Rome)", "text"), ("?", "北京", "text"), ("?", "vitamin C", "text"),
-    ],
-)  # fmt: skip
-def test_kinds_are_inferred_where_they_are_sure(tmp_path, question, answer, kind):
-    row = {"question": question, "answer": answer}
-    assert sources.rows(_write(tmp_path / "a.jsonl", row))[0].kind == kind
-
-
-@pytest.mark.parametrize(
-    "formula",
-    ["a-b", "x - 3", "2x+y", "a/b", "-x", "x!", "x+1", "2x", "√2", "AB-CD", "f(x)", "1:2"],
-)
-def test_a_formula_is_not_compared_as_words(tmp_path, formula):
-    """Words lose their signs, so x + 3 would be x - 3: the user's kind decides, or the row is rejected."""
-    path = _write(tmp_path / "a.jsonl", {"question": "q", "answer": formula})
-    assert sources.rows(path, kind="expr")[0].kind == "expr"
-    with pytest.raises(sources.RejectedItem, match="add a column kind"):
-        sources.rows(path)[0]
-
-
 def test_the_splits_of_a_directory_are_told_apart_by_name(tmp_path):
     """As verl's scripts write them; what cannot be told apart is asked for."""
     for name, size in (("train", 3), ("test", 2)):
         rows = [{"question": name, "answer": "1"}] * size
-        _write(tmp_path / f"{name}.jsonl", *rows)
+        files.write_jsonl(tmp_path / f"{name}.jsonl", *rows)
     assert len(sources.rows(tmp_path, split="train")) == 3
     with pytest.raises(ValueError, match=r"holds test\.jsonl, train\.jsonl: name one of them"):
         sources.rows(tmp_path, split="validation")
     (tmp_path / "test.jsonl").rename(tmp_path / "val-0.jsonl")
     assert len(sources.rows(tmp_path, split="validation")) == 2
-    _write(tmp_path / "more.jsonl", *rows)
+    files.write_jsonl(tmp_path / "more.jsonl", *rows)
     with pytest.raises(
         ValueError, match=r"holds more\.jsonl, train\.jsonl, val-0\.jsonl: name one"
     ):
@@ -247,7 +71,7 @@ def test_the_splits_of_a_directory_are_told_apart_by_name(tmp_path):
     ],
 )  # fmt: skip
 def test_a_directory_of_one_split_is_not_the_other(tmp_path, name, split, is_taken):
-    _write(tmp_path / f"{name}.jsonl", {"question": "?", "answer": "1"})
+    files.write_jsonl(tmp_path / f"{name}.jsonl", {"question": "?", "answer": "1"})
     if is_taken:
         assert len(sources.rows(tmp_path, split=split)) == 1
         return
@@ -256,64 +80,16 @@ def test_a_directory_of_one_split_is_not_the_other(tmp_path, name, split, is_tak
         sources.rows(tmp_path, split=split)
 
 
-def test_a_number_that_may_be_the_place_of_an_option_is_rejected(tmp_path):
-    row = {"question": "Which is a mammal?", "choices": ["trout", "dog", "ant"], "answer": 1}
-    good = row | {"choices": ["1", "2"]}, row | {"kind": "int"}, row | {"answer": 12}
-    source = sources.rows(_write(tmp_path / "a.jsonl", row, *good))
-    with pytest.raises(sources.RejectedItem, match="may be the place of one of the choices"):
-        source[0]
-    assert [source[i].answer for i in (1, 2, 3)] == ["1", "1", "12"]
-
-
-def test_a_first_row_without_an_answer_is_rejected_alone(tmp_path):
-    path = _write(tmp_path / "a.jsonl", {"question": "q"}, {"question": "q", "answer": "1"})
-    assert sources.rows(path)[1].answer == "1"
-
-
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ("{broken", "bad_row"),
-        ("[1]", "bad_row"),
-        ({"question": "q"}, "missing_field"),
-        ({"question": "q", "answer": ""}, "bad_answer"),
-        ({"question": "q", "answer": [1]}, "bad_answer"),
-        ({"question": "q", "answer": float("nan")}, "bad_answer"),
-        ({"question": "q", "answer": "\\frac{x}{2}"}, "bad_kind"),
-        ({"question": "q", "answer": "word " * 20}, "bad_kind"),
-        ({"question": "q", "answer": "1", "kind": "sum"}, "bad_kind"),
-        ({"question": "q", "answer": "1", "image": "none.png"}, "bad_image"),
-        ({"question": "q", "answer": "1", "videos": ["a.mp4"]}, "not_an_image"),
-        ({"question": "q", "answer": "1", "image": "a.jsonl"}, "bad_image"),
-        ({"question": "q", "answer": "1", "image": 5}, "bad_image"),
-        ({"question": "q", "answer": "1", "image": "data:image/png"}, "bad_image"),
-        ({"question": "q", "answer": "1", "image": "data:,aGk=?"}, "bad_image"),
-        ({"question": "q", "answer": "1", "choices": "A"}, "bad_choices"),
-        ({"question": "q", "answer": "1", "tolerance": "5%"}, "bad_tolerance"),
-        ({"question": "q", "answer": "1", "ordered": "yes"}, "bad_ordered"),
-        ({"question": "q", "answer": "1", "paraphrases": "Q"}, "bad_paraphrases"),
-        ({"question": "q", "answer": "1", "steps": ["a", 1]}, "bad_steps"),
-    ],
-)
-def test_bad_rows_are_rejected_when_read(tmp_path, row, reason):
-    good = {"question": "q", "answer": "1"}
-    source = sources.rows(_write(tmp_path / "a.jsonl", good, row))
-    assert source[0].answer == "1"
-    with pytest.raises(sources.RejectedItem, match=r"^a:1: ") as caught:
-        source[1]
-    assert caught.value.reason == reason
-
-
 def test_without_rules_no_row_needs_an_answer_and_all_columns_are_kept(tmp_path):
     rows = [{"question": "Describe it.", "style": "terse"}, {"question": "x^2?", "answer": "x^2"}]
-    path = _write(tmp_path / "mine.jsonl", *rows)
+    path = files.write_jsonl(tmp_path / "mine.jsonl", *rows)
     source = sources.rows(path, has_rules=False, keeps_rows=True, all_columns=True)
     assert [(x.answer, x.kind, x.columns) for x in (source[0], source[1])] == [
         ("", "", rows[0]),
         ("x^2", "", rows[1]),
     ]
     assert sources.rows(path, has_rules=False)[0].columns == {}
-    with pytest.raises(sources.RejectedItem, match="the row has no answer"):
+    with pytest.raises(columns.RejectedItem, match="the row has no answer"):
         sources.rows(path)[0]
 
 
@@ -323,10 +99,10 @@ def test_bad_files_are_one_clear_error(tmp_path):
     with pytest.raises(ValueError, match="neither a"):
         sources.rows(tmp_path)
     with pytest.raises(ValueError, match="no column 'answer'"):
-        sources.rows(_write(tmp_path / "a.jsonl", {"question": "q", "ans": "1"}))
+        sources.rows(files.write_jsonl(tmp_path / "a.jsonl", {"question": "q", "ans": "1"}))
     with pytest.raises(ValueError, match="has no rows"):
-        sources.rows(_write(tmp_path / "b.jsonl"))
-    _write(tmp_path / "c.parquet", "")
+        sources.rows(files.write_jsonl(tmp_path / "b.jsonl"))
+    files.write_jsonl(tmp_path / "c.parquet", "")
     with pytest.raises(ValueError, match=r"\['.jsonl', '.parquet'\] files"):
         sources.rows(tmp_path)
     for split in ("train", "validation"):
@@ -343,13 +119,13 @@ def test_a_line_that_is_not_utf8_is_a_bad_row_and_its_neighbours_are_not(tmp_pat
     (tmp_path / "a.jsonl").write_bytes(b"\r\n".join(lines))
     source = sources.rows(tmp_path / "a.jsonl")
     assert len(source) == 3
-    with pytest.raises(sources.RejectedItem, match=r"'utf-8' codec .* \[bad_row\]"):
+    with pytest.raises(columns.RejectedItem, match=r"'utf-8' codec .* \[bad_row\]"):
         source[bad]
     assert {source[i].question for i in range(3) if i != bad} == {"Wie groß?"}
 
 
 def test_a_broken_first_line_is_a_row_like_any_other(tmp_path):
-    source = sources.rows(_write(tmp_path / "a.jsonl", "5", "{}"))
+    source = sources.rows(files.write_jsonl(tmp_path / "a.jsonl", "5", "{}"))
     for index, reason in enumerate(("bad_row", "missing_field")):
-        with pytest.raises(sources.RejectedItem, match=reason):
+        with pytest.raises(columns.RejectedItem, match=reason):
             source[index]

@@ -20,7 +20,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from tests.cpu_limit import cpu_limit
-from vade_jax.data import images, prompts, row_files, sources, tokens
+from vade_jax.data import columns, images, prompts, row_files, sources, tokens
 from vade_jax.models.qwen25vl import files
 
 SECONDS = 10  # of work that a file or a row may cost
@@ -263,7 +263,7 @@ def test_a_damaged_table_is_refused_or_its_rows_are(tmp_path, name):
                 for index in range(len(source)):
                     try:
                         source[index]
-                    except sources.RejectedItem:
+                    except columns.RejectedItem:
                         refused += 1
         except ValueError as error:
             assert "cannot be read" in str(error) or "has no" in str(error), error

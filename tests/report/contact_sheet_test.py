@@ -5,7 +5,7 @@ from PIL import Image
 
 from tests.report.pictures_test import damaged_image, lying
 from vade_jax import types
-from vade_jax.data import procedural, sources
+from vade_jax.data import columns, procedural
 from vade_jax.report import contact_sheet
 
 
@@ -15,7 +15,7 @@ class _Broken:
 
     def __getitem__(self, index):
         if index == 0:
-            raise sources.RejectedItem("u", "bad_image", "cannot be opened")
+            raise columns.RejectedItem("u", "bad_image", "cannot be opened")
         images = (damaged_image(),) if index == 1 else ()
         return types.Item(uid="t", question="?", images=images, answer="1", kind="int")
 

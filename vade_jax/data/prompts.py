@@ -16,10 +16,10 @@ import numpy as np
 import tqdm
 
 from vade_jax import types
-from vade_jax.data import images, loading, sources, tokens
+from vade_jax.data import columns, images, loading, sources, tokens
 from vade_jax.rewards import verify
 
-RejectedItem = sources.RejectedItem
+RejectedItem = columns.RejectedItem
 _CHARACTERS = 100  # a token, more than in any text
 _TRIES = 3  # at an item's own answer, on a machine that may be busy
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vade_jax import atomic
-from vade_jax.data import hub, images, procedural, sources
+from vade_jax.data import columns, hub, images, procedural, sources
 from vade_jax.report.run import Prompt, Run
 from vade_jax.types import Item, PathLike
 
@@ -209,7 +209,7 @@ def _ids(items: Sequence[Item]) -> dict[str, int]:
         try:
             row = items.row(place)
             name = row.get("id", row.get("uid"))
-        except sources.BROKEN:
+        except columns.BROKEN:
             continue  # not an item
         if name is not None:
             found.setdefault(str(name), place)

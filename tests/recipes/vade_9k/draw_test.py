@@ -6,7 +6,7 @@ import pytest
 
 from tests.recipes.vade_9k import files
 from vade_jax import types
-from vade_jax.data import loading, sources
+from vade_jax.data import columns, loading
 from vade_jax.recipes.vade_9k import draw, published
 from vade_jax.recipes.vade_9k.settings import Subset
 
@@ -34,7 +34,7 @@ def test_threads_and_chunks_change_nothing(tmp_path, monkeypatch):
 def test_a_rejected_turn_is_replaced_by_another_of_its_row(tmp_path):
     def check(item):
         if "bad" in item.question:
-            raise sources.RejectedItem(item.uid, "too_long", "x")
+            raise columns.RejectedItem(item.uid, "too_long", "x")
         return types.Prompt(item.uid, "", [1], None, ())
 
     turns = [(f"{'good' if j == 3 else 'bad'} {j}?", "Yes") for j in range(5)]

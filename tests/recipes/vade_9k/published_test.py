@@ -3,7 +3,7 @@
 import pytest
 
 from tests.recipes.vade_9k import files
-from vade_jax.data.sources import RejectedItem
+from vade_jax.data.columns import RejectedItem
 from vade_jax.recipes.vade_9k import published
 
 

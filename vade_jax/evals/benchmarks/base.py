@@ -19,7 +19,7 @@ from typing import Any
 from PIL import Image
 
 from vade_jax import types
-from vade_jax.data import images, row_files, sources
+from vade_jax.data import columns, images, row_files
 from vade_jax.rewards import answers
 
 PROFILES = ("paper", "cot")
@@ -168,14 +168,14 @@ class FileRow:
             raise self.bad(column, f"has no field {missing[0]!r}")
         return {name: value[name] for name in names}
 
-    def image(self, *columns: str) -> Image.Image:
+    def image(self, *names: str) -> Image.Image:
         """Returns the image of the first column that has one, after decoding it once as a check."""
-        column = next((c for c in columns if self[c] is not None), None)
+        column = next((name for name in names if self[name] is not None), None)
         if column is None:
-            raise self.bad(columns[0], "no image")
+            raise self.bad(names[0], "no image")
         value = self[column]
         try:
-            value = sources.image_bytes(value, self.file.parent)
+            value = columns.image_bytes(value, self.file.parent)
             images.opened(value).load()
         # Decoders raise OSError, SyntaxError, struct.error and more.
         except Exception as error:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import tqdm
 from PIL import Image
 
-from vade_jax.data import images, prompts, sources
+from vade_jax.data import columns, images, prompts, sources
 from vade_jax.evals.chat import Chat, Unanswered
 from vade_jax.recipes.diva import wordings
 from vade_jax.rollout.vllm import client
@@ -86,7 +86,7 @@ def open_source(source: str) -> sources.Rows:
     for index in range(len(opened)):
         try:
             opened[index]
-        except sources.RejectedItem:
+        except columns.RejectedItem:
             continue
         portable(opened, index, opened.directory)  # one good row stands for all
         break
@@ -158,11 +158,11 @@ def make_row(
         marks = item.question.count("<image>")
         if marks and marks != len(item.images):
             detail = f"{marks} <image> marks, {len(item.images)} images"
-            raise sources.RejectedItem(item.uid, "image_count", detail)
+            raise columns.RejectedItem(item.uid, "image_count", detail)
         if not _is_unicode(item.question):
-            raise sources.RejectedItem(item.uid, "bad_text", "the question is no Unicode")
+            raise columns.RejectedItem(item.uid, "bad_text", "the question is no Unicode")
         urls = [_shown(item, image, wanted.max_pixels) for image in item.images]
-    except sources.RejectedItem as error:
+    except columns.RejectedItem as error:
         return MadeRow(error.uid, None, [("row", error.reason, error.detail)])
 
     def ask(text: str, seed: int) -> str:
@@ -233,7 +233,7 @@ def _shown(item: Item, image: Image.Image, max_pixels: int) -> str:
     try:
         pixels = images.load(image, min_pixels=_MIN_PIXELS, max_pixels=max_pixels)
     except ValueError as error:
-        raise sources.RejectedItem(item.uid, "bad_image", str(error)) from error
+        raise columns.RejectedItem(item.uid, "bad_image", str(error)) from error
     return client.data_url(pixels)
 
 

@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from vade_jax import types
-from vade_jax.data import images, sources
+from vade_jax.data import columns, images
 from vade_jax.data.loading import Threads
 from vade_jax.recipes.vade_9k import audit, published, texts
 from vade_jax.recipes.vade_9k.settings import Subset
@@ -68,7 +68,7 @@ class Drawer:
     """Draws subsets one after the other; a question about the same image is taken once in all.
 
     Args:
-        check: item -> prompt; raises `sources.RejectedItem`.
+        check: item -> prompt; raises `columns.RejectedItem`.
         pictures: an empty directory for the images of what is kept, which are too many for memory.
         seed: of the order.
         per_row: questions taken of one row at most.
@@ -141,7 +141,7 @@ class Drawer:
 
         try:
             samples = form.read(row)
-        except sources.RejectedItem as error:
+        except columns.RejectedItem as error:
             reject(uid, error)
             return kept, rejects, 0
         for number in generator(self._seed, uid).permutation(len(samples)):
@@ -154,7 +154,7 @@ class Drawer:
             try:
                 made, files = self._checked(full, sample, directory)
                 kept.append(({"uid": full, **labels, **made}, files))
-            except sources.RejectedItem as error:
+            except columns.RejectedItem as error:
                 reject(full, error)
         return kept, rejects, len(samples) - looked
 
@@ -166,7 +166,7 @@ class Drawer:
             raise texts.Refused("no_image", "the row has no image")
         made = texts.normalise(sample)
         try:
-            files = [sources.image_bytes(image, directory) for image in sample.images]
+            files = [columns.image_bytes(image, directory) for image in sample.images]
         except (OSError, TypeError, ValueError) as error:
             raise texts.Refused("bad_image", f"an image cannot be read: {error}") from error
         try:

@@ -15,7 +15,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vade_jax.data import row_files, sources
+from vade_jax.data import columns, row_files, sources
 from vade_jax.recipes.vade_9k import texts
 
 Row = Mapping[str, Any]
@@ -204,27 +204,27 @@ class Form(NamedTuple):
         """
         try:
             return self.parse(row)
-        except sources.RejectedItem:
+        except columns.RejectedItem:
             raise
-        except sources.BROKEN as error:
+        except columns.BROKEN as error:
             raise texts.Refused("bad_row", f"no row of {self.name}: {error!s:.200}") from error
 
 
-def detect(columns: Sequence[str], where: str) -> Form:
+def detect(found: Sequence[str], where: str) -> Form:
     """Returns the form that has these columns.
 
     Raises:
         ValueError: none has.
     """
     for form in FORMS:
-        if any(set(columns).issuperset(names.split()) for names in form.columns):
+        if any(set(found).issuperset(names.split()) for names in form.columns):
             return form
     known = "; ".join(
         f"{form.name}: {' or '.join(', '.join(sorted(x.split())) for x in form.columns)}"
         for form in FORMS
     )
     raise ValueError(
-        f"{where} has the columns {sorted(columns)}, which no known form has. Known are {known}"
+        f"{where} has the columns {sorted(found)}, which no known form has. Known are {known}"
     )
 
 
@@ -232,7 +232,7 @@ def _text(row: Row, name: str) -> str:
     value = row.get(name)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if not sources.is_label(value) or not str(value).strip():
+    if not columns.is_label(value) or not str(value).strip():
         raise texts.Refused("missing_field", f"{name} is {value!r:.60}, no text")
     return str(value).strip()
 
@@ -313,7 +313,7 @@ def _own(row: Row) -> list[texts.Sample]:
     """A user's row, as `sources.rows` reads it: the question stays as it is written."""
     found = {k: v for k, v in row.items() if v is not None}
     question = "question" if "question" in found else "problem"
-    more = sources.metadata("", found)
+    more = columns.metadata("", found)
     choices = more.pop("choices", None)
     return [
         texts.Sample(

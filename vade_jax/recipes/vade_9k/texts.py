@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vade_jax.data import sources
+from vade_jax.data import columns
 from vade_jax.rewards import answers, kinds, verify
 
 _PREFIXES = (
@@ -57,7 +57,7 @@ _FORMULA = re.compile(r"[\\^√π²³=]")
 _SIGNED = re.compile(r"[-−+*/!()\d]")  # a formula, too, unless it is in words
 
 
-class Refused(sources.RejectedItem):
+class Refused(columns.RejectedItem):
     """A text that no trustworthy question or gold can be read from; whose it is, its reader knows."""
 
     def __init__(self, reason: str, detail: str):

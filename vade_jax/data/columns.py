@@ -1,0 +1,293 @@
+"""What the columns of a row say: the usual names, those of other projects, and why a row is no item.
+
+A row comes from a user's file, or from one that was made for verl or EasyR1, of MATH or of GSM8K. What it
+says becomes the fields of an item, or a `RejectedItem` that says why not.
+"""
+
+import base64
+import math
+import os
+import pathlib
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from PIL import Image
+
+from vade_jax.data import images
+from vade_jax.rewards import answers, verify
+
+# What reading a row may raise: lines are parsed, and tables decoded, when they are asked for.
+BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
+BROKEN += (pa.ArrowException,)
+MAX_FILES = 1 << 28  # bytes of a row's images; a file that is larger is no picture
+_ALIASES = {"problem": "question", "image": "images", "uid": "id"}
+_VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
+_UNREAD = ("videos", "video", "audios", "audio")  # columns that other frameworks read
+_LONGEST_UID = 200
+_LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
+_OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
+
+
+class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an error)
+    """A row that cannot be trained on.
+
+    Attributes:
+        uid: of the row.
+        reason: a short code, counted in reports.
+        detail: what is wrong, in words.
+    """
+
+    def __init__(self, uid: str, reason: str, detail: str):
+        super().__init__(f"{uid}: {detail} [{reason}]")
+        self.uid, self.reason, self.detail = uid, reason, detail
+
+
+def is_label(value: Any) -> bool:
+    """Returns whether a value is a text or a number; NaN, a table's missing value, is neither."""
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
+# Kept in an item's metadata, and what they have to be.
+_METADATA = {
+    "choices": (_are_texts, "is no list of texts"),
+    "tolerance": (
+        lambda x: isinstance(x, int | float) and 0 <= x < 1,
+        "is not in 0 .. 1",
+    ),
+    "ordered": (lambda x: isinstance(x, bool), "is neither true nor false"),
+    "paraphrases": (_are_texts, "is no list of texts"),
+    "steps": (_are_texts, "is no list of texts"),
+    **dict.fromkeys(("subset", "domain", "level"), (is_label, "is no text or number")),
+}
+_COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA)
+
+
+def is_read(name: str) -> bool:
+    """Returns whether a column of this name is read, here under its own name or another."""
+    return _ALIASES.get(name, name) in _COLUMNS or name in _VERL
+
+
+def check(label: str, names: Sequence[str], *, has_rules: bool) -> None:
+    """Raises ValueError unless a table with these columns has those that every row needs."""
+    found = {_ALIASES.get(name, name) for name in names}
+    if is_verl(found):
+        found |= {"question", "answer"}
+    found |= {"answer"} if "solution" in found else set()
+    if missing := [name for name in _required(has_rules) if name not in found]:
+        raise ValueError(
+            f"{label} has no column {missing[0]!r} among {list(names)}; rename or add it"
+        )
+
+
+def _required(has_rules: bool) -> Sequence[str]:
+    return ("question", "answer") if has_rules else ("question",)
+
+
+# ------------------------------------------------------------------------------ names
+def named(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row under the names that are used here, its empty columns left out.
+
+    Raises:
+        one of `BROKEN`: it is no row.
+    """
+    row = _renamed(columns)
+    row = of_verl(row) if is_verl(row) else row
+    return _answered({name: value for name, value in row.items() if value is not None})
+
+
+def is_verl(columns: Container[str]) -> bool:
+    """Returns whether rows are in the form of verl's data sets."""
+    return "prompt" in columns and "reward_model" in columns
+
+
+def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row under the names that are used here.
+
+    The question is the bare one, where the row keeps it, else the user's last turn with whatever
+    instruction is in it; what it says of the system is left out.
+    """
+    asked = [turn["content"] for turn in row["prompt"] if turn["role"] == "user"]
+    more = {
+        "question": (row.get("extra_info") or {}).get("question") or asked[-1],
+        "answer": row["reward_model"]["ground_truth"],
+        "subset": row.get("data_source"),
+    }
+    return {name: value for name, value in row.items() if name in _COLUMNS} | more
+
+
+def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row under the usual names; where it has both names, the other fills an empty column."""
+    row = {name: value for name, value in columns.items() if name not in _ALIASES}
+    for alias, name in _ALIASES.items():
+        if alias in columns and row.get(name) in (None, "", []):
+            row[name] = columns[alias]
+    return row
+
+
+def _answered(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row with the final answer of a worked solution.
+
+    MATH's rows have a `solution` that ends in a box, GSM8K's an `answer` whose last line is "#### 18".
+    """
+    answer, boxed = row.get("answer"), _boxed(row)
+    if boxed is not None and answer is None:  # a number, or any formula
+        return {"kind": "expr"} | row | {"answer": boxed}
+    if isinstance(answer, str) and "\n####" in answer:
+        return row | {"answer": answer.rpartition("\n####")[2].strip()}
+    return row
+
+
+def _boxed(row: Mapping[str, Any]) -> str | None:
+    """Returns what the worked solution of a row ends in, None without one."""
+    solution = row.get("solution")
+    return answers.extract_boxed(solution) if isinstance(solution, str) else None
+
+
+# ------------------------------------------------------------------------------ the fields of an item
+def id_of(row: Mapping[str, Any], default: str) -> str:
+    """Returns the id of a row, or the default where it has none."""
+    found = row.get("id", default)
+    if not (is_label(found) and len(str(found)) <= _LONGEST_UID and str(found).isprintable()):
+        raise RejectedItem(default, "bad_id", f"{found!r:.80} is no short, plain text or number")
+    return str(found)
+
+
+def question_of(uid: str, row: Mapping[str, Any], *, has_rules: bool) -> str:
+    """Returns the question of a row that has all it needs."""
+    if missing := [name for name in _required(has_rules) if name not in row]:
+        raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
+    if not is_label(row["question"]):
+        raise RejectedItem(uid, "bad_question", f"{row['question']!r:.80} is no text")
+    return str(row["question"])
+
+
+def answer_of(
+    uid: str, row: Mapping[str, Any], question: str, default_kind: str
+) -> tuple[str, str]:
+    """Returns the answer of a row and its kind, which the built-in rules judge by."""
+    found = _answer(uid, row["answer"])
+    _check_index(uid, found, row)
+    return found, _kind(uid, question, found, row, default_kind)
+
+
+def images_of(
+    uid: str, row: Mapping[str, Any], directory: pathlib.Path, root: str
+) -> tuple[Image.Image, ...]:
+    """Opens (does not decode) the images of a row; see `image_bytes` for where they may lie."""
+    if unread := [name for name in _UNREAD if row.get(name)]:
+        detail = f"the row has {unread[0]}: images are all that is read"
+        raise RejectedItem(uid, "not_an_image", detail)
+    shown = row.get("images", [])
+    found, room = [], MAX_FILES
+    try:
+        for image in shown if isinstance(shown, list) else [shown]:
+            file = image_bytes(image, directory, root, room)
+            room -= len(file)
+            found.append(images.opened(file))
+        return tuple(found)
+    except (OSError, TypeError, ValueError) as error:
+        detail = f"an image cannot be opened: {images.why_not(error)}"
+        raise RejectedItem(uid, "bad_image", detail) from error
+
+
+def image_bytes(
+    image: Any, directory: pathlib.Path, root: str = "", max_bytes: int = MAX_FILES
+) -> bytes:
+    """Returns the file of an image: bytes, a path, a data URL, or {"bytes", "path"}.
+
+    Args:
+        image: what a row says.
+        directory: that a path is relative to, and may not leave, not by a link either.
+        root: another directory that it may lead to; "" is none.
+        max_bytes: of the file.
+
+    Raises:
+        OSError, TypeError, ValueError: there is none, it is elsewhere or too large.
+    """
+    if isinstance(image, Mapping):
+        image = image.get("bytes") or image.get("path")
+    if not isinstance(image, str):
+        file = bytes(memoryview(image))
+    elif image.startswith("data:"):
+        file = base64.b64decode(image.partition(",")[2], validate=True)
+    else:
+        path = pathlib.Path(os.path.realpath(directory / image))
+        allowed = [os.path.realpath(x) for x in (directory, root) if x != ""]
+        if not any(map(path.is_relative_to, allowed)):
+            raise ValueError(
+                f"{image!r:.200} is outside of the data's directory: if you trust the data, allow "
+                "it with data.image_root"
+            )
+        if not path.is_file():  # a pipe or a device would be read for ever
+            raise FileNotFoundError(f"there is no file {image!r:.200}")
+        with path.open("rb") as opened:
+            file = opened.read(max_bytes + 1)
+    if len(file) > max_bytes:
+        raise ValueError(f"the files of a row's images have over {MAX_FILES >> 20} MB")
+    return file
+
+
+def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the verifier and the variants of a question may need besides.
+
+    Raises:
+        RejectedItem: a value of another type.
+    """
+    found = {name: row[name] for name in _METADATA if name in row}
+    for name, value in found.items():
+        is_good, complaint = _METADATA[name]
+        if not is_good(value):
+            raise RejectedItem(uid, f"bad_{name}", f"{name} {value!r:.200} {complaint}")
+    return found
+
+
+def _answer(uid: str, answer: Any) -> str:
+    """Returns the answer as text."""
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    if not is_label(answer) or not str(answer).strip():
+        raise RejectedItem(uid, "bad_answer", f"{answer!r:.200} is no text or number")
+    return str(answer).strip()
+
+
+def _check_index(uid: str, answer: str, row: Mapping[str, Any]) -> None:
+    """Raises RejectedItem for a number that may be the place of an option, as in ScienceQA's rows."""
+    options, number = row.get("choices"), answers.number(answer)
+    if "kind" in row or not isinstance(options, list) or number is None:
+        return
+    if 0 <= number[0] <= len(options) and number not in map(answers.number, map(str, options)):
+        detail = f"answer {answer!r:.80} may be the place of one of the choices {options!r:.200}"
+        fix = "write its letter, and the options into the question; or add a column kind"
+        raise RejectedItem(uid, "bad_answer", f"{detail}: {fix}")
+
+
+def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
+    """Returns the row's kind, the one that its answer certainly has, or the default.
+
+    Without a default, an answer beside a solution that ends in a box is a formula, as in MATH's rows.
+    """
+    kind = row.get("kind") or _infer_kind(question, answer, "choices" in row) or default
+    kind = kind or ("expr" if _boxed(row) is not None else None)
+    if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
+        detail = f"answer {answer!r:.200} is of kind {kind!r:.80}"
+        fix = f"add a column kind with one of {list(verify.KINDS)}, or set data.kind"
+        raise RejectedItem(uid, "bad_kind", f"{detail}; {fix}")
+    return kind
+
+
+def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
+    """Returns the kind of an answer, None where a guess could give wrong rewards (formulas)."""
+    if re.fullmatch(r"\(?[A-J]\)?\.?", answer):
+        return "choice" if has_choices or _OPTIONS.search(question) else "text"
+    if answer.casefold().strip(".") in ("yes", "no"):
+        return "yesno"
+    if (number := answers.number(answer)) is not None:
+        whole = number[0] == number[0].to_integral_value() and "." not in answer
+        return "int" if whole else "float"
+    return "text" if len(answer) <= _LONGEST_TEXT and answers.is_prose(answer) else None
