@@ -252,40 +252,6 @@ def test_a_file_that_fails_says_where(tmp_path):
         functions.load(f"{path}:f")
 
 
-# ------------------------------------------------------------------------------ before a run
-def check(*parts):
-    items = [ITEM, Item(uid="b", question="?", images=(), answer="", kind="")]
-    judges = Several([judge(part) for part in parts], [1.0] * len(parts))
-    return functions.check(judges, items, "think_boxed", lambda text: list(map(ord, text)))
-
-
-def test_before_a_run_the_data_and_the_threshold_are_told():
-    seen = []
-
-    def f(completions, completion_ids, **_):
-        seen.extend(functions.texts(completions))
-        assert completion_ids == [list(map(ord, text)) for text in functions.texts(completions)]
-        return [float("7" in text) for text in functions.texts(completions)]
-
-    said = check(f)
-    assert "on 2 rows: the data's own answers get 0.5 on average, empty ones 0" in said
-    assert "rewards alone: an answer counts as correct above reward.correct_above=0.5" in said
-    assert seen[:2] == ["<think>\n\n</think>\n\n\\boxed{7}", ""]
-    assert "alone" not in check(f, lambda completions, **_: ([0, 0], [1, 0]))
-
-
-def test_before_a_run_a_failure_is_a_mistake_of_the_user():
-    with pytest.raises(ValueError, match=r"KeyError: 'gold'.*at row 'row 3'"):
-        check(lambda **given: given["gold"])
-    with pytest.raises(ValueError, match="no verdict on 2 rows"):
-        check(lambda **_: [None, None])
-
-
-def test_before_a_run_answers_without_a_verdict_are_counted():
-    said = check(lambda **_: ([1.0, None], [1, None]))
-    assert "get 1 on average, empty ones no verdict; no verdict on 2 of 4" in said
-
-
 def test_what_a_function_counts_has_its_name():
     class Counting:
         def __call__(self, **_):
@@ -300,13 +266,11 @@ def test_what_a_function_counts_has_its_name():
 
 
 @pytest.mark.parametrize("counted", [lambda: 1 / 0, lambda: {"calls": {}}, lambda: [1]])
-def test_what_cannot_be_counted_costs_no_run_but_is_a_mistake_before_it(counted):
+def test_what_cannot_be_counted_costs_no_run(counted):
     function = mock.Mock(side_effect=lambda completions, **_: [1] * len(completions))
     function.metrics = counted
     own = Own("my.py:counting", function, 1.0)
     assert own.metrics("counting") == {"reward/counting/metrics_failed": 1}
-    with pytest.raises(ValueError, match=r"'my.py:counting', metrics\(\): \w+Error: "):
-        functions.check(Several([own], [1.0]), [ITEM], "boxed", lambda _: [1])
 
 
 def test_a_function_that_changes_what_it_is_given_changes_no_other_verdict():

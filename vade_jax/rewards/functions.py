@@ -22,7 +22,6 @@ import math
 import numbers
 import os
 import pathlib
-import statistics
 import sys
 import threading
 import traceback
@@ -32,7 +31,6 @@ from concurrent import futures
 from typing import Any
 
 from vade_jax import fields
-from vade_jax.rewards.answers import in_form
 from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
@@ -99,7 +97,7 @@ def load(name: str) -> Callable[..., Any]:
             else importlib.import_module(where)
         )
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{label}: importing {where} failed: {_told(error)}") from error
+        raise ValueError(f"{label}: importing {where} failed: {told(error)}") from error
     found = getattr(module, attribute, None)
     if not callable(found):
         known = [x for x, value in vars(module).items() if callable(value) and x[0] != "_"]
@@ -154,7 +152,7 @@ class Own:
         except (Exception, SystemExit) as error:
             which = self._first_that_fails(item, answers, tokens)
             raise RewardFailure(
-                f"reward.function {self.name!r}: {_told(error)}; at row {item.uid!r}, answer "
+                f"reward.function {self.name!r}: {told(error)}; at row {item.uid!r}, answer "
                 f"{answers[which][:_SHOWN]!r}"
             ) from error
 
@@ -166,7 +164,7 @@ class Own:
         try:
             return {f"reward/{label}/{name}": x for name, x in self.counted().items()}
         except Exception as error:
-            logging.warning("reward.function %r, metrics(): %s", self.name, _told(error))
+            logging.warning("reward.function %r, metrics(): %s", self.name, told(error))
             return {f"reward/{label}/metrics_failed": 1.0}
 
     def counted(self) -> dict[str, float]:
@@ -236,7 +234,7 @@ def _numbers(what: str, values: Any, wanted: int) -> list[float]:
     return found
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """Returns an error in one line, with the place that raised it."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{pathlib.Path(place.filename).name}, line {place.lineno}"
@@ -346,69 +344,3 @@ class Several:
             extracted=next((x.extracted for x in found if x.extracted is not None), None),
             reason=next((x.reason for x in found if x.reason), ""),
         )
-
-
-# ------------------------------------------------------------------------------ before a run
-def check(
-    judge: Several,
-    items: Sequence["types.Item"],
-    form: str,
-    encode: Callable[[str], Sequence[int]],
-) -> str:
-    """Calls all judges on the right answer to some items, and on an empty one.
-
-    Args:
-        judge: of the run.
-        items: a handful of the data.
-        form: the format that is asked for, a key of `answers.FORMATS`.
-        encode: text to tokens.
-
-    Returns:
-        What to tell the user, in a line or two.
-
-    Raises:
-        ValueError: a function or what it counts fails, or has no verdict on any answer.
-    """
-    found = []  # [items][judges][2]
-    for item in items:
-        tried = [in_form(item.answer or "No.", form), ""]
-        tokens = [encode(text) for text in tried]
-        try:
-            found.append([one(item, tried, tokens) for one in judge.judges])
-        except RewardFailure as error:
-            raise ValueError(str(error)) from error
-    for one in judge.judges:
-        if isinstance(one, Own):
-            try:
-                one.counted()
-            except Exception as error:
-                raise ValueError(
-                    f"reward.function {one.name!r}, metrics(): {_told(error)}"
-                ) from error
-    judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
-    right, empty = zip(*judged, strict=True)
-    known = [one for one in right + empty if one.is_known]
-    if not known:
-        raise ValueError(
-            f"reward.function: no verdict on {len(right)} rows, right answers and empty ones "
-            f"({right[0].reason}): look at the function, or raise reward.timeout_s"
-        )
-    means = [_mean(side) for side in (right, empty)]
-    said = (
-        f"reward.function on {len(items)} rows: the data's own answers get {means[0]} on "
-        f"average, empty ones {means[1]}"
-    )
-    if unknown := len(right + empty) - len(known):
-        said += f"; no verdict on {unknown} of {len(right + empty)}"
-    if all(one.correct is None for each in found for side in each for one in side):
-        said += (
-            "\nreward.function returns rewards alone: an answer counts as correct above "
-            f"reward.correct_above={judge.correct_above}"
-        )
-    return said
-
-
-def _mean(judged: Sequence[Judgement]) -> str:
-    """Returns the mean reward of those with a verdict."""
-    rewards = [one.reward for one in judged if one.is_known]
-    return f"{statistics.fmean(rewards):.3g}" if rewards else "no verdict"

@@ -16,7 +16,7 @@ from vade_jax import settings
 from vade_jax.data import loading
 from vade_jax.evals import validation
 from vade_jax.models.qwen25vl import files, flops
-from vade_jax.rewards import functions, mix
+from vade_jax.rewards import functions, mix, trial
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run.datasets import Datasets
 from vade_jax.run.policy import Policy, abstract_policy, compute_dtype
@@ -321,7 +321,7 @@ def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
         step = max(1, len(data.train) // num_rows)
         items = [data.train[i] for i in range(0, len(data.train), step)][:num_rows]
         encode = data.build_prompt.tokenizer.encode
-        print(functions.check(make_judge(run.reward), items, run.reward.format, encode))
+        print(trial.check(make_judge(run.reward), items, run.reward.format, encode))
 
 
 def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> validation.Validate:

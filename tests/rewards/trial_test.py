@@ -1,0 +1,53 @@
+"""Reward functions before a run: what the user is told, and which mistakes end it."""
+
+from unittest import mock
+
+import pytest
+
+from vade_jax.rewards import functions, trial
+from vade_jax.types import Item
+
+ITEM = Item(uid="row 3", question="<image>How many?", images=(), answer="7", kind="int")
+
+
+def check(*parts):
+    items = [ITEM, Item(uid="b", question="?", images=(), answer="", kind="")]
+    judges = functions.Several(
+        [functions.Own("mine.py:f", part, 5.0) for part in parts], [1.0] * len(parts)
+    )
+    return trial.check(judges, items, "think_boxed", lambda text: list(map(ord, text)))
+
+
+def test_the_data_and_the_threshold_are_told():
+    seen = []
+
+    def f(completions, completion_ids, **_):
+        seen.extend(functions.texts(completions))
+        assert completion_ids == [list(map(ord, text)) for text in functions.texts(completions)]
+        return [float("7" in text) for text in functions.texts(completions)]
+
+    said = check(f)
+    assert "on 2 rows: the data's own answers get 0.5 on average, empty ones 0" in said
+    assert "rewards alone: an answer counts as correct above reward.correct_above=0.5" in said
+    assert seen[:2] == ["<think>\n\n</think>\n\n\\boxed{7}", ""]
+    assert "alone" not in check(f, lambda completions, **_: ([0, 0], [1, 0]))
+
+
+def test_a_failure_is_a_mistake_of_the_user():
+    with pytest.raises(ValueError, match=r"KeyError: 'gold'.*at row 'row 3'"):
+        check(lambda **given: given["gold"])
+    with pytest.raises(ValueError, match="no verdict on 2 rows"):
+        check(lambda **_: [None, None])
+
+
+def test_answers_without_a_verdict_are_counted():
+    said = check(lambda **_: ([1.0, None], [1, None]))
+    assert "get 1 on average, empty ones no verdict; no verdict on 2 of 4" in said
+
+
+@pytest.mark.parametrize("counted", [lambda: 1 / 0, lambda: {"calls": {}}, lambda: [1]])
+def test_what_cannot_be_counted_is_a_mistake(counted):
+    function = mock.Mock(side_effect=lambda completions, **_: [1] * len(completions))
+    function.metrics = counted
+    with pytest.raises(ValueError, match=r"'mine.py:f', metrics\(\): \w+Error: "):
+        check(function)

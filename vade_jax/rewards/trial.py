@@ -1,0 +1,81 @@
+"""Reward functions of one's own, tried on a few rows before a run starts.
+
+A function that fails, or has no verdict on anything, would otherwise be found after the model has been loaded
+and the first answers are there.
+"""
+
+import statistics
+import typing
+from collections.abc import Callable, Sequence
+
+from vade_jax.rewards import functions
+from vade_jax.rewards.answers import in_form
+from vade_jax.rewards.mix import Judgement
+
+if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+    from vade_jax import types
+
+
+def check(
+    judge: functions.Several,
+    items: Sequence["types.Item"],
+    form: str,
+    encode: Callable[[str], Sequence[int]],
+) -> str:
+    """Calls all judges on the right answer to some items, and on an empty one.
+
+    Args:
+        judge: of the run.
+        items: a handful of the data.
+        form: the format that is asked for, a key of `answers.FORMATS`.
+        encode: text to tokens.
+
+    Returns:
+        What to tell the user, in a line or two.
+
+    Raises:
+        ValueError: a function or what it counts fails, or has no verdict on any answer.
+    """
+    found = []  # [items][judges][2]
+    for item in items:
+        tried = [in_form(item.answer or "No.", form), ""]
+        tokens = [encode(text) for text in tried]
+        try:
+            found.append([one(item, tried, tokens) for one in judge.judges])
+        except functions.RewardFailure as error:
+            raise ValueError(str(error)) from error
+    for one in judge.judges:
+        if isinstance(one, functions.Own):
+            try:
+                one.counted()
+            except Exception as error:
+                raise ValueError(
+                    f"reward.function {one.name!r}, metrics(): {functions.told(error)}"
+                ) from error
+    judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
+    right, empty = zip(*judged, strict=True)
+    known = [one for one in right + empty if one.is_known]
+    if not known:
+        raise ValueError(
+            f"reward.function: no verdict on {len(right)} rows, right answers and empty ones "
+            f"({right[0].reason}): look at the function, or raise reward.timeout_s"
+        )
+    means = [_mean(side) for side in (right, empty)]
+    said = (
+        f"reward.function on {len(items)} rows: the data's own answers get {means[0]} on "
+        f"average, empty ones {means[1]}"
+    )
+    if unknown := len(right + empty) - len(known):
+        said += f"; no verdict on {unknown} of {len(right + empty)}"
+    if all(one.correct is None for each in found for side in each for one in side):
+        said += (
+            "\nreward.function returns rewards alone: an answer counts as correct above "
+            f"reward.correct_above={judge.correct_above}"
+        )
+    return said
+
+
+def _mean(judged: Sequence[Judgement]) -> str:
+    """Returns the mean reward of those with a verdict."""
+    rewards = [one.reward for one in judged if one.is_known]
+    return f"{statistics.fmean(rewards):.3g}" if rewards else "no verdict"
