@@ -239,6 +239,17 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
         recorder.restore(saved, loop.Progress(None, None, None), items={"items": 5, "questions": 4})
 
 
+@pytest.mark.parametrize(("now", "is_told"), [(5, False), (6, True)])
+def test_pictures_that_have_changed_are_told_and_the_run_goes_on(now, is_told, capsys):
+    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
+    arrays = {"selector": None, "visited_I": None}
+    saved = mock.Mock(latest_step=lambda: 7)
+    saved.restore.return_value = (None, arrays, counters | {"pictures": 5})
+    found = recorder.restore(saved, loop.Progress(None, None, None), items={"pictures": now})
+    assert found.step == 7
+    assert ("are not, to the byte, what this run began with" in capsys.readouterr().out) == is_told
+
+
 def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
     """An adapter's checkpoint has no other weights, and the reference is read again."""
     model = tmp_path / "model"

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import zlib
 from collections.abc import Callable, Iterator
 
 import jax
@@ -148,7 +149,11 @@ def prepare(
     state, learn = build.make_learner(run, policy, map, resumes=resumes)
     selector = sampler.init(len(data.train), **data.arrays)
     never_I = np.zeros(len(data.train), np.int32)
-    items = {"items": data.train.checksum, "questions": data.validation.checksum}
+    items = {
+        "items": data.train.checksum,
+        "questions": data.validation.checksum,
+        "pictures": zlib.crc32(data.train.asked.tobytes() + data.validation.asked.tobytes()),
+    }
     progress = restore(saved, loop.Progress(state, selector, never_I), items)
     advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:

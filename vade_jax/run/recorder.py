@@ -156,7 +156,7 @@ def restore(
         saved: the run's checkpoints.
         progress: of the shapes that are wanted.
         items: checksums: "items" of the training data, which the selector knows by index alone, and
-            "questions" of the validation, whose curve is of one set.
+            "questions" of the validation, whose curve is of one set, "pictures" of both.
 
     Raises:
         ValueError: the run began with other items, or from another model.
@@ -172,6 +172,12 @@ def restore(
                 f"{setting} has other usable rows than when this run began, or in another order: give the "
                 "data that it began with, or another --workdir"
             )
+    if counters.pop("pictures", items.get("pictures")) != items.get("pictures"):
+        # No error: another version of Pillow may resize them to other bytes.
+        print(
+            "pictures of data.train or data.validation are not, to the byte, what this run began with: it "
+            "goes on with what is there"
+        )
     started = counters.pop("start", 0)  # an earlier version did not keep this, either
     if started and started != _start(config := saved.config(step)):
         raise ValueError(
