@@ -106,10 +106,10 @@ def test_a_run_logs_agreement_timeline_and_what_the_servers_did(run, tmp_path):
 
 def test_a_text_model(tmp_path):
     """Qwen3: vLLM takes its options and its weights, and agrees about every token."""
-    rows = [{"question": f"{a} + 2?", "answer": str(a + 2), "kind": "int"} for a in range(16)]
+    rows = [{"question": f"{a} + 2?", "answer": str(a + 2), "kind": "int"} for a in range(32)]
     train_file, held_out = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
-    for path in (train_file, held_out):
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for path, some in ((train_file, rows[:16]), (held_out, rows[16:])):
+        path.write_text("".join(json.dumps(row) + "\n" for row in some))
     c = config("vllm_server", "")
     c.model.preset, c.warm_start.num_steps = "tiny_qwen3", 0
     c.data.train, c.data.validation = str(train_file), str(held_out)

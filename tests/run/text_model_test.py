@@ -27,11 +27,11 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
     rows = [
         {"question": f"What is {a} + {b}?", "answer": f"{a} and {b} are {a + b}.\n#### {a + b}"}
         for a in range(5)
-        for b in range(5)
+        for b in range(7)
     ]
     train_file, held_out = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
-    for path in (train_file, held_out):
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for path, some in ((train_file, rows[:25]), (held_out, rows[25:])):
+        path.write_text("".join(json.dumps(row) + "\n" for row in some))
     c = math_text.get_config("smoke")
     c.data.train, c.data.validation = str(train_file), str(held_out)
     c.model.preset = preset
