@@ -20,9 +20,9 @@ from vade_jax import rng, settings
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import hardware, passes, processes, rounds, scoring
-from vade_jax.trainer.choosing import Chooser, Lookahead
+from vade_jax.trainer.choosing import Chooser, Chosen, Lookahead
 from vade_jax.trainer.rounds import BatchNotFilled, Gathering, Round, StepData
-from vade_jax.trainer.scoring import Advantage, Scorer
+from vade_jax.trainer.scoring import Advantage, Scorer, Scores
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Prompt, Rollouts, TrainState
 
@@ -134,6 +134,7 @@ def run(
     """
     sampler = choose.sampler
     answer = functools.partial(rounds.answer, engine, score)  # generate and score
+    roll_out = functools.partial(roll_out_batch, num_prompts, choose, answer, advantage, refill)
     limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
 
     def validated(progress, key):
@@ -171,7 +172,7 @@ def run(
         ends, clock = over or stop(), Clock()
 
         while not ends:
-            version, step, keys = progress.step, progress.step + 1, next_keys
+            step, keys = progress.step + 1, next_keys
             with _saved_on_failure(recorder, progress):
                 # Lines 1-4: answers to every item make the first posterior; no policy learns.
                 if passes.is_due(measure, sampler, progress.step):
@@ -190,32 +191,9 @@ def run(
                 # Line 6 on: draw p ~ Beta for every item, score I(p) (Eq. 4), propose the top B.
                 with clock("select"):
                     chosen = ahead.result()
-                posterior, gathering = progress.selector, Gathering(num_prompts, refill)
-                while chosen.items:
-                    number = len(gathering.rounds)
-                    asked = f"the prompts of step {step}, round {number + 1}"
-                    processes.agree(asked, chosen.identity())
-
-                    # Generate G answers to each, score them, compare them in their group (Eq. 2).
-                    rollout_key = rng.round_key(keys.rollouts, number)
-                    rollouts, scores = answer(chosen, rollout_key, version, clock)
-                    with clock("adv"):
-                        feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
-                        scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
-                        keep_M = np.asarray(sampler.keep(posterior, feedback))
-                        belief = jax.device_get(sampler.believe(posterior, chosen.proposal))
-                        gathering.add(Round(chosen, rollouts, scores, feedback, keep_M, belief))
-                        # To line 15: old counts decay at two speeds, new ones come in (Eq. 5, 6).
-                        # The paper does this after the policy's update. It needs no weights, and
-                        # done here it lets the next prompts be chosen while the policy learns.
-                        posterior = sampler.update(posterior, feedback)
-                    if not (missing := gathering.num_missing()):
-                        break
-                    # Some groups were dropped: other prompts in their places.
-                    with clock("select"):
-                        select_key = rng.round_key(keys.select, number + 1)
-                        chosen = choose(posterior, select_key, missing, gathering.used)
-                data = gathering.finish(step)
+                # To line 15: G answers to each are generated, scored and compared in their group
+                # (Eq. 2); old counts decay at two speeds, the new ones come in (Eq. 5, 6).
+                data, posterior = roll_out(chosen, progress.selector, step, keys, clock)
 
             # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile.
             next_keys = choose_ahead(posterior, step + 1)
@@ -227,7 +205,7 @@ def run(
             with _recorded_if_not_finite(recorder, step, metrics, data):
                 scoring.check_losses(f"step {step}", losses)
             visited_I = progress.visited_I.copy()
-            visited_I[list(gathering.used)] = step
+            visited_I[data.feedback.index_M] = step
             progress = progress.paid_for(
                 data.feedback,
                 state=state,
@@ -255,6 +233,56 @@ def run(
             with clock("save_checkpoint"):
                 recorder.save(progress, last=ends)
     return progress
+
+
+def roll_out_batch(
+    num_prompts: int,
+    choose: Chooser,
+    answer: Callable[[Chosen, jax.Array, int, Clock], tuple[Rollouts, Scores]],
+    advantage: Advantage,
+    refill: settings.Refill,
+    chosen: Chosen,
+    posterior: Any,
+    step: int,
+    keys: rng.StepKeys,
+    clock: Clock,
+) -> tuple[StepData, Any]:
+    """Returns the answers that a step learns from, and the posterior that they make.
+
+    The paper updates the posterior after the policy. That needs no weights, and done here it lets the
+    next prompts be chosen while the policy learns.
+
+    Args:
+        num_prompts: B, groups of a full batch.
+        choose: the selector over the data set, for other prompts in the places of groups that it drops.
+        answer: generates and scores the answers to some prompts.
+        advantage: compares the answers of a group (Eq. 2).
+        refill: what is done about dropped groups.
+        chosen: the prompts of the first round.
+        posterior: the selector's state before the step.
+        step: the RL step, from 1.
+        keys: of the step.
+        clock: of the step.
+    """
+    sampler, gathering = choose.sampler, Gathering(num_prompts, refill)
+    while chosen.items:
+        number = len(gathering.rounds)
+        processes.agree(f"the prompts of step {step}, round {number + 1}", chosen.identity())
+        rollouts, scores = answer(chosen, rng.round_key(keys.rollouts, number), step - 1, clock)
+        with clock("adv"):
+            feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
+            scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
+            keep_M = np.asarray(sampler.keep(posterior, feedback))
+            belief = jax.device_get(sampler.believe(posterior, chosen.proposal))
+            gathering.add(Round(chosen, rollouts, scores, feedback, keep_M, belief))
+            posterior = sampler.update(posterior, feedback)
+        if not (missing := gathering.num_missing()):
+            break
+        # Some groups were dropped: other prompts in their places.
+        with clock("select"):
+            select_key = rng.round_key(keys.select, number + 1)
+            chosen = choose(posterior, select_key, missing, gathering.used)
+    return gathering.finish(step), posterior
 
 
 def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
