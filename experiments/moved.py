@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import errors, tables
+from experiments import errors
+from vade_jax import tables
 from vade_jax.models.qwen25vl import files
 
 
@@ -42,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     header = ["policy", "norm of the move / of the start", "cosine"]
     print(
-        tables.markdown(f"from {given.start}", header, rows, "cosine: to the first policy's move")
+        tables.for_terminal(
+            f"from {given.start}", header, rows, "cosine: to the first policy's move"
+        )
     )
 
 

@@ -14,6 +14,7 @@ LEVEL = {
     "fields": 0,
     "settings": 0,
     "rng": 0,
+    "tables": 0,
     "run": 5,
     "samplers": 1,
     "losses": 1,
@@ -33,7 +34,7 @@ LEAVES = {
     "recipes": set(LEVEL) - {"run", "report", "plugins", "store"},
     "plugins": {"samplers", "selector", "rewards"},
     "store": {"types", "arrays", "atomic"},
-    "report": {"types", "atomic", "store", "data"},
+    "report": {"types", "atomic", "tables", "store", "data"},
 }
 # Heavy or optional packages, and the only files that may import them.
 ONLY_IN = {

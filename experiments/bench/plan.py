@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import jax
 
-from experiments import tables
 from experiments.bench import targets
 from experiments.bench.plan_programs import (
     BEYOND,
@@ -38,7 +37,7 @@ from experiments.bench.plan_programs import (
     num_microbatches,
     typical,
 )
-from vade_jax import arrays, settings
+from vade_jax import arrays, settings, tables
 from vade_jax.models.qwen25vl import config, flops
 from vade_jax.run import cluster
 from vade_jax.run.policy import Policy
@@ -191,7 +190,7 @@ def program_table(run: settings.Run, policy: Policy, programs: dict[str, Program
         if x.sent
     ]
     remarks = [f"{name}: {remark}" for name, x in programs.items() for remark in x.remarks]
-    return tables.markdown(
+    return tables.for_terminal(
         "programs, GB of one device; the floor is of weights and gradients alone, as they are split",
         ["", "arguments", "outputs", "temporaries", "sent", "floor", "s to compile"],
         rows,
@@ -204,7 +203,7 @@ def memory_table(run: settings.Run, policy: Policy, needs: dict[str, float], dev
     numbers = {**needs, "total": sum(needs.values()), "device": device.capacity}
     lengths = largest(run)
     axes = ", ".join(f"{name} {size}" for name, size in policy.mesh.shape.items())
-    return tables.markdown(
+    return tables.for_terminal(
         f"memory of each of {policy.mesh.size} devices ({axes}), GB; {num_microbatches(run)} x "
         f"{run.batch.prompts_per_microbatch} prompts of {lengths.prompt} tokens with an image of "
         f"{lengths.patches // 4}, each with {run.num_rollouts} answers of {lengths.answer}",
@@ -227,7 +226,7 @@ def time_table(run: settings.Run, policy: Policy, device: Device) -> str:
     prompt = arrays.bucket(usual.prompt, run.data.length_multiple)
     padded = Lengths(prompt, run.sampling.max_tokens, usual.cells)
     useful, done = (step_flops(run, policy.shape, lengths)["update"] for lengths in (usual, padded))
-    return tables.markdown(
+    return tables.for_terminal(
         f"a step of {run.num_prompts} prompts x {run.num_rollouts} answers",
         ["", "largest PFLOP", "s", "typical PFLOP", "s"],
         [(name, *[f"{x[name]:,.0f}" for x in columns]) for name in columns[0]],

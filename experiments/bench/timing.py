@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments import errors, tables
-from vade_jax import atomic
+from experiments import errors
+from vade_jax import atomic, tables
 
 Case = Callable[[], Any]  # runs once; what it returns is waited for
 MATMUL_SIZE, NUM_MATMULS = 1024, 8
@@ -131,7 +131,7 @@ class Table:
                 [row.name, _duration(row.seconds), ratio, _duration(row.floor), reached, row.note]
             )
         header = ["", "time", "x ours", "floor", "floor/time", ""]
-        return tables.markdown(self.title, header, rows, f"floor: {self.floor}", left=(0, 5))
+        return tables.for_terminal(self.title, header, rows, f"floor: {self.floor}", left=(0, 5))
 
 
 def table(

@@ -10,7 +10,7 @@ grow was not written down: `transfer`, and `rate` of the slow worlds, are fitted
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import tables
+from vade_jax import tables
 
 COLUMNS = ("effective", "last_20", "progress", "visited", "hopeless_trained")
 
@@ -91,4 +91,4 @@ def table(world: str, played: Mapping[str, Any]) -> str:
             rows.append([label, *cells])
     gaps = [abs(x) for x in differences({world: played}).values()]
     note = f"ours (theirs); largest difference {max(gaps, default=0):.3f}"
-    return tables.markdown(f"### {world}, beside the reference", ["", *COLUMNS], rows, note)
+    return tables.for_terminal(f"### {world}, beside the reference", ["", *COLUMNS], rows, note)

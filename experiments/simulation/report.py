@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments import tables
 from experiments.simulation.arena import Result
 from experiments.simulation.contenders import Shape
+from vade_jax import tables
 from vade_jax.report import curves, plotting
 from vade_jax.report.plotting import COLORS, FAINT, INK
 
@@ -119,7 +119,7 @@ def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
         cells = [number(values[name], digits, spread) for _, name, digits, spread in COLUMNS]
         rows.append([label, *cells, f"{played[label]['seconds']:.1f}"])
     start = played[order[0]]["values"]["start"]
-    return tables.markdown(
+    return tables.for_terminal(
         f"## {world}: {shape.num_items:,} items, {shape.num_prompts} prompts a step,"
         f" {shape.num_rollouts} answers each",
         ["selector", *[heading for heading, *_ in COLUMNS], "s"],
@@ -152,7 +152,7 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
         ends = [*means(label, "progress"), np.mean(means(label, "useful"))]
         ends += [max(means(label, "hopeless")), np.mean(forecast) if forecast else np.nan]
         rows.append([label, *map(cell, ends)])
-    return tables.markdown(
+    return tables.for_terminal(
         "## All worlds",
         ["selector", *worlds, "of paid", "hopeless", "forecast off by"],
         rows,

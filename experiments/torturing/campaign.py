@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from experiments.torturing import comparison, disks, faults, jobs
 from experiments.torturing.faults import Fault
 from experiments.torturing.jobs import Job, Running
+from vade_jax import tables
 
 EQUAL, NAMED, FAILED = "equal", "named", "failed"
 # What a job says of those that a killed one has left running.
@@ -228,13 +229,10 @@ def table(records: Iterable[dict]) -> str:
     for record in records:
         counts[record["job"], record["kind"]][record["result"]] += 1
     rows = [
-        "| job | fault | trials | bit-equal | damage named | failed |",
-        "|---|---|---|---|---|---|",
+        (job, kind, *map(str, (of.total(), of[EQUAL], of[NAMED], of[FAILED])))
+        for (job, kind), of in sorted(counts.items())
     ]
-    for (job, kind), of in sorted(counts.items()):
-        numbers = (of.total(), of[EQUAL], of[NAMED], of[FAILED])
-        rows.append(f"| {job} | {kind} | {' | '.join(map(str, numbers))} |")
-    return "\n".join(rows)
+    return tables.markdown(["job", "fault", "trials", "bit-equal", "damage named", "failed"], rows)
 
 
 def record(name: str, outcome: Outcome) -> dict:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vade_jax import atomic
+from vade_jax import atomic, tables
 from vade_jax.evals import benchmarks, results, stats
 from vade_jax.evals.results import Result
 from vade_jax.evals.tasks import OWN_RULES, Task
@@ -45,8 +45,7 @@ def table(
     profile = next(iter(known.values())).profile
     others = [name for name in benchmarks.BENCHMARKS if name in known]
     columns = list(dict.fromkeys([*benchmarks.PAPER, *others]))
-    lines = [["", *(_title(name, known.get(name)) for name in columns), "AVG"]]
-    lines += [["---", *["---:"] * (len(columns) + 1)]]
+    header, lines = ["", *(_title(name, known.get(name)) for name in columns), "AVG"], []
     paper = benchmarks.PAPER_SCORES.get(size, {})
     if ablations:
         paper = benchmarks.PAPER_ABLATIONS if size == "7B" else {}
@@ -63,8 +62,10 @@ def table(
             low, high = 100 * average.low, 100 * average.high
             cells.append(f"{100 * average.mean:.2f} [{low:.2f}, {high:.2f}]")
         lines.append([label, *cells])
-    lines = _with_seeds(lines, seeds) if seeds else lines
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    if seeds:
+        header.append("seeds")
+        lines = [[*line, str(seeds.get(line[0], ""))] for line in lines]
+    text = tables.markdown(header, lines, right=range(1, len(header)))
     notes = [*_notes(profile, rows, seeds), *_protocol(profile, known)]
     if paper:
         source = f"{_PAPER}, Tables 2 and 5" if ablations else f"{_PAPER}, Table 1"
@@ -75,12 +76,6 @@ def table(
             else f"Paper: {source}, whose judge is {judge}."
         )
     return "\n".join([text, "", *notes])
-
-
-def _with_seeds(lines: Sequence[list[str]], seeds: Mapping[str, int]) -> list[list[str]]:
-    header, rule, *rows = lines
-    counted = [[*row, str(seeds.get(row[0], ""))] for row in rows]
-    return [[*header, "seeds"], [*rule, "---:"], *counted]
 
 
 def _unlike_the_papers(rows: Mapping[str, Results]) -> str:
@@ -298,8 +293,9 @@ def _breakdowns(mine: Results) -> str:
     for name, result in mine.items():
         for key, found in results.summary(result)["breakdown"].items():
             text += f"## {benchmarks.BENCHMARKS[name].title} by {key}\n\n"
-            text += "| | accuracy | items |\n| --- | ---: | ---: |\n"
-            for value, (accuracy, count) in found.items():
-                text += f"| {value} | {100 * accuracy:.2f} | {count} |\n"
-            text += "\n"
+            rows = [
+                (value, f"{100 * accuracy:.2f}", str(count))
+                for value, (accuracy, count) in found.items()
+            ]
+            text += tables.markdown(["", "accuracy", "items"], rows, right=(1, 2)) + "\n\n"
     return text

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax import atomic, fields
+from vade_jax import atomic, fields, tables
 from vade_jax.evals import benchmarks, report
 from vade_jax.evals.report import Results
 from vade_jax.evals.results import Result
@@ -171,7 +171,7 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
         return "\nNo arm shares a seed with its baseline: no differences.\n"
     names = [*benchmarks.BENCHMARKS, "average"]
     columns = [name for name in names if any(name in gap for _, gap in gaps.values())]
-    lines = [["", *columns, "seeds"], ["---", *["---:"] * (len(columns) + 1)]]
+    lines = []
     for (arm, other), (num, gap) in gaps.items():
         cells = []
         for name in columns:
@@ -181,7 +181,8 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
             mean, low, high = (100 * gap[name][end] for end in ("mean", "low", "high"))
             cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
         lines.append([f"{arm} minus {other}", *cells, str(num)])
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    header = ["", *columns, "seeds"]
+    text = tables.markdown(header, lines, right=range(1, len(header)))
     remarks = [
         f"- {arm} minus {other}: {line}\n"
         for (arm, other), (_, gap) in gaps.items()

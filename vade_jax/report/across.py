@@ -6,6 +6,7 @@ them, and the mean over arenas of a seed's differences has a narrower interval t
 
 import numpy as np
 
+from vade_jax import tables
 from vade_jax.report import comparison, curves, plotting
 from vade_jax.report.comparison import Comparison
 from vade_jax.report.curves import Mean
@@ -62,7 +63,7 @@ def markdown(compared: Comparison) -> str:
         lines.append(line)
     head = ["arm", *compared.groups, f"{MEAN} (seeds)"]
     note = NOTE.format(baseline=compared.baseline, late=comparison.LATE)
-    return f"{comparison.table(head, lines)}\n\n{note}"
+    return f"{tables.markdown(head, lines)}\n\n{note}"
 
 
 def draw(compared: Comparison, path: PathLike) -> None:

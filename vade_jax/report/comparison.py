@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax import atomic
+from vade_jax import atomic, tables
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean
 from vade_jax.report.records import Recorded
@@ -197,7 +197,7 @@ def markdown(compared: Comparison) -> str:
             if label == base:  # its difference to itself says nothing
                 line[head.index(f"difference to {base}")] = ""
             lines.append(line)
-        texts.append(f"## {name}\n\n{table(head, lines)}\n")
+        texts.append(f"## {name}\n\n{tables.markdown(head, lines)}\n")
     notes = [note for note in NOTES if with_peak or not note.startswith("% of")]
     notes = "\n".join(f"- {note.format(baseline=base)}" for note in notes)
     return "\n".join([*texts, notes])
@@ -228,12 +228,6 @@ def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> 
     numbers = _without_nan(dataclasses.asdict(compared))
     atomic.write_text(folder / "table.json", json.dumps(numbers, indent=1) + "\n")
     return compared
-
-
-def table(head: Sequence[str], lines: Sequence[Any]) -> str:
-    """Returns a table in Markdown."""
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _without_nan(value: Any) -> Any:
@@ -287,7 +281,7 @@ def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
             share = num / count.total() if num else 0
             line.append(f"{share:.0%} ({mixed[family] / num:.2f})" if num else "-")
         lines.append(line)
-    return table(["family, level", *counted], lines)
+    return tables.markdown(["family, level", *counted], lines)
 
 
 def _count_groups(

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from vade_jax import tables
 from vade_jax.report import curves
 from vade_jax.report.comparison import LATE, Arm
 from vade_jax.report.records import Recorded
@@ -117,9 +118,7 @@ def markdown(controls: Mapping[str, Sequence[Control]]) -> str:
     """Returns a table for each group of a sweep."""
     texts = []
     for name, found in controls.items():
-        rows = [
-            f"| {x.name} | {x.asked} | {x.found} | {'yes' if x.passed else 'no'} |" for x in found
-        ]
-        head = "| control | asked | found | passed |\n| --- | --- | --- | --- |"
-        texts.append("\n".join([f"## {name}\n", head, *rows, ""]))
+        rows = [(x.name, x.asked, x.found, "yes" if x.passed else "no") for x in found]
+        table = tables.markdown(["control", "asked", "found", "passed"], rows)
+        texts.append(f"## {name}\n\n{table}\n")
     return "\n".join(texts)

@@ -15,7 +15,7 @@ import numpy as np
 import tqdm
 from PIL import Image
 
-from vade_jax import atomic
+from vade_jax import atomic, tables
 from vade_jax.data import images, row_files
 from vade_jax.evals.benchmarks import Benchmark
 from vade_jax.recipes.vade_9k import texts
@@ -105,16 +105,13 @@ def compare(train: Sequence[Entry], benchmark: Sequence[Entry]) -> dict[str, Any
 
 def table(overlaps: Mapping[str, Mapping[str, Any]], num_train: int) -> str:
     """Returns a Markdown table of what each benchmark shares with `num_train` questions."""
-    lines = [
-        f"Of {num_train:,} questions, pictures within {MOST_BITS} bits of 64:",
-        "",
-        "| benchmark | its items | same question | alike picture | both |",
-        "|---|---|---|---|---|",
+    rows = [
+        [name, *(f"{number:,}" for what, number in found.items() if what != "matches")]
+        for name, found in overlaps.items()
     ]
-    for name, found in overlaps.items():
-        cells = [number for what, number in found.items() if what != "matches"]
-        lines.append(f"| {name} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
-    return "\n".join(lines)
+    header = ["benchmark", "its items", "same question", "alike picture", "both"]
+    title = f"Of {num_train:,} questions, pictures within {MOST_BITS} bits of 64:"
+    return f"{title}\n\n{tables.markdown(header, rows)}"
 
 
 # ------------------------------------------------------------------------------ a data set

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vade_jax import tables
 from vade_jax.data import loading, prompts, row_files, tokens
 from vade_jax.evals import benchmarks
 from vade_jax.recipes.vade_9k import audit, draw, published
@@ -226,10 +227,8 @@ def _table(found: Mapping[str, Mapping[str, Any]]) -> str:
         seen = (one["rows"], one["looked_at"], sum(one["rejected"].values()))
         table[name] = (*seen, one["kept"], one["train"], one["validation"])
     table["all"] = [sum(column) for column in zip(*table.values(), strict=True)]
-    lines = [f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
-    for name, numbers in table.items():
-        lines.append("| " + " | ".join([name, *(f"{n:,}" for n in numbers)]) + " |")
-    lines += ["", "Rejected, each listed in rejects.jsonl:", ""]
+    rows = [[name, *(f"{n:,}" for n in numbers)] for name, numbers in table.items()]
+    lines = [tables.markdown(_HEAD, rows), "", "Rejected, each listed in rejects.jsonl:", ""]
     for name, one in found.items():
         reasons = ", ".join(f"{why} {n:,}" for why, n in one["rejected"].items())
         lines.append(f"- {name}: {reasons or 'none'}")

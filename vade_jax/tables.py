@@ -1,16 +1,24 @@
-"""Markdown tables that can be read in a terminal, too."""
+"""Tables in Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 
 def markdown(
+    header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()
+) -> str:
+    """Returns a table; the columns of `right` are set to the right."""
+    rule = ["---:" if i in right else "---" for i in range(len(header))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
+
+
+def for_terminal(
     title: str,
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     note: str,
-    left: Sequence[int] = (0,),
+    left: Collection[int] = (0,),
 ) -> str:
-    """Returns a table between its title and a note, with aligned columns, those of `left` to the left."""
+    """Returns a table that lines up as it stands, the columns of `left` to the left; with title and note."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     rule = ["-" * (width - 1) + ("-" if i in left else ":") for i, width in enumerate(widths)]
     lines = []

@@ -1,0 +1,27 @@
+from vade_jax import tables
+
+ROWS = [("uniform", "0.5", "12"), ("vade", "0.625", "8")]
+
+
+def test_a_table_for_a_page():
+    assert tables.markdown(["arm", "accuracy", "seeds"], ROWS, right=(1, 2)) == (
+        "| arm | accuracy | seeds |\n"
+        "| --- | ---: | ---: |\n"
+        "| uniform | 0.5 | 12 |\n"
+        "| vade | 0.625 | 8 |"
+    )
+
+
+def test_a_table_for_a_terminal_lines_up():
+    assert tables.for_terminal(
+        "Arms", ["arm", "accuracy", "seeds"], ROWS, "a note", left=(0, 2)
+    ) == (
+        "Arms\n"
+        "\n"
+        "| arm     | accuracy | seeds |\n"
+        "| ------- | -------: | ----- |\n"
+        "| uniform |      0.5 | 12    |\n"
+        "| vade    |    0.625 | 8     |\n"
+        "\n"
+        "a note\n"
+    )
