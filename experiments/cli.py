@@ -9,7 +9,7 @@ from collections.abc import Callable
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from experiments.errors import disk_errors, user_errors
+from experiments.errors import check_all_flags, disk_errors, user_errors
 from vade_jax.run import cluster
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -65,6 +65,7 @@ def parse(argv):
     """Parses the flags; whatever a config file or an override raises becomes one line."""
     try:
         rest = flags.FLAGS(argv)
+        check_all_flags(rest)
         _check_file()
         return rest
     except (

@@ -6,6 +6,8 @@
 What comes from and goes to where is in vade_jax/run/convert.py.
 """
 
+from collections.abc import Sequence
+
 import jax
 from absl import app, flags, logging
 
@@ -28,11 +30,12 @@ MODEL = flags.DEFINE_string(
 )
 
 
-def main(_) -> None:
+def main(words: Sequence[str]) -> None:
     """Converts what the flags name."""
     logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
     jax.config.update("jax_platforms", "cpu")  # the host has room for a 7B
     with errors.user_errors():
+        errors.check_all_flags(words)
         source, target = SOURCE.value, TARGET.value
         convert.convert(source, target, DTYPE.value, STEP.value, MODEL.value)
     print("in", target)

@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 
@@ -30,6 +30,14 @@ def user_errors(
         sys.unraisablehook = print_unraisable
     except kinds as error:
         _end_with(f"error: {error}", code=2)
+
+
+def check_all_flags(rest: Sequence[str]) -> None:
+    """Raises ValueError if words are left behind the program's name: absl would run without them."""
+    if rest[1:]:
+        word = rest[1]
+        hint = f"did you mean --{word}?" if "=" in word else "give values as --name=value"
+        raise ValueError(f"{word!r} is no flag: {hint}")
 
 
 def _but_closed_loops(print_unraisable: Callable[..., None], found: Any) -> None:

@@ -4,6 +4,7 @@ python -m experiments.make_tiny --directory=runs/tiny_model
 """
 
 import os
+from collections.abc import Sequence
 
 from absl import app, flags
 
@@ -14,9 +15,10 @@ DIRECTORY = flags.DEFINE_string("directory", None, "Where it goes.", required=Tr
 SEED = flags.DEFINE_integer("seed", 0, "Of the random weights.")
 
 
-def main(_) -> None:
+def main(words: Sequence[str]) -> None:
     """Writes what the flags name."""
     with errors.user_errors():
+        errors.check_all_flags(words)
         if os.path.isdir(DIRECTORY.value) and os.listdir(DIRECTORY.value):
             raise ValueError(f"--directory={DIRECTORY.value} exists: give a new directory")
         tiny_checkpoint.write(DIRECTORY.value, SEED.value)

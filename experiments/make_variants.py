@@ -15,6 +15,7 @@ import functools
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import ClassVar
 
 from absl import app, flags
@@ -34,11 +35,12 @@ class Server(evaluation.Server):
     fields: str = "{}"
 
 
-def main(_) -> None:
+def main(words: Sequence[str]) -> None:
     """Makes what the flags ask for."""
     target = TARGET.value
     directory = offline.replies_directory(target)
     with errors.user_errors():
+        errors.check_all_flags(words)
         wanted = offline.Wanted(**{name: flag.value for name, flag in WANTED.items()})
         if pathlib.Path(target).suffix != ".jsonl":
             raise ValueError(f"--target={target}: give a file that ends in .jsonl")

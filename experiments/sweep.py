@@ -21,6 +21,7 @@ from experiments import cli, errors, results
 from experiments.sweeps.programs import Ended, Program, ProgramPool
 from experiments.sweeps.runs import PlannedRun, pinned, planned
 from vade_jax.report import comparison, curves, records
+from vade_jax.run.directory import own
 from vade_jax.store import metrics
 
 COMMANDS = {name: (sys.executable, "-m", f"experiments.{name}") for name in ("supervise", "train")}
@@ -34,11 +35,13 @@ def main(c: ConfigDict, workdir: str) -> None:
     """Makes the runs that are missing, then compares all that are finished."""
     with errors.user_errors():
         runs = planned(c.to_dict(), workdir)
-        runs = runs if REPORT_ONLY.value else pinned(runs)
+        if not REPORT_ONLY.value:
+            runs, alone = pinned(runs), own(workdir)
     warn_without_baseline(runs, c.baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
-        failed, stopped = make(runs, PARALLEL.value)
+        with alone:  # a second sweep here would give other settings to runs that still wait
+            failed, stopped = make(runs, PARALLEL.value)
     finished = [run for run in runs if run.is_finished()]
     if finished and not stopped:
         report(finished, os.path.join(workdir, c.name), c.baseline)

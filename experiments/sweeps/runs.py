@@ -4,11 +4,10 @@ import dataclasses
 import itertools
 import json
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from vade_jax import fields, settings
+from vade_jax import atomic, fields, settings
 from vade_jax.run import checks, directory, pins
 
 Values = Mapping[str, Any]  # of settings, nested as they are
@@ -41,9 +40,8 @@ class PlannedRun:
 
     def write_config(self) -> str:
         """Writes the config beside the run's directory; returns the --config that reads it."""
-        path = pathlib.Path(self.directory + ".json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.settings.to_dict(), indent=2) + "\n")
+        path = self.directory + ".json"
+        atomic.write_text(path, json.dumps(self.settings.to_dict(), indent=2) + "\n")
         return f"configs/from_json.py:{path}"
 
 

@@ -44,6 +44,10 @@ def parse(monkeypatch, *arguments):
         ),
         (["--config=configs/tiny_gspo.py", "--config.num_steps=ten"], "'ten'"),
         (
+            ["--config=configs/tiny_gspo.py", "config.num_steps=9"],
+            "'config.num_steps=9' is no flag: did you mean --config.num_steps=9?",
+        ),
+        (
             [
                 "--config=configs/tiny_gspo.py:uniform",
                 "--config.sampler.options.draw=mean",

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import io
 import json
 import os
@@ -26,7 +27,7 @@ from vade_jax.evals import results
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.models.qwen25vl import config, tiny_checkpoint
 from vade_jax.rollout import fake
-from vade_jax.run import directory, engines
+from vade_jax.run import directory, engines, evaluation
 from vade_jax.trainer import mesh
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -252,6 +253,27 @@ def test_a_checkpoint_goes_on_where_it_was_cut_off(data, tiny, tmp_path):
     assert code == 2 and "sampling.temperature: 1.0 there, 0.5 now" in printed
     assert results.load(tmp_path / "mathvision" / "result.json").counts["missing"] == 0
     assert "MathVision (n=2 of 3040)" in report and "| model |" in report
+
+
+def test_the_weights_are_gone_before_anything_is_judged(data, tiny, tmp_path, monkeypatch):
+    """The judge may need their memory."""
+    held, write = [], evaluation.write_report
+
+    def held_now():
+        gc.collect()
+        return sum(x.nbytes for x in jax.live_arrays())
+
+    def write_report(prepared):
+        held.append(held_now())
+        return write(prepared)
+
+    monkeypatch.setattr(evaluation, "write_report", write_report)
+    c = wanted(data, "mathvision")
+    c.model.checkpoint, c.sampling.max_tokens = tiny, 3
+    c.data.length_multiple = c.data.max_prompt_length = 256
+    before = held_now()
+    assert run(c, tmp_path)[0] == 0
+    assert held[0] - before < pathlib.Path(tiny, "model.safetensors").stat().st_size / 2
 
 
 def test_a_run_means_its_policy_and_every_prompt_is_made_first(data, tiny, tmp_path):

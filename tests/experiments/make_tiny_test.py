@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
         (["--directory=/dev/null/x"], "File exists: '/dev/null'"),
         (["--directory=tests"], "--directory=tests exists: give a new directory"),
         (["--directory=unused", "--seed=-1"], "seed=-1 must be in 0 .. 2^64 - 1"),
+        (["--directory=unused", "seed", "1"], "'seed' is no flag: give values as --name=value"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, message):

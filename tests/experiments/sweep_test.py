@@ -2,12 +2,14 @@
 
 import json
 import sys
+import types
 
 import pytest
 
 from configs import tiny_table1
 from experiments import sweep
 from experiments.sweeps.runs import planned
+from vade_jax.run.directory import own
 from vade_jax.store import rollout_log
 
 SUPERVISE = """
@@ -96,6 +98,16 @@ def test_arms_without_the_baseline_are_told_before_they_run(tmp_path, capsys):
     said = capsys.readouterr().out
     assert said.startswith("note: the baseline vanilla is not among the arms")
     assert said.endswith("as one of mopps, vade\n")
+
+
+@pytest.mark.usefixtures("programs")
+def test_two_sweeps_do_not_work_in_one_directory(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sweep, "REPORT_ONLY", types.SimpleNamespace(value=False))
+    workdir = tmp_path / "w"
+    with own(str(workdir)), pytest.raises(SystemExit) as caught:
+        sweep.main(tiny_table1.get_config("smoke"), str(workdir))
+    assert caught.value.code == 2 and "is another run's" in capsys.readouterr().err
+    assert not list(workdir.iterdir())
 
 
 @pytest.mark.usefixtures("programs")

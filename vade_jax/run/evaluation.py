@@ -16,6 +16,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
+import jax
 import tqdm
 
 from vade_jax.data import hub, tokens
@@ -209,9 +210,12 @@ def _checkpoint_policy(
     directory = _weights(evaluation.model.checkpoint)
     files.check(directory)
     checks.check_engine(evaluation.engine, evaluation.layout)
-    cluster.take_gpus(evaluation.layout)
-    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     local, on_close = evaluation.engine.name == "local", contextlib.ExitStack()
+    if local:
+        cluster.take_gpus(evaluation.layout)
+    else:  # JAX makes keys alone here: vLLM shall find the GPUs' memory free
+        jax.config.update("jax_platforms", "cpu")
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     sampling = Sampling(
         top_p=evaluation.sampling.top_p,
         top_k=evaluation.sampling.top_k,
@@ -234,6 +238,8 @@ def _checkpoint_policy(
         on_close.callback(engine.close)
         return engine
 
+    for cached in (load, make_engine):  # their weights, too
+        on_close.callback(cached.cache_clear)
     return policies.EnginePolicy(
         directory,
         tokenizer,
