@@ -144,11 +144,27 @@ def test_the_rows_of_easyr1_as_they_are(tmp_path):
     ]
 
 
+def test_a_video_is_refused_in_every_form_of_file(tmp_path):
+    """Read without it, the question would be another one."""
+    asked = {"question": "Who?", "answer": "7", "videos": ["a.mp4"]}
+    of_verl = {
+        "prompt": [{"role": "user", "content": "<video>Who?"}],
+        "reward_model": {"ground_truth": "7"},
+        "videos": ["a.mp4"],
+    }
+    for i, row in enumerate((asked, of_verl)):
+        parquet.write_table(pa.Table.from_pylist([row]), tmp_path / f"{i}.parquet")
+        lines = files.write_jsonl(tmp_path / f"{i}.jsonl", row)
+        for path in (tmp_path / f"{i}.parquet", lines):
+            with pytest.raises(columns.RejectedItem, match="has videos: images are all"):
+                sources.rows(path)[0]
+
+
 def test_a_broken_row_of_verl_is_rejected(tmp_path):
     rows = [{"prompt": prompt, "reward_model": {"ground_truth": "7"}} for prompt in ([], "?", None)]
     source = sources.rows(files.write_jsonl(tmp_path / "mine.jsonl", *rows))
     for i in range(3):
-        with pytest.raises(columns.RejectedItem, match=r"not a JSON object|no question"):
+        with pytest.raises(columns.RejectedItem, match=r"cannot be read|no question"):
             source[i]
 
 

@@ -277,6 +277,16 @@ def test_a_folder_of_a_packages_name_is_no_package(folder, fields, tmp_path, mon
         check(smoke(**fields))
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("urls", ("http://a:1",)), ("options", {"max_num_seqs": 8})]
+)
+def test_what_vllm_alone_reads_is_refused_with_the_built_in_engine(field, value):
+    c = smoke()
+    c.engine[field] = value
+    with pytest.raises(ValueError, match=rf"engine.{field}=.* set engine.name='vllm_server'"):
+        check(c)
+
+
 def test_the_answers_to_a_prompt_are_the_runs():
     c = smoke()
     c.sampler.options.num_rollouts = 4

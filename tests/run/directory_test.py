@@ -66,8 +66,7 @@ def test_a_new_run_replaces_nobodys_files(tmp_path, name):
 
 
 def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
-    run, workdir = settings.Run(), str(tmp_path)
-    every = run.checkpoint.every
+    workdir, every = str(tmp_path), settings.Checkpoint().every
     (tmp_path / "policy").mkdir()
     (tmp_path / "checkpoints").mkdir()
     for last, exported, lost in [(2 * every, 0, False), (2 * every + 1, 0, True), (1, 1, True)]:
@@ -78,14 +77,27 @@ def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
         if lost:
             expected = pytest.raises(ValueError, match=r"no checkpoint to go on from: put its")
         with expected:
-            directory.check_goes_on(run, workdir)
+            directory.check_goes_on(workdir)
     (tmp_path / "checkpoints" / "20").mkdir()
-    directory.check_goes_on(run, workdir)
+    directory.check_goes_on(workdir)
+
+
+@pytest.mark.parametrize(("last", "lost"), [(50, False), (201, True)])
+@pytest.mark.parametrize("every", [10, 1000])
+def test_how_often_a_run_saved_is_known_when_that_changes(tmp_path, last, lost, every):
+    saving = lambda every: settings.Run(checkpoint=settings.Checkpoint(every=every))
+    directory.open_for(saving(100), str(tmp_path))
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": last}) + "\n")
+    with (
+        pytest.raises(ValueError, match="no checkpoint to go") if lost else contextlib.nullcontext()
+    ):
+        directory.open_for(saving(every), str(tmp_path))
 
 
 def test_a_finished_run_keeps_the_settings_that_it_was_made_with(tmp_path):
     done, workdir = settings.Run(num_steps=3), str(tmp_path)
     directory.open_for(done, workdir)
+    (tmp_path / "checkpoints" / "3").mkdir(parents=True)
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "config.json").touch()
     (tmp_path / "metrics.jsonl").write_text('{"step": 3, "vade/rollouts_total": 9}\n')

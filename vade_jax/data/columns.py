@@ -70,7 +70,8 @@ _COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA
 
 def is_read(name: str) -> bool:
     """Returns whether a column of this name is read, here under its own name or another."""
-    return _ALIASES.get(name, name) in _COLUMNS or name in _VERL
+    # What is not understood is read as well: a row that has it is refused.
+    return _ALIASES.get(name, name) in (*_COLUMNS, *_UNREAD) or name in _VERL
 
 
 def check(label: str, names: Sequence[str], *, has_rules: bool) -> None:
@@ -118,7 +119,7 @@ def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
         "answer": row["reward_model"]["ground_truth"],
         "subset": row.get("data_source"),
     }
-    return {name: value for name, value in row.items() if name in _COLUMNS} | more
+    return {name: value for name, value in row.items() if name in (*_COLUMNS, *_UNREAD)} | more
 
 
 def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:

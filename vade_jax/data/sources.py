@@ -183,7 +183,7 @@ class Rows:
             whole = self._read(index)
             row = columns.named(whole)
         except columns.BROKEN as error:
-            detail = f"not a JSON object: {error!s:.200}"
+            detail = f"the row cannot be read: {error!s:.200}"
             raise columns.RejectedItem(uid, "bad_row", detail) from error
         uid = columns.id_of(row, uid)
         question = columns.question_of(uid, row, has_rules=self._has_rules)

@@ -69,12 +69,18 @@ def check(run: settings.Run) -> None:
 
 
 def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
-    """Checks that vLLM is installed where it is started, and that its GPUs are there.
+    """Checks that vLLM is installed where it is started, and its GPUs are there; or that it is not meant.
 
     Raises:
         ValueError: names the field, its value and the fix.
     """
     if engine.name == "local":
+        for name, given in (("urls", engine.urls), ("options", dict(engine.options))):
+            if given:  # else the built-in engine would answer, and nobody notice
+                raise ValueError(
+                    f"engine.{name}={given!r} with engine.name='local': vLLM reads it, so set "
+                    "engine.name='vllm_server', or leave it out"
+                )
         return
     if not engine.urls and not _is_installed("vllm"):
         raise ValueError(

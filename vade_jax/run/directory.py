@@ -84,10 +84,11 @@ def open_for(run: settings.Run, workdir: str) -> None:
             path.unlink()  # of a start that failed before it made anything
         if not path.exists():
             _check_is_free(workdir)
-        if path.exists() and is_done(run, workdir):  # keeps the settings that it was made with
-            check_same(path, wanted, MAY_CHANGE, settings.Run())
-        else:
-            claim(path, wanted, MAY_CHANGE, settings.Run())
+        check_same(path, wanted, MAY_CHANGE, settings.Run())
+        # What is done keeps the settings that it was made with.
+        if not (path.exists() and is_done(run, workdir)):
+            check_goes_on(workdir)
+            atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
     processes.on_leader(open_in_leader)
     cluster.check_shared(path)
@@ -206,8 +207,10 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     return loop.is_over(step, total, num_steps=run.num_steps, max_rollouts=run.max_rollouts)
 
 
-def check_goes_on(run: settings.Run, workdir: str) -> None:
+def check_goes_on(workdir: str) -> None:
     """Checks that a run which has saved a step still has a checkpoint to go on from.
+
+    Call it before config.json is replaced: how often the run saved is in the old one.
 
     Raises:
         ValueError: it has none; started anew, it would replace what it has made.
@@ -216,8 +219,11 @@ def check_goes_on(run: settings.Run, workdir: str) -> None:
     if saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()):
         return
     records = metrics.read(workdir) if os.path.exists(os.path.join(workdir, metrics.FILE)) else []
+    config = pathlib.Path(workdir, "config.json")
+    found = json.loads(config.read_text()) if config.exists() else {}
+    every = found.get("checkpoint", {}).get("every", settings.Checkpoint().every)
     # The second checkpoint is not begun before the first is whole.
-    has_saved = bool(records) and records[-1]["step"] > 2 * run.checkpoint.every
+    has_saved = bool(records) and records[-1]["step"] > 2 * every
     if has_saved or os.path.exists(os.path.join(workdir, "policy", files.CONFIG)):
         raise ValueError(
             f"{workdir} has what a run has made and no checkpoint to go on from: put its checkpoints/ "

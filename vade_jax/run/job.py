@@ -83,7 +83,6 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
         if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")
             return True
-        processes.on_leader(lambda: directory.check_goes_on(run, workdir))
     compiled.keep(run, workdir)
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
