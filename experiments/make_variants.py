@@ -24,6 +24,7 @@ from experiments import errors
 from vade_jax.evals import chat as chats
 from vade_jax.evals import evaluation
 from vade_jax.recipes.diva import offline
+from vade_jax.run.directory import own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +52,17 @@ def main(words: Sequence[str]) -> None:
             )
         server = Server(**{name: flag.value for name, flag in SERVER.items()})
         source = offline.open_source(SOURCE.value)
-        chat = chats.connect(server, str(directory / "replies.jsonl"))
-    try:
-        report = offline.write(source, target, chat, wanted)
-    except (chats.ServerLost, KeyboardInterrupt) as error:
-        sys.exit(
-            f"error: {str(error) or 'stopped'}; {len(chat.replies):,} replies are kept: run again to "
-            "go on"
-        )
+        owned = own(str(directory), "--target")
+    with owned:  # two at once would write into one file
+        with errors.user_errors():
+            chat = chats.connect(server, str(directory / "replies.jsonl"))
+        try:
+            report = offline.write(source, target, chat, wanted)
+        except (chats.ServerLost, KeyboardInterrupt) as error:
+            sys.exit(
+                f"error: {str(error) or 'stopped'}; {len(chat.replies):,} replies are kept: run again to "
+                "go on"
+            )
     print(report.table(chat.counts()))
     listing = directory / "rejects.jsonl"
     if not report.kept.total():

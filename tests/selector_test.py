@@ -116,8 +116,44 @@ def test_options_of_the_selector_below_are_told_apart(tmp_path):
     )
     made(types.MappingProxyType, 0.9).save(tmp_path / "selector.npz")
     made(dict, 0.9).load(tmp_path / "selector.npz")
-    with pytest.raises(ValueError, match=r"options: .*'decay_rest': 0.9.* there, .*0\.5.* here"):
+    with pytest.raises(
+        ValueError, match=r"options.base_options: .*'decay_rest': 0.9.* there, .*0\.5"
+    ):
         made(types.MappingProxyType, 0.5).load(tmp_path / "selector.npz")
+
+
+def test_defaults_are_options_too():
+    """A later version may have others; a file of an earlier one does not tell those that it had."""
+    saved = Selector(9).state_dict()
+    assert saved["options"]["decay_rest"] == 0.999
+    for old in (saved, saved | {"options": {}}):
+        Selector(9, decay_rest=0.999).load_state_dict(old)
+        with pytest.raises(ValueError, match=r"options.decay_rest: 0.999 there, 0.9 here"):
+            Selector(9, decay_rest=0.9).load_state_dict(old)
+
+
+@pytest.mark.parametrize("method", ["sec", "arcus"])
+def test_a_program_with_64_bits_gets_the_same(method, tmp_path):
+    def chosen():
+        arrays = {"category": [0, 1] * 10} if method == "sec" else {}
+        made = Selector(20, method, arrays=arrays)
+        for step in range(2):
+            ids = made.select(4)
+            made.observe(ids, [step, 1, 2, 8], 8)
+            made.save(tmp_path / "selector.npz")
+            made.load(tmp_path / "selector.npz")
+        return made.select(4)
+
+    expected = chosen()
+    with jax.enable_x64(True):
+        assert chosen() == expected
+
+
+@pytest.mark.parametrize("selections", [None, -5, "3"])
+def test_a_damaged_counter_is_refused(fresh, selections):
+    saved = fresh.state_dict() | {"selections": selections}
+    with pytest.raises(ValueError, match=r"the saved selector is damaged: .* selections there"):
+        fresh.load_state_dict(saved)
 
 
 def test_threads_save_one_after_another(fresh, tmp_path):
@@ -212,6 +248,8 @@ def test_threads_never_choose_alike_and_lose_nothing():
         (["item-1"], [-1], 8, "right of 8"),
         (["item-1"], [float("nan")], 8, "right of 8"),
         (["item-1"], [1], 2.5, "1 right of 2.5 answers"),
+        (["item-1", "item-2"], [1, 1], [8, None], "1 right of nan answers"),
+        (["item-1"], [1], ["eight"], "have to be numbers: .*eight"),
         (["item-1", "item-2"], [1], 8, "one of 2 ids"),
         (["item-1", "item-2"], [1, 1], [8, 8, 8], r"trials \(3,\): give one of 2 ids"),
     ],
@@ -230,7 +268,7 @@ def test_refuses_impossible_counts(fresh, ids, correct, trials, message):
         (dict(items=IDS[::-1]), "ids: "),
         (dict(items=IDS[:9]), "items: 50 there, 9 here"),
         (dict(items=IDS, method="kalman"), "method: 'vade' there, 'kalman' here"),
-        (dict(items=IDS, decay_rest=0.9), "options: "),
+        (dict(items=IDS, decay_rest=0.9), r"\(options.decay_rest: 0.999 there, 0.9 here\)"),
     ],
 )
 def test_refuses_the_state_of_another(fresh, tmp_path, other, message):

@@ -8,13 +8,14 @@ for step in range(num_steps):
     selector.save("selector.npz")
 """
 
+import functools
 import hashlib
 import json
 import numbers
 import operator
 import os
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +28,17 @@ from vade_jax.samplers import base
 from vade_jax.types import Feedback
 
 FORMAT = 1  # of the saved state
+
+
+def _in_32_bits(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that computes as in a run, whatever JAX_ENABLE_X64 its program has set."""
+
+    @functools.wraps(method)
+    def wrapped(*args, **kwargs):
+        with jax.enable_x64(False):
+            return method(*args, **kwargs)
+
+    return wrapped
 
 
 class Selector:
@@ -48,6 +60,7 @@ class Selector:
             rounds a step or weights, no items, or ids that are not unique or have no order.
     """
 
+    @_in_32_bits
     def __init__(
         self,
         items: int | Sequence[Hashable],
@@ -77,6 +90,7 @@ class Selector:
         """
         return self.propose(batch_size)[0]
 
+    @_in_32_bits
     def propose(self, batch_size: int) -> tuple[list, np.ndarray]:
         """Returns what `select` does, and how many answers the method wants to each."""
         with self._lock:
@@ -86,6 +100,7 @@ class Selector:
         ids = [self._ids[int(i)] for i in proposal.index_M]
         return ids, np.asarray(proposal.num_rollouts_M)
 
+    @_in_32_bits
     def observe(
         self,
         ids: Sequence[Hashable],
@@ -95,7 +110,8 @@ class Selector:
         """Learns from one step's answers. An id that occurs twice counts once, with both groups.
 
         Args:
-            ids: whose answers; not only selected ones.
+            ids: whose answers; not only selected ones. MoPPS and VCRL tell by the number of ids what the
+                latest `select` did: give them all of it, with 0 trials where no answer came.
             correct: right answers to each; a soft score between 0 and `trials` counts in part.
             trials: valid answers to each, or to all of them. Where it is 0, nothing is learned of that id.
 
@@ -114,6 +130,7 @@ class Selector:
             arrays = {k: np.asarray(v) for k, v in base.leaves(self._state).items()}
             return {**self._identity, "selections": self._selections, "state": arrays}
 
+    @_in_32_bits
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` returned.
 
@@ -121,10 +138,15 @@ class Selector:
             ValueError: it is of another method, seed, data set or version, or damaged; names what differs.
         """
         saved = {"arrays": {}} | dict(saved)  # an earlier version did not tell them
+        here = self._identity
+        if saved.get("method") == here["method"]:  # nor the options that had their defaults
+            defaults = _options(here["method"], {}, here["seed"])
+            saved["options"] = defaults | saved.get("options", {})
+        there, here = _one_by_one(saved), _one_by_one(here)
         differing = [
-            f"{name}: {saved.get(name)!r} there, {wanted!r} here"
-            for name, wanted in self._identity.items()
-            if saved.get(name) != wanted
+            f"{name}: {there.get(name)!r} there, {here[name]!r} here"
+            for name in here
+            if there.get(name) != here[name]
         ]
         if differing:
             raise ValueError(
@@ -139,7 +161,9 @@ class Selector:
                     raise ValueError(
                         f"the saved selector is damaged: {name} is {there} there, {here} here"
                     )
-            selections = operator.index(saved["selections"])
+            selections = saved.get("selections")
+            if type(selections) is not int or selections < 0:
+                raise ValueError(f"the saved selector is damaged: {selections!r} selections there")
             arrays = [jax.numpy.asarray(stored[name]) for name in fresh]
             self._state = jax.tree.unflatten(jax.tree.structure(self._state), arrays)
             self._selections = selections
@@ -172,8 +196,10 @@ class Selector:
         ids = _plain(ids)
         if unknown := [name for name in ids if name not in self._place]:
             raise ValueError(f"ids: {unknown[0]!r} is none of the {len(self._ids)} items")
-        correct = np.asarray(correct, np.float32)
-        trials = np.asarray(trials)
+        try:
+            correct, trials = np.asarray(correct, np.float32), np.asarray(trials, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"correct and trials have to be numbers: {error}") from error
         if correct.shape != (len(ids),) or trials.shape not in ((), correct.shape):
             raise ValueError(
                 f"correct has shape {correct.shape}, trials {trials.shape}: give one of"
@@ -185,7 +211,7 @@ class Selector:
         if bad.size:
             m = int(bad[0])
             raise ValueError(
-                f"{ids[m]!r}: {correct[m]:g} right of {trials[m]} answers: give the number of"
+                f"{ids[m]!r}: {correct[m]:g} right of {trials[m]:g} answers: give the number of"
                 " right answers and of all"
             )
         places, slot = np.unique([self._place[name] for name in ids], return_inverse=True)
@@ -201,8 +227,7 @@ def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
     """Returns the method's functions; a method with draws of its own gets the seed too."""
     fields.check_word("method", method, samplers.SAMPLERS)
     make = samplers.SAMPLERS[method]
-    own = {"seed": seed} if "seed" in make.option_names else {}
-    sampler = make(**own, **options)
+    sampler = make(**_own(make, seed), **options)
     if sampler.variants:
         raise ValueError(
             f"method={method!r} asks for variants of items, which this object cannot make: choose another"
@@ -225,6 +250,24 @@ def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
             f" train with vade_jax itself{base.or_without(sampler, 'weighs')}"
         )
     return sampler
+
+
+def _own(make: base.Method, seed: int) -> dict[str, int]:
+    """Returns the options that are the selector's: the seed of a method that draws by itself."""
+    return {"seed": seed} if "seed" in make.option_names else {}
+
+
+def _options(method: str, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Returns all options of a method, as JSON has them."""
+    make = samplers.SAMPLERS[method]
+    whole = make.options.from_dict({**_own(make, seed), **given}).to_dict()
+    return json.loads(json.dumps(whole, default=_as_json))
+
+
+def _one_by_one(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an identity with each option under a name of its own."""
+    options = {f"options.{name}": value for name, value in identity.get("options", {}).items()}
+    return {name: value for name, value in identity.items() if name != "options"} | options
 
 
 def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
@@ -297,7 +340,7 @@ def _identity(method, options, seed, ids, arrays) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "method": method,
-        "options": json.loads(json.dumps(options, default=_as_json)),
+        "options": _options(method, options, seed),
         "seed": seed,
         "items": len(ids),
         "ids": digest(ids),

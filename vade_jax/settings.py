@@ -454,17 +454,21 @@ class Run(Section):
     def __post_init__(self):
         super().__post_init__()
         sampling, loss, reward, batch = self.sampling, self.loss, self.reward, self.batch
-        if loss.old_logp == "behaviour" and (sampling.top_p < 1 or sampling.top_k):
-            raise ValueError(
-                "loss.old_logp='behaviour' is of the truncated distribution, the update's "
-                "log-probs are not: set sampling.top_p=1 and sampling.top_k=0, or "
-                "loss.old_logp='trainer'"
-            )
         if loss.importance and loss.old_logp == "behaviour":
             raise ValueError(
                 f"loss.importance={loss.importance!r} weighs the trainer's log-probs against "
                 "the engine's: set loss.old_logp='trainer'"
             )
+        if sampling.top_p < 1 or sampling.top_k:
+            for name, value, plain in (
+                ("old_logp", loss.old_logp == "behaviour" and loss.old_logp, "trainer"),
+                ("importance", loss.importance, ""),
+            ):
+                if value:  # every ratio would be off by what the truncation leaves out
+                    raise ValueError(
+                        f"loss.{name}={value!r} is of the truncated distribution, the update's log-probs "
+                        f"are not: set sampling.top_p=1 and sampling.top_k=0, or loss.{name}={plain!r}"
+                    )
         if self.lora.rank and self.model.param_dtype != "float32":
             raise ValueError(
                 f"model.param_dtype={self.model.param_dtype!r} is of weights that learn; with "

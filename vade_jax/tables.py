@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 def markdown(
     header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()
 ) -> str:
-    """Returns a table; the columns of `right` are set to the right."""
+    """Returns a table; the columns of `right` are set to the right. A cell's own bars stay in it."""
     rule = ["---:" if i in right else "---" for i in range(len(header))]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
+    lines = [[" ".join(cell.split("\n")).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
 
 
 def for_terminal(

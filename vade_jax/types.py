@@ -54,11 +54,11 @@ class Feedback:
     """What came back for one proposal. Counts are over valid answers only."""
 
     index_M: Array  # int32
-    successes_M: Array  # float32, correct answers (binary, never the mixed reward)
+    successes_M: Array  # float32, correct answers (never the mixed reward)
     trials_M: Array  # float32, valid answers
     group_N: Array  # int32, which slot of the proposal the answer belongs to
     reward_N: Array  # float32, the reward that the advantages are made from
-    correct_N: Array  # float32, 0 or 1
+    correct_N: Array  # float32, 0 or 1; between them where a `Selector` is given soft scores
     advantage_N: Array  # float32
     length_N: Array  # int32, tokens
     valid_N: Array  # bool, False where the engine gave no answer

@@ -237,6 +237,9 @@ def test_the_engines_logps_are_refused_under_truncation(name, value):
     c.loss.old_logp = "behaviour"
     with pytest.raises(ValueError, match=r"'behaviour' is of the truncated .*'trainer'"):
         check(c)
+    c.loss.old_logp, c.loss.importance = "trainer", "token"
+    with pytest.raises(ValueError, match=r"importance='token' is of the truncated .*=''$"):
+        check(c)
 
 
 def test_the_base_of_an_adapter_has_no_dtype_of_its_own():

@@ -61,7 +61,7 @@ def test_the_next_run_finds_what_is_beside_its_directory(tmp_path, events):
     compiled.keep(settings.Run(), str(tmp_path / "two"))
     compile_something()
     assert events.count(HITS) == events.count(REQUESTS) == len(made)
-    assert sorted(directory.iterdir()) == made
+    assert sorted(directory.glob("*-cache")) == made
 
 
 @pytest.mark.usefixtures("no_cache")
@@ -110,7 +110,14 @@ def test_parts_of_entries_and_the_oldest_ones_go(tmp_path):
     (tmp_path / "jit_empty-cache").touch()
     (tmp_path / "else").write_bytes(entry)
     compiled.tidy(tmp_path, max_bytes=2 * len(entry))
-    assert {x.name for x in tmp_path.iterdir()} == {"jit_new-cache", "jit_older-cache", "else"}
+    kept = {"jit_new-cache", "jit_older-cache", "else", "tidied"}
+    assert {x.name for x in tmp_path.iterdir()} == kept
+    # What was whole is not read again, and what came since is.
+    (tmp_path / "jit_new-cache").write_bytes(entry[:-1])
+    (tmp_path / "jit_older-cache").write_bytes(entry[:-1])
+    os.utime(tmp_path / "jit_older-cache", (1e9, 1e9))
+    compiled.tidy(tmp_path, max_bytes=2 * len(entry))
+    assert {x.name for x in tmp_path.iterdir()} == kept - {"jit_new-cache"}
     compiled.tidy(tmp_path / "nothing", max_bytes=1)
 
 

@@ -177,3 +177,9 @@ def test_what_is_beyond_use_is_filled_last():
         [wrong] * 3,
         [rest] * 3,
     ]
+
+
+@pytest.mark.parametrize("options", [{"min_count": 20}, {"num_rollouts": 4, "buffer": 4}])
+def test_a_prompt_can_become_known(options):
+    with pytest.raises(ValueError, match=r"min_count=\d+: must be .* as no more answers are held"):
+        make(**options)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.trainer import fakes
 from vade_jax import samplers
+from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
@@ -238,6 +239,26 @@ def test_a_failing_engine_loses_no_step(method):
     assert sorted(recorder.metrics) == [0, 1, 2, 3]
     assert recorder.metrics[3]["vade/rollouts_total"] == 3 * B * 8
     assert recorder.metrics[3]["timing_s/step"] > 0
+    assert recorder.saved[-1] == (3, True)
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), RejectedItem("0", "bad_image", "gone")])
+def test_a_picture_that_is_gone_loses_no_step(error):
+    class Gone(fakes.Recorder):
+        def save(self, progress, *, last):
+            super().save(progress, last=last)
+            if progress.step == 3:  # the prompts of step 4 are chosen by now
+                failing.append(error)
+
+    failing, recorder = [], Gone()
+
+    class Engine(FailingEngine):
+        def check(self, method, version):
+            if failing and method == "generate":
+                raise failing[0]
+
+    with pytest.raises(type(error), match="gone"):
+        run("uniform", 6, engine=Engine(9, "none"), recorder=recorder)
     assert recorder.saved[-1] == (3, True)
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 T, R = TypeVar("T"), TypeVar("R")
 Map = Callable[[Callable[[T], R], Iterable[T]], list[R]]
+Stream = Callable[[Callable[[T], R], Iterable[T]], Iterable[R]]  # one result after the other
 _AHEAD = 2  # items a thread that are begun or wait, at most
 
 

@@ -206,7 +206,7 @@ class Report:
 def audit(
     source: sources.Source,
     builder: PromptBuilder,
-    map_items: loading.Map = loading.in_turn,
+    stream: loading.Stream = loading.in_turn,
     *,
     has_rules: bool = True,
 ) -> tuple[np.ndarray, Report]:
@@ -218,7 +218,7 @@ def audit(
     Args:
         source: the rows.
         builder: of the run.
-        map_items: maps over the rows, such as in threads.
+        stream: maps over the rows, such as in threads; a list at the end would stop the progress bar.
         has_rules: verify each row's own answer; a user's reward function may take what no rule can.
     """
 
@@ -236,7 +236,7 @@ def audit(
 
     kept: dict[str, int] = {}  # rows by uid, in their order
     checksums, asked, rejects = [], [], []
-    looked = map_items(usable, range(len(source)))
+    looked = stream(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
     for index, found in enumerate(bar):
         if not isinstance(found, RejectedItem) and found[0] in kept:

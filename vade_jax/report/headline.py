@@ -184,8 +184,12 @@ def _spent(records: Records) -> list[Fact]:
 def _asked(run: Run) -> list[Fact]:
     if not run.groups:
         return []
-    size = _section(run.config, "data").get("num_train")
-    detail = [f"of {size:,} in the data"] if isinstance(size, int) and size else []
+    epochs = curves.named(run.records, "vade/epochs")
+    detail = []
+    if epochs.values.size and epochs.values[-1] and (batch := run.config.get("num_prompts")):
+        # Of what there is: fewer than data.num_train where the file has no more.
+        size = round(epochs.steps[-1] * batch / epochs.values[-1])
+        detail.append(f"of {size:,} in the data")
     variants = sum(bool(prompt.variant) for prompt in run.prompts.values())
     detail += [f"and {variants:,} variants of them"] if variants else []
     num_asked = len({prompt.source for prompt in run.prompts.values()})

@@ -134,4 +134,6 @@ def read(path: PathLike) -> Recorded:
         hopeless = math.nan if hopeless is None else float(hopeless)
         return Recorded(str(path), config, list(found.values()), hopeless)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no record of a run: {error!r}") from error
+        raise ValueError(
+            f"{path} is no record of a run ({error!r}): a sweep's are in {{workdir}}/{{name}}/records"
+        ) from error

@@ -61,18 +61,28 @@ def _is_ones_own(directory: pathlib.Path) -> bool:
 
 
 def tidy(directory: pathlib.Path, max_bytes: int) -> None:
-    """Removes entries that are not whole, and the oldest ones beyond `max_bytes` in all."""
-    entries, total = [], 0
+    """Removes entries that are not whole, and the oldest ones beyond `max_bytes` in all.
+
+    An entry is read once: those from before the last call were whole then. Two gigabytes take half a
+    minute to read.
+    """
+    if not directory.is_dir():
+        return
+    entries, total, stamp = [], 0, directory / "tidied"
+    began = directory / f"tidied.{os.getpid()}"
+    began.touch()  # its time is the file system's, as that of the entries is
+    last = stamp.stat().st_mtime_ns if stamp.exists() else 0
     for path in directory.glob("*-cache"):
         with contextlib.suppress(OSError):  # another run may have removed it
-            entries.append((path.stat().st_mtime, path))
-    for _, path in sorted(entries, reverse=True):
+            found = path.stat()
+            entries.append((found.st_mtime_ns, found.st_size, path))
+    for changed, size, path in sorted(entries, reverse=True):
         with contextlib.suppress(OSError):
-            data = path.read_bytes()
-            is_whole = _is_whole(data)
-            total += len(data) * is_whole
+            is_whole = changed < last or _is_whole(path.read_bytes())
+            total += size * is_whole
             if total > max_bytes or not is_whole:
                 path.unlink()
+    began.replace(stamp)
 
 
 def _is_whole(data: bytes) -> bool:

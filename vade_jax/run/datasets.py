@@ -57,11 +57,11 @@ def load(
     run: settings.Run,
     checkpoint: str,
     workdir: str,
-    map: loading.Map = loading.in_turn,
+    stream: loading.Stream = loading.in_turn,
 ) -> Datasets:
     """Returns the usable items of both splits, looked through once with the checkpoint's tokenizer.
 
-    `map` maps over the items, such as in threads.
+    `stream` maps over the items, such as in threads.
 
     Raises:
         ValueError: a file cannot be read, nothing in it is usable, a batch is larger than it, an item
@@ -69,9 +69,9 @@ def load(
     """
     build_prompt = prompt_builder(run.data, tokens.Tokenizer.load(checkpoint))
     benchmarks = validation.read(run.eval)
-    train = _usable(run, "train", build_prompt, workdir, map)
+    train = _usable(run, "train", build_prompt, workdir, stream)
     checks.check_data_size(run, len(train))
-    held_out = _usable(run, "validation", build_prompt, workdir, map)
+    held_out = _usable(run, "validation", build_prompt, workdir, stream)
     _check_held_out(run.data, train, held_out)
     return Datasets(
         train=train,
@@ -162,7 +162,7 @@ def _usable(
     split: str,
     build_prompt: prompts.PromptBuilder,
     workdir: str,
-    map: loading.Map,
+    stream: loading.Stream,
 ) -> Subset:
     """Returns the rows of a split that make a prompt; the others are counted and listed."""
     data, is_train = run.data, split == "train"
@@ -180,7 +180,7 @@ def _usable(
             kind=data.kind,
             image_root=data.image_root,
         )
-    kept, report = prompts.audit(source, build_prompt, map, has_rules=run.reward.has_rules)
+    kept, report = prompts.audit(source, build_prompt, stream, has_rules=run.reward.has_rules)
     processes.agree(f"data.{split}={path!r}, its usable rows", kept)
     if processes.is_leader():
         _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)

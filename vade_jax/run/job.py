@@ -88,7 +88,7 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
         with checks.user_errors():  # data first: the warm start takes minutes
             base = warm_start.untrained(run, workdir)
             build.check_model(run, base)
-            data = datasets.load(run, base, workdir, threads.map)
+            data = datasets.load(run, base, workdir, threads.stream)
             run = run.with_items(len(data.train))
             processes.on_leader(lambda: build.check_reward(run, data))
             sampler = checks.make_sampler(run)

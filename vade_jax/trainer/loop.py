@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from vade_jax import rng, settings
+from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure
 from vade_jax.trainer import hardware, passes, processes, rounds, scoring
@@ -131,6 +132,7 @@ def run(
         EngineFailure: there are no more answers; every step that was taken is saved.
         RewardFailure: a reward function failed; every step that was taken is saved.
         BatchNotFilled: `refill` asks to stop; every step that was taken is saved.
+        OSError, RejectedItem: an item can no longer be read; a run of one process has saved every step.
     """
     sampler = choose.sampler
     answer = functools.partial(rounds.answer, engine, score)  # generate and score
@@ -307,7 +309,10 @@ def _saved_on_failure(
     """Records and saves the last step if the run cannot go on, then raises why."""
     try:
         yield
-    except (EngineFailure, RewardFailure, BatchNotFilled):
+    except (EngineFailure, RewardFailure, BatchNotFilled, OSError, RejectedItem) as error:
+        # A row that can no longer be read fails in one process: the others would not save with it.
+        if isinstance(error, OSError | RejectedItem) and processes.several():
+            raise
         if data is not None:
             recorder.step(progress.step, metrics | spent() | progress.metrics(), data)
         if progress.step:

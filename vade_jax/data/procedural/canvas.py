@@ -59,10 +59,10 @@ class Canvas:
     def _pixels(self, *points: Sequence[float]) -> list[tuple[float, float]]:
         return [(x * self._scale, y * self._scale) for x, y in points]
 
-    def box(self, left, top, right, bottom, color, outline=None) -> None:
+    def box(self, left, top, right, bottom, color) -> None:
         """Fills a rectangle."""
         corners = self._pixels((left, top), (right, bottom))
-        self._draw.rectangle(corners, fill=color, outline=outline)
+        self._draw.rectangle(corners, fill=color)
 
     def line(self, start, end, color=INK, width: float = 1) -> None:
         """Draws a straight line."""

@@ -155,7 +155,8 @@ class FileRow:
         return tuple(value)
 
     def one_of(self, column: str, known: Sequence[Any]) -> Any:
-        if self[column] not in known:
+        """Returns a value that is among the known ones, and of their type: 1.0 and True are no 1."""
+        if not any(self[column] == one and type(self[column]) is type(one) for one in known):
             raise self.bad(column, f"{self[column]!r} is none of {list(known)}")
         return self[column]
 

@@ -36,6 +36,10 @@ def _item(row: base.FileRow) -> types.Item:
     if answer_type == "float" and not isinstance(row["precision"], int | float):
         raise row.bad("precision", f"{row['precision']!r} for a float")
     found = row.fields("metadata", _KEYS)
+    if not isinstance(found["skills"], list) or not all(
+        isinstance(x, str) for x in found["skills"]
+    ):
+        raise row.bad("metadata", f"skills {found['skills']!r} is no list of texts")
     return types.Item(
         uid=f"mathvista:{row.text('pid')}",
         question=row.text("question"),
