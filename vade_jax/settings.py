@@ -460,14 +460,12 @@ class Run(Section):
                 "the engine's: set loss.old_logp='trainer'"
             )
         if sampling.top_p < 1 or sampling.top_k:
-            for name, value, plain in (
-                ("old_logp", loss.old_logp == "behaviour" and loss.old_logp, "trainer"),
-                ("importance", loss.importance, ""),
-            ):
-                if value:  # every ratio would be off by what the truncation leaves out
+            # Else every ratio would be off by what the truncation leaves out.
+            for name, fitting in (("old_logp", "trainer"), ("importance", "")):
+                if (value := getattr(loss, name)) != fitting:
                     raise ValueError(
                         f"loss.{name}={value!r} is of the truncated distribution, the update's log-probs "
-                        f"are not: set sampling.top_p=1 and sampling.top_k=0, or loss.{name}={plain!r}"
+                        f"are not: set sampling.top_p=1 and sampling.top_k=0, or loss.{name}={fitting!r}"
                     )
         if self.lora.rank and self.model.param_dtype != "float32":
             raise ValueError(
