@@ -12,6 +12,7 @@ import pytest
 
 from tests.http_server import KEY, ScriptedChat
 from tests.recipes.diva.offline_test import question, read, teacher, write
+from vade_jax.run.directory import own
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -80,6 +81,15 @@ def test_a_mistake_is_one_line_before_the_bulk(server, tmp_path, more, message):
     source = write(tmp_path / "mine.jsonl", question(3))
     code, _, error = run(server, source, tmp_path / "out.jsonl", *more)
     assert code == 2 and re.search(message, error) and error.count("\n") == 1
+    assert server.bodies == []
+
+
+@pytest.mark.slow
+def test_two_do_not_write_one_file(server, tmp_path):
+    source = write(tmp_path / "mine.jsonl", question(3))
+    with own(str(tmp_path / "out_replies")):
+        code, _, error = run(server, source, tmp_path / "out.jsonl")
+    assert code == 2 and "out_replies is another run's" in error and error.count("\n") == 1
     assert server.bodies == []
 
 

@@ -1,5 +1,6 @@
 """A run in numbers, by hand arithmetic."""
 
+import dataclasses
 import math
 
 import pytest
@@ -73,6 +74,15 @@ def test_facts_of_the_page(known):
         "a step; observed − predicted −0.062",  # (1 + .. + 6) / 8 / 6 - 0.5
     )
     assert facts["Spent on prompts never right"].value == "33 %"
+
+
+def test_the_data_are_counted_as_the_run_had_them(known):
+    """Of 12 items 3 a step; the config may ask for more rows than the file has."""
+    records = [record | {"vade/epochs": record["step"] * 3 / 12} for record in known.records]
+    config = known.config | {"num_prompts": 3, "data": {"num_train": 5000}}
+    given = dataclasses.replace(known, records=records, config=config)
+    facts = {fact.name: fact for fact in headline.facts(given)}
+    assert facts["Prompts asked"][1:] == ("3", "of 12 in the data")
 
 
 def test_phases_make_up_the_step(known):

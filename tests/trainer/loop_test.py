@@ -244,21 +244,14 @@ def test_a_failing_engine_loses_no_step(method):
 
 @pytest.mark.parametrize("error", [OSError("gone"), RejectedItem("0", "bad_image", "gone")])
 def test_a_picture_that_is_gone_loses_no_step(error):
-    class Gone(fakes.Recorder):
-        def save(self, progress, *, last):
-            super().save(progress, last=last)
-            if progress.step == 3:  # the prompts of step 4 are chosen by now
-                failing.append(error)
-
-    failing, recorder = [], Gone()
-
-    class Engine(FailingEngine):
+    class Gone(FailingEngine):
         def check(self, method, version):
-            if failing and method == "generate":
-                raise failing[0]
+            if self.failure == (version, method):
+                raise error
 
+    recorder = fakes.Recorder()
     with pytest.raises(type(error), match="gone"):
-        run("uniform", 6, engine=Engine(9, "none"), recorder=recorder)
+        run("uniform", 6, engine=Gone(3, "generate"), recorder=recorder)
     assert recorder.saved[-1] == (3, True)
 
 

@@ -23,7 +23,7 @@ import zlib
 
 import jax
 
-from vade_jax import settings
+from vade_jax import atomic, settings
 from vade_jax.trainer import processes
 
 DIRECTORY = "compiled"
@@ -69,20 +69,19 @@ def tidy(directory: pathlib.Path, max_bytes: int) -> None:
     if not directory.is_dir():
         return
     entries, total, stamp = [], 0, directory / "tidied"
-    began = directory / f"tidied.{os.getpid()}"
-    began.touch()  # its time is the file system's, as that of the entries is
     last = stamp.stat().st_mtime_ns if stamp.exists() else 0
-    for path in directory.glob("*-cache"):
-        with contextlib.suppress(OSError):  # another run may have removed it
-            found = path.stat()
-            entries.append((found.st_mtime_ns, found.st_size, path))
-    for changed, size, path in sorted(entries, reverse=True):
-        with contextlib.suppress(OSError):
-            is_whole = changed < last or _is_whole(path.read_bytes())
-            total += size * is_whole
-            if total > max_bytes or not is_whole:
-                path.unlink()
-    began.replace(stamp)
+    with atomic.replacing(stamp) as began:
+        began.touch()  # its time is the file system's, as that of the entries is
+        for path in directory.glob("*-cache"):
+            with contextlib.suppress(OSError):  # another run may have removed it
+                found = path.stat()
+                entries.append((found.st_mtime_ns, found.st_size, path))
+        for changed, size, path in sorted(entries, reverse=True):
+            with contextlib.suppress(OSError):
+                is_whole = changed < last or _is_whole(path.read_bytes())
+                total += size * is_whole
+                if total > max_bytes or not is_whole:
+                    path.unlink()
 
 
 def _is_whole(data: bytes) -> bool:

@@ -120,6 +120,9 @@ def test_pictures_reach_the_model_as_rgb_and_as_exif_turns_them(tmp_path, pictur
     assert loaded.shape == (56, 28, 3)
 
 
+METADATA = MAKE["mathvista"](0)["metadata"]
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
@@ -131,7 +134,9 @@ def test_pictures_reach_the_model_as_rgb_and_as_exif_turns_them(tmp_path, pictur
         ("mathverse", {"metadata": None}, "metadata: None is no struct"),
         ("mathvision", {"answer": "F"}, "'F' is no letter of 5 options"),
         ("mathvision", {"options": "ABCDE"}, "'ABCDE' is no list of texts"),
+        ("mathvista", {"metadata": METADATA | {"skills": 3}}, "skills 3 is no list of texts"),
         ("scienceqa", {"answer": 3}, "answer: 3 is none of"),
+        ("scienceqa", {"answer": 1.0}, "answer: 1.0 is none of"),
         ("scienceqa", {"choices": ["red"]}, "is no choice"),
         ("mmk12", {"answer": "4"}, "answer: '4' is no letter; this is the form of the test split"),
         ("scienceqa", {"grade": "seven"}, "is not like 'grade7'"),
