@@ -1,5 +1,6 @@
 """Masked means, bucketing, padding."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +14,15 @@ def test_masked_mean():
     assert arrays.masked_mean(x_NT, mask_NT) == 3  # (1 + 3 + 5) / 3
     assert arrays.masked_mean(x_NT, mask_NT, axis=1).tolist() == [2, 5]
     assert arrays.masked_mean(x_NT, jnp.zeros((2, 3))) == 0
+
+
+def test_rounded_is_the_nearest_of_the_dtype_and_nothing_where_that_is_as_wide():
+    x_N = np.float32([1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, -3e-40, np.inf])  # two ties to even
+    got_N = jax.jit(lambda x: arrays.rounded(x, jnp.bfloat16))(x_N)
+    assert got_N.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(got_N, x_N.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(arrays.rounded(got_N, jnp.float32), got_N.astype(np.float32))
+    assert "reduce_precision" not in str(jax.make_jaxpr(lambda x: arrays.rounded(x, jnp.float32))(x_N))
 
 
 @pytest.mark.parametrize("make", [np.array, jnp.array])

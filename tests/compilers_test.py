@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
 from experiments.bench import plan, plan_programs, targets
+from tests import hlo
 from vade_jax import samplers, settings
 from vade_jax.models.qwen25vl import attention, config
 from vade_jax.trainer import mesh, minibatches
@@ -83,6 +84,17 @@ def test_a_run_compiles(target, config_file, only, layout):
         assert found[UPDATE].sent["reduce-scatter"] > 0
     if DECODE in only:  # of weights of 3 MB: none is gathered, once or for every token
         assert found[DECODE].sent.get("all-gather", 0) < 3e5
+
+
+@pytest.mark.parametrize("target", ["v5p", "h200"])
+def test_weights_in_float32_are_rounded_before_they_are_used(target):
+    """Both compilers drop a cast to bfloat16 where the next one goes back to float32."""
+    run = settings.Run.from_dict(tiny_grpo.get_config("smoke").to_dict())
+    policy = plan_programs.abstract_policy(run, devices(target, 1))
+    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run))[SCORE]
+    compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.find(target).platform])
+    assert policy.dtype == jnp.bfloat16
+    assert hlo.unrounded(compiled.as_text(), policy.params) == []
 
 
 @pytest.mark.parametrize(("target", "call"), [("v5p", "tpu_custom_call"), ("h200", "__cudnn$fmha")])

@@ -1,4 +1,4 @@
-"""Masked and group-wise reductions, padding to a few fixed sizes, answers laid out in rows."""
+"""Reductions under masks and by group, casts that round, padding to a few sizes, answers in rows."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax.types import Array
+
+
+def rounded(x: Array, dtype) -> jax.Array:
+    """Returns `x` in `dtype`, rounded to it whatever the compiler makes of the result.
+
+    XLA drops a cast to bfloat16 that another cast takes back ("excess precision": elementwise on TPUs
+    and GPUs, inside YNNPACK's fusions on CPUs since jaxlib 0.11) and computes with all of the float32.
+    A policy with float32 weights and the same weights stored in bfloat16 would be two functions, and
+    the KL between them not 0. `reduce_precision` is never dropped.
+    """
+    x, dtype = jnp.asarray(x), jnp.dtype(dtype)
+    if dtype.itemsize < x.dtype.itemsize:
+        info = jnp.finfo(dtype)
+        x = jax.lax.reduce_precision(x, info.nexp, info.nmant)
+    return x.astype(dtype)
 
 
 def masked_mean(x: Array, mask: Array, axis: int | None = None) -> jax.Array:

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+from tests import hlo
 from tests.models.qwen25vl import inputs
 from tests.trainer import small
 from vade_jax import settings
@@ -294,7 +295,7 @@ def test_gspo_ignores_invalid_answers_with_banned_tokens():
 
 
 def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
-    """Weights are cast at use: casting them before, once, changes nothing."""
+    """Weights are rounded at use: casting them before, once, changes nothing."""
     graphdef = model.graph(small.SHAPE, dtype=jnp.bfloat16)
     logp = update.make_logp(
         lambda params: model.merge(graphdef, params),
@@ -302,10 +303,14 @@ def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
         banned=small.BANNED,
         chunk=16,
     )
-    score_in_bfloat16 = jax.jit(update.make_logprobs(logp))
-    params = small.params()
+    params, rng = small.params(), np.random.default_rng(0)
+    noisy = lambda x: (x + 0.1 * rng.standard_normal(x.shape)).astype(np.float32)
+    params = jax.tree.map(noisy, params)  # scales that are not 1, biases that are not 0
     cast = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
     batch = split(small.rollouts(UNEVEN), small.advantages(17))
+    score_in_bfloat16 = jax.jit(update.make_logprobs(logp))
+    text = score_in_bfloat16.lower(params, batch).compile().as_text()
+    assert hlo.unrounded(text, params) == []
     one, other = score_in_bfloat16(params, batch), score_in_bfloat16(cast, batch)
     assert np.isfinite(one[np.asarray(batch.mask_NT) > 0]).all()
     np.testing.assert_array_equal(one, other)

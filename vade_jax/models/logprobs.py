@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from vade_jax import arrays
 from vade_jax.models.qwen25vl import layers
 from vade_jax.types import Array
 
@@ -139,5 +140,5 @@ def _head_per_device(place, head_DV, dtype):
     The leading axis is what keeps the devices' gradients of it apart until `_backward` sums them. It
     is made before the loop, so the head is gathered once a pass and not once a chunk.
     """
-    heads = jnp.broadcast_to(head_DV.astype(dtype), (place.ways, *head_DV.shape))
+    heads = jnp.broadcast_to(arrays.rounded(head_DV, dtype), (place.ways, *head_DV.shape))
     return place.rows(heads)

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from vade_jax import arrays
+
 AXES = ("data", "fsdp", "tensor")
 BATCH = ("data", "fsdp")  # devices of one `tensor` group see the same rows
 HOST = "pinned_host"  # the hosts' memory, as JAX calls the part that devices can reach
@@ -121,6 +123,10 @@ class Place:
         """Splits the last axis over the batch axes, and no other."""
         return self._put(x_D, *[None] * (x_D.ndim - 1), BATCH)
 
+    def whole(self, x: jax.Array) -> jax.Array:
+        """Replicates `x` on every device."""
+        return self._put(x)
+
     def looked_up(self, x_D: jax.Array) -> jax.Array:
         """Splits the first axis over `data` and the last, as the embedding's is, over `fsdp`."""
         if self.gathered:
@@ -172,7 +178,7 @@ class Place:
 def _gathered(split, whole, dtype, stored, x):
     """Returns `x` as `whole` in `dtype`; its gradient comes back as `split`, in the stored dtype."""
     # Named twice: with the second place alone, the compiler gathers and then casts.
-    x = jax.lax.with_sharding_constraint(x.astype(dtype), split)
+    x = jax.lax.with_sharding_constraint(arrays.rounded(x, dtype), split)
     return jax.lax.with_sharding_constraint(x, whole)
 
 

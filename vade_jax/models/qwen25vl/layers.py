@@ -1,7 +1,7 @@
 """What both towers are made of: linear layers, norm, MLP, rotary positions, and where activations live.
 
-Numerics follow transformers: norms and rotations are computed in float32 and cast back, matrices are
-cast to the compute dtype where they are used.
+Numerics follow transformers: norms and rotations are computed in float32 and cast back, weights are
+rounded to the compute dtype where they are used (`arrays.rounded`).
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from vade_jax import arrays
 from vade_jax.models.qwen25vl import blockwise
 from vade_jax.types import Array
 
@@ -42,6 +43,9 @@ class Placement(Protocol):
 
     def width(self, x_D: jax.Array) -> jax.Array:
         """Splits the last axis instead, so that rows can be looked up without a copy of all."""
+
+    def whole(self, x: jax.Array) -> jax.Array:
+        """Gives every device all of `x`, which is small."""
 
     def looked_up(self, x_D: jax.Array) -> jax.Array:
         """Splits the last axis as the weights' is, and the first over the axes that are left."""
@@ -80,7 +84,7 @@ class Anywhere:
         """Returns `x`."""
         return x
 
-    width = looked_up = head = rows
+    width = whole = looked_up = head = rows
 
     def apart(self, function, *heads_NTHK, split_heads=True):
         """Returns `function` of all."""
@@ -99,10 +103,12 @@ def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
 
     Any device may want any row. The devices therefore exchange columns first (an all-to-all), look
     their part of the width up in all rows, and exchange back; no device ever holds the whole of `x`.
-    The two placements before the lookup also tell the backward pass to come back by the same way.
+    Each placement also tells the backward pass to come back by the same way. Every one is named, the
+    index's too: where the compiler has to find one, on a mesh with `tensor` it replicates `x`.
     """
     x = place.width(place.rows(x))
-    return place.rows(jnp.take(x, index, axis=0, mode="clip"))
+    taken = jnp.take(x, place.whole(index), axis=0, mode="clip")
+    return place.rows(place.width(taken))
 
 
 def checkpoint(step: Callable) -> Callable:
@@ -163,7 +169,7 @@ class RMSNorm(nnx.Module):
     def __call__(self, x_D: jax.Array) -> jax.Array:
         x = x_D.astype(jnp.float32)
         x = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + self.eps)
-        return x.astype(x_D.dtype) * self.scale[...].astype(x_D.dtype)
+        return x.astype(x_D.dtype) * arrays.rounded(self.scale[...], x_D.dtype)
 
 
 class Linear(nnx.Module):
@@ -187,9 +193,9 @@ class Linear(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(out_width, make.param_dtype)) if bias else None
 
     def __call__(self, x_D: jax.Array) -> jax.Array:
-        out = matmul(x_D, self.kernel[...].astype(self.dtype))
+        out = matmul(x_D, arrays.rounded(self.kernel[...], self.dtype))
         out = out if self.lora is None else out + self.lora(x_D)
-        return out if self.bias is None else out + self.bias[...].astype(self.dtype)
+        return out if self.bias is None else out + arrays.rounded(self.bias[...], self.dtype)
 
 
 class GatedMLP(nnx.Module):

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from vade_jax import types
+from vade_jax import arrays, types
 from vade_jax.models.qwen25vl import attention, config, layers, lora, text, vision
 
 GraphDef = Any
@@ -173,7 +173,7 @@ class Qwen25VL(nnx.Module):
         """Returns the matrix `[D, V]` from hidden states to logits, in the compute dtype or `dtype`."""
         tied = self.lm_head is None
         head_DV = self.embedding[...].T if tied else self.lm_head.kernel[...]
-        return head_DV.astype(dtype or self.dtype)
+        return arrays.rounded(head_DV, dtype or self.dtype)
 
     def logits(self, hidden_D: jax.Array) -> jax.Array:
         """Returns float32 logits `[..., V]`; for few tokens only, see `models/logprobs.py`."""
@@ -193,7 +193,7 @@ class Qwen25VL(nnx.Module):
         they are small, the table (2 GB in the 7B) is never gathered.
         """
         x_D = look_up(self.embedding[...], token)
-        return self.place.rows(self.place.looked_up(x_D.astype(self.dtype)))
+        return self.place.rows(self.place.looked_up(arrays.rounded(x_D, self.dtype)))
 
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
         """Returns embedded tokens, with an image's features in the place of its placeholders."""

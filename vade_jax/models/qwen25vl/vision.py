@@ -15,7 +15,7 @@ import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
-from vade_jax import types
+from vade_jax import arrays, types
 from vade_jax.models.qwen25vl import attention, blockwise, config, layers
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -53,8 +53,8 @@ class PatchEmbed(nnx.Module):
         self.kernel = nnx.Param(kernel)
 
     def __call__(self, patch_E: types.Array) -> jax.Array:
-        kernel_2ED = self.kernel[...].astype(self.dtype).astype(jnp.float32)
-        kernel_ED = jnp.sum(kernel_2ED, 0).astype(self.dtype)
+        kernel_2ED = arrays.rounded(self.kernel[...], self.dtype).astype(jnp.float32)
+        kernel_ED = arrays.rounded(jnp.sum(kernel_2ED, 0), self.dtype)
         return normalize(patch_E).astype(self.dtype) @ kernel_ED
 
 
