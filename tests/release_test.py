@@ -88,7 +88,7 @@ def test_a_dockerfile_copies_what_is_there_and_is_pinned(path):
     assert {"setup.py", "vade_jax", "configs", "experiments"} <= set(copied)
     assert [name for name in copied if not (ROOT / name).exists()] == []
     assert re.findall(r"^FROM \S+:\d+\.\d+\.\d+-\S+$", text, re.M)
-    assert "PIP_NO_CACHE_DIR=1" in text and "--constraint constraints.txt" in text
+    assert "PIP_NO_CACHE_DIR=1" in text and "--constraint python3.11.txt" in text
     assert re.findall(r"^USER (.*)", text, re.M)[-1] != "root"
 
 

@@ -9,10 +9,10 @@ FROM python:3.11.7-slim-bookworm
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 RUN useradd --create-home --uid 1000 vade
 WORKDIR /home/vade/vade_jax
-COPY docs/docker/constraints.txt setup.py pyproject.toml README.md ./
+COPY constraints/python3.11.txt setup.py pyproject.toml README.md LICENSE ./
 COPY third_party third_party
 COPY vade_jax vade_jax
-RUN pip install --constraint constraints.txt --editable '.[train]' \
+RUN pip install --constraint python3.11.txt --editable '.[train]' \
     && install --directory --owner=1000 runs
 COPY configs configs
 COPY experiments experiments

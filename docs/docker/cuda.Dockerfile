@@ -17,10 +17,10 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 vade
 WORKDIR /home/vade/vade_jax
-COPY docs/docker/constraints.txt setup.py pyproject.toml README.md ./
+COPY constraints/python3.11.txt setup.py pyproject.toml README.md LICENSE ./
 COPY third_party third_party
 COPY vade_jax vade_jax
-RUN pip install --constraint constraints.txt --editable '.[train,cuda,vllm,hub]' \
+RUN pip install --constraint python3.11.txt --editable '.[train,cuda,vllm,hub]' \
     && install --directory --owner=1000 runs
 COPY configs configs
 COPY experiments experiments

@@ -95,7 +95,7 @@ def _tpu(name: str, grids: dict[int, str], count: int) -> list:
     if count not in grids:
         sizes = ", ".join(map(str, grids))
         raise ValueError(f"--target={name} --devices={count}: a slice has {sizes} chips")
-    _need("libtpu", name, "compile-tpu")
+    _need("libtpu", name, "tpu")
     import libtpu
 
     # Without these libtpu asks the cloud's metadata server who it is, and waits for an answer.
@@ -115,7 +115,7 @@ def _gpus(target: Target, count: int) -> list:
             f"--devices={count}: GPUs come {HOST_GPUS} to a host, and every host has as many: "
             f"give up to {HOST_GPUS}, or a multiple of {HOST_GPUS}"
         )
-    _need("jax_cuda13_plugin", target.gpu["name"], "compile-cuda")
+    _need("jax_cuda13_plugin", target.gpu["name"], "cuda")
     return topologies.get_topology_desc(
         target.gpu["name"],
         "cuda",

@@ -118,7 +118,7 @@ def test_devices_that_do_not_exist(name, count, message):
         targets.devices(name, count)
 
 
-@pytest.mark.parametrize(("name", "extra"), [("v5e", "compile-tpu"), ("h200", "compile-cuda")])
+@pytest.mark.parametrize(("name", "extra"), [("v5e", "tpu"), ("h200", "cuda")])
 def test_a_compiler_that_is_not_installed_is_named(monkeypatch, name, extra):
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=rf"not installed: pip install -e '.\[{extra}\]'"):

@@ -26,7 +26,7 @@ def test_twenty_lines_train_the_tiny_job(tmp_path):
     folder.mkdir()
     for name in ("vade_jax", "third_party"):  # copied: a build leaves files
         shutil.copytree(ROOT / name, source / name)
-    for name in ("setup.py", "pyproject.toml", "README.md"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     subprocess.run(
         [
