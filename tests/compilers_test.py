@@ -52,8 +52,9 @@ def programs(target, count, config_file, only, **axes):
     c.mesh.update(axes)
     run = settings.Run.from_dict(c.to_dict())
     policy = plan_programs.abstract_policy(run, devices(target, count))
-    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run))
-    return {name: plan_programs.measure(x, policy) for name, x in lowered.items() if name in only}
+    lengths = plan_programs.largest(run)
+    lowered = {name: plan_programs.lowered(run, policy, lengths, name) for name in only}
+    return {name: plan_programs.measure(x, policy) for name, x in lowered.items()}
 
 
 UPDATE, SCORE, DECODE = plan_programs.UPDATE, plan_programs.SCORE, plan_programs.DECODE
@@ -91,7 +92,7 @@ def test_weights_in_float32_are_rounded_before_they_are_used(target):
     """Both compilers drop a cast to bfloat16 where the next one goes back to float32."""
     run = settings.Run.from_dict(tiny_grpo.get_config("smoke").to_dict())
     policy = plan_programs.abstract_policy(run, devices(target, 1))
-    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run))[SCORE]
+    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run), SCORE)
     compiled = lowered.compile(compiler_options=targets.OPTIONS[targets.find(target).platform])
     assert policy.dtype == jnp.bfloat16
     assert hlo.unrounded(compiled.as_text(), policy.params) == []
@@ -210,9 +211,9 @@ def test_the_3b_sends_what_its_layout_needs(target, monkeypatch):
     c.batch.prompts_per_minibatch, c.batch.prompts_per_microbatch = 8, 4
     run = settings.Run.from_dict(c.to_dict())
     policy = plan_programs.abstract_policy(run, devices(target, 4))
-    lowered = plan_programs.lowered(run, policy, plan_programs.largest(run))
+    lengths = plan_programs.largest(run)
     for name, backward in ((UPDATE, True), (SCORE, False)):
-        program = plan_programs.measure(lowered[name], policy)
+        program = plan_programs.measure(plan_programs.lowered(run, policy, lengths, name), policy)
         least = plan_programs.floor(policy, 2, backward=backward)
         # Less where the head's matrix is kept from one pass to the next.
         assert 0.85 * least < sum(program.sent.values()) < 1.15 * least, program.sent

@@ -1,6 +1,7 @@
 """Eight fake CPU devices for every test, and programs compiled in a hurry; set before JAX starts.
 
-Programs that tests start as processes of their own inherit the latter from the environment.
+Programs that tests start as processes of their own inherit the latter from the environment. With
+`JAX_PLATFORMS=cuda` the tests run on a GPU, in whole float32; those that need more devices are skipped.
 """
 
 import atexit
@@ -10,6 +11,9 @@ import signal
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# A GPU multiplies float32 matrices in TF32, with 11 bits, unless it is told not to.
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work.
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 " if os.environ["JAX_PLATFORMS"] == "cpu" else ""
@@ -27,8 +31,6 @@ import pytest
 
 import vade_jax  # noqa: F401  sets XLA's flags, also in time
 
-jax.config.update("jax_num_cpu_devices", 8)
-
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_let_go():
@@ -41,6 +43,12 @@ def pytest_collection_modifyitems(items):
     """The files of few and long tests come first: the last ones let both workers end together."""
     long = ("trainer", "experiments", "run", "rollout")
     items.sort(key=lambda item: not item.nodeid.startswith(tuple(f"tests/{x}/" for x in long)))
+
+
+def pytest_runtest_setup(item):
+    """Where the devices are real ones, there are only so many."""
+    if item.get_closest_marker("eight_devices") and jax.device_count() < 8:
+        pytest.skip(f"needs eight devices, there are {jax.device_count()}")
 
 
 @pytest.fixture(scope="session")

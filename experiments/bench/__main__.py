@@ -2,6 +2,7 @@
 
     python -m experiments.bench --suite=all
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
+    python -m experiments.bench --suite=device --config=configs/qwen3b_gspo.py:single,bf16,local
 
 Ratios are of one run, in which all cases take turns; times of different runs do not compare. With
 `pip install trl==1.16.0`, TRL's own GRPO update runs beside ours. `--json=FILE` keeps the numbers.
@@ -9,18 +10,36 @@ Ratios are of one run, in which all cases take turns; times of different runs do
 `long` is what a run's host does in 10,000 steps, and with 1,000,000 items, for some minutes; `all` leaves
 it out.
 
-`plan` times nothing: it compiles a run's programs with the target's own compiler, which needs no such
-device, says what they take of each and send, how long a step should take, and exits with 1 when it does
-not fit. See experiments/bench/plan.py for what it assumes.
+Four suites are of one run, and need its --config:
+
+- `plan` times nothing: it compiles the run's programs with the target's own compiler, which needs no such
+  device, says what they take of each and send, how long a step should take, and exits with 1 when it does
+  not fit. See experiments/bench/plan.py for what it assumes.
+- `device` runs those programs on the devices that are there: seconds, memory, tokens a second, MFU.
+- `parity` compares log-probs with transformers, and gradients between our attention kernels, there.
+- `peer` runs TRL's update and transformers' generate after ours, of the same shapes, there.
 """
 
+import os
 import sys
 
 import jax
 from absl import app, flags
 
 from experiments import cli, errors
-from experiments.bench import decode, host, long, plan, selectors, targets, timing, update
+from experiments.bench import (
+    decode,
+    device,
+    host,
+    long,
+    parity,
+    peer,
+    plan,
+    selectors,
+    targets,
+    timing,
+    update,
+)
 from vade_jax import settings
 
 # The names are those of the command line: "selector" draws and proposes beside numpy, "sampler" compares
@@ -35,7 +54,9 @@ SUITES = {
     "long": long.run,
 }
 
-SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
+OF_A_RUN = ["plan", "device", "parity", "peer"]
+
+SUITE = flags.DEFINE_enum("suite", "all", ["all", *OF_A_RUN, *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")
 JSON = flags.DEFINE_string("json", None, "Writes all rows here, as far as they are there.")
 TARGET = flags.DEFINE_string(
@@ -50,27 +71,44 @@ flags.register_validator("mfu", lambda share: 0 < share <= 1, "must be above 0 a
 VLLM = flags.DEFINE_float(
     "vllm_fraction", None, "plan: vLLM's share of a device; none: the config's."
 )
+PROGRAMS = flags.DEFINE_list(
+    "programs", [], f"device: of {', '.join(device.SHORT)}; none: all that the run has."
+)
 
 
 def main(_) -> None:
     """Runs a suite, or all of them; a plan has an exit code."""
-    if SUITE.value == "plan":
-        sys.exit(print_plan())
+    if SUITE.value in OF_A_RUN:
+        sys.exit(of_a_run())
     # `long` takes minutes, and is about no speed that changes with the others'.
     names = [name for name in SUITES if name != "long"] if SUITE.value == "all" else [SUITE.value]
     timing.run({name: SUITES[name] for name in names}, QUICK.value, JSON.value)
 
 
-def print_plan() -> int:
-    """Prints the plan of --config; returns the exit code."""
+def of_a_run() -> int:
+    """Runs a suite that is about --config; returns the exit code."""
     if cli.CONFIG.value is None:
-        sys.exit("error: --suite=plan needs --config, such as configs/qwen7b_gspo.py")
-    jax.config.update("jax_platforms", "cpu")
+        sys.exit(f"error: --suite={SUITE.value} needs --config, such as configs/qwen7b_gspo.py")
+    values, rounds = cli.CONFIG.value.to_dict(), 1 if QUICK.value else 3
+    # Torch runs after JAX, or beside it: nobody may take the device's memory before it is used.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with errors.user_errors():
-        run = settings.Run.from_dict(cli.CONFIG.value.to_dict())
-        device = plan.Device(targets.find(TARGET.value), mfu=MFU.value, vllm_fraction=VLLM.value)
-        devices = targets.devices(TARGET.value, DEVICES.value)
-        report = plan.make(run, devices, device)
+        if SUITE.value == "plan":
+            return print_plan(settings.Run.from_dict(values))
+        if SUITE.value == "device":
+            device.run(values, PROGRAMS.value, rounds, JSON.value)
+        elif SUITE.value == "parity":
+            parity.run(values, JSON.value)
+        else:
+            peer.run(values, rounds, JSON.value)
+    return 0
+
+
+def print_plan(run: settings.Run) -> int:
+    """Prints the plan of a run; returns the exit code."""
+    jax.config.update("jax_platforms", "cpu")
+    assumed = plan.Device(targets.find(TARGET.value), mfu=MFU.value, vllm_fraction=VLLM.value)
+    report = plan.make(run, targets.devices(TARGET.value, DEVICES.value), assumed)
     print(report.text)
     return 0 if report.fits else 1
 

@@ -190,12 +190,12 @@ def compiled(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, P
     Raises:
         TooLargeError: a TPU's compiler refuses one. (CUDA's says what it would need.)
     """
-    programs, found = lowered(run, policy, lengths), {}
-    with tqdm.tqdm(total=len(programs), unit=" programs") as bar:  # one can take minutes
-        for name, program in programs.items():
+    found = {}
+    with tqdm.tqdm(total=len(names(run)), unit=" programs") as bar:  # one can take minutes
+        for name in names(run):
             bar.set_description(f"compiling {name}")
             try:
-                found[name] = measure(program, policy)
+                found[name] = measure(lowered(run, policy, lengths, name), policy)
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
@@ -204,18 +204,23 @@ def compiled(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, P
     return found
 
 
-def lowered(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, object]:
-    """Returns the programs of a run, traced for its shapes and not compiled yet."""
+def names(run: settings.Run) -> list[str]:
+    """Returns the programs that a run has."""
+    scores = run.loss.kl_coef or run.loss.old_logp == "trainer"
+    return [UPDATE, *[SCORE] * bool(scores), *[DECODE] * (run.engine.name == "local")]
+
+
+def lowered(run: settings.Run, policy: Policy, lengths: Lengths, name: str):
+    """Returns a program of a run, traced for its shapes and not compiled yet."""
+    if name == DECODE:
+        return _decoding(run, policy, lengths)
     transform, shardings = build.make_optimizer(run, policy)
     state = build.abstract_state(policy, transform)
     improve, score = build.make_programs(run, policy, transform, shardings)
     batch = abstract_batch(run, policy, lengths)
-    found = {UPDATE: improve.lower(policy.base, state, batch)}
-    if run.loss.kl_coef or run.loss.old_logp == "trainer":
-        found[SCORE] = score.lower(policy.base, policy.params, batch)
-    if run.engine.name == "local":
-        found[DECODE] = _decoding(run, policy, lengths)
-    return found
+    if name == SCORE:
+        return score.lower(policy.base, policy.params, batch)
+    return improve.lower(policy.base, state, batch)
 
 
 def _decoding(run: settings.Run, policy: Policy, lengths: Lengths):

@@ -1,15 +1,17 @@
-"""TRL's own GRPO update on the same weights, tokens and loss; the one file here that imports torch."""
+"""TRL's own GRPO update on the same weights, tokens and loss."""
 
 import importlib.metadata
 import importlib.util
 import tempfile
+import time
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
-from experiments.bench import workload
+from experiments.bench import hugging_face, workload
 from vade_jax.models.qwen25vl import config, weights
-from vade_jax.types import Batch, Params
+from vade_jax.types import Batch, Params, Prompt, Rollouts
 
 REQUIREMENT = "trl==1.16.0"
 VERSION = importlib.util.find_spec("trl") and importlib.metadata.version("trl")
@@ -17,26 +19,35 @@ NAME = f"TRL {VERSION or '1.16.0'}"
 
 
 class Step:
-    """A GRPOTrainer on one fixed batch: a call is forward, loss, backward, clip and AdamW.
+    """A GRPOTrainer on fixed micro-batches: a call is forward, loss, backward, clip and AdamW.
 
-    Set up in TRL's favour: attention by SDPA, no gradient checkpointing (its default is to do it).
+    Set up in TRL's favour: attention by SDPA, and no gradient checkpointing (its default is to do it)
+    unless the memory asks for it.
+
+    Args:
+        directory: of the model and its weights.
+        inputs: micro-batches under TRL's names.
+        group_size: answers to a prompt.
+        dtype: of weights, optimizer and computation.
+        remat: does checkpointing.
     """
 
-    memory = "Qwen2ForCausalLM, torch"
+    memory = "transformers, torch"
 
     def __init__(
         self,
-        shape: config.Config,
-        params: Params,
-        batch: Batch,
-        sizes: workload.Sizes,
+        directory: str,
+        inputs: list[dict],
         *,
+        group_size: int,
         clip_norm: float,
         clip_low: float,
         clip_high: float,
         kl_coef: float,
         learning_rate: float,
         weight_decay: float,
+        dtype: str = "float32",
+        remat: bool = False,
         **_,
     ):
         import datasets
@@ -44,17 +55,17 @@ class Step:
         import trl
 
         self._clip_norm = clip_norm
-        with tempfile.TemporaryDirectory() as directory:
-            # From files: the trainer also loads the reference, by the name of the model.
-            _model(shape, params).save_pretrained(directory)
+        num_rows, length = inputs[0]["completion_ids"].shape
+        on_gpu = torch.cuda.is_available()
+        with tempfile.TemporaryDirectory() as output:
             self._trainer = trl.GRPOTrainer(
                 model=directory,
                 reward_funcs=lambda completions, **_: [0.0] * len(completions),
                 args=trl.GRPOConfig(
-                    output_dir=directory,
-                    per_device_train_batch_size=sizes.num_answers,
-                    num_generations=sizes.group_size,
-                    max_completion_length=sizes.answer,
+                    output_dir=output,
+                    per_device_train_batch_size=num_rows,
+                    num_generations=group_size,
+                    max_completion_length=length,
                     beta=kl_coef,
                     epsilon=clip_low,
                     epsilon_high=clip_high,
@@ -62,42 +73,112 @@ class Step:
                     use_bias_correction_kl=False,
                     learning_rate=learning_rate,
                     weight_decay=weight_decay,
-                    gradient_checkpointing=False,
-                    model_init_kwargs={"dtype": "float32", "attn_implementation": "sdpa"},
-                    use_cpu=True,
-                    bf16=False,
+                    gradient_checkpointing=remat,
+                    model_init_kwargs={"dtype": dtype, "attn_implementation": "sdpa"},
+                    use_cpu=not on_gpu,
+                    bf16=False,  # no autocast: the weights are of this type already
                     report_to=[],
                 ),
                 train_dataset=datasets.Dataset.from_dict({"prompt": ["a"]}),
-                processing_class=_tokenizer(shape.text.vocab_size),
+                processing_class=_tokenizer(),
             )
         self._trainer.current_gradient_accumulation_steps = 1
-        self._model = self._trainer.model.train()
+        self._model = self._trainer.model.to("cuda" if on_gpu else "cpu").train()
+        if remat:
+            self._model.gradient_checkpointing_enable({"use_reentrant": False})
         self._optimizer = self._trainer.create_optimizer()
-        tensor = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), batch)
-        prompt_ids = tensor.prompts.token_MP[:, : -sizes.answer].long()
-        self._inputs = {  # the batch under TRL's names
-            "prompt_ids": prompt_ids,
-            "prompt_mask": torch.ones_like(prompt_ids),
-            "completion_ids": tensor.token_NT.long(),
-            "completion_mask": tensor.mask_NT.long(),
-            "advantages": tensor.advantage_N,
-            "old_per_token_logps": tensor.old_logp_NT,
-            "ref_per_token_logps": tensor.ref_logp_NT,
-            "num_items_in_batch": tensor.mask_NT.sum(),
-        }
+        move = lambda x: x.to(self._model.device) if isinstance(x, torch.Tensor) else x
+        self._inputs = [{name: move(x) for name, x in one.items()} for one in inputs]
         self.loss = self()
 
     def __call__(self) -> float:
         import torch
 
-        loss = self._trainer.compute_loss(self._model, self._inputs)
-        loss.backward()
+        total = 0.0
+        for inputs in self._inputs:
+            loss = self._trainer.compute_loss(self._model, inputs)
+            loss.backward()
+            total += loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         self._optimizer.step()
         self._optimizer.zero_grad()
         self.gradient = float(norm)
-        return float(loss.detach())
+        return float(total)
+
+
+def of_text(
+    shape: config.Config, params: Params, batch: Batch, sizes: workload.Sizes, **options
+) -> Step:
+    """Returns the step of a decoder on the rows of `workload.plain_batch`."""
+    import torch
+
+    tensor = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), batch)
+    prompt_ids = tensor.prompts.token_MP[:, : -sizes.answer].long()
+    inputs = {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": torch.ones_like(prompt_ids),
+        "completion_ids": tensor.token_NT.long(),
+        "completion_mask": tensor.mask_NT.long(),
+        "advantages": tensor.advantage_N,
+        "old_per_token_logps": tensor.old_logp_NT,
+        "ref_per_token_logps": tensor.ref_logp_NT,
+        "num_items_in_batch": tensor.mask_NT.sum(),
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        # From files: the trainer also loads the reference, by the name of the model.
+        _model(shape, params).save_pretrained(directory)
+        return Step(directory, [inputs], group_size=sizes.group_size, **options)
+
+
+def seconds_with_pictures(
+    directory: str,
+    prompts: Sequence[Prompt],
+    rollouts: Rollouts,
+    per_microbatch: int,
+    rounds: int,
+    **options,
+) -> dict:
+    """Returns the shortest time of an update on these prompts and answers, and its loss."""
+    step = Step(directory, _with_pictures(prompts, rollouts, per_microbatch), **options)
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        loss = step()  # a number on the host: it waits
+        times.append(time.perf_counter() - start)
+    return {"seconds": min(times), "loss": loss, "name": NAME}
+
+
+def _with_pictures(
+    prompts: Sequence[Prompt], rollouts: Rollouts, per_microbatch: int
+) -> list[dict]:
+    """Returns micro-batches of `per_microbatch` prompts under TRL's names."""
+    import torch
+
+    N, T = rollouts.token_NT.shape
+    G, made = N // len(prompts), []
+    advantage_N = np.random.default_rng(2).standard_normal(N).astype(np.float32)
+    for first in range(0, len(prompts), per_microbatch):
+        some = prompts[first : first + per_microbatch]
+        rows = slice(first * G, (first + per_microbatch) * G)
+        answer_NT = torch.from_numpy(rollouts.token_NT[rows].astype(np.int64))
+        given = hugging_face.inputs(some, G)
+        inputs = {
+            "prompt_ids": given.pop("input_ids"),
+            "prompt_mask": given.pop("attention_mask"),
+            "completion_ids": answer_NT,
+            "completion_mask": torch.ones_like(answer_NT),
+            "advantages": torch.from_numpy(advantage_N[rows]),
+            "old_per_token_logps": torch.from_numpy(rollouts.logp_NT[rows]),
+            "num_items_in_batch": torch.tensor(N * T),
+        }
+        if given:
+            types = given["mm_token_type_ids"]
+            given["mm_token_type_ids"] = torch.cat(
+                [types, torch.zeros_like(answer_NT, dtype=types.dtype)], 1
+            )
+            inputs |= given | {"num_images": [1] * len(answer_NT)}
+        made.append(inputs)
+    return made
 
 
 def _model(shape: config.Config, params: Params):
@@ -119,12 +200,12 @@ def _model(shape: config.Config, params: Params):
     return model
 
 
-def _tokenizer(vocab_size: int):
+def _tokenizer():
     """Returns a tokenizer that the trainer asks for and the update never uses."""
     import tokenizers
     import transformers
 
-    words = {f"w{i}": i for i in range(vocab_size)}
+    words = {f"w{i}": i for i in range(8)}
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0")),
         pad_token="w1",

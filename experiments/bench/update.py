@@ -127,7 +127,7 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Tabl
     steps = {GROUPED: setup.grouped, PLAIN: plain}
     if with_trl and trl_update.VERSION:
         model, loss = (setup.shape, setup.params), {**LOSS, **OPTIMIZER}
-        steps[trl_update.NAME] = trl_update.Step(*model, setup.rows, setup.sizes, **loss)
+        steps[trl_update.NAME] = trl_update.of_text(*model, setup.rows, setup.sizes, **loss)
     times, machine = timing.interleaved(
         steps, rounds=rounds, num_bytes=setup.adamw_bytes, budget=30
     )

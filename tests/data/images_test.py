@@ -49,11 +49,13 @@ def test_a_second_resize_changes_nothing(height, width):
 
 @pytest.mark.parametrize("mode", ["CMYK", "P", "L", "LA", "RGBA", "1", "YCbCr", "HSV"])
 def test_every_mode_becomes_what_the_published_processor_makes_of_it(mode):
-    transforms = pytest.importorskip("transformers.image_transforms")
+    transformers = pytest.importorskip("transformers")
+    if mode in ("LA", "RGBA") and transformers.__version__ < "5.20":
+        pytest.skip("before 5.20 it dropped what is transparent instead of laying it on white")
     image = _noise(60, 90).convert(mode)
     if mode in ("LA", "RGBA"):
         image.putalpha(Image.linear_gradient("L").resize(image.size))
-    rgb = Image.fromarray(transforms.convert_to_rgb(image, return_numpy=True))
+    rgb = Image.fromarray(np.asarray(transformers.image_transforms.convert_to_rgb(image)))
     np.testing.assert_array_equal(images.load(image, **LIMITS), images.load(rgb, **LIMITS))
 
 

@@ -109,6 +109,7 @@ def test_the_heads_gradient_is_summed_in_float32():
     np.testing.assert_allclose(one, other, rtol=0.01, atol=0.01 * np.abs(other).max())
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize(
     ("chunk", "axes"), [(3, (2, 4, 1)), (1000, (2, 4, 1)), (1000, (1, 4, 2)), (1000, (2, 2, 2))]
 )

@@ -6,6 +6,8 @@ from jax.sharding import PartitionSpec as P
 from vade_jax.models.qwen25vl import config, model
 from vade_jax.trainer import mesh
 
+pytestmark = pytest.mark.eight_devices
+
 
 def test_minus_one_takes_the_remaining_devices():
     devices = mesh.make(data=2, fsdp=-1, tensor=2)

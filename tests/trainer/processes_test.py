@@ -27,6 +27,7 @@ def test_one_process_communicates_nothing():
     assert processes.on_leader(lambda: threading) is threading
 
 
+@pytest.mark.eight_devices
 def test_put_splits_every_leaf():
     devices = mesh.make(2, 2, 2)
     x = np.arange(24.0).reshape(3, 8)
@@ -37,6 +38,7 @@ def test_put_splits_every_leaf():
     assert processes.put(placed, mesh.batch_sharding(devices))["a"] is placed["a"]
 
 
+@pytest.mark.eight_devices
 def test_put_takes_a_tree_of_shardings():
     devices = mesh.make(2, 2, 2)
     shardings = mesh.shardings(devices, small.params())

@@ -15,6 +15,8 @@ from vade_jax.models.qwen25vl import model
 from vade_jax.trainer import mesh, objectives, update
 from vade_jax.types import TrainState
 
+pytestmark = pytest.mark.eight_devices
+
 SIZES = np.array([4, 2, 3, 4, 6, 1, 4, 4])  # 9 rows of 4: padded to 12
 EVEN = np.full(8, 4)
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1, momentum=0.9))

@@ -128,9 +128,8 @@ class LocalEngine:
         """
         if self._num_shards == 1:
             return self._params
-        dtype = self._merge(self._params).dtype
-        leaves = jax.tree.leaves(self._params)
-        return _gather(dtype, tuple(x.sharding for x in leaves))(self._params)
+        shardings = jax.tree.map(lambda x: x.sharding, self._params)
+        return gather(self._merge(self._params).dtype, self._params, shardings)
 
     def _calls(self, num_rollouts_M: np.ndarray) -> Iterator[tuple[int, int]]:
         """Yields where each call's prompts start and stop.
@@ -210,6 +209,11 @@ def over_tensor(sharding: NamedSharding) -> NamedSharding:
     names = [axes if isinstance(axes, tuple) else (axes,) for axes in sharding.spec]
     spec = ["tensor" if "tensor" in axes else None for axes in names]
     return NamedSharding(sharding.mesh, P(*spec))
+
+
+def gather(dtype, params: Params, shardings: Params) -> Params:
+    """Returns parameters of these shardings in `dtype`, split over `tensor` alone."""
+    return _gather(dtype, tuple(jax.tree.leaves(shardings)))(params)
 
 
 @functools.cache

@@ -108,17 +108,22 @@ def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
     kind = policy.mesh.devices.flat[0].device_kind
     peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.dtype)
-    decoder = vision = flops.BACKWARD
-    if policy.adapter is not None:
-        # The base has no gradients, and before the first adapter the activations have none either.
-        decoder = flops.BACKWARD - 1
-        vision = decoder if run.lora.vision else 1
+    decoder, vision = forwards_of_an_update(run)
     return hardware.Utilisation(
         shape=policy.shape,
         forwards=decoder + scores,
         vision_forwards=vision + scores,
         peak=1e12 * peak * policy.mesh.size,
     )
+
+
+def forwards_of_an_update(run: settings.Run) -> tuple[int, int]:
+    """Returns how many forwards, of the decoder and of the vision tower, an update is worth."""
+    if not run.lora.rank:
+        return flops.BACKWARD, flops.BACKWARD
+    # The base has no gradients, and before the first adapter the activations have none either.
+    decoder = flops.BACKWARD - 1
+    return decoder, decoder if run.lora.vision else 1
 
 
 def answers_per_row(run: settings.Run) -> int:

@@ -138,6 +138,7 @@ def test_text_models_go_to_transformers_and_back(tmp_path, name):
     assert_equal(loaded, params)
 
 
+@pytest.mark.eight_devices
 def test_from_disk_onto_a_mesh_and_back(tmp_path, params):
     """What is on the devices is what NumPy reads, and the files of both are the same."""
     files.save(tmp_path / "hf", SMALL, params, ml_dtypes.bfloat16, shard_bytes=10**6)

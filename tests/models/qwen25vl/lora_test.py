@@ -130,6 +130,7 @@ def test_split_undoes_join():
         jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize("on_devices", [False, True])
 def test_exported_tensors_are_merged(on_devices):
     base, adapter = learned()

@@ -125,6 +125,7 @@ def assert_same_bits(x, y):
     np.testing.assert_array_equal(np.asarray(x).view("u1"), np.asarray(y).view("u1"))
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize(
     ("axes", "stored", "wanted"),
     [
@@ -160,6 +161,7 @@ class Counted:
         return part
 
 
+@pytest.mark.eight_devices
 def test_each_device_reads_its_own_slices():
     """No more than what lies on them, never a whole tensor: the tower is not split over tensor."""
     read = collections.Counter()
@@ -171,6 +173,7 @@ def test_each_device_reads_its_own_slices():
     assert read["most"] == max(x.nbytes for x in tensors.values()) // 4
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize("on_mesh", [False, True])
 def test_large_tensors_leave_in_blocks(monkeypatch, on_mesh):
     tensors = oracle.random_tensors(UNTIED, 0)
