@@ -2,7 +2,7 @@
 
     python -m experiments.bench --suite=all
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
-    python -m experiments.bench --suite=device --config=configs/qwen3b_gspo.py:single,bf16,local
+    python -m experiments.bench --suite=device --config=configs/qwen3b_gspo.py:bf16,local
 
 Ratios are of one run, in which all cases take turns; times of different runs do not compare. With
 `pip install trl==1.16.0`, TRL's own GRPO update runs beside ours. `--json=FILE` keeps the numbers.
