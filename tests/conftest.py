@@ -11,9 +11,9 @@ import signal
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# A GPU multiplies float32 matrices in TF32, with 11 bits, unless it is told not to.
-os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+if os.environ["JAX_PLATFORMS"] != "cpu":
+    # A GPU multiplies float32 matrices in TF32, with 11 bits, unless it is told not to.
+    os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work.
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 " if os.environ["JAX_PLATFORMS"] == "cpu" else ""
@@ -30,6 +30,9 @@ import jax
 import pytest
 
 import vade_jax  # noqa: F401  sets XLA's flags, also in time
+
+if "JAX_NUM_CPU_DEVICES" not in os.environ:
+    jax.config.update("jax_num_cpu_devices", 8)
 
 
 @pytest.fixture(scope="module", autouse=True)

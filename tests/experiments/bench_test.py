@@ -293,8 +293,8 @@ def test_a_program_that_a_tpu_compiler_refuses_is_a_problem_and_no_traceback(
         said = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, 20.67G of 15.75G."
         raise jax.errors.JaxRuntimeError(said)
 
-    programs = {program: "lowered"}
-    monkeypatch.setattr(plan_programs, "lowered", lambda *_: programs)
+    monkeypatch.setattr(plan_programs, "names", lambda _: [program])
+    monkeypatch.setattr(plan_programs, "lowered", lambda *_: "lowered")
     monkeypatch.setattr(plan_programs, "measure", refuse)
     report = plan.make(tiny(), jax.devices()[:1], H200)
     assert not report.fits
