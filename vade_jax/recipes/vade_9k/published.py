@@ -238,9 +238,7 @@ def _text(row: Row, name: str) -> str:
 
 
 def _images(row: Row, name: str) -> list[Any]:
-    value = row.get(name)
-    value = value if isinstance(value, list) else [value]
-    return [image for image in value if image is not None]
+    return columns.pictures(row.get(name))
 
 
 def _unmarked(said: Sequence[str], images: Sequence[Any]) -> list[str]:
