@@ -162,7 +162,16 @@ def test_a_gold_of_a_table_has_the_digits_that_were_written(tmp_path, kind):
 
 
 NOTHING = [
-    *(None, "", [], [None], [""], math.nan, {"bytes": None, "path": None}, {"bytes": None, "path": ""}),
+    *(
+        None,
+        "",
+        [],
+        [None],
+        [""],
+        math.nan,
+        {"bytes": None, "path": None},
+        {"bytes": None, "path": ""},
+    ),
     *([{"bytes": None, "path": None}], [{"bytes": None, "path": None}, None]),
 ]
 
@@ -186,7 +195,9 @@ def test_pictures_are_read_beside_empty_places(tmp_path):
     assert [len(item.images) for item in source] == [1, 1]
 
 
-@pytest.mark.parametrize("shown", [{"url": "http://a/b.png"}, {"bytes": "", "path": "gone.png"}, {}])
+@pytest.mark.parametrize(
+    "shown", [{"url": "http://a/b.png"}, {"bytes": "", "path": "gone.png"}, {}]
+)
 def test_a_picture_that_is_not_there_is_not_an_empty_one(tmp_path, shown):
     row = {"question": "?", "answer": "2", "image": shown}
     with pytest.raises(columns.RejectedItem, match="bad_image"):

@@ -4,6 +4,7 @@ Arrow files are mapped into memory, not read: a row costs microseconds, and a da
 can be trained on.
 """
 
+import codecs
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 Wanted = Callable[[str], bool]  # which columns are held
 _FIRST = 64  # rows of a .jsonl file that say what columns there are
+_OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 BATCH = 64  # rows that are written or unpacked together
 MAX_HELD = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # bytes of unpacked files
 SCHEMA = pa.schema(
@@ -54,7 +56,7 @@ class Table(NamedTuple):
 # ------------------------------------------------------------------------------ several files
 def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     """Holds the lines; one is decoded and parsed when it is asked for, with all its columns."""
-    lines = [line for f in files for line in f.read_bytes().split(b"\n") if line.strip()]
+    lines = [line for f in files for line in _lines(f, f.read_bytes()) if line.strip()]
 
     def read(index: int) -> Any:
         return json.loads(lines[index].decode("utf-8"))
@@ -173,19 +175,39 @@ def json_lines(path: pathlib.Path) -> list[Any]:
     """Returns the value of every line that is not blank.
 
     Raises:
-        ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text.
+        ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text. Or the
+            file is no such lines at all, see `_lines`.
     """
     values = []
-    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
+    for number, line in enumerate(_lines(path, path.read_bytes()), 1):
         if not line.strip():
             continue
         try:
-            values.append(json.loads(line))
+            values.append(json.loads(line.decode("utf-8")))
             # A lone surrogate, which JSON can write as \ud83d, fails here and not in a tokenizer.
             json.dumps(values[-1], ensure_ascii=False).encode()
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
     return values
+
+
+def _lines(path: pathlib.Path, file: bytes) -> list[bytes]:
+    """Returns the lines of a file, without the mark that some editors put before the first.
+
+    Raises:
+        ValueError: it is UTF-16 or UTF-32, or JSON over several lines: one array, or one object.
+    """
+    if file.startswith(_OTHER_MARKS) or b"\0" in file[:4]:
+        raise ValueError(f"{path} is not UTF-8 but UTF-16 or UTF-32: save it as UTF-8")
+    file = file.removeprefix(codecs.BOM_UTF8)
+    whole = file.strip()
+    if whole[:1] == b"[" and whole[-1:] == b"]":
+        raise ValueError(
+            f"{path}: one row a line, this is an array: write each row on its own line"
+        )
+    if whole.partition(b"\n")[0].strip() == b"{":
+        raise ValueError(f"{path}: one row a line, this is a row over several: write each on one")
+    return file.split(b"\n")
 
 
 def open_arrow(path: str | pathlib.Path) -> pa.Table:

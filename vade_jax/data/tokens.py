@@ -146,7 +146,7 @@ def _read_template(directory: pathlib.Path) -> str:
         return path.read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):
         if (path := directory / name).is_file():
-            template = json.loads(path.read_text("utf-8")).get("chat_template")
+            template = json.loads(path.read_bytes()).get("chat_template")
             if isinstance(template, list):  # several named ones
                 template = {t["name"]: t["template"] for t in template}.get("default")
             if isinstance(template, str) and template:

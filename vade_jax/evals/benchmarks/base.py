@@ -262,7 +262,7 @@ def _read_parquet(file: pathlib.Path) -> Iterator[Mapping[str, Any]]:
 
 def _read_json(file: pathlib.Path) -> list[Any]:
     """Reads a list of rows, or rows by id as some benchmarks publish them."""
-    value = json.loads(file.read_text("utf-8"))
+    value = json.loads(file.read_bytes())
     return list(value.values()) if isinstance(value, dict) else value
 
 

@@ -174,7 +174,7 @@ def _json(path: pathlib.Path) -> list[Part]:
     """A list of objects, or an object a line; the columns are those of all rows."""
     is_lines = path.suffix == ".jsonl"
     with _named(path):
-        rows = row_files.json_lines(path) if is_lines else json.loads(path.read_text("utf-8"))
+        rows = row_files.json_lines(path) if is_lines else json.loads(path.read_bytes())
     rows = rows if isinstance(rows, list) else [rows]
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
