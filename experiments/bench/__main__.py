@@ -19,7 +19,7 @@ import sys
 import jax
 from absl import app, flags
 
-from experiments import cli, errors
+from experiments import cli, errors, paths
 from experiments.bench import decode, host, long, plan, selectors, targets, timing, update
 from vade_jax import settings
 
@@ -37,7 +37,7 @@ SUITES = {
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", "plan", *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")
-JSON = flags.DEFINE_string("json", None, "Writes all rows here, as far as they are there.")
+JSON = paths.define("json", None, "Writes all rows here, as far as they are there.")
 TARGET = flags.DEFINE_string(
     "target",
     "h200",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
-from vade_jax import report, settings
+from vade_jax import fields, report, settings
 from vade_jax.data import loading
 from vade_jax.recipes.diva import hook, variants
 from vade_jax.report import contact_sheet, figures
@@ -66,7 +66,9 @@ def opened(run: settings.Run, workdir: str) -> Iterator[tuple[settings.Run, str]
     Raises:
         UserError: a mistake in the settings, or the directory is another run's.
     """
-    workdir = os.path.abspath(workdir)  # a reward function may change the current directory
+    workdir = os.path.abspath(
+        fields.at_home("workdir", workdir)
+    )  # a reward function may change the current directory
     with checks.user_errors():
         checks.check(run)
         cluster.take_gpus(run.layout)
