@@ -170,7 +170,10 @@ def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
         "<|im_start|>user\nHow many?\nBox it.<|im_end|>\n<|im_start|>assistant\n"
     )
     np.testing.assert_array_equal(prompt.position_PX, np.arange(prompt.length)[:, None] + [0, 0, 0])
-    with pytest.raises(ValueError, match="u has 1 images, and the policy is a text model"):
+    with pytest.raises(
+        ValueError,
+        match=r"u has 1 images, and the checkpoint's chat template fails: TypeError.*of a text model",
+    ):
         build(_item())
 
 

@@ -100,12 +100,12 @@ class PromptBuilder:
         """Returns the prompt of `item`, or raises `RejectedItem`.
 
         Raises:
-            ValueError: the policy is a text model and the item has images.
+            ValueError: the template fails, or it has no place for the item's images.
         """
-        if item.images and not self.tokenizer.shows_images:
+        if item.images and (why := self.tokenizer.why_no_images):
             raise ValueError(
-                f"{item.uid} has {len(item.images)} images, and the policy is a text model: give a "
-                "vision-language checkpoint, or data without images"
+                f"{item.uid} has {len(item.images)} images, and {why}: of a text model give data without "
+                "images, else mend the template, or give another vision-language checkpoint"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
         # Or minutes would go into counting its tokens.
