@@ -453,6 +453,7 @@ MAPS = [
 
 
 def test_an_index_that_leads_elsewhere_is_refused(checkpoint):
+    (checkpoint / files.SINGLE).unlink()  # beside it no index is read
     for weights in MAPS:
         (checkpoint / files.INDEX).write_text(json.dumps({"weight_map": weights}))
         refuses(files.load, checkpoint)
