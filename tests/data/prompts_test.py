@@ -1,5 +1,6 @@
 """Prompts: tokens, M-RoPE positions, and what is rejected."""
 
+import dataclasses
 import functools
 import types as python_types
 
@@ -135,6 +136,23 @@ def test_the_checksums_of_an_audit_are_of_what_is_asked(tokenizer):
     assert sums(other, first) == sums(first, other)[::-1] != sums(first, other)
     changed = (_item(uid="c"), _item("How many cats?", uid="a"), _item(answer="4", uid="a"))
     assert len({*sums(first), *(sums(one)[0] for one in changed)}) == 4
+
+
+def test_the_details_of_an_audit_are_of_all_that_a_verdict_may_hang_on(tokenizer):
+    def details(**changes):
+        item = dataclasses.replace(_item(), **changes)
+        return prompts.audit([item], _builder(tokenizer), has_rules=False)[1].details.item()
+
+    assert details(columns={"x": [1], "file": b"a"}) == details() == details(uid="a")
+    changes = (
+        {},
+        {"kind": "float"},
+        {"metadata": {"tolerance": 0.1}},
+        {"metadata": {"tolerance": 0.2}},
+        {"columns": {"rubric": "short"}},
+        {"columns": {"rubric": "long"}},
+    )
+    assert len({details(**one) for one in changes}) == len(changes)
 
 
 def test_a_question_is_known_by_its_words_and_pictures_whatever_its_id(tokenizer):

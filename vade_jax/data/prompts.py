@@ -7,6 +7,7 @@ once per merged cell of its image, and every token gets its M-RoPE position.
 import collections
 import dataclasses
 import hashlib
+import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -200,6 +201,9 @@ class Report:
     counts: dict[str, int]  # rejects by reason
     rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} each
     checksums: np.ndarray  # uint32, of the id, question and answer of each row that is kept
+    details: (
+        np.ndarray
+    )  # uint32, of what else its verdict may hang on: kind, choices, other columns
     asked: np.ndarray  # uint64, of the question of each and of its images, as the policy sees them
 
 
@@ -222,7 +226,7 @@ def audit(
         has_rules: verify each row's own answer; a user's reward function may take what no rule can.
     """
 
-    def usable(index: int) -> tuple[str, int, int] | RejectedItem:
+    def usable(index: int) -> tuple[str, int, int, int] | RejectedItem:
         try:
             item = source[index]
             prompt = builder(item)
@@ -230,28 +234,37 @@ def audit(
                 check_answer(item)
             text = f"{item.uid}\n{item.question}\n{item.answer}"
             checksum = zlib.crc32(text.encode("utf-8", "replace"))
-            return item.uid, checksum, _hash(item.question, prompt.images)
+            return item.uid, checksum, _details(item), _hash(item.question, prompt.images)
         except RejectedItem as error:
             return error
 
     kept: dict[str, int] = {}  # rows by uid, in their order
-    checksums, asked, rejects = [], [], []
+    checksums, details, asked, rejects = [], [], [], []
     looked = stream(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
     for index, found in enumerate(bar):
         if not isinstance(found, RejectedItem) and found[0] in kept:
             found = RejectedItem(found[0], "same_id", f"row {kept[found[0]]} has this id, too")
         if not isinstance(found, RejectedItem):
-            uid, checksum, question = found
+            uid, checksum, detail, question = found
             kept[uid] = index
             checksums.append(checksum)
+            details.append(detail)
             asked.append(question)
         else:
             why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
             rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    sums = np.asarray(checksums, np.uint32), np.asarray(asked, np.uint64)
-    return np.asarray(list(kept.values()), np.int32), Report(len(source), counts, rejects, *sums)
+    sums = [np.asarray(x, np.uint32) for x in (checksums, details)]
+    report = Report(len(source), counts, rejects, *sums, np.asarray(asked, np.uint64))
+    return np.asarray(list(kept.values()), np.int32), report
+
+
+def _details(item: types.Item) -> int:
+    """Returns a checksum of an item's kind, its metadata, and its row's texts and numbers."""
+    told = {name: x for name, x in item.columns.items() if columns.is_label(x)}
+    text = json.dumps([item.kind, item.metadata, told], sort_keys=True, default=str)
+    return zlib.crc32(text.encode("utf-8", "replace"))
 
 
 def _hash(question: str, pictures: Sequence[np.ndarray]) -> int:

@@ -153,6 +153,7 @@ def prepare(
     items = {
         "items": data.train.checksum,
         "questions": data.validation.checksum,
+        "details": zlib.crc32(f"{data.train.details} {data.validation.details}".encode()),
         "pictures": zlib.crc32(data.train.asked.tobytes() + data.validation.asked.tobytes()),
     }
     progress = restore(saved, loop.Progress(state, selector, never_I), items)
