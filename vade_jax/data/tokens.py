@@ -139,6 +139,16 @@ class Tokenizer:
         except Exception as error:  # it is a program: it may raise anything
             raise ValueError(f"the checkpoint's chat template fails: {error!r:.500}") from error
 
+    def opening(self, **options: Any) -> str:
+        """Returns the "<think>" that the template begins an answer with, and what follows it; or "".
+
+        `options` are those of `render`, which raises as this does.
+        """
+        content = [{"type": "text", "text": "?"}] if self.shows_images else "?"
+        prompt = self.render([{"role": "user", "content": content}], **options)
+        found = re.search(r"<think>\s*\Z", prompt)
+        return found[0] if found else ""
+
 
 def _why_no_images(tokenizer: Tokenizer) -> str:
     try:

@@ -21,6 +21,7 @@ def check(
     items: Sequence["types.Item"],
     form: str,
     encode: Callable[[str], Sequence[int]],
+    opening: str = "",
 ) -> str:
     """Calls all judges on the right answer to some items, and on an empty one.
 
@@ -29,6 +30,7 @@ def check(
         items: a handful of the data.
         form: the format that is asked for, a key of `answers.FORMATS`.
         encode: text to tokens.
+        opening: a tag that the prompt ends in; the answers are given without it, as a policy's are.
 
     Returns:
         What to tell the user, in a line or two.
@@ -38,7 +40,10 @@ def check(
     """
     found = []  # [items][judges][2]
     for item in items:
-        tried = [in_form(item.answer or "No.", form), ""]
+        own = in_form(item.answer or "No.", form)
+        if opening:
+            own = own.removeprefix(opening.strip()).lstrip()
+        tried = [own, ""]
         tokens = [encode(text) for text in tried]
         try:
             found.append([one(item, tried, tokens) for one in judge.judges])
