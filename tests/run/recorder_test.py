@@ -253,6 +253,25 @@ def test_other_columns_are_other_data():
         recorder.restore(saved, loop.Progress(None, None, None), items={"details": 6})
 
 
+@pytest.mark.parametrize(
+    ("kept", "now", "told"),
+    [
+        ({"verifier": 2}, {"verifier": 2}, ""),
+        ({"verifier": 2}, {"verifier": 3}, "judged by version 2 of the verifiers, from here on by version 3"),
+        ({}, {"verifier": 2}, "judged by version 1 of the verifiers, from here on by version 2"),
+        ({}, {}, ""),  # functions judge
+    ],
+)  # fmt: skip
+def test_a_run_that_goes_on_under_another_verifier_says_so(kept, now, told, capsys):
+    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
+    saved = mock.Mock(latest_step=lambda: 7)
+    arrays = {"selector": None, "visited_I": None}
+    saved.restore.return_value = (None, arrays, counters | kept)
+    assert recorder.restore(saved, loop.Progress(None, None, None), now).step == 7
+    said = capsys.readouterr().out
+    assert ("WARNING" in said) == bool(told) and told in said
+
+
 def test_rows_that_were_added_are_named_and_not_the_shapes_that_they_change(tmp_path):
     def progress(num_items):
         state = TrainState(params={"w": np.ones(2)}, opt_state={}, step=np.int32(7))

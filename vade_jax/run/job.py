@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
-from vade_jax import fields, report, settings
+from vade_jax import fields, report, rewards, settings
 from vade_jax.data import loading
 from vade_jax.recipes.diva import hook, variants
 from vade_jax.report import contact_sheet, figures
@@ -156,6 +156,8 @@ def prepare(
         "details": zlib.crc32(f"{data.train.details} {data.validation.details}".encode()),
         "pictures": zlib.crc32(data.train.asked.tobytes() + data.validation.asked.tobytes()),
     }
+    if run.reward.has_rules:
+        items["verifier"] = rewards.VERSION
     progress = restore(saved, loop.Progress(state, selector, never_I), items)
     advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:

@@ -49,7 +49,7 @@ class RunRecorder:
     ):
         """Starts after `step`: metrics and rollouts of later steps are made again.
 
-        `items` has the checksums of the data, for `restore`.
+        `items` is what `restore` is to be given.
 
         Raises:
             ValueError: metrics do not come to `step`, and would have a gap.
@@ -158,7 +158,7 @@ def restore(
     Args:
         saved: the run's checkpoints.
         progress: of the shapes that are wanted.
-        items: the checksums of `BEGINNING`.
+        items: the checksums of `BEGINNING`, and the version of the "verifier" that judges.
 
     Raises:
         ValueError: the run began with other items, or from another model.
@@ -173,6 +173,13 @@ def restore(
         _check_beginning(saved, step, saved.progress(step), items)
         raise
     _check_beginning(saved, step, counters, items)
+    # Version 1 was not kept, nor is one where functions of a user's own judge alone.
+    judged = counters.pop("verifier", 1)
+    if (now := items.get("verifier", judged)) != judged:
+        print(
+            f"WARNING: up to step {step} answers were judged by version {judged} of the verifiers, from here "
+            f"on by version {now}: rewards and counts of both may differ"
+        )
     print(f"resuming after step {step}")
     for name in ("seed", "start", *BEGINNING):  # the rest is what `RunRecorder.save` writes
         counters.pop(name, None)
