@@ -402,13 +402,19 @@ class Perf(Section):
 
 
 # ------------------------------------------------------------------------------ the run
+def places_per_item(selector: str, options: Mapping[str, Any]) -> int:
+    """Returns how many of a batch's places an item takes: with DIVA's variants, one more for each."""
+    return 1 + options.get("num_variants", 1) if selector == "diva" else 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Run(Section):
     """A training run, whole."""
 
     seed: int = fields.seed()  # of data, selection, rollouts and the tiny model
     num_steps: int = number(240, at_least=1)  # RL steps, where num_epochs does not say it
-    # As many steps as take this many times the items of the data, B a step; 0: num_steps.
+    # As many steps as take this many times the items of the data: B a step, of which DIVA's variants are
+    # no items, and without further rounds of `refill`; 0: num_steps.
     num_epochs: float = number(0.0, at_least=0)
     # Answers that may be paid for, those of passes and of refill's rounds included, over those of
     # num_steps plain steps: once they are spent, no step begins. 0: num_steps alone ends the run.
@@ -449,8 +455,9 @@ class Run(Section):
         """Returns the same run with the steps that its epochs over so many items take."""
         if not self.num_epochs:
             return self
+        places = num_items * places_per_item(self.sampler.name, self.sampler.options)
         # 1.1 epochs of 100 items are 110 items, not a part of the next one more.
-        num_steps = math.ceil(round(self.num_epochs * num_items / self.num_prompts, 6))
+        num_steps = math.ceil(round(self.num_epochs * places / self.num_prompts, 6))
         return dataclasses.replace(self, num_steps=max(num_steps, 1))
 
     def __post_init__(self):

@@ -203,7 +203,8 @@ def is_done(run: settings.Run, workdir: str) -> bool:
         return False
     step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
     if run.num_epochs and step:  # the data are not read for this
-        run = run.with_items(round(step * run.num_prompts / records[-1]["vade/epochs"]))
+        places = settings.places_per_item(run.sampler.name, run.sampler.options)
+        run = run.with_items(metrics.num_items(records, run.num_prompts, places))
     return loop.is_over(step, total, num_steps=run.num_steps, max_rollouts=run.max_rollouts)
 
 

@@ -118,6 +118,8 @@ class RunRecorder:
             "validated": progress.validated,
             "skipped_updates": progress.skipped_updates,
         }
+        if progress.more_visits:  # of few runs
+            counters["more_visits"] = progress.more_visits
         self._checkpointer.save(
             progress.step,
             progress.state,

@@ -45,6 +45,8 @@ class Progress:
     known: frozenset[str] = frozenset()  # questions of the validation: see evals/validation.py
     validated: int = 0  # the latest step whose policy was validated
     skipped_updates: int = 0  # steps that had nothing to learn from
+    # Visits to items beyond one for each place of each batch: rounds of refill make more, variants fewer
+    more_visits: int = 0
 
     def paid_for(self, feedback: Feedback, **changes: Any) -> "Progress":
         """Returns the progress with some more answers in its totals, and other changes."""
@@ -214,6 +216,9 @@ def run(
                 selector=posterior,
                 step=step,
                 visited_I=visited_I,
+                more_visits=progress.more_visits
+                + len(np.unique(data.feedback.index_M))
+                - num_prompts,
                 skipped_updates=progress.skipped_updates + (not losses),
             )
             metrics |= passes.metrics(measure, sampler, step, len(choose.items))
@@ -288,12 +293,16 @@ def roll_out_batch(
 
 
 def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
-    """Returns how often the data were gone through, and the share visited in the last epoch's steps."""
-    num_steps = math.ceil(num_items / num_prompts)
+    """Returns how often the data were gone through, and the share visited in the last epoch's steps.
+
+    Items are counted: not the places of a batch, some of which are variants', nor one round alone.
+    """
+    visits = progress.step * num_prompts + progress.more_visits
+    num_steps = math.ceil(num_items * progress.step / visits)
     # Not before step 1: a 0 is no visit.
     recent = np.count_nonzero(progress.visited_I > max(0, progress.step - num_steps))
     return {
-        "vade/epochs": progress.step * num_prompts / num_items,
+        "vade/epochs": visits / num_items,
         "vade/coverage": int(recent) / num_items,
     }
 
