@@ -76,7 +76,8 @@ def two_level(
     reward_N = jnp.where(valid_N, reward_N, 0)  # a NaN of an invalid answer must not leak
     if highest is None:
         highest = jnp.max(jnp.abs(reward_N))
-    top = jnp.maximum(highest, jnp.finfo(reward_N.dtype).tiny)  # without any reward all ranges are 0
+    # Not 0: without any reward all ranges are.
+    top = jnp.maximum(highest, jnp.finfo(reward_N.dtype).tiny)
     relative_N = above_problem(difficulty_M, problem_M)[group_N]
 
     def level(of_N, weigh):
