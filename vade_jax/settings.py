@@ -417,7 +417,8 @@ class Run(Section):
     # no items, and without further rounds of `refill`; 0: num_steps.
     num_epochs: float = number(0.0, at_least=0)
     # Answers that may be paid for, those of passes and of refill's rounds included, over those of
-    # num_steps plain steps: once they are spent, no step begins. 0: num_steps alone ends the run.
+    # num_steps plain steps: once they are spent, no step begins, and no pass that spends them all.
+    # 0: num_steps alone ends the run.
     budget: float = number(0.0, at_least=0)
     num_prompts: int = number(512, at_least=1)  # B, prompts a step
     # G, answers to a prompt

@@ -109,8 +109,8 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
         # Closed also when the run fails: what was being saved is written whole.
         with contextlib.closing(job.recorder), contextlib.closing(job.engine):
             progress = job.run(job.progress, stop=stop)
-    limits = {"num_steps": run.num_steps, "max_rollouts": run.max_rollouts}
-    is_done = loop.is_over(progress.step, progress.rollouts_total, **limits)
+    total = progress.rollouts_total
+    is_done = directory.is_over(run, progress.step, total, len(data.train))
     if processes.is_leader():
         figures.draw(workdir)
         report.at_end(workdir, data.train.source)

@@ -67,9 +67,14 @@ class Progress:
         }
 
 
-def is_over(step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int) -> bool:
-    """Returns whether a run ends after `step`, when so many answers have been paid for."""
-    return step >= num_steps or 0 < max_rollouts <= rollouts_total
+def is_over(
+    step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int, next_pass: int = 0
+) -> bool:
+    """Returns whether a run ends after `step`, when so many answers have been paid for.
+
+    So it does before a pass over all items (`next_pass` answers) that leaves nothing for a step.
+    """
+    return step >= num_steps or 0 < max_rollouts <= rollouts_total + next_pass
 
 
 class Recorder(Protocol):
@@ -126,7 +131,7 @@ def run(
         refill: what a step does about the groups that the selector drops.
         measure: when all items are rolled out for the selector alone.
         max_rollouts: the budget of answers, passes included; 0: none. A step that has begun is
-            finished, so its last rounds may go beyond.
+            finished, so its last rounds may go beyond; a pass that would is not begun.
         stop: asked after each step, and between the batches of a pass over all items.
 
     Raises:
@@ -139,7 +144,11 @@ def run(
     sampler = choose.sampler
     answer = functools.partial(rounds.answer, engine, score)  # generate and score
     roll_out = functools.partial(roll_out_batch, num_prompts, choose, answer, advantage, refill)
-    limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
+
+    def is_last(step, rollouts_total):
+        next_pass = passes.cost(measure, sampler, step, len(choose.items))
+        limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
+        return is_over(step, rollouts_total, **limits, next_pass=next_pass)
 
     def validated(progress, key):
         """Returns what the validation after the latest step finds, and the progress with it."""
@@ -163,7 +172,7 @@ def run(
 
         next_keys = choose_ahead(progress.selector, progress.step + 1)
         engine.sync(progress.state.params, progress.step)
-        over = is_over(progress.step, progress.rollouts_total, **limits)
+        over = is_last(progress.step, progress.rollouts_total)
         if progress.step == 0:
             metrics, progress = validated(progress, rng.untrained_validation_key(key))
             metrics |= engine.metrics() | score.metrics()
@@ -225,7 +234,7 @@ def run(
             metrics |= coverage(progress, num_prompts, len(choose.items))
 
             # The engine gets the new weights; the step is recorded and saved.
-            over = is_over(step, progress.rollouts_total, **limits)
+            over = is_last(step, progress.rollouts_total)
             spent = functools.partial(counted, clock, data)
             with _saved_on_failure(recorder, progress, metrics, data, spent):
                 with clock("update_weights"):
