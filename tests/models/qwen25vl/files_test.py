@@ -109,6 +109,20 @@ def test_beside_an_old_index_the_single_file_is_read_as_transformers_does(tmp_pa
         np.testing.assert_array_equal(theirs[name], x)
 
 
+@pytest.mark.parametrize("listed", ["model-00001-of-00001.safetensors", files.SINGLE])
+def test_vllm_is_not_to_choose_between_two_sets_of_weights(tmp_path, listed):
+    """It reads the files of the index, the trainer and transformers the single one."""
+    (tmp_path / files.SINGLE).touch()
+    (tmp_path / files.INDEX).write_text(json.dumps({"weight_map": {"x": listed}}))
+    if listed == files.SINGLE:
+        files.check_is_one(tmp_path)
+        return
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors and model\.safetensors\.index\.json are"
+    ):
+        files.check_is_one(tmp_path)
+
+
 def test_a_byte_order_mark_is_no_part_of_a_config(tmp_path, params):
     files.save(tmp_path / "hf", SMALL, params)
     path = tmp_path / "hf" / files.CONFIG

@@ -137,6 +137,21 @@ def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     return named
 
 
+def check_is_one(directory: str | os.PathLike) -> None:
+    """Raises ValueError if a directory has all weights in one file and, beside it, an index of others.
+
+    transformers and `load` then read the one file, vLLM what the index lists.
+    """
+    single, index = (pathlib.Path(directory, name) for name in (SINGLE, INDEX))
+    if not (single.is_file() and index.exists()):
+        return
+    if set(_read_json(index).get("weight_map", {}).values()) != {SINGLE}:
+        raise ValueError(
+            f"{single} and {index.name} are both there: vLLM reads the files of the index, transformers the "
+            "other one; delete the older of them"
+        )
+
+
 def _listed(directory: pathlib.Path) -> dict[str, str]:
     """Returns the index, {tensor: file}; empty where there is none.
 
