@@ -16,6 +16,7 @@ Dr. GRPO.
 """
 
 import importlib.util
+import os
 import pathlib
 
 from configs import arguments, sweeps
@@ -82,6 +83,7 @@ def _of_losses(run):
 
 
 def _load(file):
+    file = os.path.expanduser(file)
     if not pathlib.Path(file).is_file():
         raise ValueError(f"config argument base={file!r}: no such file")
     spec = importlib.util.spec_from_file_location("base_of_ablations", file)

@@ -19,7 +19,8 @@ def get_config(arg=None):
     Raises:
         ValueError: there is no such file, it is not JSON, or it holds no config.
     """
-    if not arg or not os.path.isfile(arg):
+    arg = os.path.expanduser(arg or "")
+    if not os.path.isfile(arg):
         raise ValueError(
             f"config argument {arg!r}: name a file behind the colon, such as "
             "configs/from_json.py:runs/tiny_gspo/config.json"

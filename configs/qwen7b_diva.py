@@ -28,8 +28,7 @@ def get_config(arg=None):
     if c.model.preset:  # smoke
         return c
     c.num_prompts, c.num_rollouts = 128, 5
-    # Epochs count prompts: half of DIVA's are variants, another selector has none.
-    c.num_epochs = 10.0 if c.sampler.name == "diva" else 5.0
+    c.num_epochs = 5.0
     c.batch.prompts_per_minibatch = 128
     c.data.max_pixels = 1024 * 1024
     c.data.max_prompt_length = 2048

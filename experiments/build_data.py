@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import cli, errors
+from experiments import cli, errors, paths
 from vade_jax.evals import benchmarks
 from vade_jax.recipes.vade_9k import audit, build
 from vade_jax.recipes.vade_9k.settings import Build
@@ -57,9 +57,9 @@ def main(c: ConfigDict, _: str) -> None:
 
 
 if __name__ == "__main__":
-    SOURCE = flags.DEFINE_string("source", "", "Where the published files lie.")
-    TARGET = flags.DEFINE_string("target", None, "A new directory.", required=True)
-    CHECKPOINT = flags.DEFINE_string(
+    SOURCE = paths.define("source", "", "Where the published files lie.")
+    TARGET = paths.define("target", None, "A new directory.", required=True)
+    CHECKPOINT = paths.define(
         "checkpoint", "", "A Hugging Face directory: its tokenizer and template."
     )
     AUDIT = flags.DEFINE_bool("audit", False, "Compare with the benchmarks present.")

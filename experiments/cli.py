@@ -9,7 +9,9 @@ from collections.abc import Callable
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from experiments import paths
 from experiments.errors import check_all_flags, disk_errors, user_errors
+from vade_jax import fields
 from vade_jax.run import cluster
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -17,7 +19,7 @@ CONFIG = config_flags.DEFINE_config_file(
     None,
     "configs/NAME.py[:argument,name=value]; run from the repository root.",
 )
-WORKDIR = flags.DEFINE_string(
+WORKDIR = paths.define(
     "workdir",
     None,
     "The run directory; an existing one is resumed. Default: runs/NAME_argument.",
@@ -64,6 +66,8 @@ def default_workdir() -> str:
 def parse(argv):
     """Parses the flags; whatever a config file or an override raises becomes one line."""
     try:
+        # The very words, as ml_collections looks for overrides in sys.argv.
+        argv[:] = [re.sub("^(--?config=)(~.*)", _at_home, word, flags=re.DOTALL) for word in argv]
         rest = flags.FLAGS(argv)
         check_all_flags(rest)
         _check_file()
@@ -78,6 +82,10 @@ def parse(argv):
     ) as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _at_home(flag):
+    return flag[1] + fields.at_home("--config", flag[2])
 
 
 def _check_file():

@@ -11,21 +11,21 @@ from collections.abc import Sequence
 import jax
 from absl import app, flags, logging
 
-from experiments import errors
+from experiments import errors, paths
 from vade_jax.run import convert
 
-SOURCE = flags.DEFINE_string(
+SOURCE = paths.define(
     "source",
     None,
     "A Hugging Face directory, an orbax checkpoint or a run directory.",
     required=True,
 )
-TARGET = flags.DEFINE_string("target", None, "A new directory.", required=True)
+TARGET = paths.define("target", None, "A new directory.", required=True)
 DTYPE = flags.DEFINE_enum(
     "dtype", "float32", ["float32", "bfloat16"], "dtype of the parameters that are written."
 )
 STEP = flags.DEFINE_integer("step", None, "The step of a run's checkpoint; default: the latest.")
-MODEL = flags.DEFINE_string(
+MODEL = paths.define(
     "model", None, "Hugging Face directory or name that an orbax source was started from."
 )
 

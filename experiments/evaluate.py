@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import cli, errors
+from experiments import cli, errors, paths
 from vade_jax.evals import results, sweep
 from vade_jax.evals.chat import ServerLost
 from vade_jax.evals.evaluation import Evaluation
@@ -109,22 +109,24 @@ def _from_flags(c: ConfigDict, workdir: str) -> None:
 
 if __name__ == "__main__":
     define = functools.partial(flags.DEFINE_string, default=None)
-    several, switch = flags.DEFINE_multi_string, flags.DEFINE_bool
-    SWEEP = define("sweep", help="--workdir of an experiments.sweep: every policy of it.")
+    switch = flags.DEFINE_bool
+    SWEEP = paths.define("sweep", None, "--workdir of an experiments.sweep: every policy of it.")
     BASELINE = define(
         "baseline", default="vanilla", help="The arm to compare a sweep's others with."
     )
     FLAGS = {  # what each one puts its value into
-        "model.checkpoint": define(
-            "checkpoint", help="A run directory, or a Hugging Face directory."
+        "model.checkpoint": paths.define(
+            "checkpoint", None, "A run directory, or a Hugging Face directory."
         ),
         "server.url": define("server", help="URL of an OpenAI-compatible server that answers."),
         "server.model": define("model", help="The name that --server has it under."),
-        "answers": define("answers", help="Saved answers: .jsonl, .parquet, or a directory."),
+        "answers": paths.define(
+            "answers", None, "Saved answers: .jsonl, .parquet, or a directory."
+        ),
         "judge.url": define("judge_server", help="URL of an OpenAI-compatible server that judges."),
         "judge.model": define("judge_model", help="The name that --judge_server has it under."),
         "judge.rules": switch("rules", False, "No judge: rules alone, ours where need be."),
-        "compare": several("compare", [], "--workdir of another evaluation."),
+        "compare": paths.define_multi("compare", [], "--workdir of another evaluation."),
         "allow_missing": switch("allow_missing", False, "Answers that are missing are wrong."),
     }
     cli.run(_from_flags)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
-from experiments import errors
+from experiments import errors, paths
 from vade_jax.models.qwen25vl import tiny_checkpoint
 
-DIRECTORY = flags.DEFINE_string("directory", None, "Where it goes.", required=True)
+DIRECTORY = paths.define("directory", None, "Where it goes.", required=True)
 SEED = flags.DEFINE_integer("seed", 0, "Of the random weights.")
 
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from absl import app, flags
 
-from experiments import errors
+from experiments import errors, paths
 from vade_jax.evals import chat as chats
 from vade_jax.evals import evaluation
 from vade_jax.recipes.diva import offline
@@ -73,8 +73,10 @@ def main(words: Sequence[str]) -> None:
 if __name__ == "__main__":
     required = functools.partial(flags.DEFINE_string, required=True, default=None)
     number = flags.DEFINE_integer
-    SOURCE = required("source", help="A .jsonl or .parquet file, or a directory.")
-    TARGET = required("target", help="A new .jsonl file.")
+    SOURCE = paths.define(
+        "source", None, "A .jsonl or .parquet file, or a directory.", required=True
+    )
+    TARGET = paths.define("target", None, "A new .jsonl file.", required=True)
     SERVER = {
         "url": required("server", help="URL of an OpenAI-compatible server."),
         "model": required("model", help="The name it serves the model under."),

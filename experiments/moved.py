@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import errors
+from experiments import errors, paths
 from vade_jax import tables
 from vade_jax.models.qwen25vl import files
 
@@ -30,9 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints what the command line asks for."""
     parser = argparse.ArgumentParser("experiments.moved", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--start", required=True, help="the checkpoint that training began with")
     parser.add_argument(
-        "--policies", nargs="+", required=True, help="checkpoints that were trained from it"
+        "--start", type=paths.path, required=True, help="the checkpoint that training began with"
+    )
+    parser.add_argument(
+        "--policies",
+        type=paths.path,
+        nargs="+",
+        required=True,
+        help="checkpoints that were trained from it",
     )
     given = parser.parse_args(arguments)
     with errors.user_errors():

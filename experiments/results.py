@@ -17,7 +17,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from experiments import errors
+from experiments import errors, paths
 from vade_jax import atomic, fields, settings
 from vade_jax.report import across, comparison, controls, figures, records
 from vade_jax.run import directory
@@ -27,8 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Writes what the command line asks for."""
     parser = argparse.ArgumentParser("experiments.results", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--records", required=True, nargs="+", help="folders of records")
-    parser.add_argument("--workdir", required=True, help="where tables and figures go")
+    parser.add_argument(
+        "--records", type=paths.path, required=True, nargs="+", help="folders of records"
+    )
+    parser.add_argument(
+        "--workdir", type=paths.path, required=True, help="where tables and figures go"
+    )
     parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
     parser.add_argument("--across", action="store_true", help="each folder is an arena of its own")
     parser.add_argument("--arms", nargs="+", help="some of the arms; default: all")

@@ -133,10 +133,10 @@ def test_diva_has_its_papers_values():
     options = {"num_variants": 1, "rule": "linear", "eta": 4.0, "score": "accuracy"}
     assert options.items() <= c.sampler.options.to_dict().items()
     assert (c.diva.norm, c.diva.weight, c.diva.balance) == ("sequence", 0.1, "range")
-    # 5 epochs of 6,400 problems with 64 of them a step
+    assert c.num_epochs == 5  # of 6,400 problems with 64 of them a step
     assert run.with_items(6400).num_steps == 5 * 100
-    some = dataclasses.replace(run, num_epochs=2.2)
-    assert some.with_items(3200).num_steps == 55  # 2.2 * 3200 / 128 is a little more
+    some = dataclasses.replace(run, num_epochs=1.1)
+    assert some.with_items(3200).num_steps == 55  # 1.1 * 3200 / 64 is a little more
     assert dataclasses.replace(run, num_epochs=1e-9).with_items(3200).num_steps == 1
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import os
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 
 from vade_jax import fields, settings
+from vade_jax.data import sources
+from vade_jax.evals import evaluation, validation
+from vade_jax.recipes.vade_9k.settings import Build
+from vade_jax.rewards import functions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,3 +37,55 @@ def test_a_default_mapping_cannot_be_changed():
     """`Run` has one default `Sampler` for all its instances."""
     with pytest.raises(TypeError):
         settings.Run().sampler.options["decay_rest"] = 0.9
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "path", ["~", "~/a", "~/a/~b", "a/~", "./~no_such_user", "/a", "", "~root/a"]
+)
+def test_the_home_directory_stands_where_a_shell_would_put_it(home, path):
+    assert fields.at_home("data.train", path) == os.path.expanduser(path)
+    assert path != "~" or fields.at_home("data.train", path) == str(home)
+
+
+def test_a_home_of_nobody_is_no_directory_of_that_name(home):
+    with pytest.raises(
+        ValueError, match=r"data\.train='~no_such_user/a': there is no such user; a path"
+    ):
+        settings.Data(train="~no_such_user/a")
+    (home / "~draft.jsonl").touch()
+    assert settings.Data(train="~draft.jsonl").train == "~draft.jsonl"
+
+
+def test_every_path_of_a_run_and_of_an_evaluation_may_be_in_the_home_directory(home):
+    sections = {
+        settings.Data: ("train", "validation", "image_root"),
+        settings.Model: ("checkpoint",),
+        settings.WarmStart: ("directory",),
+        settings.Engine: ("sync_directory",),
+        evaluation.Model: ("checkpoint",),
+        evaluation.Evaluation: ("answers",),
+        Build: ("source", "checkpoint"),
+    }
+    for section, names in sections.items():
+        made = section(**dict.fromkeys(names, "~/a"))
+        assert [getattr(made, name) for name in names] == [f"{home}/a"] * len(names)
+    scored = evaluation.Evaluation(benchmarks={"chartqa": "~/a"}, compare=("~/b",))
+    assert (scored.benchmarks["chartqa"], scored.compare) == (f"{home}/a", (f"{home}/b",))
+    built = Build(benchmarks={"chartqa": "~/a"}, own=("~/b",), exclude="~/audit.json")
+    assert (built.benchmarks["chartqa"], *built.own) == (f"{home}/a", f"{home}/b")
+    assert built.exclude == f"{home}/audit.json"
+    (home / "mine.py").write_text(
+        "def pay(completions, **kwargs):\n    return [1.0] * len(completions)"
+    )
+    assert functions.load("~/mine.py:pay")([1]) == [1.0]
+    (home / "a.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}')
+    assert len(sources.rows("~/a.jsonl")) == 1
+    in_run = settings.Eval(benchmarks="chartqa:~/a.jsonl")
+    assert validation.paths(in_run) == {"chartqa": f"{home}/a.jsonl"}

@@ -14,6 +14,7 @@ simulator's worlds are Sections.
 import dataclasses
 import difflib
 import math
+import os
 import re
 import typing
 import urllib.parse
@@ -73,6 +74,27 @@ def choice(default: str, *others: str) -> Any:
     return dataclasses.field(default=default, metadata={"words": words})
 
 
+def location() -> Any:
+    """Returns a field for a path, empty by default; see `at_home`."""
+    return dataclasses.field(default="", metadata={"is_path": True})
+
+
+def at_home(name: str, path: str) -> str:
+    """Returns a path with the home directory in the place of a "~" or "~user" at its start.
+
+    A shell does that at the start of a word alone, and not behind the "=" of a flag.
+
+    Raises:
+        ValueError: there is no such user, so it would become a directory of that name.
+    """
+    found = os.path.expanduser(path)
+    if found.startswith("~") and not os.path.exists(found):
+        raise ValueError(
+            f"{name}={path!r}: there is no such user; a path that begins with ~ here is ./{path}"
+        )
+    return found
+
+
 class FrozenDict(Mapping):
     """A dict that nobody changes, as sections share their defaults.
 
@@ -109,6 +131,8 @@ class Section:
         for field in dataclasses.fields(self):
             name, value = self.path + field.name, getattr(self, field.name)
             check_type(name, value, field.type)
+            if field.metadata.get("is_path"):
+                object.__setattr__(self, field.name, at_home(name, value))
             if "interval" in field.metadata:
                 field.metadata["interval"].check(name, value)
             if "words" in field.metadata:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from vade_jax import fields
-from vade_jax.fields import Section, choice, fraction, mapping, number
+from vade_jax.fields import Section, choice, fraction, location, mapping, number
 
 
 # ------------------------------------------------------------------------------ selection
@@ -84,7 +84,9 @@ class Model(Section):
 
     path: ClassVar[str] = "model."
 
-    checkpoint: str = ""  # a Hugging Face directory, or a name on the hub; empty: the preset's
+    checkpoint: str = (
+        location()
+    )  # a Hugging Face directory, or a name on the hub; empty: the preset's
     # "tiny" (1.6 M weights), "tiny_6m", or text-only "tiny_qwen2.5" and "tiny_qwen3": random weights,
     # a tokenizer of its own
     preset: str = ""
@@ -124,7 +126,7 @@ class WarmStart(Section):
     mixture: Mapping[str, Any] = mapping()  # of its questions, as data.mixture; empty: that
     # family_level: how often the teacher gives the answer of another item of it, which is at times right too
     noise: Mapping[str, Any] = mapping()
-    directory: str = ""  # where it lies or goes; empty: in the run directory
+    directory: str = location()  # where it lies or goes; empty: in the run directory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,13 +137,13 @@ class Data(Section):
 
     # "procedural", a .jsonl/.parquet/.arrow file, a directory, or OWNER/NAME[@REVISION][:SPLIT] of the
     # Hugging Face hub
-    train: str = ""
-    validation: str = ""  # a directory made by build_data holds both
+    train: str = location()
+    validation: str = location()  # a directory made by build_data holds both
     # Of rows that name no kind, and whose answer may be of several, such as a formula; empty: they are
     # rejected. A key of vade_jax.rewards.verify.KINDS
     kind: str = ""
     # Another directory that images may be read from; by default they may not leave that of their file
-    image_root: str = ""
+    image_root: str = location()
     num_train: int = number(0, at_least=0)  # items; of files, 0 takes all
     num_validation: int = number(0, at_least=0)
     # Of the built-in data: weights of "family_level" or of a stratum; empty: the default ones
@@ -180,7 +182,7 @@ class Engine(Section):
     start_s: float = number(600.0, above=0)  # for a server that the run starts
     wait_s: float = number(300.0, at_least=0)  # for a server of `urls` that is down
     retries: int = number(3, at_least=0)  # of a request, before the run saves and stops
-    sync_directory: str = ""  # shared with the servers; empty: <workdir>/weights
+    sync_directory: str = location()  # shared with the servers; empty: <workdir>/weights
     options: Mapping[str, Any] = mapping()  # more of vLLM's own, such as max_num_seqs
 
     def __post_init__(self):
@@ -400,16 +402,23 @@ class Perf(Section):
 
 
 # ------------------------------------------------------------------------------ the run
+def places_per_item(selector: str, options: Mapping[str, Any]) -> int:
+    """Returns how many of a batch's places an item takes: with DIVA's variants, one more for each."""
+    return 1 + options.get("num_variants", 1) if selector == "diva" else 1
+
+
 @dataclasses.dataclass(frozen=True)
 class Run(Section):
     """A training run, whole."""
 
     seed: int = fields.seed()  # of data, selection, rollouts and the tiny model
     num_steps: int = number(240, at_least=1)  # RL steps, where num_epochs does not say it
-    # As many steps as take this many times the items of the data, B a step; 0: num_steps.
+    # As many steps as take this many times the items of the data: B a step, of which DIVA's variants are
+    # no items, and without further rounds of `refill`; 0: num_steps.
     num_epochs: float = number(0.0, at_least=0)
     # Answers that may be paid for, those of passes and of refill's rounds included, over those of
-    # num_steps plain steps: once they are spent, no step begins. 0: num_steps alone ends the run.
+    # num_steps plain steps: once they are spent, no step begins, and no pass that spends them all.
+    # 0: num_steps alone ends the run.
     budget: float = number(0.0, at_least=0)
     num_prompts: int = number(512, at_least=1)  # B, prompts a step
     # G, answers to a prompt
@@ -447,8 +456,9 @@ class Run(Section):
         """Returns the same run with the steps that its epochs over so many items take."""
         if not self.num_epochs:
             return self
+        places = num_items * places_per_item(self.sampler.name, self.sampler.options)
         # 1.1 epochs of 100 items are 110 items, not a part of the next one more.
-        num_steps = math.ceil(round(self.num_epochs * num_items / self.num_prompts, 6))
+        num_steps = math.ceil(round(self.num_epochs * places / self.num_prompts, 6))
         return dataclasses.replace(self, num_steps=max(num_steps, 1))
 
     def __post_init__(self):

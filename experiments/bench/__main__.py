@@ -26,7 +26,7 @@ import sys
 import jax
 from absl import app, flags
 
-from experiments import cli, errors
+from experiments import cli, errors, paths
 from experiments.bench import (
     decode,
     device,
@@ -58,7 +58,7 @@ OF_A_RUN = ["plan", "device", "parity", "peer"]
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", *OF_A_RUN, *SUITES], "What to measure.")
 QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")
-JSON = flags.DEFINE_string("json", None, "Writes all rows here, as far as they are there.")
+JSON = paths.define("json", None, "Writes all rows here, as far as they are there.")
 TARGET = flags.DEFINE_string(
     "target",
     "h200",

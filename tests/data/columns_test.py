@@ -1,6 +1,8 @@
 """What the columns of a row say: names, answers, kinds, images, and why a row is no item."""
 
 import base64
+import decimal
+import math
 
 import pyarrow as pa
 import pytest
@@ -8,6 +10,7 @@ from pyarrow import parquet
 
 from tests.data import files
 from vade_jax.data import columns, sources
+from vade_jax.rewards import verify
 
 
 def test_another_name_of_a_column_fills_it_only_where_it_is_empty(tmp_path):
@@ -142,6 +145,69 @@ def test_the_rows_of_easyr1_as_they_are(tmp_path):
         ("<image>Find x.", "expr"),
         ("<image>Find x.", "int"),
     ]
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64(), pa.decimal128(6, 2)])
+def test_a_gold_of_a_table_has_the_digits_that_were_written(tmp_path, kind):
+    """Its tolerance hangs on them: 45.66999816894531 is right for 45.67 alone."""
+    wanted = ["45.5"] if kind == pa.float16() else ["45.67", "99.99", "3.14"]
+    values = [decimal.Decimal(x) for x in wanted]
+    golds = pa.array(values if pa.types.is_decimal(kind) else [*map(float, values)], kind)
+    table = pa.table({"question": ["q"] * len(wanted), "answer": golds})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    source = sources.rows(tmp_path / "a.parquet")
+    for i, text in enumerate(wanted):
+        assert verify.verify_item(f"\\boxed{{{text}}}", source[i]).correct
+        assert float(source[i].answer) == float(text)
+
+
+NOTHING = [
+    *(
+        None,
+        "",
+        [],
+        [None],
+        [""],
+        math.nan,
+        {"bytes": None, "path": None},
+        {"bytes": None, "path": ""},
+    ),
+    *([{"bytes": None, "path": None}], [{"bytes": None, "path": None}, None]),
+]
+
+
+@pytest.mark.parametrize("name", ["images", "image", "videos"])
+@pytest.mark.parametrize("shown", NOTHING, ids=str)
+def test_a_row_that_shows_nothing_is_a_row_without_a_picture(tmp_path, name, shown):
+    row = {"question": "1 + 1?", "answer": "2", name: shown}
+    item = sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row))[0]
+    assert item.images == ()
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
+    assert sources.rows(tmp_path / "a.parquet")[0].images == ()
+
+
+def test_pictures_are_read_beside_empty_places(tmp_path):
+    """As columns of several pictures are filled up to one length."""
+    (tmp_path / "a.png").write_bytes(files.png())
+    row = {"question": "?", "answer": "2", "images": [None, "a.png", ""], "image": None}
+    other = row | {"images": [None], "image": "a.png"}
+    source = sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row, other))
+    assert [len(item.images) for item in source] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "shown", [{"url": "http://a/b.png"}, {"bytes": "", "path": "gone.png"}, {}]
+)
+def test_a_picture_that_is_not_there_is_not_an_empty_one(tmp_path, shown):
+    row = {"question": "?", "answer": "2", "image": shown}
+    with pytest.raises(columns.RejectedItem, match="bad_image"):
+        sources.rows(files.write_jsonl(tmp_path / "a.jsonl", row))[0]
+
+
+def test_rows_with_an_empty_id_or_kind_have_none(tmp_path):
+    rows = [{"question": "?", "answer": "2", "id": "", "kind": ""}] * 2
+    items = [*sources.rows(files.write_jsonl(tmp_path / "a.jsonl", *rows))]
+    assert [(item.uid, item.kind) for item in items] == [("a:0", "int"), ("a:1", "int")]
 
 
 def test_a_video_is_refused_in_every_form_of_file(tmp_path):

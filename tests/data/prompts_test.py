@@ -1,5 +1,6 @@
 """Prompts: tokens, M-RoPE positions, and what is rejected."""
 
+import dataclasses
 import functools
 import types as python_types
 
@@ -137,6 +138,23 @@ def test_the_checksums_of_an_audit_are_of_what_is_asked(tokenizer):
     assert len({*sums(first), *(sums(one)[0] for one in changed)}) == 4
 
 
+def test_the_details_of_an_audit_are_of_all_that_a_verdict_may_hang_on(tokenizer):
+    def details(**changes):
+        item = dataclasses.replace(_item(), **changes)
+        return prompts.audit([item], _builder(tokenizer), has_rules=False)[1].details.item()
+
+    assert details(columns={"x": [1], "file": b"a"}) == details() == details(uid="a")
+    changes = (
+        {},
+        {"kind": "float"},
+        {"metadata": {"tolerance": 0.1}},
+        {"metadata": {"tolerance": 0.2}},
+        {"columns": {"rubric": "short"}},
+        {"columns": {"rubric": "long"}},
+    )
+    assert len({details(**one) for one in changes}) == len(changes)
+
+
 def test_a_question_is_known_by_its_words_and_pictures_whatever_its_id(tokenizer):
     def asked(*items):
         return prompts.audit(items, _builder(tokenizer))[1].asked.tolist()
@@ -170,7 +188,10 @@ def test_a_text_model_gets_texts_for_turns_and_no_images(tmp_path):
         "<|im_start|>user\nHow many?\nBox it.<|im_end|>\n<|im_start|>assistant\n"
     )
     np.testing.assert_array_equal(prompt.position_PX, np.arange(prompt.length)[:, None] + [0, 0, 0])
-    with pytest.raises(ValueError, match="u has 1 images, and the policy is a text model"):
+    with pytest.raises(
+        ValueError,
+        match=r"u has 1 images, and the checkpoint's chat template fails: TypeError.*of a text model",
+    ):
         build(_item())
 
 

@@ -1,5 +1,6 @@
 """Rows written, mapped and read again, also from several threads."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -66,3 +67,26 @@ def test_files_of_one_source_share_the_memory_that_it_may_hold(tmp_path, monkeyp
     assert row_files.parquet(files[:2], lambda _: True).size == 8_000
     with pytest.raises(ValueError, match=r"2\.parquet \(with the files before it\) unpacks to"):
         row_files.parquet(files, lambda _: True)
+
+
+def test_a_short_float_is_the_shortest_decimal_that_it_is_nearest_to():
+    """As Python objects they have the digits of 64 bits: 45.66999816894531, which nobody wrote."""
+    nested = pa.struct([("x", pa.list_(pa.float32())), ("n", pa.string())])
+    short = {
+        "single": pa.array([45.67, None], pa.float32()),
+        "half": pa.array([np.float16(1.1), None], pa.float16()),
+        "nested": pa.array([{"x": [0.1, None], "n": "t"}, None], nested),
+        "map": pa.array([[("k", 0.3)], None], pa.map_(pa.string(), pa.float32())),
+        "coded": pa.array([0.7, None], pa.float32()).dictionary_encode(),
+        "double": pa.array([0.30000000000000004, None]),
+    }
+    read = row_files.row_of(pa.table(short))
+    assert read(0) == {
+        "single": 45.67,
+        "half": 1.1,
+        "nested": {"x": [0.1, None], "n": "t"},
+        "map": [("k", 0.3)],
+        "coded": 0.7,
+        "double": 0.30000000000000004,
+    }
+    assert read(1) == dict.fromkeys(short)

@@ -1,11 +1,14 @@
 """A user's own rows: files, shards, splits, and what is wrong with them."""
 
+import codecs
+import json
+
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from tests.data import files
-from vade_jax.data import columns, sources
+from vade_jax.data import columns, row_files, sources
 
 
 def test_jsonl_rows_with_images_beside_the_file(tmp_path):
@@ -129,3 +132,35 @@ def test_a_broken_first_line_is_a_row_like_any_other(tmp_path):
     for index, reason in enumerate(("bad_row", "missing_field")):
         with pytest.raises(columns.RejectedItem, match=reason):
             source[index]
+
+
+ROWS = [{"question": f"{i} + 1?", "answer": str(i + 1)} for i in range(3)]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path):
+    """As Windows' editors put it there; also of a later shard, and with its ends of lines."""
+    for shard, ends in enumerate(("\n", "\r\n\r\n")):
+        text = "".join(json.dumps(row) + ends for row in ROWS)
+        (tmp_path / f"{shard}.jsonl").write_bytes(codecs.BOM_UTF8 + text.encode())
+    assert [item.answer for item in sources.rows(tmp_path)] == ["1", "2", "3"] * 2
+    assert row_files.json_lines(tmp_path / "1.jsonl") == ROWS
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (json.dumps(ROWS), "one row a line, this is an array"),
+        (json.dumps(ROWS, indent=2), "one row a line, this is an array"),
+        ("[" + ",\n".join(map(json.dumps, ROWS)) + "]\n\n", "one row a line, this is an array"),
+        ("\n\n".join(json.dumps(row, indent=2) for row in ROWS), "this is a row over several"),
+        (json.dumps(ROWS[0]).encode("utf-16"), "save it as UTF-8"),
+        (json.dumps(ROWS[0]).encode("utf-16-le"), "save it as UTF-8"),
+        (json.dumps(ROWS[0]).encode("utf-32"), "save it as UTF-8"),
+    ],
+)
+def test_a_file_that_has_no_row_a_line_is_one_clear_error(tmp_path, content, why):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for read in (sources.rows, row_files.json_lines):
+        with pytest.raises(ValueError, match=rf"a\.jsonl.*{why}"):
+            read(path)

@@ -1,6 +1,7 @@
 """The tiny tokenizer in the published form, and the template's places."""
 
 import json
+import shutil
 
 import pytest
 import tokenizers
@@ -39,6 +40,111 @@ def test_transformers_loads_it_and_gives_the_same_ids_and_prompts(directory):
     )
     config = transformers.GenerationConfig.from_pretrained(directory)
     assert tuple(config.eos_token_id) == ours.stop_ids
+
+
+END = "{{- '<|im_end|>\\n' -}}"  # of a turn in the tiny template
+TEMPLATES = {  # what published templates use, put into the tiny one
+    "generation": lambda text: text.replace(
+        END,
+        "{%- if message.role == 'user' -%}{% generation %}"
+        + END
+        + "{% endgeneration %}{%- endif -%}",
+    ),
+    "generation, stripped": lambda text: text.replace(
+        END,
+        "{%- generation -%} {%- set end = 'here' %} a " + END + "{%- endgeneration -%}\n{{ end }}",
+    ),
+    "eos_token joined": lambda text: text.replace("'<|im_end|>\\n'", "eos_token + '\\n'"),
+    "eos_token alone": lambda text: text.replace(END, "{{- eos_token -}}{{- '\\n' -}}"),
+    "all tokens": lambda text: (
+        text + "{{ bos_token }}/{{ eos_token }}/{{ pad_token }}/{{ unk_token }}/"
+        "{{ sep_token }}/{{ cls_token is defined }}/{{ additional_special_tokens }}"
+    ),
+    "strftime_now": lambda text: "{{ strftime_now('%Y') }}" + text,
+    "tojson": lambda text: (
+        text + "{{ messages | tojson }}{{ {'b': '<é>', 'a': 1} | tojson(indent=2) }}"
+        "{{ [1, 2] | tojson(separators=(',', ':')) }}{{ {'b': 1, 'a': 1} | tojson(sort_keys=true) }}"
+    ),
+    "loop controls": lambda text: (
+        text
+        + "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}"
+        "{% endfor %}"
+    ),
+    "what is defined": lambda text: (
+        text + "{{ tools is defined }}{{ documents is none }}"
+        "{{ enable_thinking is defined }}{{ add_generation_prompt }}"
+    ),
+    "namespace": lambda text: (
+        text + "{% set ns = namespace(n=1) %}{% set ns.n = 2 %}{{ ns.n }}"
+        "{{ dict(a=1).a }}{{ range(3) | list }}"
+    ),
+    "blocks": lambda text: "  {% if true %}\n  x\n  {% endif %}\n" + text,
+}
+TURNS = {
+    "text": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi <é>"}],
+    "image": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "hi"}]}],
+}
+
+
+@pytest.mark.parametrize("turns", TURNS.values(), ids=TURNS)
+@pytest.mark.parametrize("change", TEMPLATES.values(), ids=TEMPLATES)
+def test_a_template_renders_as_transformers_renders_it(directory, tmp_path, change, turns):
+    transformers = pytest.importorskip("transformers")
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    plain = (directory / "chat_template.jinja").read_text()
+    (tmp_path / "chat_template.jinja").write_text(change(plain))
+    assert change(plain) != plain
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = tokens.Tokenizer.load(tmp_path)
+    assert ours.shows_images
+    assert ours.render(turns) == theirs.apply_chat_template(
+        turns, tokenize=False, add_generation_prompt=True
+    )
+    given = {"enable_thinking": False, "eos_token": "<end>"}
+    assert ours.render(turns, **given) == theirs.apply_chat_template(
+        turns, tokenize=False, add_generation_prompt=True, **given
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "older"),
+    [
+        ({}, {}),
+        ({"eos_token": None, "bos_token": "<|im_start|>"}, {}),
+        ({"eos_token": {"__type": "AddedToken", "content": "<|im_end|>", "special": True}}, {}),
+        ({"eos_token": "<|im_end|>"}, {"eos_token": "<|quad_end|>", "cls_token": "<|box_end|>"}),
+        ({"added_tokens_decoder": {}}, {"eos_token": {"content": "<|quad_end|>"}}),
+    ],
+)
+def test_the_tokens_that_a_template_names_are_those_of_transformers(
+    directory, tmp_path, config, older
+):
+    transformers = pytest.importorskip("transformers")
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATES["all tokens"](""))
+    config = {"tokenizer_class": "Qwen2Tokenizer"} | config
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    if older:
+        (tmp_path / "special_tokens_map.json").write_text(json.dumps(older))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    expected = theirs.apply_chat_template(TURNS["text"], tokenize=False)
+    assert tokens.Tokenizer.load(tmp_path).render(TURNS["text"]) == expected
+
+
+def test_a_template_that_fails_is_not_one_that_shows_no_images(directory, tmp_path):
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "chat_template.jinja"
+    plain = path.read_text()
+    path.write_text(plain.replace("{{- '<|vision_start|>", "{{- of_nobody() + '<|vision_start|>"))
+    broken = tokens.Tokenizer.load(tmp_path)
+    assert "'of_nobody' is undefined" in broken.why_no_images and not broken.shows_images
+    with pytest.raises(ValueError, match=r"chat template fails: .*'of_nobody' is undefined"):
+        broken.render(TURNS["image"])
+    path.write_text("{{ raise_exception('only for adults') }}")
+    with pytest.raises(ValueError, match=r"chat template fails: .*only for adults"):
+        tokens.Tokenizer.load(tmp_path).render(TURNS["text"])
+    path.write_text("{% for m in messages %}{{ m.role }}{% endfor %}")
+    assert "shows no images" in tokens.Tokenizer.load(tmp_path).why_no_images
 
 
 def test_options_reach_the_template(tmp_path):

@@ -89,6 +89,26 @@ def test_what_was_right_every_time_and_is_mostly_wrong_is_forgotten():
     assert metrics["val-aux/mine/dots/forgotten"] == 0
 
 
+def test_what_is_right_half_of_the_time_is_not_forgotten():
+    """Item 0 twice of four, item 1 once."""
+
+    def right(item, answers):
+        times = {"0": 2, "1": 1}[item.uid]
+        return [scoring.Scored("", None, 0.0, float(n < times)) for n in range(len(answers))]
+
+    validate = validation.of_items(
+        "mine",
+        items(["bars", "dots"]),
+        build_prompt,
+        scoring.Scorer(right),
+        num_samples=4,
+        sampling=SAMPLING,
+    )
+    metrics, _ = validate(Engine({}), jax.random.key(0), 0, frozenset({"mine/0", "mine/1"}))
+    found = [metrics[f"val-aux/mine/{name}forgotten"] for name in ("", "bars/", "dots/")]
+    assert found == [1 / 2, 0, 1]
+
+
 # ------------------------------------------------------------------------------ files of a run
 @pytest.fixture
 def path(tmp_path):

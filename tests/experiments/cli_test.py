@@ -4,6 +4,7 @@ import errno
 import logging
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -23,6 +24,23 @@ def parse(monkeypatch, *arguments):
         cli.parse(sys.argv)
     finally:
         flags.FLAGS.unparse_flags()
+
+
+def test_paths_of_flags_may_be_in_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copy(ROOT / "configs" / "from_json.py", tmp_path)
+    (tmp_path / "config.json").write_text('{"num_steps": 7}')
+    words = ["train", "--config=~/from_json.py:~/config.json", "--workdir=~/run"]
+    monkeypatch.setattr(sys, "argv", words)
+    flags.FLAGS.unparse_flags()
+    try:
+        cli.parse(sys.argv)
+        assert cli.WORKDIR.value == f"{tmp_path}/run"
+        assert cli.CONFIG.value.num_steps == 7
+    finally:
+        flags.FLAGS.unparse_flags()
+    with pytest.raises(SystemExit, match="2"):
+        parse(monkeypatch, "--config=configs/tiny_gspo.py", "--workdir=~no_such_user/run")
 
 
 @pytest.mark.parametrize(

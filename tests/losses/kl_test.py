@@ -25,6 +25,13 @@ def test_k3_is_clamped_and_flat_beyond():
     assert value == 10 and gradient == 0
 
 
+@pytest.mark.parametrize(("difference", "value"), [(9.0, 8 + np.exp(-9)), (15.0, 10), (30.0, 10)])
+def test_k3_of_a_token_that_the_policy_prefers_by_far(difference, value):
+    """By hand e^x - x - 1 of x = -difference: 10 and flat from 11 on, and not cut at any x before."""
+    found = kl.k3(jnp.array([[-1.0]]), jnp.array([[-1.0 - difference]]))
+    np.testing.assert_allclose(found, [[value]], rtol=1e-6)
+
+
 def test_unknown_name():
     with pytest.raises(ValueError, match=r"'k4'.*k3"):
         kl.estimate(jnp.zeros((1, 1)), jnp.zeros((1, 1)), "k4")

@@ -72,6 +72,19 @@ def test_aggregate(how, expected):
         np.testing.assert_allclose(value, expected * 2)
 
 
+def test_the_kl_is_of_the_tokens_own_ratios_whatever_was_clipped():
+    """-(-0.5 + 3 + 1) / 3; the ratios that were clipped are others, and beyond their bounds."""
+    metrics = policy.metrics(
+        jnp.full((2, 2), 5.0),
+        jnp.array([1.0, -1.0]),
+        jnp.array([[-0.5, 3.0], [1.0, 99.0]]),
+        jnp.array([[1.0, 1.0], [1.0, 0.0]]),
+        clip_low=0.2,
+        clip_high=0.2,
+    )
+    np.testing.assert_allclose(metrics["actor/ppo_kl"], -3.5 / 3, rtol=1e-6)
+
+
 @pytest.mark.parametrize("how", policy.AGGREGATIONS)
 def test_micro_batches_add_up(how):
     """Values, gradients and metrics, with uneven token counts and one empty micro-batch."""

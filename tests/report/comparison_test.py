@@ -130,9 +130,9 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     cells = dict(zip(head.split("|"), vade.split("|"), strict=True))
     assert cells[" arm "] == " vade " and cells[" seeds "] == " 3 "
     assert cells[" difference to vanilla "] == " +0.083 ± 1.059 "
-    assert (
-        cells[" rollouts to 90 % of vanilla's best "] == cells[" to all of it "] == " 64 (1 of 2) "
-    )
+    # The one that gets there after 64, and all 256 of the one that never does.
+    reached = [cells[" rollouts to 90 % of vanilla's best "], cells[" to all of it "]]
+    assert reached == [" ≥ 160 (1 of 2) "] * 2
     assert cells[" minutes "] == " 4.0 "
     assert "| 160 (2 of 2) |" in vanilla and "|  |" in vanilla
     assert (folder / "table.md").read_text() == text + "\n"

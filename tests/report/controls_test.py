@@ -1,5 +1,6 @@
 """The controls of an arena, on runs whose numbers are known."""
 
+import dataclasses
 import json
 import math
 
@@ -84,6 +85,31 @@ def test_an_error_that_nobody_knows_does_not_pass(tmp_path):
     """0 questions stand for all of a file."""
     error = check(tmp_path, num_validation=0)["error"]
     assert error.found.startswith("unknown") and not error.passed
+
+
+@pytest.mark.parametrize(("num_validations", "error"), [(1, 0.005), (2, 0.0035), (10, 0.0029)])
+def test_the_error_is_of_as_many_validations_as_there_are(tmp_path, num_validations, error):
+    """Of p = .5, 2,500 questions and 4 answers to each: the root of .25 / 10,000 over their number."""
+    of_one = write(tmp_path / "run", 0, 0.0, num_validation=2500)
+    lines = [x | {"val/validation/acc/mean@4": 0.5} for x in of_one.records[:num_validations]]
+    run = dataclasses.replace(of_one, records=lines)
+    arms = comparison.compare({"g": {arm: [run] for arm in ("vanilla", "dose", "oracle")}}).groups[
+        "g"
+    ]
+    *_, found = controls.check(arms, "vanilla", [run])
+    assert (found.name, float(found.found)) == ("error", pytest.approx(error, abs=1e-4))
+
+
+def test_the_error_is_the_largest_of_the_seeds_each_with_its_own_numbers(tmp_path):
+    """Runs come in any order; the one at .5 has a tenth of the questions of the one at .9."""
+    runs = []
+    for seed, score, size in ((1, 0.5, 1000), (0, 0.9, 10_000)):
+        one = write(tmp_path / str(seed), seed, 0.0, num_validation=size)
+        lines = [x | {"val/validation/acc/mean@4": score} for x in one.records]
+        runs.append(dataclasses.replace(one, records=lines))
+    arms = comparison.compare({"g": dict.fromkeys(("vanilla", "dose", "oracle"), runs)}).groups["g"]
+    *_, found = controls.check(arms, "vanilla", runs)
+    assert found.found == f"{math.sqrt(0.25 / 12_000):.4f}"
 
 
 def test_the_table_says_what_was_asked_and_found(tmp_path):

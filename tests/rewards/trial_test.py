@@ -45,6 +45,36 @@ def test_answers_without_a_verdict_are_counted():
     assert "get 1 on average, empty ones no verdict; no verdict on 2 of 4" in said
 
 
+def paying(own, empty):
+    """Returns a function of two rewards; the second row of the probe has no answer of its own."""
+    return lambda completions, answer, **_: [
+        (own if text and gold else 9.0 if text else empty)
+        for text, gold in zip(functions.texts(completions), answer, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("own", "empty"), [(0.25, 0.75), (0.5, 0.5), (-1, 0), (-1, -1)])
+def test_a_function_that_pays_empty_answers_as_much_is_a_warning(own, empty):
+    *_, line = check(paying(own, empty)).splitlines()
+    assert line.startswith(f"WARNING: reward.function pays the data's own answers {own} and empty")
+    assert f"ones {empty}: a policy learns to answer nothing" in line
+
+
+@pytest.mark.parametrize("empty", [0, 0.5])
+def test_a_function_that_pays_nothing_for_any_own_answer_stops_the_run(empty):
+    with pytest.raises(ValueError, match=rf"own answers on 1 rows earn 0, and empty ones {empty}:"):
+        check(paying(0, empty))
+
+
+def test_a_function_that_pays_own_answers_more_is_left_alone():
+    for own, empty in ((1, 0), (0, -1), (0.2, 0.1), (None, 1), (0, None)):
+        assert "WARNING" not in check(paying(own, empty))
+    # Without answers in the data there is nothing to compare.
+    judge = functions.Several([functions.Own("f", paying(0, 0), 5.0)], [1.0])
+    item = Item(uid="b", question="?", images=(), answer="", kind="")
+    assert "WARNING" not in trial.check(judge, [item], "boxed", lambda text: [])
+
+
 @pytest.mark.parametrize("counted", [lambda: 1 / 0, lambda: {"calls": {}}, lambda: [1]])
 def test_what_cannot_be_counted_is_a_mistake(counted):
     function = mock.Mock(side_effect=lambda completions, **_: [1] * len(completions))

@@ -8,6 +8,7 @@ import pytest
 
 from configs import tiny_gspo
 from vade_jax import settings
+from vade_jax.data import tokens
 from vade_jax.run import build
 from vade_jax.run.policy import compute_dtype
 from vade_jax.types import Item
@@ -35,6 +36,55 @@ def test_answers_near_the_limit_of_8_tokens_cost(reward, expected):
     scored = score(**reward)(item, answers)
     assert [answer.reward for answer in scored] == expected
     assert [answer.correct for answer in scored] == [1, 1, 1]
+
+
+def thinking(directory, opening="<think>\\n"):
+    """Writes a tokenizer whose template opens the tag, as those of reasoning models do; returns it."""
+    tokens.build(directory, ["3 + 4?"], 400)
+    path = directory / "chat_template.jinja"
+    path.write_text(path.read_text().replace("assistant\\n'", f"assistant\\n{opening}'"))
+    return tokens.Tokenizer.load(directory)
+
+
+@pytest.mark.parametrize(
+    ("opening", "text", "well_formed"),
+    [
+        ("<think>\\n", "Seven.\n</think>\n\n\\boxed{7}", True),
+        ("<think>", "Seven.</think>\\boxed{7}", True),
+        ("<think>\\n", "<think>Seven.</think>\\boxed{7}", True),  # once more, as it was taught
+        ("<think>\\n", "Seven.\n<think></think>\\boxed{7}", False),
+        ("<think>\\n", "\\boxed{7}", False),
+        ("<think>\\n\\n</think>\\n\\n", "\\boxed{7}", False),  # no tag is open
+        ("", "Seven.\n</think>\n\n\\boxed{7}", False),
+        ("", "<think>Seven.</think>\\boxed{7}", True),
+    ],
+)
+@pytest.mark.parametrize("function", ["", "rules"])
+def test_the_tag_that_a_template_opens_counts_for_the_format(
+    tmp_path, opening, text, well_formed, function
+):
+    tokenizer = thinking(tmp_path, opening)
+    reward = {"format": "think_boxed", "format_weight": 0.25, "function": function}
+    run = settings.Run.from_dict({"reward": reward})
+    score = build.make_scorer(run, types.SimpleNamespace(tokenizer=tokenizer))
+    item = Item(uid="a", question="?", images=(), answer="7", kind="int")
+    (scored,) = score(item, [np.array(tokenizer.encode(text))])
+    assert scored.reward == 0.75 + 0.25 * well_formed and scored.text == text
+
+
+def test_the_probe_gives_a_function_what_a_policy_writes_behind_an_open_tag(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from vade_jax.rewards import functions\n\n"
+        "def pay(completions, **kwargs):\n"
+        "    texts = functions.texts(completions)\n"
+        "    return [float(text == '</think>\\n\\n\\\\boxed{7}') for text in texts]\n"
+    )
+    item = Item(uid="a", question="?", images=(), answer="7", kind="int")
+    prompt = types.SimpleNamespace(tokenizer=thinking(tmp_path))
+    data = types.SimpleNamespace(train=[item], build_prompt=prompt)
+    reward = {"function": f"{tmp_path}/mine.py:pay,rules", "format": "think_boxed"}
+    build.check_reward(settings.Run.from_dict({"reward": reward}), data)
+    assert "the data's own answers get 2 on average, empty ones 0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("platform", "dtype"), [("cpu", "float32"), ("tpu", "bfloat16")])

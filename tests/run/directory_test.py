@@ -108,6 +108,26 @@ def test_a_finished_run_keeps_the_settings_that_it_was_made_with(tmp_path):
     assert (tmp_path / "config.json").read_bytes() != before
 
 
+@pytest.mark.parametrize(("total", "is_done"), [(45, False), (46, True)])
+def test_a_run_whose_budget_has_no_room_for_the_pass_that_is_due_is_done(tmp_path, total, is_done):
+    """10 items, 2 answers to each, after every second step; 66 answers for all."""
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "config.json").write_text("{}")
+    line = {"step": 2, "vade/rollouts_total": total, "vade/epochs": 0.8}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    batch = {"prompts_per_minibatch": 4, "prompts_per_microbatch": 4}
+    values = {
+        "num_steps": 6,
+        "budget": 66 / 48,
+        "num_prompts": 4,
+        "num_rollouts": 2,
+        "batch": batch,
+    }
+    run = settings.Run.from_dict(values | {"sampler": {"name": "mmr1"}, "measure": {"every": 2}})
+    assert run.max_rollouts == 66
+    assert directory.is_done(run, str(tmp_path)) is is_done
+
+
 def test_a_start_that_made_nothing_leaves_the_directory_free(tmp_path):
     directory.open_for(settings.Run(seed=1), str(tmp_path))
     directory.open_for(settings.Run(seed=2), str(tmp_path))

@@ -1,5 +1,6 @@
 """What a run records, from steps made by hand, and how it goes on from there."""
 
+import contextlib
 import time
 from unittest import mock
 
@@ -14,7 +15,7 @@ from vade_jax.run import recorder
 from vade_jax.store import metrics, rollout_log
 from vade_jax.trainer import loop, processes, rounds, scoring
 from vade_jax.trainer.choosing import Chosen
-from vade_jax.types import Item, Proposal
+from vade_jax.types import Item, Proposal, TrainState
 
 
 def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
@@ -239,6 +240,54 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
         recorder.restore(saved, loop.Progress(None, None, None), items={"items": 5, "questions": 4})
 
 
+def test_other_columns_are_other_data():
+    """A tolerance, a kind or a column that a reward function reads decides what is right."""
+    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
+    arrays = {"selector": None, "visited_I": None}
+    saved = mock.Mock(latest_step=lambda: 7)
+    saved.restore.side_effect = lambda *_: (None, arrays, counters | {"details": 5})
+    assert recorder.restore(saved, loop.Progress(None, None, None), items={"details": 5}).step == 7
+    with pytest.raises(
+        ValueError, match=r"the data changed: rows of data.train or data.validation"
+    ):
+        recorder.restore(saved, loop.Progress(None, None, None), items={"details": 6})
+
+
+@pytest.mark.parametrize(
+    ("kept", "now", "told"),
+    [
+        ({"verifier": 2}, {"verifier": 2}, ""),
+        ({"verifier": 2}, {"verifier": 3}, "judged by version 2 of the verifiers, from here on by version 3"),
+        ({}, {"verifier": 2}, "judged by version 1 of the verifiers, from here on by version 2"),
+        ({}, {}, ""),  # functions judge
+    ],
+)  # fmt: skip
+def test_a_run_that_goes_on_under_another_verifier_says_so(kept, now, told, capsys):
+    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
+    saved = mock.Mock(latest_step=lambda: 7)
+    arrays = {"selector": None, "visited_I": None}
+    saved.restore.return_value = (None, arrays, counters | kept)
+    assert recorder.restore(saved, loop.Progress(None, None, None), now).step == 7
+    said = capsys.readouterr().out
+    assert ("WARNING" in said) == bool(told) and told in said
+
+
+def test_rows_that_were_added_are_named_and_not_the_shapes_that_they_change(tmp_path):
+    def progress(num_items):
+        state = TrainState(params={"w": np.ones(2)}, opt_state={}, step=np.int32(7))
+        visited_I = np.zeros(num_items, np.int32)
+        return loop.Progress(state, {"alpha_I": np.zeros(num_items)}, visited_I, step=7)
+
+    of_run = settings.Run()
+    with contextlib.closing(recorder.checkpointer(of_run, str(tmp_path))) as saved:
+        began = recorder.RunRecorder(str(tmp_path), saved, of_run, 0, {"items": 5})
+        began.save(progress(8), last=True)
+        with pytest.raises(ValueError, match=r"the data changed: data.train has other usable rows"):
+            recorder.restore(saved, progress(9), {"items": 6})
+        with pytest.raises(ValueError, match="does not fit this run"):  # another selector's arrays
+            recorder.restore(saved, progress(9), {"items": 5})
+
+
 @pytest.mark.parametrize(("now", "is_told"), [(5, False), (6, True)])
 def test_pictures_that_have_changed_are_told_and_the_run_goes_on(now, is_told, capsys):
     counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
@@ -247,7 +296,9 @@ def test_pictures_that_have_changed_are_told_and_the_run_goes_on(now, is_told, c
     saved.restore.return_value = (None, arrays, counters | {"pictures": 5})
     found = recorder.restore(saved, loop.Progress(None, None, None), items={"pictures": now})
     assert found.step == 7
-    assert ("are not, to the byte, what this run began with" in capsys.readouterr().out) == is_told
+    said = capsys.readouterr().out
+    assert ("WARNING: the data changed: pictures of data.train or" in said) == is_told
+    assert ("are not, to the byte, what this run began with" in said) == is_told
 
 
 def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):

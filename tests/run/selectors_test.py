@@ -3,6 +3,7 @@
 import json
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -96,6 +97,21 @@ def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     measured = last.get("vade/measured_rollouts", 0)
     assert measured == {"mmr1": 4, "strata": 1}.get(name, 0) * size
     assert last["vade/rollouts_total"] >= 3 * 4 * c.num_prompts + measured
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("diva", {}), *(("diva", {"num_variants": n}) for n in (0, 1, 3)), ("uniform", {})],
+)
+def test_the_places_of_an_item_are_those_of_a_proposal(name, options):
+    """An epoch of `settings` is one of the selector: it is counted without one."""
+    sampler = samplers.SAMPLERS[name](**options)
+    proposal = sampler.propose(sampler.init(8), jax.random.key(0), 8)
+    num_items = len(np.unique(proposal.index_M))
+    assert settings.places_per_item(name, options) * num_items == 8
+    sampler = settings.Sampler(name=name, options=options)
+    run = settings.Run(num_epochs=1.0, num_prompts=128, sampler=sampler)
+    assert run.with_items(128 * num_items).num_steps == 8
 
 
 # ------------------------------------------------------------------------------ the real parts

@@ -50,4 +50,5 @@ def test_pictures_for_a_text_model_are_one_clear_error(tmp_path, one_device, cap
     with pytest.raises(SystemExit) as caught:
         train.main(c, str(tmp_path / "run"))
     assert caught.value.code == 2
-    assert "train-0-0 has 1 images, and the policy is a text model" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "train-0-0 has 1 images, and the checkpoint's chat template fails: TypeError" in said

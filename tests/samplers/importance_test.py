@@ -17,6 +17,11 @@ def test_probabilities_by_hand():
     np.testing.assert_allclose(found_I, [0.65, 0.25, 0.05, 0.05], rtol=1e-6)
 
 
+def test_an_item_of_unknown_size_has_no_part_in_the_floor():
+    found_I = importance.probabilities(jnp.array([3.0, 1, 0, jnp.nan]), 1, 0.3)
+    np.testing.assert_allclose(found_I, [0.625, 0.275, 0.1, np.nan], rtol=1e-6)
+
+
 def test_what_would_be_drawn_more_than_once_is_certain():
     """Of 3 places the first takes one; the other two are shared out as 1 : 1 : 1 : 1."""
     found_I = importance.probabilities(jnp.array([90.0, 1, 1, 1, 1]), 3, 1e-6)

@@ -74,6 +74,13 @@ def test_unknown_prompts_get_the_mean_and_no_surplus():
     assert allocate([8, 0, 3], [16, 16, 5]).tolist() == [5, 11, 8]
 
 
+def test_a_prompt_is_known_from_eight_answers_on():
+    """All wrong: 8 of them take their share of the rest, with 7 it is not known and gets the mean."""
+    known, unknown = (allocate([8, 0, 0], [16, 16, count]).tolist() for count in (8, 7))
+    assert known[0] == 5 and sorted(known[1:]) == [9, 10]
+    assert unknown == [5, 11, 8]
+
+
 def test_newest_answers_fill_a_buffer():
     """2 of 4 after 9 of 12: 16 in all. 1 of 8 then leaves the 2 of 4, and 4 of the 12: 3 right."""
     sampler = make()

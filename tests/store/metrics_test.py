@@ -184,3 +184,22 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch):
             while item.SerializeToString() not in file.read_bytes():
                 assert time.monotonic() < deadline, f"{name} of step {step} is not in {file}"
                 time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "places", "epochs", "size"),
+    [
+        ((4, 4, 4), 1, 1.2, 10),  # 4 items a step
+        ((4, 12, 8), 1, 2.4, 10),  # with further rounds
+        ((4, 4, 4), 2, 0.6, 10),  # 2 items a step, and a variant of each
+        ((None, None, None), 1, 1.2, 10),  # as an earlier version wrote it
+        ((4, 4, 4), 1, None, 0),
+    ],
+)
+def test_the_size_of_the_data_is_known_by_visits_and_epochs(groups, places, epochs, size):
+    records = [{"step": 0, "vade/epochs": None}]
+    for step, number in enumerate(groups, 1):
+        told = {} if number is None else {"vade/generated_groups": number}
+        records.append({"step": step, "vade/epochs": epochs and epochs * step / 3} | told)
+    records[-1]["vade/epochs"] = epochs
+    assert metrics.num_items(records, 4, places) == size

@@ -434,6 +434,30 @@ def test_coverage_is_of_the_last_epochs_steps():
     assert progress.metrics()["vade/unique_selected"] == 5
 
 
+def test_epochs_count_items_and_not_the_places_that_variants_take():
+    """10 problems, 4 places a step, a problem and a variant each: an epoch is 5 steps of two."""
+    visited_I = np.array([1, 1, 2, 2, 3, 3, 4, 4, 0, 0])
+    progress = loop.Progress(None, None, visited_I, step=4, more_visits=-8)
+    assert loop.coverage(progress, 4, 10) == {"vade/epochs": 0.8, "vade/coverage": 0.8}
+
+
+def test_epochs_count_the_items_of_every_round():
+    progress, recorder = run("dapo", 6, refill=Refill(max_rounds=3))
+    groups = [recorder.metrics[step]["vade/generated_groups"] for step in range(1, 7)]
+    assert sum(groups) > 6 * B
+    assert progress.more_visits == sum(groups) - 6 * B
+    assert recorder.metrics[6]["vade/epochs"] == sum(groups) / NUM_ITEMS
+
+
+def test_one_pass_of_diva_over_its_problems_is_an_epoch():
+    """The built-in engine has no variants: each place shows the problem itself."""
+    num_steps = NUM_ITEMS * 4 // B
+    progress, recorder = run("diva", num_steps, num_variants=3)
+    assert (progress.visited_I > 0).all()
+    last = recorder.metrics[num_steps]
+    assert (last["vade/epochs"], last["vade/coverage"]) == (1.0, 1.0)
+
+
 def test_what_was_never_visited_is_not_covered_before_an_epoch_is_over():
     progress = loop.Progress(None, None, np.array([0, 1, 1, 0]), step=1)
     assert loop.coverage(progress, 2, 4)["vade/coverage"] == 0.5

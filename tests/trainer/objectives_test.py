@@ -62,6 +62,14 @@ def test_gspo_by_hand():
     np.testing.assert_allclose(metrics["actor/pg_clipfrac"], 1.0, atol=1e-6)
 
 
+@pytest.mark.parametrize("max_tokens", [5, 50])
+def test_dr_grpo_divides_by_the_longest_answer_that_may_be(max_tokens):
+    """The losses of GRPO by hand, over two answers of so many tokens, whatever width the batch has."""
+    loss = small.loss("token", 0.2, 0.2, "seq-mean-token-sum-norm")
+    value, _ = evaluate(objectives.group_rl(loss, max_tokens))
+    np.testing.assert_allclose(value, (-2.4 + 0.8 + 1.5) / 2 / max_tokens, rtol=1e-5)
+
+
 def test_the_denominators_are_those_of_the_whole_update():
     loss = small.loss("token", 0.2, 0.2, "token-mean")
     one, _ = evaluate(objectives.group_rl(loss), num_tokens=3)
@@ -92,19 +100,15 @@ def test_agreement_of_trainer_and_engine_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("level", "cap", "expected"),
-    [
-        # min(w, cap) x the losses of GRPO by hand: -2.4, 0.8, 1.5
-        ("token", 1.5, (-2.4 * 1.5 + 0.8 * 1.5 + 1.5 * 0.5) / 3),
-        ("sequence", 1.5, (-2.4 * 1.5 + 0.8 * 1 + 1.5 * 1) / 3),
-        ("token", 2.0, (-2.4 * 2 + 0.8 * 2 + 1.5 * 0.5) / 3),
-    ],
+    ("level", "cap", "weights"),
+    [("token", 1.5, (1.5, 1.5, 0.5)), ("sequence", 1.5, (1.5, 1, 1)), ("token", 2.0, (2, 2, 0.5))],
 )
-def test_importance_weights_by_hand(level, cap, expected):
+def test_importance_weights_by_hand(level, cap, weights):
+    """min(w, cap) x the losses of GRPO by hand: -2.4, 0.8, 1.5."""
     weighted = loss("token", importance=level, importance_cap=cap)
     value, metrics = evaluate(objectives.group_rl(weighted))
-    np.testing.assert_allclose(value, expected, atol=1e-6)
-    assert metrics["rollout_corr/rollout_is_mean"] > 0
+    np.testing.assert_allclose(value, np.dot(weights, [-2.4, 0.8, 1.5]) / 3, atol=1e-6)
+    np.testing.assert_allclose(metrics["rollout_corr/rollout_is_mean"], np.mean(weights), rtol=1e-5)
 
 
 def test_likelihood_is_the_mean_over_tokens():

@@ -47,7 +47,7 @@ class Run:
         state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
         self.progress = loop.Progress(state, sampler.init(I), np.zeros(I, np.int32))
 
-    def __call__(self, num_steps, every=2, stop=lambda: False):
+    def __call__(self, num_steps, every=2, stop=lambda: False, max_rollouts=0):
         self.progress = loop.run(
             self.progress,
             num_steps=num_steps,
@@ -62,6 +62,7 @@ class Run:
             eval_every=100,
             measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
             stop=stop,
+            max_rollouts=max_rollouts,
         )
         return self.progress
 
@@ -180,6 +181,19 @@ def test_a_resumed_run_repeats_the_pass(done):
     assert (whole.step, whole.rollouts_total) == (resumed.step, resumed.rollouts_total)
     np.testing.assert_array_equal(whole.visited_I, resumed.visited_I)
     chex.assert_trees_all_equal(whole.selector, resumed.selector)
+
+
+@pytest.mark.parametrize(
+    ("max_rollouts", "steps"), [(45, 2), (46, 2), (70, 2), (76, 2), (77, 3), (0, 4)]
+)
+def test_a_pass_that_would_spend_the_rest_of_a_budget_ends_the_run(max_rollouts, steps):
+    """A pass is 30 answers and a step 8: 46 after two steps, 76 after the pass that is due then."""
+    run = Run(mmr1())
+    progress = run(4, max_rollouts=max_rollouts)
+    assert (progress.step, progress.rollouts_total) == (steps, 30 * -(-steps // 2) + 8 * steps)
+    assert run.recorder.saved[-1] == (steps, True)
+    calls = len(run.engine.calls)
+    assert run(4, max_rollouts=max_rollouts).step == steps and len(run.engine.calls) == calls
 
 
 @pytest.mark.parametrize("fails_at", [7, 9])  # in the second pass, and in step 3

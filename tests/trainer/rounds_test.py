@@ -186,6 +186,30 @@ def test_a_surplus_can_be_trained_on():
     assert run.recorder.metrics[1]["vade/trained_effective_ratio"] == 5 / 4
 
 
+def test_a_group_that_only_fills_its_place_is_not_one_that_teaches():
+    """Every group's rewards differ; the selector keeps two of four."""
+    run = make(range(4))
+    keep = lambda state, feedback: feedback.index_M % 2 == 0
+    run.order.sampler = run.order.sampler._replace(keep=keep)
+    metrics = run(max_rounds=1, at_cap="fewer").recorder.metrics[1]
+    assert run.recorder.data[1].learned_M.tolist() == [0, 1, 2, 3]
+    assert metrics["vade/trained_effective_ratio"] == 2 / 4
+    assert metrics["vade/trained_effective_ratio_correct"] == 2 / 4
+    assert metrics["vade/effective_ratio"] == 1
+
+
+def test_a_forecast_is_the_mean_over_prompts_and_not_over_rounds():
+    """The second round asks for the one prompt that is missing."""
+    run = make([0, 1, 2, 4])
+    believe = lambda state, proposal: {
+        "mine/size": np.full(len(proposal.index_M), len(proposal.index_M))
+    }
+    run.order.sampler = run.order.sampler._replace(believe=believe)
+    metrics = run(max_rounds=2, ask="missing").recorder.metrics[1]
+    assert metrics["vade/generated_groups"] == 5
+    assert metrics["mine/size"] == pytest.approx((4 * 4 + 1 * 1) / 5)
+
+
 def test_the_log_has_every_round_with_the_belief_before_it():
     data = make([0, 5])(max_rounds=2).recorder.data[1]
     assert [one.chosen.proposal.index_M.tolist() for one in data.rounds] == [

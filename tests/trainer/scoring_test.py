@@ -200,6 +200,16 @@ def test_metrics_by_hand():
         np.testing.assert_allclose(found[name], value, rtol=4e-5, err_msg=name)
 
 
+def test_an_answer_that_does_not_count_teaches_nothing_and_any_may_be_the_best():
+    """One of group 0, whose rewards vary, is invalid; group 2 has four times the weight."""
+    valid_N = VALID & (np.arange(9) != 1)
+    weight_M = np.array([1, 1, 4, 1], np.float32)
+    found = scoring.metrics(collect(valid_N, weight_M), rollouts(valid_N))
+    assert found["vade/effective_rollouts"] == 2 + 2
+    np.testing.assert_allclose(found["critic/advantages/max"], 4 / np.sqrt(2), rtol=1e-4)
+    np.testing.assert_allclose(found["critic/advantages/min"], -4 / np.sqrt(2), rtol=1e-4)
+
+
 def test_a_group_without_answers_is_neither_right_nor_wrong():
     valid_N = VALID & (GROUP != 2)
     found = scoring.metrics(collect(valid_N), rollouts(valid_N))

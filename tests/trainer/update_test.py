@@ -1,5 +1,6 @@
 """The update on a real (two-layer) model and on a table of logits, against NumPy."""
 
+import dataclasses
 import functools
 
 import jax
@@ -12,6 +13,7 @@ from tests import hlo
 from tests.models.qwen25vl import inputs
 from tests.trainer import small
 from vade_jax import settings
+from vade_jax.losses import kl as kls
 from vade_jax.models import logprobs
 from vade_jax.models.qwen25vl import model
 from vade_jax.rollout.engine import Sampling
@@ -294,6 +296,35 @@ def test_gspo_ignores_invalid_answers_with_banned_tokens():
         assert np.isfinite(state.params["w"]).all(), metrics
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [small.GSPO, *(dataclasses.replace(small.GRPO, kl=kl) for kl in kls.ESTIMATORS)],
+    ids=lambda loss: f"{loss.ratio}-{loss.kl}",
+)
+@pytest.mark.parametrize("level", ["", "token", "sequence"])
+def test_banned_tokens_of_masked_answers_leave_the_trainers_log_probs_finite(loss, level):
+    """The old and the reference policy's, which are scored once more, have them too."""
+
+    def logp(params, batch):
+        logp_NT = jnp.where(batch.token_NT == 7, -jnp.inf, params["w"])
+        return logprobs.Tokens(logp_NT, jnp.zeros(logp_NT.shape))
+
+    loss = dataclasses.replace(loss, importance=level)
+    rollouts = small.rollouts(UNEVEN)
+    token_NT = np.where(np.arange(17)[:, None] == 3, 7, np.full((17, 5), 5, np.int32))
+    rollouts = rollouts.replace(token_NT=token_NT, valid_N=np.arange(17) != 3)
+    params = {"w": jnp.full(5, -6.0)}
+    learn = update.Learner(
+        update=jax.jit(update.make(logp, objectives.group_rl(loss), SGD)),
+        logprobs=jax.jit(update.make_logprobs(logp)),
+        shape=SHAPE,
+        reference={"w": jnp.full(5, -5.0)},
+        old_logp="trainer",
+    )
+    state, metrics = learn(start(params), small.prompts(4), rollouts, small.advantages(17))
+    assert np.isfinite([*state.params["w"], *metrics.values()]).all(), metrics
+
+
 def test_a_reference_in_the_compute_dtype_scores_the_same_bit_for_bit():
     """Weights are rounded at use: casting them before, once, changes nothing."""
     graphdef = model.graph(small.SHAPE, dtype=jnp.bfloat16)
@@ -412,6 +443,14 @@ def test_an_update_a_minibatch_and_the_mean_of_their_metrics():
     mean = {name: x for name, x in metrics.items() if name.startswith("actor/")}
     assert mean == {"actor/loss": 1.5, "actor/x": 3.0, "actor/updates": 2}
     assert all(isinstance(value, float | int) for value in metrics.values())
+
+
+def test_an_invalid_answer_is_masked_whether_it_was_cut_off_or_not():
+    """Answer 0 is invalid and finished, answer 1 valid and cut off, of the first of two prompts."""
+    cut_off_N = np.arange(16) == 1
+    journal, rollouts, *_ = run_learner(invalid=(2,), cut_off=cut_off_N, mask_cut_off=True)
+    learned = [batch.mask_NT.any(-1).sum() for batch in journal.updates]
+    assert learned == [4 + 3, 4] and (rollouts.group_N == 2).sum() == 4
 
 
 def test_a_minibatch_without_a_valid_answer_is_no_update():

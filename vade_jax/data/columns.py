@@ -5,6 +5,7 @@ says becomes the fields of an item, or a `RejectedItem` that says why not.
 """
 
 import base64
+import decimal
 import math
 import os
 import pathlib
@@ -47,6 +48,18 @@ class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an er
 def is_label(value: Any) -> bool:
     """Returns whether a value is a text or a number; NaN, a table's missing value, is neither."""
     return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def is_empty(value: Any) -> bool:
+    """Returns whether a table says that there is no picture: null, NaN, "", or a struct of nulls or ""."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(x is None or x == "" for x in value.values())
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def pictures(value: Any) -> list[Any]:
+    """Returns what a column of images shows, one or several, without those that `is_empty`."""
+    return [x for x in (value if isinstance(value, list) else [value]) if not is_empty(x)]
 
 
 def _are_texts(value: Any) -> bool:
@@ -99,6 +112,8 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
     """
     row = _renamed(columns)
     row = of_verl(row) if is_verl(row) else row
+    if row.get("id") == "":
+        del row["id"]
     return _answered({name: value for name, value in row.items() if value is not None})
 
 
@@ -126,7 +141,7 @@ def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a row under the usual names; where it has both names, the other fills an empty column."""
     row = {name: value for name, value in columns.items() if name not in _ALIASES}
     for alias, name in _ALIASES.items():
-        if alias in columns and row.get(name) in (None, "", []):
+        if alias in columns and not pictures(row.get(name)):
             row[name] = columns[alias]
     return row
 
@@ -181,13 +196,12 @@ def images_of(
     uid: str, row: Mapping[str, Any], directory: pathlib.Path, root: str
 ) -> tuple[Image.Image, ...]:
     """Opens (does not decode) the images of a row; see `image_bytes` for where they may lie."""
-    if unread := [name for name in _UNREAD if row.get(name)]:
+    if unread := [name for name in _UNREAD if pictures(row.get(name))]:
         detail = f"the row has {unread[0]}: images are all that is read"
         raise RejectedItem(uid, "not_an_image", detail)
-    shown = row.get("images", [])
     found, room = [], MAX_FILES
     try:
-        for image in shown if isinstance(shown, list) else [shown]:
+        for image in pictures(row.get("images")):
             file = image_bytes(image, directory, root, room)
             room -= len(file)
             found.append(images.opened(file))
@@ -252,6 +266,8 @@ def _answer(uid: str, answer: Any) -> str:
     """Returns the answer as text."""
     if isinstance(answer, bool):
         return "yes" if answer else "no"
+    if isinstance(answer, decimal.Decimal) and answer.is_finite():  # of a table
+        return f"{answer:f}"
     if not is_label(answer) or not str(answer).strip():
         raise RejectedItem(uid, "bad_answer", f"{answer!r:.200} is no text or number")
     return str(answer).strip()

@@ -7,6 +7,7 @@ once per merged cell of its image, and every token gets its M-RoPE position.
 import collections
 import dataclasses
 import hashlib
+import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -100,12 +101,12 @@ class PromptBuilder:
         """Returns the prompt of `item`, or raises `RejectedItem`.
 
         Raises:
-            ValueError: the policy is a text model and the item has images.
+            ValueError: the template fails, or it has no place for the item's images.
         """
-        if item.images and not self.tokenizer.shows_images:
+        if item.images and (why := self.tokenizer.why_no_images):
             raise ValueError(
-                f"{item.uid} has {len(item.images)} images, and the policy is a text model: give a "
-                "vision-language checkpoint, or data without images"
+                f"{item.uid} has {len(item.images)} images, and {why}: of a text model give data without "
+                "images, else mend the template, or give another vision-language checkpoint"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
         # Or minutes would go into counting its tokens.
@@ -200,6 +201,8 @@ class Report:
     counts: dict[str, int]  # rejects by reason
     rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} each
     checksums: np.ndarray  # uint32, of the id, question and answer of each row that is kept
+    # uint32, of what else the verdict on each row may depend on: its kind, choices, other columns
+    details: np.ndarray
     asked: np.ndarray  # uint64, of the question of each and of its images, as the policy sees them
 
 
@@ -222,7 +225,7 @@ def audit(
         has_rules: verify each row's own answer; a user's reward function may take what no rule can.
     """
 
-    def usable(index: int) -> tuple[str, int, int] | RejectedItem:
+    def usable(index: int) -> tuple[str, int, int, int] | RejectedItem:
         try:
             item = source[index]
             prompt = builder(item)
@@ -230,28 +233,37 @@ def audit(
                 check_answer(item)
             text = f"{item.uid}\n{item.question}\n{item.answer}"
             checksum = zlib.crc32(text.encode("utf-8", "replace"))
-            return item.uid, checksum, _hash(item.question, prompt.images)
+            return item.uid, checksum, _details(item), _hash(item.question, prompt.images)
         except RejectedItem as error:
             return error
 
     kept: dict[str, int] = {}  # rows by uid, in their order
-    checksums, asked, rejects = [], [], []
+    checksums, details, asked, rejects = [], [], [], []
     looked = stream(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
     for index, found in enumerate(bar):
         if not isinstance(found, RejectedItem) and found[0] in kept:
             found = RejectedItem(found[0], "same_id", f"row {kept[found[0]]} has this id, too")
         if not isinstance(found, RejectedItem):
-            uid, checksum, question = found
+            uid, checksum, detail, question = found
             kept[uid] = index
             checksums.append(checksum)
+            details.append(detail)
             asked.append(question)
         else:
             why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
             rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    sums = np.asarray(checksums, np.uint32), np.asarray(asked, np.uint64)
-    return np.asarray(list(kept.values()), np.int32), Report(len(source), counts, rejects, *sums)
+    sums = [np.asarray(x, np.uint32) for x in (checksums, details)]
+    report = Report(len(source), counts, rejects, *sums, np.asarray(asked, np.uint64))
+    return np.asarray(list(kept.values()), np.int32), report
+
+
+def _details(item: types.Item) -> int:
+    """Returns a checksum of an item's kind, its metadata, and its row's texts and numbers."""
+    told = {name: x for name, x in item.columns.items() if columns.is_label(x)}
+    text = json.dumps([item.kind, item.metadata, told], sort_keys=True, default=str)
+    return zlib.crc32(text.encode("utf-8", "replace"))
 
 
 def _hash(question: str, pictures: Sequence[np.ndarray]) -> int:

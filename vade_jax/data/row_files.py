@@ -4,6 +4,7 @@ Arrow files are mapped into memory, not read: a row costs microseconds, and a da
 can be trained on.
 """
 
+import codecs
 import contextlib
 import json
 import os
@@ -11,10 +12,12 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 Wanted = Callable[[str], bool]  # which columns are held
 _FIRST = 64  # rows of a .jsonl file that say what columns there are
+_OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 BATCH = 64  # rows that are written or unpacked together
 MAX_HELD = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # bytes of unpacked files
 SCHEMA = pa.schema(
@@ -53,7 +56,7 @@ class Table(NamedTuple):
 # ------------------------------------------------------------------------------ several files
 def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
     """Holds the lines; one is decoded and parsed when it is asked for, with all its columns."""
-    lines = [line for f in files for line in f.read_bytes().split(b"\n") if line.strip()]
+    lines = [line for f in files for line in _lines(f, f.read_bytes()) if line.strip()]
 
     def read(index: int) -> Any:
         return json.loads(lines[index].decode("utf-8"))
@@ -120,8 +123,48 @@ def of_table(table: pa.Table, wanted: Wanted) -> Table:
 
 
 def row_of(rows: pa.Table) -> Callable[[int], dict[str, Any]]:
-    """Returns the function from a number to that row; no other row is made a Python object."""
-    return lambda index: rows.slice(index, 1).to_pylist()[0]
+    """Returns the function from a number to that row; no other row is made a Python object.
+
+    A number of two or four bytes becomes the shortest decimal that it is the nearest to: 45.67 of a
+    float32 column is 45.67, and not the 45.66999816894531 that all its bits say.
+    """
+    whole = _shortened(pa.struct(rows.schema))
+
+    def read(index: int) -> dict[str, Any]:
+        row = rows.slice(index, 1).to_pylist()[0]
+        return row if whole is None else whole(row)
+
+    return read
+
+
+def _shortened(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Returns what shortens the numbers in a value of this type; None: it has none to shorten."""
+    types, change = pa.types, None
+    if types.is_float16(kind) or types.is_float32(kind):
+        number = np.float16 if types.is_float16(kind) else np.float32
+        change = lambda value: float(str(number(value)))
+    elif types.is_struct(kind):
+        fields = {field.name: _shortened(field.type) for field in kind}
+        fields = {name: one for name, one in fields.items() if one is not None}
+        if fields:
+            change = lambda value: value | {name: one(value[name]) for name, one in fields.items()}
+    elif types.is_map(kind):
+        key, item = (_shortened(one) or _same for one in (kind.key_type, kind.item_type))
+        if (key, item) != (_same, _same):
+            change = lambda value: [(key(a), item(b)) for a, b in value]
+    elif types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _shortened(kind.value_type)
+    elif isinstance(kind, pa.BaseExtensionType):
+        return _shortened(kind.storage_type)
+    elif types.is_nested(kind) and not types.is_union(kind):  # every sort of list
+        one = _shortened(kind.field(0).type)
+        if one is not None:
+            change = lambda value: [one(x) for x in value]
+    return change and (lambda value: None if value is None else change(value))
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 OPEN = {".jsonl": jsonl, ".parquet": parquet, ".arrow": arrow}
@@ -132,19 +175,39 @@ def json_lines(path: pathlib.Path) -> list[Any]:
     """Returns the value of every line that is not blank.
 
     Raises:
-        ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text.
+        ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text. Or the
+            file is no such lines at all, see `_lines`.
     """
     values = []
-    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
+    for number, line in enumerate(_lines(path, path.read_bytes()), 1):
         if not line.strip():
             continue
         try:
-            values.append(json.loads(line))
+            values.append(json.loads(line.decode("utf-8")))
             # A lone surrogate, which JSON can write as \ud83d, fails here and not in a tokenizer.
             json.dumps(values[-1], ensure_ascii=False).encode()
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
     return values
+
+
+def _lines(path: pathlib.Path, file: bytes) -> list[bytes]:
+    """Returns the lines of a file, without the mark that some editors put before the first.
+
+    Raises:
+        ValueError: it is UTF-16 or UTF-32, or JSON over several lines: one array, or one object.
+    """
+    if file.startswith(_OTHER_MARKS) or b"\0" in file[:4]:
+        raise ValueError(f"{path} is not UTF-8 but UTF-16 or UTF-32: save it as UTF-8")
+    file = file.removeprefix(codecs.BOM_UTF8)
+    whole = file.strip()
+    if whole[:1] == b"[" and whole[-1:] == b"]":
+        raise ValueError(
+            f"{path}: one row a line, this is an array: write each row on its own line"
+        )
+    if whole.partition(b"\n")[0].strip() == b"{":
+        raise ValueError(f"{path}: one row a line, this is a row over several: write each on one")
+    return file.split(b"\n")
 
 
 def open_arrow(path: str | pathlib.Path) -> pa.Table:

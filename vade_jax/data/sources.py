@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from vade_jax import types
+from vade_jax import fields, types
 from vade_jax.data import columns, hub, row_files
 
 SPLIT = re.compile(r"(train|validation|valid|val|dev|testmini|test)(?![a-z])")
@@ -73,7 +73,8 @@ def rows(
     def wanted(name):
         return all_columns or columns.is_read(name)
 
-    if name := hub.parse(str(path)):
+    path = fields.at_home("the path", str(path))
+    if name := hub.parse(path):
         table = row_files.of_table(hub.table(name, split or "train"), wanted)
         return _of(table, str(name), hub.cache(), name.repo, options)
     path = pathlib.Path(path)

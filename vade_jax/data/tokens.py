@@ -1,14 +1,17 @@
 """The checkpoint's tokenizer and chat template, and a tiny one of the same form."""
 
+import datetime
 import functools
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jinja2
 import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
 import jinja2.sandbox
 import tokenizers
 
@@ -24,6 +27,11 @@ PLAIN = (
     *("<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
 )
 VISION = SPECIAL[9:14]
+# What a chat template may name, and what these are where a checkpoint of Qwen does not say it.
+_TOKENS = (
+    *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
+)
+_DEFAULT_TOKENS = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
 _NESTED = 8  # control tokens within each other that leave nothing behind
 _BROKEN = (ValueError, AttributeError, LookupError, TypeError, RecursionError)
 SPARE_ROWS = 10  # rows of the embedding behind the last token, as published files have
@@ -38,12 +46,17 @@ class Tokenizer:
         banned_ids: ids that must never be sampled: every vision token. A sampled image pad would ask
             for image features that do not exist. Rows of the embedding behind the last token are not
             among them: vLLM's softmax runs over all rows, so ours does.
-        shows_images: whether the template has a place for them; that of a text model has none.
+        why_no_images: why the template has no place for them, as that of a text model has none; "": it
+            has one.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, template: str):
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, template: str, special: Mapping[str, str] = {}
+    ):
+        """Takes a tokenizer, the text of a template, and the special tokens that it may name."""
         self._tokenizer = tokenizer
         self._template = _environment().from_string(template)
+        self._special = dict(special)
         added = tokenizer.get_added_tokens_decoder().values()
         names = sorted((token.content for token in added), key=len, reverse=True)
         self._control = re.compile("|".join(map(re.escape, names)) or r"(?!)")
@@ -51,7 +64,12 @@ class Tokenizer:
         self.banned_ids = tuple(map(self._id, VISION))
         self.vision_start, self.vision_end, _, self.image_pad, self.video_pad = self.banned_ids
         self.stop_ids = (self.im_end, self.pad)
-        self.shows_images = _shows_images(self)
+        self.why_no_images = _why_no_images(self)
+
+    @property
+    def shows_images(self) -> bool:
+        """Whether the template has a place for images."""
+        return not self.why_no_images
 
     def _id(self, token: str) -> int:
         index = self._tokenizer.token_to_id(token)
@@ -83,7 +101,7 @@ class Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         try:
-            return cls(tokenizer, _read_template(path.parent))
+            return cls(tokenizer, _read_template(path.parent), _read_special(path.parent))
         # No JSON, or other values in it; a template that is none, or nested too deep.
         except (*_BROKEN, jinja2.TemplateError) as error:
             raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
@@ -108,36 +126,78 @@ class Tokenizer:
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """Returns the conversation as text that ends where the assistant's answer starts.
 
-        `options` are variables of the template, such as Qwen3's `enable_thinking`.
+        It is what transformers' `apply_chat_template` returns. `options` are variables of the template,
+        such as Qwen3's `enable_thinking`.
+
+        Raises:
+            ValueError: the template fails.
         """
-        given = {"add_generation_prompt": True, "tools": None} | options
+        given = {"add_generation_prompt": True, "tools": None, "documents": None}
+        given |= self._special | options
         try:
             return self._template.render(messages=messages, **given)
         except Exception as error:  # it is a program: it may raise anything
             raise ValueError(f"the checkpoint's chat template fails: {error!r:.500}") from error
 
+    def opening(self, **options: Any) -> str:
+        """Returns the "<think>" that the template begins an answer with, and what follows it; or "".
 
-def _shows_images(tokenizer: Tokenizer) -> bool:
+        `options` are those of `render`, which raises as this does.
+        """
+        content = [{"type": "text", "text": "?"}] if self.shows_images else "?"
+        prompt = self.render([{"role": "user", "content": content}], **options)
+        found = re.search(r"<think>\s*\Z", prompt)
+        return found[0] if found else ""
+
+
+def _why_no_images(tokenizer: Tokenizer) -> str:
     try:
         shown = tokenizer.render([{"role": "user", "content": [{"type": "image"}]}])
-    except ValueError:  # it wants text where the parts are
-        return False
-    return "<|image_pad|>" in shown
+    except ValueError as error:  # one that wants text where the parts are, or one that is broken
+        return str(error)
+    return "" if "<|image_pad|>" in shown else "the checkpoint's chat template shows no images"
 
 
 @functools.cache
 def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    """Returns the environment that published templates are written for."""
+    """Returns the environment that published templates are written for: transformers'."""
 
     def fail(message: str):
         raise jinja2.exceptions.TemplateError(message)
 
+    def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
+
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
     environment.globals["raise_exception"] = fail
-    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
+    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    environment.filters["tojson"] = to_json
     return environment
+
+
+class _Generation(jinja2.ext.Extension):
+    """{% generation %} ... {% endgeneration %}, around what the assistant said: shown as it is.
+
+    A call, as in transformers, so what is set in it is not known behind it.
+    """
+
+    tags = frozenset({"generation"})
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.CallBlock:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_shown"), [], [], body).set_lineno(line)
+
+    def _shown(self, caller: Callable[[], str]) -> str:
+        return caller()
 
 
 def _read_template(directory: pathlib.Path) -> str:
@@ -146,7 +206,7 @@ def _read_template(directory: pathlib.Path) -> str:
         return path.read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):
         if (path := directory / name).is_file():
-            template = json.loads(path.read_text("utf-8")).get("chat_template")
+            template = json.loads(path.read_bytes()).get("chat_template")
             if isinstance(template, list):  # several named ones
                 template = {t["name"]: t["template"] for t in template}.get("default")
             if isinstance(template, str) and template:
@@ -154,6 +214,22 @@ def _read_template(directory: pathlib.Path) -> str:
     raise ValueError(
         "there is none (chat_template.jinja, chat_template.json or tokenizer_config.json)"
     )
+
+
+def _read_special(directory: pathlib.Path) -> dict[str, str]:
+    """Returns the tokens that a template may name, such as `eos_token`, as transformers finds them."""
+    found: dict[str, Any] = dict(_DEFAULT_TOKENS)
+    config: dict[str, Any] = {}
+    if (path := directory / "tokenizer_config.json").is_file():
+        config = json.loads(path.read_bytes())
+        found |= config
+    # Beside the tokens in the newer file the older one is not read.
+    path = directory / "special_tokens_map.json"
+    if "added_tokens_decoder" not in config and path.is_file():
+        found |= json.loads(path.read_bytes())
+    named = {name: found.get(name) for name in _TOKENS}
+    contents = {name: x["content"] if isinstance(x, dict) else x for name, x in named.items()}
+    return {name: content for name, content in contents.items() if content is not None}
 
 
 # ------------------------------------------------------------------------- a tiny checkpoint
@@ -233,7 +309,7 @@ def build(
     for name, content in configs.items():
         text = json.dumps(content, indent=2, ensure_ascii=False)
         (directory / name).write_text(text + "\n", encoding="utf-8")
-    return Tokenizer(tokenizer, template)
+    return Tokenizer(tokenizer, template, _read_special(directory))
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:

@@ -136,7 +136,7 @@ def _read_rows(file: pathlib.Path) -> list[Any]:
         except (ValueError, OSError) as error:  # pyarrow's errors are of these
             raise ValueError(f"{file} cannot be read: {error}") from error
     rows = []
-    for number, line in enumerate(file.read_text("utf-8").split("\n"), 1):
+    for number, line in enumerate(file.read_text("utf-8-sig").split("\n"), 1):
         try:
             rows += [json.loads(line)] if line.strip() else []
         except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from vade_jax import fields, settings
 from vade_jax.evals.benchmarks import BENCHMARKS, PAPER, PAPER_SCORES, base
-from vade_jax.fields import Section, check_no_secret, choice, mapping, number
+from vade_jax.fields import Section, at_home, check_no_secret, choice, location, mapping, number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Model(Section):
 
     path: ClassVar[str] = "model."
 
-    checkpoint: str = ""  # a run directory, or a Hugging Face directory
+    checkpoint: str = location()  # a run directory, or a Hugging Face directory
     dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
 
 
@@ -129,7 +129,7 @@ class Evaluation(Section):
     # Who answers: exactly one of `model.checkpoint`, `server.url` and `answers`.
     model: Model = Model()
     server: Server = Server()
-    answers: str = ""  # a .jsonl or .parquet file, or a directory: uid, text[, sample]
+    answers: str = location()  # a .jsonl or .parquet file, or a directory: uid, text[, sample]
 
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
@@ -146,6 +146,9 @@ class Evaluation(Section):
         base.check_profile(self.profile)
         if unknown := [name for name in self.benchmarks if name not in BENCHMARKS]:
             raise ValueError(f"benchmarks.{unknown[0]}: known are {', '.join(BENCHMARKS)}")
+        files = {name: at_home(f"benchmarks.{name}", x) for name, x in self.benchmarks.items()}
+        object.__setattr__(self, "benchmarks", fields.FrozenDict(files))
+        object.__setattr__(self, "compare", tuple(at_home("compare", x) for x in self.compare))
         if self.size and self.size not in PAPER_SCORES:
             raise ValueError(f"size={self.size!r}: one of {', '.join(PAPER_SCORES)}, or empty")
         if self.data.min_pixels > self.data.max_pixels:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from vade_jax import settings
+from vade_jax import fields, settings
 from vade_jax.data import prompts, tokens
 from vade_jax.evals import benchmarks, decisions, tasks
 from vade_jax.evals.benchmarks import base
@@ -111,6 +111,7 @@ def paths(section: settings.Eval) -> dict[str, str]:
     for part in filter(None, section.benchmarks.split(",")):
         name, _, path = part.partition(":")
         label = f"eval.benchmarks: {part!r}"
+        path = fields.at_home("eval.benchmarks", path)
         if name not in benchmarks.BENCHMARKS:
             known = ", ".join(benchmarks.BENCHMARKS)
             raise ValueError(f"{label}: write BENCHMARK:FILE; benchmarks are {known}")

@@ -47,7 +47,8 @@ NOTES = (
     "Effective ratio, as the paper has it: the share of the groups trained on that are neither all right "
     "nor all wrong, mean over steps. Rewards differ: the share of all groups rolled out in which they do.",
     "Rollouts to 90, 95 and 100 % of {baseline}'s best: spent when a run first validates as high as that "
-    "share of the best of {baseline} with the same seed; the mean of those that do, and how many do.",
+    "share of the best of {baseline} with the same seed, and how many do. A run that never does counts with "
+    "all that it spent, so that the mean is the least that it can be: ≥.",
     f"% of {PEAK}'s: the best validation of a run over that of {PEAK} with the same seed.",
     f"Forgotten: of the validation questions whose answers were all right at one time, the share of which "
     f"fewer than half are; mean of the last {LATE} validations.",
@@ -115,7 +116,7 @@ class Arm:
     values: Mapping[str, tuple[float, ...]]  # one a seed, by the names of `OWN`
     means: Mapping[str, Mean]
     reach: Mapping[str, tuple[float, ...]]  # rollouts to each of `REACH`; NaN: not reached
-    reach_means: Mapping[str, Mean]
+    reach_means: Mapping[str, Mean]  # a run that does not reach it counts with all that it spent
     differences: tuple[float, ...]  # of `late` to the baseline, one a shared seed
     difference: Mean
     of_peak: Mean  # % of the best of `PEAK`, over the seeds that it has too
@@ -174,7 +175,11 @@ def _arm(
         values=values,
         means={name: curves.mean(x) for name, x in values.items()},
         reach=reach,
-        reach_means={name: curves.mean(x) for name, x in reach.items()},
+        # The mean of those alone that get there would be the better, the fewer do.
+        reach_means={
+            name: curves.mean(np.where(np.isnan(spent), [runs[s].rollouts for s in shared], spent))
+            for name, spent in reach.items()
+        },
         differences=differences,
         difference=curves.mean(differences),
         of_peak=curves.mean([100 * runs[s].best / peak[s].best for s in runs if s in peak]),
@@ -210,11 +215,13 @@ def _cell(arm: Arm, column: str, form: str) -> str:
         return arm.of_peak.text(form)
     if column not in REACH:
         return arm.means[column].text(form)
-    seeds, mean = arm.reach[column], arm.reach_means[column]
-    reached = f"{mean.count} of {len(seeds)}"
-    if mean.count:
-        reached = f"{form.format(mean.mean)} ({reached})"
-    return reached if seeds else "-"
+    spent, mean = np.array(arm.reach[column]), arm.reach_means[column]
+    count = np.count_nonzero(~np.isnan(spent))
+    reached = f"{count} of {len(spent)}"
+    if count:
+        at_least = "≥ " if count < len(spent) else ""
+        reached = f"{at_least}{form.format(mean.mean)} ({reached})"
+    return reached if spent.size else "-"
 
 
 def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> Comparison:

@@ -50,7 +50,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
     climbs = curves.mean([climb(run.records) for run in runs])
     ratio = base.means["effective_ratio"]
     errors = [
-        sampling_error(run.config, accuracy)
+        sampling_error(run.config, accuracy, len(curves.validation(run.records).values[-LATE:]))
         for run, accuracy in zip(runs, base.values["late"], strict=True)
     ]
     error = float(np.max(errors))  # NaN if one is
@@ -100,15 +100,15 @@ def climb(records: curves.Records) -> float:
     return float(slope * score.steps[-1] * LAST_PART)
 
 
-def sampling_error(config: Mapping[str, Any], accuracy: float) -> float:
-    """Returns the standard error of the mean of the last validations, answers taken as independent.
+def sampling_error(config: Mapping[str, Any], accuracy: float, num_validations: int) -> float:
+    """Returns the standard error of the mean of a run's last validations, answers taken as independent.
 
     It is of the answers, and too large for them, as those to one question are alike. Which questions are
     asked is no part of it: they are the same in every arm, so they cancel in a difference.
 
     NaN where the config does not say how many questions there were: all of a file.
     """
-    num_answers = LATE * config["data"]["num_validation"] * config["eval"]["num_samples"]
+    num_answers = num_validations * config["data"]["num_validation"] * config["eval"]["num_samples"]
     if num_answers == 0:
         return math.nan
     return math.sqrt(accuracy * (1 - accuracy) / num_answers)

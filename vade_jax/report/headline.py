@@ -10,6 +10,7 @@ import numpy as np
 from vade_jax.report import curves, examples
 from vade_jax.report.curves import Records
 from vade_jax.report.run import Run
+from vade_jax.store import metrics
 from vade_jax.types import PathLike
 
 # Where to look in a run directory, in the order a reader wants it.
@@ -184,12 +185,12 @@ def _spent(records: Records) -> list[Fact]:
 def _asked(run: Run) -> list[Fact]:
     if not run.groups:
         return []
-    epochs = curves.named(run.records, "vade/epochs")
     detail = []
-    if epochs.values.size and epochs.values[-1] and (batch := run.config.get("num_prompts")):
+    if batch := run.config.get("num_prompts"):
+        visits = {(group.step, run.prompts[group.uid].source) for group in run.groups}
         # Of what there is: fewer than data.num_train where the file has no more.
-        size = round(epochs.steps[-1] * batch / epochs.values[-1])
-        detail.append(f"of {size:,} in the data")
+        size = metrics.num_items(run.records, batch, len(run.groups) / len(visits))
+        detail += [f"of {size:,} in the data"] if size else []
     variants = sum(bool(prompt.variant) for prompt in run.prompts.values())
     detail += [f"and {variants:,} variants of them"] if variants else []
     num_asked = len({prompt.source for prompt in run.prompts.values()})

@@ -88,6 +88,7 @@ def load(name: str) -> Callable[..., Any]:
     label = f"reward.function={name!r}"
     if not where or not attribute:
         raise ValueError(f"{label}: write path/to/file.py:NAME or module:NAME, or {RULES!r}")
+    where = fields.at_home("reward.function", where)
     if where.endswith(".py") and not pathlib.Path(where).is_file():
         raise ValueError(f"{label}: the file {where} does not exist")
     try:

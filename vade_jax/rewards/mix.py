@@ -35,17 +35,21 @@ UNKNOWN = Judgement(math.nan, math.nan, reason="no_verdict")
 Judge = Callable[["types.Item", Sequence[str], Sequence[Sequence[int]]], list[Judgement]]
 
 
-def by_rules(form: str, format_weight: float) -> Judge:
+def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
     """Returns the rule-based judge: `verify` and `reward`.
 
     Args:
         form: the format that is asked for, a key of `answers.FORMATS`.
         format_weight: its share of the reward.
+        opening: a tag that the prompt ends in: the answer goes on behind it, or says it again.
     """
+
+    def whole(text: str) -> str:
+        return text if text.lstrip().startswith(opening.strip()) else opening + text
 
     def judge(item, texts, tokens) -> list[Judgement]:
         del tokens
-        verdicts = [verify.verify_item(text, item, form=form) for text in texts]
+        verdicts = [verify.verify_item(whole(text), item, form=form) for text in texts]
         return [
             Judgement(
                 reward(verdict, format_weight),

@@ -1,9 +1,10 @@
-"""Reward functions of one's own, tried on a few rows before a run starts.
+"""Reward functions of one's own, tried and judged on a few rows before a run starts.
 
 A function that fails, or has no verdict on anything, would otherwise be found after the model has been loaded
-and the first answers are there.
+and the first answers are there; one that pays for nothing, never.
 """
 
+import itertools
 import statistics
 import typing
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ def check(
     items: Sequence["types.Item"],
     form: str,
     encode: Callable[[str], Sequence[int]],
+    opening: str = "",
 ) -> str:
     """Calls all judges on the right answer to some items, and on an empty one.
 
@@ -29,16 +31,22 @@ def check(
         items: a handful of the data.
         form: the format that is asked for, a key of `answers.FORMATS`.
         encode: text to tokens.
+        opening: a tag that the prompt ends in; the answers are given without it, as a policy's are.
 
     Returns:
-        What to tell the user, in a line or two.
+        What to tell the user, in a line or two; one more where the data's own answers earn no more than
+        empty ones.
 
     Raises:
-        ValueError: a function or what it counts fails, or has no verdict on any answer.
+        ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
+            the data's own answers and no less for empty ones.
     """
     found = []  # [items][judges][2]
     for item in items:
-        tried = [in_form(item.answer or "No.", form), ""]
+        own = in_form(item.answer or "No.", form)
+        if opening:
+            own = own.removeprefix(opening.strip()).lstrip()
+        tried = [own, ""]
         tokens = [encode(text) for text in tried]
         try:
             found.append([one(item, tried, tokens) for one in judge.judges])
@@ -72,7 +80,31 @@ def check(
             "\nreward.function returns rewards alone: an answer counts as correct above "
             f"reward.correct_above={judge.correct_above}"
         )
-    return said
+    has_answer = [bool(item.answer) for item in items]  # "No." is no answer of the data
+    return said + _verdict(*(list(itertools.compress(side, has_answer)) for side in (right, empty)))
+
+
+def _verdict(own: Sequence[Judgement], empty: Sequence[Judgement]) -> str:
+    """Returns a line where the data's own answers earn no more than empty ones, "" where they do.
+
+    Raises:
+        ValueError: and every one of them earns 0: there is nothing to learn.
+    """
+    own_rewards, empty_rewards = ([x.reward for x in side if x.is_known] for side in (own, empty))
+    if not own_rewards or not empty_rewards:
+        return ""
+    earned, for_nothing = map(statistics.fmean, (own_rewards, empty_rewards))
+    if earned > for_nothing:
+        return ""
+    if not any(own_rewards):
+        raise ValueError(
+            f"reward.function: all of the data's own answers on {len(own)} rows earn 0, and empty ones "
+            f"{for_nothing:.3g}: look at the function, the columns that it reads and the golds"
+        )
+    return (
+        f"\nWARNING: reward.function pays the data's own answers {earned:.3g} and empty ones "
+        f"{for_nothing:.3g}: a policy learns to answer nothing; look at it before you train on"
+    )
 
 
 def _mean(judged: Sequence[Judgement]) -> str:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from vade_jax import settings
-from vade_jax.data import loading
+from vade_jax.data import loading, tokens
 from vade_jax.evals import validation
 from vade_jax.models.qwen25vl import files, flops
 from vade_jax.rewards import functions, mix, trial
@@ -285,9 +285,10 @@ def _reference_params(policy: Policy) -> Params:
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the reward; validation looks at what is correct alone."""
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
-    judge, options = mix.by_rules(run.reward.format, run.reward.format_weight), {}
+    opening = _opening(run, policy.tokenizer)
+    judge, options = mix.by_rules(run.reward.format, run.reward.format_weight, opening), {}
     if run.reward.functions:
-        judge = make_judge(run.reward)
+        judge = make_judge(run.reward, opening)
         options = {"num_threads": judge.num_threads, "metrics": judge.metrics}
     return scoring.make_scorer(
         policy.tokenizer.decode,
@@ -299,8 +300,13 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     )
 
 
-def make_judge(reward: settings.Reward) -> functions.Several:
-    """Returns the judge of `reward.function`.
+def _opening(run: settings.Run, tokenizer: tokens.Tokenizer) -> str:
+    """Returns what of the asked format the prompt says already: the tag that its template opens."""
+    return "" if run.reward.format == "boxed" else tokenizer.opening(**run.data.template)
+
+
+def make_judge(reward: settings.Reward, opening: str = "") -> functions.Several:
+    """Returns the judge of `reward.function`; `opening` as in `mix.by_rules`.
 
     Raises:
         ValueError: there is no such function.
@@ -308,7 +314,7 @@ def make_judge(reward: settings.Reward) -> functions.Several:
 
     def make(name: str) -> mix.Judge:
         if name == functions.RULES:
-            return mix.by_rules(reward.format, reward.format_weight)
+            return mix.by_rules(reward.format, reward.format_weight, opening)
         return functions.Own(name, functions.load(name), reward.timeout_s)
 
     names = reward.functions
@@ -325,8 +331,10 @@ def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
     if run.reward.functions:
         step = max(1, len(data.train) // num_rows)
         items = [data.train[i] for i in range(0, len(data.train), step)][:num_rows]
-        encode = data.build_prompt.tokenizer.encode
-        print(trial.check(make_judge(run.reward), items, run.reward.format, encode))
+        tokenizer = data.build_prompt.tokenizer
+        opening = _opening(run, tokenizer)
+        judge = make_judge(run.reward, opening)
+        print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))
 
 
 def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> validation.Validate:

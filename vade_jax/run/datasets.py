@@ -24,6 +24,7 @@ class Subset(Sequence):
     source: sources.Source
     index: Sequence[int]
     checksum: int = 0  # of what the rows ask, in their order
+    details: int = 0  # of what else their verdicts may hang on
     asked: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))  # of each
 
     def __len__(self) -> int:
@@ -195,13 +196,15 @@ def _usable(
         if len(kept) < size and processes.is_leader():
             print(f"{split}: {len(kept)} usable rows, data.num_{split}={size} asks for more")
         kept = kept[:size]
-    checksum = zlib.crc32(report.checksums[: len(kept)].tobytes())
+    checksum, details = (
+        zlib.crc32(x[: len(kept)].tobytes()) for x in (report.checksums, report.details)
+    )
     if not len(kept):
         raise ValueError(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
-    return Subset(source, kept, checksum, report.asked[: len(kept)])
+    return Subset(source, kept, checksum, details, report.asked[: len(kept)])
 
 
 def _built_in(run: settings.Run, split: str, size: int) -> sources.Source:

@@ -1,6 +1,7 @@
 """The run directory: whose it is, what it was made with, when it is done, and the policy in it."""
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -11,10 +12,10 @@ from typing import Any
 
 from vade_jax import atomic, fields, settings
 from vade_jax.models.qwen25vl import files, peft
-from vade_jax.run import cluster
+from vade_jax.run import checks, cluster
 from vade_jax.run.policy import Policy
 from vade_jax.store import metrics
-from vade_jax.trainer import loop, processes
+from vade_jax.trainer import loop, passes, processes
 
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What runs of one table may differ in: where and how they were made, not what was asked of them.
@@ -202,9 +203,25 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     if not records:
         return False
     step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
-    if run.num_epochs and step:  # the data are not read for this
-        run = run.with_items(round(step * run.num_prompts / records[-1]["vade/epochs"]))
-    return loop.is_over(step, total, num_steps=run.num_steps, max_rollouts=run.max_rollouts)
+    if not step:
+        return False
+    # The data are not read for this.
+    places = settings.places_per_item(run.sampler.name, run.sampler.options)
+    num_items = metrics.num_items(records, run.num_prompts, places)
+    return is_over(run.with_items(num_items) if num_items else run, step, total, num_items)
+
+
+def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:
+    """Returns whether a run over so many items ends after a step, as `loop.run` has it."""
+    answers = run.measure.num_rollouts or run.num_rollouts
+    measure = dataclasses.replace(run.measure, num_rollouts=answers)
+    return loop.is_over(
+        step,
+        rollouts_total,
+        num_steps=run.num_steps,
+        max_rollouts=run.max_rollouts,
+        next_pass=passes.cost(measure, checks.make_sampler(run), step, num_items),
+    )
 
 
 def check_goes_on(workdir: str) -> None:

@@ -214,6 +214,7 @@ def _checkpoint_policy(
     if local:
         cluster.take_gpus(evaluation.layout)
     else:  # JAX makes keys alone here: vLLM shall find the GPUs' memory free
+        files.check_is_one(directory)  # vLLM reads the weights itself
         jax.config.update("jax_platforms", "cpu")
     shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
     sampling = Sampling(

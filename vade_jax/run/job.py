@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
-from vade_jax import report, settings
+from vade_jax import fields, report, rewards, settings
 from vade_jax.data import loading
 from vade_jax.recipes.diva import hook, variants
 from vade_jax.report import contact_sheet, figures
@@ -66,7 +66,8 @@ def opened(run: settings.Run, workdir: str) -> Iterator[tuple[settings.Run, str]
     Raises:
         UserError: a mistake in the settings, or the directory is another run's.
     """
-    workdir = os.path.abspath(workdir)  # a reward function may change the current directory
+    # Absolute: a reward function may change the current directory.
+    workdir = os.path.abspath(fields.at_home("workdir", workdir))
     with checks.user_errors():
         checks.check(run)
         cluster.take_gpus(run.layout)
@@ -107,8 +108,8 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
         # Closed also when the run fails: what was being saved is written whole.
         with contextlib.closing(job.recorder), contextlib.closing(job.engine):
             progress = job.run(job.progress, stop=stop)
-    limits = {"num_steps": run.num_steps, "max_rollouts": run.max_rollouts}
-    is_done = loop.is_over(progress.step, progress.rollouts_total, **limits)
+    total = progress.rollouts_total
+    is_done = directory.is_over(run, progress.step, total, len(data.train))
     if processes.is_leader():
         figures.draw(workdir)
         report.at_end(workdir, data.train.source)
@@ -151,8 +152,11 @@ def prepare(
     items = {
         "items": data.train.checksum,
         "questions": data.validation.checksum,
+        "details": zlib.crc32(f"{data.train.details} {data.validation.details}".encode()),
         "pictures": zlib.crc32(data.train.asked.tobytes() + data.validation.asked.tobytes()),
     }
+    if run.reward.has_rules:
+        items["verifier"] = rewards.VERSION
     progress = restore(saved, loop.Progress(state, selector, never_I), items)
     advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if sampler.variants:

@@ -24,6 +24,9 @@ from vade_jax.types import Metrics
 
 # Fits a terminal of 80 columns with all of its numbers.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
+# Checksums of what a run began with: the training data, which the selector knows by index alone, the
+# validation, whose curve is of one set, and of both the other columns and the pictures.
+BEGINNING = ("items", "questions", "details", "pictures")
 
 
 def checkpointer(run: settings.Run, workdir: str) -> checkpoints.Checkpointer:
@@ -46,7 +49,7 @@ class RunRecorder:
     ):
         """Starts after `step`: metrics and rollouts of later steps are made again.
 
-        `items` has the checksums of the data, for `restore`.
+        `items` is what `restore` is to be given.
 
         Raises:
             ValueError: metrics do not come to `step`, and would have a gap.
@@ -115,6 +118,8 @@ class RunRecorder:
             "validated": progress.validated,
             "skipped_updates": progress.skipped_updates,
         }
+        if progress.more_visits:  # of few runs
+            counters["more_visits"] = progress.more_visits
         self._checkpointer.save(
             progress.step,
             progress.state,
@@ -155,8 +160,7 @@ def restore(
     Args:
         saved: the run's checkpoints.
         progress: of the shapes that are wanted.
-        items: checksums: "items" of the training data, which the selector knows by index alone, and
-            "questions" of the validation, whose curve is of one set, "pictures" of both.
+        items: the checksums of `BEGINNING`, and the version of the "verifier" that judges.
 
     Raises:
         ValueError: the run began with other items, or from another model.
@@ -164,31 +168,60 @@ def restore(
     step = saved.latest_step()
     if step is None:
         return progress
-    state, selection, counters = saved.restore(step, progress.state, _selection(progress))
+    try:
+        state, selection, counters = saved.restore(step, progress.state, _selection(progress))
+    except ValueError:
+        # Of other items or another model the arrays have other shapes, too: what was changed is said.
+        _check_beginning(saved, step, saved.progress(step), items)
+        raise
+    _check_beginning(saved, step, counters, items)
+    # Version 1 was not kept, nor is one where functions of a user's own judge alone.
+    judged = counters.pop("verifier", 1)
+    if (now := items.get("verifier", judged)) != judged:
+        print(
+            f"WARNING: up to step {step} answers were judged by version {judged} of the verifiers, from here "
+            f"on by version {now}: rewards and counts of both may differ"
+        )
+    print(f"resuming after step {step}")
+    for name in ("seed", "start", *BEGINNING):  # the rest is what `RunRecorder.save` writes
+        counters.pop(name, None)
+    counters |= {"known": frozenset(counters["known"])}
+    counters.setdefault("validated", step)  # an earlier version did not keep it
+    return loop.Progress(state=state, **selection, **counters)
+
+
+def _check_beginning(
+    saved: checkpoints.Checkpointer,
+    step: int,
+    counters: Mapping[str, Any],
+    items: Mapping[str, int],
+) -> None:
+    """Raises ValueError if a run began with other items or another model; says it of other pictures."""
+    has_other = lambda name: counters.get(name, items.get(name)) != items.get(name)
+    back = "give the data that it began with, or another --workdir"
     for name, setting in {"items": "data.train", "questions": "data.validation"}.items():
-        now = items.get(name)
-        if counters.pop(name, now) != now:  # an earlier version did not keep it
+        if has_other(name):  # what an earlier version did not keep is not there
             raise ValueError(
-                f"{setting} has other usable rows than when this run began, or in another order: give the "
-                "data that it began with, or another --workdir"
+                f"the data changed: {setting} has other usable rows than when this run began, or in another "
+                f"order: {back}"
             )
-    if counters.pop("pictures", items.get("pictures")) != items.get("pictures"):
+    if has_other("details"):
+        raise ValueError(
+            "the data changed: rows of data.train or data.validation have another kind, other choices or "
+            f"other columns than when this run began: {back}"
+        )
+    if has_other("pictures"):
         # No error: another version of Pillow may resize them to other bytes.
         print(
-            "pictures of data.train or data.validation are not, to the byte, what this run began with: it "
-            "goes on with what is there"
+            "WARNING: the data changed: pictures of data.train or data.validation are not, to the byte, what "
+            "this run began with: it goes on with what is there"
         )
-    started = counters.pop("start", 0)  # an earlier version did not keep this, either
+    started = counters.get("start", 0)
     if started and started != _start(config := saved.config(step)):
         raise ValueError(
             f"model.checkpoint={config['model']['checkpoint']} is another model than when this run began, and "
             "what it learned belongs to that one: put that one back, or give another --workdir"
         )
-    print(f"resuming after step {step}")
-    del counters["seed"]  # the rest is what `RunRecorder.save` writes
-    counters |= {"known": frozenset(counters["known"])}
-    counters.setdefault("validated", step)  # an earlier version did not keep it
-    return loop.Progress(state=state, **selection, **counters)
 
 
 def _start(config: Mapping[str, Any]) -> int:

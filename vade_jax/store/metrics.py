@@ -127,6 +127,22 @@ def _number(name: str, value: Any) -> float | int | None:
     return value if math.isfinite(value) else None
 
 
+def num_items(records: Sequence[Record], num_prompts: int, places_per_item: float = 1) -> int:
+    """Returns how many items the data of a run have, as its lines say it; 0 where none does.
+
+    Args:
+        records: of the run.
+        num_prompts: B, places of a batch.
+        places_per_item: that an item takes, with its variants.
+    """
+    told = [record for record in records if record.get("vade/epochs")]
+    if not told:
+        return 0
+    rolled_out = [x["vade/generated_groups"] for x in told if "vade/generated_groups" in x]
+    groups = (told[-1]["step"] - len(rolled_out)) * num_prompts + sum(rolled_out)
+    return round(groups / places_per_item / told[-1]["vade/epochs"])
+
+
 # ------------------------------------------------------------------------------ boards
 class TensorBoard:
     """Writes to `workdir`/tensorboard."""

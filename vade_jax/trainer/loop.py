@@ -45,6 +45,8 @@ class Progress:
     known: frozenset[str] = frozenset()  # questions of the validation: see evals/validation.py
     validated: int = 0  # the latest step whose policy was validated
     skipped_updates: int = 0  # steps that had nothing to learn from
+    # Visits to items beyond one for each place of each batch: rounds of refill make more, variants fewer
+    more_visits: int = 0
 
     def paid_for(self, feedback: Feedback, **changes: Any) -> "Progress":
         """Returns the progress with some more answers in its totals, and other changes."""
@@ -65,9 +67,14 @@ class Progress:
         }
 
 
-def is_over(step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int) -> bool:
-    """Returns whether a run ends after `step`, when so many answers have been paid for."""
-    return step >= num_steps or 0 < max_rollouts <= rollouts_total
+def is_over(
+    step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int, next_pass: int = 0
+) -> bool:
+    """Returns whether a run ends after `step`, when so many answers have been paid for.
+
+    So it does before a pass over all items (`next_pass` answers) that leaves nothing for a step.
+    """
+    return step >= num_steps or 0 < max_rollouts <= rollouts_total + next_pass
 
 
 class Recorder(Protocol):
@@ -124,7 +131,7 @@ def run(
         refill: what a step does about the groups that the selector drops.
         measure: when all items are rolled out for the selector alone.
         max_rollouts: the budget of answers, passes included; 0: none. A step that has begun is
-            finished, so its last rounds may go beyond.
+            finished, so its last rounds may go beyond; a pass that would is not begun.
         stop: asked after each step, and between the batches of a pass over all items.
 
     Raises:
@@ -137,7 +144,11 @@ def run(
     sampler = choose.sampler
     answer = functools.partial(rounds.answer, engine, score)  # generate and score
     roll_out = functools.partial(roll_out_batch, num_prompts, choose, answer, advantage, refill)
-    limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
+
+    def is_last(step, rollouts_total):
+        next_pass = passes.cost(measure, sampler, step, len(choose.items))
+        limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
+        return is_over(step, rollouts_total, **limits, next_pass=next_pass)
 
     def validated(progress, key):
         """Returns what the validation after the latest step finds, and the progress with it."""
@@ -161,7 +172,7 @@ def run(
 
         next_keys = choose_ahead(progress.selector, progress.step + 1)
         engine.sync(progress.state.params, progress.step)
-        over = is_over(progress.step, progress.rollouts_total, **limits)
+        over = is_last(progress.step, progress.rollouts_total)
         if progress.step == 0:
             metrics, progress = validated(progress, rng.untrained_validation_key(key))
             metrics |= engine.metrics() | score.metrics()
@@ -214,13 +225,16 @@ def run(
                 selector=posterior,
                 step=step,
                 visited_I=visited_I,
+                more_visits=progress.more_visits
+                + len(np.unique(data.feedback.index_M))
+                - num_prompts,
                 skipped_updates=progress.skipped_updates + (not losses),
             )
             metrics |= passes.metrics(measure, sampler, step, len(choose.items))
             metrics |= coverage(progress, num_prompts, len(choose.items))
 
             # The engine gets the new weights; the step is recorded and saved.
-            over = is_over(step, progress.rollouts_total, **limits)
+            over = is_last(step, progress.rollouts_total)
             spent = functools.partial(counted, clock, data)
             with _saved_on_failure(recorder, progress, metrics, data, spent):
                 with clock("update_weights"):
@@ -288,12 +302,16 @@ def roll_out_batch(
 
 
 def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
-    """Returns how often the data were gone through, and the share visited in the last epoch's steps."""
-    num_steps = math.ceil(num_items / num_prompts)
+    """Returns how often the data were gone through, and the share visited in the last epoch's steps.
+
+    Items are counted: not the places of a batch, some of which are variants', nor one round alone.
+    """
+    visits = progress.step * num_prompts + progress.more_visits
+    num_steps = math.ceil(num_items * progress.step / visits)
     # Not before step 1: a 0 is no visit.
     recent = np.count_nonzero(progress.visited_I > max(0, progress.step - num_steps))
     return {
-        "vade/epochs": progress.step * num_prompts / num_items,
+        "vade/epochs": visits / num_items,
         "vade/coverage": int(recent) / num_items,
     }
 

@@ -25,6 +25,11 @@ def is_due(measure: settings.Measure, sampler: samplers.Sampler, done: int) -> b
     return measure.every > 0 and done % measure.every == 0
 
 
+def cost(measure: settings.Measure, sampler: samplers.Sampler, done: int, num_items: int) -> int:
+    """Returns the answers of the pass that follows after `done` steps; 0 where none does."""
+    return is_due(measure, sampler, done) * num_items * measure.num_rollouts
+
+
 def metrics(
     measure: settings.Measure, sampler: samplers.Sampler, step: int, num_items: int
 ) -> Metrics:

@@ -164,7 +164,8 @@ def make_logprobs(logp: Forward) -> LogProbs:
         width = batch.mask_NT.shape[-1]
 
         def one(micro):
-            logp_NT = logp(params, micro).logp_NT
+            # Of a masked token, which may be a banned one, -inf would make NaN of a sum over the mask.
+            logp_NT = jnp.where(micro.mask_NT > 0, logp(params, micro).logp_NT, 0)
             # Branches for short answers must agree in shape.
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 

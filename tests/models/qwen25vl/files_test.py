@@ -94,6 +94,42 @@ def test_a_failed_save_leaves_the_old_one(tmp_path, params):
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
 
 
+def test_beside_an_old_index_the_single_file_is_read_as_transformers_does(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    shape = oracle.text(config.PRESETS["tiny_qwen3"], num_layers=2)
+    old, new = (weights.to_params(shape, oracle.random_tensors(shape, seed)) for seed in (0, 1))
+    files.save(tmp_path / "hf", shape, old, shard_bytes=10**6)
+    files.save(tmp_path / "new", shape, new)
+    shutil.copy(tmp_path / "new" / files.SINGLE, tmp_path / "hf")
+    assert (tmp_path / "hf" / files.INDEX).exists()
+    _, ours = files.load(tmp_path / "hf")
+    assert_equal(ours, new)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").state_dict()
+    for name, x in files.open_tensors(tmp_path / "new").items():
+        np.testing.assert_array_equal(theirs[name], x)
+
+
+@pytest.mark.parametrize("listed", ["model-00001-of-00001.safetensors", files.SINGLE])
+def test_vllm_is_not_to_choose_between_two_sets_of_weights(tmp_path, listed):
+    """It reads the files of the index, the trainer and transformers the single one."""
+    (tmp_path / files.SINGLE).touch()
+    (tmp_path / files.INDEX).write_text(json.dumps({"weight_map": {"x": listed}}))
+    if listed == files.SINGLE:
+        files.check_is_one(tmp_path)
+        return
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors and model\.safetensors\.index\.json are"
+    ):
+        files.check_is_one(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_config(tmp_path, params):
+    files.save(tmp_path / "hf", SMALL, params)
+    path = tmp_path / "hf" / files.CONFIG
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert files.load_config(tmp_path / "hf") == SMALL
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_transformers_loads_ours_and_we_load_theirs(tmp_path, tied):
     """Export, their logits, their export (other layout of config.json), our import."""
@@ -263,13 +299,9 @@ ONE_FILE = [
     (lambda d: (d / files.SINGLE).unlink(), GONE, "lacks model.safetensors"),
     (lambda d: cut(d / files.SINGLE), WRONG, "model.safetensors is damaged or cut"),
     (write(files.SINGLE, ""), WRONG, "is damaged or cut"),
-    (
-        write(files.INDEX, '{"weight_map": {"x": "a.safetensors"}}'),
-        GONE,
-        "lacks a.safetensors",
-    ),
 ]
 SHARDS = [
+    (write(files.INDEX, '{"weight_map": {"x": "a.safetensors"}}'), GONE, "lacks a.safetensors"),
     (lambda d: first_shard(d).unlink(), GONE, "lacks model-00001-of-"),
     (lambda d: cut(first_shard(d)), WRONG, "model-00001.* is damaged or cut"),
     (

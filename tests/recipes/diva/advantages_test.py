@@ -129,6 +129,19 @@ def test_the_range_of_rewards_tells_a_tenth_from_a_whole():
         agrees(a_N, [*(low * z), *(high * z)], rtol=1e-4)
 
 
+@pytest.mark.parametrize("scale", [10.0, 0.01, -1.0])
+def test_the_range_is_a_share_of_the_highest_reward(scale):
+    """A judge that pays up to ten teaches as much as one that pays up to one."""
+    reward_N = np.array([0, 0, 0, 0, 0.5, 0, 0, 0, 0, 1])
+    args = np.repeat([0, 1], 5), [0, 1], [5.0, 6.0]
+    plain_N = two_level(reward_N, *args)
+    agrees(np.sign(scale) * two_level(scale * reward_N, *args), plain_N, rtol=1e-3)
+    assert two_level(0 * reward_N, *args).tolist() == [0] * 10
+    # Where it is known, a batch without a right answer does not set it.
+    options = {"norm": "off", "weight": 0.0, "global_share": 0.0, "highest": 1.0}
+    agrees(two_level(0.1 * reward_N, *args, **options)[4], 0.05 * 1.7888544, rtol=1e-3)
+
+
 def test_low_rewards_are_looked_for_on_each_level():
     """A variant of 0 and 0.1 beside one with a right answer: only its local part is damped."""
     args = [0.0, 0.1, 0, 1], [0, 0, 1, 1], [0, 0], [5.0, 5.0]

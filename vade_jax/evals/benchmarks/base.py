@@ -171,7 +171,7 @@ class FileRow:
 
     def image(self, *names: str) -> Image.Image:
         """Returns the image of the first column that has one, after decoding it once as a check."""
-        column = next((name for name in names if self[name] is not None), None)
+        column = next((name for name in names if not columns.is_empty(self[name])), None)
         if column is None:
             raise self.bad(names[0], "no image")
         value = self[column]
@@ -257,12 +257,12 @@ def _read_parquet(file: pathlib.Path) -> Iterator[Mapping[str, Any]]:
     from pyarrow import parquet
 
     table = parquet.read_table(file)
-    return (table.slice(i, 1).to_pylist()[0] for i in range(len(table)))
+    return map(row_files.row_of(table), range(len(table)))
 
 
 def _read_json(file: pathlib.Path) -> list[Any]:
     """Reads a list of rows, or rows by id as some benchmarks publish them."""
-    value = json.loads(file.read_text("utf-8"))
+    value = json.loads(file.read_bytes())
     return list(value.values()) if isinstance(value, dict) else value
 
 

@@ -137,9 +137,28 @@ def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     return named
 
 
+def check_is_one(directory: str | os.PathLike) -> None:
+    """Raises ValueError if a directory has all weights in one file and, beside it, an index of others.
+
+    transformers and `load` then read the one file, vLLM what the index lists.
+    """
+    single, index = (pathlib.Path(directory, name) for name in (SINGLE, INDEX))
+    if not (single.is_file() and index.exists()):
+        return
+    if set(_read_json(index).get("weight_map", {}).values()) != {SINGLE}:
+        raise ValueError(
+            f"{single} and {index.name} are both there: vLLM reads the files of the index, transformers the "
+            "other one; delete the older of them"
+        )
+
+
 def _listed(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the index, {tensor: file}; empty where there is none."""
-    if not (directory / INDEX).exists():
+    """Returns the index, {tensor: file}; empty where there is none.
+
+    Or where all weights are in one file: transformers then reads that alone, and an index beside it is of
+    files that it has replaced.
+    """
+    if (directory / SINGLE).is_file() or not (directory / INDEX).exists():
         return {}
 
     def is_file_name(name: Any) -> bool:  # and no path that leads out of the directory
@@ -157,7 +176,7 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: {path.parent} is no Hugging Face checkpoint")
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON ({error}): download it again") from error
     if not isinstance(content, dict):

@@ -37,6 +37,7 @@ def two_level(
     weight: float = 0.1,
     weighted: str = "global",
     balance: str = "range",
+    highest: float | None = None,
     local_share: float = 1.0,
     global_share: float = 1.0,
     padded_length: float = 0.0,
@@ -54,8 +55,9 @@ def two_level(
             code does it, which gives even equal rewards a small advantage.
         weight: k of `by_difficulty`.
         weighted: whether only the "global" advantages are weighted by difficulty, or "both".
-        balance: "range" multiplies by max - min reward of the group, whose highest is 1;
-            "low_reward", the code's, multiplies by 0.1 where all rewards are below 0.15.
+        balance: "range" multiplies by (max - min reward of the group) / R_max; "low_reward", the code's,
+            multiplies by 0.1 where all rewards are below 0.15.
+        highest: R_max, what an answer can earn; None: the largest reward here, whatever its sign.
         local_share: factor on the local advantages.
         global_share: factor on the global advantages.
         padded_length: tokens of a padded row, for the norm "code".
@@ -72,6 +74,10 @@ def two_level(
     num_slots = len(problem_M)
     valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N
     reward_N = jnp.where(valid_N, reward_N, 0)  # a NaN of an invalid answer must not leak
+    if highest is None:
+        highest = jnp.max(jnp.abs(reward_N))
+    # Not 0: without any reward all ranges are.
+    top = jnp.maximum(highest, jnp.finfo(reward_N.dtype).tiny)
     relative_N = above_problem(difficulty_M, problem_M)[group_N]
 
     def level(of_N, weigh):
@@ -87,7 +93,7 @@ def two_level(
         # would teach as much as one of 0 and 1.
         low_M, high_M = _lowest_and_highest(reward_N, of_N, num_slots, valid_N)
         if balance == "range":
-            a_N *= (high_M - low_M)[of_N]
+            a_N *= ((high_M - low_M) / top)[of_N]
         elif balance == "low_reward":
             a_N *= jnp.where(high_M < _LOW, _LOW_FACTOR, 1)[of_N]
         return a_N

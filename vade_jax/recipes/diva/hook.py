@@ -50,6 +50,8 @@ def advantage(run: settings.Run) -> Advantage:
     """Returns the advantages of `advantages.two_level`, with the run's options."""
     options = run.diva.to_dict() | {"padded_length": run.sampling.max_tokens}
     del options["changes"]  # of pictures: all else in the section is about the advantages
+    # What functions can pay, nobody knows.
+    options["highest"] = None if run.reward.functions else 1.0
 
     def two_level(reward_N, group_N, num_groups, valid_N, length_N, proposal):
         del num_groups  # the proposal's slots

@@ -264,8 +264,7 @@ def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[
     row = dict(source.row(index))
     for name in ("image", "images"):
         if row.get(name) is not None:
-            found = row[name] if isinstance(row[name], list) else [row[name]]
-            row[name] = [written(image) for image in found]
+            row[name] = [written(image) for image in columns.pictures(row[name])]
     try:
         return json.loads(json.dumps(row, default=as_text))
     except TypeError as error:

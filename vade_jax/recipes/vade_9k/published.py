@@ -174,7 +174,7 @@ def _json(path: pathlib.Path) -> list[Part]:
     """A list of objects, or an object a line; the columns are those of all rows."""
     is_lines = path.suffix == ".jsonl"
     with _named(path):
-        rows = row_files.json_lines(path) if is_lines else json.loads(path.read_text("utf-8"))
+        rows = row_files.json_lines(path) if is_lines else json.loads(path.read_bytes())
     rows = rows if isinstance(rows, list) else [rows]
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
@@ -238,9 +238,7 @@ def _text(row: Row, name: str) -> str:
 
 
 def _images(row: Row, name: str) -> list[Any]:
-    value = row.get(name)
-    value = value if isinstance(value, list) else [value]
-    return [image for image in value if image is not None]
+    return columns.pictures(row.get(name))
 
 
 def _unmarked(said: Sequence[str], images: Sequence[Any]) -> list[str]:

@@ -75,6 +75,12 @@ class Build:
     )
 
     def __post_init__(self):
+        at_home = fields.at_home
+        for name in ("source", "checkpoint", "exclude"):
+            object.__setattr__(self, name, at_home(name, getattr(self, name)))
+        files = {name: at_home(f"benchmarks.{name}", x) for name, x in self.benchmarks.items()}
+        object.__setattr__(self, "benchmarks", files)
+        object.__setattr__(self, "own", tuple(at_home("own", x) for x in self.own))
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed={self.seed}: must be in 0 .. 2**63 - 1")
         if self.per_row < 1:
