@@ -1,0 +1,111 @@
+"""Units behind a number: which words are one, and how many of one make another (by pint).
+
+Only words of the table are units, so no letter of a formula is taken for one. Prefixes keep their case: mm and
+Mm, mW and MW differ.
+"""
+
+import functools
+import re
+from fractions import Fraction
+
+# What is written: what pint calls it; "" counts things and has no dimension.
+_WORDS = """
+m meter meters metre metres:meter  inch inches in:inch  foot feet ft:foot  yard yards yd:yard
+mile miles mi:mile  g gram grams gramme grammes:gram  lb lbs pound pounds:pound  oz ounce ounces:ounce
+t ton tons tonne tonnes:tonne  s sec secs second seconds:second  min mins minute minutes:minute
+h hr hrs hour hours:hour  day days:day  week weeks:week  month months:month  year years yr yrs:year
+L l liter liters litre litres:liter  N newton newtons:newton  J joule joules:joule  W watt watts:watt
+V volt volts:volt  A amp amps ampere amperes:ampere  C coulomb coulombs:coulomb  Hz hertz:hertz
+K kelvin kelvins:kelvin  Pa pascal pascals:pascal  mol mole moles:mole  ohm ohms \\Omega Ω:ohm  T tesla:tesla
+F farad farads:farad  eV:electron_volt  cal calorie calories:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
+deg degree degrees \\degree:degree  rad radian radians:radian  acre acres:acre  hectare hectares ha:hectare
+gallon gallons gal:gallon  pint pints:pint  quart quarts:quart  bit bits:bit  byte bytes:byte  bar:bar  atm:atm
+rpm:revolution/minute  cc:centimeter**3  celsius \\celsius:degC  fahrenheit:degF
+\\$ dollar dollars usd USD buck bucks:dollar  cent cents \\cent:cent_coin  \\€ euro euros eur EUR:euro
+\\£:pound_sterling  \\¥ yen yuan rmb RMB:yen
+unit units point points object objects item items people person persons student students child children
+men women boys girls way ways time times book books apple apples marble marbles cookie cookies ball balls
+card cards coin coins ticket tickets car cars piece pieces page pages box boxes bag bags tree trees egg
+eggs side sides face faces edge edges vertex vertices triangle triangles tile tiles cube cubes block blocks
+animal animals dog dogs cat cats bird birds fish flower flowers pencil pencils pen pens chair chairs table
+tables house houses player players team teams game games step steps round rounds outcome outcomes solution
+solutions digit digits:
+"""
+_PREFIXES = {"m": "milli", "c": "centi", "k": "kilo", "d": "deci", "M": "mega", "G": "giga"}
+_PREFIXES |= {"μ": "micro", "µ": "micro", "\\mu": "micro", "n": "nano", "p": "pico"}
+_PREFIXED = "m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter meters metre metres gram grams liter"
+_PREFIXED += (
+    " liters litre litres watt watts joule joules volt volts pascal hertz calorie calories bytes"
+)
+UNITS = {
+    word: name.strip()
+    for line in re.findall(r"([^:]+):(\S*)", _WORDS)
+    for word, name in ((word, line[1]) for word in line[0].split())
+}
+UNITS |= {
+    prefix + word: f"{long}{UNITS[word]}"
+    for word in _PREFIXED.split()
+    for short, long in _PREFIXES.items()
+    for prefix in ((short,) if len(word) < 4 else (long,))
+}
+UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
+LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
+# In a formula these are products of letters, unless they stand upright.
+PRODUCTS = {
+    "mg",
+    "ms",
+    "mA",
+    "mV",
+    "mJ",
+    "pA",
+    "in",
+    "min",
+    "gal",
+    "ha",
+    "ml",
+    "cal",
+    "eV",
+    "kW",
+    "pm",
+    "ns",
+}
+SCALES = {
+    "k": 3,
+    "K": 3,
+    "M": 6,
+    "B": 9,
+    "bn": 9,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+    "trillion": 12,
+}
+MEANT = {"M": "meter", "K": "kelvin", "k": "kelvin", "B": "byte"}  # where the key has such a unit
+
+
+@functools.lru_cache(maxsize=1)
+def _registry():
+    import pint  # a quarter of a second, for those who need it
+
+    registry = pint.UnitRegistry(non_int_type=Fraction, cache_folder=None)
+    for name in ("dollar", "euro", "pound_sterling", "yen"):
+        registry.define(f"{name} = [currency_{name}]")
+    registry.define("cent_coin = dollar/100")
+    return registry
+
+
+@functools.lru_cache(maxsize=4096)
+def convert(value: Fraction, unit: str, wanted: str) -> Fraction | None:
+    """Returns how many of `wanted` so many of `unit` are, None if they measure different things.
+
+    Raises:
+        RuntimeError: for want of pint.
+    """
+    try:
+        registry = _registry()
+    except ImportError as error:
+        raise RuntimeError("units are converted by pint: pip install 'pint>=0.24'") from error
+    try:
+        return Fraction(registry.Quantity(value, unit).to(wanted).magnitude)
+    except Exception:  # of pint, which has one for each way that units do not fit
+        return None
