@@ -112,12 +112,15 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
     if difference.is_Rational:
         return difference == 0
     symbols = sorted(difference.free_symbols | x.free_symbols | y.free_symbols, key=str)
-    if difference.is_polynomial(*symbols) and all(
-        c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()
-    ):
-        return False  # expanded, and not zero
-    points = list(_points(symbols))
-    seen = [_agree(x.subs(point), y.subs(point), difference.subs(point)) for point in points]
+    if symbols and difference.is_polynomial(*symbols):
+        if all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
+            return False  # expanded, and not zero
+    is_complex = x.has(sympy.I) and y.has(sympy.I)
+    digits = 150 if symbols else 500
+    seen = (
+        _agree([one.subs(point) for one in (x, y, difference)], is_complex, digits)
+        for point in _points(symbols)
+    )
     known = [one for one in seen if one is not None]
     return bool(known) and all(known)
 
@@ -136,21 +139,20 @@ def _points(symbols: list[sympy.Symbol]):
         yield {s: sign * n for s, sign, n in zip(symbols, signs, numbers, strict=True)}
 
 
-def _agree(x: sympy.Expr, y: sympy.Expr, difference: sympy.Expr) -> bool | None:
-    """Returns whether two constants are equal to 50 digits, None where neither is a real number."""
-    if any(one.has(sympy.nan, sympy.zoo, sympy.oo) for one in (x, y)):
-        return None if all(one.has(sympy.nan, sympy.zoo, sympy.oo) for one in (x, y)) else False
-    are_real = [_is_zero(sympy.im(one)) for one in (x, y)]
-    if are_real[0] != are_real[1]:
-        return False
-    if not are_real[0] and not (x.has(sympy.I) and y.has(sympy.I)):
-        return None
-    return _is_zero(difference)
+def _agree(sides: list[sympy.Expr], is_complex: bool, digits: int) -> bool | None:
+    """Returns whether two constants are equal, None where neither is a number of the kind that is asked for."""
+    *both, difference = sides
+    undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in both]
+    if not any(undefined):
+        undefined = [not is_complex and not _is_zero(sympy.im(one), digits) for one in both]
+    if any(undefined):
+        return None if all(undefined) else False
+    return _is_zero(difference, digits)
 
 
-def _is_zero(x: sympy.Expr) -> bool:
-    """Returns whether a constant is zero: with 500 digits no first one of it is found."""
-    parts = x.evalf(50, maxn=500).as_real_imag()
+def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
+    """Returns whether a constant is zero: its first digit is not found among so many."""
+    parts = x.evalf(50, maxn=digits).as_real_imag()
     if not all(part.is_Number for part in parts):
         raise ValueError(f"{x} has no value")
     return all(part == 0 or part._prec < 60 for part in parts)

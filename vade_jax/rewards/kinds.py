@@ -158,7 +158,7 @@ def listing(
         return "bad_key"
     rules = _rules(tolerance, lists=True, ordered=ordered)
     # "[1,000, 2]" has two elements or three: either reading may be the one that was meant.
-    found = [_listed(reading.read(given, thousands=thousands)) for thousands in (False, True)]
+    found = [reading.read(given, thousands=thousands) for thousands in (False, True)]
     reasons = [_decided(value, right, rules) for value in dict.fromkeys(found)]
     return next((reason for reason in reasons if reason == "ok"), reasons[-1])
 
@@ -195,7 +195,7 @@ def _rules(tolerance: float | None, **more) -> Rules:
 
 
 def _decided(given: Value | None, key: Value, rules: Rules) -> str:
-    if given is None or given == Collection("[]", ()):
+    if given is None or (isinstance(given, Collection) and given.brackets == "[]" and not given.items):
         return "unreadable"
     try:
         return "ok" if matching.same(given, key, rules) else "different"

@@ -44,6 +44,7 @@ class Rules:
 
     tolerance: Fraction | None = None  # relative, around any number
     decimals: bool = False  # a decimal key stands for half a unit of its last digit
+    percents: bool = True  # a percent sign may be left out
     lists: bool = False  # brackets do not matter, and a comma alone keeps the order
     ordered: bool | None = None  # whether the order of a list counts; None: its brackets say so
     formulas: bool = True  # whether a formula may stand for a number
@@ -143,7 +144,7 @@ def _same_number(given: Value, key: Value, rules: Rules) -> bool:
     x, y, share = given.value, key.value, Fraction(1, 100)
     if given.percent == key.percent:
         return _near(x, y, given, key, rules)
-    bare = abs(y if given.percent else x) >= 1 and _near(x, y, given, key, rules)
+    bare = rules.percents and abs(y if given.percent else x) >= 1 and _near(x, y, given, key, rules)
     scaled = (x * share, y) if given.percent else (x * 100, y)
     return bare or abs(scaled[0] - scaled[1]) <= _room(given, key, rules, y, exact_given=True)
 
@@ -174,6 +175,10 @@ def _same_tree(given: Value, key: Value, rules: Rules, enough: int = _ENOUGH) ->
     """Returns whether SymPy says that two formulas are equal, a decimal beside an exact one nearly so."""
     if isinstance(given, Formula) and given == key:
         return True
+    if any(isinstance(x, Latex) and not x.asks for x in (given, key)) or (
+        isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled
+    ):
+        return isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled
     left, right = _sent(given), _sent(key)
     values_ = [
         values.exact(x.tree) if isinstance(x, Number | Formula) else None for x in (given, key)
@@ -228,7 +233,7 @@ def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
     if name and any(name in values.names(side.tree) for side in rest if isinstance(side, Formula)):
         return None
     exactly = dataclasses.replace(
-        rules, tolerance=None, decimals=False, ordered=True, formulas=True
+        rules, tolerance=None, decimals=False, formulas=True, percents=False
     )
     signs = value.signs[len(value.signs) - len(rest) + 1 :]
     for sign, left, right in zip(signs, rest, rest[1:], strict=False):
@@ -262,14 +267,15 @@ def _name_of(side: Value) -> str | None:
 def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
     left, right = _interval(given), _interval(key)
     if left is not None and right is not None:
-        names = {name for name in (left[0], right[0]) if name}
-        return len(names) < 2 and _same_collection(left[1], right[1], rules)
+        return len({left[0], right[0]} - {""}) < 2 and _same_collection(left[1], right[1], rules)
     if isinstance(given, Relation) and isinstance(key, Relation):
         mine, wanted = named(given, rules), named(key, rules)
         if mine and wanted and (mine[0] == wanted[0] or not (mine[0] and wanted[0])):
             return same(mine[1], wanted[1], rules)
         return _same_equation(given, key, rules)
     one, other = (given, key) if isinstance(given, Relation) else (key, given)
+    if one.signs == ("\\in",) and _name_of(one.sides[0]) and isinstance(other, Collection):
+        return _same_collection(*((one.sides[1], other) if one is given else (other, one.sides[1])), rules)
     found = named(one, rules)
     if found is None:
         return False
@@ -348,12 +354,15 @@ def _is_interval(value: Collection) -> bool:
 
 # ------------------------------------------------------------------------------ collections
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
-    if (found := _interval(given)) and found[0] and (wanted := _interval(key)):
-        given, key = found[1], wanted[1]
+    found = _interval(given), _interval(key)
+    if None not in found and (found[0][0] or found[1][0]):  # x < -1 or x > 3
+        return _same_relation(given, key, rules)
     given, key = _flat(given), _flat(key)
     if not isinstance(key, Collection) or not isinstance(given, Collection):
         return _same_single(given, key, rules)
-    given, key = _in_order(given, key, rules), _in_order(key, given, rules)
+    given, key = _unnamed(given, key, rules), _unnamed(key, given, rules)
+    if given is None or key is None:
+        return False
     if len(given.items) != len(key.items) or not (
         rules.lists or _fits(given.brackets, key.brackets)
     ):
@@ -382,18 +391,21 @@ def _same_single(given: Value, key: Value, rules: Rules) -> bool:
     return same(one.items[0], other, rules) if one is given else same(other, one.items[0], rules)
 
 
-def _in_order(value: Collection, other: Collection, rules: Rules) -> Collection:
-    """Returns the values of x = 3, x = -5, or of x = 1, y = 2 as a pair, beside values without names."""
+def _unnamed(value: Collection, other: Collection, rules: Rules) -> Collection | None:
+    """Returns the values of x = 3, x = -5, or of x = 1, y = 2 as a pair, beside values without names.
+
+    None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
+    """
     if any(isinstance(item, Relation) for item in other.items):
         return value
     found = [named(item, rules) for item in value.items]
-    if not found or None in found:
+    if value.brackets == ":" or not found or None in found:
         return value
     names = [name for name, _ in found]
-    if len(set(names)) == 1:
+    if len({name.partition("_")[0] for name in names}) == 1:
         return Collection(value.brackets, tuple(x for _, x in found))
-    if set(names) not in _STANDARD or len(set(names)) != len(names):
-        return value
+    if set(names) not in _STANDARD or len(set(names)) != len(names) or other.brackets in ("or", "{}"):
+        return None
     return Collection("()", tuple(x for _, x in sorted(found, key=lambda one: one[0])))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from vade_jax.rewards import answers, tokens, units, values
 from vade_jax.rewards.values import (
+    Both,
     Collection,
     Formula,
     Latex,
@@ -32,8 +33,9 @@ from vade_jax.rewards.values import (
 _DEEPEST = 25  # brackets within brackets
 _LONGEST = 150  # operations in a formula
 _LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
-_SEPARATORS = {",": ",", ";": ",", "&": ",", "or": "or", "and": "and"}
-_RELATIONS = {"=", "<", ">", "<=", ">=", "!=", "\\approx", "\\in"}
+_SEPARATORS = {",": ",", ";": ",", "&": ",", "or": "or", "and": "and", ":": ":"}
+_RELATIONS = {"=", "<", ">", "<=", ">=", "!=", "\\approx", "\\in", "\\notin", "\\cong", "\\sim", "\\equiv"}
+_RELATIONS |= {"\\parallel", "\\perp", "\\pmod", "\\to", "\\propto", "\\subset", "\\subseteq"}
 _CLOSERS = {")", "]", "}", "\\}"}
 _OPENERS = {"(": "()]", "[": "[])", "\\{": "\\}", "{": "}"}
 _TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
@@ -69,6 +71,8 @@ _ADVANCED = {
     "\\cap",
     "\\cup",
 }
+_KNOWN = {*_CONSTANTS, *_MARKED, *_SHAPES, *_RELATIONS, *_OPENERS, *_CLOSERS, "\\frac", "\\sqrt", "\\times"}
+_KNOWN |= {f"\\{name}" for name in (*_FUNCTIONS, *_GREEK, "pm", "mp", "degree", "binom", "emptyset", "mathbb")}
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _ENDS = {*_CLOSERS, *_RELATIONS, *_SEPARATORS, "\\\\", "\\end"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
@@ -77,6 +81,10 @@ _PLAIN = re.compile(r"-?[0-9]+")
 
 class _Unread(Exception):  # noqa: N818 (says what happened)
     """The rest of the text is not in the grammar."""
+
+
+class _Senseless(Exception):  # noqa: N818 (says what happened)
+    """The text divides by zero, or nobody can calculate it."""
 
 
 def lead(text: str) -> str:
@@ -109,6 +117,8 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         return value
     except _Unread:
         return _otherwise(text, cut)
+    except _Senseless:
+        return None
 
 
 def elements(text: str) -> tuple[bool, list[str]]:
@@ -137,9 +147,23 @@ def _otherwise(text: str, cut: list[tokens.Token]) -> Value | None:
     """Returns what is no sentence of the grammar: words, or a formula with signs that SymPy may know."""
     if answers.is_prose(plain := answers.plain(text)):
         return Words(plain)
+    if len(text) > answers.MAX_LENGTH or not _is_balanced(cut):
+        return None
     is_worded = any(len(token.text) > 3 or token.roman for token in cut if token.kind == "letters")
     is_advanced = not is_worded and any(token.text in _ADVANCED for token in cut)
-    return Latex(text) if is_advanced and len(text) <= answers.MAX_LENGTH else None
+    if not is_advanced and all(token.text[0] != "\\" or token.text in _KNOWN for token in cut):
+        return None
+    return Latex(text, tuple(token.text for token in cut), is_advanced)
+
+
+def _is_balanced(cut: list[tokens.Token]) -> bool:
+    opened = []
+    for token in cut:
+        if token.text in _OPENERS:
+            opened.append(token.text)
+        elif token.text in _CLOSERS and (not opened or token.text not in _OPENERS[opened.pop()]):
+            return False
+    return not opened
 
 
 class _Reader:
@@ -194,7 +218,9 @@ class _Reader:
             items.append(self._item())
         if not between:
             return items[0]
-        return Collection("or" if "or" in between else "", tuple(items))
+        if ":" in between and len(between) > 1:
+            raise _Unread
+        return Collection("or" if "or" in between else ":" if ":" in between else "", tuple(items))
 
     def _item(self) -> Value:
         """Reads a relation, or else the words up to the next separator."""
@@ -222,13 +248,17 @@ class _Reader:
         return Words(text)
 
     def _relation(self) -> Value:
-        if self.peek() in ("=", "\\approx"):  # "\approx 2.5"
+        if self._at == 0 and self.peek() in ("=", "\\approx"):  # "\approx 2.5"
             self._take()
         sides, signs = [self._side()], []
         while self.peek() in _RELATIONS:
             signs.append(self._take())
             sides.append(self._side())
-        return Relation(tuple(signs), tuple(sides)) if signs else sides[0]
+        if not signs:
+            return sides[0]
+        both = [side.items if isinstance(side, Both) else (side, side) for side in sides]
+        found = [Relation(tuple(signs), one) for one in zip(*both, strict=True)]
+        return found[0] if found[0] == found[1] else Both("or", tuple(found))
 
     def _side(self) -> Value:
         if name := self._name():
@@ -240,7 +270,11 @@ class _Reader:
         if (found := self._bracketed()) is not None:
             return found
         self._reset(mark)
-        return self._measured(self._sum())
+        minus = self.peek() == "-" and self.peek(1) in _CURRENCIES and self._take()
+        if self.peek() in _CURRENCIES:
+            self._unit = units.UNITS[self._take()]
+        tree = self._sum()
+        return self._measured(("-", tree) if minus else tree)
 
     def _based(self) -> Value:
         """Reads digits in a base, which are spelled; base 10 is the number."""
@@ -260,7 +294,7 @@ class _Reader:
         unit, self._unit = self._unit if unit is None else unit, None
         if values.has(tree, "pm", "mp"):
             both = (values.expanded(tree, upper) for upper in (True, False))
-            return Collection("or", tuple(_calculated(one, scale, unit, percent) for one in both))
+            return Both("or", tuple(_calculated(one, scale, unit, percent, full=True) for one in both))
         return _calculated(tree, scale, unit, percent)
 
     # -------------------------------------------------------------------------- names
@@ -303,7 +337,7 @@ class _Reader:
             return None
         if _is_capital(text):
             return Name(text)
-        is_product = len(text) == 3 and text.islower() and not letters[0].roman
+        is_product = len(text) == 3 and list(text) == sorted(text.lower()) and not letters[0].roman  # abc, xyz
         if len(text) < 3 or not text.isalpha():
             return None
         product = functools.reduce(lambda x, y: ("*", x, y), (_symbol(c) for c in text))
@@ -462,9 +496,6 @@ class _Reader:
             return self._number()
         if kind == "letters":
             return self._letters()
-        if text in _CURRENCIES and self._unit is None:
-            self._unit = units.UNITS[self._take()]
-            return self._primary()
         if text in ("(", "[", "{"):
             return self._between(self._take(), {"(": ")", "[": "]", "{": "}"}[text])
         if text == "|":
@@ -564,7 +595,7 @@ class _Reader:
         self._take()
         parts = []
         while self.peek() != closer:
-            if self._kind() == "sign" and self.peek() not in ("+", "-", ",", "\\theta", "\\alpha"):
+            if self._kind() == "sign" and self.peek() not in ("+", "-", ",", "\\theta", "\\alpha", "\\triangle"):
                 raise _Unread
             parts.append(self._take())
         self._take()
@@ -741,13 +772,21 @@ def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
     return Collection(brackets, (inside,))
 
 
-def _calculated(tree: Tree, scale: str, unit: str | None, percent: bool) -> Value:
-    """Returns the number or the formula of a tree and of what is behind it."""
+def _calculated(
+    tree: Tree, scale: str, unit: str | None, percent: bool, full: bool = False
+) -> Value:
+    """Returns the number or the formula of a tree and of what is behind it; a sum is a number if `full`."""
     if not values.is_sane(tree):
+        raise _Senseless
+    if values.has(tree, ("c", "oo")) and tree not in (values.INFINITY.tree, ("-", values.INFINITY.tree)):
+        raise _Senseless
+    if percent and unit:
         raise _Unread
     found = values.literal(tree)
+    if full and found is None and (value := values.exact(tree)) is not None:
+        found = value, None, 0
     if found is None:
-        if scale or (percent and unit):
+        if scale:
             raise _Unread
         return Formula(("/", tree, ("n", "100")) if percent else tree, unit)
     value, last, digits = found

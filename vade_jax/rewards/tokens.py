@@ -62,7 +62,7 @@ _NAMES = {
     **{"langle": "(", "rangle": ")", "intercal": "T", "|": "|", "varphi": "\\phi"},
     **dict.fromkeys("left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle".split(), ""),
     **dict.fromkeys(
-        "textstyle limits mathbf mathit boldsymbol bm boxed therefore ( ) [ ]".split(), ""
+        "textstyle limits mathbf mathit boldsymbol bm boxed therefore".split(), ""
     ),
 }
 _SIGNS = {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
@@ -111,10 +111,13 @@ def clean(text: str) -> str:
     text = _CIRCLE.sub(r"\\degree ", text)
     if text.startswith("**") and text.endswith("**"):
         text = text[2:-2]
-    bare = text.replace("\\$", "")
-    if bare.count("$") == 1 and text.startswith("$"):
-        return "\\" + text  # an amount
-    return " ".join(re.sub(r"(?<!\\)\$", " ", text).split()).rstrip(" .")
+    for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):
+        if text.startswith(opener) and text.endswith(closer):
+            text = text[2:-2].strip()
+    # Dollars come in pairs around a formula, or one by one before an amount.
+    is_paired = text.replace("\\$", "").count("$") % 2 == 0
+    text = re.sub(r"(?<!\\)\$", " " if is_paired else r"\\$", text)
+    return " ".join(text.split()).rstrip(" .")
 
 
 def _script(match: re.Match[str]) -> str:

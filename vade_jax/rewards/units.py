@@ -19,7 +19,7 @@ V volt volts:volt  A amp amps ampere amperes:ampere  C coulomb coulombs:coulomb 
 K kelvin kelvins:kelvin  Pa pascal pascals:pascal  mol mole moles:mole  ohm ohms \\Omega Ω:ohm  T tesla:tesla
 F farad farads:farad  eV:electron_volt  cal calorie calories:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
 deg degree degrees \\degree:degree  rad radian radians:radian  acre acres:acre  hectare hectares ha:hectare
-gallon gallons gal:gallon  pint pints:pint  quart quarts:quart  bit bits:bit  byte bytes:byte  bar:bar  atm:atm
+gallon gallons gal:gallon  pint pints:pint  quart quarts:quart  cup cups:cup  bit bits:bit  byte bytes:byte  bar:bar  atm:atm
 rpm:revolution/minute  cc:centimeter**3  celsius \\celsius:degC  fahrenheit:degF
 \\$ dollar dollars usd USD buck bucks:dollar  cent cents \\cent:cent_coin  \\€ euro euros eur EUR:euro
 \\£:pound_sterling  \\¥ yen yuan rmb RMB:yen

@@ -54,6 +54,10 @@ class Collection:
     items: tuple["Value", ...]
 
 
+class Both(Collection):
+    """The two values of a plus or minus; the brackets are "or"."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Name:
     """Letters that are spelled: the angle ABC, SAS, 4321 in base 5."""
@@ -71,9 +75,11 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Latex:
-    """A formula that only SymPy's own reader may understand: sums, integrals, limits."""
+    """A formula with other commands: it is spelled, or SymPy's own reader knows sums, integrals, limits."""
 
     text: str
+    spelled: tuple[str, ...]
+    asks: bool  # SymPy's reader
 
 
 Value = Number | Formula | Relation | Collection | Name | Words | Latex
