@@ -15,12 +15,12 @@ MAX_LENGTH = 200  # characters inside a box; a longer one is no answer
 # Words and numbers with signs of prose between them; one word has two letters, and one of two that a
 # hyphen joins has three. A letter or a relation may stand alone.
 _LETTER = r"[^\W\d_]"
-_WORD = rf"(?:{_LETTER}{{2,}}\d*|\d+(?:\.\d+)?(?:{_LETTER}{{2,}})?|{_LETTER})"
+_WORD = rf"(?>{_LETTER}{{2,}}\d*|\d+(?:\.\d+)?(?:{_LETTER}{{2,}})?|{_LETTER})"
 _BETWEEN = (
-    rf"(?:[\s,;.:'’\"“”()&]+|(?<={_LETTER})-(?={_LETTER}{{3}})|(?<={_LETTER}{{3}})-(?={_LETTER}))"
+    rf"(?>[\s,;.:'’\"“”()&]+|(?<={_LETTER})-(?={_LETTER}{{3}})|(?<={_LETTER}{{3}})-(?={_LETTER}))"
 )
 _PROSE = re.compile(
-    rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*[.)\"”!?]?"
+    rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*+[.)\"”!?]?"
 )
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
 _WRAPPED = re.compile(

@@ -31,6 +31,7 @@ from vade_jax.rewards.values import (
 )
 
 _DEEPEST = 25  # brackets within brackets
+_MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
 _LONGEST = 150  # operations in a formula
 _LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
 _SEPARATORS = {",": ",", ";": ",", "&": ",", "or": "or", "and": "and", ":": ":"}
@@ -105,6 +106,8 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
     if _PLAIN.fullmatch(text) and len(text) < 1000:
         value = values.Fraction(int(text))
         return Number(value, ("n", text) if text[0] != "-" else ("-", ("n", text[1:])))
+    if len(text) > _MOST:
+        return None
     text = tokens.clean(lead(text))
     if thousands is None:
         thousands = ", " in text or not text.startswith(("(", "[", "\\{", "\\left"))
@@ -279,7 +282,7 @@ class _Reader:
     def _based(self) -> Value:
         """Reads digits in a base, which are spelled; base 10 is the number."""
         digits, _, base = self._take().replace("{", "").replace("}", "").partition("_")
-        if not 2 <= int(base) <= 16 or any(int(digit, 16) >= int(base) for digit in digits):
+        if len(digits) > values.DIGITS or not 2 <= int(base) <= 16 or any(int(digit, 16) >= int(base) for digit in digits):
             raise _Unread
         digits = digits.lstrip("0") or "0"
         return (
@@ -359,13 +362,13 @@ class _Reader:
         if self.peek() == "\\emptyset":
             self._take()
             return Collection("{}", ())
-        if self.peek() == "\\begin":
-            return self._environment()
-        if self.peek() not in _OPENERS or self._depth >= _DEEPEST:
+        if self.peek() not in (*_OPENERS, "\\begin") or self._depth >= _DEEPEST:
             return None
-        opener = self._take()
         self._depth += 1
         try:
+            if self.peek() == "\\begin":
+                return self._environment()
+            opener = self._take()
             inside = None if self.peek() in _CLOSERS else self._inside(opener)
             closer = self._take(*(_OPENERS[opener] if opener != "\\{" else ("\\}",)))
         except _Unread:
@@ -521,6 +524,8 @@ class _Reader:
 
     def _number(self) -> Tree:
         text = self._take()
+        if len(text) > values.DIGITS:
+            raise _Senseless
         if "." in text or "/" in text or "e" in text:
             return ("n", text)
         if self.peek() == "\\frac":  # 3\frac{1}{2}

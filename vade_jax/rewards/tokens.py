@@ -70,7 +70,7 @@ _ROMAN = "text|textbf|textit|textrm|mathrm|mbox|operatorname|mathsf|mathtt|rm"
 _GAP = r"\{,\}|\\[,!]|,\\!|[ ~]|\\ "  # between the thousands of a number
 _NUMBER = r"""
  (?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
-|(?P<repeating>[0-9]*\.[0-9]*\\(?:overline|dot|bar)\s?\{{[0-9]+\}})
+|(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})
 |(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
  (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
 """

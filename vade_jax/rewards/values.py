@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 Tree = tuple
-_DIGITS = 4000  # of a number that is written out
+DIGITS = 4000  # of a number that is written out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _power(x: Fraction, y: Fraction) -> Fraction | None:
     if y.denominator != 1 or (x == 0 and y <= 0):
         return None
     size = max(abs(x.numerator), x.denominator).bit_length()
-    return x ** int(y) if abs(y) * size < 3.4 * _DIGITS else None
+    return x ** int(y) if abs(y) * size < 3.4 * DIGITS else None
 
 
 def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
@@ -180,7 +180,7 @@ def _size(tree: Tree) -> float | None:
         size = sizes[0] * _reach(parts[0])
     else:
         size = sum(sizes)
-    return size if size < 10 * _DIGITS else None
+    return size if size < 10 * DIGITS else None
 
 
 def _reach(tree: Tree) -> float:
