@@ -217,6 +217,11 @@ def _ask(rules: Rules, key, given, question: str = "equal", room: Fraction | Non
     return reason == "ok"
 
 
+def forget() -> None:
+    """Forgets what SymPy has said."""
+    _REPLIES.clear()
+
+
 # ------------------------------------------------------------------------------ equations and inequalities
 def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
     """Returns the name that a relation gives a value, and the value; "" of a true chain of constants.

@@ -77,7 +77,7 @@ _KNOWN |= {f"\\{name}" for name in (*_FUNCTIONS, *_GREEK, "pm", "mp", "degree", 
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _ENDS = {*_CLOSERS, *_RELATIONS, *_SEPARATORS, "\\\\", "\\end"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
-_PLAIN = re.compile(r"-?[0-9]+")
+_PLAIN = re.compile(r"(-?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,99})(?:\.[0-9]{1,99})?)(?:/([0-9]{1,99}))?")
 
 
 class _Unread(Exception):  # noqa: N818 (says what happened)
@@ -103,9 +103,8 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
             "(3,100)", where no other comma has a space behind.
     """
-    if _PLAIN.fullmatch(text) and len(text) < 1000:
-        value = values.Fraction(int(text))
-        return Number(value, ("n", text) if text[0] != "-" else ("-", ("n", text[1:])))
+    if (plain := _PLAIN.fullmatch(text)) and len(text) < 100 and (thousands is not False or "," not in text):
+        return _plain(*plain.groups())
     if len(text) > _MOST:
         return None
     text = tokens.clean(lead(text))
@@ -122,6 +121,15 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
         return _otherwise(text, cut)
     except _Senseless:
         return None
+
+
+def _plain(sign: str, top: str, bottom: str | None) -> Number | None:
+    """Returns what the grammar says of digits alone, twenty times as fast."""
+    top = top.replace(",", "")
+    tree = ("n", top) if bottom is None else ("/", ("n", top), ("n", bottom))
+    tree = ("-", tree) if sign else tree
+    found = values.literal(tree)
+    return found and Number(found[0], tree, *found[1:])
 
 
 def elements(text: str) -> tuple[bool, list[str]]:

@@ -104,7 +104,7 @@ def convert(value: Fraction, unit: str, wanted: str) -> Fraction | None:
     try:
         registry = _registry()
     except ImportError as error:
-        raise RuntimeError("units are converted by pint: pip install 'pint>=0.24'") from error
+        raise RuntimeError("units are converted by pint: pip install 'pint>=0.24.4'") from error
     try:
         return Fraction(registry.Quantity(value, unit).to(wanted).magnitude)
     except Exception:  # of pint, which has one for each way that units do not fit
