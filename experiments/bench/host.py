@@ -160,7 +160,7 @@ FORMULAS = (r"2\sqrt{3}", (r"2\sqrt{3}", r"\sqrt{12}", r"3\sqrt{2}"))
 
 
 def verdicts(quick: bool) -> Iterator[timing.Table]:
-    """Yields a table of a step's answers, which repeat themselves, and one by kind, of answers that do not."""
+    """Yields a table of a step's answers, which repeat themselves, and one by kind, where none does."""
     share = 64 if quick else 1
     plain = [
         (_reply(text), answer, kind) for kind, (answer, said) in ANSWERS.items() for text in said
@@ -182,7 +182,6 @@ def verdicts(quick: bool) -> Iterator[timing.Table]:
         "none",
         notes={name: f"{1e6 * time / numbers[name]:.0f} us each" for name, time in times.items()},
     )
-
 
     yield _by_kind(4 if quick else 64)
 

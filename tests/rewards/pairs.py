@@ -1,7 +1,7 @@
-"""Pairs of a key and an answer whose right verdict is known: the answer in other words, or with one part changed.
+"""Pairs of a key and an answer whose verdict is known: the answer in other words, or with one part changed.
 
-A pair is made from parts (numbers, names, signs), not from texts. What the parts mean is calculated by SymPy, apart
-from how a text is read; so a changed part that changes nothing, such as the order of a sum, is known to be right.
+A pair is made from parts (numbers, names, signs), not from texts. SymPy calculates what the parts mean, apart
+from how a text is read; so a change that changes nothing, such as the order of a sum, is known to be right.
 """
 
 import dataclasses
@@ -89,7 +89,11 @@ def _digits(value: int) -> str:
 # ------------------------------------------------------------------------------ numbers
 def _write_fraction(rng, parts):
     a, b = parts
-    forms = [f"\\frac{{{a}}}{{{b}}}", f"{a}/{b}" if b > 0 else f"\\dfrac{{{a}}}{{{b}}}", f"\\tfrac{{{a}}}{{{b}}}"]
+    forms = [
+        f"\\frac{{{a}}}{{{b}}}",
+        f"{a}/{b}" if b > 0 else f"\\dfrac{{{a}}}{{{b}}}",
+        f"\\tfrac{{{a}}}{{{b}}}",
+    ]
     if 0 < abs(b) < abs(a) and a % b and a * b > 0:
         whole, rest = divmod(abs(a), abs(b))
         forms += [f"{whole}\\frac{{{rest}}}{{{abs(b)}}}", f"{whole} {rest}/{abs(b)}"]
@@ -100,14 +104,24 @@ def _write_scientific(rng, parts):
     a, exponent = parts
     mantissa = f"{a / 100:.2f}"
     times = rng.choice(["\\times ", "\\cdot ", "×", "*", " x "])
-    forms = [f"{mantissa}{times}10^{{{exponent}}}", f"{mantissa}e{exponent}", f"{mantissa}E{exponent}"]
+    forms = [
+        f"{mantissa}{times}10^{{{exponent}}}",
+        f"{mantissa}e{exponent}",
+        f"{mantissa}E{exponent}",
+    ]
     return rng.choice(forms)
 
 
 def _write_measured(rng, parts):
     a, unit, power = parts
     raised = f"^{abs(power)}" if abs(power) > 1 else ""
-    forms = ["{a}\\text{{ {u}}}{p}", "{a}\\,\\mathrm{{{u}}}{p}", "{a}~\\text{{{u}}}{p}", "{a}{{\\rm {u}}}{p}", "{a} {u}{p}"]
+    forms = [
+        "{a}\\text{{ {u}}}{p}",
+        "{a}\\,\\mathrm{{{u}}}{p}",
+        "{a}~\\text{{{u}}}{p}",
+        "{a}{{\\rm {u}}}{p}",
+        "{a} {u}{p}",
+    ]
     return rng.choice(forms).format(a=a, u=unit, p=raised)
 
 
@@ -121,7 +135,9 @@ def _mean_measured(parts):
 # ------------------------------------------------------------------------------ formulas
 def _write_root(rng, parts):
     a, n = parts
-    root = rng.choice(["\\sqrt{{{n}}}", "√{n}", "sqrt({n})", "\\sqrt({n})", "{n}^{{1/2}}"]).format(n=abs(n))
+    root = rng.choice(["\\sqrt{{{n}}}", "√{n}", "sqrt({n})", "\\sqrt({n})", "{n}^{{1/2}}"]).format(
+        n=abs(n)
+    )
     if root[0].isdigit():
         return f"{a}\\cdot {root}"
     return rng.choice(["{a}{r}", "{a}\\cdot {r}", "{a} \\times {r}"]).format(a=a, r=root)
@@ -129,14 +145,22 @@ def _write_root(rng, parts):
 
 def _write_angle(rng, parts):
     a, degrees = parts
-    angle = rng.choice(["{d}^\\circ", "({d}°)", "\\left({d}^{{\\circ}}\\right)", "{d}^{{\\circ}}"]).format(d=abs(degrees))
+    angle = rng.choice(
+        ["{d}^\\circ", "({d}°)", "\\left({d}^{{\\circ}}\\right)", "{d}^{{\\circ}}"]
+    ).format(d=abs(degrees))
     return f"{a}\\sin {angle}"
 
 
 def _write_line(rng, parts):
     a, x, sign, b = parts
     b = abs(b)
-    right = rng.choice([f"{a}{x}{sign}{b}", f"{'-' if sign == '-' else ''}{b}+{_digits(a)}{x}", f"({a}{x} {sign} {b})"])
+    right = rng.choice(
+        [
+            f"{a}{x}{sign}{b}",
+            f"{'-' if sign == '-' else ''}{b}+{_digits(a)}{x}",
+            f"({a}{x} {sign} {b})",
+        ]
+    )
     return right
 
 
@@ -188,7 +212,10 @@ def _write_half_line(rng, parts):
 
 def _write_set(rng, parts):
     shown = rng.sample(parts, len(parts))
-    forms = ["\\{" + ", ".join(map(str, shown)) + "\\}", " \\text{ or } ".join(f"x={a}" for a in shown)]
+    forms = [
+        "\\{" + ", ".join(map(str, shown)) + "\\}",
+        " \\text{ or } ".join(f"x={a}" for a in shown),
+    ]
     return rng.choice([*forms, " or ".join(map(str, shown))])
 
 
@@ -197,7 +224,9 @@ def _write_name(rng, parts):
 
 
 def _write_angle_name(rng, parts):
-    return rng.choice(["\\angle {}", "∠{}", "\\angle{{{}}}"]).format(rng.choice([parts[0], parts[0][::-1]]))
+    return rng.choice(["\\angle {}", "∠{}", "\\angle{{{}}}"]).format(
+        rng.choice([parts[0], parts[0][::-1]])
+    )
 
 
 SORTS = (
@@ -232,4 +261,12 @@ def _write_scaled(rng, parts):
     a, scale = parts
     words = {"k": "thousand", "M": "million"}[scale]
     zeros = {"k": 3, "M": 6}[scale]
-    return rng.choice([f"{a}{scale}", f"{a} {words}", f"{a * 10**zeros}", f"\\${a}{scale}", f"{a} \\times 10^{zeros}"])
+    return rng.choice(
+        [
+            f"{a}{scale}",
+            f"{a} {words}",
+            f"{a * 10**zeros}",
+            f"\\${a}{scale}",
+            f"{a} \\times 10^{zeros}",
+        ]
+    )

@@ -1,4 +1,4 @@
-"""A table of right answers, each with what is right and wrong for it, as a careful mathematician would say."""
+"""A table of keys, each with what is right and what is wrong for it, as a careful mathematician would say."""
 
 import pathlib
 

@@ -1,7 +1,7 @@
 r"""The number in a short text, as scores without a judge have always read it.
 
-`decisions.by_rules` hands it to the rules of a benchmark, which compare it themselves. The verifier of training
-reads more (`rewards.reading`); this stays as it is, so that such scores stay comparable with older ones.
+`decisions.by_rules` hands it to the rules of a benchmark, which compare it themselves. The verifier of
+training reads more (`rewards.reading`); this stays as it is, so that scores stay comparable with older ones.
 """
 
 import decimal

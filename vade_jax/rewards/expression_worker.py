@@ -1,9 +1,9 @@
 """Compares expressions for `pool`: `python expression_worker.py DEADLINE MEMORY`.
 
-One JSON request a line comes in, one line with the reason goes out: [key, given, question, room]. Both are trees
-of `values`, or LaTeX for SymPy's reader. It is started by its path: nothing of vade_jax, and so no jax, is
-imported. Whatever happens in here, the parent keeps the deadline; the alarm is for the case that the parent is
-gone.
+One JSON request a line comes in, [key, given, question, room], and one line with the reason goes out. Key and
+answer are trees of `values`, or LaTeX for SymPy's reader. It is started by its path: nothing of vade_jax, and
+so no jax, is imported. Whatever happens in here, the parent keeps the deadline; the alarm is for the case that
+the parent is gone.
 """
 
 import json
@@ -36,12 +36,13 @@ _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
 _BASE = sympy.Symbol(
     "base of the logarithm", positive=True
 )  # of \log alone: e to some, 10 to others
+_TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
 _FUNCTIONS = {
     **{
         name: getattr(sympy, name)
-        for name in "sin cos tan cot sec csc sinh cosh tanh exp floor ceiling".split()
+        for name in (*_TRIG, "sinh", "cosh", "tanh", "exp", "floor", "ceiling")
     },
-    **{f"arc{name}": getattr(sympy, f"a{name}") for name in "sin cos tan cot sec csc".split()},
+    **{f"arc{name}": getattr(sympy, f"a{name}") for name in _TRIG},
     **{
         "sqrt": sympy.sqrt,
         "root": sympy.root,
@@ -101,7 +102,7 @@ def compare(key, given, question: str = "equal", room: list[str] | None = None) 
 
 # ------------------------------------------------------------------------------ equality
 def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
-    """Returns whether two expressions are equal wherever both are real; sets are equal as they are written."""
+    """Returns whether two expressions are equal wherever they are real; sets, if they are written alike."""
     if x.has(sympy.nan, sympy.zoo) or y.has(sympy.nan, sympy.zoo):
         return False
     if x == y or not (isinstance(x, sympy.Expr) and isinstance(y, sympy.Expr)):
@@ -112,9 +113,9 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
     if difference.is_Rational:
         return difference == 0
     symbols = sorted(difference.free_symbols | x.free_symbols | y.free_symbols, key=str)
-    if symbols and difference.is_polynomial(*symbols):
-        if all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
-            return False  # expanded, and not zero
+    is_polynomial = symbols and difference.is_polynomial(*symbols)
+    if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
+        return False  # expanded, and not zero
     is_complex = x.has(sympy.I) and y.has(sympy.I)
     digits = 150 if symbols else 500
     seen = (
@@ -140,7 +141,7 @@ def _points(symbols: list[sympy.Symbol]):
 
 
 def _agree(sides: list[sympy.Expr], is_complex: bool, digits: int) -> bool | None:
-    """Returns whether two constants are equal, None where neither is a number of the kind that is asked for."""
+    """Returns whether two constants are equal, None where neither is a number of the asked kind."""
     *both, difference = sides
     undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in both]
     if not any(undefined):
@@ -163,7 +164,7 @@ def _is_near(difference: sympy.Expr, room: sympy.Rational) -> bool:
 
 
 def _is_multiple(right: list, value: list) -> bool:
-    """Returns whether left - right of one is that of the other times a constant, which an inequality wants positive."""
+    """Returns whether one relation is the other times a constant, a positive one if it is an inequality."""
     (sign, *key), (_, *given) = right, value
     f, g = (sympy.expand(left - right) for left, right in (key, given))
     if f.free_symbols != g.free_symbols or not f.free_symbols:

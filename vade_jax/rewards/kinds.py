@@ -1,9 +1,9 @@
 r"""Compares an answer with the right one, by the kind of answer.
 
 Letters and words are compared as texts; all else is read into values (`reading`), which `matching` compares.
-Each comparison takes (given, key) and returns the reason of a `verify.Verdict`: "ok", "different", "unreadable",
-"bad_key", "timeout" or "crash". When in doubt an answer is unreadable: a policy finds every phrase that is counted
-as right by mistake.
+Each comparison takes (given, key) and returns the reason of a `verify.Verdict`: "ok", "different",
+"unreadable", "bad_key", "timeout" or "crash". When in doubt an answer is unreadable: a policy finds every
+phrase that is counted as right by mistake.
 """
 
 import re
@@ -23,12 +23,12 @@ _LABEL = re.compile(rf"\W{{0,5}}{_CAPITAL}\s?(\S.*)", re.ASCII | re.DOTALL)
 _SECOND = re.compile(  # "A) or B)"
     rf"(?<![^\W_]){_CAPITAL}|^(?:or|and|not|nor)\b|^[,/&|]", re.ASCII
 )
-_DOUBT = set(
-    "false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows".split()
-)
-_DOUBT |= set("idea one determined doubtful".split())
-# What may follow a yes or no without a sign between them: "No it is not", but neither "no data" nor "no one".
-_GOES_ON = set("it they there he she we i this that these those because since as".split())
+_WORDS = """
+false if incorrect maybe neither perhaps unless wrong unclear unknown unsure depends know knows idea one
+determined doubtful: it they there he she we i this that these those because since as
+"""
+# Words of doubt; and what may follow a yes or no without a sign between: "No it is not", but not "no data".
+_DOUBT, _GOES_ON = (set(words.split()) for words in _WORDS.split(":"))
 
 
 # ------------------------------------------------------------------------------ letters and words
@@ -195,7 +195,9 @@ def _rules(tolerance: float | None, **more) -> Rules:
 
 
 def _decided(given: Value | None, key: Value, rules: Rules) -> str:
-    if given is None or (isinstance(given, Collection) and given.brackets == "[]" and not given.items):
+    if given is None or (
+        isinstance(given, Collection) and given.brackets == "[]" and not given.items
+    ):
         return "unreadable"
     try:
         return "ok" if matching.same(given, key, rules) else "different"

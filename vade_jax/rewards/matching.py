@@ -280,7 +280,9 @@ def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
         return _same_equation(given, key, rules)
     one, other = (given, key) if isinstance(given, Relation) else (key, given)
     if one.signs == ("\\in",) and _name_of(one.sides[0]) and isinstance(other, Collection):
-        return _same_collection(*((one.sides[1], other) if one is given else (other, one.sides[1])), rules)
+        return _same_collection(
+            *((one.sides[1], other) if one is given else (other, one.sides[1])), rules
+        )
     found = named(one, rules)
     if found is None:
         return False
@@ -409,7 +411,11 @@ def _unnamed(value: Collection, other: Collection, rules: Rules) -> Collection |
     names = [name for name, _ in found]
     if len({name.partition("_")[0] for name in names}) == 1:
         return Collection(value.brackets, tuple(x for _, x in found))
-    if set(names) not in _STANDARD or len(set(names)) != len(names) or other.brackets in ("or", "{}"):
+    if (
+        set(names) not in _STANDARD
+        or len(set(names)) != len(names)
+        or other.brackets in ("or", "{}")
+    ):
         return None
     return Collection("()", tuple(x for _, x in sorted(found, key=lambda one: one[0])))
 

@@ -35,9 +35,9 @@ Does the student come to the right answer? The way there and the form do not mat
 def yes_or_no(reply: str) -> float | None:
     """Returns 1 or 0 for a reply that begins with yes or no, or whose last line ends in it, else None.
 
-    Only what follows </think> counts, so thoughts that were cut off say nothing; "yes or no" says nothing too.
+    Only what follows </think> counts. Thoughts that were cut off say nothing, and neither does "yes or no".
     """
-    thoughts, closed, said = reply.casefold().rpartition("</think>")
+    _, closed, said = reply.casefold().rpartition("</think>")
     words = re.findall(r"[^\W_]+", said)
     last = re.findall(r"[^\W_]+", said.strip().rpartition("\n")[2])
     verdict = {"yes": 1.0, "no": 0.0}

@@ -41,8 +41,13 @@ _SYMBOLS = {
 _SYMBOLS = {ord(symbol): f"\\{name} " for symbol, name in _SYMBOLS.items()} | {ord("、"): ","}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
 _SCRIPTS = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+)|([₀₁₂₃₄₅₆₇₈₉]+)")
+_PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?")
 _ROOT = re.compile(r"√\s?([0-9]+|[a-zA-Z])")
 _CIRCLE = re.compile(r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?")
+_DRESS = """
+left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits mathbf mathit boldsymbol bm boxed
+therefore
+"""
 # One name for a command that has several; "" for one that only dresses.
 _NAMES = {
     **dict.fromkeys(("dfrac", "tfrac", "cfrac"), "\\frac"),
@@ -60,10 +65,7 @@ _NAMES = {
     **{"le": "<=", "ge": ">=", "lt": "<", "gt": ">", "ne": "!=", "div": "/", "%": "%", "&": "&"},
     **{"lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "prime": "'", "top": "T"},
     **{"langle": "(", "rangle": ")", "intercal": "T", "|": "|", "varphi": "\\phi"},
-    **dict.fromkeys("left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle".split(), ""),
-    **dict.fromkeys(
-        "textstyle limits mathbf mathit boldsymbol bm boxed therefore".split(), ""
-    ),
+    **dict.fromkeys(_DRESS.split(), ""),
 }
 _SIGNS = {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
 _ROMAN = "text|textbf|textit|textrm|mathrm|mbox|operatorname|mathsf|mathtt|rm"
@@ -108,6 +110,7 @@ def clean(text: str) -> str:
     text = text.translate(ASCII).strip().rstrip(" .。") if not text.endswith("dots") else text
     text = _ROOT.sub(r"\\sqrt{\1}", _SCRIPTS.sub(_script, text)).translate(_SYMBOLS)
     text = " ".join(text.split())
+    text = _PRIMES.sub(lambda match: "'" * (match[0].count("prime") + match[0].count("'")), text)
     text = _CIRCLE.sub(r"\\degree ", text)
     if text.startswith("**") and text.endswith("**"):
         text = text[2:-2]
@@ -122,7 +125,7 @@ def clean(text: str) -> str:
 
 def _script(match: re.Match[str]) -> str:
     raised, lowered = match.groups()
-    return ("^{%s}" % raised if raised else "_{%s}" % lowered).translate(_RAISED)
+    return (f"^{{{raised}}}" if raised else f"_{{{lowered}}}").translate(_RAISED)
 
 
 def cut(text: str, *, thousands: bool = True) -> list[Token]:

@@ -1,12 +1,14 @@
 """Units behind a number: which words are one, and how many of one make another (by pint).
 
-Only words of the table are units, so no letter of a formula is taken for one. Prefixes keep their case: mm and
-Mm, mW and MW differ.
+Only words of the table are units, so no letter of a formula is taken for one. Prefixes keep their case: mm is
+no Mm, and mW no MW.
 """
 
 import functools
 import re
 from fractions import Fraction
+
+from vade_jax.rewards.cursor import Cursor, Unread
 
 # What is written: what pint calls it; "" counts things and has no dimension.
 _WORDS = """
@@ -109,3 +111,85 @@ def convert(value: Fraction, unit: str, wanted: str) -> Fraction | None:
         return Fraction(registry.Quantity(value, unit).to(wanted).magnitude)
     except Exception:  # of pint, which has one for each way that units do not fit
         return None
+
+
+# ------------------------------------------------------------------------------ reading
+def behind(c: Cursor, *, look: bool = False) -> tuple[str, str | None, bool] | None:
+    """Reads (scale, unit, whether a percent sign) up to the end of the side; None if it is not that.
+
+    With `look` it stays before it.
+    """
+    if c.ends() or c.offset:
+        return None
+    start, scale = c.at, ""
+    found = None
+    try:
+        if c.peek() in SCALES and _may_stand(c, c.peek()):
+            scale = c.take()
+        percent = bool(c.accept("%", "percent"))
+        unit = _unit_phrase(c)
+        found = (scale, unit, percent) if c.ends() and c.at > start else None
+    except Unread:
+        pass
+    if look or found is None:
+        c.at, c.offset = start, 0
+    return found
+
+
+def _may_stand(c: Cursor, word: str) -> bool:
+    """Returns whether a word is a unit or a scale here, and no product of letters."""
+    token = c.tokens[c.at]
+    if c.numeric or token.roman or token.kind == "sign":
+        return True
+    if [c.peek(i) for i in range(3)] == ["m", "/", "s"]:
+        return token.spaced
+    if word in PRODUCTS or len(word) < 2:
+        return False
+    return token.spaced or len(word) > 2 or word in ("cm", "mm", "km", "kg", "ft")
+
+
+def _unit_phrase(c: Cursor) -> str | None:
+    """Reads units with powers and fractions, up to the end of the side: cm^2, km/h, feet per second."""
+    parts, sign, power = [], "*", ""
+    for _ in range(12):
+        if c.accept("square", "sq"):
+            c.accept(".")
+            power = "**2"
+        elif c.accept("cubic"):
+            power = "**3"
+        word = c.peek()
+        name = UNITS.get(word, LONG.get(word.lower()))
+        if name is None or not (parts or _may_stand(c, word)):
+            break
+        c.take()
+        c.accept(".")
+        if word == "\\degree" and c.peek() in ("C", "F"):
+            name = "degC" if c.take() == "C" else "degF"
+        if exponent := _unit_power(c):
+            power = f"**{exponent}"
+        parts.append((sign, f"({name}){power}" if name and power else name))
+        power, sign = "", "*"
+        if c.accept("/", "per"):
+            sign = "/"
+        else:
+            c.accept("\\times")
+    if sign == "/" or power:
+        raise Unread
+    known = "".join(sign + name for sign, name in parts if name).lstrip("*")
+    return f"1{known}" if known.startswith("/") else known if parts else None
+
+
+def _unit_power(c: Cursor) -> str:
+    if c.peek() in ("squared", "cubed"):
+        return "2" if c.take() == "squared" else "3"
+    if c.peek() != "^":
+        return ""
+    at = c.at
+    c.take()
+    braced = c.accept("{")
+    sign = c.accept("-")
+    exponent = c.take() if c.peek() in ("1", "2", "3") else ""
+    if not exponent or (braced and not c.accept("}")):
+        c.at = at
+        return ""
+    return sign + exponent

@@ -1,8 +1,8 @@
 """What an answer can be: small frozen values, and the arithmetic of trees that needs no SymPy.
 
-A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") a number, ("v", "x_1") a
-name, ("c", "pi") a constant, ("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b), ("-", a), ("pm", a), ("mp", a)
-and ("sin", a) or another function of `FUNCTIONS`.
+A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
+a name, ("c", "pi") a constant. The rest are operations: ("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b),
+("-", a), ("pm", a), ("mp", a), and ("sin", a) or another function of `formulas`.
 """
 
 import dataclasses
@@ -46,8 +46,8 @@ class Relation:
 class Collection:
     r"""Several values.
 
-    Brackets are "()", "[)", "{}" and so on; "" of values with commas alone, "or" of alternatives, "u" of a union
-    of intervals, "rows" of a matrix.
+    Brackets are "()", "[)", "{}" and so on; "" of values with commas alone, "or" of alternatives, ":" of a
+    ratio, "u" of a union of intervals, "rows" of a matrix.
     """
 
     brackets: str

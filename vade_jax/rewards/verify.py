@@ -148,7 +148,7 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
 
 
 def _written(number: Number) -> str | None:
-    """Returns the digits of a number, as many as there were, or a/b; None of 6.02e23, which says how many count."""
+    """Returns the digits of a number, as many as there were, or a/b; None of 6.02e23, which stays."""
     sign = "%" * number.percent
     if number.last is None:
         return f"{number.value}{sign}"
