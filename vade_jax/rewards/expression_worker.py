@@ -2,8 +2,8 @@
 
 One JSON request a line comes in, [key, given, question, room], and one line with the reason goes out. Key and
 answer are trees of `values`, or LaTeX for SymPy's reader. It is started by its path: nothing of vade_jax, and
-so no jax, is imported. Whatever happens in here, the parent keeps the deadline; the alarm is for the case that
-the parent is gone.
+so no jax, is imported. Whatever happens in here, the parent keeps the deadline; the alarm is for the case
+that the parent is gone.
 """
 
 import json

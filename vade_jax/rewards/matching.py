@@ -99,18 +99,17 @@ def _in_one_unit(given: Value, key: Value):
             yield tuple(_in_radians(x) for x in (given, key))
     elif isinstance(given, Number):
         if (value := units.convert(given.value, mine, wanted)) is not None:
-            zoom = 0 if given.last is None or not given.value else _zoom(value / given.value)
-            last = None if given.last is None else given.last + zoom
+            last = _moved(given.last, value / given.value) if given.last and given.value else None
             yield dataclasses.replace(given, value=value, tree=_tree_of(value), last=last), key
     elif factor := units.convert(Fraction(1), mine, wanted):
         yield Formula(("*", given.tree, _tree_of(factor))), key
 
 
-def _zoom(factor: Fraction) -> int:
-    """Returns the power of ten of a factor that is one, 0 of another: such a decimal becomes exact."""
+def _moved(last: int, factor: Fraction) -> int | None:
+    """Returns the place of the last decimal times a power of ten, None (it is exact) times anything else."""
     zeros = len(str(max(factor.numerator, factor.denominator))) - 1
-    zoom = zeros if factor >= 1 else -zeros
-    return zoom if factor == Fraction(10) ** zoom else 0
+    zeros = zeros if factor >= 1 else -zeros
+    return last + zeros if factor == Fraction(10) ** zeros else None
 
 
 def _meant(value: Value, other: Value) -> Value:

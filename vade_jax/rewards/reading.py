@@ -323,11 +323,16 @@ def _numbers(c: Cursor) -> Value:
 
 def _environment(c: Cursor) -> Value:
     r"""Reads \begin{...} rows \end{...}: a matrix, or equations that hold together."""
-    kinds = {"matrix": "rows", "pmatrix": "rows", "bmatrix": "rows", "cases": "", "aligned": ""}
+    kinds = dict.fromkeys(("matrix", "pmatrix", "bmatrix", "array"), "rows") | {
+        "cases": "",
+        "aligned": "",
+    }
     c.take("\\begin")
     c.take("{")
     name = c.take(*kinds)
     c.take("}")
+    if name == "array":
+        formulas.spelled(c)  # how its columns are set
     rows = [_row(c)]
     while c.accept("\\\\"):
         if c.peek() != "\\end":
@@ -355,7 +360,8 @@ def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
     if isinstance(inside, Collection) and inside.brackets in ("", "or"):
         is_pair = inside.brackets == "or" and opener == "("  # (3 or 4)
         return inside if is_pair else Collection(brackets, inside.items)
-    if opener in ("(", "{") or isinstance(inside, Relation):
+    is_matrix = isinstance(inside, Collection) and inside.brackets == "rows"
+    if opener in ("(", "{") or isinstance(inside, Relation) or is_matrix:
         return inside
     return Collection(brackets, (inside,))
 

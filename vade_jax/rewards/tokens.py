@@ -27,7 +27,16 @@ _SYMBOLS = {
         "∈": "in",
         "∞": "infty",
     },
-    **{"π": "pi", "√": "sqrt", "°": "degree", "º": "degree", "∠": "angle", "△": "triangle"},
+    **{
+        "π": "pi",
+        "√": "sqrt",
+        "°": "degree",
+        "º": "degree",
+        "℃": "celsius",
+        "℉": "fahrenheit",
+        "∠": "angle",
+        "△": "triangle",
+    },
     **{
         "ℝ": "mathbb R",
         "∅": "emptyset",
@@ -68,8 +77,8 @@ _NAMES = {
     **dict.fromkeys(_DRESS.split(), ""),
 }
 _SIGNS = {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
-_ROMAN = "text|textbf|textit|textrm|mathrm|mbox|operatorname|mathsf|mathtt|rm"
-_GAP = r"\{,\}|\\[,!]|,\\!|[ ~]|\\ "  # between the thousands of a number
+_ROMAN = "text|textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|mathsf|mathtt|rm"
+_GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~]|\\ "  # between the thousands of a number
 _NUMBER = r"""
  (?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
 |(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})

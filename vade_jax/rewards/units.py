@@ -22,7 +22,7 @@ K kelvin kelvins:kelvin  Pa pascal pascals:pascal  mol mole moles:mole  ohm ohms
 F farad farads:farad  eV:electron_volt  cal calorie calories:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
 deg degree degrees \\degree:degree  rad radian radians:radian  acre acres:acre  hectare hectares ha:hectare
 gallon gallons gal:gallon  pint pints:pint  quart quarts:quart  cup cups:cup  bit bits:bit  byte bytes:byte  bar:bar  atm:atm
-rpm:revolution/minute  cc:centimeter**3  celsius \\celsius:degC  fahrenheit:degF
+rpm:revolution/minute  cc:centimeter**3  celsius \\celsius:degC  fahrenheit \\fahrenheit:degF
 \\$ dollar dollars usd USD buck bucks:dollar  cent cents \\cent:cent_coin  \\€ euro euros eur EUR:euro
 \\£:pound_sterling  \\¥ yen yuan rmb RMB:yen
 unit units point points object objects item items people person persons student students child children
@@ -126,7 +126,7 @@ def behind(c: Cursor, *, look: bool = False) -> tuple[str, str | None, bool] | N
     try:
         if c.peek() in SCALES and _may_stand(c, c.peek()):
             scale = c.take()
-        percent = bool(c.accept("%", "percent"))
+        percent = bool(c.accept("%", "percent", "pct"))
         unit = _unit_phrase(c)
         found = (scale, unit, percent) if c.ends() and c.at > start else None
     except Unread:
