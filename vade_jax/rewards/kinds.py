@@ -6,8 +6,9 @@ Each comparison takes (given, key) and returns the reason of a `verify.Verdict`:
 phrase that is counted as right by mistake.
 """
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from vade_jax.rewards import answers, matching, reading
@@ -127,6 +128,20 @@ def text(given: str, key: str, **_) -> str:
 
 
 # ------------------------------------------------------------------------------ numbers, lists and formulas
+def _in_time(compare: Callable[..., str]) -> Callable[..., str]:
+    """Returns the comparison with "timeout" or "crash" as its reason where SymPy says nothing."""
+
+    @functools.wraps(compare)
+    def compared(given: str, key: str, **options) -> str:
+        try:
+            return compare(given, key, **options)
+        except matching.Failed as failure:
+            return failure.args[0]
+
+    return compared
+
+
+@_in_time
 def integer(given: str, key: str, **_) -> str:
     """Compares numbers exactly; the right one must be whole."""
     right = number(key)
@@ -135,12 +150,14 @@ def integer(given: str, key: str, **_) -> str:
     return _decided(number(given), right, Rules(formulas=False))
 
 
+@_in_time
 def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
     """Compares numbers within a relative tolerance, or half a unit of the last decimal of the right one."""
     right = number(key)
     return _decided(number(given), right, _rules(tolerance)) if right else "bad_key"
 
 
+@_in_time
 def listing(
     given: str,
     key: str,
@@ -163,6 +180,7 @@ def listing(
     return next((reason for reason in reasons if reason == "ok"), reasons[-1])
 
 
+@_in_time
 def expression(given: str, key: str, **_) -> str:
     """Compares formulas, equations, inequalities, sets and names."""
     right = reading.read(key) if len(key) <= answers.MAX_LENGTH else None
@@ -174,13 +192,14 @@ def expression(given: str, key: str, **_) -> str:
 
 
 def number(text: str) -> Number | None:
-    """Returns the number that a text is, or gives a name or ends a true chain of constants with."""
+    """Returns the number that a text is, or gives a name or ends a true chain of constants with.
+
+    Raises:
+        matching.Failed: SymPy does not say whether the chain is true.
+    """
     value = reading.read(text, numeric=True)
     if isinstance(value, Relation):
-        try:
-            found = matching.named(value, Rules(formulas=False))
-        except matching.Failed:
-            return None
+        found = matching.named(value, Rules(formulas=False))
         value = found and found[1]
     return value if isinstance(value, Number) else None
 
@@ -199,7 +218,4 @@ def _decided(given: Value | None, key: Value, rules: Rules) -> str:
         isinstance(given, Collection) and given.brackets == "[]" and not given.items
     ):
         return "unreadable"
-    try:
-        return "ok" if matching.same(given, key, rules) else "different"
-    except matching.Failed as failure:
-        return failure.args[0]
+    return "ok" if matching.same(given, key, rules) else "different"

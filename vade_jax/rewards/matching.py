@@ -6,10 +6,12 @@ equation: it equals another one up to a constant factor. What cannot be compared
 
 import dataclasses
 import functools
+import itertools
 from fractions import Fraction
 
 from vade_jax.rewards import answers, pool, units, values
 from vade_jax.rewards.values import (
+    Both,
     Collection,
     Formula,
     Latex,
@@ -21,20 +23,15 @@ from vade_jax.rewards.values import (
     Words,
 )
 
-_NOISE = Fraction(1, 10**9)  # relative, of two decimals that were calculated in different ways
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 _REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
 _MOST_REPLIES = 16384
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_STANDARD = (
-    {"x", "y"},
-    {"x", "y", "z"},
-    {"a", "b"},
-    {"a", "b", "c"},
-)  # in this order also without names
+# In this order also without names.
+_STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
 
 
-class Failed(Exception):  # noqa: N818 (says what happened)
+class Failed(ValueError):  # noqa: N818 (says what happened)
     """SymPy has come to no verdict: the reason is "timeout" or "crash"."""
 
 
@@ -75,18 +72,31 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return given == key
     if isinstance(given, Name | Words) and isinstance(key, Name | Words):
         return answers.signed_words(given.text) == answers.signed_words(key.text)
-    if isinstance(given, Number | Formula | Latex) and isinstance(key, Number | Formula | Latex):
+    if isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled:
+        return True
+    if all(
+        isinstance(x, Number | Formula) or (isinstance(x, Latex) and x.asks) for x in (given, key)
+    ):
         return _same_quantity(given, key, rules)
     return False
 
 
 # ------------------------------------------------------------------------------ numbers and formulas
 def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
-    if isinstance(given, Number) and isinstance(key, Number):
-        return any(_same_number(x, y, rules) for x, y in _in_one_unit(given, key))
-    if not rules.formulas and isinstance(key, Number):
+    if not rules.formulas and isinstance(key, Number) and not isinstance(given, Number):
         return False
-    return any(_same_tree(x, y, rules) for x, y in _in_one_unit(given, key))
+    for x, y in _in_one_unit(given, key):
+        are_numbers = isinstance(x, Number) and isinstance(y, Number)
+        if are_numbers and _same_number(x, y, rules):
+            return True
+        # Of two numbers, one may have been turned from degrees into radians.
+        if (
+            not are_numbers
+            and (rules.formulas or isinstance(key, Formula))
+            and _same_tree(x, y, rules)
+        ):
+            return True
+    return False
 
 
 def _in_one_unit(given: Value, key: Value):
@@ -133,62 +143,49 @@ def _in_radians(value: Value) -> Value:
     return Formula(("*", value.tree, ("/", ("c", "pi"), ("n", "180"))))
 
 
-def _same_number(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether two numbers are the same, or two trees where one was turned into radians.
+def _same_number(given: Number, key: Number, rules: Rules) -> bool:
+    """Returns whether two numbers are the same, exactly or as near as the rules say.
 
     A percent sign may be left out: 50% is 0.5, and 50 where the number is no share of one.
     """
-    if not (isinstance(given, Number) and isinstance(key, Number)):
-        return rules.formulas and _same_tree(given, key, rules)
-    x, y, share = given.value, key.value, Fraction(1, 100)
+    x, y = given.value, key.value
     if given.percent == key.percent:
-        return _near(x, y, given, key, rules)
-    bare = rules.percents and abs(y if given.percent else x) >= 1 and _near(x, y, given, key, rules)
-    scaled = (x * share, y) if given.percent else (x * 100, y)
-    return bare or abs(scaled[0] - scaled[1]) <= _room(given, key, rules, y, exact_given=True)
+        return abs(x - y) <= _room(given, key, rules)
+    is_bare = rules.percents and abs(y if given.percent else x) >= 1
+    if is_bare and abs(x - y) <= _room(given, key, rules):
+        return True
+    x = x / 100 if given.percent else x * 100
+    return abs(x - y) <= (_room(given, key, rules) if rules.decimals else 0)
 
 
-def _near(x: Fraction, y: Fraction, given: Number, key: Number, rules: Rules) -> bool:
-    return abs(x - y) <= _room(given, key, rules, y)
-
-
-def _room(
-    given: Number, key: Number, rules: Rules, y: Fraction, exact_given: bool = False
-) -> Fraction:
+def _room(given: Number, key: Number, rules: Rules) -> Fraction:
     """Returns how far a number may be from the right one."""
-    both_decimal = given.last is not None and key.last is not None
-    noise = abs(y) * _NOISE if both_decimal or rules.tolerance is not None else Fraction(0)
     if rules.tolerance is not None:
-        return abs(y) * rules.tolerance + noise
+        return abs(key.value) * rules.tolerance
     if key.last is not None and rules.decimals:
-        return Fraction(10) ** key.last / 2 + noise
-    if both_decimal or y.denominator == 1 or given.value.denominator == 1:
-        return noise
-    one = next(
-        (one for one in (given, key) if one.last is not None and one.digits >= _ENOUGH), None
-    )
-    return Fraction(10) ** one.last / 2 if one and not exact_given else noise
+        return Fraction(10) ** key.last / 2
+    if 1 in (given.value.denominator, key.value.denominator):
+        return Fraction(0)
+    return _rounding(given, key) or Fraction(0)
 
 
-def _same_tree(given: Value, key: Value, rules: Rules, enough: int = _ENOUGH) -> bool:
+def _rounding(given: Value, key: Value) -> Fraction | None:
+    """Returns half a unit of the last digit of a decimal beside an exact value, None without such a pair."""
+    decimals = [x for x in (given, key) if isinstance(x, Number) and x.last is not None]
+    if len(decimals) != 1 or decimals[0].digits < _ENOUGH or decimals[0].value.denominator == 1:
+        return None
+    return Fraction(10) ** decimals[0].last / 2
+
+
+def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
     """Returns whether SymPy says that two formulas are equal, a decimal beside an exact one nearly so."""
     if isinstance(given, Formula) and given == key:
         return True
-    if any(isinstance(x, Latex) and not x.asks for x in (given, key)) or (
-        isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled
-    ):
-        return isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled
-    left, right = _sent(given), _sent(key)
-    values_ = [
-        values.exact(x.tree) if isinstance(x, Number | Formula) else None for x in (given, key)
-    ]
-    decimal = [x for x in (given, key) if isinstance(x, Number) and x.last is not None]
-    room = None
-    if len(decimal) == 1 and decimal[0].digits >= enough and decimal[0].value.denominator != 1:
-        room = Fraction(10) ** decimal[0].last / 2
-    if None not in values_:
-        return abs(values_[0] - values_[1]) <= (room or 0)
-    return _ask(rules, right, left, room=room)
+    room = _rounding(given, key)
+    x, y = (None if isinstance(side, Latex) else values.exact(side.tree) for side in (given, key))
+    if x is not None and y is not None:
+        return abs(x - y) <= (room or 0)
+    return _ask(rules, _sent(key), _sent(given), room=room)
 
 
 def _sent(value: Value) -> Tree | str:
@@ -254,12 +251,13 @@ def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
         return True
     if not isinstance(right, Number):
         return False
-    last = right.last if right.last is not None else 0 if sign == "\\approx" else None
+    last = 0 if right.last is None and sign == "\\approx" else right.last
     if last is None:
         return False
+    room = Fraction(10) ** last / 2
     if isinstance(left, Number):
-        return abs(left.value - right.value) <= Fraction(10) ** last / 2
-    return _ask(rules, left.tree, right.tree, room=Fraction(10) ** last / 2)
+        return abs(left.value - right.value) <= room
+    return _ask(rules, left.tree, right.tree, room=room)
 
 
 def _name_of(side: Value) -> str | None:
@@ -277,15 +275,13 @@ def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
         if mine and wanted and (mine[0] == wanted[0] or not (mine[0] and wanted[0])):
             return same(mine[1], wanted[1], rules)
         return _same_equation(given, key, rules)
-    one, other = (given, key) if isinstance(given, Relation) else (key, given)
-    if one.signs == ("\\in",) and _name_of(one.sides[0]) and isinstance(other, Collection):
-        return _same_collection(
-            *((one.sides[1], other) if one is given else (other, one.sides[1])), rules
-        )
+    one = given if isinstance(given, Relation) else key
     found = named(one, rules)
-    if found is None:
+    if one.signs == ("\\in",) and _name_of(one.sides[0]):  # x \in \{1, 2\}
+        found = "", one.sides[1]
+    if found is None or isinstance(found[1], Relation):
         return False
-    return same(found[1], other, rules) if one is given else same(other, found[1], rules)
+    return same(found[1], key, rules) if one is given else same(given, found[1], rules)
 
 
 def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
@@ -320,9 +316,8 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
     if len(sides) == 2 and _name_of(sides[0]) is None:
         sides, signs = sides[::-1], tuple(_FLIPPED.get(sign, "") for sign in signs)
     name = _name_of(sides[len(sides) > 2])
-    if name is None or any(
-        values.names(x.tree) for x in sides if isinstance(x, Formula) and _name_of(x) is None
-    ):
+    rest = [side for side in sides if isinstance(side, Formula) and _name_of(side) is None]
+    if name is None or any(values.names(side.tree) for side in rest):
         return None
     return _bounded(name, signs, sides)
 
@@ -330,27 +325,22 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
 def _bounded(
     name: str, signs: tuple[str, ...], sides: tuple[Value, ...]
 ) -> tuple[str, Collection] | None:
-    minus = Formula(("-", values.INFINITY.tree))
+    minus, plus = Formula(("-", values.INFINITY.tree)), values.INFINITY
+    opener, closer = "[" if "=" in signs[0] else "(", "]" if "=" in signs[-1] else ")"
     match signs:
         case ("\\in",) if isinstance(sides[1], Collection):
             return name, sides[1]
         case ("<",) | ("<=",):
-            return name, Collection("(" + ("]" if "=" in signs[0] else ")"), (minus, sides[1]))
+            return name, Collection("(" + closer, (minus, sides[1]))
         case (">",) | (">=",):
-            return name, Collection(
-                ("[" if "=" in signs[0] else "(") + ")", (sides[1], values.INFINITY)
-            )
+            return name, Collection(opener + ")", (sides[1], plus))
         case ("!=",):
-            below, above = (
-                Collection("()", (minus, sides[1])),
-                Collection("()", (sides[1], values.INFINITY)),
-            )
-            return name, Collection("u", (below, above))
+            ends = (minus, sides[1]), (sides[1], plus)
+            return name, Collection("u", tuple(Collection("()", pair) for pair in ends))
         case ((">" | ">="), (">" | ">=")):
             return _bounded(name, tuple(_FLIPPED[sign] for sign in signs[::-1]), sides[::-1])
         case (("<" | "<="), ("<" | "<=")):
-            brackets = ("[" if "=" in signs[0] else "(") + ("]" if "=" in signs[1] else ")")
-            return name, Collection(brackets, (sides[0], sides[2]))
+            return name, Collection(opener + closer, (sides[0], sides[2]))
     return None
 
 
@@ -369,9 +359,8 @@ def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     given, key = _unnamed(given, key, rules), _unnamed(key, given, rules)
     if given is None or key is None:
         return False
-    if len(given.items) != len(key.items) or not (
-        rules.lists or _fits(given.brackets, key.brackets)
-    ):
+    fits = rules.lists or _fits(given.brackets, key.brackets)
+    if not fits or len(given.items) != len(key.items):
         return False
     if _counts_order(key.brackets, rules):
         return all(same(x, y, rules) for x, y in zip(given.items, key.items, strict=True))
@@ -382,19 +371,16 @@ def _flat(value: Value) -> Value:
     r"""Returns a collection with the values of 3, \pm 5 one after the other."""
     if not isinstance(value, Collection) or value.brackets not in ("", "or", "{}"):
         return value
-    nested = [
-        x.items if isinstance(x, Collection) and x.brackets == "or" else (x,) for x in value.items
-    ]
-    items = tuple(x for part in nested for x in part)
-    return Collection(value.brackets, items)
+    nested = (x.items if isinstance(x, Both) else (x,) for x in value.items)
+    return Collection(value.brackets, tuple(itertools.chain.from_iterable(nested)))
 
 
 def _same_single(given: Value, key: Value, rules: Rules) -> bool:
     """Compares a value with a collection of one."""
-    one, other = (given, key) if isinstance(given, Collection) else (key, given)
+    one = given if isinstance(given, Collection) else key
     if len(one.items) != 1 or not (rules.lists or one.brackets == "{}"):
         return False
-    return same(one.items[0], other, rules) if one is given else same(other, one.items[0], rules)
+    return same(one.items[0], key, rules) if one is given else same(given, one.items[0], rules)
 
 
 def _unnamed(value: Collection, other: Collection, rules: Rules) -> Collection | None:
@@ -410,11 +396,8 @@ def _unnamed(value: Collection, other: Collection, rules: Rules) -> Collection |
     names = [name for name, _ in found]
     if len({name.partition("_")[0] for name in names}) == 1:
         return Collection(value.brackets, tuple(x for _, x in found))
-    if (
-        set(names) not in _STANDARD
-        or len(set(names)) != len(names)
-        or other.brackets in ("or", "{}")
-    ):
+    is_pair = set(names) in _STANDARD and len(set(names)) == len(names)
+    if not is_pair or other.brackets in ("or", "{}"):
         return None
     return Collection("()", tuple(x for _, x in sorted(found, key=lambda one: one[0])))
 
