@@ -109,21 +109,18 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
         return x == y
     if x.is_infinite or y.is_infinite:
         return False
-    difference = sympy.expand(x - y)
-    if difference.is_Rational:
-        return difference == 0
-    symbols = sorted(difference.free_symbols | x.free_symbols | y.free_symbols, key=str)
-    is_polynomial = symbols and difference.is_polynomial(*symbols)
-    if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
-        return False  # expanded, and not zero
+    symbols = sorted(x.free_symbols | y.free_symbols, key=str)
     is_complex = x.has(sympy.I) and y.has(sympy.I)
     digits = 150 if symbols else 500
-    seen = (
-        _agree([one.subs(point) for one in (x, y, difference)], is_complex, digits)
-        for point in _points(symbols)
-    )
-    known = [one for one in seen if one is not None]
-    return bool(known) and all(known)
+    seen = [_agree(x.subs(p), y.subs(p), is_complex, digits) for p in _points(symbols)]
+    if False in seen or True not in seen:
+        return False
+    # What the digits do not show: x + 10^{-999} is no x.
+    difference = sympy.expand(x - y)
+    is_polynomial = bool(symbols) and difference.is_polynomial(*symbols)
+    if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
+        return difference == 0
+    return difference == 0 or not difference.is_Rational
 
 
 def _points(symbols: list[sympy.Symbol]):
@@ -132,23 +129,22 @@ def _points(symbols: list[sympy.Symbol]):
         yield {}
         return
     for k in range(_POINTS):
-        signs = [1 if k < 4 else (-1) ** ((k + i) // (1 + k % 2)) for i in range(len(symbols))]
-        numbers = (
-            sympy.Rational(_PRIMES[(3 * i + k) % 10] + i, _PRIMES[(i + 2 * k + 1) % 10])
-            for i in range(len(symbols))
-        )
-        yield {s: sign * n for s, sign, n in zip(symbols, signs, numbers, strict=True)}
+        point = {}
+        for i, symbol in enumerate(symbols):
+            sign = (-1) ** ((k - 4) * (i + 1) // 2) if k > 4 else 1
+            top, bottom = _PRIMES[(3 * i + k) % 10] + i, _PRIMES[(i + 2 * k + 1) % 10]
+            point[symbol] = sympy.Rational(sign * top, bottom)
+        yield point
 
 
-def _agree(sides: list[sympy.Expr], is_complex: bool, digits: int) -> bool | None:
+def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool | None:
     """Returns whether two constants are equal, None where neither is a number of the asked kind."""
-    *both, difference = sides
-    undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in both]
+    undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in (x, y)]
     if not any(undefined):
-        undefined = [not is_complex and not _is_zero(sympy.im(one), digits) for one in both]
+        undefined = [not is_complex and not _is_zero(sympy.im(one), digits) for one in (x, y)]
     if any(undefined):
         return None if all(undefined) else False
-    return _is_zero(difference, digits)
+    return _is_zero(x - y, digits)
 
 
 def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:

@@ -83,10 +83,12 @@ def _is_cross(c: Cursor, tree: Tree) -> bool:
 
 
 def _is_factor(c: Cursor) -> bool:
-    """Returns whether a factor without a sign before it begins here; a second number is none."""
+    """Returns whether a factor without a sign before it begins here; a number is none, but in 2^n 3^n."""
     text, kind = c.peek(), c.kind()
     if c.in_trig > 1 and (text.strip("\\") in FUNCTIONS or text in ("(", "\\frac")):
         return False
+    if kind == "number":
+        return c.peek(1) == "^" and c.tokens[c.at - 1].kind != "number"
     return text in FACTORS if kind == "sign" else kind == "letters" and not c.ends()
 
 

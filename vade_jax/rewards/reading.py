@@ -120,13 +120,12 @@ def _otherwise(text: str, cut: list[tokens.Token]) -> Value | None:
     if len(text) > answers.MAX_LENGTH or not _is_balanced(cut):
         return None
     is_worded = any(len(token.text) > 3 or token.roman for token in cut if token.kind == "letters")
-    is_advanced = not is_worded and any(token.text in _ADVANCED for token in cut)
-    is_other = any(
-        token.roman or (token.text[0] == "\\" and token.text not in _KNOWN) for token in cut
-    )
+    commands = {token.text for token in cut if token.text[0] == "\\"}
+    is_other = bool(commands - _KNOWN) or any(token.roman for token in cut)
+    is_advanced = not is_worded and commands & _ADVANCED and commands <= _KNOWN | _ADVANCED
     if not is_advanced and not is_other:
         return None
-    return Latex(text, tuple(token.text for token in cut), is_advanced)
+    return Latex(text, tuple(token.text for token in cut), bool(is_advanced))
 
 
 def _is_balanced(cut: list[tokens.Token]) -> bool:
