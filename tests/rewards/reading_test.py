@@ -3,8 +3,11 @@
 import fractions
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from vade_jax.rewards import reading
+from tests.cpu_limit import cpu_limit
+from vade_jax.rewards import reading, values
 from vade_jax.rewards.values import Number
 
 
@@ -64,3 +67,45 @@ def test_percent_is_noted_and_long_integers_stay_exact():
 )  # fmt: skip
 def test_elements_of_a_gold(text, expected):
     assert reading.elements(text) == expected
+
+
+PIECES = st.sampled_from([
+    "\\frac", "{", "}", "(", ")", "[", "]", "\\{", "\\}", "|", "\\sqrt", "^", "_", "!", "'", "=", "<", "\\in", "\\pm",
+    "+", "-", "\\times", "/", "\\sin", "f(", "x", "xy", "ABC", "cm", "per", "square", "\\text{a}", "\\degree", "%", "$",
+    "7", ".6", "1,000", "10^", "4_5", "0.\\overline{3}", "\\infty", "\\cup", "\\mathbb", "\\begin{matrix}", "\\end",
+    "\\\\", "&", ",", ";", " or ", " ", "\\angle", "\\int", "\\log_", "\\approx", "million", "\\binom",
+])  # fmt: skip
+
+
+@settings(max_examples=500, deadline=5_000, derandomize=True)
+@given(text=st.lists(PIECES).map("".join), numeric=st.booleans())
+def test_any_text_is_read_or_it_is_not(text, numeric):
+    value = reading.read(text, numeric=numeric)
+    assert value is None or isinstance(value, values.Value)
+    reading.elements(text)
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["(", "[", "{", "|", "\\{", "1,", "x+", "x ", "\\frac", "\\frac{1}", "\\sqrt", "x^", "f(", "1.", "red, ", "\\angle",
+     "\\begin{matrix}", "1 or ", "\\sin", "9!", "-", "cm/", "(1,", "|x|&", "\\text{a}"],
+)  # fmt: skip
+def test_reading_takes_linear_time(part):
+    text = (part * 20_000)[:19_990]
+    with cpu_limit(10):
+        reading.read(text)
+        reading.read(text + "}", numeric=True)
+        reading.read(text * 50)
+
+
+def test_what_takes_too_long_to_calculate_is_not_read():
+    for text in (
+        "9^{9^{9^9}}",
+        "10^{10^{10}}",
+        "99999999!",
+        "((9!)!)!",
+        "2^{9999999}",
+        "(x+1)^{100000}",
+        "1/(2-2)",
+    ):
+        assert reading.read(text) is None

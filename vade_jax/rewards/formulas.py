@@ -223,7 +223,7 @@ def _two(c: Cursor) -> tuple[Tree, Tree]:
     r"""Reads both arguments of \frac{a}{b}, \frac ab or \frac72."""
     text = c.peek()
     if c.kind() == "number" and len(text) > 1:
-        if len(text) != 2:
+        if len(text) != 2 or not text.isdecimal():
             raise Unread
         c.take()
         return ("n", text[0]), ("n", text[1])

@@ -6,10 +6,12 @@ a name, ("c", "pi") a constant. The rest are operations: ("+", a, b), ("*", a, b
 """
 
 import dataclasses
+import math
 from fractions import Fraction
 from typing import Any
 
 Tree = tuple
+_LARGEST = 1000  # number before an exclamation mark that is calculated here
 DIGITS = 4000  # of a number that is written out
 
 
@@ -91,7 +93,7 @@ def exact(tree: Tree) -> Fraction | None:
     op, *parts = tree
     if op == "n":
         return Fraction(parts[0])
-    if op not in ("+", "*", "/", "^", "-"):
+    if op not in ("+", "*", "/", "^", "-", "!"):
         return None
     values = [exact(part) for part in parts]
     if None in values:
@@ -100,6 +102,9 @@ def exact(tree: Tree) -> Fraction | None:
     match op:
         case "-":
             return -x
+        case "!":
+            is_small = x.denominator == 1 and 0 <= x <= _LARGEST
+            return Fraction(math.factorial(int(x))) if is_small else None
         case "+":
             return x + rest[0]
         case "*":
