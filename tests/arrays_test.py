@@ -17,16 +17,12 @@ def test_masked_mean():
 
 
 def test_rounded_is_the_nearest_of_the_dtype_and_nothing_where_that_is_as_wide():
-    x_N = np.float32(
-        [1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, -3e-40, np.inf]
-    )  # two ties to even
+    x_N = np.float32([1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, -3e-40, np.inf])  # two ties to even
     got_N = jax.jit(lambda x: arrays.rounded(x, jnp.bfloat16))(x_N)
     assert got_N.dtype == jnp.bfloat16
     np.testing.assert_array_equal(got_N, x_N.astype(jnp.bfloat16))
     np.testing.assert_array_equal(arrays.rounded(got_N, jnp.float32), got_N.astype(np.float32))
-    assert "reduce_precision" not in str(
-        jax.make_jaxpr(lambda x: arrays.rounded(x, jnp.float32))(x_N)
-    )
+    assert "reduce_precision" not in str(jax.make_jaxpr(lambda x: arrays.rounded(x, jnp.float32))(x_N))
 
 
 @pytest.mark.parametrize("make", [np.array, jnp.array])

@@ -15,8 +15,7 @@ def unrounded(text, params):
     drop that, as they drop casts. Weights of one size are told apart by their number alone.
     """
     found = collections.Counter(
-        _size(dims.split(","))
-        for dims in re.findall(r"f32\[([\d,]+)\]\S* reduce-precision\(", text)
+        _size(dims.split(",")) for dims in re.findall(r"f32\[([\d,]+)\]\S* reduce-precision\(", text)
     )
     names = collections.defaultdict(list)
     for path, leaf in jax.tree.leaves_with_path(params):
