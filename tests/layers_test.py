@@ -42,6 +42,7 @@ ONLY_IN = {
     "httpx": {"vade_jax/http.py"},
     "math_verify": {"vade_jax/rewards/expression_worker.py"},
     "matplotlib": {"vade_jax/report/plotting.py"},
+    "pint": {"vade_jax/rewards/units.py"},
     "tensorboardX": {"vade_jax/store/metrics.py"},
     "tenacity": {"vade_jax/http.py"},
     "torch": set(),

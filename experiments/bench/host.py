@@ -15,7 +15,7 @@ from configs import tiny_gspo
 from experiments.bench import timing
 from vade_jax import samplers, settings
 from vade_jax.data import batching, loading, prompts, row_files, sources, tokens
-from vade_jax.rewards import verify
+from vade_jax.rewards import matching, reading, verify
 from vade_jax.run import warm_start
 from vade_jax.trainer import choosing
 
@@ -145,11 +145,22 @@ ANSWERS = {
     "text": ("isosceles", ("isosceles", r"\text{Isosceles}", "equilateral")),
     "list": ("1, 2, 3", ("1, 2, 3", "1,2,3", "1, 2")),
 }
+# kind: (the right answer, an answer), which are other ones for each number
+VARIED = {
+    "choice": ("B", "(B) {0}"),
+    "yesno": ("yes", "Yes, all {0}"),
+    "int": ("{0}", "{0}.0"),
+    "float": ("{0}.5", r"{0}\frac{{1}}{{2}}"),
+    "text": ("number {0}", r"\text{{Number {0}}}"),
+    "list": ("{0}, 2, 3", r"[{0}, 2, 3]"),
+    "expr": (r"{0}\sqrt{{3}}", r"\sqrt{{3}} \cdot {0}"),
+    "expr, equation": (r"y={0}x+1", "{0}x-y+1=0"),
+}
 FORMULAS = (r"2\sqrt{3}", (r"2\sqrt{3}", r"\sqrt{12}", r"3\sqrt{2}"))
 
 
 def verdicts(quick: bool) -> Iterator[timing.Table]:
-    """Yields one table: answers of all kinds but formulas, and formulas in warm workers."""
+    """Yields a table of a step's answers, which repeat themselves, and one by kind, where none does."""
     share = 64 if quick else 1
     plain = [
         (_reply(text), answer, kind) for kind, (answer, said) in ANSWERS.items() for text in said
@@ -172,6 +183,39 @@ def verdicts(quick: bool) -> Iterator[timing.Table]:
         notes={name: f"{1e6 * time / numbers[name]:.0f} us each" for name, time in times.items()},
     )
 
+    yield _by_kind(4 if quick else 64)
+
+
+def _by_kind(count: int) -> timing.Table:
+    """Each kind beside math-verify for everything: no answer comes twice, and nothing is remembered."""
+    cases = {}
+    for kind, (answer, given) in VARIED.items():
+        asked = [(_reply(given.format(n)), answer.format(n), kind) for n in range(101, 101 + count)]
+        cases[kind] = functools.partial(_verify_anew, asked)
+        cases[f"{kind}, math-verify"] = functools.partial(_math_verify, asked)
+    times, _ = timing.interleaved(cases, rounds=2, num_bytes=2**20, budget=5.0)
+    return timing.table(
+        f"{count} answers of each kind, all different, judged in one thread",
+        times,
+        {},
+        "none",
+        notes={name: f"{count / time:,.0f} answers/s" for name, time in times.items()},
+    )
+
+
+def _verify_anew(asked: list[tuple[str, str, str]]) -> None:
+    reading.read.cache_clear()
+    matching.forget()
+    _verify(asked)
+
+
+def _math_verify(asked: list[tuple[str, str, str]]) -> None:
+    """Asks math-verify as its own examples do: key and answer are parsed, and compared."""
+    import math_verify  # of the extra "train"
+
+    for text, answer, _ in asked:
+        math_verify.verify(math_verify.parse(f"${answer}$"), math_verify.parse(text))
+
 
 def _reply(said: str) -> str:
     return f"<think>{THOUGHTS}</think> \\boxed{{{said}}}"
@@ -179,4 +223,4 @@ def _reply(said: str) -> str:
 
 def _verify(asked: list[tuple[str, str, str]]) -> None:
     for text, answer, kind in asked:
-        verify.verify(text, answer, kind, form="think_boxed")
+        verify.verify(text, answer, kind.partition(",")[0], form="think_boxed")

@@ -126,11 +126,15 @@ def test_verdicts(tmp_path):
     """What the suite calls right in other words is right; the JSON holds every row."""
     verdicts = list(host.verdicts(quick=True))
     names = ["64 answers, no formulas", "4 formulas, a worker"]
+    names += [f"{kind}{rest}" for kind in host.VARIED for rest in ("", ", math-verify")]
     assert [row.name for row in rows(verdicts)] == names
     cases = {**host.ANSWERS, "expr": host.FORMULAS}
     for kind, (answer, said) in cases.items():
         found = [verify.verify(rf"\boxed{{{text}}}", answer, kind) for text in said]
         assert [x.correct for x in found] == [True, True, False], kind
+    for kind, (answer, given) in host.VARIED.items():
+        text = given.format(7)
+        assert verify.verify(rf"\boxed{{{text}}}", answer.format(7), kind.partition(",")[0]).correct
     path = tmp_path / "bench.json"
     timing.write_json(str(path), "a machine", {"verify": verdicts})
     content = json.loads(path.read_text())

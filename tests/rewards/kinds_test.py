@@ -3,7 +3,7 @@ r"""One table a kind: what is right, what is wrong, and why; for formulas what o
 import pytest
 
 from tests.cpu_limit import cpu_limit
-from vade_jax.rewards import kinds, pool, verify
+from vade_jax.rewards import kinds, matching, pool, verify
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_yesno(given, answer, reason):
         ("7", "seven", "bad_key"), ("3=7", "7", "unreadable"), ("7=7", "7", "ok"),
         ("10,\\!000", "10000", "ok"), ("10\\,000", "10000", "ok"), ("1\\,2", "12", "unreadable"),
         ("14/2=7", "7", "ok"), ("x!=7", "7", "unreadable"),
-        ("3\\frac{1}{2}", "31", "unreadable"), ("9" * 41, "9" * 40 + "8", "different"),
+        ("3\\frac{1}{2}", "31", "different"), ("9" * 41, "9" * 40 + "8", "different"),
         ("9" * 200, "7", "different"),
     ],
 )  # fmt: skip
@@ -171,22 +171,6 @@ def test_nasty_answers_are_wrong_and_read_at_once(kind, part):
 
 # ------------------------------------------------------------------------------ lists
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        *[("[1, 2]", ["1", "2"]), ("(1,2)", ["1", "2"]), ("1, 2", ["1", "2"])],
-        *[("\\{1, 2\\}", ["1", "2"]), ("\\left[1; 2\\right]", ["1", "2"])],
-        *[("1,000, 2,000", ["1,000", "2,000"]), ("1,000", ["1", "000"])],
-        *[("[(1,2),(3,4)]", ["(1,2)", "(3,4)"]), ("(1,2),(3,4)", ["(1,2)", "(3,4)"])],
-        *[("red, blue and green", ["red", "blue", "green"]), ("[5]", ["5"])],
-        *[("red, blue, and green", ["red", "blue", "green"]), ("", []), ("[]", [])],
-        *[("[1,,2]", ["1", "", "2"]), ("[1, 2", ["[1, 2"]), ("]1, 2[", ["]1, 2["])],
-    ],
-)
-def test_elements(text, expected):
-    assert kinds.elements(text) == expected
-
-
-@pytest.mark.parametrize(
     ("given", "key", "options", "reason"),
     [
         *[(g, "[1, 2]", {}, "ok") for g in ("[1,2]", "1 and 2", "(1.0, 2)", "[1; 2]")],
@@ -221,11 +205,11 @@ def test_listing(given, key, options, reason):
         *[(g, "2\\sqrt{3}", "ok") for g in ("2√3", "2sqrt(3)", "\\frac{6}{\\sqrt3}")],
         *[(g, "2\\sqrt{3}", "ok") for g in ("AB = 2√3", "2\\sqrt{3} cm", "$2\\sqrt3$.")],
         ("2\\sqrt{3}\\text{ cm}^2", "2\\sqrt{3}", "ok"), ("π/4", "\\frac{\\pi}{4}", "ok"),
-        ("3.46", "2\\sqrt{3}", "different"), ("-2√3", "2\\sqrt{3}", "different"),
-        ("1 = 2√3", "2\\sqrt{3}", "unreadable"), ("", "x", "unreadable"),
-        ("2√3 = 2√3", "2\\sqrt{3}", "unreadable"), ("x = y = 2", "2x", "unreadable"),
-        ("2\\sqrt{3}\\text{ or not}", "2\\sqrt{3}", "unreadable"),
-        ("x≠2√3", "2\\sqrt{3}", "different"), ("x\\not=2√3", "2\\sqrt{3}", "unreadable"),
+        ("3.46", "2\\sqrt{3}", "ok"), ("3.5", "2\\sqrt{3}", "different"),
+        ("-2√3", "2\\sqrt{3}", "different"), ("", "x", "unreadable"),
+        ("1 = 2√3", "2\\sqrt{3}", "different"), ("√12 = 2√3", "2\\sqrt{3}", "ok"),
+        ("x = y = 2", "2x", "different"), ("2\\sqrt{3}\\text{ or not}", "2\\sqrt{3}", "different"),
+        ("x≠2√3", "2\\sqrt{3}", "different"), ("x\\not=2√3", "2\\sqrt{3}", "different"),
         ("2x+1", "y=2x+1", "ok"), ("x=2x+1", "y=2x+1", "different"), ("[0, 1)", "[0,1)", "ok"),
         ("[0,1]", "[0,1)", "different"), ("x\\in(0,1)", "(0,1)", "ok"),
         ("\\{0,1\\}", "(0,1)", "different"), ("2 or 1", "\\{1,2\\}", "ok"),
@@ -234,7 +218,7 @@ def test_listing(given, key, options, reason):
         ("y'=2x", "y=2x", "different"), ("x'+y", "x+y'", "different"), ("A'B'", "AB", "different"),
         ("f^{\\prime}(x)", "f'(x)", "ok"), ("A^T", "A", "different"), ("A^{\\top}", "A^T", "ok"),
         ("a+b", "A+B", "different"), ("A+b", "b+A", "ok"), ("x", "x" * 201, "bad_key"),
-        ("\\frac{1}{0}", "\\frac{1}{0}", "different"),
+        ("\\frac{1}{0}", "\\frac{1}{0}", "bad_key"),
     ],
 )  # fmt: skip
 def test_expression(given, key, reason):
@@ -245,7 +229,7 @@ def test_expression(given, key, reason):
     "given",
     [
         "9^{9^{9^9}}", "9^9^9", "(9^{99999})^{99999}", "99999999!", "2^{9999999}", "5!!",
-        "(" * 50 + "1" + ")" * 50, "1" * 60, "2^(1000000)", "x^{" * 20 + "}" * 20,
+        "(" * 50 + "1" + ")" * 50, "2^(1000000)", "x^{" * 20 + "}" * 20,
     ],
 )  # fmt: skip
 def test_what_cannot_be_evaluated_reaches_no_worker(given, monkeypatch):
@@ -264,10 +248,10 @@ def test_reasons_are_remembered_but_failures_are_not(monkeypatch):
     class Flaky:
         replies = iter(("timeout", "crash", "ok"))
 
-        def check(self, key, given):
+        def check(self, *_, clock):
             return next(self.replies)
 
     monkeypatch.setattr(pool, "SHARED", Flaky())
+    monkeypatch.setattr(matching, "_REPLIES", {})
     reasons = [kinds.expression("q+r", "r+q") for _ in range(5)]
     assert reasons == ["timeout", "crash", "ok", "ok", "ok"]
-    kinds._ask.cache_clear()

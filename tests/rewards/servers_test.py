@@ -110,9 +110,26 @@ def test_many_questions_are_in_flight_but_no_more_than_wanted():
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
-    [("yes", 1), ("No.", 0), ("no, wait: Yes", 1), ("<think>yes</think> no", 0), ("nope", None)],
+    [
+        *[
+            (reply, 1)
+            for reply in ("yes", "**Yes**", "Yes. There is no difference.", "Verdict: yes.")
+        ],
+        *[
+            ("No.", 0),
+            ("no, wait: Yes", 0),
+            ("<think>yes</think> no", 0),
+            ("It is wrong\n\nNo!", 0),
+        ],
+        *[("No. It would be yes for x > 0", 0), ("I see no difference. Yes", 1), ("_No_", 0)],
+        *[
+            (reply, None)
+            for reply in ("nope", "", "I say yes\nor not", "Yes or no?", "yes/no", "Nothing.")
+        ],
+        *[("<think>is it? yes", None), ("I have no idea", None), ("yes <think>no</think>", None)],
+    ],
 )
-def test_the_last_yes_or_no(reply, expected):
+def test_the_first_word_of_a_verdict_or_the_last_of_its_last_line(reply, expected):
     assert servers.yes_or_no(reply) == expected
 
 

@@ -57,7 +57,7 @@ def test_unknown_names_list_the_known_ones():
         ("The Dog.", "text", (), "The Dog"), ("\\text{red}", "text", (), "red"),
         ("(2007,2008)", "list", (), "[2007, 2008]"), ("a, b and c", "list", (), "[a, b, c]"),
         ("\\left\\{3; 5\\right\\}", "list", (), "\\{3, 5\\}"),
-        ("$2\\sqrt{3}$ cm.", "expr", (), "2\\sqrt{3}"),
+        ("$2\\sqrt{3}$ cm.", "expr", (), "2\\sqrt{3} cm"),
         ("Answer: 2√3", "expr", (), "2\\sqrt{3}"),
     ],
 )  # fmt: skip

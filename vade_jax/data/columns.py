@@ -11,13 +11,15 @@ import os
 import pathlib
 import re
 from collections.abc import Container, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 from PIL import Image
 
 from vade_jax.data import images
-from vade_jax.rewards import answers, verify
+from vade_jax.rewards import answers, reading, verify
+from vade_jax.rewards.values import Number, Relation
 
 # What reading a row may raise: lines are parsed, and tables decoded, when they are asked for.
 BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
@@ -275,13 +277,24 @@ def _answer(uid: str, answer: Any) -> str:
 
 def _check_index(uid: str, answer: str, row: Mapping[str, Any]) -> None:
     """Raises RejectedItem for a number that may be the place of an option, as in ScienceQA's rows."""
-    options, number = row.get("choices"), answers.number(answer)
+    options, number = row.get("choices"), _number(answer)
     if "kind" in row or not isinstance(options, list) or number is None:
         return
-    if 0 <= number[0] <= len(options) and number not in map(answers.number, map(str, options)):
+    if 0 <= number.value <= len(options) and number.value not in map(_value, map(str, options)):
         detail = f"answer {answer!r:.80} may be the place of one of the choices {options!r:.200}"
         fix = "write its letter, and the options into the question; or add a column kind"
         raise RejectedItem(uid, "bad_answer", f"{detail}: {fix}")
+
+
+def _number(answer: str) -> Number | None:
+    """Returns the number that an answer is; an equation is none, whatever it says of a name."""
+    value = reading.read(answer, numeric=True)
+    return value if isinstance(value, Number) else None
+
+
+def _value(answer: str) -> Fraction | None:
+    number = _number(answer)
+    return number and number.value
 
 
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
@@ -289,8 +302,11 @@ def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default:
 
     Without a default, an answer beside a solution that ends in a box is a formula, as in MATH's rows.
     """
-    kind = row.get("kind") or _infer_kind(question, answer, "choices" in row) or default
-    kind = kind or ("expr" if _boxed(row) is not None else None)
+    is_math = _boxed(row) is not None
+    inferred = (
+        "expr" if is_math and "\\" in answer else _infer_kind(question, answer, "choices" in row)
+    )
+    kind = row.get("kind") or inferred or default or ("expr" if is_math else None)
     if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
         detail = f"answer {answer!r:.200} is of kind {kind!r:.80}"
         fix = f"add a column kind with one of {list(verify.KINDS)}, or set data.kind"
@@ -304,7 +320,8 @@ def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
         return "choice" if has_choices or _OPTIONS.search(question) else "text"
     if answer.casefold().strip(".") in ("yes", "no"):
         return "yesno"
-    if (number := answers.number(answer)) is not None:
-        whole = number[0] == number[0].to_integral_value() and "." not in answer
-        return "int" if whole else "float"
+    if (number := _number(answer)) is not None:
+        return "int" if number.value.denominator == 1 and "." not in answer else "float"
+    if isinstance(reading.read(answer), Relation):
+        return "expr"
     return "text" if len(answer) <= _LONGEST_TEXT and answers.is_prose(answer) else None

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from vade_jax.evals import numbers
 from vade_jax.evals.benchmarks import base, mathvision
 from vade_jax.evals.chat import Chat, Unanswered
 from vade_jax.rewards import answers, functions, kinds, verify
@@ -152,7 +153,7 @@ def _extract(text: str, item: Item) -> str | None:
         return base.spelled(found, choices) or chosen
     if item.kind not in ("int", "float"):
         return found
-    number = answers.number(found)
+    number = numbers.number(found)
     return found if number is None else format(number[0], "f")
 
 

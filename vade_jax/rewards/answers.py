@@ -1,33 +1,28 @@
-r"""What an answer says: the last \boxed{}, the plain text or number inside it, and its form.
+r"""The text of an answer: the last \boxed{}, its plain words, and whether it has the asked form.
 
 A policy writes whatever earns a reward, so every function is linear in the length of its input, or
 bounded by `MAX_LENGTH`: no answer can make its own verification slow.
 """
 
-import decimal
 import functools
 import re
 import unicodedata
+
+from vade_jax.rewards import tokens
 
 MAX_LENGTH = 200  # characters inside a box; a longer one is no answer
 
 # Words and numbers with signs of prose between them; one word has two letters, and one of two that a
 # hyphen joins has three. A letter or a relation may stand alone.
 _LETTER = r"[^\W\d_]"
-_WORD = rf"(?:{_LETTER}{{2,}}\d*|\d+(?:\.\d+)?(?:{_LETTER}{{2,}})?|{_LETTER})"
+_WORD = rf"(?>{_LETTER}{{2,}}\d*|\d+(?:\.\d+)?(?:{_LETTER}{{2,}})?|{_LETTER})"
 _BETWEEN = (
-    rf"(?:[\s,;.:'’\"“”()&]+|(?<={_LETTER})-(?={_LETTER}{{3}})|(?<={_LETTER}{{3}})-(?={_LETTER}))"
+    rf"(?>[\s,;.:'’\"“”()&]+|(?<={_LETTER})-(?={_LETTER}{{3}})|(?<={_LETTER}{{3}})-(?={_LETTER}))"
 )
 _PROSE = re.compile(
-    rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*[.)\"”!?]?"
+    rf"{_LETTER}|[<>≤≥≠]|(?=.*{_LETTER}{{2}})[(\"“]?{_WORD}(?:{_BETWEEN}{_WORD})*+[.)\"”!?]?"
 )
 _BRACE = re.compile(r"\\boxed\s{0,3}\{|\\[{}]|[{}]")
-# Full-width forms, typographic minus signs and spaces; not NFKC, which reads 5² as 52.
-_ASCII = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_ASCII |= dict.fromkeys(map(ord, "−–‒﹣"), "-")
-_ASCII |= dict.fromkeys(map(ord, "‘’′"), "'")
-_ASCII |= dict.fromkeys((0xFE0E, 0xFE0F))  # how an emoji is drawn
-_ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
 _WRAPPED = re.compile(
     r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|mathsf|operatorname|boxed)"
     r"\s?\{([^{}]*)\}"
@@ -37,33 +32,11 @@ _NOISE = re.compile(
     r"\\[,;:! ()\[\]]|\\(?:left|right|displaystyle|quad|approx|degree)(?![a-zA-Z])"
     r"|\^\s?\{?\s?\\circ\s?\}?|°|\$|≈"
 )
-# Symbols that LaTeX has a name for, in a formula.
-_NAMES = {
-    **{"×": "times", "·": "cdot", "⋅": "cdot", "÷": "div", "±": "pm", "∞": "infty"},
-    **{"≤": "le", "≥": "ge", "≠": "ne", "∪": "cup", "∩": "cap", "∈": "in"},
-    **{"π": "pi", "√": "sqrt"},
-}
-_NAMES = {ord(symbol): f"\\{name} " for symbol, name in _NAMES.items()}
-_NAMES |= {ord(c): f"^{{{i}}}" for i, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
-_PI = re.compile(r"(?<![\\a-zA-Z])pi(?![a-zA-Z])")
-_ROOT = re.compile(r"\\sqrt\s+(?:([0-9]+|[a-z])|\(([^()]*)\))")
-_NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
-UNIT = (
-    r"(?:square |sq\.? |cubic )?(?:[mcdk]?m|inch(?:es)?|in|ft|feet|foot|yards?|yd|miles?|mi|"
-    r"(?:centi|milli|kilo)?met(?:er|re)s?|[mk]?g|(?:kilo)?grams?|lbs?|pounds?|oz|ounces?|"
-    r"s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|weeks?|months?|years?|"
-    r"deg|degrees?|units?|dollars?|euros?|cents?|percent|points?|objects?|items?|people)"
-    r"\.?(?:\s?(?:\^\s?\{?[23]\}?|²|³))?"
-)
-DENIALS = ("!", "<", ">", "not", "\\ne", "≠")  # what "=" is none behind
-_FRACTION = re.compile(  # not behind a number: 3\\frac{1}{2} is not 31/2
-    r"(?<![0-9])(?<![0-9] )\\[dt]?frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}"
-)
-_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
-_QUANTITY = re.compile(
-    rf"(?P<top>{_NUMBER})(?:\s?/\s?(?P<bottom>[0-9]+))?\s?"
-    rf"(?P<percent>%)?\s?(?:{UNIT})?",
-    re.IGNORECASE,
+# What `words` drops of a formula: relations, arrows and operators, and "-" unless it joins words;
+# "x!" and "A'", but not "Red!" and quotes; the sharp of C#.
+_SIGN = re.compile(
+    rf"([<>=+/^_%√|±×÷·←-⇿∀-⋿]|(?!(?<={_LETTER})-{_LETTER}{{3}}|(?<={_LETTER}{{3}})-{_LETTER})-"
+    rf"|!(?==)|(?<!{_LETTER}{{2}})(?<!!)!|(?<=\b{_LETTER})(?<!'{_LETTER})'(?!\w)|(?<=\b{_LETTER})#)"
 )
 
 
@@ -94,7 +67,7 @@ def extract_boxed(text: str) -> str | None:
 def plain(text: str) -> str:
     """Returns `text` without LaTeX wrapping, full-width forms, outer spaces and trailing dots."""
     # Composed: "é" may be one character or a letter and its accent.
-    text = unicodedata.normalize("NFC", text).translate(_ASCII)
+    text = unicodedata.normalize("NFC", text).translate(tokens.ASCII)
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
     text = _THIN.sub(r"\1", re.sub(r"\\([%$])", r"\1", text).replace("{,}", ","))
@@ -122,53 +95,19 @@ def is_prose(text: str) -> bool:
     return _PROSE.fullmatch(text) is not None
 
 
-def formula(text: str) -> str:
-    """Returns `text` as LaTeX without dollars, sizes, degrees, outer spaces and trailing dots."""
-    text = re.sub(r"\\([%$])", r"\1", text.translate(_ASCII).replace("{,}", ","))
-    text = _THIN.sub(r"\1", text)
-    text = r"\\".join(_NOISE.sub(" ", row) for row in text.split(r"\\"))
-    text = _PI.sub(r"\\pi", _ROOT.sub(r"\\sqrt{\1\2}", text.translate(_NAMES)))
-    return " ".join(text.replace("%", r"\%").split()).rstrip(" .。")
+def is_formula(text: str) -> bool:
+    """Returns whether a right answer has commands or signs and is no prose: words cannot compare it."""
+    return "\\" in text or (_SIGN.search(text) is not None and not is_prose(text))
 
 
-def number(text: str) -> tuple[decimal.Decimal, bool] | None:
-    r"""Returns (value, whether a percent sign follows), or None if `text` is not one number.
-
-    Understands thousands commas, a/b and \frac{a}{b}, "x = 5", currency signs and a unit behind the number.
-    """
-    match = quantity(text)
-    if match is None:
-        return None
-    value = decimal.Decimal(match["top"])
-    if match["bottom"] is not None:
-        value /= decimal.Decimal(match["bottom"])
-    return value, match["percent"] is not None
-
-
-def quantity(text: str) -> re.Match[str] | None:
-    """Returns the groups top, bottom and percent of the one number that `text` is, or None."""
-    text = plain(_FRACTION.sub(r"\1/\2", text)).strip("{} ").lstrip("€£¥~ ")
-    if text.count("=") == 1:
-        left, text = (side.strip() for side in text.split("="))
-        if left.endswith(DENIALS) or _contradict(left, text):
-            return None
-    match = _QUANTITY.fullmatch(_THOUSANDS.sub("", text))
-    is_defined = match is not None and (match["bottom"] or "1").strip("0")
-    return match if is_defined else None
-
-
-def _contradict(left: str, right: str) -> bool:
-    """Returns whether both are numbers, but not nearly the same: 3 = 7 does, 1/3 = 0.33 not."""
-    x, y = number(left), number(right)
-    if x is None or y is None or x[1] != y[1]:
-        return False
-    return abs(x[0] - y[0]) > abs(y[0]) / 50
-
-
-def half_unit(text: str) -> decimal.Decimal:
-    """Returns half a unit of the last digit of the number that `text` is: 0.005 of 3.14, 5e-6 of 3.2e-4."""
-    last = decimal.Decimal(quantity(text)["top"]).as_tuple().exponent
-    return decimal.Decimal(5).scaleb(last - 1)
+def signed_words(text: str) -> tuple[str, ...]:
+    """Returns words, a sign, words, ... of a plain text; the text itself if it has no words, such as "?"."""
+    parts = _SIGN.split(text)
+    found = list(map(words, parts[::2]))
+    if not any(found):
+        return (text,)
+    parts[::2] = found
+    return tuple(parts)
 
 
 # ------------------------------------------------------------------------------ form

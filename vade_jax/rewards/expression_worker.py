@@ -1,8 +1,9 @@
 """Compares expressions for `pool`: `python expression_worker.py DEADLINE MEMORY`.
 
-One JSON request a line comes in, one line with the reason goes out. It is started by its path:
-nothing of vade_jax, and so no jax, is imported. Whatever happens in here, the parent keeps the
-deadline; the alarm is for the case that the parent is gone.
+One JSON request a line comes in, [key, given, question, room], and one line with the reason goes out. Key and
+answer are trees of `values`, or LaTeX for SymPy's reader. It is started by its path: nothing of vade_jax, and
+so no jax, is imported. Whatever happens in here, the parent keeps the deadline; the alarm is for the case
+that the parent is gone.
 """
 
 import json
@@ -12,6 +13,7 @@ import re
 import resource
 import signal
 import sys
+from fractions import Fraction
 
 import latex2sympy2_extended
 import math_verify
@@ -28,8 +30,32 @@ _ANY_LATEX = [
 # Modules of sympy that are first imported now read their own constants by `eval`.
 _WARM_UP = (
     *((r"\frac{1}{2}", "0.5"), (r"(x+1)^2", "x^2+2x+1"), (r"\sqrt{12}", "3.46")),
-    *(("x>5", r"(5,\infty)"), ("y=2x+1", "2x-y=-1"), (r"\sin^2 x+\cos^2 x", "1")),
+    *(("x>5", r"(5,\infty)"), (r"\int_0^1 x dx", r"\frac12"), (r"\sin^2 x+\cos^2 x", "1")),
 )
+_CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
+_BASE = sympy.Symbol(
+    "base of the logarithm", positive=True
+)  # of \log alone: e to some, 10 to others
+_TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
+_FUNCTIONS = {
+    **{
+        name: getattr(sympy, name)
+        for name in (*_TRIG, "sinh", "cosh", "tanh", "exp", "floor", "ceiling")
+    },
+    **{f"arc{name}": getattr(sympy, f"a{name}") for name in _TRIG},
+    **{
+        "sqrt": sympy.sqrt,
+        "root": sympy.root,
+        "abs": sympy.Abs,
+        "binom": sympy.binomial,
+        "ln": sympy.log,
+    },
+    **{"!": sympy.factorial, "-": lambda x: -x, "+": lambda x, y: x + y, "*": lambda x, y: x * y},
+    **{"/": lambda x, y: x / y, "^": lambda x, y: x**y, "lg": lambda x: sympy.log(x, 10)},
+    "log": lambda x, base=_BASE: sympy.log(x, base),
+}
+_POINTS = 8  # places of a formula's names at which both sides are evaluated
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
 def main(deadline: float, memory: int) -> None:
@@ -49,27 +75,137 @@ def main(deadline: float, memory: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def compare(gold: str, given: str) -> str:
-    """Returns "ok", "different", "unreadable" or "bad_key"; both texts are LaTeX."""
+def compare(key, given, question: str = "equal", room: list[str] | None = None) -> str:
+    """Returns "ok", "different", "unreadable" or "bad_key".
+
+    Args:
+        key: a tree, LaTeX, or for a relation [sign, left, right].
+        given: likewise.
+        question: "equal" or "relation", which is whether one is the other by a constant factor.
+        room: numerator and denominator of how far they may be apart.
+    """
+    read = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
     try:
-        right, value = _parse(gold), _parse(given)
-        if not right or not value:
-            return "unreadable" if right else "bad_key"
-        is_equal = math_verify.verify(right, value, timeout_seconds=None)
+        right = read(key)
+    except Exception:
+        return "bad_key"
+    try:
+        value = read(given)
+        if question == "relation":
+            return "ok" if _is_multiple(right, value) else "different"
+        if room is not None:
+            return "ok" if _is_near(right - value, sympy.Rational(*map(int, room))) else "different"
+        return "ok" if _is_equal(right, value) else "different"
     except (Exception, math_verify.errors.TimeoutException):
         return "unreadable"
-    return "ok" if is_equal else "different"
 
 
-def _parse(text: str) -> list:
-    """Returns the one parsed expression of a whole text, or none; it is never evaluated."""
-    return math_verify.parse(
+# ------------------------------------------------------------------------------ equality
+def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
+    """Returns whether two expressions are equal wherever they are real; sets, if they are written alike."""
+    if x.has(sympy.nan, sympy.zoo) or y.has(sympy.nan, sympy.zoo):
+        return False
+    if x == y or not (isinstance(x, sympy.Expr) and isinstance(y, sympy.Expr)):
+        return x == y
+    if x.is_infinite or y.is_infinite:
+        return False
+    symbols = sorted(x.free_symbols | y.free_symbols, key=str)
+    is_complex = x.has(sympy.I) and y.has(sympy.I)
+    digits = 150 if symbols else 500
+    seen = [_agree(x.subs(p), y.subs(p), is_complex, digits) for p in _points(symbols)]
+    if False in seen or True not in seen:
+        return False
+    # What the digits do not show: x + 10^{-999} is no x.
+    difference = sympy.expand(x - y)
+    is_polynomial = bool(symbols) and difference.is_polynomial(*symbols)
+    if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
+        return difference == 0
+    return difference == 0 or not difference.is_Rational
+
+
+def _points(symbols: list[sympy.Symbol]):
+    """Yields places of both signs, small and large."""
+    if not symbols:
+        yield {}
+        return
+    for k in range(_POINTS):
+        point = {}
+        for i, symbol in enumerate(symbols):
+            sign = (-1) ** ((k - 4) * (i + 1) // 2) if k > 4 else 1
+            top, bottom = _PRIMES[(3 * i + k) % 10] + i, _PRIMES[(i + 2 * k + 1) % 10]
+            point[symbol] = sympy.Rational(sign * top, bottom)
+        yield point
+
+
+def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool | None:
+    """Returns whether two constants are equal, None where neither is a number of the asked kind."""
+    undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in (x, y)]
+    if not any(undefined):
+        undefined = [not is_complex and not _is_zero(sympy.im(one), digits) for one in (x, y)]
+    if any(undefined):
+        return None if all(undefined) else False
+    return _is_zero(x - y, digits)
+
+
+def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
+    """Returns whether a constant is zero: its first digit is not found among so many."""
+    parts = x.evalf(50, maxn=digits).as_real_imag()
+    if not all(part.is_Number for part in parts):
+        raise ValueError(f"{x} has no value")
+    return all(part == 0 or part._prec < 60 for part in parts)
+
+
+def _is_near(difference: sympy.Expr, room: sympy.Rational) -> bool:
+    return not difference.free_symbols and bool(sympy.Abs(difference).evalf(50) <= room)
+
+
+def _is_multiple(right: list, value: list) -> bool:
+    """Returns whether one relation is the other times a constant, a positive one if it is an inequality."""
+    (sign, *key), (_, *given) = right, value
+    f, g = (sympy.expand(left - right) for left, right in (key, given))
+    if f.free_symbols != g.free_symbols or not f.free_symbols:
+        return False
+    for point in _points(sorted(f.free_symbols, key=str)):
+        x, y = f.subs(point), g.subs(point)
+        if not any(one.has(sympy.nan, sympy.zoo, sympy.oo) or _is_zero(one) for one in (x, y)):
+            break
+    else:
+        return False
+    is_turned = sign not in ("=", "!=") and not (x / y).evalf(50) > 0
+    return not is_turned and _is_equal(f * y, g * x)
+
+
+# ------------------------------------------------------------------------------ reading
+def _built(tree) -> sympy.Basic:
+    """Returns the expression of a tree, or of LaTeX."""
+    if isinstance(tree, str):
+        return _parsed(tree)
+    op, *parts = tree
+    if op == "n":
+        value = Fraction(parts[0])
+        return sympy.Rational(value.numerator, value.denominator)
+    if op == "v":
+        return sympy.Symbol(parts[0], real=True)
+    return _CONSTANTS[parts[0]] if op == "c" else _FUNCTIONS[op](*map(_built, parts))
+
+
+def _parsed(text: str) -> sympy.Basic:
+    """Returns what SymPy's reader makes of a whole text, without floats; it is never evaluated as Python."""
+    found = math_verify.parse(
         f"${text}$",
         extraction_config=_ANY_LATEX,
         fallback_mode="no_fallback",
         extraction_mode="first_match",
         parsing_timeout=None,
     )
+    if not found or isinstance(found[0], str):
+        raise ValueError(f"{text} is no formula")
+    expression = found[0].doit()
+    symbols = {
+        s: sympy.Symbol(re.sub(r"[\\{}]", "", s.name), real=True) for s in expression.free_symbols
+    }
+    floats = {x: sympy.Rational(str(x)) for x in expression.atoms(sympy.Float)}
+    return expression.xreplace(symbols | floats)
 
 
 def _without_eval() -> None:

@@ -7,13 +7,16 @@ no main module of the run.
 """
 
 import atexit
+import dataclasses
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import threading
+import time
 from multiprocessing import connection
+from typing import Any
 
 START_SECONDS = 120.0  # to import sympy, on a busy machine
 _MEMORY = 2 << 30  # bytes that a worker may map (on Linux)
@@ -22,6 +25,13 @@ _WORKER = pathlib.Path(__file__).with_name("expression_worker.py")
 
 class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
     """Answers cannot be judged: names the reward function, the row and the answer, or the worker."""
+
+
+@dataclasses.dataclass
+class Clock:
+    """What is left of the seconds for one answer; the start of a worker does not count."""
+
+    left: float = 3.0
 
 
 class WorkerPool:
@@ -37,18 +47,27 @@ class WorkerPool:
         self._free = threading.BoundedSemaphore(num_workers)
         self._idle: list[_Worker] = []  # each of its calls is atomic
 
-    def check(self, key: str, given: str) -> str:
-        """Returns the reason of a `verify.Verdict` for two LaTeX expressions.
+    def check(self, key: Any, given: Any, *more: Any, clock: Clock | None = None) -> str:
+        """Returns the reason of a `verify.Verdict` for two expressions.
 
         The reason is the worker's own, or "timeout" or "crash".
+
+        Args:
+            key: LaTeX or a tree of `values`.
+            given: likewise.
+            *more: the question and the room, as `expression_worker.compare` has them.
+            clock: of an answer that asks several questions: they share its seconds.
 
         Raises:
             RuntimeError: if no worker can be started.
         """
+        clock = clock or Clock(self._deadline)
         with self._free:  # so there are never more workers than places
             worker = self._take()
             try:
-                reason = worker.ask(key, given, self._deadline)
+                start = time.monotonic()
+                reason = worker.ask([key, given, *more], min(clock.left, self._deadline))
+                clock.left -= time.monotonic() - start
             except BaseException:  # such as Ctrl-C: its late reply would be the next one's
                 worker.kill()
                 raise
@@ -101,10 +120,10 @@ class _Worker:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, key: str, given: str, deadline: float) -> str:
+    def ask(self, request: list, deadline: float) -> str:
         """Returns the worker's reason, "timeout", or "crash" if it ended."""
         try:
-            self._process.stdin.write(json.dumps([key, given]).encode() + b"\n")
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
         except BrokenPipeError:
             return "crash"
         return self._reply(deadline)

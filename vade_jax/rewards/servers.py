@@ -33,9 +33,20 @@ Does the student come to the right answer? The way there and the form do not mat
 
 
 def yes_or_no(reply: str) -> float | None:
-    """Returns 1 or 0 for the last yes or no of a reply, None if it has none."""
-    found = re.findall(r"\b(yes|no)\b", reply.rpartition("</think>")[2].casefold())
-    return float(found[-1] == "yes") if found else None
+    """Returns 1 or 0 for a reply that begins with yes or no, or whose last line ends in it, else None.
+
+    Only what follows </think> counts. Thoughts that were cut off say nothing, and neither does "yes or no".
+    """
+    _, closed, said = reply.casefold().rpartition("</think>")
+    words = re.findall(r"[^\W_]+", said)
+    last = re.findall(r"[^\W_]+", said.strip().rpartition("\n")[2])
+    verdict = {"yes": 1.0, "no": 0.0}
+    if not words or (not closed and "<think>" in said):
+        return None
+    if words[0] in verdict:
+        is_both = re.match(r"[\W_]*(?:yes|no)\s*(?:/|or\b|and\b)\s*(?:yes|no)\b", said)
+        return None if is_both else verdict[words[0]]
+    return verdict.get(last[-1])
 
 
 class Client:

@@ -1,11 +1,12 @@
 """Says whether a boxed answer is right, and brings right answers into the form that a data set keeps."""
 
 import dataclasses
-import re
+import decimal
 import typing
 from collections.abc import Sequence
 
-from vade_jax.rewards import answers, kinds
+from vade_jax.rewards import answers, kinds, reading, tokens
+from vade_jax.rewards.values import Number
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do without
     from vade_jax import types
@@ -19,7 +20,6 @@ KINDS = {
     "list": kinds.listing,
     "expr": kinds.expression,
 }
-_LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ def normalise_gold(answer: str, kind: str, *, choices: Sequence[str] = ()) -> st
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r} is unknown; use one of {list(KINDS)}")
-    gold = _kept_form(_LEAD.sub("", answer.strip(), count=1), kind, choices)
+    gold = _kept_form(reading.lead(answer), kind, choices)
     if not gold:
         raise ValueError(f"answer={answer!r} is no answer of kind {kind!r}")
     verdict = verify(f"\\boxed{{{gold}}}", gold, kind, choices=choices)
@@ -130,20 +130,28 @@ def _kept_form(text: str, kind: str, choices: Sequence[str]) -> str | None:
         case "yesno":
             return kinds.yes_or_no(text)
         case "int":
-            number = answers.number(text)
-            if number is None or number[0] != number[0].to_integral_value():
+            number = kinds.number(text)
+            if number is None or number.value.denominator != 1:
                 return None
-            return f"{number[0]:f}".split(".")[0] + "%" * number[1]
+            return f"{number.value}" + "%" * number.percent
         case "float":
-            found = answers.quantity(text)
-            if found is None:
-                return None
-            bottom = f"/{found['bottom']}" if found["bottom"] else ""
-            return f"{found['top'].lstrip('+')}{bottom}{found['percent'] or ''}"
+            number = kinds.number(text)
+            return number and (_written(number) or tokens.clean(text))
         case "text":
             return answers.plain(text)
         case "list":
-            inside = ", ".join(kinds.elements(text))
-            return rf"\{{{inside}\}}" if kinds.is_set(text) else f"[{inside}]"
+            is_set, found = reading.elements(text)
+            inside = ", ".join(found)
+            return rf"\{{{inside}\}}" if is_set else f"[{inside}]"
         case "expr":
-            return kinds.clean(text)
+            return tokens.clean(text)
+
+
+def _written(number: Number) -> str | None:
+    """Returns the digits of a number, as many as there were, or a/b; None of 6.02e23, which stays."""
+    sign = "%" * number.percent
+    if number.last is None:
+        return f"{number.value}{sign}"
+    with decimal.localcontext(prec=answers.MAX_LENGTH):
+        value = decimal.Decimal(number.value.numerator) / number.value.denominator
+    return f"{value:.{-number.last}f}{sign}" if number.last < 0 else None

@@ -10,7 +10,7 @@ import functools
 
 from vade_jax import types
 from vade_jax.evals.benchmarks import base
-from vade_jax.rewards import kinds
+from vade_jax.rewards import answers
 
 VERSIONS = ("Text Dominant", "Text Lite", "Vision Intensive", "Vision Dominant", "Vision Only")
 _COLUMNS = ("sample_index", "problem_index", "problem_version", "question", "image")
@@ -30,7 +30,7 @@ def _item(row: base.FileRow) -> types.Item:
     answer = row.text("answer").strip()
     question_type = row.one_of("question_type", ("multi-choice", "free-form"))
     is_letter = question_type == "multi-choice" and len(answer) == 1
-    kind = "expr" if kinds.is_formula(answer) else "text"  # for rules alone
+    kind = "expr" if answers.is_formula(answer) else "text"  # for rules alone
     return types.Item(
         uid=f"mathverse:{row.text('sample_index')}",
         question=question,

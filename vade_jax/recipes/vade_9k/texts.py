@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vade_jax.data import columns
-from vade_jax.rewards import answers, kinds, verify
+from vade_jax.rewards import answers, kinds, reading, verify
+from vade_jax.rewards.values import Number
 
 _PREFIXES = (
     r"hint: please answer the question[^\n]*?at the end\.",
@@ -217,8 +218,8 @@ def kind_of(gold: str, choices: Sequence[str], tolerance: float | None = None) -
         return "yesno"
     if re.fullmatch(r"[\[(].*[,;].*[\])]", gold):
         return "list"
-    if (number := answers.number(gold)) is not None:
-        is_whole = "." not in gold and number[0] == number[0].to_integral_value()
+    if isinstance(number := reading.read(gold, numeric=True), Number):
+        is_whole = "." not in gold and number.value.denominator == 1
         is_year = re.fullmatch(r"(?:1[89]|20)\d\d", gold) is not None
         return "int" if is_whole and (tolerance is None or is_year) else "float"
     if _FORMULA.search(gold) or (_SIGNED.search(gold) and not answers.is_prose(gold)):

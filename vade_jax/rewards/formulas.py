@@ -1,0 +1,282 @@
+r"""Reads sums, products, powers and functions into trees.
+
+    sum       [sign] product {sign product}
+    product   power {[\\times | /] power}
+    power     primary {"!" | "'" | degree} ["^" power]
+
+A degree sign within sin, cos or tan means degrees; without one, the argument is in radians.
+"""
+
+from collections.abc import Callable
+
+from vade_jax.rewards import tokens, units, values
+from vade_jax.rewards.cursor import Cursor, Senseless, Unread
+from vade_jax.rewards.values import Tree
+
+DEEPEST = 25  # brackets within brackets
+_LONGEST = 150  # operations in a formula
+TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
+FUNCTIONS = {
+    *TRIG,
+    *(f"arc{name}" for name in TRIG),
+    *("sinh", "cosh", "tanh", "ln", "lg", "log", "exp"),
+}
+CONSTANTS = {"\\pi": "pi", "\\infty": "oo", "\\inf": "oo"}
+_LETTERS = """
+alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi
+chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar
+"""
+GREEK = set(_LETTERS.split())
+MARKED = {"\\vec", "\\hat", "\\bar", "\\overline", "\\tilde", "\\widehat"}
+SHAPES = {"\\angle", "\\triangle", "angle", "triangle", "\\odot", "\\overline", "\\vec"}
+FACTORS = {"(", "[", "{", "\\frac", "\\sqrt", "\\surd", "\\binom", *CONSTANTS, *MARKED, *SHAPES}
+FACTORS |= {f"\\{name}" for name in FUNCTIONS | GREEK}
+_INNER = {"+", "-", ",", "\\theta", "\\alpha", "\\triangle"}  # signs in a name: f(x+1), a_{n-1}
+
+
+def summed(c: Cursor) -> Tree:
+    tree = _signed(c, lambda: _product(c))
+    while sign := c.accept("+", "-", "\\pm", "\\mp"):
+        tree = _joined(c, "+", tree, with_sign(sign, _product(c)))
+    return tree
+
+
+def _joined(c: Cursor, op: str, left: Tree, right: Tree) -> Tree:
+    c.length += 1
+    if c.length > _LONGEST:
+        raise Unread
+    return (op, left, right)
+
+
+def _deeper(c: Cursor, read: Callable[[], Tree]) -> Tree:
+    """Reads what may hold itself again."""
+    c.depth += 1
+    if c.depth > DEEPEST:
+        raise Unread
+    tree = read()
+    c.depth -= 1
+    return tree
+
+
+def _signed(c: Cursor, read: Callable[[], Tree]) -> Tree:
+    return with_sign(c.accept("+", "-", "\\pm", "\\mp"), read())
+
+
+def _product(c: Cursor) -> Tree:
+    tree = _power(c)
+    while True:
+        if c.accept("\\times") or _is_cross(c, tree):
+            tree = _joined(c, "*", tree, _signed(c, lambda: _power(c)))
+        elif c.accept("/"):
+            tree = _joined(c, "/", tree, _signed(c, lambda: _power(c)))
+        elif _is_factor(c) and not units.behind(c, look=True):
+            tree = _joined(c, "*", tree, _power(c))
+        else:
+            return tree
+
+
+def _is_cross(c: Cursor, tree: Tree) -> bool:
+    """Takes the x of 1.6 x 10^{-19}, and says whether it was there."""
+    is_cross = tree[0] == "n" and [c.peek(i) for i in range(3)] == ["x", "10", "^"]
+    c.at += is_cross
+    return is_cross
+
+
+def _is_factor(c: Cursor) -> bool:
+    """Returns whether a factor without a sign before it begins here; a number is none, but in 2^n 3^n."""
+    text, kind = c.peek(), c.kind()
+    if c.in_trig > 1 and (text.strip("\\") in FUNCTIONS or text in ("(", "\\frac")):
+        return False
+    if kind == "number":
+        return c.peek(1) == "^" and c.tokens[c.at - 1].kind != "number"
+    return text in FACTORS if kind == "sign" else kind == "letters" and not c.ends()
+
+
+def _power(c: Cursor) -> Tree:
+    tree = _postfixed(c)
+    if not c.accept("^"):
+        return tree
+    return ("^", tree, _deeper(c, lambda: _signed(c, lambda: _power(c))))
+
+
+def _postfixed(c: Cursor) -> Tree:
+    tree = _deeper(c, lambda: _primary(c))
+    if c.accept("!"):
+        tree = ("!", tree)
+    if c.peek() == "\\degree" and (c.in_trig or not units.behind(c, look=True)):
+        c.take()
+        if c.in_trig:
+            return ("*", tree, ("/", ("c", "pi"), ("n", "180")))
+        c.unit = "degree"
+    return tree
+
+
+def _primary(c: Cursor) -> Tree:
+    kind, text = c.kind(), c.peek()
+    if kind == "number":
+        return _number(c)
+    if kind == "letters":
+        return _letters(c)
+    if text in ("(", "[", "{"):
+        return _between(c, {"(": ")", "[": "]", "{": "}"}[c.take()])
+    c.take()
+    if text == "|":
+        return ("abs", _between(c, "|"))
+    if text in CONSTANTS:
+        return ("c", CONSTANTS[text])
+    if text in ("\\lfloor", "\\lceil"):
+        return ("floor" if "floor" in text else "ceiling", _between(c, text.replace("\\l", "\\r")))
+    if text in ("\\frac", "\\binom"):
+        return ("/" if text == "\\frac" else "binom", *_two(c))
+    if text in ("\\sqrt", "\\surd"):
+        return _root(c, text)
+    if text[1:] in FUNCTIONS:
+        return _function(c, text[1:])
+    if text in MARKED or text in SHAPES:
+        return ("v", f"{text[1:]} {spelled(c)}")
+    if text[1:] in GREEK:
+        return _marked(c, text[1:])
+    raise Unread
+
+
+def _number(c: Cursor) -> Tree:
+    text = c.take()
+    if len(text) > values.DIGITS:
+        raise Senseless
+    if "." in text or "/" in text or "e" in text:
+        return ("n", text)
+    if c.peek() == "\\frac":  # 3\frac{1}{2}
+        start = c.at
+        c.take()
+        top, bottom = _two(c)
+        part = (top[1], bottom[1]) if top[0] == bottom[0] == "n" else None
+        if part is None:
+            c.at, c.offset = start, 0
+            return ("n", text)
+    elif c.kind() == "number" and c.peek(1) == "/" and c.kind(2) == "number":
+        part = c.take(), c.take("/") and c.take()
+        if c.peek() in ("^", "!"):
+            raise Unread
+    else:
+        return ("n", text)
+    if not all(map(str.isdecimal, part)) or not int(part[0]) < int(part[1]):
+        raise Unread  # 3\frac{5}{2}: a sum or a product?
+    return ("n", str(int(text) + values.Fraction("/".join(part))))
+
+
+def _letters(c: Cursor) -> Tree:
+    token, text = c.tokens[c.at], c.peek()
+    is_whole = c.offset == 0
+    if is_whole and text in ("pi", "sqrt"):
+        c.take()
+        return ("c", "pi") if text == "pi" else _root(c, "\\surd")
+    if is_whole and text in FUNCTIONS:
+        return _function(c, c.take())
+    if c.ends() or (is_whole and _is_word(c, token)):
+        raise Unread
+    c.offset += 1
+    if c.offset == len(token.text):
+        c.at, c.offset = c.at + 1, 0
+    return _marked(c, text[0])
+
+
+def _is_word(c: Cursor, token: tokens.Token) -> bool:
+    """Returns whether letters are a word: upright, four of them, or two beside two others."""
+    if len(token.text) == 1 or token.text.isupper():
+        return token.roman and len(token.text) > 1
+    beside = (c.tokens[i] for i in (c.at - 1, c.at + 1) if 0 <= i < len(c.tokens))
+    in_words = any(one.kind == "letters" and len(one.text) > 1 for one in beside)
+    return token.roman or len(token.text) > 3 or in_words
+
+
+def _marked(c: Cursor, letter: str) -> Tree:
+    """Returns a name with what is below it, its primes and its argument; e and i alone are the numbers."""
+    below = "_" + spelled(c) if c.accept("_") else ""
+    marks = c.marks()
+    inside = f"({spelled(c)})" if letter in "fghFGHP" and c.peek() == "(" else ""  # f(x)
+    return symbol(letter + below + marks + inside)
+
+
+def spelled(c: Cursor) -> str:
+    """Reads a group, or one letter or digit, as letters."""
+    closer = {"(": ")", "{": "}"}.get(c.peek())
+    if closer is None and c.kind() not in ("letters", "number"):
+        raise Unread
+    parts = [c.take()]
+    while closer and c.peek() != closer:
+        if c.kind() == "sign" and c.peek() not in _INNER:
+            raise Unread
+        parts.append(c.take())
+    return "".join(parts[1:]) + c.take()[:0] if closer else parts[0]
+
+
+def _between(c: Cursor, closer: str) -> Tree:
+    """Reads a sum and the bracket behind it; the one before it has been taken."""
+    trig, c.in_trig = c.in_trig, min(c.in_trig, 1)
+    tree = summed(c)
+    c.in_trig = trig
+    c.take(closer)
+    return tree
+
+
+def _two(c: Cursor) -> tuple[Tree, Tree]:
+    r"""Reads both arguments of \frac{a}{b}, \frac ab or \frac72."""
+    text = c.peek()
+    if c.kind() == "number" and len(text) > 1:
+        if len(text) != 2 or not text.isdecimal():
+            raise Unread
+        c.take()
+        return ("n", text[0]), ("n", text[1])
+    return _argument(c), _argument(c)
+
+
+def _argument(c: Cursor) -> Tree:
+    if c.accept("{"):
+        return _between(c, "}")
+    if c.kind() == "number":
+        if len(c.peek()) > 1:
+            raise Unread
+        return ("n", c.take())
+    return _deeper(c, lambda: _primary(c))
+
+
+def _root(c: Cursor, command: str) -> Tree:
+    degree = _between(c, "]") if c.accept("[") else None
+    if c.kind() == "number" and command == "\\surd":  # √12
+        tree = ("n", c.take())
+    elif c.accept("("):
+        tree = _between(c, ")")
+    else:
+        tree = _argument(c)
+    return ("sqrt", tree) if degree is None else ("root", tree, degree)
+
+
+def _function(c: Cursor, name: str) -> Tree:
+    power = base = None
+    for _ in range(2):
+        if c.accept("^"):
+            power = _signed(c, lambda: _argument(c))
+        if name == "log" and c.accept("_"):
+            base = _argument(c)
+    if c.peek() == "\\degree":
+        raise Unread
+    inverse = power == ("-", ("n", "1")) and name in TRIG
+    angle = c.in_trig
+    if c.peek() in ("(", "{") or name == "exp":
+        c.in_trig = 1 if name in TRIG else 0
+        tree = _between(c, {"(": ")", "{": "}"}[c.take("(", "{")])
+    else:
+        c.in_trig = 2  # an argument without brackets ends before the next function
+        tree = _signed(c, lambda: _product(c))
+    c.in_trig = angle
+    of = f"arc{name}" if inverse else name
+    tree = (of, tree) if base is None else (of, tree, base)
+    return tree if power is None or inverse else ("^", tree, power)
+
+
+def with_sign(sign: str, tree: Tree) -> Tree:
+    return {"": tree, "+": tree, "-": ("-", tree), "\\pm": ("pm", tree), "\\mp": ("mp", tree)}[sign]
+
+
+def symbol(name: str) -> Tree:
+    return ("c", name) if name in ("e", "i") else ("v", name)

@@ -1,0 +1,431 @@
+"""Compares two values that `reading` has read: one function, whatever their forms.
+
+Numbers, names and words are compared here. Formulas are asked of SymPy, in a worker of `pool`, and so is an
+equation: it equals another one up to a constant factor. What cannot be compared is different.
+"""
+
+import dataclasses
+import functools
+import itertools
+from fractions import Fraction
+
+from vade_jax.rewards import answers, pool, units, values
+from vade_jax.rewards.values import (
+    Both,
+    Collection,
+    Formula,
+    Latex,
+    Name,
+    Number,
+    Relation,
+    Tree,
+    Value,
+    Words,
+)
+
+_ENOUGH = 3  # significant digits of a decimal that stands for an exact value
+_REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
+_MOST_REPLIES = 16384
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+# In this order also without names.
+_STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
+
+
+class Failed(ValueError):  # noqa: N818 (says what happened)
+    """SymPy has come to no verdict: the reason is "timeout" or "crash"."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What differs between kinds of answers."""
+
+    tolerance: Fraction | None = None  # relative, around any number
+    decimals: bool = False  # a decimal key stands for half a unit of its last digit
+    percents: bool = True  # a percent sign may be left out
+    lists: bool = False  # brackets do not matter, and a comma alone keeps the order
+    ordered: bool | None = None  # whether the order of a list counts; None: its brackets say so
+    formulas: bool = True  # whether a formula may stand for a number
+    clock: pool.Clock = dataclasses.field(default_factory=pool.Clock)  # of this answer
+
+
+def same(given: Value, key: Value, rules: Rules) -> bool:
+    """Returns whether two values are the same.
+
+    Args:
+        given: the answer.
+        key: the right one.
+        rules: of its kind.
+
+    Raises:
+        Failed: SymPy did not say.
+        RuntimeError: math-verify or pint is not there.
+    """
+    if isinstance(given, Relation) or isinstance(key, Relation):
+        return _same_relation(given, key, rules)
+    if isinstance(given, Collection) or isinstance(key, Collection):
+        return _same_collection(given, key, rules)
+    if isinstance(given, Words) and isinstance(key, Formula) and given.tree:
+        given = Formula(given.tree)
+    if isinstance(key, Words) and isinstance(given, Formula) and key.tree:
+        key = Formula(key.tree)
+    if isinstance(given, Name) and isinstance(key, Name):
+        return given == key
+    if isinstance(given, Name | Words) and isinstance(key, Name | Words):
+        return answers.signed_words(given.text) == answers.signed_words(key.text)
+    if isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled:
+        return True
+    if all(
+        isinstance(x, Number | Formula) or (isinstance(x, Latex) and x.asks) for x in (given, key)
+    ):
+        return _same_quantity(given, key, rules)
+    return False
+
+
+# ------------------------------------------------------------------------------ numbers and formulas
+def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
+    if not rules.formulas and isinstance(key, Number) and not isinstance(given, Number):
+        return False
+    for x, y in _in_one_unit(given, key):
+        are_numbers = isinstance(x, Number) and isinstance(y, Number)
+        if are_numbers and _same_number(x, y, rules):
+            return True
+        # Of two numbers, one may have been turned from degrees into radians.
+        if (
+            not are_numbers
+            and (rules.formulas or isinstance(key, Formula))
+            and _same_tree(x, y, rules)
+        ):
+            return True
+    return False
+
+
+def _in_one_unit(given: Value, key: Value):
+    """Yields both as they are to be compared; nothing if they measure different things."""
+    given, key = _meant(given, key), _meant(key, given)
+    mine, wanted = (getattr(x, "unit", None) or None for x in (given, key))
+    if mine == wanted or None in (mine, wanted):
+        yield given, key
+        if {mine, wanted} == {None, "degree"}:  # 60 degrees are pi/3
+            yield tuple(_in_radians(x) for x in (given, key))
+    elif isinstance(given, Number):
+        if (value := units.convert(given.value, mine, wanted)) is not None:
+            last = _moved(given.last, value / given.value) if given.last and given.value else None
+            yield dataclasses.replace(given, value=value, tree=_tree_of(value), last=last), key
+    elif factor := units.convert(Fraction(1), mine, wanted):
+        yield Formula(("*", given.tree, _tree_of(factor))), key
+
+
+def _moved(last: int, factor: Fraction) -> int | None:
+    """Returns the place of the last decimal times a power of ten, None (it is exact) times anything else."""
+    zeros = len(str(max(factor.numerator, factor.denominator))) - 1
+    zeros = zeros if factor >= 1 else -zeros
+    return last + zeros if factor == Fraction(10) ** zeros else None
+
+
+def _meant(value: Value, other: Value) -> Value:
+    """Returns 40 M as metres, and 300 K as kelvins, beside what is measured so."""
+    if not isinstance(value, Number) or value.unit or not getattr(other, "unit", None):
+        return value
+    unit = units.MEANT.get(value.scale)
+    if unit is None or units.convert(Fraction(1), unit, other.unit) is None:
+        return value
+    less = Fraction(1, 10 ** units.SCALES[value.scale])
+    last = None if value.last is None else value.last - units.SCALES[value.scale]
+    plain = value.value * less
+    return dataclasses.replace(
+        value, value=plain, tree=_tree_of(plain), last=last, unit=unit, scale=""
+    )
+
+
+def _in_radians(value: Value) -> Value:
+    if getattr(value, "unit", None) != "degree":
+        return value
+    return Formula(("*", value.tree, ("/", ("c", "pi"), ("n", "180"))))
+
+
+def _same_number(given: Number, key: Number, rules: Rules) -> bool:
+    """Returns whether two numbers are the same, exactly or as near as the rules say.
+
+    A percent sign may be left out: 50% is 0.5, and 50 where the number is no share of one.
+    """
+    x, y = given.value, key.value
+    if given.percent == key.percent:
+        return abs(x - y) <= _room(given, key, rules)
+    is_bare = rules.percents and abs(y if given.percent else x) >= 1
+    if is_bare and abs(x - y) <= _room(given, key, rules):
+        return True
+    x = x / 100 if given.percent else x * 100
+    return abs(x - y) <= (_room(given, key, rules) if rules.decimals else 0)
+
+
+def _room(given: Number, key: Number, rules: Rules) -> Fraction:
+    """Returns how far a number may be from the right one."""
+    if rules.tolerance is not None:
+        return abs(key.value) * rules.tolerance
+    if key.last is not None and rules.decimals:
+        return Fraction(10) ** key.last / 2
+    if 1 in (given.value.denominator, key.value.denominator):
+        return Fraction(0)
+    return _rounding(given, key) or Fraction(0)
+
+
+def _rounding(given: Value, key: Value) -> Fraction | None:
+    """Returns half a unit of the last digit of a decimal beside an exact value, None without such a pair."""
+    decimals = [x for x in (given, key) if isinstance(x, Number) and x.last is not None]
+    if len(decimals) != 1 or decimals[0].digits < _ENOUGH or decimals[0].value.denominator == 1:
+        return None
+    return Fraction(10) ** decimals[0].last / 2
+
+
+def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
+    """Returns whether SymPy says that two formulas are equal, a decimal beside an exact one nearly so."""
+    if isinstance(given, Formula) and given == key:
+        return True
+    room = _rounding(given, key)
+    x, y = (None if isinstance(side, Latex) else values.exact(side.tree) for side in (given, key))
+    if x is not None and y is not None:
+        return abs(x - y) <= (room or 0)
+    return _ask(rules, _sent(key), _sent(given), room=room)
+
+
+def _sent(value: Value) -> Tree | str:
+    return value.text if isinstance(value, Latex) else value.tree
+
+
+def _tree_of(value: Fraction) -> Tree:
+    tree = ("n", str(abs(value)))
+    return ("-", tree) if value < 0 else tree
+
+
+def _ask(rules: Rules, key, given, question: str = "equal", room: Fraction | None = None) -> bool:
+    """Returns what SymPy says of two trees, or two relations (sign, left, right)."""
+    request = key, given, question, room and (str(room.numerator), str(room.denominator))
+    reason = _REPLIES.get(request)
+    if reason is None:
+        if rules.clock.left <= 0:
+            raise Failed("timeout")
+        reason = pool.SHARED.check(*request, clock=rules.clock)
+        if reason in ("timeout", "crash"):
+            raise Failed(reason)  # and so it is not remembered
+        if len(_REPLIES) >= _MOST_REPLIES:
+            _REPLIES.clear()
+        _REPLIES[request] = reason
+    return reason == "ok"
+
+
+def forget() -> None:
+    """Forgets what SymPy has said."""
+    _REPLIES.clear()
+
+
+# ------------------------------------------------------------------------------ equations and inequalities
+def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
+    """Returns the name that a relation gives a value, and the value; "" of a true chain of constants.
+
+    That is x = 5, 5 = x, AB = 5, f(x) = x + 1, and x = 14/2 = 7 where the rest is equal; None of all others.
+    """
+    if not isinstance(value, Relation) or not {"=", "\\approx"}.issuperset(value.signs):
+        return None
+    sides = list(value.sides)
+    if _name_of(sides[0]) is None and len(sides) == 2 and _name_of(sides[1]) is not None:
+        sides.reverse()
+    name = _name_of(sides[0]) or ""
+    rest = sides[1:] if name else sides
+    if name and any(name in values.names(side.tree) for side in rest if isinstance(side, Formula)):
+        return None
+    exactly = dataclasses.replace(
+        rules, tolerance=None, decimals=False, formulas=True, percents=False
+    )
+    signs = value.signs[len(value.signs) - len(rest) + 1 :]
+    for sign, left, right in zip(signs, rest, rest[1:], strict=False):
+        if not _chained(sign, left, right, exactly):
+            return None
+    return name, (rest[0] if rules.formulas or isinstance(rest[0], Number) else rest[-1])
+
+
+def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
+    """Returns whether a side equals the next one, which may be its value to any number of decimals."""
+    if not all(isinstance(side, Number | Formula) for side in (left, right)):
+        return False
+    if same(left, right, rules):
+        return True
+    if not isinstance(right, Number):
+        return False
+    last = 0 if right.last is None and sign == "\\approx" else right.last
+    if last is None:
+        return False
+    room = Fraction(10) ** last / 2
+    if isinstance(left, Number):
+        return abs(left.value - right.value) <= room
+    return _ask(rules, left.tree, right.tree, room=room)
+
+
+def _name_of(side: Value) -> str | None:
+    if isinstance(side, Name):
+        return side.text
+    return side.tree[1] if isinstance(side, Formula) and side.tree[0] == "v" else None
+
+
+def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
+    left, right = _interval(given), _interval(key)
+    if left is not None and right is not None:
+        return len({left[0], right[0]} - {""}) < 2 and _same_collection(left[1], right[1], rules)
+    if isinstance(given, Relation) and isinstance(key, Relation):
+        mine, wanted = named(given, rules), named(key, rules)
+        if mine and wanted and (mine[0] == wanted[0] or not (mine[0] and wanted[0])):
+            return same(mine[1], wanted[1], rules)
+        return _same_equation(given, key, rules)
+    one = given if isinstance(given, Relation) else key
+    found = named(one, rules)
+    if one.signs == ("\\in",) and _name_of(one.sides[0]):  # x \in \{1, 2\}
+        found = "", one.sides[1]
+    if found is None or isinstance(found[1], Relation):
+        return False
+    return same(found[1], key, rules) if one is given else same(given, found[1], rules)
+
+
+def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
+    """Returns whether all sides correspond, or an equation of two sides is the other by a factor."""
+    if len(given.sides) != len(key.sides):
+        return False
+    signs, sides = given.signs, given.sides
+    if key.signs != signs and tuple(_FLIPPED.get(sign, sign) for sign in signs[::-1]) == key.signs:
+        signs, sides = key.signs, sides[::-1]
+    if key.signs != signs:
+        return False
+    if len(sides) == 2 and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
+        parts = [(signs[0], *(side.tree for side in pair)) for pair in (key.sides, sides)]
+        return _ask(rules, *parts, "relation")
+    pairs = list(zip(sides, key.sides, strict=True))
+    turned = list(zip(sides[::-1], key.sides, strict=True)) if set(signs) == {"="} else pairs
+    return any(all(same(x, y, rules) for x, y in each) for each in (pairs, turned))
+
+
+def _interval(value: Value) -> tuple[str, Collection] | None:
+    r"""Returns (name or "", intervals) of 0 <= x < 1, x \in [0, 1), x != 3, and of what is one already."""
+    if isinstance(value, Collection):
+        if value.brackets == "u" or _is_interval(value):
+            return "", value
+        found = [_interval(item) for item in value.items]
+        if value.brackets != "or" or None in found or len({name for name, _ in found}) != 1:
+            return None
+        return found[0][0], Collection("u", tuple(one for _, one in found))
+    if not isinstance(value, Relation):
+        return None
+    signs, sides = value.signs, value.sides
+    if len(sides) == 2 and _name_of(sides[0]) is None:
+        sides, signs = sides[::-1], tuple(_FLIPPED.get(sign, "") for sign in signs)
+    name = _name_of(sides[len(sides) > 2])
+    rest = [side for side in sides if isinstance(side, Formula) and _name_of(side) is None]
+    if name is None or any(values.names(side.tree) for side in rest):
+        return None
+    return _bounded(name, signs, sides)
+
+
+def _bounded(
+    name: str, signs: tuple[str, ...], sides: tuple[Value, ...]
+) -> tuple[str, Collection] | None:
+    minus, plus = Formula(("-", values.INFINITY.tree)), values.INFINITY
+    opener, closer = "[" if "=" in signs[0] else "(", "]" if "=" in signs[-1] else ")"
+    match signs:
+        case ("\\in",) if isinstance(sides[1], Collection):
+            return name, sides[1]
+        case ("<",) | ("<=",):
+            return name, Collection("(" + closer, (minus, sides[1]))
+        case (">",) | (">=",):
+            return name, Collection(opener + ")", (sides[1], plus))
+        case ("!=",):
+            ends = (minus, sides[1]), (sides[1], plus)
+            return name, Collection("u", tuple(Collection("()", pair) for pair in ends))
+        case ((">" | ">="), (">" | ">=")):
+            return _bounded(name, tuple(_FLIPPED[sign] for sign in signs[::-1]), sides[::-1])
+        case (("<" | "<="), ("<" | "<=")):
+            return name, Collection(opener + closer, (sides[0], sides[2]))
+    return None
+
+
+def _is_interval(value: Collection) -> bool:
+    return len(value.items) == 2 and value.brackets[:1] in "[(" and value.brackets[1:] in ("]", ")")
+
+
+# ------------------------------------------------------------------------------ collections
+def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
+    found = _interval(given), _interval(key)
+    if None not in found and (found[0][0] or found[1][0]):  # x < -1 or x > 3
+        return _same_relation(given, key, rules)
+    given, key = _flat(given), _flat(key)
+    if not isinstance(key, Collection) or not isinstance(given, Collection):
+        return _same_single(given, key, rules)
+    given, key = _unnamed(given, key, rules), _unnamed(key, given, rules)
+    if given is None or key is None:
+        return False
+    fits = rules.lists or _fits(given.brackets, key.brackets)
+    if not fits or len(given.items) != len(key.items):
+        return False
+    if _counts_order(key.brackets, rules):
+        return all(same(x, y, rules) for x, y in zip(given.items, key.items, strict=True))
+    return _matched(given.items, key.items, rules)
+
+
+def _flat(value: Value) -> Value:
+    r"""Returns a collection with the values of 3, \pm 5 one after the other."""
+    if not isinstance(value, Collection) or value.brackets not in ("", "or", "{}"):
+        return value
+    nested = (x.items if isinstance(x, Both) else (x,) for x in value.items)
+    return Collection(value.brackets, tuple(itertools.chain.from_iterable(nested)))
+
+
+def _same_single(given: Value, key: Value, rules: Rules) -> bool:
+    """Compares a value with a collection of one."""
+    one = given if isinstance(given, Collection) else key
+    if len(one.items) != 1 or not (rules.lists or one.brackets == "{}"):
+        return False
+    return same(one.items[0], key, rules) if one is given else same(given, one.items[0], rules)
+
+
+def _unnamed(value: Collection, other: Collection, rules: Rules) -> Collection | None:
+    """Returns the values of x = 3, x = -5, or of x = 1, y = 2 as a pair, beside values without names.
+
+    None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
+    """
+    if any(isinstance(item, Relation) for item in other.items):
+        return value
+    found = [named(item, rules) for item in value.items]
+    if value.brackets == ":" or not found or None in found:
+        return value
+    names = [name for name, _ in found]
+    if len({name.partition("_")[0] for name in names}) == 1:
+        return Collection(value.brackets, tuple(x for _, x in found))
+    is_pair = set(names) in _STANDARD and len(set(names)) == len(names)
+    if not is_pair or other.brackets in ("or", "{}"):
+        return None
+    return Collection("()", tuple(x for _, x in sorted(found, key=lambda one: one[0])))
+
+
+def _fits(given: str, key: str) -> bool:
+    """Returns whether these brackets may stand for those of the key."""
+    loose = ("", "or", "{}")
+    return given == key or (given in loose and key in loose)
+
+
+def _counts_order(brackets: str, rules: Rules) -> bool:
+    if rules.ordered is not None:
+        return rules.ordered
+    return brackets not in (("or", "{}", "u") if rules.lists else ("", "or", "{}", "u"))
+
+
+def _matched(given: tuple[Value, ...], key: tuple[Value, ...], rules: Rules) -> bool:
+    """Returns whether each right value has a given one of its own (by augmenting paths)."""
+    cached = functools.lru_cache(maxsize=None)(lambda i, j: same(given[j], key[i], rules))
+    taken: dict[int, int] = {}  # given: right
+
+    def place(i: int, seen: set[int]) -> bool:
+        for j in range(len(given)):
+            if j not in seen and cached(i, j):
+                seen.add(j)
+                if j not in taken or place(taken[j], seen):
+                    taken[j] = i
+                    return True
+        return False
+
+    return all(place(i, set()) for i in range(len(key)))

@@ -1,0 +1,391 @@
+r"""Reads a text into a value, once and whole, by one grammar.
+
+    list      item {("," | ";" | "or" | "and" | "&") item}
+    item      side {("=" | "<" | "\\le" | "\\in" | "\\approx" | ...) side}
+    side      name | bracketed {"\\cup" bracketed} | sum [unit]     (sums are read in `formulas`)
+
+What is no sentence of this grammar is words, if it is prose; LaTeX with other commands, which is spelled or
+left to SymPy's own reader; or else nothing. No bracket is read more than twice, so reading takes linear time.
+"""
+
+import functools
+import itertools
+import re
+
+from vade_jax.rewards import answers, formulas, tokens, units, values
+from vade_jax.rewards.cursor import (
+    CLOSERS,
+    OPENERS,
+    RELATIONS,
+    SEPARATORS,
+    Cursor,
+    Senseless,
+    Unread,
+)
+from vade_jax.rewards.values import (
+    Both,
+    Collection,
+    Formula,
+    Latex,
+    Name,
+    Number,
+    Relation,
+    Tree,
+    Value,
+    Words,
+)
+
+_MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
+_LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
+_PLAIN = re.compile(
+    r"(-?)((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,99})(?:\.[0-9]{1,99})?)(?:/([0-9]{1,99}))?"
+)
+_ADVANCED = {
+    f"\\{name}"
+    for name in ("int", "iint", "oint", "sum", "prod", "lim", "partial", "setminus", "cap", "cup")
+}
+_KNOWN = {*RELATIONS, *OPENERS, *CLOSERS, *formulas.SHAPES, *formulas.FACTORS}
+_KNOWN |= {"\\times", "\\pm", "\\mp", "\\degree", "\\emptyset", "\\mathbb"}
+_DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
+_CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
+
+
+def lead(text: str) -> str:
+    """Returns `text` without "the answer is" before it."""
+    return _LEAD.sub("", text.strip(), count=1)
+
+
+@functools.lru_cache(maxsize=16384)  # a key is read once, as are answers that a group shares
+def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> Value | None:
+    """Returns the value of a whole text, None if it has none that can be read with certainty.
+
+    Args:
+        text: of an answer or a key, as LaTeX or plain.
+        numeric: a number is expected: a letter behind it is a unit (5 m) or a factor (2.5M), and no name.
+        thousands: whether a comma before three digits belongs to a number; by default it does, but not in
+            "(3,100)", where no other comma has a space behind.
+    """
+    plain = _PLAIN.fullmatch(text)
+    if plain and len(text) < 100 and (thousands is not False or "," not in text):
+        return _plain(*plain.groups())
+    if len(text) > _MOST:
+        return None
+    text = tokens.clean(lead(text))
+    if thousands is None:
+        thousands = ", " in text or not text.startswith(("(", "[", "\\{", "\\left"))
+    cut = tokens.cut(text, thousands=thousands)
+    try:
+        c = Cursor(text, cut, numeric)
+        value = listed(c)
+        if c.peek():
+            raise Unread
+        return value
+    except Unread:
+        return _otherwise(text, cut)
+    except Senseless:
+        return None
+
+
+def _plain(sign: str, top: str, bottom: str | None) -> Number | None:
+    """Returns what the grammar says of digits alone, twenty times as fast."""
+    top = top.replace(",", "")
+    tree = ("n", top) if bottom is None else ("/", ("n", top), ("n", bottom))
+    tree = ("-", tree) if sign else tree
+    found = values.literal(tree)
+    return found and Number(found[0], tree, *found[1:])
+
+
+def elements(text: str) -> tuple[bool, list[str]]:
+    """Returns whether a list is written as a set, and the texts of its elements."""
+    text = tokens.clean(text)
+    cut = tokens.cut(text, thousands=", " in text)
+    is_set = bool(cut) and cut[0].text in ("{", "\\{")
+    levels = [(token.text in OPENERS) - (token.text in CLOSERS) for token in cut]
+    if levels and levels[0] == 1 and 0 not in list(itertools.accumulate(levels))[:-1]:
+        cut, levels = cut[1:-1], levels[1:-1]
+    parts = [[]]
+    for token, depth in zip(cut, itertools.accumulate(levels), strict=True):
+        if depth or token.text not in SEPARATORS:
+            parts[-1].append(token)
+        elif parts[-1] or token.text not in ("and", "or"):  # "red, blue, and green"
+            parts.append([])
+    found = [text[part[0].start : part[-1].end] if part else "" for part in parts]
+    return is_set, found if any(found) else []
+
+
+def _otherwise(text: str, cut: list[tokens.Token]) -> Value | None:
+    """Returns what is no sentence of the grammar: words, or a formula with signs that SymPy may know."""
+    if answers.is_prose(plain := answers.plain(text)):
+        return Words(plain)
+    if len(text) > answers.MAX_LENGTH or not _is_balanced(cut):
+        return None
+    is_worded = any(len(token.text) > 3 or token.roman for token in cut if token.kind == "letters")
+    commands = {token.text for token in cut if token.text[0] == "\\"}
+    is_other = bool(commands - _KNOWN) or any(token.roman for token in cut)
+    is_advanced = not is_worded and commands & _ADVANCED and commands <= _KNOWN | _ADVANCED
+    if not is_advanced and not is_other:
+        return None
+    return Latex(text, tuple(token.text for token in cut), bool(is_advanced))
+
+
+def _is_balanced(cut: list[tokens.Token]) -> bool:
+    opened = []
+    for text in (token.text for token in cut):
+        if text in OPENERS:
+            opened.append(text)
+        elif text in CLOSERS and (not opened or text not in OPENERS[opened.pop()]):
+            return False
+    return not opened
+
+
+# ------------------------------------------------------------------------------ lists, sides and names
+def listed(c: Cursor) -> Value:
+    """Reads items with separators between them."""
+    items, between = [_item(c)], set()
+    while c.peek() in SEPARATORS:
+        between.add(SEPARATORS[c.take()])
+        if c.peek() in ("and", "or"):  # "red, blue, and green"
+            between.add(c.take())
+        items.append(_item(c))
+    if not between:
+        return items[0]
+    if ":" in between and len(between) > 1:
+        raise Unread
+    return Collection("or" if "or" in between else ":" if ":" in between else "", tuple(items))
+
+
+def _item(c: Cursor) -> Value:
+    """Reads a relation, or else the words up to the next separator."""
+    mark = c.mark()
+    try:
+        value = _relation(c)
+        if not c.ends():
+            raise Unread
+        return value
+    except Unread:
+        c.reset(mark)
+        return _words(c)
+
+
+def _words(c: Cursor) -> Words:
+    start = c.at
+    while c.peek() and c.peek() not in SEPARATORS and c.peek() not in CLOSERS:
+        if c.peek() in OPENERS or c.peek() == "\\begin":
+            raise Unread
+        c.at += 1
+    if c.at == start:
+        raise Unread
+    text = answers.plain(c.text[c.tokens[start].start : c.tokens[c.at - 1].end])
+    if not (answers.is_prose(text) or (text.isalnum() and text[0].isalpha())):  # as H2O
+        raise Unread
+    return Words(text)
+
+
+def _relation(c: Cursor) -> Value:
+    if c.at == 0 and c.peek() in ("=", "\\approx"):  # "\approx 2.5"
+        c.take()
+    sides, signs = [_side(c)], []
+    while c.peek() in RELATIONS:
+        signs.append(c.take())
+        sides.append(_side(c))
+    if not signs:
+        return sides[0]
+    both = [side.items if isinstance(side, Both) else (side, side) for side in sides]
+    found = [Relation(tuple(signs), one) for one in zip(*both, strict=True)]
+    return found[0] if found[0] == found[1] else Both("or", tuple(found))
+
+
+def _side(c: Cursor) -> Value:
+    if name := _name(c):
+        return name
+    c.length = 0
+    if c.kind() == "based":
+        return _based(c)
+    mark = c.mark()
+    if (found := _bracketed(c)) is not None:
+        return found
+    c.reset(mark)
+    minus = c.peek() == "-" and c.peek(1) in _CURRENCIES and c.take()
+    if c.peek() in _CURRENCIES:
+        c.unit = units.UNITS[c.take()]
+    tree = formulas.summed(c)
+    return _measured(c, ("-", tree) if minus else tree)
+
+
+def _based(c: Cursor) -> Value:
+    """Reads digits in a base, which are spelled; base 10 is the number."""
+    digits, _, base = c.take().replace("{", "").replace("}", "").partition("_")
+    is_known = len(digits) <= values.DIGITS and 2 <= int(base) <= 16
+    if not is_known or any(int(digit, 16) >= int(base) for digit in digits):
+        raise Unread
+    name = f"{digits.lstrip('0') or '0'}_{int(base)}"
+    return _calculated(("n", digits), "", None, False) if int(base) == 10 else Name(name)
+
+
+def _measured(c: Cursor, tree: Tree) -> Value:
+    """Reads what is behind a number or a formula, and makes the value of both."""
+    scale, unit, percent = units.behind(c) or ("", None, False)
+    unit, c.unit = c.unit if unit is None else unit, None
+    if values.has(tree, "pm", "mp"):
+        both = (values.expanded(tree, upper) for upper in (True, False))
+        return Both("or", tuple(_calculated(one, scale, unit, percent, full=True) for one in both))
+    return _calculated(tree, scale, unit, percent)
+
+
+def _name(c: Cursor) -> Value | None:
+    r"""Reads letters that are spelled and stand alone on their side: \angle ABC, SAS, "the area"."""
+    start = c.at
+    c.at += c.peek() == "m" and c.peek(1) == "\\angle"
+    shape = c.take().strip("\\") if c.peek() in formulas.SHAPES else ""
+    braced = bool(shape) and c.accept("{")
+    count = 0
+    while c.kind(count) == "letters" and not c.ends(count):
+        count += 1
+    letters = [c.tokens[c.at + i] for i in range(count)]
+    if shape and not count and c.kind() == "number":
+        letters, count = [c.tokens[c.at]], 1  # angle 1
+    c.at += count
+    marks = c.marks()
+    closed = not braced or c.accept("}")
+    text = "".join(token.text for token in letters)
+    if count and closed and c.ends() and (found := _named(c, shape, letters, text + marks)):
+        return found
+    c.at, c.offset = start, 0
+    return None
+
+
+def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> Value | None:
+    if shape:
+        turns = shape in ("angle", "overline")  # the angle CBA is ABC, the side BA is AB
+        spelled = min(text, text[::-1]) if turns and text.isalpha() else text
+        return Name(f"{shape} {spelled}")
+    words = " ".join(token.text for token in letters)
+    if c.peek() == "=" and not _DENIALS.intersection(words.casefold().split()):
+        is_worded = len(words) > 2 and (letters[0].roman or len(letters[0].text) > 3)
+        return Name(words) if len(letters) <= 4 and (is_worded or _is_capital(text)) else None
+    if len(letters) > 1 or letters[0].text in formulas.FUNCTIONS:
+        return None
+    if _is_capital(text):
+        return Name(text)
+    if len(text) < 3 or not text.isalpha():
+        return None
+    is_product = len(text) == 3 and list(text) == sorted(text.lower()) and not letters[0].roman
+    product = functools.reduce(lambda x, y: ("*", x, y), (formulas.symbol(c) for c in text))
+    return Words(text, product if is_product else None)  # abc is a product as well, but red is none
+
+
+def _bracketed(c: Cursor) -> Value | None:
+    r"""Reads a list in brackets that is a whole side, intervals with \cup between, or a matrix."""
+    found = [_group(c)]
+    while found[-1] is not None and c.accept("\\cup"):
+        found.append(_group(c))
+    if None in found or not c.ends():
+        return None
+    return found[0] if len(found) == 1 else Collection("u", tuple(found))
+
+
+def _group(c: Cursor) -> Value | None:
+    if c.peek() == "\\mathbb":
+        return _numbers(c)
+    if c.peek() == "\\emptyset":
+        c.take()
+        return Collection("{}", ())
+    if c.peek() not in (*OPENERS, "\\begin") or c.depth >= formulas.DEEPEST:
+        return None
+    c.depth += 1
+    try:
+        if c.peek() == "\\begin":
+            return _environment(c)
+        opener = c.take()
+        inside = None if c.peek() in CLOSERS else _inside(c, opener)
+        closer = c.take(*OPENERS[opener])
+    except Unread:
+        return None
+    finally:
+        c.depth -= 1
+    return _in_brackets(opener, inside, closer)
+
+
+def _inside(c: Cursor, opener: str) -> Value:
+    if opener == "\\{" and c.kind() == "letters" and c.peek(1) in ("|", ":"):
+        c.at += 2  # \{x \mid x > 5\} is x > 5
+    return listed(c)
+
+
+def _numbers(c: Cursor) -> Value:
+    r"""Reads \mathbb{R}, which is an interval, or the name of another set."""
+    c.take("\\mathbb")
+    letter = formulas.spelled(c)
+    minus = Formula(("-", values.INFINITY.tree))
+    return Collection("()", (minus, values.INFINITY)) if letter == "R" else Name(f"mathbb {letter}")
+
+
+def _environment(c: Cursor) -> Value:
+    r"""Reads \begin{...} rows \end{...}: a matrix, or equations that hold together."""
+    kinds = dict.fromkeys(("matrix", "pmatrix", "bmatrix", "array"), "rows") | {
+        "cases": "",
+        "aligned": "",
+    }
+    c.take("\\begin")
+    c.take("{")
+    name = c.take(*kinds)
+    c.take("}")
+    if name == "array":
+        formulas.spelled(c)  # how its columns are set
+    rows = [_row(c)]
+    while c.accept("\\\\"):
+        if c.peek() != "\\end":
+            rows.append(_row(c))
+    for expected in ("\\end", "{", name, "}"):
+        c.take(expected)
+    return Collection(kinds[name], tuple(rows))
+
+
+def _row(c: Cursor) -> Value:
+    row = listed(c)
+    is_list = isinstance(row, Collection) and not row.brackets
+    return Collection("rows", row.items) if is_list else row
+
+
+def _is_capital(text: str) -> bool:
+    letters = text.rstrip("'")
+    return len(letters) > 1 and letters.isalpha() and letters.isupper()
+
+
+def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
+    brackets = opener.strip("\\") + closer.strip("\\")
+    if inside is None:
+        return Collection(brackets, ())
+    if isinstance(inside, Collection) and inside.brackets in ("", "or"):
+        is_pair = inside.brackets == "or" and opener == "("  # (3 or 4)
+        return inside if is_pair else Collection(brackets, inside.items)
+    is_matrix = isinstance(inside, Collection) and inside.brackets == "rows"
+    if opener in ("(", "{") or isinstance(inside, Relation) or is_matrix:
+        return inside
+    return Collection(brackets, (inside,))
+
+
+def _calculated(
+    tree: Tree, scale: str, unit: str | None, percent: bool, full: bool = False
+) -> Value:
+    """Returns the number or the formula of a tree and of what is behind it; a sum is a number if `full`."""
+    if not values.is_sane(tree):
+        raise Senseless
+    infinite = values.INFINITY.tree
+    if values.has(tree, infinite) and tree not in (infinite, ("-", infinite)):
+        raise Senseless
+    if percent and unit:
+        raise Unread
+    found = values.literal(tree)
+    if full and found is None and (value := values.exact(tree)) is not None:
+        found = value, None, 0
+    if found is None:
+        if scale:
+            raise Unread
+        return Formula(("/", tree, ("n", "100")) if percent else tree, unit)
+    value, last, digits = found
+    if scale:
+        zeros = units.SCALES[scale]
+        value, tree = value * 10**zeros, ("*", tree, ("^", ("n", "10"), ("n", str(zeros))))
+        last = None if last is None else last + zeros
+    return Number(value, tree, last, digits, unit, percent, scale)

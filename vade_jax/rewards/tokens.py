@@ -1,0 +1,184 @@
+r"""Cuts an answer into tokens: numbers, letters, LaTeX's commands under one name each, and signs.
+
+Nothing is deleted but space and commands that only dress a formula (\left, \displaystyle, dollars around it).
+Each pattern goes forward only, so the work is linear in the length of the text.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+# Full-width forms, typographic minus signs and spaces; not NFKC, which reads 5² as 52.
+ASCII = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+ASCII |= dict.fromkeys(map(ord, "−–‒﹣"), "-")
+ASCII |= dict.fromkeys(map(ord, "‘’′"), "'")
+ASCII |= dict.fromkeys((0xFE0E, 0xFE0F))  # how an emoji is drawn
+ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
+_SYMBOLS = {
+    **{"×": "times", "·": "times", "⋅": "times", "∙": "times", "÷": "div", "±": "pm", "∓": "mp"},
+    **{
+        "≤": "le",
+        "≥": "ge",
+        "≠": "ne",
+        "≈": "approx",
+        "∪": "cup",
+        "∩": "cap",
+        "∈": "in",
+        "∞": "infty",
+    },
+    **{
+        "π": "pi",
+        "√": "sqrt",
+        "°": "degree",
+        "º": "degree",
+        "℃": "celsius",
+        "℉": "fahrenheit",
+        "∠": "angle",
+        "△": "triangle",
+    },
+    **{
+        "ℝ": "mathbb R",
+        "∅": "emptyset",
+        "θ": "theta",
+        "∆": "triangle",
+        "⟨": "langle",
+        "⟩": "rangle",
+    },
+    **{"½": "frac12", "⅓": "frac13", "⅔": "frac23", "¼": "frac14", "¾": "frac34", "⅛": "frac18"},
+}
+_SYMBOLS = {ord(symbol): f"\\{name} " for symbol, name in _SYMBOLS.items()} | {ord("、"): ","}
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
+_SCRIPTS = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+)|([₀₁₂₃₄₅₆₇₈₉]+)")
+_PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?")
+_ROOT = re.compile(r"√\s?([0-9]+|[a-zA-Z])")
+_CIRCLE = re.compile(r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?")
+_DRESS = """
+left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits mathbf mathit boldsymbol bm boxed
+therefore
+"""
+# One name for a command that has several; "" for one that only dresses.
+_NAMES = {
+    **dict.fromkeys(("dfrac", "tfrac", "cfrac"), "\\frac"),
+    **dict.fromkeys(("cdot", "ast"), "\\times"),
+    **dict.fromkeys(("leq", "leqslant"), "<="),
+    **dict.fromkeys(("geq", "geqslant"), ">="),
+    **dict.fromkeys(("neq", "not="), "!="),
+    **dict.fromkeys(("vert", "lvert", "rvert", "mid"), "|"),
+    **dict.fromkeys(("lor", "vee"), "or"),
+    **dict.fromkeys(("land", "wedge"), "and"),
+    **dict.fromkeys(("thickapprox", "simeq", "doteq"), "\\approx"),
+    **dict.fromkeys(("overrightarrow",), "\\vec"),
+    **dict.fromkeys(("varnothing",), "\\emptyset"),
+    **dict.fromkeys(("measuredangle",), "\\angle"),
+    **{"le": "<=", "ge": ">=", "lt": "<", "gt": ">", "ne": "!=", "div": "/", "%": "%", "&": "&"},
+    **{"lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "prime": "'", "top": "T"},
+    **{"langle": "(", "rangle": ")", "intercal": "T", "|": "|", "varphi": "\\phi"},
+    **dict.fromkeys(_DRESS.split(), ""),
+}
+_SIGNS = {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
+_ROMAN = "text|textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|mathsf|mathtt|rm"
+_GAP = r"\{,\}|\\[,!]|,\\!\s?|[ ~]|\\ "  # between the thousands of a number
+_NUMBER = r"""
+ (?P<based>[0-9][0-9A-F]*_(?:[2-9]|\{{\s?[0-9]{{1,2}}\s?\}}))
+|(?P<repeating>[0-9]{{0,50}}\.[0-9]{{0,50}}\\(?:overline|dot|bar)\s?\{{[0-9]{{1,50}}\}})
+|(?P<number>(?:[0-9]{{1,3}}(?:(?:{gap})[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
+ (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
+"""
+_TOKEN = r"""
+ (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad(?![a-zA-Z]))+)
+|\\(?:{roman})\s?\{{(?P<roman>[^{{}}]*)\}}
+|\{{\s?\\rm(?![a-zA-Z])(?P<old>[^{{}}]*)\}}
+|{number}
+|\\(?P<command>not\s?=|[a-zA-Z]+|.)
+|(?P<letters>[^\W\d_]+)
+|(?P<sign><=|>=|!=|\*\*|.)
+"""
+_PATTERNS = {
+    thousands: re.compile(
+        _TOKEN.format(roman=_ROMAN, number=_NUMBER.format(gap=",|" * thousands + _GAP)), re.X | re.S
+    )
+    for thousands in (False, True)
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+    """A piece of a text; `text` is the number, the letters, or the one name of a command or sign."""
+
+    kind: str  # "number", "based", "letters" or "sign"
+    text: str
+    spaced: bool  # a space is before it
+    roman: bool  # upright, as words and units are
+    start: int  # its place in the text that was cut
+    end: int
+
+
+def clean(text: str) -> str:
+    r"""Returns `text` with LaTeX's names for its symbols, and without dollars around it and a last dot."""
+    text = text.translate(ASCII).strip().rstrip(" .。") if not text.endswith("dots") else text
+    text = _ROOT.sub(r"\\sqrt{\1}", _SCRIPTS.sub(_script, text)).translate(_SYMBOLS)
+    text = " ".join(text.split())
+    text = _PRIMES.sub(lambda match: "'" * (match[0].count("prime") + match[0].count("'")), text)
+    text = _CIRCLE.sub(r"\\degree ", text)
+    if text.startswith("**") and text.endswith("**"):
+        text = text[2:-2]
+    for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):
+        if text.startswith(opener) and text.endswith(closer):
+            text = text[2:-2].strip()
+    # Dollars come in pairs around a formula, or one by one before an amount.
+    is_paired = text.replace("\\$", "").count("$") % 2 == 0
+    text = re.sub(r"(?<!\\)\$", " " if is_paired else r"\\$", text)
+    return " ".join(text.split()).rstrip(" .")
+
+
+def _script(match: re.Match[str]) -> str:
+    raised, lowered = match.groups()
+    return (f"^{{{raised}}}" if raised else f"_{{{lowered}}}").translate(_RAISED)
+
+
+def cut(text: str, *, thousands: bool = True) -> list[Token]:
+    """Returns the tokens of a clean text.
+
+    Args:
+        text: as `clean` returns it.
+        thousands: whether a comma before three digits belongs to a number.
+    """
+    return list(_cut(text, thousands, False, 0))
+
+
+def _cut(text: str, thousands: bool, roman: bool, start: int) -> Iterator[Token]:
+    spaced = False
+    for match in _PATTERNS[thousands].finditer(text):
+        kind, found = match.lastgroup, match[match.lastgroup]
+        first, end = start + match.start(), start + match.end()
+        if kind in ("roman", "old"):
+            inner = list(_cut(found, thousands, True, start + match.start(kind)))
+            if inner and spaced:
+                inner[0] = dataclasses.replace(inner[0], spaced=True)
+            yield from inner
+            spaced = found.endswith((" ", "~"))
+            continue
+        if kind in ("exponent", "number", "repeating"):
+            kind, found = "number", _number(match)
+        elif kind == "command":
+            kind, found = "sign", _NAMES.get(re.sub(r"\s", "", found), f"\\{found}")
+        elif kind == "sign":
+            found = _SIGNS.get(found, found)
+        if kind == "space" or not found:
+            spaced = True
+            continue
+        kind = "letters" if found in ("or", "and", "T") else kind
+        yield Token(kind, found, spaced, roman, first, end)
+        spaced = False
+
+
+def _number(match: re.Match[str]) -> str:
+    """Returns the digits of a number alone, 6.02e23, or a repeating decimal as its fraction."""
+    if match["repeating"] is None:
+        digits = re.sub(r"[^0-9.]", "", match["number"])
+        return digits if match["exponent"] is None else f"{digits}e{match['exponent']}"
+    whole, first, period = re.split(r"\.|\\[a-z]+\s?\{", match["repeating"].rstrip("}"))
+    shift = 10 ** len(first)
+    tail = Fraction(int(period), (10 ** len(period) - 1) * shift)
+    return str(Fraction(int(whole + first or "0"), shift) + tail)

@@ -1,0 +1,195 @@
+"""Units behind a number: which words are one, and how many of one make another (by pint).
+
+Only words of the table are units, so no letter of a formula is taken for one. Prefixes keep their case: mm is
+no Mm, and mW no MW.
+"""
+
+import functools
+import re
+from fractions import Fraction
+
+from vade_jax.rewards.cursor import Cursor, Unread
+
+# What is written: what pint calls it; "" counts things and has no dimension.
+_WORDS = """
+m meter meters metre metres:meter  inch inches in:inch  foot feet ft:foot  yard yards yd:yard
+mile miles mi:mile  g gram grams gramme grammes:gram  lb lbs pound pounds:pound  oz ounce ounces:ounce
+t ton tons tonne tonnes:tonne  s sec secs second seconds:second  min mins minute minutes:minute
+h hr hrs hour hours:hour  day days:day  week weeks:week  month months:month  year years yr yrs:year
+L l liter liters litre litres:liter  N newton newtons:newton  J joule joules:joule  W watt watts:watt
+V volt volts:volt  A amp amps ampere amperes:ampere  C coulomb coulombs:coulomb  Hz hertz:hertz
+K kelvin kelvins:kelvin  Pa pascal pascals:pascal  mol mole moles:mole  ohm ohms \\Omega Ω:ohm  T tesla:tesla
+F farad farads:farad  eV:electron_volt  cal calorie calories:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
+deg degree degrees \\degree:degree  rad radian radians:radian  acre acres:acre  hectare hectares ha:hectare
+gallon gallons gal:gallon  pint pints:pint  quart quarts:quart  cup cups:cup  bit bits:bit  byte bytes:byte  bar:bar  atm:atm
+rpm:revolution/minute  cc:centimeter**3  celsius \\celsius:degC  fahrenheit \\fahrenheit:degF
+\\$ dollar dollars usd USD buck bucks:dollar  cent cents \\cent:cent_coin  \\€ euro euros eur EUR:euro
+\\£:pound_sterling  \\¥ yen yuan rmb RMB:yen
+unit units point points object objects item items people person persons student students child children
+men women boys girls way ways time times book books apple apples marble marbles cookie cookies ball balls
+card cards coin coins ticket tickets car cars piece pieces page pages box boxes bag bags tree trees egg
+eggs side sides face faces edge edges vertex vertices triangle triangles tile tiles cube cubes block blocks
+animal animals dog dogs cat cats bird birds fish flower flowers pencil pencils pen pens chair chairs table
+tables house houses player players team teams game games step steps round rounds outcome outcomes solution
+solutions digit digits:
+"""
+_PREFIXES = {"m": "milli", "c": "centi", "k": "kilo", "d": "deci", "M": "mega", "G": "giga"}
+_PREFIXES |= {"μ": "micro", "µ": "micro", "\\mu": "micro", "n": "nano", "p": "pico"}
+_PREFIXED = "m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter meters metre metres gram grams liter"
+_PREFIXED += (
+    " liters litre litres watt watts joule joules volt volts pascal hertz calorie calories bytes"
+)
+UNITS = {
+    word: name.strip()
+    for line in re.findall(r"([^:]+):(\S*)", _WORDS)
+    for word, name in ((word, line[1]) for word in line[0].split())
+}
+UNITS |= {
+    prefix + word: f"{long}{UNITS[word]}"
+    for word in _PREFIXED.split()
+    for short, long in _PREFIXES.items()
+    for prefix in ((short,) if len(word) < 4 else (long,))
+}
+UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
+LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
+# In a formula these are products of letters, unless they stand upright.
+PRODUCTS = {
+    "mg",
+    "ms",
+    "mA",
+    "mV",
+    "mJ",
+    "pA",
+    "in",
+    "min",
+    "gal",
+    "ha",
+    "ml",
+    "cal",
+    "eV",
+    "kW",
+    "pm",
+    "ns",
+}
+SCALES = {
+    "k": 3,
+    "K": 3,
+    "M": 6,
+    "B": 9,
+    "bn": 9,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+    "trillion": 12,
+}
+MEANT = {"M": "meter", "K": "kelvin", "k": "kelvin", "B": "byte"}  # where the key has such a unit
+
+
+@functools.lru_cache(maxsize=1)
+def _registry():
+    import pint  # a quarter of a second, for those who need it
+
+    registry = pint.UnitRegistry(non_int_type=Fraction, cache_folder=None)
+    for name in ("dollar", "euro", "pound_sterling", "yen"):
+        registry.define(f"{name} = [currency_{name}]")
+    registry.define("cent_coin = dollar/100")
+    return registry
+
+
+@functools.lru_cache(maxsize=4096)
+def convert(value: Fraction, unit: str, wanted: str) -> Fraction | None:
+    """Returns how many of `wanted` so many of `unit` are, None if they measure different things.
+
+    Raises:
+        RuntimeError: for want of pint.
+    """
+    try:
+        registry = _registry()
+    except ImportError as error:
+        raise RuntimeError("units are converted by pint: pip install 'pint>=0.24.4'") from error
+    try:
+        return Fraction(registry.Quantity(value, unit).to(wanted).magnitude)
+    except Exception:  # of pint, which has one for each way that units do not fit
+        return None
+
+
+# ------------------------------------------------------------------------------ reading
+def behind(c: Cursor, *, look: bool = False) -> tuple[str, str | None, bool] | None:
+    """Reads (scale, unit, whether a percent sign) up to the end of the side; None if it is not that.
+
+    With `look` it stays before it.
+    """
+    if c.ends() or c.offset:
+        return None
+    start, scale = c.at, ""
+    found = None
+    try:
+        if c.peek() in SCALES and _may_stand(c, c.peek()):
+            scale = c.take()
+        percent = bool(c.accept("%", "percent", "pct"))
+        unit = _unit_phrase(c)
+        found = (scale, unit, percent) if c.ends() and c.at > start else None
+    except Unread:
+        pass
+    if look or found is None:
+        c.at, c.offset = start, 0
+    return found
+
+
+def _may_stand(c: Cursor, word: str) -> bool:
+    """Returns whether a word is a unit or a scale here, and no product of letters."""
+    token = c.tokens[c.at]
+    if c.numeric or token.roman or token.kind == "sign":
+        return True
+    if [c.peek(i) for i in range(3)] == ["m", "/", "s"]:
+        return token.spaced
+    if word in PRODUCTS or len(word) < 2:
+        return False
+    return token.spaced or len(word) > 2 or word in ("cm", "mm", "km", "kg", "ft")
+
+
+def _unit_phrase(c: Cursor) -> str | None:
+    """Reads units with powers and fractions, up to the end of the side: cm^2, km/h, feet per second."""
+    parts, sign, power = [], "*", ""
+    for _ in range(12):
+        if c.accept("square", "sq"):
+            c.accept(".")
+            power = "**2"
+        elif c.accept("cubic"):
+            power = "**3"
+        word = c.peek()
+        name = UNITS.get(word, LONG.get(word.lower()))
+        if name is None or not (parts or _may_stand(c, word)):
+            break
+        c.take()
+        c.accept(".")
+        if word == "\\degree" and c.peek() in ("C", "F"):
+            name = "degC" if c.take() == "C" else "degF"
+        if exponent := _unit_power(c):
+            power = f"**{exponent}"
+        parts.append((sign, f"({name}){power}" if name and power else name))
+        power, sign = "", "*"
+        if c.accept("/", "per"):
+            sign = "/"
+        else:
+            c.accept("\\times")
+    if sign == "/" or power:
+        raise Unread
+    known = "".join(sign + name for sign, name in parts if name).lstrip("*")
+    return f"1{known}" if known.startswith("/") else known if parts else None
+
+
+def _unit_power(c: Cursor) -> str:
+    if c.peek() in ("squared", "cubed"):
+        return "2" if c.take() == "squared" else "3"
+    if c.peek() != "^":
+        return ""
+    at = c.at
+    c.take()
+    braced = c.accept("{")
+    sign = c.accept("-")
+    exponent = c.take() if c.peek() in ("1", "2", "3") else ""
+    if not exponent or (braced and not c.accept("}")):
+        c.at = at
+        return ""
+    return sign + exponent

@@ -1,0 +1,221 @@
+"""What an answer can be: small frozen values, and the arithmetic of trees that needs no SymPy.
+
+A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
+a name, ("c", "pi") a constant. The rest are operations: ("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b),
+("-", a), ("pm", a), ("mp", a), and ("sin", a) or another function of `formulas`.
+"""
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Any
+
+Tree = tuple
+_LARGEST = 1000  # number before an exclamation mark that is calculated here
+DIGITS = 4000  # of a number that is written out
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A number that stands there as one: 5, -2.50, 3/4, 3 1/2, 1.6 * 10^-19, 10^6, 50%, 2.5 million."""
+
+    value: Fraction
+    tree: Tree
+    last: int | None = None  # the place of its last decimal, -2 of 2.50; None: it is exact
+    digits: int = 0  # significant ones of a decimal
+    unit: str | None = None  # as pint calls it; "" of things that are counted
+    percent: bool = False
+    scale: str = ""  # the letter or word behind it that multiplies: k, M, million
+
+
+@dataclasses.dataclass(frozen=True)
+class Formula:
+    """Anything else that can be calculated."""
+
+    tree: Tree
+    unit: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Relation:
+    """Sides with signs between them: x = 5, 0 <= x < 1, 14/2 = 7."""
+
+    signs: tuple[str, ...]
+    sides: tuple["Value", ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    r"""Several values.
+
+    Brackets are "()", "[)", "{}" and so on; "" of values with commas alone, "or" of alternatives, ":" of a
+    ratio, "u" of a union of intervals, "rows" of a matrix.
+    """
+
+    brackets: str
+    items: tuple["Value", ...]
+
+
+class Both(Collection):
+    """The two values of a plus or minus; the brackets are "or"."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """Letters that are spelled: the angle ABC, SAS, 4321 in base 5."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """Prose, compared by spelling; three letters may be a product as well."""
+
+    text: str
+    tree: Tree | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Latex:
+    """A formula with other commands: it is spelled, or SymPy's own reader knows sums, integrals, limits."""
+
+    text: str
+    spelled: tuple[str, ...]
+    asks: bool  # SymPy's reader
+
+
+Value = Number | Formula | Relation | Collection | Name | Words | Latex
+INFINITY = Formula(("c", "oo"))
+
+
+def exact(tree: Tree) -> Fraction | None:
+    """Returns the value of a tree of numbers, None if it has none that is rational and of sane size."""
+    op, *parts = tree
+    if op == "n":
+        return Fraction(parts[0])
+    if op not in ("+", "*", "/", "^", "-", "!"):
+        return None
+    values = [exact(part) for part in parts]
+    if None in values:
+        return None
+    x, *rest = values
+    match op:
+        case "-":
+            return -x
+        case "!":
+            is_small = x.denominator == 1 and 0 <= x <= _LARGEST
+            return Fraction(math.factorial(int(x))) if is_small else None
+        case "+":
+            return x + rest[0]
+        case "*":
+            return x * rest[0]
+        case "/":
+            return x / rest[0] if rest[0] else None
+    return _power(x, rest[0])
+
+
+def _power(x: Fraction, y: Fraction) -> Fraction | None:
+    if y.denominator != 1 or (x == 0 and y <= 0):
+        return None
+    size = max(abs(x.numerator), x.denominator).bit_length()
+    return x ** int(y) if abs(y) * size < 3.4 * DIGITS else None
+
+
+def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
+    """Returns (value, last decimal place, digits) of a tree that is one written number, else None.
+
+    That is a/b, a times a power of ten, and a power of a whole number, with a sign; sums and products are
+    left to be calculated by who was asked.
+    """
+    op, *parts = tree
+    if op == "n":
+        return _written(parts[0])
+    if op == "-":
+        found = literal(parts[0])
+        return found and (-found[0], *found[1:])
+    if op not in ("/", "*", "^") or (value := exact(tree)) is None:
+        return None
+    left, right = (_whole(part) for part in parts)
+    if op == "*":
+        ten = parts[1]
+        first = literal(parts[0]) if parts[0][0] in ("n", "-") else None
+        if first is None or ten[0] != "^" or ten[1] != ("n", "10") or _whole(ten[2]) is None:
+            return None
+        last = None if first[1] is None else first[1] + _whole(ten[2])
+        return value, last, first[2]
+    is_fraction = op == "/" and all(part[0] in ("n", "-") for part in parts)
+    is_power = op == "^" and left is not None and right is not None
+    return (value, None, 0) if is_fraction or is_power else None
+
+
+def _whole(tree: Tree) -> int | None:
+    value = exact(tree) if tree[0] in ("n", "-") else None
+    return int(value) if value is not None and value.denominator == 1 else None
+
+
+def _written(text: str) -> tuple[Fraction, int | None, int]:
+    mantissa, _, exponent = text.partition("e")
+    whole, point, decimals = mantissa.partition(".")
+    if not point:
+        return Fraction(text), None, 0
+    last = int(exponent or 0) - len(decimals)
+    return Fraction(text), last, len((whole + decimals).lstrip("0"))
+
+
+def is_sane(tree: Tree) -> bool:
+    """Returns whether a tree can be calculated in reasonable time, and divides by no zero."""
+    return _size(tree) is not None
+
+
+def _size(tree: Tree) -> float | None:
+    """Returns the most digits that a tree can have, None if they are too many; a name counts as one digit."""
+    op, *parts = tree
+    if op == "n":
+        return max(1.0, *(len(part) for part in str(Fraction(parts[0])).split("/")))
+    if op in ("v", "c"):
+        return 1.0
+    sizes = [_size(part) for part in parts]
+    if None in sizes:
+        return None
+    if op == "/" and exact(parts[1]) == 0:
+        return None
+    if op == "^":
+        size = sizes[0] * _reach(parts[1])
+    elif op == "!":
+        size = sizes[0] * _reach(parts[0])
+    else:
+        size = sum(sizes)
+    return size if size < 10 * DIGITS else None
+
+
+def _reach(tree: Tree) -> float:
+    """Returns how large a tree that stands in an exponent, or before an exclamation mark, may be."""
+    value = exact(tree)
+    return 9.0 if value is None else float(min(abs(value), 10**9)) + 1
+
+
+def expanded(tree: Tree, upper: bool) -> Tree:
+    r"""Returns a tree with one sign of each \pm, and the other one of each \mp."""
+    op, *parts = tree
+    if op in ("n", "v", "c"):
+        return tree
+    parts = [expanded(part, upper) for part in parts]
+    if op in ("pm", "mp"):
+        return parts[0] if upper == (op == "pm") else ("-", parts[0])
+    return (op, *parts)
+
+
+def has(tree: Tree, *found: Any) -> bool:
+    """Returns whether a tree has one of these operations, or of these leaves."""
+    return (
+        tree[0] in found
+        or tree in found
+        or any(has(part, *found) for part in tree[1:] if isinstance(part, tuple))
+    )
+
+
+def names(tree: Tree) -> set[str]:
+    """Returns the names in a tree."""
+    if tree[0] == "v":
+        return {tree[1]}
+    return set().union(*(names(part) for part in tree[1:] if isinstance(part, tuple)))
