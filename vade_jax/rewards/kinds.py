@@ -187,6 +187,12 @@ def expression(given: str, key: str, **_) -> str:
     if right is None:
         return "bad_key"
     value = reading.read(given)
+    # Beside a quantity, a letter behind a number is a unit and no factor: 50 cm is 0.5 m.
+    units = [bool(getattr(x, "unit", None)) for x in (value, right)]
+    if units == [False, True]:
+        value = reading.read(given, numeric=True)
+    elif units == [True, False]:
+        right = reading.read(key, numeric=True) or right
     is_prose = isinstance(value, Words) and not isinstance(right, Words) and value.tree is None
     return _decided(None if is_prose else value, right, Rules())
 
