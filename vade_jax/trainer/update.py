@@ -164,8 +164,7 @@ def make_logprobs(logp: Forward) -> LogProbs:
         width = batch.mask_NT.shape[-1]
 
         def one(micro):
-            # Of a masked token, which may be a banned one, -inf would make NaN of a sum over the mask.
-            logp_NT = jnp.where(micro.mask_NT > 0, logp(params, micro).logp_NT, 0)
+            logp_NT = logp(params, micro).logp_NT
             # Branches for short answers must agree in shape.
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 
@@ -204,9 +203,11 @@ def make(
 
     def loss(params, micro, totals):
         tokens = logp(params, micro)
-        # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0.
-        logp_NT = jnp.where(micro.mask_NT > 0, tokens.logp_NT, 0)
-        value, metrics = objective(logp_NT, micro, totals)
+        # A masked token may be a banned one: its log-prob is -inf, and -inf x 0 is not 0. So is that of
+        # the old policy and of the reference, where the trainer scores them.
+        counted = lambda x_NT: jnp.where(micro.mask_NT > 0, x_NT, 0)
+        others = {name: counted(getattr(micro, name)) for name in ("old_logp_NT", "ref_logp_NT")}
+        value, metrics = objective(counted(tokens.logp_NT), micro.replace(**others), totals)
         entropy = jnp.sum(tokens.entropy_NT * micro.mask_NT) / totals.num_tokens
         return value, {"actor/loss": value, "actor/entropy": entropy, **metrics}
 
