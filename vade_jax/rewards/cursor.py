@@ -4,7 +4,7 @@ import dataclasses
 
 from vade_jax.rewards.tokens import Token
 
-SEPARATORS = {",": ",", ";": ",", "&": ",", "or": "or", "and": "and", ":": ":"}
+SEPARATORS = {",": ",", ";": ",", "&": ",", "or": "or", "and": "and"}
 RELATIONS = {
     "=",
     "<",
@@ -22,7 +22,7 @@ RELATIONS = {
 RELATIONS |= {"\\parallel", "\\perp", "\\pmod", "\\to", "\\propto", "\\subset", "\\subseteq"}
 OPENERS = {"(": (")", "]"), "[": (")", "]"), "\\{": ("\\}",), "{": ("}",)}  # what may close each
 CLOSERS = {")", "]", "}", "\\}"}
-ENDS = {*CLOSERS, *RELATIONS, *SEPARATORS, "\\\\", "\\end"}  # of a side
+ENDS = {*CLOSERS, *RELATIONS, *SEPARATORS, ":", "\\\\", "\\end"}  # of a side
 
 
 class Unread(Exception):  # noqa: N818 (says what happened)

@@ -27,7 +27,7 @@ _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 _REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
 _MOST_REPLIES = 16384
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-# In this order also without names.
+# In the order of the alphabet also without names, however they were written.
 _STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
 
 
@@ -222,16 +222,20 @@ def forget() -> None:
 def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
     """Returns the name that a relation gives a value, and the value; "" of a true chain of constants.
 
-    That is x = 5, 5 = x, AB = 5, f(x) = x + 1, and x = 14/2 = 7 where the rest is equal; None of all others.
+    That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 where the rest
+    is equal; None of all others.
     """
     if not isinstance(value, Relation) or not {"=", "\\approx"}.issuperset(value.signs):
         return None
     sides = list(value.sides)
-    if _name_of(sides[0]) is None and len(sides) == 2 and _name_of(sides[1]) is not None:
+    if _label_of(sides[0]) is None and len(sides) == 2 and _label_of(sides[1]) is not None:
         sides.reverse()
-    name = _name_of(sides[0]) or ""
+    name = _label_of(sides[0]) or ""
     rest = sides[1:] if name else sides
-    if name and any(name in values.names(side.tree) for side in rest if isinstance(side, Formula)):
+    own = _names_in(sides[0]) if name else set()
+    if any(own & _names_in(side) for side in rest):
+        return None
+    if isinstance(sides[0], Collection) and not all(_is_as_long(side, sides[0]) for side in rest):
         return None
     exactly = dataclasses.replace(
         rules, tolerance=None, decimals=False, formulas=True, percents=False
@@ -266,6 +270,56 @@ def _name_of(side: Value) -> str | None:
     return side.tree[1] if isinstance(side, Formula) and side.tree[0] == "v" else None
 
 
+def _spread(value: Relation) -> tuple[Relation, ...] | None:
+    r"""Returns (x, y) = (1, 2) as x = 1, y = 2, and x = \{1, 2\} as x = 1, x = 2."""
+    left, right = value.sides[0], value.sides[-1]
+    if not isinstance(right, Collection):
+        return None
+    is_tuple = isinstance(left, Collection)
+    if right.brackets not in (("()",) if is_tuple else ("", "or", "{}")):
+        return None
+    lefts = left.items if is_tuple else [left] * len(right.items)
+    return tuple(Relation(("=",), pair) for pair in zip(lefts, right.items, strict=True))
+
+
+def _label_of(side: Value) -> str | None:
+    """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
+    if isinstance(side, Collection) and side.brackets in ("()", ":"):
+        labels = [_label_of(item) for item in side.items]
+        return None if None in labels else f"({side.brackets}{','.join(labels)})"
+    if not isinstance(side, Formula) or side.unit:
+        return _name_of(side)
+    op, *parts = side.tree
+    if op == "abs":
+        return f"|{_points(parts[0])}|" if _points(parts[0]) else None
+    if op != "/":
+        return _name_of(side)
+    labels = [part[1] if part[0] == "v" else _points(part) for part in parts]
+    return None if None in labels else "/".join(labels)
+
+
+def _points(tree: Tree) -> str | None:
+    """Returns the letters of a product of capitals alone, which is a segment or an area."""
+    if tree[0] == "*":
+        parts = [part[1] if part[0] == "v" else _points(part) for part in tree[1:]]
+        return "".join(parts) if None not in parts and "".join(parts).isupper() else None
+    return None
+
+
+def _names_in(side: Value) -> set[str]:
+    if isinstance(side, Collection):
+        return set().union(*map(_names_in, side.items))
+    if isinstance(side, Name):
+        return {side.text}
+    return values.names(side.tree) if isinstance(side, Formula) else set()
+
+
+def _is_as_long(side: Value, names: Collection) -> bool:
+    if not isinstance(side, Collection):
+        return names.brackets == ":" and isinstance(side, Number | Formula)  # A:B = 1
+    return side.brackets == names.brackets and len(side.items) == len(names.items)
+
+
 def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
     left, right = _interval(given), _interval(key)
     if left is not None and right is not None:
@@ -275,8 +329,11 @@ def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
         if mine and wanted and (mine[0] == wanted[0] or not (mine[0] and wanted[0])):
             return same(mine[1], wanted[1], rules)
         return _same_equation(given, key, rules)
-    one = given if isinstance(given, Relation) else key
+    one, other = (given, key) if isinstance(given, Relation) else (key, given)
     found = named(one, rules)
+    if isinstance(other, Collection) and any(isinstance(x, Relation) for x in other.items):
+        spread = found and _spread(one)
+        return spread is not None and _matched(spread, other.items, rules)
     if one.signs == ("\\in",) and _name_of(one.sides[0]):  # x \in \{1, 2\}
         found = "", one.sides[1]
     if found is None or isinstance(found[1], Relation):
@@ -356,13 +413,13 @@ def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     given, key = _flat(given), _flat(key)
     if not isinstance(key, Collection) or not isinstance(given, Collection):
         return _same_single(given, key, rules)
-    given, key = _unnamed(given, key, rules), _unnamed(key, given, rules)
+    given, key = _unnamed(given, key, rules), _unnamed(key, given, rules, is_key=True)
     if given is None or key is None:
         return False
     fits = rules.lists or _fits(given.brackets, key.brackets)
     if not fits or len(given.items) != len(key.items):
         return False
-    if _counts_order(key.brackets, rules):
+    if "=" in (given.brackets, key.brackets) or _counts_order(key.brackets, rules):
         return all(same(x, y, rules) for x, y in zip(given.items, key.items, strict=True))
     return _matched(given.items, key.items, rules)
 
@@ -383,29 +440,42 @@ def _same_single(given: Value, key: Value, rules: Rules) -> bool:
     return same(one.items[0], key, rules) if one is given else same(given, one.items[0], rules)
 
 
-def _unnamed(value: Collection, other: Collection, rules: Rules) -> Collection | None:
-    """Returns the values of x = 3, x = -5, or of x = 1, y = 2 as a pair, beside values without names.
+def _unnamed(
+    value: Collection, other: Collection, rules: Rules, is_key: bool = False
+) -> Collection | None:
+    """Returns the values of x = 3, x = -5, or those of x = 1, y = 2 in order, beside values without names.
 
     None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
     """
     if any(isinstance(item, Relation) for item in other.items):
         return value
     found = [named(item, rules) for item in value.items]
-    if value.brackets == ":" or not found or None in found:
+    if not found or None in found:
         return value
-    names = [name for name, _ in found]
+    names, items = [name for name, _ in found], [item for _, item in found]
     if len({name.partition("_")[0] for name in names}) == 1:
-        return Collection(value.brackets, tuple(x for _, x in found))
-    is_pair = set(names) in _STANDARD and len(set(names)) == len(names)
-    if not is_pair or other.brackets in ("or", "{}"):
+        return Collection(value.brackets, tuple(items))
+    size = len(set(names))
+    if other.brackets in ("or", "{}") or names != names[:size] * (len(names) // size):
         return None
-    return Collection("()", tuple(x for _, x in sorted(found, key=lambda one: one[0])))
+    is_bare = not other.brackets and size == len(names)
+    order = sorted(range(size), key=names.__getitem__)
+    if is_bare and is_key:  # "4, 5" is AB = 4, CD = 5 as the key has them
+        order = list(range(size))
+    elif order != list(range(size)) and (is_bare or set(names) not in _STANDARD):
+        return None
+    brackets = "=" if is_bare else "()"
+    groups = [
+        Collection(brackets, tuple(items[start + i] for i in order))
+        for start in range(0, len(items), size)
+    ]
+    return groups[0] if len(groups) == 1 else Collection("", tuple(groups))
 
 
 def _fits(given: str, key: str) -> bool:
     """Returns whether these brackets may stand for those of the key."""
     loose = ("", "or", "{}")
-    return given == key or (given in loose and key in loose)
+    return given == key or (given in loose and key in loose) or {given, key} == {"", "="}
 
 
 def _counts_order(brackets: str, rules: Rules) -> bool:
@@ -416,6 +486,8 @@ def _counts_order(brackets: str, rules: Rules) -> bool:
 
 def _matched(given: tuple[Value, ...], key: tuple[Value, ...], rules: Rules) -> bool:
     """Returns whether each right value has a given one of its own (by augmenting paths)."""
+    if len(given) != len(key):
+        return False
     cached = functools.lru_cache(maxsize=None)(lambda i, j: same(given[j], key[i], rules))
     taken: dict[int, int] = {}  # given: right
 

@@ -2,7 +2,8 @@ r"""Reads a text into a value, once and whole, by one grammar.
 
     list      item {("," | ";" | "or" | "and" | "&") item}
     item      side {("=" | "<" | "\\le" | "\\in" | "\\approx" | ...) side}
-    side      name | bracketed {"\\cup" bracketed} | sum [unit]     (sums are read in `formulas`)
+    side      part {":" part}
+    part      name | bracketed {"\\cup" bracketed} | sum [unit]     (sums are read in `formulas`)
 
 What is no sentence of this grammar is words, if it is prose; LaTeX with other commands, which is spelled or
 left to SymPy's own reader; or else nothing. No bracket is read more than twice, so reading takes linear time.
@@ -149,9 +150,7 @@ def listed(c: Cursor) -> Value:
         items.append(_item(c))
     if not between:
         return items[0]
-    if ":" in between and len(between) > 1:
-        raise Unread
-    return Collection("or" if "or" in between else ":" if ":" in between else "", tuple(items))
+    return Collection("or" if "or" in between else "", tuple(items))
 
 
 def _item(c: Cursor) -> Value:
@@ -169,7 +168,7 @@ def _item(c: Cursor) -> Value:
 
 def _words(c: Cursor) -> Words:
     start = c.at
-    while c.peek() and c.peek() not in SEPARATORS and c.peek() not in CLOSERS:
+    while c.peek() and c.peek() not in (*SEPARATORS, *CLOSERS, ":"):
         if c.peek() in OPENERS or c.peek() == "\\begin":
             raise Unread
         c.at += 1
@@ -196,6 +195,13 @@ def _relation(c: Cursor) -> Value:
 
 
 def _side(c: Cursor) -> Value:
+    parts = [_part(c)]
+    while c.accept(":"):
+        parts.append(_part(c))
+    return parts[0] if len(parts) == 1 else Collection(":", tuple(parts))
+
+
+def _part(c: Cursor) -> Value:
     if name := _name(c):
         return name
     c.length = 0

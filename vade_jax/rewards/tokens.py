@@ -86,7 +86,7 @@ _NUMBER = r"""
  (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
 """
 _TOKEN = r"""
- (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad(?![a-zA-Z]))+)
+ (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
 |\\(?:{roman})\s?\{{(?P<roman>[^{{}}]*)\}}
 |\{{\s?\\rm(?![a-zA-Z])(?P<old>[^{{}}]*)\}}
 |{number}
