@@ -187,7 +187,7 @@ def expression(given: str, key: str, **_) -> str:
     if right is None:
         return "bad_key"
     value = reading.read(given)
-    is_prose = isinstance(value, Words) and not isinstance(right, Words) and value.tree is None
+    is_prose = isinstance(value, Words) and not isinstance(right, Words)
     return _decided(None if is_prose else value, right, Rules())
 
 

@@ -64,10 +64,6 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return _same_relation(given, key, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
-    if isinstance(given, Words) and isinstance(key, Formula) and given.tree:
-        given = Formula(given.tree)
-    if isinstance(key, Words) and isinstance(given, Formula) and key.tree:
-        key = Formula(key.tree)
     if isinstance(given, Name) and isinstance(key, Name):
         return given == key
     if isinstance(given, Name | Words) and isinstance(key, Name | Words):
@@ -101,7 +97,6 @@ def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
 
 def _in_one_unit(given: Value, key: Value):
     """Yields both as they are to be compared; nothing if they measure different things."""
-    given, key = _meant(given, key), _meant(key, given)
     mine, wanted = (getattr(x, "unit", None) or None for x in (given, key))
     if mine == wanted or None in (mine, wanted):
         yield given, key
@@ -109,32 +104,10 @@ def _in_one_unit(given: Value, key: Value):
             yield tuple(_in_radians(x) for x in (given, key))
     elif isinstance(given, Number):
         if (value := units.convert(given.value, mine, wanted)) is not None:
-            last = _moved(given.last, value / given.value) if given.last and given.value else None
-            yield dataclasses.replace(given, value=value, tree=_tree_of(value), last=last), key
+            # What was rounded in another unit stands for no exact value: no digits.
+            yield dataclasses.replace(given, value=value, tree=_tree_of(value), digits=0), key
     elif factor := units.convert(Fraction(1), mine, wanted):
         yield Formula(("*", given.tree, _tree_of(factor))), key
-
-
-def _moved(last: int, factor: Fraction) -> int | None:
-    """Returns the place of the last decimal times a power of ten, None (it is exact) times anything else."""
-    zeros = len(str(max(factor.numerator, factor.denominator))) - 1
-    zeros = zeros if factor >= 1 else -zeros
-    return last + zeros if factor == Fraction(10) ** zeros else None
-
-
-def _meant(value: Value, other: Value) -> Value:
-    """Returns 40 M as metres, and 300 K as kelvins, beside what is measured so."""
-    if not isinstance(value, Number) or value.unit or not getattr(other, "unit", None):
-        return value
-    unit = units.MEANT.get(value.scale)
-    if unit is None or units.convert(Fraction(1), unit, other.unit) is None:
-        return value
-    less = Fraction(1, 10 ** units.SCALES[value.scale])
-    last = None if value.last is None else value.last - units.SCALES[value.scale]
-    plain = value.value * less
-    return dataclasses.replace(
-        value, value=plain, tree=_tree_of(plain), last=last, unit=unit, scale=""
-    )
 
 
 def _in_radians(value: Value) -> Value:

@@ -232,7 +232,7 @@ def _measured(c: Cursor, tree: Tree) -> Value:
     """Reads what is behind a number or a formula, and makes the value of both."""
     scale, unit, percent = units.behind(c) or ("", None, False)
     unit, c.unit = c.unit if unit is None else unit, None
-    if values.has(tree, "pm", "mp"):
+    if any(node[0] in ("pm", "mp") for node in values.nodes(tree)):
         both = (values.expanded(tree, upper) for upper in (True, False))
         return Both("or", tuple(_calculated(one, scale, unit, percent, full=True) for one in both))
     return _calculated(tree, scale, unit, percent)
@@ -275,9 +275,7 @@ def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> Val
         return Name(text)
     if len(text) < 3 or not text.isalpha():
         return None
-    is_product = len(text) == 3 and list(text) == sorted(text.lower()) and not letters[0].roman
-    product = functools.reduce(lambda x, y: ("*", x, y), (formulas.symbol(c) for c in text))
-    return Words(text, product if is_product else None)  # abc is a product as well, but red is none
+    return Words(text)  # red is no product
 
 
 def _bracketed(c: Cursor) -> Value | None:
@@ -378,7 +376,7 @@ def _calculated(
     if not values.is_sane(tree):
         raise Senseless
     infinite = values.INFINITY.tree
-    if values.has(tree, infinite) and tree not in (infinite, ("-", infinite)):
+    if infinite in values.nodes(tree) and tree not in (infinite, ("-", infinite)):
         raise Senseless
     if percent and unit:
         raise Unread
@@ -394,4 +392,4 @@ def _calculated(
         zeros = units.SCALES[scale]
         value, tree = value * 10**zeros, ("*", tree, ("^", ("n", "10"), ("n", str(zeros))))
         last = None if last is None else last + zeros
-    return Number(value, tree, last, digits, unit, percent, scale)
+    return Number(value, tree, last, digits, unit, percent)

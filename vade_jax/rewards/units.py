@@ -53,36 +53,9 @@ UNITS |= {
 UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
 LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
 # In a formula these are products of letters, unless they stand upright.
-PRODUCTS = {
-    "mg",
-    "ms",
-    "mA",
-    "mV",
-    "mJ",
-    "pA",
-    "in",
-    "min",
-    "gal",
-    "ha",
-    "ml",
-    "cal",
-    "eV",
-    "kW",
-    "pm",
-    "ns",
-}
-SCALES = {
-    "k": 3,
-    "K": 3,
-    "M": 6,
-    "B": 9,
-    "bn": 9,
-    "thousand": 3,
-    "million": 6,
-    "billion": 9,
-    "trillion": 12,
-}
-MEANT = {"M": "meter", "K": "kelvin", "k": "kelvin", "B": "byte"}  # where the key has such a unit
+PRODUCTS = set(["mg", "ms", "mA", "mV", "mJ", "pA", "in", "min", "gal", "ha", "ml", "cal", "eV", "kW", "pm", "ns"])
+SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9}
+SCALES |= {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 
 
 @functools.lru_cache(maxsize=1)
@@ -182,14 +155,10 @@ def _unit_phrase(c: Cursor) -> str | None:
 def _unit_power(c: Cursor) -> str:
     if c.peek() in ("squared", "cubed"):
         return "2" if c.take() == "squared" else "3"
-    if c.peek() != "^":
+    if not c.accept("^"):
         return ""
-    at = c.at
-    c.take()
     braced = c.accept("{")
-    sign = c.accept("-")
-    exponent = c.take() if c.peek() in ("1", "2", "3") else ""
-    if not exponent or (braced and not c.accept("}")):
-        c.at = at
-        return ""
-    return sign + exponent
+    exponent = c.accept("-") + c.take("1", "2", "3")
+    if braced:
+        c.take("}")
+    return exponent

@@ -7,8 +7,9 @@ a name, ("c", "pi") a constant. The rest are operations: ("+", a, b), ("*", a, b
 
 import dataclasses
 import math
+import operator
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 Tree = tuple
 _LARGEST = 1000  # number before an exclamation mark that is calculated here
@@ -25,7 +26,6 @@ class Number:
     digits: int = 0  # significant ones of a decimal
     unit: str | None = None  # as pint calls it; "" of things that are counted
     percent: bool = False
-    scale: str = ""  # the letter or word behind it that multiplies: k, M, million
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +69,9 @@ class Name:
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """Prose, compared by spelling; three letters may be a product as well."""
+    """Prose, compared by spelling."""
 
     text: str
-    tree: Tree | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,25 +92,10 @@ def exact(tree: Tree) -> Fraction | None:
     op, *parts = tree
     if op == "n":
         return Fraction(parts[0])
-    if op not in ("+", "*", "/", "^", "-", "!"):
+    if op not in _EXACT:
         return None
-    values = [exact(part) for part in parts]
-    if None in values:
-        return None
-    x, *rest = values
-    match op:
-        case "-":
-            return -x
-        case "!":
-            is_small = x.denominator == 1 and 0 <= x <= _LARGEST
-            return Fraction(math.factorial(int(x))) if is_small else None
-        case "+":
-            return x + rest[0]
-        case "*":
-            return x * rest[0]
-        case "/":
-            return x / rest[0] if rest[0] else None
-    return _power(x, rest[0])
+    found = [exact(part) for part in parts]
+    return None if None in found else _EXACT[op](*found)
 
 
 def _power(x: Fraction, y: Fraction) -> Fraction | None:
@@ -119,6 +103,17 @@ def _power(x: Fraction, y: Fraction) -> Fraction | None:
         return None
     size = max(abs(x.numerator), x.denominator).bit_length()
     return x ** int(y) if abs(y) * size < 3.4 * DIGITS else None
+
+
+def _factorial(x: Fraction) -> Fraction | None:
+    is_small = x.denominator == 1 and 0 <= x <= _LARGEST
+    return Fraction(math.factorial(int(x))) if is_small else None
+
+
+_EXACT = {
+    **{"+": operator.add, "*": operator.mul, "-": operator.neg, "^": _power, "!": _factorial},
+    "/": lambda x, y: x / y if y else None,
+}
 
 
 def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
@@ -171,27 +166,17 @@ def _size(tree: Tree) -> float | None:
     """Returns the most digits that a tree can have, None if they are too many; a name counts as one digit."""
     op, *parts = tree
     if op == "n":
-        return max(1.0, *(len(part) for part in str(Fraction(parts[0])).split("/")))
+        return float(len(str(Fraction(parts[0]))))
     if op in ("v", "c"):
         return 1.0
     sizes = [_size(part) for part in parts]
-    if None in sizes:
+    if None in sizes or (op == "/" and exact(parts[1]) == 0):
         return None
-    if op == "/" and exact(parts[1]) == 0:
-        return None
-    if op == "^":
-        size = sizes[0] * _reach(parts[1])
-    elif op == "!":
-        size = sizes[0] * _reach(parts[0])
-    else:
-        size = sum(sizes)
+    size = sum(sizes)
+    if op in ("^", "!"):
+        last = exact(parts[-1])
+        size = sizes[0] * (9.0 if last is None else float(min(abs(last), 10**9)) + 1)
     return size if size < 10 * DIGITS else None
-
-
-def _reach(tree: Tree) -> float:
-    """Returns how large a tree that stands in an exponent, or before an exclamation mark, may be."""
-    value = exact(tree)
-    return 9.0 if value is None else float(min(abs(value), 10**9)) + 1
 
 
 def expanded(tree: Tree, upper: bool) -> Tree:
@@ -205,17 +190,13 @@ def expanded(tree: Tree, upper: bool) -> Tree:
     return (op, *parts)
 
 
-def has(tree: Tree, *found: Any) -> bool:
-    """Returns whether a tree has one of these operations, or of these leaves."""
-    return (
-        tree[0] in found
-        or tree in found
-        or any(has(part, *found) for part in tree[1:] if isinstance(part, tuple))
-    )
+def nodes(tree: Tree) -> Iterator[Tree]:
+    """Yields a tree and all trees in it."""
+    yield tree
+    for part in tree[1:]:
+        if isinstance(part, tuple):
+            yield from nodes(part)
 
 
 def names(tree: Tree) -> set[str]:
-    """Returns the names in a tree."""
-    if tree[0] == "v":
-        return {tree[1]}
-    return set().union(*(names(part) for part in tree[1:] if isinstance(part, tuple)))
+    return {node[1] for node in nodes(tree) if node[0] == "v"}
