@@ -8,6 +8,7 @@ that the parent is gone.
 
 import json
 import logging
+import operator
 import os
 import re
 import resource
@@ -33,25 +34,26 @@ _WARM_UP = (
     *(("x>5", r"(5,\infty)"), (r"\int_0^1 x dx", r"\frac12"), (r"\sin^2 x+\cos^2 x", "1")),
 )
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
-_BASE = sympy.Symbol(
-    "base of the logarithm", positive=True
-)  # of \log alone: e to some, 10 to others
+# Of \log alone: e to some, 10 to others.
+_BASE = sympy.Symbol("base of the logarithm", positive=True)
 _TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
+_OWN = (
+    *_TRIG,
+    "sinh",
+    "cosh",
+    "tanh",
+    "exp",
+    "sqrt",
+    "root",
+    "floor",
+    "ceiling",
+)  # names of SymPy's
 _FUNCTIONS = {
-    **{
-        name: getattr(sympy, name)
-        for name in (*_TRIG, "sinh", "cosh", "tanh", "exp", "floor", "ceiling")
-    },
+    **{name: getattr(sympy, name) for name in _OWN},
     **{f"arc{name}": getattr(sympy, f"a{name}") for name in _TRIG},
-    **{
-        "sqrt": sympy.sqrt,
-        "root": sympy.root,
-        "abs": sympy.Abs,
-        "binom": sympy.binomial,
-        "ln": sympy.log,
-    },
-    **{"!": sympy.factorial, "-": lambda x: -x, "+": lambda x, y: x + y, "*": lambda x, y: x * y},
-    **{"/": lambda x, y: x / y, "^": lambda x, y: x**y, "lg": lambda x: sympy.log(x, 10)},
+    **{"abs": sympy.Abs, "binom": sympy.binomial, "ln": sympy.log, "!": sympy.factorial},
+    **{"+": operator.add, "*": operator.mul, "/": operator.truediv, "^": operator.pow},
+    **{"-": operator.neg, "lg": lambda x: sympy.log(x, 10)},
     "log": lambda x, base=_BASE: sympy.log(x, base),
 }
 _POINTS = 8  # places of a formula's names at which both sides are evaluated

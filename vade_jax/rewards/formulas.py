@@ -10,7 +10,7 @@ A degree sign within sin, cos or tan means degrees; without one, the argument is
 from collections.abc import Callable
 
 from vade_jax.rewards import tokens, units, values
-from vade_jax.rewards.cursor import Cursor, Senseless, Unread
+from vade_jax.rewards.tokens import Cursor, Senseless, Unread
 from vade_jax.rewards.values import Tree
 
 DEEPEST = 25  # brackets within brackets

@@ -14,7 +14,7 @@ import itertools
 import re
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
-from vade_jax.rewards.cursor import (
+from vade_jax.rewards.tokens import (
     CLOSERS,
     OPENERS,
     RELATIONS,

@@ -8,7 +8,7 @@ import functools
 import re
 from fractions import Fraction
 
-from vade_jax.rewards.cursor import Cursor, Unread
+from vade_jax.rewards.tokens import Cursor, Unread
 
 # What is written: what pint calls it; "" counts things and has no dimension.
 _WORDS = """
@@ -53,7 +53,26 @@ UNITS |= {
 UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
 LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
 # In a formula these are products of letters, unless they stand upright.
-PRODUCTS = set(["mg", "ms", "mA", "mV", "mJ", "pA", "in", "min", "gal", "ha", "ml", "cal", "eV", "kW", "pm", "ns"])
+PRODUCTS = set(
+    [
+        "mg",
+        "ms",
+        "mA",
+        "mV",
+        "mJ",
+        "pA",
+        "in",
+        "min",
+        "gal",
+        "ha",
+        "ml",
+        "cal",
+        "eV",
+        "kW",
+        "pm",
+        "ns",
+    ]
+)
 SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9}
 SCALES |= {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 
