@@ -50,12 +50,13 @@ def _joined(c: Cursor, op: str, left: Tree, right: Tree) -> Tree:
 
 def _deeper(c: Cursor, read: Callable[[], Tree]) -> Tree:
     """Reads what may hold itself again."""
-    c.depth += 1
-    if c.depth > DEEPEST:
+    if c.depth >= DEEPEST:
         raise Unread
-    tree = read()
-    c.depth -= 1
-    return tree
+    c.depth += 1
+    try:
+        return read()
+    finally:
+        c.depth -= 1
 
 
 def _signed(c: Cursor, read: Callable[[], Tree]) -> Tree:
@@ -192,7 +193,7 @@ def _is_word(c: Cursor, token: tokens.Token) -> bool:
 def _marked(c: Cursor, letter: str) -> Tree:
     """Returns a name with what is below it, its primes and its argument; e and i alone are the numbers."""
     below = "_" + spelled(c) if c.accept("_") else ""
-    marks = c.marks()
+    marks = c.primes()
     inside = f"({spelled(c)})" if letter in "fghFGHP" and c.peek() == "(" else ""  # f(x)
     return symbol(letter + below + marks + inside)
 

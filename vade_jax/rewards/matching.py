@@ -10,18 +10,7 @@ import itertools
 from fractions import Fraction
 
 from vade_jax.rewards import answers, pool, units, values
-from vade_jax.rewards.values import (
-    Both,
-    Collection,
-    Formula,
-    Latex,
-    Name,
-    Number,
-    Relation,
-    Tree,
-    Value,
-    Words,
-)
+from vade_jax.rewards.values import Both, Collection, Formula, Name, Number, Relation, Tree, Value
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 _REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
@@ -64,33 +53,30 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return _same_relation(given, key, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
-    if isinstance(given, Name) and isinstance(key, Name):
-        return given == key
-    if isinstance(given, Name | Words) and isinstance(key, Name | Words):
-        return answers.signed_words(given.text) == answers.signed_words(key.text)
-    if isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled:
-        return True
-    if all(
-        isinstance(x, Number | Formula) or (isinstance(x, Latex) and x.asks) for x in (given, key)
-    ):
-        return _same_quantity(given, key, rules)
-    return False
+    match given, key:
+        case Name(), Name():
+            return given == key
+        case (Name() | values.Words(), Name() | values.Words()):
+            return answers.signed_words(given.text) == answers.signed_words(key.text)
+        case values.Latex(), values.Latex() if given.spelled == key.spelled:
+            return True
+    can_ask = all(
+        isinstance(x, Number | Formula) or getattr(x, "asks", False) for x in (given, key)
+    )
+    return can_ask and _same_quantity(given, key, rules)
 
 
 # ------------------------------------------------------------------------------ numbers and formulas
 def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
     if not rules.formulas and isinstance(key, Number) and not isinstance(given, Number):
         return False
+    may_ask = rules.formulas or isinstance(key, Formula)
     for x, y in _in_one_unit(given, key):
-        are_numbers = isinstance(x, Number) and isinstance(y, Number)
-        if are_numbers and _same_number(x, y, rules):
-            return True
         # Of two numbers, one may have been turned from degrees into radians.
-        if (
-            not are_numbers
-            and (rules.formulas or isinstance(key, Formula))
-            and _same_tree(x, y, rules)
-        ):
+        if isinstance(x, Number) and isinstance(y, Number):
+            if _same_number(x, y, rules):
+                return True
+        elif may_ask and _same_tree(x, y, rules):
             return True
     return False
 
@@ -155,14 +141,13 @@ def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
     if isinstance(given, Formula) and given == key:
         return True
     room = _rounding(given, key)
-    x, y = (None if isinstance(side, Latex) else values.exact(side.tree) for side in (given, key))
+    x, y = (
+        None if isinstance(side, values.Latex) else values.exact(side.tree) for side in (given, key)
+    )
     if x is not None and y is not None:
         return abs(x - y) <= (room or 0)
-    return _ask(rules, _sent(key), _sent(given), room=room)
-
-
-def _sent(value: Value) -> Tree | str:
-    return value.text if isinstance(value, Latex) else value.tree
+    sent = [getattr(side, "tree", None) or side.text for side in (key, given)]
+    return _ask(rules, *sent, room=room)
 
 
 def _tree_of(value: Fraction) -> Tree:

@@ -14,27 +14,8 @@ import itertools
 import re
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
-from vade_jax.rewards.tokens import (
-    CLOSERS,
-    OPENERS,
-    RELATIONS,
-    SEPARATORS,
-    Cursor,
-    Senseless,
-    Unread,
-)
-from vade_jax.rewards.values import (
-    Both,
-    Collection,
-    Formula,
-    Latex,
-    Name,
-    Number,
-    Relation,
-    Tree,
-    Value,
-    Words,
-)
+from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Cursor, Senseless, Unread
+from vade_jax.rewards.values import Both, Collection, Formula, Name, Number, Relation, Value, Words
 
 _MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
 _LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
@@ -45,7 +26,7 @@ _ADVANCED = {
     f"\\{name}"
     for name in ("int", "iint", "oint", "sum", "prod", "lim", "partial", "setminus", "cap", "cup")
 }
-_KNOWN = {*RELATIONS, *OPENERS, *CLOSERS, *formulas.SHAPES, *formulas.FACTORS}
+_KNOWN = {*tokens.RELATIONS, *OPENERS, *CLOSERS, *formulas.SHAPES, *formulas.FACTORS}
 _KNOWN |= {"\\times", "\\pm", "\\mp", "\\degree", "\\emptyset", "\\mathbb"}
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
@@ -126,7 +107,7 @@ def _otherwise(text: str, cut: list[tokens.Token]) -> Value | None:
     is_advanced = not is_worded and commands & _ADVANCED and commands <= _KNOWN | _ADVANCED
     if not is_advanced and not is_other:
         return None
-    return Latex(text, tuple(token.text for token in cut), bool(is_advanced))
+    return values.Latex(text, tuple(token.text for token in cut), bool(is_advanced))
 
 
 def _is_balanced(cut: list[tokens.Token]) -> bool:
@@ -155,14 +136,14 @@ def listed(c: Cursor) -> Value:
 
 def _item(c: Cursor) -> Value:
     """Reads a relation, or else the words up to the next separator."""
-    mark = c.mark()
+    start = c.at
     try:
         value = _relation(c)
         if not c.ends():
             raise Unread
         return value
     except Unread:
-        c.reset(mark)
+        c.reset(start)
         return _words(c)
 
 
@@ -184,7 +165,7 @@ def _relation(c: Cursor) -> Value:
     if c.at == 0 and c.peek() in ("=", "\\approx"):  # "\approx 2.5"
         c.take()
     sides, signs = [_side(c)], []
-    while c.peek() in RELATIONS:
+    while c.peek() in tokens.RELATIONS:
         signs.append(c.take())
         sides.append(_side(c))
     if not signs:
@@ -207,10 +188,10 @@ def _part(c: Cursor) -> Value:
     c.length = 0
     if c.kind() == "based":
         return _based(c)
-    mark = c.mark()
+    start = c.at
     if (found := _bracketed(c)) is not None:
         return found
-    c.reset(mark)
+    c.reset(start)
     minus = c.peek() == "-" and c.peek(1) in _CURRENCIES and c.take()
     if c.peek() in _CURRENCIES:
         c.unit = units.UNITS[c.take()]
@@ -228,7 +209,7 @@ def _based(c: Cursor) -> Value:
     return _calculated(("n", digits), "", None, False) if int(base) == 10 else Name(name)
 
 
-def _measured(c: Cursor, tree: Tree) -> Value:
+def _measured(c: Cursor, tree: values.Tree) -> Value:
     """Reads what is behind a number or a formula, and makes the value of both."""
     scale, unit, percent = units.behind(c) or ("", None, False)
     unit, c.unit = c.unit if unit is None else unit, None
@@ -251,7 +232,7 @@ def _name(c: Cursor) -> Value | None:
     if shape and not count and c.kind() == "number":
         letters, count = [c.tokens[c.at]], 1  # angle 1
     c.at += count
-    marks = c.marks()
+    marks = c.primes()
     closed = not braced or c.accept("}")
     text = "".join(token.text for token in letters)
     if count and closed and c.ends() and (found := _named(c, shape, letters, text + marks)):
@@ -370,7 +351,7 @@ def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
 
 
 def _calculated(
-    tree: Tree, scale: str, unit: str | None, percent: bool, full: bool = False
+    tree: values.Tree, scale: str, unit: str | None, percent: bool, full: bool = False
 ) -> Value:
     """Returns the number or the formula of a tree and of what is behind it; a sum is a number if `full`."""
     if not values.is_sane(tree):

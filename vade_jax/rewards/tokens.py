@@ -151,16 +151,10 @@ def _number(match: re.Match[str]) -> str:
 
 # ------------------------------------------------------------------------------ a place among tokens
 SEPARATORS = {",": ",", ";": ",", "&": ",", "or": "or", "and": "and"}
-RELATIONS = {
-    "=",
-    "<",
-    ">",
-    "<=",
-    ">=",
-    "!=",
-    *[r"\approx", r"\in", r"\notin", r"\cong", r"\sim", r"\equiv"],
-}
-RELATIONS |= set([r"\parallel", r"\perp", r"\pmod", r"\to", r"\propto", r"\subset", r"\subseteq"])
+_RELATIONS = r"""
+= < > <= >= != \approx \in \notin \cong \sim \equiv \parallel \perp \pmod \to \propto \subset \subseteq
+"""
+RELATIONS = set(_RELATIONS.split())
 OPENERS = {"(": (")", "]"), "[": (")", "]"), "\\{": ("\\}",), "{": ("}",)}  # what may close each
 CLOSERS = {")", "]", "}", "\\}"}
 ENDS = {*CLOSERS, *RELATIONS, *SEPARATORS, ":", "\\\\", "\\end"}  # of a side
@@ -213,16 +207,12 @@ class Cursor:
         text = self.peek(ahead)
         return not text or text in ENDS
 
-    def marks(self) -> str:
-        """Takes and returns the primes that are here."""
+    def primes(self) -> str:
         found = ""
         while self.accept("'"):
             found += "'"
         return found
 
-    def mark(self) -> tuple:
-        """Returns the place and the state, for `reset`."""
-        return self.at, self.offset, self.depth, self.in_trig, self.unit
-
-    def reset(self, mark: tuple) -> None:
-        self.at, self.offset, self.depth, self.in_trig, self.unit = mark
+    def reset(self, at: int) -> None:
+        """Goes back to a token at which a side or an item began."""
+        self.at, self.offset, self.in_trig, self.unit = at, 0, 0, None

@@ -35,14 +35,12 @@ solutions digit digits:
 """
 _PREFIXES = {"m": "milli", "c": "centi", "k": "kilo", "d": "deci", "M": "mega", "G": "giga"}
 _PREFIXES |= {"μ": "micro", "µ": "micro", "\\mu": "micro", "n": "nano", "p": "pico"}
-_PREFIXED = "m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter meters metre metres gram grams liter"
-_PREFIXED += (
-    " liters litre litres watt watts joule joules volt volts pascal hertz calorie calories bytes"
-)
+_PREFIXED = """
+m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter meters metre metres gram grams liter
+liters litre litres watt watts joule joules volt volts pascal hertz calorie calories bytes
+"""
 UNITS = {
-    word: name.strip()
-    for line in re.findall(r"([^:]+):(\S*)", _WORDS)
-    for word, name in ((word, line[1]) for word in line[0].split())
+    word: name for words, name in re.findall(r"([^:]+):(\S*)", _WORDS) for word in words.split()
 }
 UNITS |= {
     prefix + word: f"{long}{UNITS[word]}"
@@ -53,26 +51,8 @@ UNITS |= {
 UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
 LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
 # In a formula these are products of letters, unless they stand upright.
-PRODUCTS = set(
-    [
-        "mg",
-        "ms",
-        "mA",
-        "mV",
-        "mJ",
-        "pA",
-        "in",
-        "min",
-        "gal",
-        "ha",
-        "ml",
-        "cal",
-        "eV",
-        "kW",
-        "pm",
-        "ns",
-    ]
-)
+_PRODUCTS = "mg ms mA mV mJ pA in min gal ha ml cal eV kW pm ns"
+PRODUCTS = set(_PRODUCTS.split())
 SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9}
 SCALES |= {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 
