@@ -258,10 +258,9 @@ def _label_of(side: Value) -> str | None:
 
 def _points(tree: Tree) -> str | None:
     """Returns the letters of a product of capitals alone, which is a segment or an area."""
-    if tree[0] == "*":
-        parts = [part[1] if part[0] == "v" else _points(part) for part in tree[1:]]
-        return "".join(parts) if None not in parts and "".join(parts).isupper() else None
-    return None
+    letters = "".join(node[1] for node in values.nodes(tree) if node[0] == "v")
+    is_product = {node[0] for node in values.nodes(tree)} == {"*", "v"}
+    return letters if is_product and letters.isupper() else None
 
 
 def _names_in(side: Value) -> set[str]:

@@ -254,9 +254,7 @@ def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> Val
         return None
     if _is_capital(text):
         return Name(text)
-    if len(text) < 3 or not text.isalpha():
-        return None
-    return Words(text)  # red is no product
+    return Words(text) if len(text) > 2 and text.isalpha() else None  # red is no product
 
 
 def _bracketed(c: Cursor) -> Value | None:
@@ -270,11 +268,12 @@ def _bracketed(c: Cursor) -> Value | None:
 
 
 def _group(c: Cursor) -> Value | None:
-    if c.peek() == "\\mathbb":
-        return _numbers(c)
-    if c.peek() == "\\emptyset":
-        c.take()
+    if c.accept("\\emptyset"):
         return Collection("{}", ())
+    if c.accept("\\mathbb"):
+        letter, minus = formulas.spelled(c), Formula(("-", values.INFINITY.tree))
+        is_interval = letter == "R"
+        return Collection("()", (minus, values.INFINITY)) if is_interval else Name(f"set {letter}")
     if c.peek() not in (*OPENERS, "\\begin") or c.depth >= formulas.DEEPEST:
         return None
     c.depth += 1
@@ -282,7 +281,9 @@ def _group(c: Cursor) -> Value | None:
         if c.peek() == "\\begin":
             return _environment(c)
         opener = c.take()
-        inside = None if c.peek() in CLOSERS else _inside(c, opener)
+        if opener == "\\{" and c.kind() == "letters" and c.peek(1) in ("|", ":"):
+            c.at += 2  # \{x \mid x > 5\} is x > 5
+        inside = None if c.peek() in CLOSERS else listed(c)
         closer = c.take(*OPENERS[opener])
     except Unread:
         return None
@@ -291,45 +292,28 @@ def _group(c: Cursor) -> Value | None:
     return _in_brackets(opener, inside, closer)
 
 
-def _inside(c: Cursor, opener: str) -> Value:
-    if opener == "\\{" and c.kind() == "letters" and c.peek(1) in ("|", ":"):
-        c.at += 2  # \{x \mid x > 5\} is x > 5
-    return listed(c)
-
-
-def _numbers(c: Cursor) -> Value:
-    r"""Reads \mathbb{R}, which is an interval, or the name of another set."""
-    c.take("\\mathbb")
-    letter = formulas.spelled(c)
-    minus = Formula(("-", values.INFINITY.tree))
-    return Collection("()", (minus, values.INFINITY)) if letter == "R" else Name(f"mathbb {letter}")
-
-
 def _environment(c: Cursor) -> Value:
     r"""Reads \begin{...} rows \end{...}: a matrix, or equations that hold together."""
-    kinds = dict.fromkeys(("matrix", "pmatrix", "bmatrix", "array"), "rows") | {
-        "cases": "",
-        "aligned": "",
-    }
     c.take("\\begin")
     c.take("{")
-    name = c.take(*kinds)
+    name = c.take("matrix", "pmatrix", "bmatrix", "array", "cases", "aligned")
     c.take("}")
     if name == "array":
         formulas.spelled(c)  # how its columns are set
-    rows = [_row(c)]
+    rows = [listed(c)]
     while c.accept("\\\\"):
         if c.peek() != "\\end":
-            rows.append(_row(c))
+            rows.append(listed(c))
     for expected in ("\\end", "{", name, "}"):
         c.take(expected)
-    return Collection(kinds[name], tuple(rows))
+    if name in ("cases", "aligned"):
+        return Collection("", tuple(rows))
+    cells = (row.items if _is_list(row) else (row,) for row in rows)
+    return Collection("rows", tuple(Collection("rows", row) for row in cells))
 
 
-def _row(c: Cursor) -> Value:
-    row = listed(c)
-    is_list = isinstance(row, Collection) and not row.brackets
-    return Collection("rows", row.items) if is_list else row
+def _is_list(value: Value | None) -> bool:
+    return isinstance(value, Collection) and value.brackets in ("", "or")
 
 
 def _is_capital(text: str) -> bool:
@@ -341,7 +325,7 @@ def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
     brackets = opener.strip("\\") + closer.strip("\\")
     if inside is None:
         return Collection(brackets, ())
-    if isinstance(inside, Collection) and inside.brackets in ("", "or"):
+    if _is_list(inside):
         is_pair = inside.brackets == "or" and opener == "("  # (3 or 4)
         return inside if is_pair else Collection(brackets, inside.items)
     is_matrix = isinstance(inside, Collection) and inside.brackets == "rows"

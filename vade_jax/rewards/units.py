@@ -122,11 +122,11 @@ def _may_stand(c: Cursor, word: str) -> bool:
 
 def _unit_phrase(c: Cursor) -> str | None:
     """Reads units with powers and fractions, up to the end of the side: cm^2, km/h, feet per second."""
-    parts, sign, power = [], "*", ""
+    parts, sign, power, joined = [], "*", "", ""
     for _ in range(12):
         if c.accept("square", "sq"):
-            c.accept(".")
             power = "**2"
+            c.accept(".")
         elif c.accept("cubic"):
             power = "**3"
         word = c.peek()
@@ -136,16 +136,13 @@ def _unit_phrase(c: Cursor) -> str | None:
         c.take()
         c.accept(".")
         if word == "\\degree" and c.peek() in ("C", "F"):
-            name = "degC" if c.take() == "C" else "degF"
-        if exponent := _unit_power(c):
-            power = f"**{exponent}"
+            name = "deg" + c.take()
+        power = _unit_power(c) or power
         parts.append((sign, f"({name}){power}" if name and power else name))
-        power, sign = "", "*"
-        if c.accept("/", "per"):
-            sign = "/"
-        else:
-            c.accept("\\times")
-    if sign == "/" or power:
+        power = ""
+        joined = c.accept("/", "per", "\\times")
+        sign = "/" if joined in ("/", "per") else "*"
+    if joined or power:
         raise Unread
     known = "".join(sign + name for sign, name in parts if name).lstrip("*")
     return f"1{known}" if known.startswith("/") else known if parts else None
@@ -153,11 +150,11 @@ def _unit_phrase(c: Cursor) -> str | None:
 
 def _unit_power(c: Cursor) -> str:
     if c.peek() in ("squared", "cubed"):
-        return "2" if c.take() == "squared" else "3"
+        return "**2" if c.take() == "squared" else "**3"
     if not c.accept("^"):
         return ""
     braced = c.accept("{")
     exponent = c.accept("-") + c.take("1", "2", "3")
     if braced:
         c.take("}")
-    return exponent
+    return f"**{exponent}"
