@@ -153,7 +153,8 @@ def listing(
 
     By default the order counts if `key` is neither written \{...\} nor with "or".
     """
-    right = _listed(reading.read(key, thousands=", " in key or ";" in key))
+    right = reading.read(key, thousands=", " in key or ";" in key)
+    right = right if isinstance(right, Collection | None) else Collection("", (right,))
     if right is None or not right.items:
         return "bad_key"
     rules = _rules(tolerance, lists=True, ordered=ordered)
@@ -186,18 +187,12 @@ def number(text: str) -> Number | None:
     return value if isinstance(value, Number) else None
 
 
-def _listed(value: Value | None) -> Collection | None:
-    return value if isinstance(value, Collection | None) else Collection("", (value,))
-
-
 def _rules(tolerance: float | None, **more) -> Rules:
     share = None if tolerance is None else Fraction(str(tolerance))
     return Rules(tolerance=share, decimals=True, formulas=False, **more)
 
 
 def _decided(given: Value | None, key: Value, rules: Rules) -> str:
-    if given is None or (
-        isinstance(given, Collection) and given.brackets == "[]" and not given.items
-    ):
+    if given in (None, Collection("[]", ())):
         return "unreadable"
     return "ok" if matching.same(given, key, rules) else "different"

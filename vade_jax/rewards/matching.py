@@ -228,16 +228,16 @@ def _name_of(side: Value) -> str | None:
     return side.tree[1] if isinstance(side, Formula) and side.tree[0] == "v" else None
 
 
-def _spread(value: Relation) -> tuple[Relation, ...] | None:
-    r"""Returns (x, y) = (1, 2) as x = 1, y = 2, and x = \{1, 2\} as x = 1, x = 2."""
+def _spread(value: Relation, other: Collection) -> tuple[Relation, ...]:
+    r"""Returns (x, y) = (1, 2) as x = 1, y = 2, and x = \{1, 2\} as x = 1, x = 2; () of anything else."""
     left, right = value.sides[0], value.sides[-1]
-    if not isinstance(right, Collection):
-        return None
-    is_tuple = isinstance(left, Collection)
-    if right.brackets not in (("()",) if is_tuple else ("", "or", "{}")):
-        return None
-    lefts = left.items if is_tuple else [left] * len(right.items)
-    return tuple(Relation(("=",), pair) for pair in zip(lefts, right.items, strict=True))
+    if isinstance(left, Collection):
+        lefts, fits = left.items, not other.brackets
+    else:
+        fits = isinstance(right, Collection) and right.brackets in ("", "or", "{}")
+        lefts = [left] * len(right.items) if fits else []
+    pairs = zip(lefts, right.items, strict=True) if fits else ()
+    return tuple(Relation(("=",), pair) for pair in pairs)
 
 
 def _label_of(side: Value) -> str | None:
@@ -289,8 +289,8 @@ def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
     one, other = (given, key) if isinstance(given, Relation) else (key, given)
     found = named(one, rules)
     if isinstance(other, Collection) and any(isinstance(x, Relation) for x in other.items):
-        spread = found and _spread(one)
-        return spread is not None and _matched(spread, other.items, rules)
+        spread = _spread(one, other) if found else ()
+        return bool(spread) and _matched(spread, other.items, rules)
     if one.signs == ("\\in",) and _name_of(one.sides[0]):  # x \in \{1, 2\}
         found = "", one.sides[1]
     if found is None or isinstance(found[1], Relation):
@@ -327,32 +327,24 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
     if not isinstance(value, Relation):
         return None
     signs, sides = value.signs, value.sides
-    if len(sides) == 2 and _name_of(sides[0]) is None:
-        sides, signs = sides[::-1], tuple(_FLIPPED.get(sign, "") for sign in signs)
+    if _name_of(sides[0]) is None if len(sides) == 2 else signs[0] in (">", ">="):
+        signs, sides = tuple(_FLIPPED.get(sign, "") for sign in signs[::-1]), sides[::-1]
     name = _name_of(sides[len(sides) > 2])
     rest = [side for side in sides if isinstance(side, Formula) and _name_of(side) is None]
     if name is None or any(values.names(side.tree) for side in rest):
         return None
-    return _bounded(name, signs, sides)
-
-
-def _bounded(
-    name: str, signs: tuple[str, ...], sides: tuple[Value, ...]
-) -> tuple[str, Collection] | None:
     minus, plus = Formula(("-", values.INFINITY.tree)), values.INFINITY
     opener, closer = "[" if "=" in signs[0] else "(", "]" if "=" in signs[-1] else ")"
     match signs:
         case ("\\in",) if isinstance(sides[1], Collection):
             return name, sides[1]
-        case ("<",) | ("<=",):
+        case ("<" | "<=",):
             return name, Collection("(" + closer, (minus, sides[1]))
-        case (">",) | (">=",):
+        case (">" | ">=",):
             return name, Collection(opener + ")", (sides[1], plus))
         case ("!=",):
             ends = (minus, sides[1]), (sides[1], plus)
             return name, Collection("u", tuple(Collection("()", pair) for pair in ends))
-        case ((">" | ">="), (">" | ">=")):
-            return _bounded(name, tuple(_FLIPPED[sign] for sign in signs[::-1]), sides[::-1])
         case (("<" | "<="), ("<" | "<=")):
             return name, Collection(opener + closer, (sides[0], sides[2]))
     return None
@@ -413,7 +405,8 @@ def _unnamed(
     if len({name.partition("_")[0] for name in names}) == 1:
         return Collection(value.brackets, tuple(items))
     size = len(set(names))
-    if other.brackets in ("or", "{}") or names != names[:size] * (len(names) // size):
+    is_set = value.brackets == "or" or other.brackets in ("or", "{}")
+    if is_set or names != names[:size] * (len(names) // size):
         return None
     is_bare = not other.brackets and size == len(names)
     order = sorted(range(size), key=names.__getitem__)

@@ -124,37 +124,35 @@ def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
     """
     op, *parts = tree
     if op == "n":
-        return _written(parts[0])
+        mantissa, _, exponent = parts[0].partition("e")
+        whole, point, decimals = mantissa.partition(".")
+        digits = (whole + decimals).lstrip("0") if point else ""
+        return (
+            Fraction(parts[0]),
+            int(exponent or 0) - len(decimals) if point else None,
+            len(digits),
+        )
     if op == "-":
         found = literal(parts[0])
         return found and (-found[0], *found[1:])
     if op not in ("/", "*", "^") or (value := exact(tree)) is None:
         return None
-    left, right = (_whole(part) for part in parts)
+    left, right = parts
+    is_written = left[0] in ("n", "-")
     if op == "*":
-        ten = parts[1]
-        first = literal(parts[0]) if parts[0][0] in ("n", "-") else None
-        if first is None or ten[0] != "^" or ten[1] != ("n", "10") or _whole(ten[2]) is None:
+        zeros = _whole(right[2]) if right[:2] == ("^", ("n", "10")) else None
+        first = literal(left) if is_written else None
+        if first is None or zeros is None:
             return None
-        last = None if first[1] is None else first[1] + _whole(ten[2])
-        return value, last, first[2]
-    is_fraction = op == "/" and all(part[0] in ("n", "-") for part in parts)
-    is_power = op == "^" and left is not None and right is not None
+        return value, None if first[1] is None else first[1] + zeros, first[2]
+    is_fraction = op == "/" and is_written and right[0] in ("n", "-")
+    is_power = op == "^" and None not in (_whole(left), _whole(right))
     return (value, None, 0) if is_fraction or is_power else None
 
 
 def _whole(tree: Tree) -> int | None:
     value = exact(tree) if tree[0] in ("n", "-") else None
     return int(value) if value is not None and value.denominator == 1 else None
-
-
-def _written(text: str) -> tuple[Fraction, int | None, int]:
-    mantissa, _, exponent = text.partition("e")
-    whole, point, decimals = mantissa.partition(".")
-    if not point:
-        return Fraction(text), None, 0
-    last = int(exponent or 0) - len(decimals)
-    return Fraction(text), last, len((whole + decimals).lstrip("0"))
 
 
 def is_sane(tree: Tree) -> bool:
