@@ -37,19 +37,9 @@ _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
 # Of \log alone: e to some, 10 to others.
 _BASE = sympy.Symbol("base of the logarithm", positive=True)
 _TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
-_OWN = (
-    *_TRIG,
-    "sinh",
-    "cosh",
-    "tanh",
-    "exp",
-    "sqrt",
-    "root",
-    "floor",
-    "ceiling",
-)  # names of SymPy's
+_SAME_NAME = "sin cos tan cot sec csc sinh cosh tanh exp sqrt root floor ceiling"
 _FUNCTIONS = {
-    **{name: getattr(sympy, name) for name in _OWN},
+    **{name: getattr(sympy, name) for name in _SAME_NAME.split()},
     **{f"arc{name}": getattr(sympy, f"a{name}") for name in _TRIG},
     **{"abs": sympy.Abs, "binom": sympy.binomial, "ln": sympy.log, "!": sympy.factorial},
     **{"+": operator.add, "*": operator.mul, "/": operator.truediv, "^": operator.pow},
@@ -96,7 +86,9 @@ def compare(key, given, question: str = "equal", room: list[str] | None = None) 
         if question == "relation":
             return "ok" if _is_multiple(right, value) else "different"
         if room is not None:
-            return "ok" if _is_near(right - value, sympy.Rational(*map(int, room))) else "different"
+            apart = sympy.Abs(right - value)
+            is_near = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(*map(int, room))
+            return "ok" if is_near else "different"
         return "ok" if _is_equal(right, value) else "different"
     except (Exception, math_verify.errors.TimeoutException):
         return "unreadable"
@@ -155,10 +147,6 @@ def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
     if not all(part.is_Number for part in parts):
         raise ValueError(f"{x} has no value")
     return all(part == 0 or part._prec < 60 for part in parts)
-
-
-def _is_near(difference: sympy.Expr, room: sympy.Rational) -> bool:
-    return not difference.free_symbols and bool(sympy.Abs(difference).evalf(50) <= room)
 
 
 def _is_multiple(right: list, value: list) -> bool:

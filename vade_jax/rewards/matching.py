@@ -16,6 +16,7 @@ _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 _REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
 _MOST_REPLIES = 16384
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_LOOSE = {"", "or", "{}"}  # brackets that stand for each other
 # In the order of the alphabet also without names, however they were written.
 _STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
 
@@ -318,7 +319,8 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
 def _interval(value: Value) -> tuple[str, Collection] | None:
     r"""Returns (name or "", intervals) of 0 <= x < 1, x \in [0, 1), x != 3, and of what is one already."""
     if isinstance(value, Collection):
-        if value.brackets == "u" or _is_interval(value):
+        is_pair = len(value.items) == 2 and value.brackets in ("()", "[]", "(]", "[)")
+        if value.brackets == "u" or is_pair:
             return "", value
         found = [_interval(item) for item in value.items]
         if value.brackets != "or" or None in found or len({name for name, _ in found}) != 1:
@@ -350,43 +352,33 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
     return None
 
 
-def _is_interval(value: Collection) -> bool:
-    return len(value.items) == 2 and value.brackets[:1] in "[(" and value.brackets[1:] in ("]", ")")
-
-
 # ------------------------------------------------------------------------------ collections
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     found = _interval(given), _interval(key)
     if None not in found and (found[0][0] or found[1][0]):  # x < -1 or x > 3
         return _same_relation(given, key, rules)
     given, key = _flat(given), _flat(key)
-    if not isinstance(key, Collection) or not isinstance(given, Collection):
-        return _same_single(given, key, rules)
     given, key = _unnamed(given, key, rules), _unnamed(key, given, rules, is_key=True)
-    if given is None or key is None:
+    if given is None or key is None or len(given.items) != len(key.items):
         return False
-    fits = rules.lists or _fits(given.brackets, key.brackets)
-    if not fits or len(given.items) != len(key.items):
+    pair = {given.brackets, key.brackets}
+    if not (rules.lists or len(pair) == 1 or pair <= _LOOSE or pair == {"", "="}):
         return False
-    if "=" in (given.brackets, key.brackets) or _counts_order(key.brackets, rules):
+    is_set = key.brackets in ("or", "{}", "u") or (not key.brackets and not rules.lists)
+    is_ordered = not is_set if rules.ordered is None else rules.ordered
+    if is_ordered or "=" in pair:
         return all(same(x, y, rules) for x, y in zip(given.items, key.items, strict=True))
     return _matched(given.items, key.items, rules)
 
 
-def _flat(value: Value) -> Value:
-    r"""Returns a collection with the values of 3, \pm 5 one after the other."""
-    if not isinstance(value, Collection) or value.brackets not in ("", "or", "{}"):
+def _flat(value: Value) -> Collection:
+    r"""Returns a collection with the values of 3, \pm 5 one after the other; one value alone is a set."""
+    if not isinstance(value, Collection):
+        return Collection("{}", (value,))
+    if value.brackets not in _LOOSE:
         return value
     nested = (x.items if isinstance(x, Both) else (x,) for x in value.items)
     return Collection(value.brackets, tuple(itertools.chain.from_iterable(nested)))
-
-
-def _same_single(given: Value, key: Value, rules: Rules) -> bool:
-    """Compares a value with a collection of one."""
-    one = given if isinstance(given, Collection) else key
-    if len(one.items) != 1 or not (rules.lists or one.brackets == "{}"):
-        return False
-    return same(one.items[0], key, rules) if one is given else same(given, one.items[0], rules)
 
 
 def _unnamed(
@@ -420,18 +412,6 @@ def _unnamed(
         for start in range(0, len(items), size)
     ]
     return groups[0] if len(groups) == 1 else Collection("", tuple(groups))
-
-
-def _fits(given: str, key: str) -> bool:
-    """Returns whether these brackets may stand for those of the key."""
-    loose = ("", "or", "{}")
-    return given == key or (given in loose and key in loose) or {given, key} == {"", "="}
-
-
-def _counts_order(brackets: str, rules: Rules) -> bool:
-    if rules.ordered is not None:
-        return rules.ordered
-    return brackets not in (("or", "{}", "u") if rules.lists else ("", "or", "{}", "u"))
 
 
 def _matched(given: tuple[Value, ...], key: tuple[Value, ...], rules: Rules) -> bool:

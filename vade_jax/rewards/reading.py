@@ -338,7 +338,7 @@ def _calculated(
     tree: values.Tree, scale: str, unit: str | None, percent: bool, full: bool = False
 ) -> Value:
     """Returns the number or the formula of a tree and of what is behind it; a sum is a number if `full`."""
-    if not values.is_sane(tree):
+    if values.size(tree) is None:
         raise Senseless
     infinite = values.INFINITY.tree
     if infinite in values.nodes(tree) and tree not in (infinite, ("-", infinite)):

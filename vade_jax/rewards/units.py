@@ -12,32 +12,24 @@ from vade_jax.rewards.tokens import Cursor, Unread
 
 # What is written: what pint calls it; "" counts things and has no dimension.
 _WORDS = """
-m meter meters metre metres:meter  inch inches in:inch  foot feet ft:foot  yard yards yd:yard
-mile miles mi:mile  g gram grams gramme grammes:gram  lb lbs pound pounds:pound  oz ounce ounces:ounce
-t ton tons tonne tonnes:tonne  s sec secs second seconds:second  min mins minute minutes:minute
-h hr hrs hour hours:hour  day days:day  week weeks:week  month months:month  year years yr yrs:year
-L l liter liters litre litres:liter  N newton newtons:newton  J joule joules:joule  W watt watts:watt
-V volt volts:volt  A amp amps ampere amperes:ampere  C coulomb coulombs:coulomb  Hz hertz:hertz
-K kelvin kelvins:kelvin  Pa pascal pascals:pascal  mol mole moles:mole  ohm ohms \\Omega Ω:ohm  T tesla:tesla
-F farad farads:farad  eV:electron_volt  cal calorie calories:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
-deg degree degrees \\degree:degree  rad radian radians:radian  acre acres:acre  hectare hectares ha:hectare
-gallon gallons gal:gallon  pint pints:pint  quart quarts:quart  cup cups:cup  bit bits:bit  byte bytes:byte  bar:bar  atm:atm
-rpm:revolution/minute  cc:centimeter**3  celsius \\celsius:degC  fahrenheit \\fahrenheit:degF
-\\$ dollar dollars usd USD buck bucks:dollar  cent cents \\cent:cent_coin  \\€ euro euros eur EUR:euro
-\\£:pound_sterling  \\¥ yen yuan rmb RMB:yen
-unit units point points object objects item items people person persons student students child children
-men women boys girls way ways time times book books apple apples marble marbles cookie cookies ball balls
-card cards coin coins ticket tickets car cars piece pieces page pages box boxes bag bags tree trees egg
-eggs side sides face faces edge edges vertex vertices triangle triangles tile tiles cube cubes block blocks
-animal animals dog dogs cat cats bird birds fish flower flowers pencil pencils pen pens chair chairs table
-tables house houses player players team teams game games step steps round rounds outcome outcomes solution
-solutions digit digits:
+m meter metre:meter  inch inches in:inch  foot feet ft:foot  yard yd:yard  mile mi:mile  g gram gramme:gram
+lb lbs pound:pound  oz ounce:ounce  t ton tonne:tonne  s sec second:second  min minute:minute
+h hr hrs hour:hour  day:day  week:week  month:month  year yr yrs:year  L l liter litre:liter
+N newton:newton  J joule:joule  W watt:watt  V volt:volt  A amp ampere:ampere  C coulomb:coulomb
+Hz hertz:hertz  K kelvin:kelvin  Pa pascal:pascal  mol mole:mole  ohm \\Omega Ω:ohm  T tesla:tesla
+F farad:farad  eV:electron_volt  cal calorie:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
+deg degree \\degree:degree  rad radian:radian  acre:acre  hectare ha:hectare  gallon gal:gallon  pint:pint
+quart:quart  cup:cup  bit:bit  byte:byte  bar:bar  atm:atm  rpm:revolution/minute  cc:centimeter**3
+celsius \\celsius:degC  fahrenheit \\fahrenheit:degF  \\$ dollar usd USD buck:dollar  cent \\cent:cent_coin
+\\€ euro eur EUR:euro  \\£:pound_sterling  \\¥ yen yuan rmb RMB:yen unit point object item people person
+student child children men women boys girls way time book apple marble cookie ball card coin ticket car
+piece page box boxes bag tree egg side face edge vertex vertices triangle tile cube block animal dog cat
+bird fish flower pencil pen chair table house player team game step round outcome solution digit:
 """
 _PREFIXES = {"m": "milli", "c": "centi", "k": "kilo", "d": "deci", "M": "mega", "G": "giga"}
 _PREFIXES |= {"μ": "micro", "µ": "micro", "\\mu": "micro", "n": "nano", "p": "pico"}
 _PREFIXED = """
-m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter meters metre metres gram grams liter
-liters litre litres watt watts joule joules volt volts pascal hertz calorie calories bytes
+m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter metre gram liter litre watt joule volt pascal hertz calorie
 """
 UNITS = {
     word: name for words, name in re.findall(r"([^:]+):(\S*)", _WORDS) for word in words.split()
@@ -48,6 +40,7 @@ UNITS |= {
     for short, long in _PREFIXES.items()
     for prefix in ((short,) if len(word) < 4 else (long,))
 }
+UNITS = {f"{word}s": name for word, name in UNITS.items() if len(word) > 2} | UNITS
 UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
 LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
 # In a formula these are products of letters, unless they stand upright.

@@ -155,26 +155,24 @@ def _whole(tree: Tree) -> int | None:
     return int(value) if value is not None and value.denominator == 1 else None
 
 
-def is_sane(tree: Tree) -> bool:
-    """Returns whether a tree can be calculated in reasonable time, and divides by no zero."""
-    return _size(tree) is not None
+def size(tree: Tree) -> float | None:
+    """Returns the most digits that a tree can have, a name counts as one.
 
-
-def _size(tree: Tree) -> float | None:
-    """Returns the most digits that a tree can have, None if they are too many; a name counts as one digit."""
+    None if they are too many to be calculated in reasonable time, or it divides by zero.
+    """
     op, *parts = tree
     if op == "n":
         return float(len(str(Fraction(parts[0]))))
     if op in ("v", "c"):
         return 1.0
-    sizes = [_size(part) for part in parts]
+    sizes = [size(part) for part in parts]
     if None in sizes or (op == "/" and exact(parts[1]) == 0):
         return None
-    size = sum(sizes)
+    most = sum(sizes)
     if op in ("^", "!"):
         last = exact(parts[-1])
-        size = sizes[0] * (9.0 if last is None else float(min(abs(last), 10**9)) + 1)
-    return size if size < 10 * DIGITS else None
+        most = sizes[0] * (9.0 if last is None else float(min(abs(last), 10**9)) + 1)
+    return most if most < 10 * DIGITS else None
 
 
 def expanded(tree: Tree, upper: bool) -> Tree:
