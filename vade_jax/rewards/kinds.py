@@ -142,12 +142,7 @@ def real(given: str, key: str, *, tolerance: float | None = None, **_) -> str:
 
 
 def listing(
-    given: str,
-    key: str,
-    *,
-    ordered: bool | None = None,
-    tolerance: float | None = None,
-    **_,
+    given: str, key: str, *, ordered: bool | None = None, tolerance: float | None = None, **_
 ) -> str:
     r"""Compares lists, numbers within the relative `tolerance`.
 

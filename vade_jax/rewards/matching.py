@@ -10,7 +10,7 @@ import itertools
 from fractions import Fraction
 
 from vade_jax.rewards import answers, pool, units, values
-from vade_jax.rewards.values import Both, Collection, Formula, Name, Number, Relation, Tree, Value
+from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Tree, Value, Words
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 _REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
@@ -54,13 +54,13 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return _same_relation(given, key, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
-    match given, key:
-        case Name(), Name():
-            return given == key
-        case (Name() | values.Words(), Name() | values.Words()):
-            return answers.signed_words(given.text) == answers.signed_words(key.text)
-        case values.Latex(), values.Latex() if given.spelled == key.spelled:
-            return True
+    texts = [x.text if isinstance(x, Words) else _name_of(x) for x in (given, key)]
+    if None not in texts:
+        is_spelled = not isinstance(given, Words) and not isinstance(key, Words)
+        read = str if is_spelled else answers.signed_words
+        return read(texts[0]) == read(texts[1])
+    if isinstance(given, values.Latex) and given.spelled == getattr(key, "spelled", None):
+        return True
     can_ask = all(
         isinstance(x, Number | Formula) or getattr(x, "asks", False) for x in (given, key)
     )
@@ -196,9 +196,7 @@ def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
         return None
     if isinstance(sides[0], Collection) and not all(_is_as_long(side, sides[0]) for side in rest):
         return None
-    exactly = dataclasses.replace(
-        rules, tolerance=None, decimals=False, formulas=True, percents=False
-    )
+    exactly = Rules(percents=False, clock=rules.clock)
     signs = value.signs[len(value.signs) - len(rest) + 1 :]
     for sign, left, right in zip(signs, rest, rest[1:], strict=False):
         if not _chained(sign, left, right, exactly):
@@ -224,9 +222,8 @@ def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
 
 
 def _name_of(side: Value) -> str | None:
-    if isinstance(side, Name):
-        return side.text
-    return side.tree[1] if isinstance(side, Formula) and side.tree[0] == "v" else None
+    is_name = isinstance(side, Formula) and side.tree[0] == "v" and not side.unit
+    return side.tree[1] if is_name else None
 
 
 def _spread(value: Relation, other: Collection) -> tuple[Relation, ...]:
@@ -267,8 +264,6 @@ def _points(tree: Tree) -> str | None:
 def _names_in(side: Value) -> set[str]:
     if isinstance(side, Collection):
         return set().union(*map(_names_in, side.items))
-    if isinstance(side, Name):
-        return {side.text}
     return values.names(side.tree) if isinstance(side, Formula) else set()
 
 
@@ -308,7 +303,8 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
         signs, sides = key.signs, sides[::-1]
     if key.signs != signs:
         return False
-    if len(sides) == 2 and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
+    is_linear = len(sides) == 2 and signs[0] in ("=", "!=", *_FLIPPED)  # no x \sim y
+    if is_linear and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
         parts = [(signs[0], *(side.tree for side in pair)) for pair in (key.sides, sides)]
         return _ask(rules, *parts, "relation")
     pairs = list(zip(sides, key.sides, strict=True))

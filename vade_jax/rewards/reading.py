@@ -15,7 +15,7 @@ import re
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
 from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Cursor, Senseless, Unread
-from vade_jax.rewards.values import Both, Collection, Formula, Name, Number, Relation, Value, Words
+from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Value, Words
 
 _MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
 _LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
@@ -206,7 +206,7 @@ def _based(c: Cursor) -> Value:
     if not is_known or any(int(digit, 16) >= int(base) for digit in digits):
         raise Unread
     name = f"{digits.lstrip('0') or '0'}_{int(base)}"
-    return _calculated(("n", digits), "", None, False) if int(base) == 10 else Name(name)
+    return _calculated(("n", digits), "", None, False) if int(base) == 10 else Formula(("v", name))
 
 
 def _measured(c: Cursor, tree: values.Tree) -> Value:
@@ -245,15 +245,19 @@ def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> Val
     if shape:
         turns = shape in ("angle", "overline")  # the angle CBA is ABC, the side BA is AB
         spelled = min(text, text[::-1]) if turns and text.isalpha() else text
-        return Name(f"{shape} {spelled}")
+        return Formula(("v", f"{shape} {spelled}"))
     words = " ".join(token.text for token in letters)
     if c.peek() == "=" and not _DENIALS.intersection(words.casefold().split()):
         is_worded = len(words) > 2 and (letters[0].roman or len(letters[0].text) > 3)
-        return Name(words) if len(letters) <= 4 and (is_worded or _is_capital(text)) else None
+        return (
+            Formula(("v", words))
+            if len(letters) <= 4 and (is_worded or _is_capital(text))
+            else None
+        )
     if len(letters) > 1 or letters[0].text in formulas.FUNCTIONS:
         return None
     if _is_capital(text):
-        return Name(text)
+        return Formula(("v", text))
     return Words(text) if len(text) > 2 and text.isalpha() else None  # red is no product
 
 
@@ -273,7 +277,11 @@ def _group(c: Cursor) -> Value | None:
     if c.accept("\\mathbb"):
         letter, minus = formulas.spelled(c), Formula(("-", values.INFINITY.tree))
         is_interval = letter == "R"
-        return Collection("()", (minus, values.INFINITY)) if is_interval else Name(f"set {letter}")
+        return (
+            Collection("()", (minus, values.INFINITY))
+            if is_interval
+            else Formula(("v", f"set {letter}"))
+        )
     if c.peek() not in (*OPENERS, "\\begin") or c.depth >= formulas.DEEPEST:
         return None
     c.depth += 1

@@ -1,8 +1,9 @@
 """What an answer can be: small frozen values, and the arithmetic of trees that needs no SymPy.
 
 A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
-a name, ("c", "pi") a constant. The rest are operations: ("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b),
-("-", a), ("pm", a), ("mp", a), and ("sin", a) or another function of `formulas`.
+a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
+("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b), ("-", a), ("pm", a), ("mp", a), and ("sin", a) or another
+function of `formulas`.
 """
 
 import dataclasses
@@ -61,13 +62,6 @@ class Both(Collection):
 
 
 @dataclasses.dataclass(frozen=True)
-class Name:
-    """Letters that are spelled: the angle ABC, SAS, 4321 in base 5."""
-
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Words:
     """Prose, compared by spelling."""
 
@@ -83,7 +77,7 @@ class Latex:
     asks: bool  # SymPy's reader
 
 
-Value = Number | Formula | Relation | Collection | Name | Words | Latex
+Value = Number | Formula | Relation | Collection | Words | Latex
 INFINITY = Formula(("c", "oo"))
 
 
