@@ -235,30 +235,28 @@ def _name(c: Cursor) -> Value | None:
     marks = c.primes()
     closed = not braced or c.accept("}")
     text = "".join(token.text for token in letters)
-    if count and closed and c.ends() and (found := _named(c, shape, letters, text + marks)):
-        return found
+    if count and closed and c.ends():
+        if name := _named(c, shape, letters, text + marks):
+            return Formula(("v", name))
+        is_word = count == 1 and not shape and text not in formulas.FUNCTIONS and c.peek() != "="
+        if is_word and len(text) > 2 and not marks:
+            return Words(text)  # red is no product
     c.at, c.offset = start, 0
     return None
 
 
-def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> Value | None:
+def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> str | None:
+    """Returns how letters are spelled as a name, None if they are words or a product."""
     if shape:
         turns = shape in ("angle", "overline")  # the angle CBA is ABC, the side BA is AB
-        spelled = min(text, text[::-1]) if turns and text.isalpha() else text
-        return Formula(("v", f"{shape} {spelled}"))
+        return f"{shape} {min(text, text[::-1]) if turns and text.isalpha() else text}"
+    is_capital = len(text.rstrip("'")) > 1 and text.isupper()
+    if c.peek() != "=":
+        return text if is_capital and len(letters) == 1 else None
     words = " ".join(token.text for token in letters)
-    if c.peek() == "=" and not _DENIALS.intersection(words.casefold().split()):
-        is_worded = len(words) > 2 and (letters[0].roman or len(letters[0].text) > 3)
-        return (
-            Formula(("v", words))
-            if len(letters) <= 4 and (is_worded or _is_capital(text))
-            else None
-        )
-    if len(letters) > 1 or letters[0].text in formulas.FUNCTIONS:
-        return None
-    if _is_capital(text):
-        return Formula(("v", text))
-    return Words(text) if len(text) > 2 and text.isalpha() else None  # red is no product
+    is_worded = len(words) > 2 and (letters[0].roman or len(letters[0].text) > 3)
+    is_denied = bool(_DENIALS.intersection(words.casefold().split()))
+    return words if (is_worded or is_capital) and len(letters) <= 4 and not is_denied else None
 
 
 def _bracketed(c: Cursor) -> Value | None:
@@ -322,11 +320,6 @@ def _environment(c: Cursor) -> Value:
 
 def _is_list(value: Value | None) -> bool:
     return isinstance(value, Collection) and value.brackets in ("", "or")
-
-
-def _is_capital(text: str) -> bool:
-    letters = text.rstrip("'")
-    return len(letters) > 1 and letters.isalpha() and letters.isupper()
 
 
 def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
