@@ -253,5 +253,5 @@ def test_reasons_are_remembered_but_failures_are_not(monkeypatch):
 
     monkeypatch.setattr(pool, "SHARED", Flaky())
     monkeypatch.setattr(matching, "_REPLIES", {})
-    reasons = [kinds.expression("q+r", "r+q") for _ in range(5)]
+    reasons = [verify.verify(r"\boxed{q+r}", "r+q", "expr").reason for _ in range(5)]
     assert reasons == ["timeout", "crash", "ok", "ok", "ok"]

@@ -219,6 +219,23 @@ def _write_set(rng, parts):
     return rng.choice([*forms, " or ".join(map(str, shown))])
 
 
+def _write_pair(rng, parts):
+    a, b = parts
+    return rng.choice(["({a},{b})", "(p, q) = ({a}, {b})", "p={a}, q={b}"]).format(a=a, b=b)
+
+
+def _write_ratio(rng, parts):
+    return rng.choice(["{}:{}", "AB:CD={}:{}", "AB : CD = {} : {}"]).format(*map(abs, parts))
+
+
+def _write_pairs(rng, parts):
+    a, b, c, d = parts
+    both = rng.sample([f"({a},{b})", f"({c},{d})"], 2)
+    return rng.choice(["{}, {}", "{} \\text{{ and }} {}", "(p,q)={} \\text{{ or }} {}"]).format(
+        *both
+    )
+
+
 def _write_name(rng, parts):
     return rng.choice(["{}", "\\text{{{}}}"]).format(parts[0])
 
@@ -247,6 +264,10 @@ SORTS = (
     Sort("expr", lambda rng: [rng.choice("[("), rng.randint(-20, -1), rng.randint(1, 20), rng.choice("])")], _write_interval, tuple),
     Sort("expr", lambda rng: [rng.choice("<>≤≥"), _nonzero(rng)], _write_half_line, tuple),
     Sort("list", lambda rng: rng.sample(range(-50, 50), rng.randint(2, 4)), _write_set, lambda p: tuple(sorted(p))),
+    Sort("expr", lambda rng: [_nonzero(rng), _nonzero(rng)], _write_pair, tuple),
+    Sort("expr", lambda rng: [rng.randint(1, 99), rng.randint(1, 99)], _write_ratio, lambda p: (abs(p[0]), abs(p[1]))),
+    Sort("expr", lambda rng: [_nonzero(rng, 9), _nonzero(rng, 9), _nonzero(rng, 9), _nonzero(rng, 9)], _write_pairs,
+         lambda p: sorted([(p[0], p[1]), (p[2], p[3])])),
     Sort("expr", lambda rng: ["".join(rng.choices("AST", k=3))], _write_name, tuple),
     Sort("expr", lambda rng: ["".join(rng.sample("ABCD", 3))], _write_angle_name, lambda p: min(p[0], p[0][::-1])),
     Sort("expr", lambda rng: [int("".join(rng.choices("1234", k=4))), rng.randint(5, 9)],

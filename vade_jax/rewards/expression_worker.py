@@ -8,6 +8,7 @@ that the parent is gone.
 
 import json
 import logging
+import operator
 import os
 import re
 import resource
@@ -33,25 +34,16 @@ _WARM_UP = (
     *(("x>5", r"(5,\infty)"), (r"\int_0^1 x dx", r"\frac12"), (r"\sin^2 x+\cos^2 x", "1")),
 )
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
-_BASE = sympy.Symbol(
-    "base of the logarithm", positive=True
-)  # of \log alone: e to some, 10 to others
+# Of \log alone: e to some, 10 to others.
+_BASE = sympy.Symbol("base of the logarithm", positive=True)
 _TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
+_SAME_NAME = "sin cos tan cot sec csc sinh cosh tanh exp sqrt root floor ceiling"
 _FUNCTIONS = {
-    **{
-        name: getattr(sympy, name)
-        for name in (*_TRIG, "sinh", "cosh", "tanh", "exp", "floor", "ceiling")
-    },
+    **{name: getattr(sympy, name) for name in _SAME_NAME.split()},
     **{f"arc{name}": getattr(sympy, f"a{name}") for name in _TRIG},
-    **{
-        "sqrt": sympy.sqrt,
-        "root": sympy.root,
-        "abs": sympy.Abs,
-        "binom": sympy.binomial,
-        "ln": sympy.log,
-    },
-    **{"!": sympy.factorial, "-": lambda x: -x, "+": lambda x, y: x + y, "*": lambda x, y: x * y},
-    **{"/": lambda x, y: x / y, "^": lambda x, y: x**y, "lg": lambda x: sympy.log(x, 10)},
+    **{"abs": sympy.Abs, "binom": sympy.binomial, "ln": sympy.log, "!": sympy.factorial},
+    **{"+": operator.add, "*": operator.mul, "/": operator.truediv, "^": operator.pow},
+    **{"-": operator.neg, "lg": lambda x: sympy.log(x, 10)},
     "log": lambda x, base=_BASE: sympy.log(x, base),
 }
 _POINTS = 8  # places of a formula's names at which both sides are evaluated
@@ -94,7 +86,9 @@ def compare(key, given, question: str = "equal", room: list[str] | None = None) 
         if question == "relation":
             return "ok" if _is_multiple(right, value) else "different"
         if room is not None:
-            return "ok" if _is_near(right - value, sympy.Rational(*map(int, room))) else "different"
+            apart = sympy.Abs(right - value)
+            is_near = not apart.free_symbols and apart.evalf(50) <= sympy.Rational(*map(int, room))
+            return "ok" if is_near else "different"
         return "ok" if _is_equal(right, value) else "different"
     except (Exception, math_verify.errors.TimeoutException):
         return "unreadable"
@@ -153,10 +147,6 @@ def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
     if not all(part.is_Number for part in parts):
         raise ValueError(f"{x} has no value")
     return all(part == 0 or part._prec < 60 for part in parts)
-
-
-def _is_near(difference: sympy.Expr, room: sympy.Rational) -> bool:
-    return not difference.free_symbols and bool(sympy.Abs(difference).evalf(50) <= room)
 
 
 def _is_multiple(right: list, value: list) -> bool:

@@ -10,7 +10,7 @@ A degree sign within sin, cos or tan means degrees; without one, the argument is
 from collections.abc import Callable
 
 from vade_jax.rewards import tokens, units, values
-from vade_jax.rewards.cursor import Cursor, Senseless, Unread
+from vade_jax.rewards.tokens import Cursor, Senseless, Unread
 from vade_jax.rewards.values import Tree
 
 DEEPEST = 25  # brackets within brackets
@@ -35,9 +35,9 @@ _INNER = {"+", "-", ",", "\\theta", "\\alpha", "\\triangle"}  # signs in a name:
 
 
 def summed(c: Cursor) -> Tree:
-    tree = _signed(c, lambda: _product(c))
-    while sign := c.accept("+", "-", "\\pm", "\\mp"):
-        tree = _joined(c, "+", tree, with_sign(sign, _product(c)))
+    tree = _signed(c, _product)
+    while c.peek() in ("+", "-", "\\pm", "\\mp"):
+        tree = _joined(c, "+", tree, _signed(c, _product))
     return tree
 
 
@@ -48,27 +48,30 @@ def _joined(c: Cursor, op: str, left: Tree, right: Tree) -> Tree:
     return (op, left, right)
 
 
-def _deeper(c: Cursor, read: Callable[[], Tree]) -> Tree:
+def _deeper(c: Cursor, read: Callable[[Cursor], Tree]) -> Tree:
     """Reads what may hold itself again."""
-    c.depth += 1
-    if c.depth > DEEPEST:
+    if c.depth >= DEEPEST:
         raise Unread
-    tree = read()
-    c.depth -= 1
-    return tree
+    c.depth += 1
+    try:
+        return read(c)
+    finally:
+        c.depth -= 1
 
 
-def _signed(c: Cursor, read: Callable[[], Tree]) -> Tree:
-    return with_sign(c.accept("+", "-", "\\pm", "\\mp"), read())
+def _signed(c: Cursor, read: Callable[[Cursor], Tree]) -> Tree:
+    sign = c.accept("+", "-", "\\pm", "\\mp")
+    tree = read(c)
+    return tree if sign in ("", "+") else (sign.strip("\\"), tree)
 
 
 def _product(c: Cursor) -> Tree:
     tree = _power(c)
     while True:
         if c.accept("\\times") or _is_cross(c, tree):
-            tree = _joined(c, "*", tree, _signed(c, lambda: _power(c)))
+            tree = _joined(c, "*", tree, _signed(c, _power))
         elif c.accept("/"):
-            tree = _joined(c, "/", tree, _signed(c, lambda: _power(c)))
+            tree = _joined(c, "/", tree, _signed(c, _power))
         elif _is_factor(c) and not units.behind(c, look=True):
             tree = _joined(c, "*", tree, _power(c))
         else:
@@ -96,11 +99,11 @@ def _power(c: Cursor) -> Tree:
     tree = _postfixed(c)
     if not c.accept("^"):
         return tree
-    return ("^", tree, _deeper(c, lambda: _signed(c, lambda: _power(c))))
+    return ("^", tree, _deeper(c, lambda c: _signed(c, _power)))
 
 
 def _postfixed(c: Cursor) -> Tree:
-    tree = _deeper(c, lambda: _primary(c))
+    tree = _deeper(c, _primary)
     if c.accept("!"):
         tree = ("!", tree)
     if c.peek() == "\\degree" and (c.in_trig or not units.behind(c, look=True)):
@@ -149,8 +152,8 @@ def _number(c: Cursor) -> Tree:
         start = c.at
         c.take()
         top, bottom = _two(c)
-        part = (top[1], bottom[1]) if top[0] == bottom[0] == "n" else None
-        if part is None:
+        part = top[1], bottom[1]
+        if not top[0] == bottom[0] == "n":
             c.at, c.offset = start, 0
             return ("n", text)
     elif c.kind() == "number" and c.peek(1) == "/" and c.kind(2) == "number":
@@ -192,9 +195,10 @@ def _is_word(c: Cursor, token: tokens.Token) -> bool:
 def _marked(c: Cursor, letter: str) -> Tree:
     """Returns a name with what is below it, its primes and its argument; e and i alone are the numbers."""
     below = "_" + spelled(c) if c.accept("_") else ""
-    marks = c.marks()
+    marks = c.primes()
     inside = f"({spelled(c)})" if letter in "fghFGHP" and c.peek() == "(" else ""  # f(x)
-    return symbol(letter + below + marks + inside)
+    name = letter + below + marks + inside
+    return ("c" if name in ("e", "i") else "v", name)
 
 
 def spelled(c: Cursor) -> str:
@@ -202,12 +206,15 @@ def spelled(c: Cursor) -> str:
     closer = {"(": ")", "{": "}"}.get(c.peek())
     if closer is None and c.kind() not in ("letters", "number"):
         raise Unread
-    parts = [c.take()]
-    while closer and c.peek() != closer:
+    if closer is None:
+        return c.take()
+    c.take()
+    found = ""
+    while not c.accept(closer):
         if c.kind() == "sign" and c.peek() not in _INNER:
             raise Unread
-        parts.append(c.take())
-    return "".join(parts[1:]) + c.take()[:0] if closer else parts[0]
+        found += c.take()
+    return found
 
 
 def _between(c: Cursor, closer: str) -> Tree:
@@ -237,7 +244,7 @@ def _argument(c: Cursor) -> Tree:
         if len(c.peek()) > 1:
             raise Unread
         return ("n", c.take())
-    return _deeper(c, lambda: _primary(c))
+    return _deeper(c, _primary)
 
 
 def _root(c: Cursor, command: str) -> Tree:
@@ -255,7 +262,7 @@ def _function(c: Cursor, name: str) -> Tree:
     power = base = None
     for _ in range(2):
         if c.accept("^"):
-            power = _signed(c, lambda: _argument(c))
+            power = _signed(c, _argument)
         if name == "log" and c.accept("_"):
             base = _argument(c)
     if c.peek() == "\\degree":
@@ -267,16 +274,8 @@ def _function(c: Cursor, name: str) -> Tree:
         tree = _between(c, {"(": ")", "{": "}"}[c.take("(", "{")])
     else:
         c.in_trig = 2  # an argument without brackets ends before the next function
-        tree = _signed(c, lambda: _product(c))
+        tree = _signed(c, _product)
     c.in_trig = angle
     of = f"arc{name}" if inverse else name
     tree = (of, tree) if base is None else (of, tree, base)
     return tree if power is None or inverse else ("^", tree, power)
-
-
-def with_sign(sign: str, tree: Tree) -> Tree:
-    return {"": tree, "+": tree, "-": ("-", tree), "\\pm": ("pm", tree), "\\mp": ("mp", tree)}[sign]
-
-
-def symbol(name: str) -> Tree:
-    return ("c", name) if name in ("e", "i") else ("v", name)

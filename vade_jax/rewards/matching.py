@@ -10,24 +10,14 @@ import itertools
 from fractions import Fraction
 
 from vade_jax.rewards import answers, pool, units, values
-from vade_jax.rewards.values import (
-    Both,
-    Collection,
-    Formula,
-    Latex,
-    Name,
-    Number,
-    Relation,
-    Tree,
-    Value,
-    Words,
-)
+from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Tree, Value, Words
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
 _REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
 _MOST_REPLIES = 16384
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-# In this order also without names.
+_LOOSE = {"", "or", "{}"}  # brackets that stand for each other
+# In the order of the alphabet also without names, however they were written.
 _STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
 
 
@@ -64,44 +54,36 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return _same_relation(given, key, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
-    if isinstance(given, Words) and isinstance(key, Formula) and given.tree:
-        given = Formula(given.tree)
-    if isinstance(key, Words) and isinstance(given, Formula) and key.tree:
-        key = Formula(key.tree)
-    if isinstance(given, Name) and isinstance(key, Name):
-        return given == key
-    if isinstance(given, Name | Words) and isinstance(key, Name | Words):
-        return answers.signed_words(given.text) == answers.signed_words(key.text)
-    if isinstance(given, Latex) and isinstance(key, Latex) and given.spelled == key.spelled:
+    texts = [x.text if isinstance(x, Words) else _name_of(x) for x in (given, key)]
+    if None not in texts:
+        is_spelled = not isinstance(given, Words) and not isinstance(key, Words)
+        read = str if is_spelled else answers.signed_words
+        return read(texts[0]) == read(texts[1])
+    if isinstance(given, values.Latex) and given.spelled == getattr(key, "spelled", None):
         return True
-    if all(
-        isinstance(x, Number | Formula) or (isinstance(x, Latex) and x.asks) for x in (given, key)
-    ):
-        return _same_quantity(given, key, rules)
-    return False
+    can_ask = all(
+        isinstance(x, Number | Formula) or getattr(x, "asks", False) for x in (given, key)
+    )
+    return can_ask and _same_quantity(given, key, rules)
 
 
 # ------------------------------------------------------------------------------ numbers and formulas
 def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
     if not rules.formulas and isinstance(key, Number) and not isinstance(given, Number):
         return False
+    may_ask = rules.formulas or isinstance(key, Formula)
     for x, y in _in_one_unit(given, key):
-        are_numbers = isinstance(x, Number) and isinstance(y, Number)
-        if are_numbers and _same_number(x, y, rules):
-            return True
         # Of two numbers, one may have been turned from degrees into radians.
-        if (
-            not are_numbers
-            and (rules.formulas or isinstance(key, Formula))
-            and _same_tree(x, y, rules)
-        ):
+        if isinstance(x, Number) and isinstance(y, Number):
+            if _same_number(x, y, rules):
+                return True
+        elif may_ask and _same_tree(x, y, rules):
             return True
     return False
 
 
 def _in_one_unit(given: Value, key: Value):
     """Yields both as they are to be compared; nothing if they measure different things."""
-    given, key = _meant(given, key), _meant(key, given)
     mine, wanted = (getattr(x, "unit", None) or None for x in (given, key))
     if mine == wanted or None in (mine, wanted):
         yield given, key
@@ -109,32 +91,10 @@ def _in_one_unit(given: Value, key: Value):
             yield tuple(_in_radians(x) for x in (given, key))
     elif isinstance(given, Number):
         if (value := units.convert(given.value, mine, wanted)) is not None:
-            last = _moved(given.last, value / given.value) if given.last and given.value else None
-            yield dataclasses.replace(given, value=value, tree=_tree_of(value), last=last), key
+            # What was rounded in another unit stands for no exact value: no digits.
+            yield dataclasses.replace(given, value=value, tree=_tree_of(value), digits=0), key
     elif factor := units.convert(Fraction(1), mine, wanted):
         yield Formula(("*", given.tree, _tree_of(factor))), key
-
-
-def _moved(last: int, factor: Fraction) -> int | None:
-    """Returns the place of the last decimal times a power of ten, None (it is exact) times anything else."""
-    zeros = len(str(max(factor.numerator, factor.denominator))) - 1
-    zeros = zeros if factor >= 1 else -zeros
-    return last + zeros if factor == Fraction(10) ** zeros else None
-
-
-def _meant(value: Value, other: Value) -> Value:
-    """Returns 40 M as metres, and 300 K as kelvins, beside what is measured so."""
-    if not isinstance(value, Number) or value.unit or not getattr(other, "unit", None):
-        return value
-    unit = units.MEANT.get(value.scale)
-    if unit is None or units.convert(Fraction(1), unit, other.unit) is None:
-        return value
-    less = Fraction(1, 10 ** units.SCALES[value.scale])
-    last = None if value.last is None else value.last - units.SCALES[value.scale]
-    plain = value.value * less
-    return dataclasses.replace(
-        value, value=plain, tree=_tree_of(plain), last=last, unit=unit, scale=""
-    )
 
 
 def _in_radians(value: Value) -> Value:
@@ -182,14 +142,13 @@ def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
     if isinstance(given, Formula) and given == key:
         return True
     room = _rounding(given, key)
-    x, y = (None if isinstance(side, Latex) else values.exact(side.tree) for side in (given, key))
+    x, y = (
+        None if isinstance(side, values.Latex) else values.exact(side.tree) for side in (given, key)
+    )
     if x is not None and y is not None:
         return abs(x - y) <= (room or 0)
-    return _ask(rules, _sent(key), _sent(given), room=room)
-
-
-def _sent(value: Value) -> Tree | str:
-    return value.text if isinstance(value, Latex) else value.tree
+    sent = [getattr(side, "tree", None) or side.text for side in (key, given)]
+    return _ask(rules, *sent, room=room)
 
 
 def _tree_of(value: Fraction) -> Tree:
@@ -222,20 +181,22 @@ def forget() -> None:
 def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
     """Returns the name that a relation gives a value, and the value; "" of a true chain of constants.
 
-    That is x = 5, 5 = x, AB = 5, f(x) = x + 1, and x = 14/2 = 7 where the rest is equal; None of all others.
+    That is x = 5, 5 = x, |AB| = 5, A:B = 1:2, (p, q) = (3, 2), f(x) = x + 1, and x = 14/2 = 7 where the rest
+    is equal; None of all others.
     """
     if not isinstance(value, Relation) or not {"=", "\\approx"}.issuperset(value.signs):
         return None
     sides = list(value.sides)
-    if _name_of(sides[0]) is None and len(sides) == 2 and _name_of(sides[1]) is not None:
+    if _label_of(sides[0]) is None and len(sides) == 2 and _label_of(sides[1]) is not None:
         sides.reverse()
-    name = _name_of(sides[0]) or ""
+    name = _label_of(sides[0]) or ""
     rest = sides[1:] if name else sides
-    if name and any(name in values.names(side.tree) for side in rest if isinstance(side, Formula)):
+    own = _names_in(sides[0]) if name else set()
+    if any(own & _names_in(side) for side in rest):
         return None
-    exactly = dataclasses.replace(
-        rules, tolerance=None, decimals=False, formulas=True, percents=False
-    )
+    if isinstance(sides[0], Collection) and not all(_is_as_long(side, sides[0]) for side in rest):
+        return None
+    exactly = Rules(percents=False, clock=rules.clock)
     signs = value.signs[len(value.signs) - len(rest) + 1 :]
     for sign, left, right in zip(signs, rest, rest[1:], strict=False):
         if not _chained(sign, left, right, exactly):
@@ -261,9 +222,55 @@ def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
 
 
 def _name_of(side: Value) -> str | None:
-    if isinstance(side, Name):
-        return side.text
-    return side.tree[1] if isinstance(side, Formula) and side.tree[0] == "v" else None
+    is_name = isinstance(side, Formula) and side.tree[0] == "v" and not side.unit
+    return side.tree[1] if is_name else None
+
+
+def _spread(value: Relation, other: Collection) -> tuple[Relation, ...]:
+    r"""Returns (x, y) = (1, 2) as x = 1, y = 2, and x = \{1, 2\} as x = 1, x = 2; () of anything else."""
+    left, right = value.sides[0], value.sides[-1]
+    if isinstance(left, Collection):
+        lefts, fits = left.items, not other.brackets
+    else:
+        fits = isinstance(right, Collection) and right.brackets in ("", "or", "{}")
+        lefts = [left] * len(right.items) if fits else []
+    pairs = zip(lefts, right.items, strict=True) if fits else ()
+    return tuple(Relation(("=",), pair) for pair in pairs)
+
+
+def _label_of(side: Value) -> str | None:
+    """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
+    if isinstance(side, Collection) and side.brackets in ("()", ":"):
+        labels = [_label_of(item) for item in side.items]
+        return None if None in labels else f"({side.brackets}{','.join(labels)})"
+    if not isinstance(side, Formula) or side.unit:
+        return _name_of(side)
+    op, *parts = side.tree
+    if op == "abs":
+        return f"|{_points(parts[0])}|" if _points(parts[0]) else None
+    if op != "/":
+        return _name_of(side)
+    labels = [part[1] if part[0] == "v" else _points(part) for part in parts]
+    return None if None in labels else "/".join(labels)
+
+
+def _points(tree: Tree) -> str | None:
+    """Returns the letters of a product of capitals alone, which is a segment or an area."""
+    letters = "".join(node[1] for node in values.nodes(tree) if node[0] == "v")
+    is_product = {node[0] for node in values.nodes(tree)} == {"*", "v"}
+    return letters if is_product and letters.isupper() else None
+
+
+def _names_in(side: Value) -> set[str]:
+    if isinstance(side, Collection):
+        return set().union(*map(_names_in, side.items))
+    return values.names(side.tree) if isinstance(side, Formula) else set()
+
+
+def _is_as_long(side: Value, names: Collection) -> bool:
+    if not isinstance(side, Collection):
+        return names.brackets == ":" and isinstance(side, Number | Formula)  # A:B = 1
+    return side.brackets == names.brackets and len(side.items) == len(names.items)
 
 
 def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
@@ -275,8 +282,11 @@ def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
         if mine and wanted and (mine[0] == wanted[0] or not (mine[0] and wanted[0])):
             return same(mine[1], wanted[1], rules)
         return _same_equation(given, key, rules)
-    one = given if isinstance(given, Relation) else key
+    one, other = (given, key) if isinstance(given, Relation) else (key, given)
     found = named(one, rules)
+    if isinstance(other, Collection) and any(isinstance(x, Relation) for x in other.items):
+        spread = _spread(one, other) if found else ()
+        return bool(spread) and _matched(spread, other.items, rules)
     if one.signs == ("\\in",) and _name_of(one.sides[0]):  # x \in \{1, 2\}
         found = "", one.sides[1]
     if found is None or isinstance(found[1], Relation):
@@ -293,7 +303,8 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
         signs, sides = key.signs, sides[::-1]
     if key.signs != signs:
         return False
-    if len(sides) == 2 and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
+    is_linear = len(sides) == 2 and signs[0] in ("=", "!=", *_FLIPPED)  # no x \sim y
+    if is_linear and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
         parts = [(signs[0], *(side.tree for side in pair)) for pair in (key.sides, sides)]
         return _ask(rules, *parts, "relation")
     pairs = list(zip(sides, key.sides, strict=True))
@@ -304,7 +315,8 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
 def _interval(value: Value) -> tuple[str, Collection] | None:
     r"""Returns (name or "", intervals) of 0 <= x < 1, x \in [0, 1), x != 3, and of what is one already."""
     if isinstance(value, Collection):
-        if value.brackets == "u" or _is_interval(value):
+        is_pair = len(value.items) == 2 and value.brackets in ("()", "[]", "(]", "[)")
+        if value.brackets == "u" or is_pair:
             return "", value
         found = [_interval(item) for item in value.items]
         if value.brackets != "or" or None in found or len({name for name, _ in found}) != 1:
@@ -313,39 +325,27 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
     if not isinstance(value, Relation):
         return None
     signs, sides = value.signs, value.sides
-    if len(sides) == 2 and _name_of(sides[0]) is None:
-        sides, signs = sides[::-1], tuple(_FLIPPED.get(sign, "") for sign in signs)
+    if _name_of(sides[0]) is None if len(sides) == 2 else signs[0] in (">", ">="):
+        signs, sides = tuple(_FLIPPED.get(sign, "") for sign in signs[::-1]), sides[::-1]
     name = _name_of(sides[len(sides) > 2])
     rest = [side for side in sides if isinstance(side, Formula) and _name_of(side) is None]
     if name is None or any(values.names(side.tree) for side in rest):
         return None
-    return _bounded(name, signs, sides)
-
-
-def _bounded(
-    name: str, signs: tuple[str, ...], sides: tuple[Value, ...]
-) -> tuple[str, Collection] | None:
     minus, plus = Formula(("-", values.INFINITY.tree)), values.INFINITY
     opener, closer = "[" if "=" in signs[0] else "(", "]" if "=" in signs[-1] else ")"
     match signs:
         case ("\\in",) if isinstance(sides[1], Collection):
             return name, sides[1]
-        case ("<",) | ("<=",):
+        case ("<" | "<=",):
             return name, Collection("(" + closer, (minus, sides[1]))
-        case (">",) | (">=",):
+        case (">" | ">=",):
             return name, Collection(opener + ")", (sides[1], plus))
         case ("!=",):
             ends = (minus, sides[1]), (sides[1], plus)
             return name, Collection("u", tuple(Collection("()", pair) for pair in ends))
-        case ((">" | ">="), (">" | ">=")):
-            return _bounded(name, tuple(_FLIPPED[sign] for sign in signs[::-1]), sides[::-1])
         case (("<" | "<="), ("<" | "<=")):
             return name, Collection(opener + closer, (sides[0], sides[2]))
     return None
-
-
-def _is_interval(value: Collection) -> bool:
-    return len(value.items) == 2 and value.brackets[:1] in "[(" and value.brackets[1:] in ("]", ")")
 
 
 # ------------------------------------------------------------------------------ collections
@@ -354,68 +354,66 @@ def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
     if None not in found and (found[0][0] or found[1][0]):  # x < -1 or x > 3
         return _same_relation(given, key, rules)
     given, key = _flat(given), _flat(key)
-    if not isinstance(key, Collection) or not isinstance(given, Collection):
-        return _same_single(given, key, rules)
-    given, key = _unnamed(given, key, rules), _unnamed(key, given, rules)
-    if given is None or key is None:
+    given, key = _unnamed(given, key, rules), _unnamed(key, given, rules, is_key=True)
+    if given is None or key is None or len(given.items) != len(key.items):
         return False
-    fits = rules.lists or _fits(given.brackets, key.brackets)
-    if not fits or len(given.items) != len(key.items):
+    pair = {given.brackets, key.brackets}
+    if not (rules.lists or len(pair) == 1 or pair <= _LOOSE or pair == {"", "="}):
         return False
-    if _counts_order(key.brackets, rules):
+    is_set = key.brackets in ("or", "{}", "u") or (not key.brackets and not rules.lists)
+    is_ordered = not is_set if rules.ordered is None else rules.ordered
+    if is_ordered or "=" in pair:
         return all(same(x, y, rules) for x, y in zip(given.items, key.items, strict=True))
     return _matched(given.items, key.items, rules)
 
 
-def _flat(value: Value) -> Value:
-    r"""Returns a collection with the values of 3, \pm 5 one after the other."""
-    if not isinstance(value, Collection) or value.brackets not in ("", "or", "{}"):
+def _flat(value: Value) -> Collection:
+    r"""Returns a collection with the values of 3, \pm 5 one after the other; one value alone is a set."""
+    if not isinstance(value, Collection):
+        return Collection("{}", (value,))
+    if value.brackets not in _LOOSE:
         return value
     nested = (x.items if isinstance(x, Both) else (x,) for x in value.items)
     return Collection(value.brackets, tuple(itertools.chain.from_iterable(nested)))
 
 
-def _same_single(given: Value, key: Value, rules: Rules) -> bool:
-    """Compares a value with a collection of one."""
-    one = given if isinstance(given, Collection) else key
-    if len(one.items) != 1 or not (rules.lists or one.brackets == "{}"):
-        return False
-    return same(one.items[0], key, rules) if one is given else same(given, one.items[0], rules)
-
-
-def _unnamed(value: Collection, other: Collection, rules: Rules) -> Collection | None:
-    """Returns the values of x = 3, x = -5, or of x = 1, y = 2 as a pair, beside values without names.
+def _unnamed(
+    value: Collection, other: Collection, rules: Rules, is_key: bool = False
+) -> Collection | None:
+    """Returns the values of x = 3, x = -5, or those of x = 1, y = 2 in order, beside values without names.
 
     None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
     """
     if any(isinstance(item, Relation) for item in other.items):
         return value
     found = [named(item, rules) for item in value.items]
-    if value.brackets == ":" or not found or None in found:
+    if not found or None in found:
         return value
-    names = [name for name, _ in found]
+    names, items = [name for name, _ in found], [item for _, item in found]
     if len({name.partition("_")[0] for name in names}) == 1:
-        return Collection(value.brackets, tuple(x for _, x in found))
-    is_pair = set(names) in _STANDARD and len(set(names)) == len(names)
-    if not is_pair or other.brackets in ("or", "{}"):
+        return Collection(value.brackets, tuple(items))
+    size = len(set(names))
+    is_set = value.brackets == "or" or other.brackets in ("or", "{}")
+    if is_set or names != names[:size] * (len(names) // size):
         return None
-    return Collection("()", tuple(x for _, x in sorted(found, key=lambda one: one[0])))
-
-
-def _fits(given: str, key: str) -> bool:
-    """Returns whether these brackets may stand for those of the key."""
-    loose = ("", "or", "{}")
-    return given == key or (given in loose and key in loose)
-
-
-def _counts_order(brackets: str, rules: Rules) -> bool:
-    if rules.ordered is not None:
-        return rules.ordered
-    return brackets not in (("or", "{}", "u") if rules.lists else ("", "or", "{}", "u"))
+    is_bare = not other.brackets and size == len(names)
+    order = sorted(range(size), key=names.__getitem__)
+    if is_bare and is_key:  # "4, 5" is AB = 4, CD = 5 as the key has them
+        order = list(range(size))
+    elif order != list(range(size)) and (is_bare or set(names) not in _STANDARD):
+        return None
+    brackets = "=" if is_bare else "()"
+    groups = [
+        Collection(brackets, tuple(items[start + i] for i in order))
+        for start in range(0, len(items), size)
+    ]
+    return groups[0] if len(groups) == 1 else Collection("", tuple(groups))
 
 
 def _matched(given: tuple[Value, ...], key: tuple[Value, ...], rules: Rules) -> bool:
     """Returns whether each right value has a given one of its own (by augmenting paths)."""
+    if len(given) != len(key):
+        return False
     cached = functools.lru_cache(maxsize=None)(lambda i, j: same(given[j], key[i], rules))
     taken: dict[int, int] = {}  # given: right
 

@@ -2,7 +2,8 @@ r"""Reads a text into a value, once and whole, by one grammar.
 
     list      item {("," | ";" | "or" | "and" | "&") item}
     item      side {("=" | "<" | "\\le" | "\\in" | "\\approx" | ...) side}
-    side      name | bracketed {"\\cup" bracketed} | sum [unit]     (sums are read in `formulas`)
+    side      part {":" part}
+    part      name | bracketed {"\\cup" bracketed} | sum [unit]     (sums are read in `formulas`)
 
 What is no sentence of this grammar is words, if it is prose; LaTeX with other commands, which is spelled or
 left to SymPy's own reader; or else nothing. No bracket is read more than twice, so reading takes linear time.
@@ -13,27 +14,8 @@ import itertools
 import re
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
-from vade_jax.rewards.cursor import (
-    CLOSERS,
-    OPENERS,
-    RELATIONS,
-    SEPARATORS,
-    Cursor,
-    Senseless,
-    Unread,
-)
-from vade_jax.rewards.values import (
-    Both,
-    Collection,
-    Formula,
-    Latex,
-    Name,
-    Number,
-    Relation,
-    Tree,
-    Value,
-    Words,
-)
+from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Cursor, Senseless, Unread
+from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Value, Words
 
 _MOST = 20_000  # characters of a key; an answer has at most `answers.MAX_LENGTH`
 _LEAD = re.compile(r"(?:the )?(?:final |correct )?answer(?: is\s*:?|\s*:)\s*", re.IGNORECASE)
@@ -44,7 +26,7 @@ _ADVANCED = {
     f"\\{name}"
     for name in ("int", "iint", "oint", "sum", "prod", "lim", "partial", "setminus", "cap", "cup")
 }
-_KNOWN = {*RELATIONS, *OPENERS, *CLOSERS, *formulas.SHAPES, *formulas.FACTORS}
+_KNOWN = {*tokens.RELATIONS, *OPENERS, *CLOSERS, *formulas.SHAPES, *formulas.FACTORS}
 _KNOWN |= {"\\times", "\\pm", "\\mp", "\\degree", "\\emptyset", "\\mathbb"}
 _DENIALS = {"not", "no", "nor", "never", "neither", "except", "without"}
 _CURRENCIES = {"\\$", "\\€", "\\£", "\\¥"}
@@ -125,7 +107,7 @@ def _otherwise(text: str, cut: list[tokens.Token]) -> Value | None:
     is_advanced = not is_worded and commands & _ADVANCED and commands <= _KNOWN | _ADVANCED
     if not is_advanced and not is_other:
         return None
-    return Latex(text, tuple(token.text for token in cut), bool(is_advanced))
+    return values.Latex(text, tuple(token.text for token in cut), bool(is_advanced))
 
 
 def _is_balanced(cut: list[tokens.Token]) -> bool:
@@ -149,27 +131,25 @@ def listed(c: Cursor) -> Value:
         items.append(_item(c))
     if not between:
         return items[0]
-    if ":" in between and len(between) > 1:
-        raise Unread
-    return Collection("or" if "or" in between else ":" if ":" in between else "", tuple(items))
+    return Collection("or" if "or" in between else "", tuple(items))
 
 
 def _item(c: Cursor) -> Value:
     """Reads a relation, or else the words up to the next separator."""
-    mark = c.mark()
+    start = c.at
     try:
         value = _relation(c)
         if not c.ends():
             raise Unread
         return value
     except Unread:
-        c.reset(mark)
+        c.reset(start)
         return _words(c)
 
 
 def _words(c: Cursor) -> Words:
     start = c.at
-    while c.peek() and c.peek() not in SEPARATORS and c.peek() not in CLOSERS:
+    while c.peek() and c.peek() not in (*SEPARATORS, *CLOSERS, ":"):
         if c.peek() in OPENERS or c.peek() == "\\begin":
             raise Unread
         c.at += 1
@@ -185,7 +165,7 @@ def _relation(c: Cursor) -> Value:
     if c.at == 0 and c.peek() in ("=", "\\approx"):  # "\approx 2.5"
         c.take()
     sides, signs = [_side(c)], []
-    while c.peek() in RELATIONS:
+    while c.peek() in tokens.RELATIONS:
         signs.append(c.take())
         sides.append(_side(c))
     if not signs:
@@ -196,15 +176,22 @@ def _relation(c: Cursor) -> Value:
 
 
 def _side(c: Cursor) -> Value:
+    parts = [_part(c)]
+    while c.accept(":"):
+        parts.append(_part(c))
+    return parts[0] if len(parts) == 1 else Collection(":", tuple(parts))
+
+
+def _part(c: Cursor) -> Value:
     if name := _name(c):
         return name
     c.length = 0
     if c.kind() == "based":
         return _based(c)
-    mark = c.mark()
+    start = c.at
     if (found := _bracketed(c)) is not None:
         return found
-    c.reset(mark)
+    c.reset(start)
     minus = c.peek() == "-" and c.peek(1) in _CURRENCIES and c.take()
     if c.peek() in _CURRENCIES:
         c.unit = units.UNITS[c.take()]
@@ -219,14 +206,14 @@ def _based(c: Cursor) -> Value:
     if not is_known or any(int(digit, 16) >= int(base) for digit in digits):
         raise Unread
     name = f"{digits.lstrip('0') or '0'}_{int(base)}"
-    return _calculated(("n", digits), "", None, False) if int(base) == 10 else Name(name)
+    return _calculated(("n", digits), "", None, False) if int(base) == 10 else Formula(("v", name))
 
 
-def _measured(c: Cursor, tree: Tree) -> Value:
+def _measured(c: Cursor, tree: values.Tree) -> Value:
     """Reads what is behind a number or a formula, and makes the value of both."""
     scale, unit, percent = units.behind(c) or ("", None, False)
     unit, c.unit = c.unit if unit is None else unit, None
-    if values.has(tree, "pm", "mp"):
+    if any(node[0] in ("pm", "mp") for node in values.nodes(tree)):
         both = (values.expanded(tree, upper) for upper in (True, False))
         return Both("or", tuple(_calculated(one, scale, unit, percent, full=True) for one in both))
     return _calculated(tree, scale, unit, percent)
@@ -245,33 +232,31 @@ def _name(c: Cursor) -> Value | None:
     if shape and not count and c.kind() == "number":
         letters, count = [c.tokens[c.at]], 1  # angle 1
     c.at += count
-    marks = c.marks()
+    marks = c.primes()
     closed = not braced or c.accept("}")
     text = "".join(token.text for token in letters)
-    if count and closed and c.ends() and (found := _named(c, shape, letters, text + marks)):
-        return found
+    if count and closed and c.ends():
+        if name := _named(c, shape, letters, text + marks):
+            return Formula(("v", name))
+        is_word = count == 1 and not shape and text not in formulas.FUNCTIONS and c.peek() != "="
+        if is_word and len(text) > 2 and not marks:
+            return Words(text)  # red is no product
     c.at, c.offset = start, 0
     return None
 
 
-def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> Value | None:
+def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> str | None:
+    """Returns how letters are spelled as a name, None if they are words or a product."""
     if shape:
         turns = shape in ("angle", "overline")  # the angle CBA is ABC, the side BA is AB
-        spelled = min(text, text[::-1]) if turns and text.isalpha() else text
-        return Name(f"{shape} {spelled}")
+        return f"{shape} {min(text, text[::-1]) if turns and text.isalpha() else text}"
+    is_capital = len(text.rstrip("'")) > 1 and text.isupper()
+    if c.peek() != "=":
+        return text if is_capital and len(letters) == 1 else None
     words = " ".join(token.text for token in letters)
-    if c.peek() == "=" and not _DENIALS.intersection(words.casefold().split()):
-        is_worded = len(words) > 2 and (letters[0].roman or len(letters[0].text) > 3)
-        return Name(words) if len(letters) <= 4 and (is_worded or _is_capital(text)) else None
-    if len(letters) > 1 or letters[0].text in formulas.FUNCTIONS:
-        return None
-    if _is_capital(text):
-        return Name(text)
-    if len(text) < 3 or not text.isalpha():
-        return None
-    is_product = len(text) == 3 and list(text) == sorted(text.lower()) and not letters[0].roman
-    product = functools.reduce(lambda x, y: ("*", x, y), (formulas.symbol(c) for c in text))
-    return Words(text, product if is_product else None)  # abc is a product as well, but red is none
+    is_worded = len(words) > 2 and (letters[0].roman or len(letters[0].text) > 3)
+    is_denied = bool(_DENIALS.intersection(words.casefold().split()))
+    return words if (is_worded or is_capital) and len(letters) <= 4 and not is_denied else None
 
 
 def _bracketed(c: Cursor) -> Value | None:
@@ -285,11 +270,16 @@ def _bracketed(c: Cursor) -> Value | None:
 
 
 def _group(c: Cursor) -> Value | None:
-    if c.peek() == "\\mathbb":
-        return _numbers(c)
-    if c.peek() == "\\emptyset":
-        c.take()
+    if c.accept("\\emptyset"):
         return Collection("{}", ())
+    if c.accept("\\mathbb"):
+        letter, minus = formulas.spelled(c), Formula(("-", values.INFINITY.tree))
+        is_interval = letter == "R"
+        return (
+            Collection("()", (minus, values.INFINITY))
+            if is_interval
+            else Formula(("v", f"set {letter}"))
+        )
     if c.peek() not in (*OPENERS, "\\begin") or c.depth >= formulas.DEEPEST:
         return None
     c.depth += 1
@@ -297,7 +287,9 @@ def _group(c: Cursor) -> Value | None:
         if c.peek() == "\\begin":
             return _environment(c)
         opener = c.take()
-        inside = None if c.peek() in CLOSERS else _inside(c, opener)
+        if opener == "\\{" and c.kind() == "letters" and c.peek(1) in ("|", ":"):
+            c.at += 2  # \{x \mid x > 5\} is x > 5
+        inside = None if c.peek() in CLOSERS else listed(c)
         closer = c.take(*OPENERS[opener])
     except Unread:
         return None
@@ -306,57 +298,35 @@ def _group(c: Cursor) -> Value | None:
     return _in_brackets(opener, inside, closer)
 
 
-def _inside(c: Cursor, opener: str) -> Value:
-    if opener == "\\{" and c.kind() == "letters" and c.peek(1) in ("|", ":"):
-        c.at += 2  # \{x \mid x > 5\} is x > 5
-    return listed(c)
-
-
-def _numbers(c: Cursor) -> Value:
-    r"""Reads \mathbb{R}, which is an interval, or the name of another set."""
-    c.take("\\mathbb")
-    letter = formulas.spelled(c)
-    minus = Formula(("-", values.INFINITY.tree))
-    return Collection("()", (minus, values.INFINITY)) if letter == "R" else Name(f"mathbb {letter}")
-
-
 def _environment(c: Cursor) -> Value:
     r"""Reads \begin{...} rows \end{...}: a matrix, or equations that hold together."""
-    kinds = dict.fromkeys(("matrix", "pmatrix", "bmatrix", "array"), "rows") | {
-        "cases": "",
-        "aligned": "",
-    }
     c.take("\\begin")
     c.take("{")
-    name = c.take(*kinds)
+    name = c.take("matrix", "pmatrix", "bmatrix", "array", "cases", "aligned")
     c.take("}")
     if name == "array":
         formulas.spelled(c)  # how its columns are set
-    rows = [_row(c)]
+    rows = [listed(c)]
     while c.accept("\\\\"):
         if c.peek() != "\\end":
-            rows.append(_row(c))
+            rows.append(listed(c))
     for expected in ("\\end", "{", name, "}"):
         c.take(expected)
-    return Collection(kinds[name], tuple(rows))
+    if name in ("cases", "aligned"):
+        return Collection("", tuple(rows))
+    cells = (row.items if _is_list(row) else (row,) for row in rows)
+    return Collection("rows", tuple(Collection("rows", row) for row in cells))
 
 
-def _row(c: Cursor) -> Value:
-    row = listed(c)
-    is_list = isinstance(row, Collection) and not row.brackets
-    return Collection("rows", row.items) if is_list else row
-
-
-def _is_capital(text: str) -> bool:
-    letters = text.rstrip("'")
-    return len(letters) > 1 and letters.isalpha() and letters.isupper()
+def _is_list(value: Value | None) -> bool:
+    return isinstance(value, Collection) and value.brackets in ("", "or")
 
 
 def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
     brackets = opener.strip("\\") + closer.strip("\\")
     if inside is None:
         return Collection(brackets, ())
-    if isinstance(inside, Collection) and inside.brackets in ("", "or"):
+    if _is_list(inside):
         is_pair = inside.brackets == "or" and opener == "("  # (3 or 4)
         return inside if is_pair else Collection(brackets, inside.items)
     is_matrix = isinstance(inside, Collection) and inside.brackets == "rows"
@@ -366,13 +336,13 @@ def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
 
 
 def _calculated(
-    tree: Tree, scale: str, unit: str | None, percent: bool, full: bool = False
+    tree: values.Tree, scale: str, unit: str | None, percent: bool, full: bool = False
 ) -> Value:
     """Returns the number or the formula of a tree and of what is behind it; a sum is a number if `full`."""
-    if not values.is_sane(tree):
+    if values.size(tree) is None:
         raise Senseless
     infinite = values.INFINITY.tree
-    if values.has(tree, infinite) and tree not in (infinite, ("-", infinite)):
+    if infinite in values.nodes(tree) and tree not in (infinite, ("-", infinite)):
         raise Senseless
     if percent and unit:
         raise Unread
@@ -388,4 +358,4 @@ def _calculated(
         zeros = units.SCALES[scale]
         value, tree = value * 10**zeros, ("*", tree, ("^", ("n", "10"), ("n", str(zeros))))
         last = None if last is None else last + zeros
-    return Number(value, tree, last, digits, unit, percent, scale)
+    return Number(value, tree, last, digits, unit, percent)

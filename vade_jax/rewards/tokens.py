@@ -15,66 +15,31 @@ ASCII |= dict.fromkeys(map(ord, "−–‒﹣"), "-")
 ASCII |= dict.fromkeys(map(ord, "‘’′"), "'")
 ASCII |= dict.fromkeys((0xFE0E, 0xFE0F))  # how an emoji is drawn
 ASCII |= dict.fromkeys(map(ord, "\u3000\u00a0\u2009\u202f\n\t"), " ")
-_SYMBOLS = {
-    **{"×": "times", "·": "times", "⋅": "times", "∙": "times", "÷": "div", "±": "pm", "∓": "mp"},
-    **{
-        "≤": "le",
-        "≥": "ge",
-        "≠": "ne",
-        "≈": "approx",
-        "∪": "cup",
-        "∩": "cap",
-        "∈": "in",
-        "∞": "infty",
-    },
-    **{
-        "π": "pi",
-        "√": "sqrt",
-        "°": "degree",
-        "º": "degree",
-        "℃": "celsius",
-        "℉": "fahrenheit",
-        "∠": "angle",
-        "△": "triangle",
-    },
-    **{
-        "ℝ": "mathbb R",
-        "∅": "emptyset",
-        "θ": "theta",
-        "∆": "triangle",
-        "⟨": "langle",
-        "⟩": "rangle",
-    },
-    **{"½": "frac12", "⅓": "frac13", "⅔": "frac23", "¼": "frac14", "¾": "frac34", "⅛": "frac18"},
-}
-_SYMBOLS = {ord(symbol): f"\\{name} " for symbol, name in _SYMBOLS.items()} | {ord("、"): ","}
+_SYMBOLS = """
+×times ·times ⋅times ∙times ÷div ±pm ∓mp ≤le ≥ge ≠ne ≈approx ∪cup ∩cap ∈in ∞infty πpi √sqrt °degree ºdegree
+℃celsius ℉fahrenheit ∠angle △triangle ∆triangle ℝmathbb{R} ∅emptyset θtheta ⟨langle ⟩rangle
+½frac12 ⅓frac13 ⅔frac23 ¼frac14 ¾frac34 ⅛frac18
+"""
+_SYMBOLS = {ord(name[0]): f"\\{name[1:]} " for name in _SYMBOLS.split()} | {ord("、"): ","}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺₀₁₂₃₄₅₆₇₈₉", "0123456789-+0123456789")
 _SCRIPTS = re.compile("([⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+)|([₀₁₂₃₄₅₆₇₈₉]+)")
 _PRIMES = re.compile(r"\^\s?\{?(?:\s?\\prime(?![a-zA-Z])|')+\s?\}?")
 _ROOT = re.compile(r"√\s?([0-9]+|[a-zA-Z])")
 _CIRCLE = re.compile(r"\^\s?\{?\s?\\(?:circ|degree)(?![a-zA-Z])\s?\}?")
+# One name for a command that has several; none for one that only dresses.
+_SAME = r"""
+\frac dfrac tfrac cfrac: \times cdot ast: <= leq leqslant le: >= geq geqslant ge: != neq not= ne: < lt: > gt
+| vert lvert rvert mid |: or lor vee: and land wedge: \approx thickapprox simeq doteq: \vec overrightarrow
+\emptyset varnothing: \angle measuredangle: / div: % %: & &: \{ lbrace: \} rbrace: [ lbrack: ] rbrack
+' prime: T top intercal: ( langle: ) rangle: \phi varphi
+"""
 _DRESS = """
 left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits mathbf mathit boldsymbol bm boxed
 therefore
 """
-# One name for a command that has several; "" for one that only dresses.
-_NAMES = {
-    **dict.fromkeys(("dfrac", "tfrac", "cfrac"), "\\frac"),
-    **dict.fromkeys(("cdot", "ast"), "\\times"),
-    **dict.fromkeys(("leq", "leqslant"), "<="),
-    **dict.fromkeys(("geq", "geqslant"), ">="),
-    **dict.fromkeys(("neq", "not="), "!="),
-    **dict.fromkeys(("vert", "lvert", "rvert", "mid"), "|"),
-    **dict.fromkeys(("lor", "vee"), "or"),
-    **dict.fromkeys(("land", "wedge"), "and"),
-    **dict.fromkeys(("thickapprox", "simeq", "doteq"), "\\approx"),
-    **dict.fromkeys(("overrightarrow",), "\\vec"),
-    **dict.fromkeys(("varnothing",), "\\emptyset"),
-    **dict.fromkeys(("measuredangle",), "\\angle"),
-    **{"le": "<=", "ge": ">=", "lt": "<", "gt": ">", "ne": "!=", "div": "/", "%": "%", "&": "&"},
-    **{"lbrace": "\\{", "rbrace": "\\}", "lbrack": "[", "rbrack": "]", "prime": "'", "top": "T"},
-    **{"langle": "(", "rangle": ")", "intercal": "T", "|": "|", "varphi": "\\phi"},
-    **dict.fromkeys(_DRESS.split(), ""),
+_NAMES = dict.fromkeys(_DRESS.split(), "")
+_NAMES |= {
+    one: name for name, *of in map(str.split, re.split("[:\n]", _SAME.strip())) for one in of
 }
 _SIGNS = {"≤": "<=", "≥": ">=", "**": "^", "*": "\\times", "€": "\\€", "£": "\\£", "¥": "\\¥"}
 _ROMAN = "text|textbf|textit|textrm|textnormal|mathrm|mbox|operatorname|mathsf|mathtt|rm"
@@ -86,7 +51,7 @@ _NUMBER = r"""
  (?:[eE](?P<exponent>[-+]?[0-9]{{1,3}})(?![\w.]))?
 """
 _TOKEN = r"""
- (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad(?![a-zA-Z]))+)
+ (?P<space>(?:\s|~|\\[,;:!\s]|\\q?quad)+)
 |\\(?:{roman})\s?\{{(?P<roman>[^{{}}]*)\}}
 |\{{\s?\\rm(?![a-zA-Z])(?P<old>[^{{}}]*)\}}
 |{number}
@@ -182,3 +147,72 @@ def _number(match: re.Match[str]) -> str:
     shift = 10 ** len(first)
     tail = Fraction(int(period), (10 ** len(period) - 1) * shift)
     return str(Fraction(int(whole + first or "0"), shift) + tail)
+
+
+# ------------------------------------------------------------------------------ a place among tokens
+SEPARATORS = {",": ",", ";": ",", "&": ",", "or": "or", "and": "and"}
+_RELATIONS = r"""
+= < > <= >= != \approx \in \notin \cong \sim \equiv \parallel \perp \pmod \to \propto \subset \subseteq
+"""
+RELATIONS = set(_RELATIONS.split())
+OPENERS = {"(": (")", "]"), "[": (")", "]"), "\\{": ("\\}",), "{": ("}",)}  # what may close each
+CLOSERS = {")", "]", "}", "\\}"}
+ENDS = {*CLOSERS, *RELATIONS, *SEPARATORS, ":", "\\\\", "\\end"}  # of a side
+
+
+class Unread(Exception):  # noqa: N818 (says what happened)
+    """The rest of the text is not in the grammar."""
+
+
+class Senseless(Exception):  # noqa: N818 (says what happened)
+    """The text divides by zero, or nobody can calculate it."""
+
+
+@dataclasses.dataclass
+class Cursor:
+    """What is left of a text, and what is known of where it stands."""
+
+    text: str
+    tokens: list[Token]
+    numeric: bool  # a number is expected
+    at: int = 0  # a token
+    offset: int = 0  # how many of its letters are read
+    depth: int = 0  # brackets within brackets
+    in_trig: int = 0  # 1 in the brackets of sin, cos, tan; 2 in an argument without
+    unit: str | None = None  # a currency before the number, or degrees within a sum
+    length: int = 0  # operations of this side
+
+    def peek(self, ahead: int = 0) -> str:
+        """Returns the text of a token, "" behind the last."""
+        at = self.at + ahead
+        text = self.tokens[at].text if at < len(self.tokens) else ""
+        return text[self.offset :] if ahead == 0 else text
+
+    def kind(self, ahead: int = 0) -> str:
+        at = self.at + ahead
+        return self.tokens[at].kind if at < len(self.tokens) else ""
+
+    def take(self, *expected: str) -> str:
+        text = self.peek()
+        if not text or (expected and text not in expected):
+            raise Unread
+        self.at, self.offset = self.at + 1, 0
+        return text
+
+    def accept(self, *expected: str) -> str:
+        return self.take() if self.peek() in expected else ""
+
+    def ends(self, ahead: int = 0) -> bool:
+        """Returns whether a side ends here."""
+        text = self.peek(ahead)
+        return not text or text in ENDS
+
+    def primes(self) -> str:
+        found = ""
+        while self.accept("'"):
+            found += "'"
+        return found
+
+    def reset(self, at: int) -> None:
+        """Goes back to a token at which a side or an item began."""
+        self.at, self.offset, self.in_trig, self.unit = at, 0, 0, None

@@ -8,41 +8,31 @@ import functools
 import re
 from fractions import Fraction
 
-from vade_jax.rewards.cursor import Cursor, Unread
+from vade_jax.rewards.tokens import Cursor, Unread
 
 # What is written: what pint calls it; "" counts things and has no dimension.
 _WORDS = """
-m meter meters metre metres:meter  inch inches in:inch  foot feet ft:foot  yard yards yd:yard
-mile miles mi:mile  g gram grams gramme grammes:gram  lb lbs pound pounds:pound  oz ounce ounces:ounce
-t ton tons tonne tonnes:tonne  s sec secs second seconds:second  min mins minute minutes:minute
-h hr hrs hour hours:hour  day days:day  week weeks:week  month months:month  year years yr yrs:year
-L l liter liters litre litres:liter  N newton newtons:newton  J joule joules:joule  W watt watts:watt
-V volt volts:volt  A amp amps ampere amperes:ampere  C coulomb coulombs:coulomb  Hz hertz:hertz
-K kelvin kelvins:kelvin  Pa pascal pascals:pascal  mol mole moles:mole  ohm ohms \\Omega Ω:ohm  T tesla:tesla
-F farad farads:farad  eV:electron_volt  cal calorie calories:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
-deg degree degrees \\degree:degree  rad radian radians:radian  acre acres:acre  hectare hectares ha:hectare
-gallon gallons gal:gallon  pint pints:pint  quart quarts:quart  cup cups:cup  bit bits:bit  byte bytes:byte  bar:bar  atm:atm
-rpm:revolution/minute  cc:centimeter**3  celsius \\celsius:degC  fahrenheit \\fahrenheit:degF
-\\$ dollar dollars usd USD buck bucks:dollar  cent cents \\cent:cent_coin  \\€ euro euros eur EUR:euro
-\\£:pound_sterling  \\¥ yen yuan rmb RMB:yen
-unit units point points object objects item items people person persons student students child children
-men women boys girls way ways time times book books apple apples marble marbles cookie cookies ball balls
-card cards coin coins ticket tickets car cars piece pieces page pages box boxes bag bags tree trees egg
-eggs side sides face faces edge edges vertex vertices triangle triangles tile tiles cube cubes block blocks
-animal animals dog dogs cat cats bird birds fish flower flowers pencil pencils pen pens chair chairs table
-tables house houses player players team teams game games step steps round rounds outcome outcomes solution
-solutions digit digits:
+m meter metre:meter  inch inches in:inch  foot feet ft:foot  yard yd:yard  mile mi:mile  g gram gramme:gram
+lb lbs pound:pound  oz ounce:ounce  t ton tonne:tonne  s sec second:second  min minute:minute
+h hr hrs hour:hour  day:day  week:week  month:month  year yr yrs:year  L l liter litre:liter
+N newton:newton  J joule:joule  W watt:watt  V volt:volt  A amp ampere:ampere  C coulomb:coulomb
+Hz hertz:hertz  K kelvin:kelvin  Pa pascal:pascal  mol mole:mole  ohm \\Omega Ω:ohm  T tesla:tesla
+F farad:farad  eV:electron_volt  cal calorie:calorie  mph:mile/hour  kph kmph kmh:kilometer/hour
+deg degree \\degree:degree  rad radian:radian  acre:acre  hectare ha:hectare  gallon gal:gallon  pint:pint
+quart:quart  cup:cup  bit:bit  byte:byte  bar:bar  atm:atm  rpm:revolution/minute  cc:centimeter**3
+celsius \\celsius:degC  fahrenheit \\fahrenheit:degF  \\$ dollar usd USD buck:dollar  cent \\cent:cent_coin
+\\€ euro eur EUR:euro  \\£:pound_sterling  \\¥ yen yuan rmb RMB:yen unit point object item people person
+student child children men women boys girls way time book apple marble cookie ball card coin ticket car
+piece page box boxes bag tree egg side face edge vertex vertices triangle tile cube block animal dog cat
+bird fish flower pencil pen chair table house player team game step round outcome solution digit:
 """
 _PREFIXES = {"m": "milli", "c": "centi", "k": "kilo", "d": "deci", "M": "mega", "G": "giga"}
 _PREFIXES |= {"μ": "micro", "µ": "micro", "\\mu": "micro", "n": "nano", "p": "pico"}
-_PREFIXED = "m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter meters metre metres gram grams liter"
-_PREFIXED += (
-    " liters litre litres watt watts joule joules volt volts pascal hertz calorie calories bytes"
-)
+_PREFIXED = """
+m g s L l N J W V A C Hz Pa mol Ω ohm eV cal bar byte F meter metre gram liter litre watt joule volt pascal hertz calorie
+"""
 UNITS = {
-    word: name.strip()
-    for line in re.findall(r"([^:]+):(\S*)", _WORDS)
-    for word, name in ((word, line[1]) for word in line[0].split())
+    word: name for words, name in re.findall(r"([^:]+):(\S*)", _WORDS) for word in words.split()
 }
 UNITS |= {
     prefix + word: f"{long}{UNITS[word]}"
@@ -50,39 +40,14 @@ UNITS |= {
     for short, long in _PREFIXES.items()
     for prefix in ((short,) if len(word) < 4 else (long,))
 }
+UNITS = {f"{word}s": name for word, name in UNITS.items() if len(word) > 2} | UNITS
 UNITS |= {"cm": "centimeter", "km": "kilometer", "mm": "millimeter", "kg": "kilogram"}
 LONG = {word.lower(): name for word, name in UNITS.items() if len(word) > 3}  # Meters, Feet
 # In a formula these are products of letters, unless they stand upright.
-PRODUCTS = {
-    "mg",
-    "ms",
-    "mA",
-    "mV",
-    "mJ",
-    "pA",
-    "in",
-    "min",
-    "gal",
-    "ha",
-    "ml",
-    "cal",
-    "eV",
-    "kW",
-    "pm",
-    "ns",
-}
-SCALES = {
-    "k": 3,
-    "K": 3,
-    "M": 6,
-    "B": 9,
-    "bn": 9,
-    "thousand": 3,
-    "million": 6,
-    "billion": 9,
-    "trillion": 12,
-}
-MEANT = {"M": "meter", "K": "kelvin", "k": "kelvin", "B": "byte"}  # where the key has such a unit
+_PRODUCTS = "mg ms mA mV mJ pA in min gal ha ml cal eV kW pm ns"
+PRODUCTS = set(_PRODUCTS.split())
+SCALES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9}
+SCALES |= {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 
 
 @functools.lru_cache(maxsize=1)
@@ -150,11 +115,11 @@ def _may_stand(c: Cursor, word: str) -> bool:
 
 def _unit_phrase(c: Cursor) -> str | None:
     """Reads units with powers and fractions, up to the end of the side: cm^2, km/h, feet per second."""
-    parts, sign, power = [], "*", ""
+    parts, sign, power, joined = [], "*", "", ""
     for _ in range(12):
         if c.accept("square", "sq"):
-            c.accept(".")
             power = "**2"
+            c.accept(".")
         elif c.accept("cubic"):
             power = "**3"
         word = c.peek()
@@ -164,16 +129,13 @@ def _unit_phrase(c: Cursor) -> str | None:
         c.take()
         c.accept(".")
         if word == "\\degree" and c.peek() in ("C", "F"):
-            name = "degC" if c.take() == "C" else "degF"
-        if exponent := _unit_power(c):
-            power = f"**{exponent}"
+            name = "deg" + c.take()
+        power = _unit_power(c) or power
         parts.append((sign, f"({name}){power}" if name and power else name))
-        power, sign = "", "*"
-        if c.accept("/", "per"):
-            sign = "/"
-        else:
-            c.accept("\\times")
-    if sign == "/" or power:
+        power = ""
+        joined = c.accept("/", "per", "\\times")
+        sign = "/" if joined in ("/", "per") else "*"
+    if joined or power:
         raise Unread
     known = "".join(sign + name for sign, name in parts if name).lstrip("*")
     return f"1{known}" if known.startswith("/") else known if parts else None
@@ -181,15 +143,11 @@ def _unit_phrase(c: Cursor) -> str | None:
 
 def _unit_power(c: Cursor) -> str:
     if c.peek() in ("squared", "cubed"):
-        return "2" if c.take() == "squared" else "3"
-    if c.peek() != "^":
+        return "**2" if c.take() == "squared" else "**3"
+    if not c.accept("^"):
         return ""
-    at = c.at
-    c.take()
     braced = c.accept("{")
-    sign = c.accept("-")
-    exponent = c.take() if c.peek() in ("1", "2", "3") else ""
-    if not exponent or (braced and not c.accept("}")):
-        c.at = at
-        return ""
-    return sign + exponent
+    exponent = c.accept("-") + c.take("1", "2", "3")
+    if braced:
+        c.take("}")
+    return f"**{exponent}"

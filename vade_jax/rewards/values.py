@@ -1,14 +1,16 @@
 """What an answer can be: small frozen values, and the arithmetic of trees that needs no SymPy.
 
 A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
-a name, ("c", "pi") a constant. The rest are operations: ("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b),
-("-", a), ("pm", a), ("mp", a), and ("sin", a) or another function of `formulas`.
+a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
+("+", a, b), ("*", a, b), ("/", a, b), ("^", a, b), ("-", a), ("pm", a), ("mp", a), and ("sin", a) or another
+function of `formulas`.
 """
 
 import dataclasses
 import math
+import operator
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 Tree = tuple
 _LARGEST = 1000  # number before an exclamation mark that is calculated here
@@ -25,7 +27,6 @@ class Number:
     digits: int = 0  # significant ones of a decimal
     unit: str | None = None  # as pint calls it; "" of things that are counted
     percent: bool = False
-    scale: str = ""  # the letter or word behind it that multiplies: k, M, million
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,18 +62,10 @@ class Both(Collection):
 
 
 @dataclasses.dataclass(frozen=True)
-class Name:
-    """Letters that are spelled: the angle ABC, SAS, 4321 in base 5."""
-
-    text: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Words:
-    """Prose, compared by spelling; three letters may be a product as well."""
+    """Prose, compared by spelling."""
 
     text: str
-    tree: Tree | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +77,7 @@ class Latex:
     asks: bool  # SymPy's reader
 
 
-Value = Number | Formula | Relation | Collection | Name | Words | Latex
+Value = Number | Formula | Relation | Collection | Words | Latex
 INFINITY = Formula(("c", "oo"))
 
 
@@ -93,25 +86,10 @@ def exact(tree: Tree) -> Fraction | None:
     op, *parts = tree
     if op == "n":
         return Fraction(parts[0])
-    if op not in ("+", "*", "/", "^", "-", "!"):
+    if op not in _EXACT:
         return None
-    values = [exact(part) for part in parts]
-    if None in values:
-        return None
-    x, *rest = values
-    match op:
-        case "-":
-            return -x
-        case "!":
-            is_small = x.denominator == 1 and 0 <= x <= _LARGEST
-            return Fraction(math.factorial(int(x))) if is_small else None
-        case "+":
-            return x + rest[0]
-        case "*":
-            return x * rest[0]
-        case "/":
-            return x / rest[0] if rest[0] else None
-    return _power(x, rest[0])
+    found = [exact(part) for part in parts]
+    return None if None in found else _EXACT[op](*found)
 
 
 def _power(x: Fraction, y: Fraction) -> Fraction | None:
@@ -119,6 +97,17 @@ def _power(x: Fraction, y: Fraction) -> Fraction | None:
         return None
     size = max(abs(x.numerator), x.denominator).bit_length()
     return x ** int(y) if abs(y) * size < 3.4 * DIGITS else None
+
+
+def _factorial(x: Fraction) -> Fraction | None:
+    is_small = x.denominator == 1 and 0 <= x <= _LARGEST
+    return Fraction(math.factorial(int(x))) if is_small else None
+
+
+_EXACT = {
+    **{"+": operator.add, "*": operator.mul, "-": operator.neg, "^": _power, "!": _factorial},
+    "/": lambda x, y: x / y if y else None,
+}
 
 
 def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
@@ -129,22 +118,29 @@ def literal(tree: Tree) -> tuple[Fraction, int | None, int] | None:
     """
     op, *parts = tree
     if op == "n":
-        return _written(parts[0])
+        mantissa, _, exponent = parts[0].partition("e")
+        whole, point, decimals = mantissa.partition(".")
+        digits = (whole + decimals).lstrip("0") if point else ""
+        return (
+            Fraction(parts[0]),
+            int(exponent or 0) - len(decimals) if point else None,
+            len(digits),
+        )
     if op == "-":
         found = literal(parts[0])
         return found and (-found[0], *found[1:])
     if op not in ("/", "*", "^") or (value := exact(tree)) is None:
         return None
-    left, right = (_whole(part) for part in parts)
+    left, right = parts
+    is_written = left[0] in ("n", "-")
     if op == "*":
-        ten = parts[1]
-        first = literal(parts[0]) if parts[0][0] in ("n", "-") else None
-        if first is None or ten[0] != "^" or ten[1] != ("n", "10") or _whole(ten[2]) is None:
+        zeros = _whole(right[2]) if right[:2] == ("^", ("n", "10")) else None
+        first = literal(left) if is_written else None
+        if first is None or zeros is None:
             return None
-        last = None if first[1] is None else first[1] + _whole(ten[2])
-        return value, last, first[2]
-    is_fraction = op == "/" and all(part[0] in ("n", "-") for part in parts)
-    is_power = op == "^" and left is not None and right is not None
+        return value, None if first[1] is None else first[1] + zeros, first[2]
+    is_fraction = op == "/" and is_written and right[0] in ("n", "-")
+    is_power = op == "^" and None not in (_whole(left), _whole(right))
     return (value, None, 0) if is_fraction or is_power else None
 
 
@@ -153,45 +149,24 @@ def _whole(tree: Tree) -> int | None:
     return int(value) if value is not None and value.denominator == 1 else None
 
 
-def _written(text: str) -> tuple[Fraction, int | None, int]:
-    mantissa, _, exponent = text.partition("e")
-    whole, point, decimals = mantissa.partition(".")
-    if not point:
-        return Fraction(text), None, 0
-    last = int(exponent or 0) - len(decimals)
-    return Fraction(text), last, len((whole + decimals).lstrip("0"))
+def size(tree: Tree) -> float | None:
+    """Returns the most digits that a tree can have, a name counts as one.
 
-
-def is_sane(tree: Tree) -> bool:
-    """Returns whether a tree can be calculated in reasonable time, and divides by no zero."""
-    return _size(tree) is not None
-
-
-def _size(tree: Tree) -> float | None:
-    """Returns the most digits that a tree can have, None if they are too many; a name counts as one digit."""
+    None if they are too many to be calculated in reasonable time, or it divides by zero.
+    """
     op, *parts = tree
     if op == "n":
-        return max(1.0, *(len(part) for part in str(Fraction(parts[0])).split("/")))
+        return float(len(str(Fraction(parts[0]))))
     if op in ("v", "c"):
         return 1.0
-    sizes = [_size(part) for part in parts]
-    if None in sizes:
+    sizes = [size(part) for part in parts]
+    if None in sizes or (op == "/" and exact(parts[1]) == 0):
         return None
-    if op == "/" and exact(parts[1]) == 0:
-        return None
-    if op == "^":
-        size = sizes[0] * _reach(parts[1])
-    elif op == "!":
-        size = sizes[0] * _reach(parts[0])
-    else:
-        size = sum(sizes)
-    return size if size < 10 * DIGITS else None
-
-
-def _reach(tree: Tree) -> float:
-    """Returns how large a tree that stands in an exponent, or before an exclamation mark, may be."""
-    value = exact(tree)
-    return 9.0 if value is None else float(min(abs(value), 10**9)) + 1
+    most = sum(sizes)
+    if op in ("^", "!"):
+        last = exact(parts[-1])
+        most = sizes[0] * (9.0 if last is None else float(min(abs(last), 10**9)) + 1)
+    return most if most < 10 * DIGITS else None
 
 
 def expanded(tree: Tree, upper: bool) -> Tree:
@@ -205,17 +180,13 @@ def expanded(tree: Tree, upper: bool) -> Tree:
     return (op, *parts)
 
 
-def has(tree: Tree, *found: Any) -> bool:
-    """Returns whether a tree has one of these operations, or of these leaves."""
-    return (
-        tree[0] in found
-        or tree in found
-        or any(has(part, *found) for part in tree[1:] if isinstance(part, tuple))
-    )
+def nodes(tree: Tree) -> Iterator[Tree]:
+    """Yields a tree and all trees in it."""
+    yield tree
+    for part in tree[1:]:
+        if isinstance(part, tuple):
+            yield from nodes(part)
 
 
 def names(tree: Tree) -> set[str]:
-    """Returns the names in a tree."""
-    if tree[0] == "v":
-        return {tree[1]}
-    return set().union(*(names(part) for part in tree[1:] if isinstance(part, tuple)))
+    return {node[1] for node in nodes(tree) if node[0] == "v"}

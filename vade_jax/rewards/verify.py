@@ -5,7 +5,7 @@ import decimal
 import typing
 from collections.abc import Sequence
 
-from vade_jax.rewards import answers, kinds, reading, tokens
+from vade_jax.rewards import answers, kinds, matching, reading, tokens
 from vade_jax.rewards.values import Number
 
 if typing.TYPE_CHECKING:  # types imports jax, which reward workers do without
@@ -70,7 +70,10 @@ def verify(
     if len(extracted) > answers.MAX_LENGTH:
         return Verdict(False, well_formed, extracted, "too_long")
     options = {"tolerance": tolerance, "choices": choices, "ordered": ordered}
-    reason = KINDS[kind](extracted, answer, **options)
+    try:
+        reason = KINDS[kind](extracted, answer, **options)
+    except matching.Failed as failure:  # of SymPy: a timeout or a crash
+        reason = str(failure)
     return Verdict(reason == "ok", well_formed, extracted, reason)
 
 
