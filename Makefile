@@ -35,8 +35,8 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 CONSTRAINTS ?= constraints/python$(VERSION).txt
 PIP := -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --constraint $(CONSTRAINTS)
-# vLLM and verl pin these packages themselves.
-THEIRS := huggingface_hub|numpy|tokenizers|torch|transformers
+# What we ask for beside vLLM and verl: they and what they need choose all other versions.
+OURS := chex|flax|jax|jaxlib|math-verify|optax|orbax-checkpoint|pint
 comma := ,
 
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
@@ -124,10 +124,10 @@ $(VENV)/release.ok: $(VENV)/test.ok
 	touch $@
 
 # vLLM pins other versions of torch and transformers than the tests above, hence a second environment;
-# verl wants an older transformers, hence a third. Both take the other versions from the same file.
+# verl wants an older transformers, hence a third. Both take only our own packages from the constraints.
 $(VLLM)/python.ok $(PLUGINS)/python.ok: %/python.ok: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $*
-	grep -vE '^($(THEIRS))==' $(CONSTRAINTS) > $*/constraints.txt
+	grep -iE '^($(OURS))==' $(CONSTRAINTS) > $*/constraints.txt
 	$*/bin/python $(PIP) install torch==2.13.0
 	touch $@
 
