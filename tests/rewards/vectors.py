@@ -3,8 +3,8 @@
     python -m tests.rewards.vectors DIRECTORY...
 
 A directory is a checkout of such a project, or its tests. Read are the literal tables of
-`pytest.mark.parametrize` whose columns are a gold answer, a prediction and the expected verdict, or
-pairs of a test whose name says which verdict is right.
+`pytest.mark.parametrize` whose columns are a gold answer, a prediction and the expected verdict, and
+pairs, or completions with an answer, of a test whose name says which verdict is right.
 """
 
 import ast
@@ -32,7 +32,7 @@ def vectors(directory: pathlib.Path) -> Iterator[Vector]:
     """Yields the vectors of all Python files below a directory."""
     for path in sorted(directory.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 for decorator in node.decorator_list:
                     if isinstance(decorator, ast.Call) and len(decorator.args) > 1:
                         yield from _of_table(path.name, node.name, *decorator.args[:2])
@@ -44,17 +44,17 @@ def _of_table(file: str, test: str, names: ast.expr, table: ast.expr) -> Iterato
     except (ValueError, TypeError):
         return
     columns = ["expected" if name == "result" else name for name in columns]
-    is_pairs = columns == ["output_pair"]
-    if not (is_pairs or set(columns) >= COLUMNS) or not isinstance(table, ast.List):
+    is_named = columns in (["output_pair"], ["test_case"])  # the verdict is in the test's name
+    if not (is_named or set(columns) >= COLUMNS) or not isinstance(table, ast.List):
         return
     for row in table.elts:
         try:
             values = ast.literal_eval(row)
         except ValueError:  # computed
             continue
-        if is_pairs:
-            given, gold = map(str, values)
-            yield Vector(file, row.lineno, gold, given, "incorrect" not in test)
+        if is_named:
+            given, gold = values.values() if isinstance(values, dict) else map(str, values)
+            yield Vector(file, row.lineno, gold, given, not re.search("incorrect|invalid", test))
             continue
         found = dict(zip(columns, values, strict=False))
         if all(isinstance(found[name], str) for name in ("gold", "pred")):
