@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from experiments import errors, paths
-from vade_jax.models.qwen25vl import tiny_checkpoint
+from vade_jax.models.qwen import tiny_checkpoint
 
 DIRECTORY = paths.define("directory", None, "Where it goes.", required=True)
 SEED = flags.DEFINE_integer("seed", 0, "Of the random weights.")

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments import errors, paths
 from vade_jax import tables
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 
 
 class Move(NamedTuple):

@@ -19,7 +19,7 @@ from configs import qwen3b_gspo, tiny_grpo, tiny_gspo
 from experiments.bench import plan, plan_programs, targets
 from tests import hlo
 from vade_jax import samplers, settings
-from vade_jax.models.qwen25vl import attention, config
+from vade_jax.models.qwen import attention, config
 from vade_jax.trainer import mesh, minibatches
 from vade_jax.types import Feedback
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments.bench import timing, workload
-from vade_jax.models.qwen25vl import config, flops
+from vade_jax.models.qwen import config, flops
 from vade_jax.rollout import engine, local
 from vade_jax.types import Rollouts
 

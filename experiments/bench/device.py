@@ -21,7 +21,7 @@ from experiments.bench import full_size, plan_programs, targets, timing
 from experiments.bench.plan_programs import DECODE, SCORE, UPDATE
 from vade_jax import atomic, samplers, settings, tables
 from vade_jax.data import batching
-from vade_jax.models.qwen25vl import lora
+from vade_jax.models.qwen import lora
 from vade_jax.rollout import local
 from vade_jax.run import build
 from vade_jax.run.policy import Policy

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.bench import plan_programs
 from vade_jax import settings
 from vade_jax.data import images, prompts
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen import config
 from vade_jax.run import build
 from vade_jax.run.policy import Policy
 from vade_jax.trainer import mesh, minibatches

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vade_jax.data import images
-from vade_jax.models.qwen25vl import vision
+from vade_jax.models.qwen import vision
 from vade_jax.types import Prompt, Rollouts
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.bench import full_size, hugging_face, plan_programs
 from vade_jax import atomic, settings, tables
-from vade_jax.models.qwen25vl import files, layers, model
+from vade_jax.models.qwen import files, layers, model
 from vade_jax.trainer import mesh, update
 from vade_jax.types import Batch
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from experiments.bench import device, full_size, hugging_face, plan_programs, trl_update
 from experiments.bench.plan_programs import DECODE, UPDATE
 from vade_jax import atomic, settings, tables
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 
 
 def run(values: dict, rounds: int, path: str | None) -> None:

@@ -38,7 +38,7 @@ from experiments.bench.plan_programs import (
     typical,
 )
 from vade_jax import arrays, settings, tables
-from vade_jax.models.qwen25vl import config, flops
+from vade_jax.models.qwen import config, flops
 from vade_jax.run import cluster
 from vade_jax.run.policy import Policy
 from vade_jax.trainer import mesh

@@ -21,7 +21,7 @@ import tqdm
 from experiments.bench import targets, traffic
 from vade_jax import arrays, settings
 from vade_jax.data import images
-from vade_jax.models.qwen25vl import config, lora
+from vade_jax.models.qwen import config, lora
 from vade_jax.rollout import local
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run import build

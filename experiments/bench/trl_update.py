@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from experiments.bench import hugging_face, workload
-from vade_jax.models.qwen25vl import config, weights
+from vade_jax.models.qwen import config, weights
 from vade_jax.types import Batch, Params, Prompt, Rollouts
 
 REQUIREMENT = "trl==1.16.0"

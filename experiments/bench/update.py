@@ -13,7 +13,7 @@ import numpy as np
 from experiments.bench import timing, trl_update, workload
 from vade_jax import settings
 from vade_jax.models import logprobs
-from vade_jax.models.qwen25vl import flops
+from vade_jax.models.qwen import flops
 from vade_jax.trainer import minibatches, objectives, update
 from vade_jax.types import Batch, Params, Rollouts, TrainState
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax.data import batching, prompts
-from vade_jax.models.qwen25vl import config, model
+from vade_jax.models.qwen import config, model
 from vade_jax.types import Batch, Params, Prompt
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 from vade_jax.store import checkpoints, metrics, rollout_log
 
 CLOCK = ("timing_s/", "perf/")  # metrics that no two runs share

@@ -29,7 +29,7 @@ from experiments.bench import (
 )
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen25vl import config, flops, model
+from vade_jax.models.qwen import config, flops, model
 from vade_jax.rewards import verify
 from vade_jax.rollout import local
 from vade_jax.run import build

@@ -10,7 +10,7 @@ from experiments.bench import device, full_size, parity, peer, plan_programs, tr
 from experiments.bench.plan_programs import DECODE, SCORE, UPDATE
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen import config
 
 
 @pytest.fixture(autouse=True)

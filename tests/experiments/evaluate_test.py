@@ -25,7 +25,7 @@ from tests.trainer import small
 from vade_jax.data import procedural
 from vade_jax.evals import results
 from vade_jax.evals.benchmarks import BENCHMARKS
-from vade_jax.models.qwen25vl import config, tiny_checkpoint
+from vade_jax.models.qwen import config, tiny_checkpoint
 from vade_jax.rollout import fake
 from vade_jax.run import directory, engines, evaluation
 from vade_jax.trainer import mesh

@@ -194,7 +194,7 @@ def _member():
     """A two-layer model whose answers are judged by their length in characters: rewards differ."""
     from experiments import cli, train
     from tests.trainer import small
-    from vade_jax.models.qwen25vl import config
+    from vade_jax.models.qwen import config
     from vade_jax.run import build
     from vade_jax.trainer import scoring
 

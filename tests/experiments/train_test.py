@@ -20,7 +20,7 @@ from configs import tiny_gspo
 from experiments import train
 from vade_jax import run
 from vade_jax.data import hub
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 from vade_jax.report import curves, figures, headline
 from vade_jax.run import cluster
 from vade_jax.store import checkpoints, metrics, rollout_log

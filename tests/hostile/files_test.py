@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from tests.cpu_limit import cpu_limit
 from vade_jax.data import columns, images, prompts, row_files, sources, tokens
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 
 SECONDS = 10  # of work that a file or a row may cost
 GOOD = {"question": "How many?", "answer": "7"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vade_jax.models import logprobs
-from vade_jax.models.qwen25vl import layers
+from vade_jax.models.qwen import layers
 from vade_jax.trainer import mesh
 
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.qwen25vl import inputs
+from tests.models.qwen import inputs
 from tests.trainer import small
-from vade_jax.models.qwen25vl import model
+from vade_jax.models.qwen import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import mesh
@@ -277,7 +277,7 @@ def test_greedy_equals_transformers(tmp_path):
     """Through a checkpoint directory; two images, one, and none."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from vade_jax.models.qwen25vl import files
+    from vade_jax.models.qwen import files
 
     files.save(tmp_path / "model", small.SHAPE, small.params(5))
     reference = transformers.AutoModelForImageTextToText.from_pretrained(

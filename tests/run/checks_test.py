@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 from configs import default, tiny_gspo
 from vade_jax import settings
 from vade_jax.data import tokens
-from vade_jax.models.qwen25vl import config as shapes
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import config as shapes
+from vade_jax.models.qwen import files
 from vade_jax.run import checks
 from vade_jax.run.policy import _check_size, load_policy
 

@@ -13,11 +13,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from tests.models.qwen25vl import oracle
+from tests.models.qwen import oracle
 from tests.trainer import small
 from vade_jax import types
 from vade_jax.data import hub
-from vade_jax.models.qwen25vl import files, weights
+from vade_jax.models.qwen import files, weights
 from vade_jax.run import convert
 from vade_jax.store import checkpoints
 

@@ -13,7 +13,7 @@ import pytest
 from configs import tiny_gspo
 from tests.trainer import small
 from vade_jax import run, settings
-from vade_jax.models.qwen25vl import files, lora, model, peft
+from vade_jax.models.qwen import files, lora, model, peft
 from vade_jax.run import build, convert
 from vade_jax.run.policy import load_policy
 from vade_jax.store import metrics

@@ -7,7 +7,7 @@ import pytest
 
 from configs import math_text, tiny_gspo
 from experiments import train
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen import config
 from vade_jax.run import job
 from vade_jax.store import metrics
 

@@ -13,7 +13,7 @@ from configs import tiny_gspo
 from tests.trainer import small
 from vade_jax import run, settings
 from vade_jax.data import tokens
-from vade_jax.models.qwen25vl import config, files
+from vade_jax.models.qwen import config, files
 from vade_jax.run import UserError, directory, warm_start
 from vade_jax.run.policy import load_policy
 from vade_jax.trainer import scoring

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.trainer import small
-from vade_jax.models.qwen25vl import flops
+from vade_jax.models.qwen import flops
 from vade_jax.trainer import hardware
 
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from vade_jax.models.qwen25vl import config, model
+from vade_jax.models.qwen import config, model
 from vade_jax.trainer import mesh
 
 pytestmark = pytest.mark.eight_devices

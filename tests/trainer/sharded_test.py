@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from tests.trainer import small
-from vade_jax.models.qwen25vl import model
+from vade_jax.models.qwen import model
 from vade_jax.trainer import mesh, objectives, update
 from vade_jax.types import TrainState
 

@@ -5,10 +5,10 @@ import dataclasses
 import jax
 import numpy as np
 
-from tests.models.qwen25vl import inputs, oracle
+from tests.models.qwen import inputs, oracle
 from vade_jax import settings
 from vade_jax.data import loading
-from vade_jax.models.qwen25vl import config, model, weights
+from vade_jax.models.qwen import config, model, weights
 from vade_jax.trainer import minibatches
 from vade_jax.types import Prompt, Rollouts
 

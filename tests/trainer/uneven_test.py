@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.qwen25vl import inputs
+from tests.models.qwen import inputs
 from tests.trainer import small
 from tests.trainer.update_test import SGD, assert_close, model_logp, plain_logp, start
 from vade_jax.models import logprobs

@@ -10,12 +10,12 @@ import optax
 import pytest
 
 from tests import hlo
-from tests.models.qwen25vl import inputs
+from tests.models.qwen import inputs
 from tests.trainer import small
 from vade_jax import settings
 from vade_jax.losses import kl as kls
 from vade_jax.models import logprobs
-from vade_jax.models.qwen25vl import model
+from vade_jax.models.qwen import model
 from vade_jax.rollout.engine import Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.trainer import minibatches, objectives, rounds, update

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import arrays
-from vade_jax.models.qwen25vl import layers
+from vade_jax.models.qwen import layers
 from vade_jax.types import Array
 
 

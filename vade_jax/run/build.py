@@ -15,7 +15,7 @@ import optax
 from vade_jax import settings
 from vade_jax.data import loading, tokens
 from vade_jax.evals import validation
-from vade_jax.models.qwen25vl import files, flops
+from vade_jax.models.qwen import files, flops
 from vade_jax.rewards import functions, mix, trial
 from vade_jax.rollout.engine import Sampling
 from vade_jax.run.datasets import Datasets

@@ -16,8 +16,8 @@ import jax
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural, sources
 from vade_jax.evals import validation
-from vade_jax.models.qwen25vl import peft
-from vade_jax.models.qwen25vl.config import PRESETS
+from vade_jax.models.qwen import peft
+from vade_jax.models.qwen.config import PRESETS
 from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers, functions, verify
 from vade_jax.run import cluster

@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 
 from vade_jax import settings, types
 from vade_jax.data import hub
-from vade_jax.models.qwen25vl import config, files, lora, model, peft
+from vade_jax.models.qwen import config, files, lora, model, peft
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vade_jax import atomic, fields, settings
-from vade_jax.models.qwen25vl import files, peft
+from vade_jax.models.qwen import files, peft
 from vade_jax.run import checks, cluster
 from vade_jax.run.policy import Policy
 from vade_jax.store import metrics

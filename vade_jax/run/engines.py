@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vade_jax import settings
-from vade_jax.models.qwen25vl import files, weights
+from vade_jax.models.qwen import files, weights
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process

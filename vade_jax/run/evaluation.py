@@ -22,7 +22,7 @@ import tqdm
 from vade_jax.data import hub, tokens
 from vade_jax.evals import answers, chat, decisions, policies, report, results, tasks
 from vade_jax.evals.evaluation import Evaluation
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 from vade_jax.rewards import functions
 from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.run import build, checks, cluster, datasets, engines

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from vade_jax import rng, settings
 from vade_jax.data import tokens
-from vade_jax.models.qwen25vl import config, files, lora, model, peft
+from vade_jax.models.qwen import config, files, lora, model, peft
 from vade_jax.trainer import mesh
 from vade_jax.types import Params
 
@@ -21,7 +21,7 @@ class Policy:
     """
 
     directory: str
-    shape: object  # models.qwen25vl.config.Config
+    shape: object  # models.qwen.config.Config
     graphdef: object
     params: Params
     shardings: Params

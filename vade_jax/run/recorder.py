@@ -16,7 +16,7 @@ import tqdm
 
 from vade_jax import fields, settings
 from vade_jax.data import hub
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import loop, processes
 from vade_jax.trainer.rounds import Round, StepData

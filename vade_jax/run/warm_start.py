@@ -18,7 +18,7 @@ import tqdm
 
 from vade_jax import settings
 from vade_jax.data import hub, procedural
-from vade_jax.models.qwen25vl import files, tiny_checkpoint
+from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
 from vade_jax.run.policy import Policy, load_policy

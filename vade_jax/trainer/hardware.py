@@ -1,6 +1,6 @@
 """What a step does with its devices: the share of their peak, and their memory.
 
-`perf/mfu` is the useful work of learning (`models/qwen25vl/flops.py`) over what the devices could have done
+`perf/mfu` is the useful work of learning (`models/qwen/flops.py`) over what the devices could have done
 in the same seconds. Its work is what the algorithm asks for: each prompt once, each valid answer's own
 tokens, three forwards for an update and one for each set of log-probs. Padding, recomputed activations and
 waiting are in the seconds alone, so they lower it.
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax.data import images
-from vade_jax.models.qwen25vl import config, flops
+from vade_jax.models.qwen import config, flops
 from vade_jax.types import Metrics, Prompt, Rollouts
 
 # Published dense bfloat16 TFLOP/s by what JAX calls the device. The first name in it that ends with a

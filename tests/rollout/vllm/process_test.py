@@ -371,7 +371,7 @@ def test_the_hook_repairs_what_cannot_load_and_the_head(tmp_path):
 @pytest.mark.vllm
 @pytest.mark.skipif(not importlib.util.find_spec("vllm"), reason="vLLM is missing")
 def test_the_real_server(tmp_path):
-    from vade_jax.models.qwen25vl import tiny_checkpoint
+    from vade_jax.models.qwen import tiny_checkpoint
 
     tiny_checkpoint.write(tmp_path / "model", 0)
     server = process.launch(

@@ -20,7 +20,7 @@ from tests.rollout.vllm import proxy
 from vade_jax import http
 from vade_jax.data import prompts as rendered
 from vade_jax.data import tokens
-from vade_jax.models.qwen25vl import files, model, tiny_checkpoint, weights
+from vade_jax.models.qwen import files, model, tiny_checkpoint, weights
 from vade_jax.rollout.engine import EngineFailure, Sampling
 from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process

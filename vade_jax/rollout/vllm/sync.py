@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax.models.qwen25vl import files
+from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import EngineFailure
 
 SHARD_BYTES = 1_000_000_000

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from vade_jax.models.qwen25vl import config, weights
+from vade_jax.models.qwen import config, weights
 
 
 def text(shape: config.Config, **fields) -> config.Config:

@@ -14,8 +14,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from vade_jax.models.qwen25vl import blockwise, layers
-from vade_jax.models.qwen25vl.blockwise import KeySet
+from vade_jax.models.qwen import blockwise, layers
+from vade_jax.models.qwen.blockwise import KeySet
 from vade_jax.types import Array
 
 LANES = 128  # of a TPU's vector: rows of tokens come in multiples of it

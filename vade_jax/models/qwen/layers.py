@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from vade_jax import arrays
-from vade_jax.models.qwen25vl import blockwise
+from vade_jax.models.qwen import blockwise
 from vade_jax.types import Array
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ import numpy as np
 import safetensors
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, weights
+from vade_jax.models.qwen import config, weights
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from vade_jax.models.qwen25vl import attention, config, layers
+from vade_jax.models.qwen import attention, config, layers
 from vade_jax.types import Array
 
 # q_NUHK, k_NUJK, v_NUJK -> out_NUHK

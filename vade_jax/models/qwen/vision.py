@@ -16,7 +16,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from vade_jax import arrays, types
-from vade_jax.models.qwen25vl import attention, blockwise, config, layers
+from vade_jax.models.qwen import attention, blockwise, config, layers
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from vade_jax.models.qwen25vl import config, flops
+from vade_jax.models.qwen import config, flops
 
 # A layer's kernels: 128 x (128 + 32 + 32 + 128) for attention and 3 x 128 x 64 for the MLP.
 SHAPE = config.TextConfig(

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tests.models.qwen25vl import inputs, large, oracle
-from vade_jax.models.qwen25vl import config, files, model, weights
+from tests.models.qwen import inputs, large, oracle
+from vade_jax.models.qwen import config, files, model, weights
 from vade_jax.trainer import mesh
 
 SMALL = oracle.blocks(oracle.text(config.PRESETS["tiny"], num_layers=2), depth=2, full_blocks=(1,))
@@ -350,7 +350,7 @@ source, target, address, number = sys.argv[1:]
 jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize(address, 2, int(number))
 
-from vade_jax.models.qwen25vl import files, model
+from vade_jax.models.qwen import files, model
 from vade_jax.trainer import mesh
 
 abstract = model.abstract(files.load_config(source))
@@ -391,7 +391,7 @@ def test_a_3b_goes_through_the_devices_in_little_more_than_its_own_memory(tmp_pa
     tensors = (large.tensor(name, size) for name, size in sizes.items())
     files._write_shards(source, shape, tensors, dtype, 4 * 10**9)
     (source / files.CONFIG).write_text(json.dumps(shape.to_hf()))
-    command = [sys.executable, "-m", "tests.models.qwen25vl.large", source, target]
+    command = [sys.executable, "-m", "tests.models.qwen.large", source, target]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     print(found)  # seconds and bytes, with pytest -s
     found = json.loads(found.splitlines()[-1])

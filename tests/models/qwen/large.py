@@ -1,6 +1,6 @@
 """A random 3B checkpoint, through devices and back: what the slow test runs as a process of its own.
 
-    python -m tests.models.qwen25vl.large SOURCE TARGET
+    python -m tests.models.qwen.large SOURCE TARGET
 
 Loads SOURCE onto four fake devices in bfloat16, deletes it and writes TARGET; prints seconds and
 bytes as JSON. Peaks are of anonymous memory (RssAnon): the resident set also counts pages of the
@@ -59,7 +59,7 @@ def _anonymous() -> int:
 
 def main(source: str, target: str) -> None:
     jax.config.update("jax_num_cpu_devices", 4)
-    from vade_jax.models.qwen25vl import config, files, model
+    from vade_jax.models.qwen import config, files, model
     from vade_jax.trainer import mesh
 
     found = {"before": _anonymous()}

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from tests.models.qwen25vl import inputs, oracle
-from vade_jax.models.qwen25vl import config, model, vision, weights
+from tests.models.qwen import inputs, oracle
+from vade_jax.models.qwen import config, model, vision, weights
 
 TINY = config.PRESETS["tiny"]
 

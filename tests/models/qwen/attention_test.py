@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vade_jax.models.qwen25vl import attention, blockwise
+from vade_jax.models.qwen import attention, blockwise
 
 R, G, U, P, J, Q, K = 3, 2, 5, 7, 2, 3, 8
 LENGTH_R = np.array([7, 3, 1], np.int32)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen import config
 
 TINY = config.PRESETS["tiny"]
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.qwen25vl import inputs, oracle
+from tests.models.qwen import inputs, oracle
 from tests.trainer import small
 from vade_jax import settings
-from vade_jax.models.qwen25vl import config, files, lora, model, peft, weights
+from vade_jax.models.qwen import config, files, lora, model, peft, weights
 from vade_jax.trainer import mesh
 
 SHAPE = small.SHAPE

@@ -22,7 +22,7 @@ from flax import traverse_util
 from jax.sharding import NamedSharding, PartitionSpec
 
 from vade_jax import types
-from vade_jax.models.qwen25vl import config, lora, model
+from vade_jax.models.qwen import config, lora, model
 
 BLOCK_BYTES = 128_000_000  # of a tensor that leave the devices at a time
 _MAX_LISTED = 8  # problems named in one error

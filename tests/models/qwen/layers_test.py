@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vade_jax.models.qwen25vl import layers
+from vade_jax.models.qwen import layers
 
 
 def test_matmul_has_the_gradient_of_a_product():

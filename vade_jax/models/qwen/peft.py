@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vade_jax import settings, types
-from vade_jax.models.qwen25vl import config, files, lora, weights
+from vade_jax.models.qwen import config, files, lora, weights
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."  # of every tensor, before the module's name

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.qwen25vl import inputs, oracle
-from vade_jax.models.qwen25vl import config, model, weights
+from tests.models.qwen import inputs, oracle
+from vade_jax.models.qwen import config, model, weights
 
 TINY = config.PRESETS["tiny"]
 VARIANTS = {

@@ -9,7 +9,7 @@ import tempfile
 import jax
 
 from vade_jax.data import procedural, tokens
-from vade_jax.models.qwen25vl import config, files, model
+from vade_jax.models.qwen import config, files, model
 
 PIXELS = 112 * 112  # of every image
 

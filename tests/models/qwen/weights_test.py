@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.models.qwen25vl import oracle
-from vade_jax.models.qwen25vl import config, model, weights
+from tests.models.qwen import oracle
+from vade_jax.models.qwen import config, model, weights
 from vade_jax.trainer import mesh
 
 TINY = config.PRESETS["tiny"]

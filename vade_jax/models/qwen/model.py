@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vade_jax import arrays, types
-from vade_jax.models.qwen25vl import attention, config, layers, lora, text, vision
+from vade_jax.models.qwen import attention, config, layers, lora, text, vision
 
 GraphDef = Any
 TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once

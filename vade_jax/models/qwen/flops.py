@@ -7,7 +7,7 @@ attention over the pairs of a query and a key that it sees, and the head. What i
 
 import numpy as np
 
-from vade_jax.models.qwen25vl import config
+from vade_jax.models.qwen import config
 from vade_jax.types import Array
 
 BACKWARD = 3  # forward and backward, in forwards
