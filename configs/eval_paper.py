@@ -8,14 +8,14 @@ Hardware: what the policy needs, and a server for the judge. That is the paper's
 can be asked, and how: docs/evaluation.md.
 
 Arguments: `cot` (the policy reasons and boxes its answer; another protocol, other numbers);
-`seed=3`. What every field means stands in vade_jax/evals/evaluation.py.
+`seed=3`. What every field means stands in vade_jax/evals/settings.py.
 """
 
 from ml_collections import ConfigDict
 
 from configs import arguments
 from vade_jax.evals.benchmarks import PAPER_JUDGE
-from vade_jax.evals.evaluation import Evaluation
+from vade_jax.evals.settings import Evaluation
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

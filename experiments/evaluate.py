@@ -27,12 +27,11 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, paths
-from vade_jax.evals import results, sweep
+from vade_jax.evals import evaluation, results, sweep
 from vade_jax.evals.chat import ServerLost
-from vade_jax.evals.evaluation import Evaluation
+from vade_jax.evals.settings import Evaluation
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.run import evaluation
 from vade_jax.run.directory import own
 
 

@@ -22,13 +22,13 @@ from absl import app, flags
 
 from experiments import errors, paths
 from vade_jax.evals import chat as chats
-from vade_jax.evals import evaluation
+from vade_jax.evals import settings
 from vade_jax.recipes.diva import offline
 from vade_jax.run.directory import own
 
 
 @dataclasses.dataclass(frozen=True)
-class Server(evaluation.Server):
+class Server(settings.Server):
     """The flags that tell of the server."""
 
     path: ClassVar[str] = "--"  # of their names, in messages

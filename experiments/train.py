@@ -11,7 +11,7 @@ import time
 
 from ml_collections import ConfigDict
 
-from experiments import cli
+from experiments import cli, hooks
 from experiments.errors import user_errors
 from vade_jax import run, settings
 from vade_jax.report import headline
@@ -31,7 +31,7 @@ def main(config: ConfigDict, workdir: str) -> None:
     start = time.perf_counter()
     try:
         with user_errors((run.UserError,)):
-            is_done = run.train(job, workdir, stop=StopSignal())
+            is_done = run.train(job, workdir, hooks=hooks.ALL, stop=StopSignal())
     except (NotFinite, BatchNotFilled, EngineFailure, RewardFailure) as error:
         sys.exit(f"error: {error}")
     if not is_done:

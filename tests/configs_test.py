@@ -8,6 +8,7 @@ import pathlib
 import pytest
 
 from configs import arguments, default
+from experiments import hooks
 from experiments.sweeps import runs
 from vade_jax import samplers, settings
 from vade_jax.run import checks, cluster
@@ -28,7 +29,7 @@ def selector(name, arg=""):
 def check(c):
     """Returns the settings of a config that passes all checks."""
     run = settings.Run.from_dict(c.to_dict())
-    checks.check(run)
+    checks.check(run, hooks.ALL)
     return run
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from vade_jax import fields, settings
 from vade_jax.data import sources
-from vade_jax.evals import evaluation, validation
+from vade_jax.evals import in_training
+from vade_jax.evals import settings as evaluation
 from vade_jax.recipes.vade_9k.settings import Build
 from vade_jax.rewards import functions
 
@@ -88,4 +89,4 @@ def test_every_path_of_a_run_and_of_an_evaluation_may_be_in_the_home_directory(h
     (home / "a.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}')
     assert len(sources.rows("~/a.jsonl")) == 1
     in_run = settings.Eval(benchmarks="chartqa:~/a.jsonl")
-    assert validation.paths(in_run) == {"chartqa": f"{home}/a.jsonl"}
+    assert in_training.paths(in_run) == {"chartqa": f"{home}/a.jsonl"}

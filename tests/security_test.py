@@ -13,7 +13,8 @@ import pytest
 
 from tests import http_server
 from vade_jax import http, settings
-from vade_jax.evals import chat, evaluation
+from vade_jax.evals import chat
+from vade_jax.evals import settings as evaluation
 from vade_jax.rewards import servers
 
 ROOT = pathlib.Path(__file__).parents[1]

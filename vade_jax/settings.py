@@ -452,6 +452,17 @@ class Run(Section):
         num_answers = self.budget * self.num_steps * self.num_prompts * self.num_rollouts
         return max(round(num_answers), 1) if self.budget else 0
 
+    @property
+    def whole_measure(self) -> Measure:
+        """The passes over all items, with G answers and a step's number of them where none is named."""
+        num_rollouts = self.measure.num_rollouts or self.num_rollouts
+        num_prompts = self.num_prompts * self.num_rollouts // num_rollouts
+        return dataclasses.replace(
+            self.measure,
+            num_rollouts=num_rollouts,
+            num_prompts=self.measure.num_prompts or max(1, num_prompts),
+        )
+
     def with_items(self, num_items: int) -> "Run":
         """Returns the same run with the steps that its epochs over so many items take."""
         if not self.num_epochs:

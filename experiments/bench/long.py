@@ -29,6 +29,7 @@ from vade_jax.rollout import fake
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
 from vade_jax.store import metrics
 from vade_jax.trainer import choosing, loop, scoring
+from vade_jax.trainer.producer import Producer
 from vade_jax.types import Item, Prompt, TrainState
 
 NUM_PROMPTS, SAVE_EVERY, LOOK_EVERY, WAIT_S = 32, 1000, 10, 0.02
@@ -138,11 +139,13 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
             loop.run(
                 anew,
                 num_steps=num_steps,
-                num_prompts=NUM_PROMPTS,
-                key=jax.random.key(0),
-                choose=choosing.Chooser(sampler, Items(num_items), _prompt),
-                engine=probe,
-                score=scoring.Scorer(_score),
+                producer=Producer(
+                    choosing.Chooser(sampler, Items(num_items), _prompt),
+                    probe,
+                    scoring.Scorer(_score),
+                    key=jax.random.key(0),
+                    num_prompts=NUM_PROMPTS,
+                ),
                 learn=probe.learn,
                 validate=lambda engine, key, version, known: ({}, known),
                 recorder=recorder,

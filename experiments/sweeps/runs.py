@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from experiments import hooks
 from vade_jax import atomic, fields, settings
 from vade_jax.run import checks, directory, pins
 
@@ -75,7 +76,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
             wanted = changed(wanted, changes)
         try:
             run = settings.Run.from_dict(wanted)
-            checks.check(run)
+            checks.check(run, hooks.ALL)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         runs.append(PlannedRun(f"{source}/{loss}", arm, run, os.path.join(workdir, name)))

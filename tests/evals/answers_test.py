@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from tests.evals.benchmarks import files
 from vade_jax.evals import answers, tasks
-from vade_jax.evals.evaluation import Evaluation, Sampling
+from vade_jax.evals.settings import Evaluation, Sampling
 
 ANSWER = answers.Answer("a:1", 0, "sí\n\ud800", 3, True)
 

@@ -22,7 +22,7 @@ from vade_jax.evals.chat import (
     request_key,
     text,
 )
-from vade_jax.evals.evaluation import Judge
+from vade_jax.evals.settings import Judge
 from vade_jax.http import TransientError
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from tests.http_server import ScriptedChat, said
 from vade_jax.evals import decisions
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.evals.chat import Chat
-from vade_jax.evals.evaluation import Judge
+from vade_jax.evals.settings import Judge
 
 # ------------------------------------------------------------------------------ rules alone
 FREE = {"choices": None, "question_type": "free_form"}
@@ -72,11 +72,6 @@ def test_a_decision_that_a_judge_would_give(tmp_path, gold, text, correct):
 def test_the_rules_of_a_benchmark_without_judge_are_kept(tmp_path):
     decision = decided(tmp_path, "chartqa", "the answer is 10")
     assert decision == decisions.Decision("the answer is 10", False, "rules")
-
-
-def test_a_benchmark_that_shows_whole_answers_to_a_judge_has_no_rules():
-    with pytest.raises(ValueError, match=r"mathvista_binary has no rules.*give a judge"):
-        decisions.by_rules(BENCHMARKS["mathvista_binary"], "paper")
 
 
 # ------------------------------------------------------------------------------ a judge model

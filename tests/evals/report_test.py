@@ -8,7 +8,7 @@ import pytest
 from tests.evals.benchmarks import files
 from tests.evals.scored import CORRECT, result
 from vade_jax.evals import benchmarks, report, results, tasks
-from vade_jax.evals.evaluation import Evaluation
+from vade_jax.evals.settings import Evaluation
 
 WORSE = np.zeros_like(CORRECT)
 

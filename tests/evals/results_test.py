@@ -9,7 +9,7 @@ from tests.evals.benchmarks import files
 from tests.evals.scored import CORRECT, result
 from vade_jax.evals import results, tasks
 from vade_jax.evals.answers import Answer
-from vade_jax.evals.evaluation import Evaluation, Sampling
+from vade_jax.evals.settings import Evaluation, Sampling
 
 
 def test_summary():

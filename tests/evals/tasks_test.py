@@ -5,7 +5,7 @@ import pytest
 
 from tests.evals.benchmarks import files
 from vade_jax.evals import tasks
-from vade_jax.evals.evaluation import Evaluation, Sampling
+from vade_jax.evals.settings import Evaluation, Sampling
 from vade_jax.rollout import engine
 
 

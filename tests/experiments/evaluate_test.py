@@ -23,11 +23,11 @@ from tests.evals.benchmarks import files
 from tests.http_server import ScriptedChat, said
 from tests.trainer import small
 from vade_jax.data import procedural
-from vade_jax.evals import results
+from vade_jax.evals import evaluation, results
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.models.qwen import config, tiny_checkpoint
 from vade_jax.rollout import fake
-from vade_jax.run import directory, engines, evaluation
+from vade_jax.run import directory, engines
 from vade_jax.trainer import mesh
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -408,7 +408,6 @@ def test_saved_answers_replace_nothing_and_those_missing_may_count_as_wrong(data
             "mathvista and mathverse: some answers take a judge: give --judge_se",
         ),
         ({"benchmarks.chartqa": "gone"}, "benchmarks.chartqa=gone does not exist"),
-        ({"benchmarks.mathvista_binary": "mathvista"}, "mathvista_binary has no rules"),
         ({"benchmarks.mathverse": "chartqa"}, "has no column 'sample_index'"),
         ({"compare": ("nowhere",)}, "--compare=nowhere holds no results"),
         (

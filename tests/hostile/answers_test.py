@@ -20,7 +20,8 @@ from tests.report import report_run
 from vade_jax import report
 from vade_jax.data import tokens
 from vade_jax.evals import answers as saved
-from vade_jax.evals import chat, decisions, evaluation
+from vade_jax.evals import chat, decisions
+from vade_jax.evals import settings as evaluation
 from vade_jax.evals.benchmarks import BENCHMARKS
 from vade_jax.rewards import answers, servers, verify
 from vade_jax.store import rollout_log

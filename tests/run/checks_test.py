@@ -12,6 +12,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import default, tiny_gspo
+from experiments import hooks
 from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import config as shapes
@@ -113,7 +114,7 @@ def smoke(**fields):
 
 
 def check(c):
-    checks.check(settings.Run.from_dict(c.to_dict()))
+    checks.check(settings.Run.from_dict(c.to_dict()), hooks.ALL)
 
 
 @pytest.mark.parametrize("name", WRONG)

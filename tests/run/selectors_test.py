@@ -13,6 +13,7 @@ from experiments import train
 from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.data import procedural, sources
+from vade_jax.report import figures
 from vade_jax.rollout import fake
 from vade_jax.run import build, checks, datasets, engines, job
 from vade_jax.store import metrics
@@ -50,7 +51,6 @@ def fake_parts(monkeypatch):
         ),
         engines: dict(make=make_engine),
         job: dict(RunRecorder=lambda *_: recorder, checkpointer=lambda *_: nothing_saved),
-        job.contact_sheet: dict(draw=lambda *_: None),
     }
     for module, functions in replaced.items():
         for name, function in functions.items():
@@ -120,7 +120,7 @@ def test_the_places_of_an_item_are_those_of_a_proposal(name, options):
 )
 def test_three_real_steps(name, tmp_path, one_device, small_checkpoint, monkeypatch):
     """The whole program on a two-layer model; a second pass of MMR1 compiles nothing."""
-    monkeypatch.setattr(job.figures, "draw", lambda workdir: None)
+    monkeypatch.setattr(figures, "draw", lambda workdir: None)
     c = smoke(name)
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.warm_start.num_steps, c.eval.every = 0, 9

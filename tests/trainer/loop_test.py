@@ -18,6 +18,7 @@ from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
 from vade_jax.settings import Refill
 from vade_jax.trainer import choosing, loop, scoring
+from vade_jax.trainer.producer import Producer
 from vade_jax.types import TrainState
 
 NUM_ITEMS, B = 200, 16
@@ -53,19 +54,22 @@ def run(
     progress = progress or loop.Progress(
         state, sampler.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32)
     )
+    producer = Producer(
+        choosing.Chooser(sampler, fakes.items(NUM_ITEMS), fakes.build_prompt),
+        engine or fake.FakeEngine(PASS_RATE),
+        score,
+        key=jax.random.key(0),
+        num_prompts=num_prompts,
+        refill=refill or Refill(),
+    )
     progress = loop.run(
         progress,
         num_steps=num_steps,
-        num_prompts=num_prompts,
-        key=jax.random.key(0),
-        choose=choosing.Chooser(sampler, fakes.items(NUM_ITEMS), fakes.build_prompt),
-        engine=engine or fake.FakeEngine(PASS_RATE),
-        score=score,
+        producer=producer,
         learn=learn,
         validate=validate,
         recorder=recorder,
         eval_every=4,
-        refill=refill or Refill(),
     )
     return progress, recorder
 

@@ -1,7 +1,5 @@
 """Passes over all items: fake engine, ten items, batches of four."""
 
-import functools
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,8 @@ from tests.trainer import fakes
 from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.rollout.engine import EngineFailure
-from vade_jax.trainer import choosing, loop, passes, rounds, scoring
+from vade_jax.trainer import choosing, loop, passes, scoring
+from vade_jax.trainer.producer import Producer
 from vade_jax.types import TrainState
 
 I, B, G, N = 10, 4, 2, 3
@@ -48,19 +47,22 @@ class Run:
         self.progress = loop.Progress(state, sampler.init(I), np.zeros(I, np.int32))
 
     def __call__(self, num_steps, every=2, stop=lambda: False, max_rollouts=0):
+        producer = Producer(
+            self.choose,
+            self.engine,
+            fakes.score,
+            key=jax.random.key(0),
+            num_prompts=B,
+            measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
+        )
         self.progress = loop.run(
             self.progress,
             num_steps=num_steps,
-            num_prompts=B,
-            key=jax.random.key(0),
-            choose=self.choose,
-            engine=self.engine,
-            score=fakes.score,
+            producer=producer,
             learn=learn,
             validate=lambda *_: ({}, frozenset()),
             recorder=self.recorder,
             eval_every=100,
-            measure=settings.Measure(every=every, num_rollouts=N, num_prompts=B),
             stop=stop,
             max_rollouts=max_rollouts,
         )
@@ -70,11 +72,12 @@ class Run:
         """The pass before step 1."""
         return passes.roll_out_all(
             self.choose,
-            functools.partial(rounds.answer, self.engine, fakes.score),
+            self.engine,
+            fakes.score,
             scoring.group_normalized,
             settings.Measure(every=1, num_rollouts=num_rollouts, num_prompts=num_prompts),
-            jax.random.key(0),
-            1,
+            key=jax.random.key(0),
+            step=1,
         )
 
 

@@ -13,6 +13,7 @@ from vade_jax import samplers, settings
 from vade_jax.rollout import fake
 from vade_jax.samplers import base
 from vade_jax.trainer import choosing, loop, rounds, scoring
+from vade_jax.trainer.producer import Producer
 from vade_jax.types import Proposal, TrainState
 
 B, G = 4, 2
@@ -93,19 +94,22 @@ class Run:
     def __call__(self, num_steps=1, max_rollouts=0, **refill):
         state = TrainState(params={}, opt_state=(), step=0)
         first = loop.Progress(state, self.order.init(), np.zeros(self.order.num_items, np.int32))
+        producer = Producer(
+            self.chooser(),
+            self.engine,
+            self.score,
+            key=jax.random.key(3),
+            num_prompts=B,
+            refill=settings.Refill(**refill),
+        )
         self.progress = loop.run(
             self.progress or first,
             num_steps=num_steps,
-            num_prompts=B,
-            key=jax.random.key(3),
-            choose=self.chooser(),
-            engine=self.engine,
-            score=self.score,
+            producer=producer,
             learn=self.learner,
             validate=lambda engine, key, version, known: ({"val": version}, known),
             recorder=self.recorder,
             eval_every=100,
-            refill=settings.Refill(**refill),
             max_rollouts=max_rollouts,
         )
         return self

@@ -17,7 +17,7 @@ from concurrent import futures
 from typing import Any, TypeVar
 
 from vade_jax import http
-from vade_jax.evals.evaluation import Server
+from vade_jax.evals.settings import Server
 from vade_jax.http import RefusedError, TransientError
 
 S = TypeVar("S")

@@ -108,16 +108,7 @@ def by_functions(judge: functions.Several) -> Decide:
 
 # ------------------------------------------------------------------------------ rules alone
 def by_rules(benchmark: base.Benchmark, profile: str) -> Decide:
-    """Returns the function that decides on (item, text) without a judge model.
-
-    Raises:
-        ValueError: the benchmark shows whole answers to a judge, so it has no rules.
-    """
-    if benchmark.judge and not benchmark.judge.extraction_prompt:
-        raise ValueError(
-            f"{benchmark.name} has no rules, a judge reads whole answers: give a judge, or take "
-            "another scorer of the same benchmark"
-        )
+    """Returns the function that decides on (item, text) without a judge model."""
 
     def decide(item: Item, text: str) -> Decision:
         extracted = benchmark.extract(text, item, profile)

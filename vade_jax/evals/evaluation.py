@@ -1,200 +1,263 @@
-"""Every setting of an evaluation: its default, meaning, unit and range, written once.
+"""An evaluation from its settings to its report: look at everything, ask, score, write.
 
-`Evaluation` is a tree of frozen dataclasses like `vade_jax.settings.Run`, with the sections of a run
-where they mean the same. What needs files or servers to be checked is checked when they are read.
+    prepared = evaluation.prepare(settings, workdir)
+    evaluation.answer(prepared)
+    evaluation.check_answers(prepared)
+    print(evaluation.write_report(prepared))
 
-    evaluation.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
-
-Throughout, 0 and "" mean "none" where None would be natural, because they can be typed on a command line.
+Answers and the judge's replies are kept as they come: made again with the same settings and
+directory, an evaluation goes on where it was cut off.
 """
 
+import contextlib
 import dataclasses
-import json
-from collections.abc import Mapping
-from dataclasses import field
-from typing import Any, ClassVar
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
 
-from vade_jax import fields, settings
-from vade_jax.evals.benchmarks import BENCHMARKS, PAPER, PAPER_SCORES, base
-from vade_jax.fields import Section, at_home, check_no_secret, choice, location, mapping, number
+import jax
+import tqdm
 
-
-@dataclasses.dataclass(frozen=True)
-class Model(Section):
-    """A checkpoint that answers."""
-
-    path: ClassVar[str] = "model."
-
-    checkpoint: str = location()  # a run directory, or a Hugging Face directory
-    dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
-
-
-@dataclasses.dataclass(frozen=True)
-class Server(Section):
-    """A model behind a server that speaks OpenAI's chat API, which answers."""
-
-    path: ClassVar[str] = "server."
-
-    url: str = ""
-    model: str = ""  # the name it is served under
-    api_key_env: str = ""  # the environment variable that holds the key
-    # JSON put into every request; a null takes a field out. vLLM takes these two, APIs take {}
-    fields: str = '{"top_k": -1, "repetition_penalty": 1.0}'
-    concurrency: int = number(16, at_least=1)  # requests at once
-    retries: int = number(5, at_least=0)  # of a question
-    timeout_s: float = number(300.0, above=0)  # the longest wait for a reply
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.url and not self.model:
-            raise ValueError(f"{self.path}model is empty: give the name it is served under")
-        check_no_secret(f"{self.path}url", url=self.url)
-        check_no_secret(f"{self.path}api_key_env", variable=self.api_key_env)
-        self.request_fields()
-
-    def request_fields(self) -> dict[str, Any]:
-        """Returns what goes into every request."""
-        try:
-            found = json.loads(self.fields)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ValueError(
-                f'{self.path}fields={self.fields!r} is no JSON object like {{"top_k": 20}}'
-            )
-        return found
+from vade_jax.data import hub, tokens
+from vade_jax.evals import answers, chat, policies, report, results, tasks
+from vade_jax.evals.settings import Evaluation
+from vade_jax.models.qwen import files
+from vade_jax.rewards import functions
+from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.run import build, checks, cluster, datasets, engines
+from vade_jax.run.directory import claim
+from vade_jax.run.policy import Policy, compute_dtype, place_policy
+from vade_jax.trainer import mesh, processes
 
 
 @dataclasses.dataclass(frozen=True)
-class Judge(Server):
-    """A judge model behind a server, for the benchmarks that need one."""
+class Prepared:
+    """An evaluation whose inputs have all been looked at."""
 
-    path: ClassVar[str] = "judge."
-
-    fields: str = "{}"
-    rules: bool = False  # True: no judge; our own rules where the benchmark has none
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.rules and self.url:
-            raise ValueError(
-                "--rules and --judge_server: rules alone need no judge, give one of them"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampling(Section):
-    """How answers are drawn where the benchmark's protocol samples; other protocols are greedy."""
-
-    path: ClassVar[str] = "sampling."
-
-    temperature: float = number(1.0, at_least=0)  # the paper says nothing
-    top_p: float = number(1.0, above=0, at_most=1)
-    top_k: int = number(0, at_least=0)  # of a checkpoint; a server's is in its fields
-    num_samples: int = number(0, at_least=0)  # answers to an item; 0: the protocol's, 4
-    max_tokens: int = number(0, at_least=0)  # of an answer; 0: the protocol's, 2048
-
-
-@dataclasses.dataclass(frozen=True)
-class Data(Section):
-    """How questions become prompts, as `settings.Data` has it."""
-
-    path: ClassVar[str] = "data."
-
-    instruction: str = ""  # put behind every question
-    template: Mapping[str, Any] = mapping()  # given to the chat template
-    min_pixels: int = number(
-        settings.Data.min_pixels,
-        at_least=1568,
-        why="as an image has at least two cells of 28 x 28",
-    )
-    max_pixels: int = settings.Data.max_pixels
-    max_prompt_length: int = number(settings.Data.max_prompt_length, at_least=1)
-    length_multiple: int = number(settings.Data.length_multiple, at_least=1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation(Section):
-    """All settings of an evaluation."""
-
-    profile: str = "paper"  # or cot: the policy reasons and boxes its answer
-    benchmarks: Mapping[str, str] = mapping(**dict.fromkeys(BENCHMARKS, ""))  # files
-    num_items: int = number(0, at_least=0)  # the first of each, to try out; 0: all
-    label: str = ""  # of the row in the table; empty: the policy's name
-    size: str = ""  # 7B or 3B: the paper's rows stand above
-    seed: int = fields.seed()
-    compare: tuple[str, ...] = ()  # directories of other evaluations of the same items
-    allow_missing: bool = False  # True: items without an answer are wrong and counted
-
-    # Who answers: exactly one of `model.checkpoint`, `server.url` and `answers`.
-    model: Model = Model()
-    server: Server = Server()
-    answers: str = location()  # a .jsonl or .parquet file, or a directory: uid, text[, sample]
-
-    sampling: Sampling = Sampling()
-    judge: Judge = Judge()
-    # Functions of one's own that judge instead; of the rest what they need: docs/rewards.md
-    reward: settings.Reward = field(default_factory=settings.Reward)
-    data: Data = Data()
-    engine: settings.Engine = field(default_factory=settings.Engine)
-    layout: settings.Layout = field(default_factory=settings.Layout)
-    mesh: settings.Mesh = field(default_factory=settings.Mesh)
-    chunk: int = number(256, at_least=1)  # prompts whose answers are saved together
-
-    def __post_init__(self):
-        super().__post_init__()
-        base.check_profile(self.profile)
-        if unknown := [name for name in self.benchmarks if name not in BENCHMARKS]:
-            raise ValueError(f"benchmarks.{unknown[0]}: known are {', '.join(BENCHMARKS)}")
-        files = {name: at_home(f"benchmarks.{name}", x) for name, x in self.benchmarks.items()}
-        object.__setattr__(self, "benchmarks", fields.FrozenDict(files))
-        object.__setattr__(self, "compare", tuple(at_home("compare", x) for x in self.compare))
-        if self.size and self.size not in PAPER_SCORES:
-            raise ValueError(f"size={self.size!r}: one of {', '.join(PAPER_SCORES)}, or empty")
-        if self.data.min_pixels > self.data.max_pixels:
-            raise ValueError(
-                f"data.min_pixels={self.data.min_pixels} is larger than data.max_pixels="
-                f"{self.data.max_pixels}"
-            )
-        if self.server.url:
-            self._check_server()
-
-    def _check_server(self) -> None:
-        """Raises ValueError for what is set here and would not reach a server that answers."""
-        fixes = {
-            "sampling.top_k": 'which is sent server.fields: vLLM takes {"top_k": 20} there',
-            "data.template": "which builds the prompts: vLLM takes "
-            '{"chat_template_kwargs": {...}} in server.fields',
-            "data.max_prompt_length": "which builds the prompts: vLLM is started with "
-            "--max-model-len",
-        }
-        for path, fix in fixes.items():
-            section, name = path.split(".")
-            given = getattr(self, section)
-            value = getattr(given, name)
-            if value != getattr(type(given)(), name):
-                raise ValueError(f"{path}={value} does nothing with --server, {fix}")
-
-    def check_complete(self) -> None:
-        """Raises ValueError unless one policy is given, and a file of one benchmark at least."""
-        given = {
-            "--checkpoint": self.model.checkpoint,
-            "--server": self.server.url,
-            "--answers": self.answers,
-        }
-        named = [flag for flag, value in given.items() if value]
-        if len(named) != 1:
-            raise ValueError(
-                f"{' and '.join(named) or 'no policy'} given: give exactly one of "
-                f"{', '.join(given)}"
-            )
-        if not any(self.benchmarks.values()):
-            raise ValueError(
-                "no benchmark has a file: give one at least, such as "
-                "--config.benchmarks.mathvista=testmini.parquet"
-            )
+    settings: Evaluation
+    workdir: str
+    tasks: Sequence[tasks.Task]
+    # The settings of each task, which another evaluation must share to be compared
+    records: Mapping[str, Mapping]
+    others: Mapping[str, report.Results]  # to compare with, by directory
+    # Who answers; None for saved answers
+    policy: policies.ServerPolicy | policies.EnginePolicy | None
+    stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
+    judge: chat.Chat | functions.Several | None  # None where rules decide
 
     @property
-    def skipped(self) -> list[str]:
-        """The paper's benchmarks that have no file."""
-        return [name for name in PAPER if not self.benchmarks.get(name)]
+    def num_answers(self) -> int:
+        """How many answers are there."""
+        return sum(len(store) for store in self.stores.values())
+
+
+def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
+    """Reads all files, asks servers for a word, and builds every prompt once.
+
+    Raises:
+        ValueError: a setting, a file, a server or the directory of another evaluation is wrong; says
+            what to do.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    evaluation.check_complete()
+    chosen = tasks.read(evaluation)
+    others = {path: results.load_all(path) for path in evaluation.compare}
+    for path, other in others.items():
+        report.check_pair(path, other, chosen)
+    policy, replies = None, os.path.join(workdir, answers.REPLIES)
+    if evaluation.server.url:
+        server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME))
+        policy = policies.ServerPolicy(server, evaluation.data, evaluation.seed)
+    elif evaluation.model.checkpoint:
+        policy = _checkpoint_policy(evaluation, chosen, workdir)
+    judge = _make_judge(evaluation, chosen, os.path.join(replies, "judge.jsonl"))
+    directory, template = (policy.directory, policy.template) if policy else ("", "")
+    of_policy = tasks.policy_record(evaluation, directory, template)
+    records = {task.name: tasks.record(evaluation, task, of_policy) for task in chosen}
+    stores = _open_stores(evaluation, chosen, workdir)
+    if evaluation.answers:
+        _check_whole(evaluation, chosen, stores)
+    for name, wanted in records.items():
+        path = pathlib.Path(workdir, name, "settings.json")
+        if evaluation.answers or not stores[name]:
+            path.unlink(missing_ok=True)  # no answer was made with them
+        claim(path, wanted, tasks.MAY_CHANGE)
+    if policy is not None:
+        for task in chosen:
+            policy.check(task, stores[task.name])
+    return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
+
+
+def answer(prepared: Prepared) -> None:
+    """Asks for every answer that is not there.
+
+    Raises:
+        ServerLost, EngineFailure: the policy is gone; its answers so far are kept.
+    """
+    if prepared.policy is None:
+        return
+    # An engine is closed before anything is scored: the judge may need its memory.
+    with contextlib.closing(prepared.policy):
+        for task in prepared.tasks:
+            with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
+                for done in prepared.policy.ask(task, prepared.stores[task.name]):
+                    bar.update(done)
+
+
+def check_answers(prepared: Prepared) -> None:
+    """Raises ValueError if answers are missing, or says how many if the settings allow that."""
+    if prepared.policy is not None:  # saved answers were looked at before
+        _check_whole(prepared.settings, prepared.tasks, prepared.stores)
+
+
+def write_report(prepared: Prepared) -> str:
+    """Scores all answers and writes results, the report and every decision.
+
+    Returns:
+        The part of the report that is shown.
+
+    Raises:
+        ServerLost: the judge is gone; what it has said is kept.
+        RewardFailure: a reward function failed.
+    """
+    evaluation, found = prepared.settings, {}
+    label = evaluation.label or (evaluation.server.url and evaluation.server.model)
+    if not label:
+        path = evaluation.answers or evaluation.model.checkpoint
+        label = os.path.basename(os.path.normpath(path))
+    for task in prepared.tasks:
+        found[task.name] = results.score(
+            task,
+            prepared.stores[task.name],
+            prepared.judge,
+            os.path.join(prepared.workdir, task.name),
+            label=label,
+            settings=prepared.records[task.name],
+        )
+    return report.write(
+        prepared.workdir,
+        found,
+        prepared.others,
+        skipped=evaluation.skipped,
+        size=evaluation.size,
+        seed=evaluation.seed,
+    )
+
+
+def _make_judge(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str
+) -> chat.Chat | functions.Several | None:
+    """Returns what asks the judge model, a user's functions, or None if rules decide everything."""
+    if evaluation.reward.functions:
+        if evaluation.judge.rules or evaluation.judge.url:
+            raise ValueError(
+                f"reward.function={evaluation.reward.function!r} judges: give no --rules and no "
+                "--judge_server"
+            )
+        judge = build.make_judge(evaluation.reward)
+        for task in chosen:  # a column that a benchmark lacks is named before any answer is made
+            try:
+                judge(task.items[0], [""], None)
+            except functions.RewardFailure as error:
+                raise ValueError(f"{task.name}: {error}") from error
+        return judge
+    if evaluation.judge.rules:
+        return None
+    names = [task.name for task in chosen if task.benchmark.judge]
+    if not names:
+        return None
+    if not evaluation.judge.url:
+        raise ValueError(
+            f"{' and '.join(names)}: some answers take a judge: give --judge_server and "
+            "--judge_model, or --rules for rules of our own (not the published scores)"
+        )
+    return chat.connect(evaluation.judge, memory)
+
+
+def _open_stores(evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str):
+    paths = {t.name: os.path.join(workdir, t.name, answers.NAME) for t in chosen}
+    if not evaluation.answers:
+        return {name: answers.Store(path) for name, path in paths.items()}
+    if taken := [path for path in paths.values() if os.path.exists(path)]:
+        raise ValueError(
+            f"{taken[0]} has the answers of another evaluation, whose results would be replaced: give "
+            "another --workdir"
+        )
+    return answers.read_saved(evaluation.answers, chosen)
+
+
+def _check_whole(evaluation, chosen, stores) -> None:
+    for task in chosen:
+        answers.check_whole(task, stores[task.name], evaluation.allow_missing)
+
+
+# ------------------------------------------------------------------------------ a checkpoint
+def _checkpoint_policy(
+    evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str
+) -> policies.EnginePolicy:
+    """Returns the policy of a checkpoint; no weights are read before it is asked.
+
+    Raises:
+        ValueError: it is no checkpoint, or the engine cannot be started here.
+    """
+    if processes.several():
+        raise ValueError(
+            "an evaluation is one process: use vLLM servers, engine.name='vllm_server'"
+        )
+    directory = _weights(evaluation.model.checkpoint)
+    files.check(directory)
+    checks.check_engine(evaluation.engine, evaluation.layout)
+    local, on_close = evaluation.engine.name == "local", contextlib.ExitStack()
+    if local:
+        cluster.take_gpus(evaluation.layout)
+    else:  # JAX makes keys alone here: vLLM shall find the GPUs' memory free
+        files.check_is_one(directory)  # vLLM reads the weights itself
+        jax.config.update("jax_platforms", "cpu")
+    shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
+    sampling = Sampling(
+        top_p=evaluation.sampling.top_p,
+        top_k=evaluation.sampling.top_k,
+        max_tokens=max(task.sampling.max_tokens for task in chosen),
+    )
+
+    @functools.cache
+    def load() -> Policy:
+        if local:
+            devices = mesh.make(**evaluation.mesh.to_dict())
+            dtype = compute_dtype(evaluation.model, devices)
+            return place_policy(directory, devices, dtype)
+        # vLLM reads the weights itself.
+        unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
+        return Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
+
+    @functools.cache
+    def make_engine(num_samples: int) -> Engine:
+        engine = engines.make_frozen(evaluation, load(), workdir, sampling, num_samples)
+        on_close.callback(engine.close)
+        return engine
+
+    for cached in (load, make_engine):  # their weights, too
+        on_close.callback(cached.cache_clear)
+    return policies.EnginePolicy(
+        directory,
+        tokenizer,
+        datasets.prompt_builder(evaluation.data, tokenizer),
+        # The built-in engine is laid out for the size of a group; one server answers all.
+        make_engine if local else lambda num_samples: make_engine(0),
+        seed=evaluation.seed,
+        chunk=evaluation.chunk,
+        close=on_close.close,
+    )
+
+
+def _weights(path: str) -> str:
+    """Returns the Hugging Face directory that a path means: a run's is its `policy`."""
+    if os.path.exists(os.path.join(path, "policy", files.CONFIG)):
+        return os.path.join(path, "policy")
+    if os.path.isdir(os.path.join(path, "checkpoints")):
+        raise ValueError(
+            f"--checkpoint={path} is a run that has not finished: export its policy by python "
+            f"-m experiments.convert --source={path} --target=DIR"
+        )
+    return hub.model(path)

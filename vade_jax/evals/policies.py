@@ -17,7 +17,7 @@ from vade_jax.data import images, prompts, tokens
 from vade_jax.evals import chat as chats
 from vade_jax.evals import tasks
 from vade_jax.evals.answers import Answer, Store
-from vade_jax.evals.evaluation import Data
+from vade_jax.evals.settings import Data
 from vade_jax.evals.tasks import Task
 from vade_jax.rollout.engine import Engine
 from vade_jax.rollout.vllm.client import data_url

@@ -21,7 +21,7 @@ from PIL import Image
 from vade_jax import types
 from vade_jax.evals import decisions
 from vade_jax.evals.benchmarks import BENCHMARKS, Benchmark, base
-from vade_jax.evals.evaluation import Evaluation
+from vade_jax.evals.settings import Evaluation
 from vade_jax.rollout.engine import Sampling
 
 PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")

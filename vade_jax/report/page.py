@@ -14,7 +14,16 @@ from typing import Any
 import jinja2
 
 from vade_jax import atomic
-from vade_jax.report import charts, curves, examples, headline, pictures, run
+from vade_jax.report import (
+    charts,
+    contact_sheet,
+    curves,
+    examples,
+    figures,
+    headline,
+    pictures,
+    run,
+)
 from vade_jax.report.run import Prompt, Run
 from vade_jax.types import Item, PathLike
 
@@ -29,11 +38,17 @@ CURVES, ANSWERS, PICTURES = 1_000_000, 1_000_000, 2_300_000  # of them, to begin
 LISTED = 9  # prompts of a list
 
 
+def at_start(workdir: PathLike, items: Sequence[Item]) -> None:
+    """Draws a sheet of samples of what a run trains on: figures/samples.png."""
+    contact_sheet.draw(items, pathlib.Path(workdir) / "figures" / "samples.png")
+
+
 def at_end(workdir: PathLike, items: Sequence[Item]) -> pathlib.Path:
-    """Writes the page of a run that has just ended, with its versions and pictures beside it.
+    """Draws the figures of a run that has just ended, and writes its page, versions and pictures.
 
     `items` is the source of its training data, by row.
     """
+    figures.draw(workdir)
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -2,9 +2,10 @@
 
 try:
     from vade_jax.run.checks import UserError
+    from vade_jax.run.hooks import Hooks
     from vade_jax.run.job import train
 except ModuleNotFoundError as error:
     fix = f"vade_jax.run needs {error.name}: pip install 'vade_jax[train]'"
     raise ModuleNotFoundError(fix, name=error.name) from error
 
-__all__ = ["UserError", "train"]
+__all__ = ["Hooks", "UserError", "train"]

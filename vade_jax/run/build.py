@@ -14,7 +14,6 @@ import optax
 
 from vade_jax import settings
 from vade_jax.data import loading, tokens
-from vade_jax.evals import validation
 from vade_jax.models.qwen import files, flops
 from vade_jax.rewards import functions, mix, trial
 from vade_jax.rollout.engine import Sampling
@@ -29,6 +28,7 @@ from vade_jax.trainer import (
     processes,
     scoring,
     update,
+    validation,
 )
 from vade_jax.types import Params, TrainState
 
@@ -338,12 +338,8 @@ def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
 
 
 def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> validation.Validate:
-    """Returns the validation, mean of k sampled answers: the run's own, and benchmarks'.
-
-    Raises:
-        ValueError: an item of a benchmark makes no prompt.
-    """
-    own = validation.of_items(
+    """Returns the validation on the run's own items: the mean of k sampled answers."""
+    return validation.of_items(
         "validation",
         data.validation,
         data.build_prompt,
@@ -351,5 +347,3 @@ def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> valida
         num_samples=run.eval.num_samples,
         sampling=Sampling(temperature=run.eval.temperature, max_tokens=run.eval.max_tokens),
     )
-    others = validation.make(run, policy.tokenizer, data.benchmarks)
-    return validation.together([own, *others])

@@ -15,12 +15,10 @@ import jax
 
 from vade_jax import fields, samplers, settings
 from vade_jax.data import procedural, sources
-from vade_jax.evals import validation
 from vade_jax.models.qwen import peft
 from vade_jax.models.qwen.config import PRESETS
-from vade_jax.recipes.diva import hook
 from vade_jax.rewards import answers, functions, verify
-from vade_jax.run import cluster
+from vade_jax.run import cluster, hooks
 from vade_jax.samplers import base
 from vade_jax.trainer import passes
 
@@ -41,8 +39,8 @@ def user_errors() -> Iterator[None]:
         raise UserError(str(error)) from error
 
 
-def check(run: settings.Run) -> None:
-    """Checks names, files, packages, and what has to go together.
+def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noqa: B008 (frozen)
+    """Checks names, files, packages, and what has to go together; `given` are the run's hooks.
 
     Raises:
         ValueError: names the field, its value and the fix.
@@ -61,9 +59,9 @@ def check(run: settings.Run) -> None:
     _check_model(run.model)
     if run.lora.rank:
         peft.choose(run.lora, PRESETS.get(run.model.preset or run.model.size))
-    validation.paths(run.eval)
     _check_built_in(run)
     _check_sampler(run)
+    hooks.check(given, run, make_sampler(run).variants)
     check_engine(run.engine, run.layout)
     cluster.check_memory(run.layout, run.engine)
 
@@ -142,7 +140,7 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
         return
     step = run.num_prompts * run.num_rollouts
     first_pass = passes.is_due(run.measure, make_sampler(run), 0)
-    pass_cost = first_pass * num_train * (run.measure.num_rollouts or run.num_rollouts)
+    pass_cost = first_pass * num_train * run.whole_measure.num_rollouts
     if run.max_rollouts < pass_cost + step:
         least = (pass_cost + step) / (run.num_steps * step)
         of_pass = f" behind the pass over all items, which takes {pass_cost}" * bool(pass_cost)
@@ -158,8 +156,6 @@ def _check_sampler(run: settings.Run) -> None:
     sampler = make_sampler(run)
     _check_arrays(run, sampler)
     _check_refill(run, sampler)
-    if sampler.variants:
-        hook.check(run)
 
 
 def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:

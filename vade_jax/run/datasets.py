@@ -11,7 +11,6 @@ import numpy as np
 
 from vade_jax import settings
 from vade_jax.data import loading, procedural, prompts, sources, tokens
-from vade_jax.evals import validation
 from vade_jax.run import checks
 from vade_jax.trainer import processes
 from vade_jax.types import Item
@@ -51,7 +50,16 @@ class Datasets:
     validation: Subset
     build_prompt: prompts.PromptBuilder
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    benchmarks: Mapping[str, Sequence[Item]] = dataclasses.field(default_factory=dict)
+
+    def identity(self) -> dict[str, int]:
+        """Returns checksums of what a run begins with: `recorder.BEGINNING`."""
+        both = self.train, self.validation
+        return {
+            "items": self.train.checksum,
+            "questions": self.validation.checksum,
+            "details": zlib.crc32(" ".join(str(of.details) for of in both).encode()),
+            "pictures": zlib.crc32(b"".join(of.asked.tobytes() for of in both)),
+        }
 
 
 def load(
@@ -69,7 +77,6 @@ def load(
             lacks a field of `sampler.arrays`, or all of the validation is in the training data too.
     """
     build_prompt = prompt_builder(run.data, tokens.Tokenizer.load(checkpoint))
-    benchmarks = validation.read(run.eval)
     train = _usable(run, "train", build_prompt, workdir, stream)
     checks.check_data_size(run, len(train))
     held_out = _usable(run, "validation", build_prompt, workdir, stream)
@@ -79,7 +86,6 @@ def load(
         validation=held_out,
         build_prompt=build_prompt,
         arrays=per_item(train, run.sampler.arrays),
-        benchmarks=benchmarks,
     )
 
 

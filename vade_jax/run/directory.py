@@ -1,7 +1,6 @@
 """The run directory: whose it is, what it was made with, when it is done, and the policy in it."""
 
 import contextlib
-import dataclasses
 import fcntl
 import json
 import os
@@ -213,14 +212,12 @@ def is_done(run: settings.Run, workdir: str) -> bool:
 
 def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:
     """Returns whether a run over so many items ends after a step, as `loop.run` has it."""
-    answers = run.measure.num_rollouts or run.num_rollouts
-    measure = dataclasses.replace(run.measure, num_rollouts=answers)
     return loop.is_over(
         step,
         rollouts_total,
         num_steps=run.num_steps,
         max_rollouts=run.max_rollouts,
-        next_pass=passes.cost(measure, checks.make_sampler(run), step, num_items),
+        next_pass=passes.cost(run.whole_measure, checks.make_sampler(run), step, num_items),
     )
 
 

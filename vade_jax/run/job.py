@@ -10,16 +10,13 @@ import contextlib
 import dataclasses
 import functools
 import os
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
 
-from vade_jax import fields, report, rewards, settings
+from vade_jax import fields, rewards, settings
 from vade_jax.data import loading
-from vade_jax.recipes.diva import hook, variants
-from vade_jax.report import contact_sheet, figures
 from vade_jax.rollout.engine import Engine
 from vade_jax.run import (
     build,
@@ -32,17 +29,30 @@ from vade_jax.run import (
     pins,
     warm_start,
 )
+from vade_jax.run.hooks import Hooks, Vary
 from vade_jax.run.policy import Policy, load_policy
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
-from vade_jax.trainer import choosing, loop, processes, scoring
+from vade_jax.trainer import choosing, loop, processes, scoring, validation
+from vade_jax.trainer.producer import Producer
+from vade_jax.trainer.scoring import Advantage
+from vade_jax.trainer.validation import Validate
+
+NO_HOOKS = Hooks()
 
 
-def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda: False) -> bool:
+def train(
+    run: settings.Run,
+    workdir: str,
+    *,
+    hooks: Hooks = NO_HOOKS,
+    stop: Callable[[], bool] = lambda: False,
+) -> bool:
     """Runs or resumes the job in `workdir`.
 
     Args:
         run: the settings; a resumed run may change few of them (`directory.MAY_CHANGE`).
         workdir: everything that the run makes goes there.
+        hooks: what shows the run, and what else the settings ask for: `hooks.Hooks`.
         stop: asked after each step; once it is true, the run is saved and ends.
 
     Returns:
@@ -55,12 +65,14 @@ def train(run: settings.Run, workdir: str, *, stop: Callable[[], bool] = lambda:
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
     """
-    with opened(run, workdir) as (run, workdir):
-        return _train(run, workdir, stop)
+    with opened(run, workdir, hooks) as (run, workdir):
+        return _train(run, workdir, hooks, stop)
 
 
 @contextlib.contextmanager
-def opened(run: settings.Run, workdir: str) -> Iterator[tuple[settings.Run, str]]:
+def opened(
+    run: settings.Run, workdir: str, hooks: Hooks = NO_HOOKS
+) -> Iterator[tuple[settings.Run, str]]:
     """Yields the run, pinned to what it begins with, and its directory, which is its own meanwhile.
 
     Raises:
@@ -69,7 +81,7 @@ def opened(run: settings.Run, workdir: str) -> Iterator[tuple[settings.Run, str]
     # Absolute: a reward function may change the current directory.
     workdir = os.path.abspath(fields.at_home("workdir", workdir))
     with checks.user_errors():
-        checks.check(run)
+        checks.check(run, hooks)
         cluster.take_gpus(run.layout)
         owned = directory.own(workdir)
     with owned:
@@ -79,7 +91,8 @@ def opened(run: settings.Run, workdir: str) -> Iterator[tuple[settings.Run, str]
         yield run, workdir
 
 
-def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
+def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], bool]) -> bool:
+    """Takes the start-up's steps in their order: what is cheap to find wrong comes first."""
     with checks.user_errors():
         if processes.on_leader(lambda: directory.is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")
@@ -94,32 +107,55 @@ def _train(run: settings.Run, workdir: str, stop: Callable[[], bool]) -> bool:
             processes.on_leader(lambda: build.check_reward(run, data))
             sampler = checks.make_sampler(run)
             sampler.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
-            if sampler.variants:
-                hook.check_texts(run, data.train)
+            benchmarks = _benchmarks(run, data, hooks)
+            variants = _variants(run, data, hooks) if sampler.variants else None
         start = warm_start.warm_started(run, base, workdir, stop)
         if start is None:
             return False
         with checks.user_errors():
             policy = load_policy(run, start)
-            job = prepare(run, policy, data, workdir, threads.map)
+            if hooks.page is not None and processes.is_leader():
+                hooks.page.at_start(workdir, data.train)
+            job = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
         # The state has the only copy of the weights from here on: its first update takes theirs.
         policy = dataclasses.replace(policy, params=None)
         directory.drop_policy(workdir)
         # Closed also when the run fails: what was being saved is written whole.
         with contextlib.closing(job.recorder), contextlib.closing(job.engine):
             progress = job.run(job.progress, stop=stop)
+    if processes.is_leader():
+        if hooks.page is not None:
+            hooks.page.at_end(workdir, data.train.source)
+        if variants is not None:
+            print(f"variants: {dict(variants.vary.counts)}")
     total = progress.rollouts_total
     is_done = directory.is_over(run, progress.step, total, len(data.train))
-    if processes.is_leader():
-        figures.draw(workdir)
-        report.at_end(workdir, data.train.source)
-        if job.vary is not None:
-            print(f"variants: {dict(job.vary.counts)}")
     if is_done:  # the last thing, because it says so: what is cut short before is made again
         directory.export_policy(policy, progress, workdir)
     else:
         print(f"stopped after step {progress.step}; run again to resume")
     return is_done
+
+
+def _benchmarks(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> list[Validate]:
+    """Returns the validations of `eval.benchmarks`; `checks.check` has seen that there is a hook."""
+    if not run.eval.benchmarks:
+        return []
+    return hooks.benchmarks.make(run.eval, run.data, data.build_prompt.tokenizer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variants:
+    """What a selector that asks for variants adds to a run."""
+
+    vary: Vary
+    advantage: Advantage
+
+
+def _variants(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> Variants:
+    hooks.variants.check_texts(run, data.train)
+    vary = hooks.variants.vary(run, data.build_prompt)
+    return Variants(vary, hooks.variants.advantage(run))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +166,6 @@ class Job:
     run: Callable[..., loop.Progress]  # `loop.run` with all its arguments but the progress
     recorder: RunRecorder
     engine: Engine
-    vary: variants.Vary | None  # makes variants, where the selector asks for them
 
 
 def prepare(
@@ -139,58 +174,47 @@ def prepare(
     data: datasets.Datasets,
     workdir: str,
     map: loading.Map = loading.in_turn,
+    benchmarks: Sequence[Validate] = (),
+    variants: Variants | None = None,
 ) -> Job:
     """Builds all parts of the run and restores what is there; `map` maps over items."""
-    if processes.is_leader():
-        contact_sheet.draw(data.train, os.path.join(workdir, "figures", "samples.png"))
     sampler = checks.make_sampler(run)
     saved = checkpointer(run, workdir)
     resumes = saved.latest_step() is not None
     state, learn = build.make_learner(run, policy, map, resumes=resumes)
     selector = sampler.init(len(data.train), **data.arrays)
     never_I = np.zeros(len(data.train), np.int32)
-    items = {
-        "items": data.train.checksum,
-        "questions": data.validation.checksum,
-        "details": zlib.crc32(f"{data.train.details} {data.validation.details}".encode()),
-        "pictures": zlib.crc32(data.train.asked.tobytes() + data.validation.asked.tobytes()),
-    }
+    items = data.identity()
     if run.reward.has_rules:
         items["verifier"] = rewards.VERSION
     progress = restore(saved, loop.Progress(state, selector, never_I), items)
-    advantage, vary = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
-    if sampler.variants:
-        vary = hook.vary(run, data.build_prompt)
-        advantage = hook.advantage(run)
-    num_rollouts = run.measure.num_rollouts or run.num_rollouts
-    num_answers = run.num_prompts * run.num_rollouts
-    measure = dataclasses.replace(
-        run.measure,
-        num_rollouts=num_rollouts,
-        num_prompts=run.measure.num_prompts or max(1, num_answers // num_rollouts),
-    )
+    advantage, expand = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
+    if variants is not None:
+        advantage, expand = variants.advantage, variants.vary.expand
     with contextlib.ExitStack() as opened:  # closed where a part cannot be made
         closing = lambda part: opened.enter_context(contextlib.closing(part))
         engine = closing(engines.make(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run, progress.step, items))
+        producer = Producer(
+            choosing.Chooser(sampler, data.train, data.build_prompt, map, expand),
+            engine,
+            build.make_scorer(run, policy),
+            key=jax.random.key(run.seed),
+            num_prompts=run.num_prompts,
+            advantage=advantage,
+            refill=run.refill,
+            measure=run.whole_measure,
+        )
+        own = build.make_validation(run, policy, data)
         algorithm = functools.partial(
             loop.run,
             num_steps=run.num_steps,
             max_rollouts=run.max_rollouts,
-            num_prompts=run.num_prompts,
-            key=jax.random.key(run.seed),
-            choose=choosing.Chooser(
-                sampler, data.train, data.build_prompt, map, vary.expand if vary else None
-            ),
-            engine=engine,
-            score=build.make_scorer(run, policy),
+            producer=producer,
             learn=learn,
-            validate=build.make_validation(run, policy, data),
+            validate=validation.together([own, *benchmarks]),
             recorder=recorder,
             eval_every=run.eval.every,
-            advantage=advantage,
-            refill=run.refill,
-            measure=measure,
         )
         opened.pop_all()
-    return Job(progress, algorithm, recorder, engine, vary)
+    return Job(progress, algorithm, recorder, engine)

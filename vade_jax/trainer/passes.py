@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from vade_jax import rng, samplers, settings
+from vade_jax.rollout.engine import Engine
 from vade_jax.trainer import rounds, scoring
 from vade_jax.trainer.choosing import Chooser, Chosen, Lookahead
-from vade_jax.trainer.scoring import Advantage, Scores
+from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Rollouts
 
@@ -42,9 +43,11 @@ def metrics(
 
 def roll_out_all(
     choose: Chooser,
-    answer: Callable[[Chosen, jax.Array, int, Clock], tuple[Rollouts, Scores]],
+    engine: Engine,
+    score: Scorer,
     advantage: Advantage,
     measure: settings.Measure,
+    *,
     key: jax.Array,
     step: int,
     stop: Callable[[], bool] = lambda: False,
@@ -53,7 +56,8 @@ def roll_out_all(
 
     Args:
         choose: builds the prompts.
-        answer: generates and scores the answers to some of them.
+        engine: makes the answers.
+        score: rewards them.
         advantage: compares the answers of a group.
         measure: how many answers, and items in the engine at once; the last batch may be smaller.
         key: of the run.
@@ -69,7 +73,7 @@ def roll_out_all(
         if number and stop():
             return None
         batch_key = rng.pass_key(key, step, number)
-        rollouts, scores = answer(chosen, batch_key, step - 1, clock)
+        rollouts, scores = rounds.answer(engine, score, chosen, batch_key, step - 1, clock)
         feedback = scoring.collect(chosen.proposal, rollouts, scores, advantage)
         when = f"the pass before step {step}"
         scoring.check_answers(when, chosen.prompts, rollouts, feedback)

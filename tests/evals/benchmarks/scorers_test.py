@@ -77,7 +77,7 @@ def test_prompts(tmp_path):
     made = {name: files.item(tmp_path, name.split("_")[0]) for name in BENCHMARKS}
     direct = {name: BENCHMARKS[name].prompt(made[name], "paper") for name in BENCHMARKS}
     reasoned = {name: BENCHMARKS[name].prompt(made[name], "cot") for name in BENCHMARKS}
-    assert direct["mathvista"] == direct["mathvista_binary"] == files.mathvista()["query"]
+    assert direct["mathvista"] == files.mathvista()["query"]
     assert direct["mathverse"] == files.mathverse()["query_cot"]
     assert direct["mathverse_direct"] == files.mathverse()["query_wo"]
     assert direct["chartqa"] == "How many?\nAnswer the question with a single word."
@@ -281,16 +281,6 @@ def test_mathvista_shows_the_judge_examples_and_the_query(tmp_path):
     assert prompt.count("Extracted answer:") == 6
     assert judge.read_extraction("Extracted answer: B\n") == "B"
     assert judge.read_extraction(" \n") is None
-
-
-def test_mathvista_binary_shows_the_judge_the_whole_answer(tmp_path):
-    scorer, asked = BENCHMARKS["mathvista_binary"], files.item(tmp_path, "mathvista")
-    assert scorer.extract("so B", asked) == "so B" and scorer.score("so B", asked) is None
-    prompt = scorer.judge.judge_prompt("so {B}", asked)
-    assert "Reference answer: 140°\nPrediction: so {B}\n" in prompt
-    replies = ["Correct", "**incorrect**.", "Verdict: Correct.", "correct, I think", ""]
-    expected = [True, False, True, None, None]
-    assert [scorer.judge.read_judgement(reply) for reply in replies] == expected
 
 
 def test_mathverse_is_extracted_from_the_last_words_and_judged_by_a_digit(tmp_path):

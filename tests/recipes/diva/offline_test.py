@@ -17,7 +17,7 @@ from pyarrow import parquet
 from tests.http_server import ScriptedChat, said
 from vade_jax.data import sources
 from vade_jax.evals.chat import Chat, ServerLost
-from vade_jax.evals.evaluation import Server
+from vade_jax.evals.settings import Server
 from vade_jax.recipes.diva import offline
 
 

@@ -12,7 +12,6 @@ _ALL = (
     mathvision.BENCHMARK,
     scienceqa.BENCHMARK,
     chartqa.BENCHMARK,
-    mathvista.BINARY,
     mathverse.DIRECT,
     mathvision.LMMS_EVAL,
     mathvision.JUDGED,

@@ -9,7 +9,6 @@ A second scorer, `BINARY`, shows the whole answer to a judge model and asks whet
 worked examples in the prompts are ours; the published ones are under a share-alike licence.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Sequence
@@ -189,17 +188,6 @@ I count nine jars on the bottom shelf and fewer on the others, so the third opti
 
 Extracted answer: C"""
 
-_COMPARE = """\
-Compare a model's answer with the reference answer to a question. The prediction is correct if its
-final answer means the same as the reference: the letter or the text of the same option, the same
-number in any notation, with or without its unit. Do not solve the question yourself. Reply with one
-word, Correct or Incorrect.
-
-Question: {query}
-Reference answer: {answer}
-Prediction: {text}
-Verdict:"""
-
 
 # ------------------------------------------------------------------------------ registry
 BENCHMARK = base.Benchmark(
@@ -218,20 +206,5 @@ BENCHMARK = base.Benchmark(
         # Without the label, which models repeat; what is empty is asked for again.
         read_extraction=lambda reply: reply.split("Extracted answer:")[-1].strip() or None,
         max_tokens=1024,
-    ),
-)
-BINARY = dataclasses.replace(
-    BENCHMARK,
-    name="mathvista_binary",
-    extract=lambda text, item, profile="paper": text,  # the judge sees all of it
-    score=lambda extracted, item, profile="paper": None,
-    judge=base.JudgePrompts(
-        judge_prompt=lambda text, item: _COMPARE.format(
-            query=item.metadata["query"], answer=item.answer, text=text
-        ),
-        # One word; any other reply is asked for again.
-        read_judgement=lambda reply: {"correct": True, "incorrect": False}.get(
-            reply.split("Verdict:")[-1].strip().strip(".*").lower()
-        ),
     ),
 )

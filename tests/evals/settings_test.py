@@ -3,7 +3,7 @@
 import pytest
 
 from configs import eval_paper
-from vade_jax.evals.evaluation import Evaluation
+from vade_jax.evals.settings import Evaluation
 
 SERVER = {"url": "http://x", "model": "m"}
 

@@ -1,0 +1,95 @@
+"""What whoever starts a run hands to it: nothing here imports what studies runs.
+
+    from vade_jax import report, run
+    run.train(job, "runs/mine", hooks=run.Hooks(page=report))
+
+Each hook is a module, or any object, with these functions. `experiments/hooks.py` has all of them.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from vade_jax import settings
+from vade_jax.data import prompts, tokens
+from vade_jax.trainer.choosing import Expand
+from vade_jax.trainer.scoring import Advantage
+from vade_jax.trainer.validation import Validate
+from vade_jax.types import Item, PathLike
+
+
+class Page(Protocol):
+    """Shows a run: `vade_jax.report`."""
+
+    def at_start(self, workdir: PathLike, items: Sequence[Item]) -> Any:
+        """Shows what the run trains on."""
+
+    def at_end(self, workdir: PathLike, items: Sequence[Item]) -> Any:
+        """Shows what came of it; `items` is the source of its training data, by row."""
+
+
+class Benchmarks(Protocol):
+    """Measures benchmarks while a run learns: `vade_jax.evals.in_training`."""
+
+    def paths(self, section: settings.Eval) -> Mapping[str, str]:
+        """Returns the file of each benchmark in `eval.benchmarks`; ValueError: one is wrong."""
+
+    def make(
+        self, section: settings.Eval, data: settings.Data, tokenizer: tokens.Tokenizer
+    ) -> list[Validate]:
+        """Returns a validation for each of them; ValueError: a file is not of its benchmark."""
+
+
+class Variants(Protocol):
+    """Makes the variants that a selector asks for: `vade_jax.recipes.diva.hook`."""
+
+    def check(self, run: settings.Run) -> None:
+        """Raises ValueError where the settings do not fit variants."""
+
+    def check_texts(self, run: settings.Run, items: Iterable[Item]) -> None:
+        """Raises ValueError where no item has what variants are made from."""
+
+    def vary(self, run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Vary":
+        """Returns what makes variants of the training items."""
+
+    def advantage(self, run: settings.Run) -> Advantage:
+        """Returns what compares the answers to a problem and to its variants."""
+
+
+class Vary(Protocol):
+    """Makes variants, and counts them."""
+
+    expand: Expand
+    counts: Mapping[str, int]  # made so far, by kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Hooks:
+    """The hooks of a run. Without any it trains, and writes its records alone."""
+
+    page: Page | None = None
+    benchmarks: Benchmarks | None = None  # for `eval.benchmarks`
+    variants: Variants | None = None  # for selectors that ask for them
+
+
+def check(hooks: Hooks, run: settings.Run, asks_for_variants: bool) -> None:
+    """Checks what the settings ask of hooks.
+
+    Raises:
+        ValueError: a hook is missing, or says what is wrong.
+    """
+    if hooks.benchmarks is not None:
+        hooks.benchmarks.paths(run.eval)
+    elif run.eval.benchmarks:
+        raise ValueError(
+            f"eval.benchmarks={run.eval.benchmarks!r}: this run was started without them: give "
+            "hooks=run.Hooks(benchmarks=vade_jax.evals.in_training), as experiments.train does"
+        )
+    if not asks_for_variants:
+        return
+    if hooks.variants is None:
+        raise ValueError(
+            f"sampler.name={run.sampler.name!r} asks for variants of items: give "
+            "hooks=run.Hooks(variants=vade_jax.recipes.diva.hook), as experiments.train does"
+        )
+    hooks.variants.check(run)

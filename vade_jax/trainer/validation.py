@@ -1,0 +1,90 @@
+"""Validation while training: the mean accuracy of k sampled answers to items that are not trained on.
+
+It also says what was forgotten. A question is known once all of its k answers were right, and forgotten
+while fewer than half are: in between, chance decides what k answers say.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.trainer.scoring import Scorer, ScoringThread
+from vade_jax.types import Item, Metrics, Prompt
+
+Known = frozenset[str]  # questions that were once answered right every time
+# (engine, key, version of the weights, questions known so far) -> metrics, questions known now
+Validate = Callable[[Engine, jax.Array, int, Known], tuple[Metrics, Known]]
+
+
+def of_items(
+    name: str,
+    items: Sequence[Item],
+    build_prompt: Callable[[Item], Prompt],
+    score: Scorer,
+    *,
+    num_samples: int,
+    sampling: Sampling,
+) -> Validate:
+    """Returns a validation with the metric `val/<name>/acc/mean@k`, k answers to each item.
+
+    Metadata "family" or "subset", where there is one, adds `val-aux/<name>/<family>/acc/mean@k`. Where
+    questions are known, `val-aux/<name>/forgotten` is the share of them that is forgotten, in all and by
+    family.
+    Items are read once, here; their images are not kept. Of scores only `correct` is looked at. An
+    answer without a verdict is wrong; `val-aux/<name>/unknown` is the share of them, where there are any.
+    """
+    built, kept = [], []
+    # A source decodes an item's images each time it is read: one pass.
+    for i in range(len(items)):
+        item = items[i]
+        built.append(build_prompt(item))
+        kept.append(item.without_images())
+    names = [x.metadata.get("family") or x.metadata.get("subset", "") for x in kept]
+    family_M = np.array([str(family) for family in names])
+
+    uid_M = [f"{name}/{item.uid}" for item in kept]
+
+    def validate(
+        engine: Engine, key: jax.Array, version: int, known: Known
+    ) -> tuple[Metrics, Known]:
+        num_rollouts_M = np.full(len(kept), num_samples)
+        with ScoringThread(score, kept) as scoring_thread:
+            rollouts = engine.generate(
+                built, num_rollouts_M, key, version, sampling, on_group=scoring_thread
+            )
+            scores = scoring_thread.scores(rollouts)
+        correct_N = scores.correct_N
+        rate_M = np.bincount(rollouts.group_N, correct_N, len(kept)) / num_samples
+        known_M = np.array([uid in known for uid in uid_M])
+        metrics = {f"val/{name}/acc/mean@{num_samples}": float(np.mean(correct_N))}
+        if not scores.known_N.all():
+            metrics[f"val-aux/{name}/unknown"] = float(np.mean(~scores.known_N))
+        if known_M.any():
+            metrics[f"val-aux/{name}/forgotten"] = float(np.mean(rate_M[known_M] < 0.5))
+        for family in filter(None, np.unique(family_M)):
+            inside_M = family_M == family
+            aux = f"val-aux/{name}/{family}"
+            accuracy = np.mean(correct_N[inside_M[rollouts.group_N]])
+            metrics[f"{aux}/acc/mean@{num_samples}"] = float(accuracy)
+            if (inside_M & known_M).any():
+                metrics[f"{aux}/forgotten"] = float(np.mean(rate_M[inside_M & known_M] < 0.5))
+        return metrics, known.union(np.array(uid_M)[rate_M == 1].tolist())
+
+    return validate
+
+
+def together(validations: Sequence[Validate]) -> Validate:
+    """Returns a validation that makes several others, one after another, and joins their metrics."""
+
+    def validate(
+        engine: Engine, key: jax.Array, version: int, known: Known
+    ) -> tuple[Metrics, Known]:
+        metrics = {}
+        for each in validations:
+            found, known = each(engine, key, version, known)
+            metrics |= found
+        return metrics, known
+
+    return validate
