@@ -21,6 +21,7 @@ from experiments import errors, paths
 from vade_jax import atomic, fields, settings
 from vade_jax.report import across, comparison, controls, figures, records
 from vade_jax.run import directory
+from vade_jax.run.checks import place
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -87,10 +88,8 @@ def read(*folders: str) -> comparison.Groups:
 
 def _check_same_settings(one: records.Recorded, other: records.Recorded) -> None:
     defaults = settings.Run()
-    here = directory.filled(other.config, defaults)
-    if differing := directory.differing(
-        one.config, here, ("seed", *directory.MAY_DIFFER), defaults
-    ):
+    here = place.filled(other.config, defaults)
+    if differing := place.differing(one.config, here, ("seed", *directory.MAY_DIFFER), defaults):
         raise ValueError(
             f"--records: {one.name} and {other.name} are seeds of one arm with other settings "
             f"({differing[0]}): give their folders with --across, or one of them"

@@ -23,11 +23,12 @@ def main(config: ConfigDict, workdir: str) -> None:
         run = settings.Run.from_dict(config.to_dict())
     with user_errors((checks.UserError,)), job.opened(run, workdir) as (run, workdir):
         with user_errors():
-            compiled.keep(run, workdir)
-            base = warm_start.untrained(run, workdir)
+            compiled.keep(run.perf, workdir)
+            base = warm_start.untrained(run.model, run.seed, workdir)
+            checks.model.check_model(run, base)
         try:
             with user_errors((checks.UserError,)):
-                made = warm_start.warm_started(run, base, workdir, StopSignal())
+                made = warm_start.warm_started(job.teaching(run), base, workdir, StopSignal())
         except NotFinite as error:
             sys.exit(f"error: {error}")
     if made is not None:

@@ -182,8 +182,8 @@ def test_the_layouts_of_four_gpus_fit(name, arg, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     c = load(name, arg)
     run = settings.Run.from_dict(c.to_dict())
-    cluster.check_gpus(run.layout, run.engine)
-    cluster.check_memory(run.layout, run.engine)
+    checks.machine.check_gpus(run.layout, run.engine)
+    checks.machine.check_memory(run.layout, run.engine)
     trainers = cluster.gpus(c.layout.train) or ["0", "1", "2", "3"]
     servers = [
         gpu

@@ -14,6 +14,7 @@ simulator's worlds are Sections.
 import dataclasses
 import difflib
 import math
+import operator
 import os
 import re
 import typing
@@ -232,3 +233,17 @@ def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
             f"{setting} is no name of an environment variable in capitals; if it is the key itself, "
             "which logs would show: export JUDGE_KEY=..., and give JUDGE_KEY"
         )
+
+
+def value(section: Section, name: str) -> Any:
+    """Returns a field by its dotted name, such as "model.checkpoint"."""
+    return operator.attrgetter(name)(section)
+
+
+def replaced(section: Section, values: Mapping[str, Any]) -> Any:
+    """Returns the section with other values of some dotted fields."""
+    for name, new in values.items():
+        first, _, rest = name.partition(".")
+        inner = replaced(getattr(section, first), {rest: new}) if rest else new
+        section = dataclasses.replace(section, **{first: inner})
+    return section

@@ -132,9 +132,9 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
     state = TrainState(params={"w": jnp.zeros(1000)}, opt_state=(), step=jnp.int32(0))
     visited_I = np.zeros(num_items, np.int32)
     anew = loop.Progress(state, sampler.init(num_items), visited_I)
-    saved = checkpointer(settings_of_run, workdir)
+    saved = checkpointer(settings_of_run.checkpoint, workdir)
     with contextlib.redirect_stderr(io.StringIO()):  # the bar
-        recorder = RunRecorder(workdir, saved, settings_of_run, 0)
+        recorder = RunRecorder(workdir, saved, settings_of_run.to_dict(), 0)
         with contextlib.closing(recorder):
             loop.run(
                 anew,
@@ -174,7 +174,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
 
 
 def _resume(run: settings.Run, workdir: str, anew: loop.Progress) -> loop.Progress:
-    saved = checkpointer(run, workdir)
+    saved = checkpointer(run.checkpoint, workdir)
     with contextlib.closing(saved):
         progress = restore(saved, anew)
     metrics.Writer(workdir).truncate_after(progress.step)

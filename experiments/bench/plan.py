@@ -39,7 +39,7 @@ from experiments.bench.plan_programs import (
 )
 from vade_jax import arrays, settings, tables
 from vade_jax.models.qwen import config, flops
-from vade_jax.run import cluster
+from vade_jax.run.checks import machine
 from vade_jax.run.policy import Policy
 from vade_jax.trainer import mesh
 
@@ -311,4 +311,4 @@ def serve_fraction(run: settings.Run, device: Device) -> float:
     if device.vllm_fraction is not None:
         return device.vllm_fraction
     elsewhere = run.engine.name == "local" or run.engine.urls
-    return run.layout.serve_memory if not elsewhere and cluster.shares(run.layout) else 0.0
+    return run.layout.serve_memory if not elsewhere and machine.shares(run.layout) else 0.0

@@ -13,8 +13,7 @@ from configs import tiny_gspo
 from experiments.bench import timing
 from experiments.simulation import arena
 from vade_jax import samplers, settings, types
-from vade_jax.run import datasets, job, warm_start
-from vade_jax.run.policy import load_policy
+from vade_jax.run import build, job, warm_start
 from vade_jax.samplers import base, beta
 
 # ------------------------------------------------------------------------------ --suite=selector
@@ -174,9 +173,9 @@ class TinyStep:
         workdir, c = self._directory.name, tiny_gspo.get_config()
         c.warm_start.num_steps = 0
         run = settings.Run.from_dict(c.to_dict())
-        model = warm_start.untrained(run, workdir)
-        data = datasets.load(run, model, workdir)
-        ready = job.prepare(run, load_policy(run, model), data, workdir)
+        model = warm_start.untrained(run.model, run.seed, workdir)
+        data = build.load_data(run, model, workdir)
+        ready = job.prepare(run, build.load_policy(run, model), data, workdir)
         ready.recorder.close()
         nothing = lambda *_, **__: None
         unasked = lambda *_: ({}, frozenset())

@@ -9,7 +9,8 @@ from typing import Any
 
 from experiments import hooks
 from vade_jax import atomic, fields, settings
-from vade_jax.run import checks, directory, pins
+from vade_jax.run import checks, directory, job, pins
+from vade_jax.run.checks import place
 
 Values = Mapping[str, Any]  # of settings, nested as they are
 
@@ -36,8 +37,8 @@ class PlannedRun:
         return self.directory + ".log"
 
     def is_finished(self) -> bool:
-        """See `directory.is_done`."""
-        return directory.is_done(self.settings, self.directory)
+        """See `job.is_done`."""
+        return job.is_done(self.settings, self.directory)
 
     def write_config(self) -> str:
         """Writes the config beside the run's directory; returns the --config that reads it."""
@@ -82,9 +83,10 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
         runs.append(PlannedRun(f"{source}/{loss}", arm, run, os.path.join(workdir, name)))
     for run in runs:
         if run.is_finished():  # not started again, so nothing else compares its config
-            now = json.loads(json.dumps(pins.pin(run.settings, run.directory).to_dict()))
+            names = pins.pin(pins.names(run.settings), run.directory)
+            now = json.loads(json.dumps(fields.replaced(run.settings, names).to_dict()))
             path = os.path.join(run.directory, "config.json")
-            directory.check_same(path, now, directory.MAY_DIFFER, settings.Run())
+            place.check_same(path, now, directory.MAY_DIFFER, settings.Run())
     return runs
 
 
@@ -112,8 +114,8 @@ def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
         if (names := names_of(run)) not in found:
             # Of the others that have begun, as where a new arm has the same model and other data.
             like = next((other for other in begun if names_of(other) == names), [*begun, run][0])
-            found[names] = pins.names(pins.pin(run.settings, like.directory))
-        made.append(dataclasses.replace(run, settings=pins.put(run.settings, found[names])))
+            found[names] = pins.pin(pins.names(run.settings), like.directory)
+        made.append(dataclasses.replace(run, settings=fields.replaced(run.settings, found[names])))
     return made
 
 

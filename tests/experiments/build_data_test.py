@@ -12,7 +12,7 @@ from tests.recipes.vade_9k import build_test
 from vade_jax import settings as run_settings
 from vade_jax.data import loading, tokens
 from vade_jax.recipes.vade_9k import settings
-from vade_jax.run import datasets
+from vade_jax.run import build
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -54,7 +54,7 @@ def test_a_run_takes_both_splits_of_the_directory(built, tmp_path):
     checkpoint, target = built
     c = of_files(target, instruction="")
     with loading.Threads(2) as pool:
-        data = datasets.load(c, checkpoint, str(tmp_path), pool.map)
+        data = build.load_data(c, checkpoint, str(tmp_path), pool.map)
     index = json.loads((target / "index.json").read_text())
     assert (len(index["train"]), len(index["validation"])) == (9, 1)
     for split in ("train", "validation"):
@@ -71,7 +71,7 @@ def test_a_run_that_can_use_no_row_says_why(built, tmp_path):
     checkpoint, target = built
     c = of_files(target, min_pixels=12544, max_pixels=12544)
     with pytest.raises(ValueError, match=r"none of its .*{'bad_image': .*at least 4 x"):
-        datasets.load(c, checkpoint, str(tmp_path))
+        build.load_data(c, checkpoint, str(tmp_path))
 
 
 def test_a_stop_by_hand_is_one_line(tmp_path):

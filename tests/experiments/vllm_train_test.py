@@ -63,7 +63,7 @@ def run(tmp_path_factory):
     root, tape, make = tmp_path_factory.mktemp("runs"), [], engines.make
 
     def run(engine, *, replay=False):
-        taped = lambda *args: Taped(make(*args), tape, replay)
+        taped = lambda *args, **kw: Taped(make(*args, **kw), tape, replay)
         workdir = root / f"{engine}_{replay}"
         c = config(engine, root / "warm_start")
         with contextlib.ExitStack() as stack:

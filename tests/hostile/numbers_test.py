@@ -13,6 +13,7 @@ from tests.run.selectors_test import NAMES, fake_parts, smoke  # noqa: F401 (a f
 from tests.trainer import fakes, loop_test, small, update_test
 from vade_jax import settings
 from vade_jax.data import procedural
+from vade_jax.report import figures
 from vade_jax.rollout import fake
 from vade_jax.run import checks, datasets, engines, job
 from vade_jax.store import metrics
@@ -186,8 +187,8 @@ def test_every_selector_at_the_edges(edge, name, fake_parts, monkeypatch):  # no
         c.sampler.options.replay = "next_step"  # its second round would have no items
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
     checks.check(run)
-    checks.check_data_size(run, size)
-    make = lambda *_: fake.FakeEngine({f"train-0-{i}": rate for i in range(size)})
+    checks.selector.check_data_size(run, size)
+    make = lambda *_, **__: fake.FakeEngine({f"train-0-{i}": rate for i in range(size)})
     monkeypatch.setattr(engines, "make", make)
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
     arrays = datasets.per_item(items, run.sampler.arrays)
@@ -244,8 +245,8 @@ def test_a_run_of_nothing_but(
 ):
     """Empty answers, or answers that were all cut off: three steps of the whole program."""
     make = engines.make
-    monkeypatch.setattr(engines, "make", lambda *args: Answers(make(*args), change))
-    monkeypatch.setattr(job.figures, "draw", lambda workdir: None)
+    monkeypatch.setattr(engines, "make", lambda *args, **kw: Answers(make(*args, **kw), change))
+    monkeypatch.setattr(figures, "draw", lambda workdir: None)
     c = smoke("vade")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
     c.warm_start.num_steps, c.eval.every, c.checkpoint.every = 0, 9, 9

@@ -14,6 +14,7 @@ from experiments import errors
 from vade_jax import settings
 from vade_jax.rollout.vllm import process
 from vade_jax.run import cluster
+from vade_jax.run.checks import machine
 from vade_jax.trainer import processes
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -43,10 +44,10 @@ def test_places_that_do_not_fit(arguments, message):
 
 
 def test_what_process_0_wrote_must_be_seen_by_all(tmp_path, monkeypatch):
-    cluster.check_shared(tmp_path)
+    cluster.wait_until_shared(tmp_path)
     monkeypatch.setattr(cluster, "VISIBLE_TIMEOUT_S", 0.0)
     with pytest.raises(ValueError, match=r"does not see .*absent.*hosts share"):
-        cluster.check_shared(tmp_path / "absent")
+        cluster.wait_until_shared(tmp_path / "absent")
 
 
 def test_alone_errors_pass_through():
@@ -176,7 +177,7 @@ def test_each_server_gets_its_gpus_in_order(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     pairs = dict(engine__num_servers=2, engine__tensor_parallel=2)
     c = sections(**pairs, layout__serve="4,5,6,7")
-    cluster.check_gpus(*c)
+    machine.check_gpus(*c)
     assert [cluster.gpus_of_server(*c, i) for i in (0, 1)] == [["4", "5"], ["6", "7"]]
     assert cluster.gpus_of_server(*sections(**pairs), 1) == ["2", "3"]
 
@@ -195,7 +196,7 @@ def test_a_server_gets_gpus_of_those_that_the_run_was_given(monkeypatch, given, 
     if given is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     c = sections(layout__train="0,1", layout__serve="2,3", engine__tensor_parallel=2)
-    cluster.check_gpus(*c)
+    machine.check_gpus(*c)
     assert cluster.gpus_of_server(*c, 0) == expected
     by_name = sections(layout__serve="GPU-x")
     assert cluster.gpus_of_server(*by_name, 0) == (["GPU-x"] if expected else [])
@@ -207,14 +208,14 @@ def test_a_server_gets_gpus_of_those_that_the_run_was_given(monkeypatch, given, 
 def test_a_gpu_that_the_run_was_not_given_is_an_error(monkeypatch, fields):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     with pytest.raises(ValueError, match=r"GPU 4 of .* CUDA_VISIBLE_DEVICES=4,5,6,7 shows 4"):
-        cluster.check_gpus(*sections(**fields))
-    cluster.check_gpus(*sections(engine__num_servers=5, engine__urls=("http://a:1",)))
+        machine.check_gpus(*sections(**fields))
+    machine.check_gpus(*sections(engine__num_servers=5, engine__urls=("http://a:1",)))
 
 
 def test_servers_without_as_many_gpus_are_an_error():
     fields = dict(layout__serve="0,1", engine__tensor_parallel=4)
     with pytest.raises(ValueError, match=r"serve='0,1' names 2 GPUs, but .* is 4: name as many"):
-        cluster.check_gpus(*sections(**fields))
+        machine.check_gpus(*sections(**fields))
 
 
 NAMES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -245,7 +246,7 @@ def untold(monkeypatch):
 @pytest.mark.usefixtures("untold")
 def test_what_does_not_fit_on_a_shared_gpu_is_an_error(fields, message):
     with pytest.raises(ValueError, match=message):
-        cluster.check_memory(*sections(**fields))
+        machine.check_memory(*sections(**fields))
 
 
 @pytest.mark.parametrize(
@@ -261,22 +262,22 @@ def test_what_does_not_fit_on_a_shared_gpu_is_an_error(fields, message):
 )
 @pytest.mark.usefixtures("untold")
 def test_what_fits_on_a_shared_gpu_passes(fields):
-    cluster.check_memory(*sections(**fields))
+    machine.check_memory(*sections(**fields))
 
 
 @pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize("name", NAMES)
 def test_jaxs_share_may_be_told_by_its_own_variables(monkeypatch, name):
     monkeypatch.setenv(name, "0.5")
-    cluster.check_memory(*sections(layout__serve_memory=0.45))
+    machine.check_memory(*sections(layout__serve_memory=0.45))
     with pytest.raises(ValueError, match=rf"train_memory=0.5 \({name}\) and .*serve_memory=0.55"):
-        cluster.check_memory(*sections(layout__serve_memory=0.55))
+        machine.check_memory(*sections(layout__serve_memory=0.55))
     monkeypatch.setenv(name, "")
     with pytest.raises(ValueError, match=r"train_memory=0.75 \(JAX's default\)"):
-        cluster.check_memory(*sections(layout__serve_memory=0.45))
+        machine.check_memory(*sections(layout__serve_memory=0.45))
     monkeypatch.setenv(name, "half")
     with pytest.raises(ValueError, match=f"{name}='half' is no number: write one such as 0.5"):
-        cluster.check_memory(*sections(layout__serve_memory=0.45))
+        machine.check_memory(*sections(layout__serve_memory=0.45))
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def compile_something():
 
 @pytest.mark.usefixtures("no_cache")
 def test_the_next_run_finds_what_is_beside_its_directory(tmp_path, events):
-    compiled.keep(settings.Run(), str(tmp_path / "one"))
+    compiled.keep(settings.Perf(), str(tmp_path / "one"))
     compile_something()
     assert HITS not in events
     (directory,) = (tmp_path / "compiled").iterdir()
@@ -58,7 +58,7 @@ def test_the_next_run_finds_what_is_beside_its_directory(tmp_path, events):
     compilation_cache.reset_cache()  # as another process
     jax.config.update("jax_compilation_cache_dir", None)
     events.clear()
-    compiled.keep(settings.Run(), str(tmp_path / "two"))
+    compiled.keep(settings.Perf(), str(tmp_path / "two"))
     compile_something()
     assert events.count(HITS) == events.count(REQUESTS) == len(made)
     assert sorted(directory.glob("*-cache")) == made
@@ -66,11 +66,11 @@ def test_the_next_run_finds_what_is_beside_its_directory(tmp_path, events):
 
 @pytest.mark.usefixtures("no_cache")
 def test_who_wants_none_has_none_and_a_directory_of_ones_own_stays(tmp_path):
-    off = settings.Run.from_dict({"perf": {"compile_cache": False}})
+    off = settings.Perf(compile_cache=False)
     compiled.keep(off, str(tmp_path / "run"))
     assert jax.config.jax_compilation_cache_dir is None
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
-    compiled.keep(settings.Run(), str(tmp_path / "run"))
+    compiled.keep(settings.Perf(), str(tmp_path / "run"))
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
     assert not (tmp_path / "compiled").exists()
 
@@ -97,7 +97,7 @@ def test_beside_strangers_programs_are_kept_in_the_run_directory(tmp_path, chang
     run = tmp_path / "of_all" / "run"
     run.mkdir(parents=True)
     change(run.parent)
-    compiled.keep(settings.Run(), str(run))
+    compiled.keep(settings.Perf(), str(run))
     assert pathlib.Path(jax.config.jax_compilation_cache_dir).parent == run / "compiled"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from vade_jax import settings
 from vade_jax.data import tokens
-from vade_jax.run import datasets
+from vade_jax.run import build, checks
 
 
 @pytest.fixture
@@ -24,7 +24,9 @@ def load(tmp_path):
         batch = {"prompts_per_minibatch": 1, "prompts_per_microbatch": 1}
         data |= {"kind": "int"}
         run = settings.Run.from_dict({"num_prompts": 1, "batch": batch, "data": data})
-        return datasets.load(run, str(tmp_path / "tokens"), str(tmp_path))
+        found = build.load_data(run, str(tmp_path / "tokens"), str(tmp_path))
+        checks.data.check_data(run, found)
+        return found
 
     return load
 

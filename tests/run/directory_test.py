@@ -9,7 +9,12 @@ import sys
 import pytest
 
 from vade_jax import settings
-from vade_jax.run import directory
+from vade_jax.run import directory, job
+from vade_jax.run.checks import place
+
+
+def open_for(run, workdir):
+    directory.open_for(run.to_dict(), workdir, lambda: job.is_done(run, workdir))
 
 
 def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
@@ -19,15 +24,15 @@ def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(before))
     same = json.loads(json.dumps(wanted))
-    directory.check_same(path, same, (), settings.Run())
+    place.check_same(path, same, (), settings.Run())
     with pytest.raises(ValueError, match=r"optimizer.remainders: None there, True now"):
-        directory.check_same(path, same)
+        place.check_same(path, same)
     same["optimizer"]["remainders"] = False
     with pytest.raises(ValueError, match=r"optimizer.remainders: True there, False now"):
-        directory.check_same(path, same, (), settings.Run())
+        place.check_same(path, same, (), settings.Run())
     path.write_text("[]")
     with pytest.raises(ValueError, match="holds no names and values"):
-        directory.check_same(path, same, (), settings.Run())
+        place.check_same(path, same, (), settings.Run())
 
 
 def test_the_policy_of_a_shorter_run_goes_and_a_link_to_it_stays(tmp_path):
@@ -47,7 +52,7 @@ def test_a_config_of_something_else_is_left_alone(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=f"{path} is no run's: give a --workdir of its own"):
-        directory.open_for(settings.Run(), str(tmp_path))
+        open_for(settings.Run(), str(tmp_path))
     assert path.read_text() == text
 
 
@@ -55,13 +60,13 @@ def test_a_config_of_something_else_is_left_alone(tmp_path, text):
 def test_a_new_run_replaces_nobodys_files(tmp_path, name):
     """Such as the checkpoint that it starts from, or a package of that name."""
     (tmp_path / name).mkdir()
-    directory.open_for(settings.Run(seed=1), str(tmp_path))  # an empty one may be a mounted disk
+    open_for(settings.Run(seed=1), str(tmp_path))  # an empty one may be a mounted disk
     (tmp_path / "config.json").unlink()
     (tmp_path / name / "mine.py").touch()
     with pytest.raises(
         ValueError, match=f"{name} is there and no run's: .* a --workdir of its own"
     ):
-        directory.open_for(settings.Run(seed=1), str(tmp_path))
+        open_for(settings.Run(seed=1), str(tmp_path))
     assert (tmp_path / name / "mine.py").exists()
 
 
@@ -77,34 +82,34 @@ def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
         if lost:
             expected = pytest.raises(ValueError, match=r"no checkpoint to go on from: put its")
         with expected:
-            directory.check_goes_on(workdir)
+            place.check_goes_on(workdir)
     (tmp_path / "checkpoints" / "20").mkdir()
-    directory.check_goes_on(workdir)
+    place.check_goes_on(workdir)
 
 
 @pytest.mark.parametrize(("last", "lost"), [(50, False), (201, True)])
 @pytest.mark.parametrize("every", [10, 1000])
 def test_how_often_a_run_saved_is_known_when_that_changes(tmp_path, last, lost, every):
     saving = lambda every: settings.Run(checkpoint=settings.Checkpoint(every=every))
-    directory.open_for(saving(100), str(tmp_path))
+    open_for(saving(100), str(tmp_path))
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": last}) + "\n")
     with (
         pytest.raises(ValueError, match="no checkpoint to go") if lost else contextlib.nullcontext()
     ):
-        directory.open_for(saving(every), str(tmp_path))
+        open_for(saving(every), str(tmp_path))
 
 
 def test_a_finished_run_keeps_the_settings_that_it_was_made_with(tmp_path):
     done, workdir = settings.Run(num_steps=3), str(tmp_path)
-    directory.open_for(done, workdir)
+    open_for(done, workdir)
     (tmp_path / "checkpoints" / "3").mkdir(parents=True)
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "config.json").touch()
     (tmp_path / "metrics.jsonl").write_text('{"step": 3, "vade/rollouts_total": 9}\n')
     before = (tmp_path / "config.json").read_bytes()
-    directory.open_for(dataclasses.replace(done, eval=settings.Eval(num_samples=9)), workdir)
+    open_for(dataclasses.replace(done, eval=settings.Eval(num_samples=9)), workdir)
     assert (tmp_path / "config.json").read_bytes() == before
-    directory.open_for(settings.Run(num_steps=5), workdir)
+    open_for(settings.Run(num_steps=5), workdir)
     assert (tmp_path / "config.json").read_bytes() != before
 
 
@@ -125,12 +130,12 @@ def test_a_run_whose_budget_has_no_room_for_the_pass_that_is_due_is_done(tmp_pat
     }
     run = settings.Run.from_dict(values | {"sampler": {"name": "mmr1"}, "measure": {"every": 2}})
     assert run.max_rollouts == 66
-    assert directory.is_done(run, str(tmp_path)) is is_done
+    assert job.is_done(run, str(tmp_path)) is is_done
 
 
 def test_a_start_that_made_nothing_leaves_the_directory_free(tmp_path):
-    directory.open_for(settings.Run(seed=1), str(tmp_path))
-    directory.open_for(settings.Run(seed=2), str(tmp_path))
+    open_for(settings.Run(seed=1), str(tmp_path))
+    open_for(settings.Run(seed=2), str(tmp_path))
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 2
 
 

@@ -37,7 +37,7 @@ def test_twenty_lines_train_the_tiny_job(tmp_path):
         check=True,
     )
     (program,) = re.findall(
-        r"```python\n(from vade_jax import run.*?)```",
+        r"```python\n(from vade_jax import report, run.*?)```",
         (ROOT / "docs" / "runs.md").read_text(),
         re.DOTALL,
     )

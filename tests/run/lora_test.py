@@ -15,7 +15,6 @@ from tests.trainer import small
 from vade_jax import run, settings
 from vade_jax.models.qwen import files, lora, model, peft
 from vade_jax.run import build, convert
-from vade_jax.run.policy import load_policy
 from vade_jax.store import metrics
 from vade_jax.trainer import mesh
 
@@ -148,7 +147,7 @@ def test_the_base_is_kept_in_the_dtype_of_the_computation_and_the_adapter_in_flo
     wanted = config(1, small_checkpoint)
     wanted = dataclasses.replace(wanted, model=dataclasses.replace(wanted.model, dtype="bfloat16"))
     with one_device():
-        policy = load_policy(wanted, str(small_checkpoint))
+        policy = build.load_policy(wanted, str(small_checkpoint))
     assert {x.dtype.name for x in jax.tree.leaves(policy.base)} == {"bfloat16"}
     assert {x.dtype.name for x in jax.tree.leaves(policy.params)} == {"float32"}
     count = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
@@ -180,14 +179,14 @@ def test_bfloat16_weights_are_trained_resumed_and_exported(small_checkpoint, tmp
     _, exported = files.load(tmp_path / "whole" / "policy")
     jax.tree.map(np.testing.assert_array_equal, exported, whole["policy"])
     with one_device():
-        policy = load_policy(in_bfloat16(1), str(small_checkpoint))
+        policy = build.load_policy(in_bfloat16(1), str(small_checkpoint))
         state, learner = build.make_learner(in_bfloat16(1), policy)
     assert learner.reference is policy.params
     num_weights = sum(x.size for x in jax.tree.leaves(policy.params))
     held = sum(x.nbytes for x in jax.tree.leaves((state.params, state.opt_state)))
     assert held == 10 * num_weights + 8  # two counters
     with one_device():
-        policy = load_policy(in_bfloat16(1), str(small_checkpoint))
+        policy = build.load_policy(in_bfloat16(1), str(small_checkpoint))
         state, learner = build.make_learner(in_bfloat16(1, "all"), policy)
     places = lambda tree: {x.sharding.memory_kind for x in jax.tree.leaves(tree) if x.ndim}
     assert places(state.params) == {"device"}
@@ -211,7 +210,7 @@ def test_a_run_that_resumes_holds_no_weights_but_its_references(
     )
     before = {id(x) for x in jax.live_arrays()}
     with one_device():
-        policy = load_policy(c, str(small_checkpoint))
+        policy = build.load_policy(c, str(small_checkpoint))
         size = sum(x.nbytes for x in jax.tree.leaves(policy.params))
         state, learner = build.make_learner(c, policy, resumes=True)
     assert {type(x) for x in jax.tree.leaves(state)} == {jax.ShapeDtypeStruct}

@@ -12,6 +12,7 @@ import safetensors.numpy
 from tests.trainer import small
 from vade_jax import samplers, settings
 from vade_jax.run import recorder
+from vade_jax.run.checks import beginning
 from vade_jax.store import metrics, rollout_log
 from vade_jax.trainer import loop, processes, rounds, scoring
 from vade_jax.trainer.choosing import Chosen
@@ -69,7 +70,9 @@ class Checkpointer:
 def make(tmp_path, step=0):
     checkpointer = Checkpointer()
     run = settings.Run(seed=4, num_steps=3)
-    made = recorder.RunRecorder(str(tmp_path), checkpointer, run, step, items={"items": 5})
+    made = recorder.RunRecorder(
+        str(tmp_path), checkpointer, run.to_dict(), step, items={"items": 5}
+    )
     return made, checkpointer
 
 
@@ -279,8 +282,8 @@ def test_rows_that_were_added_are_named_and_not_the_shapes_that_they_change(tmp_
         return loop.Progress(state, {"alpha_I": np.zeros(num_items)}, visited_I, step=7)
 
     of_run = settings.Run()
-    with contextlib.closing(recorder.checkpointer(of_run, str(tmp_path))) as saved:
-        began = recorder.RunRecorder(str(tmp_path), saved, of_run, 0, {"items": 5})
+    with contextlib.closing(recorder.checkpointer(of_run.checkpoint, str(tmp_path))) as saved:
+        began = recorder.RunRecorder(str(tmp_path), saved, of_run.to_dict(), 0, {"items": 5})
         began.save(progress(8), last=True)
         with pytest.raises(ValueError, match=r"the data changed: data.train has other usable rows"):
             recorder.restore(saved, progress(9), {"items": 6})
@@ -323,7 +326,7 @@ def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
         return recorder.restore(saved, progress).step
 
     put(1.0)
-    recorder.RunRecorder(str(tmp_path), checkpointer, of_run, 0).save(progress, last=True)
+    recorder.RunRecorder(str(tmp_path), checkpointer, of_run.to_dict(), 0).save(progress, last=True)
     assert resumed() == 7
     put(1.5)
     with pytest.raises(ValueError, match=f"model.checkpoint={model} is another model than when"):
@@ -335,7 +338,7 @@ def test_a_warm_start_of_a_checkpoint_is_the_runs_own(tmp_path):
     of_run = settings.Run(
         model=settings.Model(checkpoint=str(tmp_path)), warm_start=settings.WarmStart(num_steps=2)
     )
-    assert recorder._start(of_run.to_dict()) == 0
+    assert beginning.start_of(of_run.to_dict()) == 0
 
 
 def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(tmp_path):

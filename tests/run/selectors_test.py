@@ -37,8 +37,8 @@ def fake_parts(monkeypatch):
     def learn(state, prompts, rollouts, advantage_N):
         return state.replace(step=state.step + 1), {"actor/loss": 0.0}
 
-    def make_engine(run, policy, workdir):
-        last = run.data.num_train - 1
+    def make_engine(sections, *_, **__):
+        last = sections.data.num_train - 1
         return fake.FakeEngine({f"train-0-{i}": i / last for i in range(last + 1)})
 
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
@@ -62,7 +62,7 @@ def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tm
     """Its servers would keep the GPUs of a notebook."""
     closed = []
     made = types.SimpleNamespace(close=lambda: closed.append("engine"))
-    monkeypatch.setattr(engines, "make", lambda *_: made)
+    monkeypatch.setattr(engines, "make", lambda *_, **__: made)
     fake_parts.close = lambda: closed.append("recorder")
 
     def fail(*_):
@@ -247,10 +247,10 @@ def test_the_seed_is_the_runs_unless_another_is_given(monkeypatch):
     given, method = [], samplers.SAMPLERS["greso"]
     monkeypatch.setattr(type(method), "__call__", lambda self, **o: given.append(o))
     c = tiny_gspo.get_config("selector=greso,seed=7")
-    checks.make_sampler(settings.Run.from_dict(c.to_dict()))
+    checks.selector.make(settings.Run.from_dict(c.to_dict()))
     with c.unlocked():
         c.sampler.options.seed = 3
-    checks.make_sampler(settings.Run.from_dict(c.to_dict()))
+    checks.selector.make(settings.Run.from_dict(c.to_dict()))
     uniform = tiny_gspo.get_config("uniform").to_dict()
-    checks.make_sampler(settings.Run.from_dict(uniform))
+    checks.selector.make(settings.Run.from_dict(uniform))
     assert [options.get("seed") for options in given] == [7, 3, None]

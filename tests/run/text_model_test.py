@@ -8,7 +8,7 @@ import pytest
 from configs import math_text, tiny_gspo
 from experiments import train
 from vade_jax.models.qwen import config
-from vade_jax.run import job
+from vade_jax.report import figures
 from vade_jax.store import metrics
 
 
@@ -20,7 +20,7 @@ def test_a_run_on_text_ends_with_a_policy_that_transformers_loads(
 ):
     """With the config for text maths, on rows as GSM8K has them."""
     transformers = pytest.importorskip("transformers")
-    monkeypatch.setattr(job.figures, "draw", lambda workdir: None)
+    monkeypatch.setattr(figures, "draw", lambda workdir: None)
     two_layers = dataclasses.replace(config.PRESETS[preset].text, num_layers=2)
     shape = dataclasses.replace(config.PRESETS[preset], text=two_layers)
     monkeypatch.setitem(config.PRESETS, preset, shape)

@@ -14,8 +14,7 @@ from tests.trainer import small
 from vade_jax import run, settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import config, files
-from vade_jax.run import UserError, directory, warm_start
-from vade_jax.run.policy import load_policy
+from vade_jax.run import UserError, build, checks, directory, job, warm_start
 from vade_jax.trainer import scoring
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -54,7 +53,7 @@ def test_a_warm_start_that_another_run_makes_now_is_left_to_it(base, tmp_path):
         directory.own(str(tmp_path / "shared.partial")),
         pytest.raises(UserError, match=r"warm_start.directory=.*shared.partial is another run's"),
     ):
-        warm_start.warm_started(run, str(base), str(tmp_path), lambda: False)
+        warm_start.warm_started(job.teaching(run), str(base), str(tmp_path), lambda: False)
 
 
 def test_targets_are_the_answers_with_an_end(base):
@@ -69,21 +68,26 @@ def test_targets_are_the_answers_with_an_end(base):
     assert found.valid_N.all()
 
 
+def check_answers_fit(run, base):
+    tokenizer, mixture = tokens.Tokenizer.load(base), job.teaching(run).mixture
+    checks.data.check_answers_fit(mixture, run.seed, run.sampling.max_tokens, tokenizer)
+
+
 def test_an_answer_longer_than_an_answer_may_be_is_an_error(base):
     run = smoke(max_tokens=2)
     with pytest.raises(ValueError, match=r"max_tokens=2: .* have up to \d+ tokens"):
-        warm_start._check_answers_fit(run, tokens.Tokenizer.load(base))
+        check_answers_fit(run, base)
 
 
 def test_the_longest_answer_may_be_a_rare_one(base):
     run = smoke(max_tokens=5, mixture={"color_0": 1.0, "hidden_0": 1e-6})
     with pytest.raises(ValueError, match=r"max_tokens=5: .* have up to 7 tokens"):
-        warm_start._check_answers_fit(run, tokens.Tokenizer.load(base))
+        check_answers_fit(run, base)
 
 
 def test_batches_are_new_every_step_and_the_same_every_run(base):
     c = smoke(num_steps=3)
-    policy = load_policy(c, base)
+    policy, c = build.load_policy(c, base), job.teaching(c)
     first = list(warm_start._batches(c, policy, 0))
     assert [b.mask_NT.shape[:2] for b in first] == [(1, 4)] * 3
     again = list(warm_start._batches(c, policy, 1))  # as a resumed run takes them
@@ -93,7 +97,7 @@ def test_batches_are_new_every_step_and_the_same_every_run(base):
 
 
 def warm_started(c, base, workdir, stop=lambda: False):
-    made = warm_start.warm_started(c, str(base), str(workdir), stop)
+    made = warm_start.warm_started(job.teaching(c), str(base), str(workdir), stop)
     return made and pathlib.Path(made)
 
 
@@ -114,13 +118,13 @@ def test_it_learns_and_leaves_a_whole_checkpoint(base, tmp_path, capsys):
 
 
 def test_one_made_with_other_values_is_not_taken(base, tmp_path):
-    (tmp_path / "warm_start.json").write_text(json.dumps(warm_start._recipe(smoke(num_steps=6))))
+    (tmp_path / "warm_start.json").write_text(json.dumps(job.teaching(smoke(num_steps=6)).recipe()))
     with pytest.raises(UserError, match=r"warm_start.num_steps: 6 there, 7 now"):
         warm_started(smoke(num_steps=7), base, tmp_path)
 
 
 def test_a_slash_behind_the_directory_changes_nothing(base, tmp_path):
-    other = json.dumps(warm_start._recipe(smoke(num_steps=6)))
+    other = json.dumps(job.teaching(smoke(num_steps=6)).recipe())
     (tmp_path / "shared.json").write_text(other)
     run = smoke(num_steps=7, directory=f"{tmp_path / 'shared'}/")
     with pytest.raises(UserError, match=r"warm_start.num_steps: 6 there, 7 now"):
@@ -149,8 +153,8 @@ def test_one_that_does_not_say_how_it_was_made_is_not_taken(base, tmp_path):
 def test_one_made_with_another_chat_template_is_not_taken(base, tmp_path):
     plain = smoke(num_steps=6)
     template = dataclasses.replace(plain.data, template={"enable_thinking": False})
-    (tmp_path / "warm_start.json").write_text(json.dumps(warm_start._recipe(plain)))
-    with pytest.raises(UserError, match=r"data.template: None there, {'enable_thinking': False}"):
+    (tmp_path / "warm_start.json").write_text(json.dumps(job.teaching(plain).recipe()))
+    with pytest.raises(UserError, match=r"data.template.enable_thinking: None there, False now"):
         warm_started(dataclasses.replace(plain, data=template), base, tmp_path)
 
 
@@ -177,7 +181,7 @@ def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
     (tmp_path / "tiny_model" / "tokenizer.json").write_text("{")
     save, left = files.save, []
     monkeypatch.setattr(files, "save", lambda *a: (left.extend(os.listdir(tmp_path)), save(*a)))
-    directory = warm_start.untrained(smoke(), str(tmp_path))
+    directory = warm_start.untrained(smoke().model, 0, str(tmp_path))
     assert left == ["tiny_model"]  # nothing but this completes it, whenever a kill comes
     files.load(directory)
     tokens.Tokenizer.load(directory)

@@ -207,7 +207,7 @@ def _checkpoint_policy(
         )
     directory = _weights(evaluation.model.checkpoint)
     files.check(directory)
-    checks.check_engine(evaluation.engine, evaluation.layout)
+    checks.machine.check_engine(evaluation.engine, evaluation.layout)
     local, on_close = evaluation.engine.name == "local", contextlib.ExitStack()
     if local:
         cluster.take_gpus(evaluation.layout)
@@ -233,7 +233,8 @@ def _checkpoint_policy(
 
     @functools.cache
     def make_engine(num_samples: int) -> Engine:
-        engine = engines.make_frozen(evaluation, load(), workdir, sampling, num_samples)
+        sections = engines.Sections(evaluation.data, evaluation.engine, evaluation.layout)
+        engine = engines.make_frozen(sections, load(), workdir, sampling, num_samples)
         on_close.callback(engine.close)
         return engine
 

@@ -6,19 +6,20 @@ the edge: everything below is plain functions of arrays.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from vade_jax import settings
+from vade_jax import rng, settings
 from vade_jax.data import loading, tokens
-from vade_jax.models.qwen import files, flops
-from vade_jax.rewards import functions, mix, trial
-from vade_jax.rollout.engine import Sampling
-from vade_jax.run.datasets import Datasets
-from vade_jax.run.policy import Policy, abstract_policy, compute_dtype
+from vade_jax.models.qwen import flops
+from vade_jax.rewards import functions, mix
+from vade_jax.rollout.engine import Engine, Sampling
+from vade_jax.run import datasets, engines
+from vade_jax.run.policy import Policy, compute_dtype, place_policy
 from vade_jax.trainer import (
     hardware,
     mesh,
@@ -33,27 +34,49 @@ from vade_jax.trainer import (
 from vade_jax.types import Params, TrainState
 
 
-def check_model(run: settings.Run, directory: str) -> None:
-    """Checks what depends on the model, from the config in its directory: no weight is read.
+# ------------------------------------------------------------------------------ what a run starts from
+def load_data(
+    run: settings.Run, checkpoint: str, workdir: str, stream: loading.Stream = loading.in_turn
+) -> datasets.Datasets:
+    """Returns the usable items of a run, see `datasets.load`."""
+    return datasets.load(
+        run.data,
+        checkpoint,
+        workdir,
+        stream,
+        seed=run.seed,
+        reward=run.reward,
+        arrays=run.sampler.arrays,
+    )
 
-    Raises:
-        ValueError: the mesh does not divide the model, `optimizer.frozen` names none of its weights, or
-            prompts and answers are longer than what it can count.
-    """
+
+def load_policy(run: settings.Run, directory: str) -> Policy:
+    """Loads the Hugging Face directory that a run starts from onto its mesh."""
     devices = mesh.make(**run.mesh.to_dict())
-    shape, dtype = files.load_config(directory), compute_dtype(run.model, devices)
-    answer = max(run.sampling.max_tokens, run.eval.max_tokens)
-    if run.data.max_prompt_length + answer > shape.text.max_positions:
-        raise ValueError(
-            f"data.max_prompt_length={run.data.max_prompt_length} and answers of {answer} tokens are more "
-            f"than the {shape.text.max_positions} positions of the model (max_position_embeddings): lower "
-            "data.max_prompt_length, sampling.max_tokens or eval.max_tokens"
-        )
-    param_dtype = jnp.dtype(run.model.param_dtype)
-    # For its errors alone.
-    make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
+    return place_policy(
+        directory,
+        devices,
+        compute_dtype(run.model, devices),
+        run.lora,
+        rng.adapter_key(jax.random.key(run.seed)),
+        param_dtype=jnp.dtype(run.model.param_dtype),
+    )
 
 
+def make_engine(run: settings.Run, policy: Policy, workdir: str) -> Engine:
+    """Returns the engine of a run, see `engines.make`."""
+    return engines.make(
+        engines.Sections(run.data, run.engine, run.layout),
+        policy,
+        workdir,
+        Sampling(**run.sampling.to_dict()),
+        longest_answer=max(run.sampling.max_tokens, run.eval.max_tokens),
+        answers_per_row=answers_per_row(run),
+        rows_per_call=num_rows(run, run.engine.prompts_per_call),
+    )
+
+
+# ------------------------------------------------------------------------------ the learner
 def make_learner(
     run: settings.Run,
     policy: Policy,
@@ -160,7 +183,7 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
 
     Their first argument is the policy's base. (A closure over it would be a copy in each program.)
     """
-    logp = make_logp(run, policy, run.sampling.temperature)
+    logp = make_logp(run.batch, policy, run.sampling.temperature)
     objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
     rate = update.schedule(run.optimizer)
     keeps = update.keeps_remainders(run.optimizer, run.model.param_dtype)
@@ -186,7 +209,7 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
 
 
 def make_logp(
-    run: settings.Run, policy: Policy, temperature: float
+    batch: settings.Batch, policy: Policy, temperature: float
 ) -> Callable[[Params], update.Forward]:
     """Returns base -> (params, batch -> log-probs and entropies of the answers, as the policy acts)."""
     policy = dataclasses.replace(policy, params=None, base=None)  # not kept alive by the programs
@@ -196,8 +219,8 @@ def make_logp(
             lambda params: policy.merge(policy.whole(params, base)),
             temperature=temperature,
             banned=policy.tokenizer.banned_ids,
-            chunk=run.batch.vocab_chunk,
-            remat=run.batch.remat,
+            chunk=batch.vocab_chunk,
+            remat=batch.remat,
         )
 
     return logp
@@ -285,10 +308,10 @@ def _reference_params(policy: Policy) -> Params:
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the reward; validation looks at what is correct alone."""
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
-    opening = _opening(run, policy.tokenizer)
-    judge, options = mix.by_rules(run.reward.format, run.reward.format_weight, opening), {}
+    said = opening(run.reward.format, run.data.template, policy.tokenizer)
+    judge, options = mix.by_rules(run.reward.format, run.reward.format_weight, said), {}
     if run.reward.functions:
-        judge = make_judge(run.reward, opening)
+        judge = make_judge(run.reward, said)
         options = {"num_threads": judge.num_threads, "metrics": judge.metrics}
     return scoring.make_scorer(
         policy.tokenizer.decode,
@@ -300,9 +323,9 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     )
 
 
-def _opening(run: settings.Run, tokenizer: tokens.Tokenizer) -> str:
+def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:
     """Returns what of the asked format the prompt says already: the tag that its template opens."""
-    return "" if run.reward.format == "boxed" else tokenizer.opening(**run.data.template)
+    return "" if form == "boxed" else tokenizer.opening(**template)
 
 
 def make_judge(reward: settings.Reward, opening: str = "") -> functions.Several:
@@ -322,22 +345,9 @@ def make_judge(reward: settings.Reward, opening: str = "") -> functions.Several:
     return functions.Several([*map(make, names)], weights, reward.correct_above, reward.concurrency)
 
 
-def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
-    """Calls the run's own reward functions on rows from all over the data, and prints what they say.
-
-    Raises:
-        ValueError: a function fails; names it, the row and the answer.
-    """
-    if run.reward.functions:
-        step = max(1, len(data.train) // num_rows)
-        items = [data.train[i] for i in range(0, len(data.train), step)][:num_rows]
-        tokenizer = data.build_prompt.tokenizer
-        opening = _opening(run, tokenizer)
-        judge = make_judge(run.reward, opening)
-        print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))
-
-
-def make_validation(run: settings.Run, policy: Policy, data: Datasets) -> validation.Validate:
+def make_validation(
+    run: settings.Run, policy: Policy, data: datasets.Datasets
+) -> validation.Validate:
     """Returns the validation on the run's own items: the mean of k sampled answers."""
     return validation.of_items(
         "validation",

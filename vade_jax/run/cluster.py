@@ -22,7 +22,6 @@ from collections.abc import Iterator
 import jax
 
 from vade_jax import settings
-from vade_jax.rollout.vllm import process
 from vade_jax.trainer import processes
 
 START_TIMEOUT_S = 300  # for the slowest process to come
@@ -108,7 +107,7 @@ def only_leader_prints() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the end)
 
 
-def check_shared(path: str | os.PathLike) -> None:
+def wait_until_shared(path: str | os.PathLike) -> None:
     """Waits until this process sees what process 0 has written.
 
     Raises:
@@ -233,70 +232,6 @@ def take_gpus(layout: settings.Layout) -> None:
         ) from error
 
 
-def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that the GPUs that the run names are there, and enough for its servers.
-
-    Raises:
-        ValueError: names the fields, their values and the fix.
-    """
-    serve = gpus(layout.serve)
-    wanted = engine.num_servers * engine.tensor_parallel
-    if serve and not engine.urls and len(serve) != wanted:
-        raise ValueError(
-            f"layout.serve={layout.serve!r} names {len(serve)} GPUs, but engine.num_servers="
-            f"{engine.num_servers} x engine.tensor_parallel={engine.tensor_parallel} "
-            f"is {wanted}: name as many"
-        )
-    seen = visible_gpus()
-    used = [*gpus(layout.train), *([] if engine.urls else _serving(layout, engine))]
-    if seen and (beyond := [gpu for gpu in used if gpu.isdigit() and int(gpu) >= len(seen)]):
-        raise ValueError(
-            f"GPU {beyond[0]} of layout.train={layout.train!r}, layout.serve={layout.serve!r} and "
-            f"{wanted} that serve is not there: CUDA_VISIBLE_DEVICES={','.join(seen)} shows "
-            f"{len(seen)}, which layout counts from 0: name others, or show more"
-        )
-
-
-def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that JAX and the vLLM servers that are started here fit on a GPU that they share.
-
-    Raises:
-        ValueError: names the fields, their values and the fix.
-    """
-    # Servers elsewhere, and vLLM on a CPU, take nothing of these GPUs.
-    if engine.name == "local" or engine.urls or layout.sleep or process.is_cpu_build():
-        return
-    shared = shares(layout)
-    share, said = (layout.train_memory, "") if layout.train_memory else _told_share()
-    if shared and share + layout.serve_memory > 1:
-        raise ValueError(
-            f"layout.train_memory={share}{said} and layout.serve_memory={layout.serve_memory} are "
-            "more than the GPU they share: set both so that they are not, or give layout.train and "
-            "layout.serve different GPUs"
-        )
-
-
-def _told_share() -> tuple[float, str]:
-    """Returns the share of a GPU that JAX takes by itself, and who says so.
-
-    Raises:
-        ValueError: a variable says it, by something that is no number.
-    """
-    for name in (TRAIN_MEMORY, OLD_TRAIN_MEMORY):
-        if text := os.environ.get(name):  # JAX takes an empty one for none
-            try:
-                return float(text), f" ({name})"
-            except ValueError:
-                raise ValueError(f"{name}={text!r} is no number: write one such as 0.5") from None
-    return DEFAULT_TRAIN_MEMORY, " (JAX's default)"
-
-
-def shares(layout: settings.Layout) -> bool:
-    """Says whether a GPU trains and serves: it does unless both have GPUs of their own."""
-    train, serve = gpus(layout.train), gpus(layout.serve)
-    return bool(set(train) & set(serve)) or not (train and serve)
-
-
 def gpus(text: str) -> list[str]:
     """Returns the GPUs of "0,1"; an empty text names none."""
     return [name.strip() for name in text.split(",") if name.strip()]
@@ -315,13 +250,13 @@ def gpus_of_server(layout: settings.Layout, engine: settings.Engine, number: int
     none of anybody else's.
     """
     size, seen = engine.tensor_parallel, visible_gpus()
-    names = _serving(layout, engine)[number * size :][:size]
+    names = serving(layout, engine)[number * size :][:size]
     if seen is None:
         return names
     return [seen[int(name)] if name.isdigit() else name for name in names] if seen else []
 
 
-def _serving(layout: settings.Layout, engine: settings.Engine) -> list[str]:
+def serving(layout: settings.Layout, engine: settings.Engine) -> list[str]:
     """Returns the GPUs of all servers, as the layout names them."""
     first = range(engine.num_servers * engine.tensor_parallel)
     return gpus(layout.serve) or [str(i) for i in first]

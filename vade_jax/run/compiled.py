@@ -30,13 +30,13 @@ DIRECTORY = "compiled"
 MAX_BYTES = 2 * 10**9
 
 
-def keep(run: settings.Run, workdir: str) -> None:
+def keep(perf: settings.Perf, workdir: str) -> None:
     """Lets JAX keep what it compiles beside `workdir`, unless the settings or the user say otherwise.
 
     If other users can write there, the cache is put into `workdir`. A directory that
     JAX_COMPILATION_CACHE_DIR names stays what it is. The run directory must exist.
     """
-    if not run.perf.compile_cache or jax.config.jax_compilation_cache_dir:
+    if not perf.compile_cache or jax.config.jax_compilation_cache_dir:
         return
     name = jax.default_backend()
     if name == "cpu":

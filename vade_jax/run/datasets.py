@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vade_jax import settings
+from vade_jax import fields, settings
 from vade_jax.data import loading, procedural, prompts, sources, tokens
-from vade_jax.run import checks
 from vade_jax.trainer import processes
 from vade_jax.types import Item
 
@@ -63,66 +62,66 @@ class Datasets:
 
 
 def load(
-    run: settings.Run,
+    data: settings.Data,
     checkpoint: str,
     workdir: str,
     stream: loading.Stream = loading.in_turn,
+    *,
+    seed: int,
+    reward: settings.Reward,
+    arrays: Mapping[str, str] = fields.FrozenDict({}),
 ) -> Datasets:
     """Returns the usable items of both splits, looked through once with the checkpoint's tokenizer.
 
-    `stream` maps over the items, such as in threads.
+    Args:
+        data: where the rows are, and how they become prompts.
+        checkpoint: a Hugging Face directory, of which the tokenizer is read.
+        workdir: gets the lists of the rows that cannot be used.
+        stream: maps over the items, such as in threads.
+        seed: of the built-in data.
+        reward: whether rules decide, and whether functions want all columns.
+        arrays: of each item for the selector, see `per_item`.
 
     Raises:
-        ValueError: a file cannot be read, nothing in it is usable, a batch is larger than it, an item
-            lacks a field of `sampler.arrays`, or all of the validation is in the training data too.
+        ValueError: a file cannot be read, nothing in it is usable, or an item lacks a field of `arrays`.
     """
-    build_prompt = prompt_builder(run.data, tokens.Tokenizer.load(checkpoint))
-    train = _usable(run, "train", build_prompt, workdir, stream)
-    checks.check_data_size(run, len(train))
-    held_out = _usable(run, "validation", build_prompt, workdir, stream)
-    _check_held_out(run.data, train, held_out)
+    build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
+
+    def usable(split: str) -> Subset:
+        source = _source(data, split, seed, reward, all_columns=bool(arrays or reward.functions))
+        kept, report = prompts.audit(source, build_prompt, stream, has_rules=reward.has_rules)
+        processes.agree(f"data.{split}={getattr(data, split)!r}, its usable rows", kept)
+        if processes.is_leader():
+            _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
+        return _subset(data, split, source, kept, report)
+
+    train, held_out = usable("train"), usable("validation")
     return Datasets(
         train=train,
         validation=held_out,
         build_prompt=build_prompt,
-        arrays=per_item(train, run.sampler.arrays),
+        arrays=per_item(train, arrays),
     )
 
 
-def _check_held_out(data: settings.Data, train: Subset, held_out: Subset) -> None:
-    """Says how many questions of the validation are trained on; raises ValueError where all are."""
-    if data.train == data.validation == "procedural":
-        return  # drawn apart: only pictures that show nothing are in both
-    num_trained = int(np.isin(held_out.asked, train.asked).sum())
-    if num_trained == len(held_out):
-        raise ValueError(
-            f"data.validation={data.validation!r}: all of its {num_trained} questions are in "
-            f"data.train={data.train!r}, too: validate on questions that are not trained on"
-        )
-    if num_trained and processes.is_leader():
-        print(
-            f"validation: {num_trained} of {len(held_out)} questions are in the training data, too"
-        )
-
-
-def per_item(items: Subset, fields: Mapping[str, str]) -> dict[str, np.ndarray]:
+def per_item(items: Subset, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Returns an array for each name: a field of numbers as it is, else a code for each distinct value.
 
-    `fields` is name -> fields behind commas; values that differ in one of them are different. Of
+    `wanted` is name -> fields behind commas; values that differ in one of them are different. Of
     several such lists, behind bars, the first that the first item has is taken.
 
     Raises:
         ValueError: an item lacks a field, or a value is no text or number.
     """
-    if not fields:
+    if not wanted:
         return {}
     first = items.fields(0)
-    names = {name: _first_present(value, first) for name, value in fields.items()}
+    names = {name: _first_present(value, first) for name, value in wanted.items()}
     rows = {name: [] for name in names}
     for i in range(len(items)):  # one row in memory: it may hold its images
         row = items.fields(i)
-        for name, wanted in names.items():
-            rows[name].append(_values(name, row, wanted))
+        for name, of_name in names.items():
+            rows[name].append(_values(name, row, of_name))
     return {name: _numbered(values) for name, values in rows.items()}
 
 
@@ -164,33 +163,38 @@ def prompt_builder(data: settings.Data, tokenizer: tokens.Tokenizer) -> prompts.
     )
 
 
-def _usable(
-    run: settings.Run,
-    split: str,
-    build_prompt: prompts.PromptBuilder,
-    workdir: str,
-    stream: loading.Stream,
-) -> Subset:
-    """Returns the rows of a split that make a prompt; the others are counted and listed."""
-    data, is_train = run.data, split == "train"
-    path = data.train if is_train else data.validation
-    size = data.num_train if is_train else data.num_validation
-    if path == "procedural":
-        source = _built_in(run, split, size)
-    else:
-        source = sources.rows(
+def _source(
+    data: settings.Data, split: str, seed: int, reward: settings.Reward, *, all_columns: bool
+) -> sources.Source:
+    """Returns all rows of a split."""
+    path = getattr(data, split)
+    if path != "procedural":
+        return sources.rows(
             path,
-            all_columns=bool(run.sampler.arrays or run.reward.functions),
+            all_columns=all_columns,
             split=split,
-            has_rules=run.reward.has_rules,
-            keeps_rows=bool(run.reward.functions),
+            has_rules=reward.has_rules,
+            keeps_rows=bool(reward.functions),
             kind=data.kind,
             image_root=data.image_root,
         )
-    kept, report = prompts.audit(source, build_prompt, stream, has_rules=run.reward.has_rules)
-    processes.agree(f"data.{split}={path!r}, its usable rows", kept)
-    if processes.is_leader():
-        _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
+    source = procedural.Procedural(seed, getattr(data, f"num_{split}"), split, data.mixture)
+    if split != "train" or not data.wrong_golds:
+        return source
+    source = procedural.Mislabelled(source, data.wrong_golds, seed)
+    print(f"train: {source.count()} of {len(source)} golds are wrong on purpose")
+    return source
+
+
+def _subset(
+    data: settings.Data,
+    split: str,
+    source: sources.Source,
+    kept: np.ndarray,
+    report: prompts.Report,
+) -> Subset:
+    """Returns the rows of a split that make a prompt, as many as are asked for."""
+    path, size = getattr(data, split), getattr(data, f"num_{split}")
     if report.counts.get("too_long") and not data.drop_too_long:
         first = next(row for row in report.rejects if row["reason"] == "too_long")
         raise ValueError(
@@ -211,15 +215,6 @@ def _usable(
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
     return Subset(source, kept, checksum, details, report.asked[: len(kept)])
-
-
-def _built_in(run: settings.Run, split: str, size: int) -> sources.Source:
-    source = procedural.Procedural(run.seed, size, split, run.data.mixture)
-    if split != "train" or not run.data.wrong_golds:
-        return source
-    source = procedural.Mislabelled(source, run.data.wrong_golds, run.seed)
-    print(f"train: {source.count()} of {size} golds are wrong on purpose")
-    return source
 
 
 def _list_rejects(listing: pathlib.Path, split: str, report) -> None:

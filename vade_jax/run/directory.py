@@ -6,15 +6,16 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vade_jax import atomic, fields, settings
 from vade_jax.models.qwen import files, peft
-from vade_jax.run import checks, cluster
+from vade_jax.run import cluster
+from vade_jax.run.checks import place
+from vade_jax.run.checks.place import EXPORTED
 from vade_jax.run.policy import Policy
-from vade_jax.store import metrics
-from vade_jax.trainer import loop, passes, processes
+from vade_jax.trainer import loop, processes
 
 STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What runs of one table may differ in: where and how they were made, not what was asked of them.
@@ -24,7 +25,6 @@ MAY_DIFFER = (
 )
 # What a resumed run may have other values of: none of it changes what was done so far.
 MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
-EXPORTED = ("policy", "adapter")  # when it ends
 REPLACED = (
     *EXPORTED,
     "tiny_model",
@@ -62,10 +62,15 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
         return stack.pop_all()
 
 
-def open_for(run: settings.Run, workdir: str) -> None:
+def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool]) -> None:
     """Makes the run directory, or checks that it belongs to a run with these settings.
 
     Processes compare their settings here: with other ones they would drift apart.
+
+    Args:
+        config: all settings, as JSON has them.
+        workdir: the run directory.
+        is_done: whether the run there is; what is done keeps the settings that it was made with.
 
     Raises:
         ValueError: the run there was started with other values; names them. Or what is there is no run,
@@ -73,49 +78,24 @@ def open_for(run: settings.Run, workdir: str) -> None:
         Disagreement: the processes were given different settings.
     """
     cluster.only_leader_prints()
-    wanted = json.loads(json.dumps(run.to_dict()))  # as the file will have it
+    wanted = json.loads(json.dumps(config))  # as the file will have it
     processes.agree("--config", json.dumps(wanted))
     path = pathlib.Path(workdir) / "config.json"
 
     def open_in_leader():
         atomic.remove_strays(workdir, REPLACED)
         if path.exists() and not any(path.with_name(name).exists() for name in STARTED):
-            _check_is_of_run(path)
+            place.check_is_of_run(path)
             path.unlink()  # of a start that failed before it made anything
         if not path.exists():
-            _check_is_free(workdir)
-        check_same(path, wanted, MAY_CHANGE, settings.Run())
-        # What is done keeps the settings that it was made with.
-        if not (path.exists() and is_done(run, workdir)):
-            check_goes_on(workdir)
+            place.check_is_free(workdir)
+        place.check_same(path, wanted, MAY_CHANGE, settings.Run())
+        if not (path.exists() and is_done()):
+            place.check_goes_on(workdir)
             atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
     processes.on_leader(open_in_leader)
-    cluster.check_shared(path)
-
-
-def _check_is_free(workdir: str) -> None:
-    """Raises ValueError if a new run would replace what no run made.
-
-    Such as the checkpoint that it starts from: `model.checkpoint` may lie in its directory.
-    """
-    for name in (*EXPORTED, "checkpoints"):
-        place = os.path.join(workdir, name)
-        if os.path.isfile(place) or (os.path.isdir(place) and os.listdir(place)):
-            raise ValueError(
-                f"{place} is there and no run's: a run would replace it. Give a --workdir of its own"
-            )
-
-
-def _check_is_of_run(path: pathlib.Path) -> None:
-    """Raises ValueError unless a config.json is a run's: a checkpoint of Hugging Face has one, too."""
-    with contextlib.suppress(ValueError):
-        found = json.loads(path.read_text())
-        if isinstance(found, dict) and {"num_steps", "sampler"} <= found.keys():
-            return
-    raise ValueError(
-        f"{path} is no run's: give a --workdir of its own, which need not be there yet"
-    )
+    cluster.wait_until_shared(path)
 
 
 def claim(
@@ -124,125 +104,9 @@ def claim(
     may_change: Sequence[str] = (),
     defaults: fields.Section | None = None,
 ) -> None:
-    """Writes what something is made with, or checks that it was made with the same; see `check_same`."""
-    check_same(path, wanted, may_change, defaults)
+    """Writes what something is made with, or checks that it was made with the same; as `place.check_same`."""
+    place.check_same(path, wanted, may_change, defaults)
     atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
-
-
-def check_same(
-    path: str | os.PathLike,
-    wanted: Mapping[str, Any],
-    may_change: Sequence[str] = (),
-    defaults: fields.Section | None = None,
-) -> None:
-    """Checks that a file, if it is there, has the same values but in `may_change`.
-
-    What the file does not have is as in `defaults`: an earlier version did not know the field.
-
-    Raises:
-        ValueError: the file is unreadable, or has other values; names them.
-    """
-    path = pathlib.Path(path)
-    if path.exists():
-        try:
-            found = json.loads(path.read_text())
-        except ValueError as error:
-            raise ValueError(f"{path} is not readable JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise ValueError(f"{path} holds no names and values: give another --workdir")
-        if other := differing(found, wanted, may_change, defaults):
-            raise ValueError(
-                f"{path} is of another config ({'; '.join(other)}): give another "
-                "--workdir or the old values"
-            )
-
-
-def differing(
-    found: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    may_differ: Sequence[str] = (),
-    defaults: fields.Section | None = None,
-) -> list[str]:
-    """Returns a line for each value of two configs that differs, but for `may_differ`; see `check_same`."""
-    if defaults is not None:
-        found = filled(found, defaults)
-    return [
-        f"{name}: {old!r} there, {new!r} now"
-        for name, old, new in _differences(found, wanted)
-        if not {name, name.split(".")[0]} & set(may_differ)
-    ]
-
-
-def filled(found: Mapping[str, Any], defaults: fields.Section) -> dict[str, Any]:
-    """Returns the values of a file, and the defaults of the fields that it lacks."""
-    values = json.loads(json.dumps(defaults.to_dict())) | dict(found)
-    for name in defaults.to_dict():
-        section = getattr(defaults, name)
-        if isinstance(section, fields.Section) and isinstance(values[name], dict):
-            values[name] = filled(values[name], section)
-    return values
-
-
-def _differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yields the dotted name and both values of every field that differs."""
-    for name in sorted(set(old) | set(new)):
-        a, b = old.get(name), new.get(name)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from _differences(a, b, f"{prefix}{name}.")
-        elif a != b:
-            yield f"{prefix}{name}", a, b
-
-
-def is_done(run: settings.Run, workdir: str) -> bool:
-    """Returns whether the last step was taken and its policy exported; touches no device."""
-    made = [os.path.join(workdir, name) for name in ("policy/config.json", metrics.FILE)]
-    records = metrics.read(workdir) if all(map(os.path.exists, made)) else []
-    if not records:
-        return False
-    step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
-    if not step:
-        return False
-    # The data are not read for this.
-    places = settings.places_per_item(run.sampler.name, run.sampler.options)
-    num_items = metrics.num_items(records, run.num_prompts, places)
-    return is_over(run.with_items(num_items) if num_items else run, step, total, num_items)
-
-
-def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:
-    """Returns whether a run over so many items ends after a step, as `loop.run` has it."""
-    return loop.is_over(
-        step,
-        rollouts_total,
-        num_steps=run.num_steps,
-        max_rollouts=run.max_rollouts,
-        next_pass=passes.cost(run.whole_measure, checks.make_sampler(run), step, num_items),
-    )
-
-
-def check_goes_on(workdir: str) -> None:
-    """Checks that a run which has saved a step still has a checkpoint to go on from.
-
-    Call it before config.json is replaced: how often the run saved is in the old one.
-
-    Raises:
-        ValueError: it has none; started anew, it would replace what it has made.
-    """
-    saved = pathlib.Path(workdir, "checkpoints")
-    if saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()):
-        return
-    records = metrics.read(workdir) if os.path.exists(os.path.join(workdir, metrics.FILE)) else []
-    config = pathlib.Path(workdir, "config.json")
-    found = json.loads(config.read_text()) if config.exists() else {}
-    every = found.get("checkpoint", {}).get("every", settings.Checkpoint().every)
-    # The second checkpoint is not begun before the first is whole.
-    has_saved = bool(records) and records[-1]["step"] > 2 * every
-    if has_saved or os.path.exists(os.path.join(workdir, "policy", files.CONFIG)):
-        raise ValueError(
-            f"{workdir} has what a run has made and no checkpoint to go on from: put its checkpoints/ "
-            "back, or give another --workdir"
-        )
 
 
 # ------------------------------------------------------------------------------ the policy

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from vade_jax.rollout.local import LocalEngine
 from vade_jax.rollout.vllm import process
 from vade_jax.rollout.vllm.server import VllmServerEngine
 from vade_jax.rollout.vllm.sync import WeightDirectory
-from vade_jax.run import build, cluster
-from vade_jax.run.policy import Policy, compute_dtype
+from vade_jax.run import cluster
+from vade_jax.run.policy import Policy
 from vade_jax.trainer import processes
 from vade_jax.types import Params
 
 
-class Sections(Protocol):
+@dataclasses.dataclass(frozen=True)
+class Sections:
     """The settings that an engine is made from: those of a run or of an evaluation."""
 
     data: Any  # with the limits of prompts and pictures
@@ -31,16 +32,37 @@ class Sections(Protocol):
     layout: settings.Layout
 
 
-def make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
+def make(
+    sections: Sections,
+    policy: Policy,
+    workdir: str,
+    sampling: Sampling,
+    *,
+    longest_answer: int,
+    answers_per_row: int,
+    rows_per_call: int,
+) -> Engine:
     """Returns the engine that the settings name; vLLM's first weights are the checkpoint's.
+
+    Args:
+        sections: of the run.
+        policy: its shapes and its tokenizer; the loop gives weights before it asks.
+        workdir: for logs, and weights on their way to servers.
+        sampling: of the rollouts.
+        longest_answer: tokens, of rollouts and of validation.
+        answers_per_row: of the built-in engine: answers that share one copy of their prompt.
+        rows_per_call: of the built-in engine: rows where groups are uneven, 0 where none is.
 
     Raises:
         ValueError: a server is missing, or cannot serve this run.
         EngineFailure: vLLM does not start.
     """
-    # The loop gives it weights before it asks: of the first ones it is to hold no copy.
+    # Of the first weights it is to hold no copy.
     policy = dataclasses.replace(policy, params=None)
-    engine = _make(run, policy, workdir)
+    if sections.engine.name == "local":
+        engine = _local(sections, policy, sampling, answers_per_row, rows_per_call)
+    else:
+        engine = _synced_servers(sections, policy, workdir, sampling, longest_answer)
     return engine if policy.adapter is None else WithBase(engine, policy)
 
 
@@ -56,15 +78,14 @@ class WithBase:
         self._engine.sync(self._policy.whole(params), version)
 
 
-def _make(run: settings.Run, policy: Policy, workdir: str) -> Engine:
-    sampling = Sampling(**run.sampling.to_dict())
-    if run.engine.name == "local":
-        rows = build.num_rows(run, run.engine.prompts_per_call)
-        return _local(run, policy, sampling, build.answers_per_row(run), rows)
-    longest = max(run.sampling.max_tokens, run.eval.max_tokens)
-    dtype = compute_dtype(run.model, policy.mesh)
-    start = functools.partial(_servers, run, policy, workdir, sampling, longest, dtype)
-    tensors = functools.partial(weights.from_params, policy.shape, dtype=dtype)
+def _synced_servers(
+    sections: Sections, policy: Policy, workdir: str, sampling: Sampling, longest_answer: int
+) -> Engine:
+    """Returns the engine over vLLM's servers that gets the weights of each step."""
+    start = functools.partial(
+        _servers, sections, policy, workdir, sampling, longest_answer, policy.dtype
+    )
+    tensors = functools.partial(weights.from_params, policy.shape, dtype=policy.dtype)
     if not processes.several():
         return start(tensors)
     # Only the leader talks to the servers; the tensors are made by all processes together.

@@ -25,14 +25,14 @@ from vade_jax.run import (
     compiled,
     datasets,
     directory,
-    engines,
     pins,
     warm_start,
 )
 from vade_jax.run.hooks import Hooks, Vary
-from vade_jax.run.policy import Policy, load_policy
+from vade_jax.run.policy import Policy
 from vade_jax.run.recorder import RunRecorder, checkpointer, restore
-from vade_jax.trainer import choosing, loop, processes, scoring, validation
+from vade_jax.store import metrics
+from vade_jax.trainer import choosing, loop, passes, processes, scoring, validation
 from vade_jax.trainer.producer import Producer
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.trainer.validation import Validate
@@ -86,34 +86,35 @@ def opened(
         owned = directory.own(workdir)
     with owned:
         with checks.user_errors():
-            run = pins.pin(run, workdir)
-            directory.open_for(run, workdir)
+            run = fields.replaced(run, pins.pin(pins.names(run), workdir))
+            directory.open_for(run.to_dict(), workdir, lambda: is_done(run, workdir))
         yield run, workdir
 
 
 def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], bool]) -> bool:
     """Takes the start-up's steps in their order: what is cheap to find wrong comes first."""
     with checks.user_errors():
-        if processes.on_leader(lambda: directory.is_done(run, workdir)):
+        if processes.on_leader(lambda: is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")
             return True
-    compiled.keep(run, workdir)
+    compiled.keep(run.perf, workdir)
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
-            base = warm_start.untrained(run, workdir)
-            build.check_model(run, base)
-            data = datasets.load(run, base, workdir, threads.stream)
+            base = warm_start.untrained(run.model, run.seed, workdir)
+            checks.model.check_model(run, base)
+            data = build.load_data(run, base, workdir, threads.stream)
+            checks.data.check_data(run, data)
             run = run.with_items(len(data.train))
-            processes.on_leader(lambda: build.check_reward(run, data))
-            sampler = checks.make_sampler(run)
+            processes.on_leader(lambda: checks.data.check_reward(run, data))
+            sampler = checks.selector.make(run)
             sampler.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if sampler.variants else None
-        start = warm_start.warm_started(run, base, workdir, stop)
+        start = warm_start.warm_started(teaching(run), base, workdir, stop)
         if start is None:
             return False
         with checks.user_errors():
-            policy = load_policy(run, start)
+            policy = build.load_policy(run, start)
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
             job = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
@@ -128,13 +129,12 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             hooks.page.at_end(workdir, data.train.source)
         if variants is not None:
             print(f"variants: {dict(variants.vary.counts)}")
-    total = progress.rollouts_total
-    is_done = directory.is_over(run, progress.step, total, len(data.train))
-    if is_done:  # the last thing, because it says so: what is cut short before is made again
+    done = is_over(run, progress.step, progress.rollouts_total, len(data.train))
+    if done:  # the last thing, because it says so: what is cut short before is made again
         directory.export_policy(policy, progress, workdir)
     else:
         print(f"stopped after step {progress.step}; run again to resume")
-    return is_done
+    return done
 
 
 def _benchmarks(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> list[Validate]:
@@ -178,8 +178,8 @@ def prepare(
     variants: Variants | None = None,
 ) -> Job:
     """Builds all parts of the run and restores what is there; `map` maps over items."""
-    sampler = checks.make_sampler(run)
-    saved = checkpointer(run, workdir)
+    sampler = checks.selector.make(run)
+    saved = checkpointer(run.checkpoint, workdir)
     resumes = saved.latest_step() is not None
     state, learn = build.make_learner(run, policy, map, resumes=resumes)
     selector = sampler.init(len(data.train), **data.arrays)
@@ -193,8 +193,8 @@ def prepare(
         advantage, expand = variants.advantage, variants.vary.expand
     with contextlib.ExitStack() as opened:  # closed where a part cannot be made
         closing = lambda part: opened.enter_context(contextlib.closing(part))
-        engine = closing(engines.make(run, policy, workdir))
-        recorder = closing(RunRecorder(workdir, saved, run, progress.step, items))
+        engine = closing(build.make_engine(run, policy, workdir))
+        recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
         producer = Producer(
             choosing.Chooser(sampler, data.train, data.build_prompt, map, expand),
             engine,
@@ -218,3 +218,36 @@ def prepare(
         )
         opened.pop_all()
     return Job(progress, algorithm, recorder, engine)
+
+
+def teaching(run: settings.Run) -> warm_start.Teaching:
+    """Returns what the run's warm start depends on."""
+    sections = run.model, run.warm_start, run.data, run.batch, run.mesh
+    return warm_start.Teaching(run.seed, *sections, max_tokens=run.sampling.max_tokens)
+
+
+# ------------------------------------------------------------------------------ the end
+def is_done(run: settings.Run, workdir: str) -> bool:
+    """Returns whether the last step was taken and its policy exported; touches no device."""
+    made = [os.path.join(workdir, name) for name in ("policy/config.json", metrics.FILE)]
+    records = metrics.read(workdir) if all(map(os.path.exists, made)) else []
+    if not records:
+        return False
+    step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
+    if not step:
+        return False
+    # The data are not read for this.
+    places = settings.places_per_item(run.sampler.name, run.sampler.options)
+    num_items = metrics.num_items(records, run.num_prompts, places)
+    return is_over(run.with_items(num_items) if num_items else run, step, total, num_items)
+
+
+def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:
+    """Returns whether a run over so many items ends after a step, as `loop.run` has it."""
+    return loop.is_over(
+        step,
+        rollouts_total,
+        num_steps=run.num_steps,
+        max_rollouts=run.max_rollouts,
+        next_pass=passes.cost(run.whole_measure, checks.selector.make(run), step, num_items),
+    )

@@ -6,7 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from vade_jax import rng, settings
+from vade_jax import settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import config, files, lora, model, peft
 from vade_jax.trainer import mesh
@@ -49,24 +49,6 @@ class Policy:
         if self.adapter is None:
             return params
         return lora.join(self.base if base is None else base, params, self.adapter.scale)
-
-
-def load_policy(run: settings.Run, directory: str) -> Policy:
-    """Loads the Hugging Face directory that a run starts from, once it is known to fit.
-
-    Raises:
-        ValueError: the mesh does not divide a batch, or the model is of another size.
-    """
-    devices = mesh.make(**run.mesh.to_dict())
-    micro = run.batch.prompts_per_microbatch
-    mesh.check_batch(devices, "batch.prompts_per_microbatch", micro)
-    if run.warm_start.num_steps:
-        mesh.check_batch(devices, "warm_start.batch_size", run.warm_start.batch_size)
-    _check_size(run.model.size, files.load_config(directory), directory)
-    key = rng.adapter_key(jax.random.key(run.seed))
-    dtype = compute_dtype(run.model, devices)
-    param_dtype = jnp.dtype(run.model.param_dtype)
-    return place_policy(directory, devices, dtype, run.lora, key, param_dtype=param_dtype)
 
 
 def place_policy(
@@ -137,22 +119,3 @@ def compute_dtype(model: settings.Model, devices: jax.sharding.Mesh) -> jnp.dtyp
     if model.dtype != "auto":
         return jnp.dtype(model.dtype)
     return jnp.dtype("float32" if mesh.Place(devices).platform == "cpu" else "bfloat16")
-
-
-def _same_sizes(one: config.TextConfig, other: config.TextConfig) -> bool:
-    """Base, Instruct, Math and Coder of a size differ in their positions, in no weight's shape."""
-    positions = {name: getattr(one, name) for name in ("rope_theta", "max_positions")}
-    return dataclasses.replace(other, **positions) == one
-
-
-def _check_size(wanted: str, shape, directory: str) -> None:
-    """Raises ValueError for another shape than `wanted`, before weights are read."""
-    text = shape.text
-    names = [name for name, preset in config.PRESETS.items() if _same_sizes(preset.text, text)]
-    if not wanted or wanted in names:
-        return
-    found = names[0] if names else f"{text.num_layers} layers of width {text.width}"
-    raise ValueError(
-        f"model.size={wanted!r}, but the checkpoint in {directory} has the shape of "
-        f"{found!r}: give another one, or --config.model.size= for any"
-    )

@@ -15,8 +15,7 @@ import numpy as np
 import tqdm
 
 from vade_jax import fields, settings
-from vade_jax.data import hub
-from vade_jax.models.qwen import files
+from vade_jax.run.checks import beginning
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import loop, processes
 from vade_jax.trainer.rounds import Round, StepData
@@ -29,11 +28,10 @@ BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfi
 BEGINNING = ("items", "questions", "details", "pictures")
 
 
-def checkpointer(run: settings.Run, workdir: str) -> checkpoints.Checkpointer:
+def checkpointer(section: settings.Checkpoint, workdir: str) -> checkpoints.Checkpointer:
     """Returns what saves and restores the run."""
     path = os.path.join(workdir, "checkpoints")
-    keep, every = run.checkpoint.keep, run.checkpoint.every
-    return checkpoints.Checkpointer(path, keep=keep, every=every, is_sole=True)
+    return checkpoints.Checkpointer(path, **section.to_dict(), is_sole=True)
 
 
 class RunRecorder:
@@ -43,34 +41,34 @@ class RunRecorder:
         self,
         workdir: str,
         checkpointer: checkpoints.Checkpointer,
-        run: settings.Run,
+        config: Mapping[str, Any],
         step: int,
         items: Mapping[str, int] = fields.FrozenDict({}),
     ):
         """Starts after `step`: metrics and rollouts of later steps are made again.
 
-        `items` is what `restore` is to be given.
+        `config` is all settings, as JSON has them; `items` is what `restore` is to be given.
 
         Raises:
             ValueError: metrics do not come to `step`, and would have a gap.
         """
         self._workdir, self._checkpointer = workdir, checkpointer
-        self._seed, self._config, self._items = run.seed, run.to_dict(), dict(items)
-        self._start = _start(self._config)
+        self._config, self._items = config, dict(items)
+        self._start = beginning.start_of(config)
         self._metrics = None
         if processes.is_leader():
             self._metrics = metrics.Writer(
                 workdir,
-                tensorboard=run.tensorboard,
-                wandb=run.wandb,
+                tensorboard=config["tensorboard"],
+                wandb=config["wandb"],
                 config=self._config,
             )
             self._metrics.truncate_after(step if step else -1)
-            _check_reaches(self._metrics.path, step)
+            beginning.check_reaches(self._metrics.path, step)
             rollout_log.remove_after(workdir, step)
         self._bar = tqdm.tqdm(
             disable=not processes.is_leader(),
-            total=run.num_steps,
+            total=config["num_steps"],
             initial=step,
             bar_format=BAR,
             smoothing=0.1,
@@ -109,7 +107,7 @@ class RunRecorder:
             self._log_written.result()  # a checkpoint's answers are there before it is
         counters = {
             "step": progress.step,
-            "seed": self._seed,
+            "seed": self._config["seed"],
             **self._items,
             "start": self._start,
             "rollouts_total": progress.rollouts_total,
@@ -140,16 +138,6 @@ class RunRecorder:
             self._metrics.close()
 
 
-def _check_reaches(path: pathlib.Path, step: int) -> None:
-    """Raises ValueError unless the last line of metrics is of `step`; 0 has none in a new run."""
-    records = metrics.scan(path)[0] if path.exists() else []
-    if step and (not records or records[-1]["step"] < step):
-        raise ValueError(
-            f"{path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
-            "a copy, or delete the checkpoints that it does not reach"
-        )
-
-
 def restore(
     saved: checkpoints.Checkpointer,
     progress: loop.Progress,
@@ -172,9 +160,9 @@ def restore(
         state, selection, counters = saved.restore(step, progress.state, _selection(progress))
     except ValueError:
         # Of other items or another model the arrays have other shapes, too: what was changed is said.
-        _check_beginning(saved, step, saved.progress(step), items)
+        beginning.check_beginning(saved, step, saved.progress(step), items)
         raise
-    _check_beginning(saved, step, counters, items)
+    beginning.check_beginning(saved, step, counters, items)
     # Version 1 was not kept, nor is one where functions of a user's own judge alone.
     judged = counters.pop("verifier", 1)
     if (now := items.get("verifier", judged)) != judged:
@@ -188,51 +176,6 @@ def restore(
     counters |= {"known": frozenset(counters["known"])}
     counters.setdefault("validated", step)  # an earlier version did not keep it
     return loop.Progress(state=state, **selection, **counters)
-
-
-def _check_beginning(
-    saved: checkpoints.Checkpointer,
-    step: int,
-    counters: Mapping[str, Any],
-    items: Mapping[str, int],
-) -> None:
-    """Raises ValueError if a run began with other items or another model; says it of other pictures."""
-    has_other = lambda name: counters.get(name, items.get(name)) != items.get(name)
-    back = "give the data that it began with, or another --workdir"
-    for name, setting in {"items": "data.train", "questions": "data.validation"}.items():
-        if has_other(name):  # what an earlier version did not keep is not there
-            raise ValueError(
-                f"the data changed: {setting} has other usable rows than when this run began, or in another "
-                f"order: {back}"
-            )
-    if has_other("details"):
-        raise ValueError(
-            "the data changed: rows of data.train or data.validation have another kind, other choices or "
-            f"other columns than when this run began: {back}"
-        )
-    if has_other("pictures"):
-        # No error: another version of Pillow may resize them to other bytes.
-        print(
-            "WARNING: the data changed: pictures of data.train or data.validation are not, to the byte, what "
-            "this run began with: it goes on with what is there"
-        )
-    started = counters.get("start", 0)
-    if started and started != _start(config := saved.config(step)):
-        raise ValueError(
-            f"model.checkpoint={config['model']['checkpoint']} is another model than when this run began, and "
-            "what it learned belongs to that one: put that one back, or give another --workdir"
-        )
-
-
-def _start(config: Mapping[str, Any]) -> int:
-    """Returns the identity of the directory that a run starts from.
-
-    0 where its name says it: a commit on the hub, or a model that the run itself makes.
-    """
-    checkpoint = config["model"]["checkpoint"]
-    if not checkpoint or config["warm_start"]["num_steps"] or hub.parse(checkpoint):
-        return 0
-    return processes.on_leader(lambda: files.identity(checkpoint))
 
 
 def _selection(progress: loop.Progress) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,30 +22,62 @@ from vade_jax.data import hub, procedural
 from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.rollout.engine import Answer, to_rollouts
 from vade_jax.run import build, checks, cluster, datasets, directory
-from vade_jax.run.policy import Policy, load_policy
+from vade_jax.run.checks import place
+from vade_jax.run.policy import Policy, compute_dtype, place_policy
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh, minibatches, objectives, processes, scoring, update
 from vade_jax.trainer.choosing import Lookahead
 from vade_jax.types import Batch, Rollouts
 
 
-def untrained(run: settings.Run, workdir: str) -> str:
+@dataclasses.dataclass(frozen=True)
+class Teaching:
+    """What a warm start depends on: some sections of a run, and its seed."""
+
+    seed: int
+    model: settings.Model
+    warm_start: settings.WarmStart
+    data: settings.Data
+    batch: settings.Batch
+    mesh: settings.Mesh
+    max_tokens: int  # of an answer
+
+    @property
+    def mixture(self) -> Mapping[str, float]:
+        """What is taught: by default what the run trains on."""
+        return self.warm_start.mixture or self.data.mixture
+
+    def recipe(self) -> dict[str, Any]:
+        """Returns what a finished warm start must have been made with, to be taken for this one."""
+        wanted = {
+            "seed": self.seed,
+            "model": self.model.to_dict(),
+            "warm_start": self.warm_start.to_dict(),
+        }
+        del wanted["warm_start"]["directory"], wanted["model"]["param_dtype"]
+        prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length", "template")
+        wanted["warm_start"]["mixture"] = dict(self.mixture)
+        wanted["data"] = {name: self.data.to_dict()[name] for name in prompt}
+        return wanted
+
+
+def untrained(model: settings.Model, seed: int, workdir: str) -> str:
     """Returns the checkpoint that everything starts from; makes the tiny one where asked to."""
-    if not run.model.preset:
-        checkpoint = hub.model(run.model.checkpoint)
+    if not model.preset:
+        checkpoint = hub.model(model.checkpoint)
         files.load_config(checkpoint)  # is there, and is a Qwen2.5-VL
         return checkpoint
     made = os.path.join(workdir, "tiny_model")
     if processes.on_leader(lambda: _is_complete(made)):
         processes.on_leader(lambda: files.check(made))
     else:
-        processes.on_leader(lambda: tiny_checkpoint.write(made, run.seed, run.model.preset))
-    cluster.check_shared(os.path.join(made, "config.json"))
+        processes.on_leader(lambda: tiny_checkpoint.write(made, seed, model.preset))
+    cluster.wait_until_shared(os.path.join(made, "config.json"))
     return made
 
 
 def warm_started(
-    run: settings.Run, base: str, workdir: str, stop: Callable[[], bool]
+    teaching: Teaching, base: str, workdir: str, stop: Callable[[], bool]
 ) -> str | None:
     """Returns the checkpoint that RL starts from, or None if `stop()` was true before it was done.
 
@@ -53,73 +86,35 @@ def warm_started(
     Raises:
         UserError: there is one that was made with other settings, or does not say with which.
     """
-    if not run.warm_start.num_steps:
+    if not teaching.warm_start.num_steps:
         return base
-    target = run.warm_start.directory or os.path.join(workdir, "warm_start")
+    target = teaching.warm_start.directory or os.path.join(workdir, "warm_start")
     target = str(pathlib.Path(target))  # no slash at its end: other names begin with it
     if processes.on_leader(lambda: _is_complete(target)):
         with checks.user_errors():
-            processes.on_leader(lambda: _check_has_recipe(target))
+            processes.on_leader(lambda: place.check_has_recipe(target))
     else:
         with checks.user_errors():
-            processes.on_leader(lambda: _check_is_free(target))
+            processes.on_leader(lambda: place.check_is_warm_start(target))
         with checks.user_errors():  # the directory may be shared with a run that makes it now
             owned = directory.own(_partial(target), "warm_start.directory")
         with owned:
-            if not _made(run, base, target, stop):
+            if not _made(teaching, base, target, stop):
                 return None
     with checks.user_errors():
-        processes.on_leader(lambda: directory.claim(target + ".json", _recipe(run)))
+        processes.on_leader(lambda: directory.claim(target + ".json", teaching.recipe()))
         processes.on_leader(lambda: files.check(target))
     processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
-    cluster.check_shared(os.path.join(target, "config.json"))
+    cluster.wait_until_shared(os.path.join(target, "config.json"))
     return target
 
 
-def _made(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -> bool:
+def _made(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) -> bool:
     """Returns whether the warm start is there: made by `train`, or meanwhile by another run."""
     with checks.user_errors():
-        processes.on_leader(lambda: directory.claim(target + ".json", _recipe(run)))
+        processes.on_leader(lambda: directory.claim(target + ".json", teaching.recipe()))
     complete = processes.on_leader(lambda: _is_complete(target))
-    return complete or train(run, base, target, stop)
-
-
-def _recipe(run: settings.Run) -> dict:
-    """What a warm start depends on: one made with other values must not be taken for it."""
-    wanted = {
-        "seed": run.seed,
-        "model": run.model.to_dict(),
-        "warm_start": run.warm_start.to_dict(),
-    }
-    del wanted["warm_start"]["directory"], wanted["model"]["param_dtype"]
-    prompt = ("instruction", "min_pixels", "max_pixels", "max_prompt_length")
-    wanted["warm_start"]["mixture"] = dict(_mixture(run))
-    wanted["data"] = {name: getattr(run.data, name) for name in prompt}
-    if run.data.template:  # an earlier version did not name it
-        wanted["data"]["template"] = dict(run.data.template)
-    return wanted
-
-
-def _check_has_recipe(target: str) -> None:
-    """Raises ValueError if nothing says what a whole checkpoint was made with."""
-    if not os.path.exists(target + ".json"):
-        raise ValueError(
-            f"{target} lacks {target}.json, which says what it was made with: copy that, too, or give another "
-            "warm_start.directory, or start from it by model.checkpoint with warm_start.num_steps=0"
-        )
-
-
-def _check_is_free(target: str) -> None:
-    """Raises ValueError if a warm start would replace files of somebody else."""
-    if os.path.isdir(target) and os.listdir(target) and not os.path.exists(target + ".json"):
-        raise ValueError(
-            f"{target} has files and is no warm start, which would replace them: give another "
-            "warm_start.directory"
-        )
-
-
-def _mixture(run: settings.Run) -> Mapping[str, float]:
-    return run.warm_start.mixture or run.data.mixture
+    return complete or train(teaching, base, target, stop)
 
 
 def _is_complete(checkpoint: str) -> bool:
@@ -128,23 +123,25 @@ def _is_complete(checkpoint: str) -> bool:
 
 
 # ------------------------------------------------------------------------------ training
-def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -> bool:
+def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) -> bool:
     """Trains the checkpoint in `base` and writes it to `target`; resumes what was stopped.
 
     Returns:
         False if `stop()` was true; then the state is saved beside `target`.
     """
-    # All weights learn here, in float32, also where an adapter does in RL or bfloat16 weights.
-    in_float32 = dataclasses.replace(run.model, param_dtype="float32")
-    run = dataclasses.replace(run, lora=settings.Lora(), model=in_float32)
+    wanted = teaching.warm_start
     with checks.user_errors():
-        policy = load_policy(run, base)
-        _check_answers_fit(run, policy.tokenizer)
-    state, step = _compile(run, policy)
+        # All weights learn here, in float32, also where an adapter does in RL or bfloat16 weights.
+        devices = mesh.make(**teaching.mesh.to_dict())
+        policy = place_policy(base, devices, compute_dtype(teaching.model, devices))
+        checks.data.check_answers_fit(
+            teaching.mixture, teaching.seed, teaching.max_tokens, policy.tokenizer
+        )
+    state, step = _compile(wanted, teaching.batch, policy)
     saved = checkpoints.Checkpointer(_partial(target), keep=1, every=200, is_sole=True)
     if done := saved.latest_step() or 0:
         state, _, _ = saved.restore(done, state, {})
-    size, last = run.warm_start.batch_size, run.warm_start.num_steps
+    size, last = wanted.batch_size, wanted.num_steps
     bar = tqdm.tqdm(
         total=last * size,
         initial=done * size,
@@ -154,7 +151,7 @@ def train(run: settings.Run, base: str, target: str, stop: Callable[[], bool]) -
     )
     with bar, contextlib.closing(saved):
         unread = []  # metrics on the devices: fetching them waits for the step
-        for number, batch in enumerate(_batches(run, policy, done), done + 1):
+        for number, batch in enumerate(_batches(teaching, policy, done), done + 1):
             state, metrics = step(state, batch)
             unread.append((number, metrics))
             bar.update(size)
@@ -176,19 +173,19 @@ def _partial(target: str) -> str:
     return f"{target}.partial"
 
 
-def _compile(run: settings.Run, policy: Policy):
+def _compile(wanted: settings.WarmStart, batch: settings.Batch, policy: Policy):
     """Returns the first state and the compiled step."""
-    steps = run.warm_start.num_steps
+    steps = wanted.num_steps
     transform = update.make_optimizer(
         settings.Optimizer(
-            learning_rate=run.warm_start.learning_rate,
+            learning_rate=wanted.learning_rate,
             warmup_steps=min(50, steps // 10),
             decay_steps=steps,
-            b2=run.warm_start.b2,
+            b2=wanted.b2,
         )
     )
     state, shardings = build.make_state(policy, transform)
-    logp = build.make_logp(run, policy, temperature=1.0)
+    logp = build.make_logp(batch, policy, temperature=1.0)
     step = build.compile_update(
         lambda base: update.make(logp(base), objectives.likelihood, transform), policy, shardings
     )
@@ -203,17 +200,17 @@ def _read(unread: list) -> float:
     return float(metrics["actor/loss"])
 
 
-def _batches(run: settings.Run, policy: Policy, done: int) -> Iterator[Batch]:
+def _batches(teaching: Teaching, policy: Policy, done: int) -> Iterator[Batch]:
     """Yields the batches after `done`; the next one is cut while a step runs."""
-    size, steps = run.warm_start.batch_size, run.warm_start.num_steps
-    source = procedural.Procedural(run.seed, size * steps, "warmup", _mixture(run))
-    build_prompt = datasets.prompt_builder(run.data, policy.tokenizer)
-    teacher = procedural.Teacher(source, run.warm_start.noise, run.seed)
+    size, steps = teaching.warm_start.batch_size, teaching.warm_start.num_steps
+    source = procedural.Procedural(teaching.seed, size * steps, "warmup", teaching.mixture)
+    build_prompt = datasets.prompt_builder(teaching.data, policy.tokenizer)
+    teacher = procedural.Teacher(source, teaching.warm_start.noise, teaching.seed)
     shape = minibatches.Shape(
         prompts_per_minibatch=size,
         prompts_per_microbatch=size,
         answers_per_row=1,
-        length_multiple=run.data.length_multiple,
+        length_multiple=teaching.data.length_multiple,
         ways=mesh.batch_size(policy.mesh),
     )
 
@@ -223,7 +220,7 @@ def _batches(run: settings.Run, policy: Policy, done: int) -> Iterator[Batch]:
         answers = [teacher(item, i) for item, i in zip(items, index, strict=True)]
         (batch,) = minibatches.split(
             [build_prompt(item) for item in items],
-            _targets(answers, policy.tokenizer, run.sampling.max_tokens),
+            _targets(answers, policy.tokenizer, teaching.max_tokens),
             np.zeros(size, np.float32),
             shape,
         )
@@ -251,20 +248,3 @@ def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
         pad=tokenizer.im_end,
         params_version=0,
     )
-
-
-def _check_answers_fit(run: settings.Run, tokenizer) -> None:
-    """Raises ValueError when the built-in answers are longer than what may be sampled."""
-    kinds = procedural.expand_mixture(_mixture(run))
-    texts = {
-        procedural.target_text(item)
-        for kind, share in kinds.items()
-        if share  # however small: what is rare comes in the middle
-        for item in procedural.Procedural(run.seed, 200, "warmup", {kind: 1.0})
-    }
-    longest = 1 + max(len(tokenizer.encode(text)) for text in texts)
-    if longest > run.sampling.max_tokens:
-        raise ValueError(
-            f"sampling.max_tokens={run.sampling.max_tokens}: the warm start's answers have "
-            f"up to {longest} tokens; set it to at least that"
-        )

@@ -1,0 +1,65 @@
+"""What a run that goes on began with: the same data, the same model, and metrics up to its checkpoint."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from vade_jax.data import hub
+from vade_jax.models.qwen import files
+from vade_jax.store import checkpoints, metrics
+from vade_jax.trainer import processes
+
+
+def check_reaches(path: pathlib.Path, step: int) -> None:
+    """Raises ValueError unless the last line of metrics is of `step`; 0 has none in a new run."""
+    records = metrics.scan(path)[0] if path.exists() else []
+    if step and (not records or records[-1]["step"] < step):
+        raise ValueError(
+            f"{path} ends before step {step}, which the checkpoint has: it was cut short; restore it from "
+            "a copy, or delete the checkpoints that it does not reach"
+        )
+
+
+def check_beginning(
+    saved: checkpoints.Checkpointer,
+    step: int,
+    counters: Mapping[str, Any],
+    items: Mapping[str, int],
+) -> None:
+    """Raises ValueError if a run began with other items or another model; says it of other pictures."""
+    has_other = lambda name: counters.get(name, items.get(name)) != items.get(name)
+    back = "give the data that it began with, or another --workdir"
+    for name, setting in {"items": "data.train", "questions": "data.validation"}.items():
+        if has_other(name):  # what an earlier version did not keep is not there
+            raise ValueError(
+                f"the data changed: {setting} has other usable rows than when this run began, or in another "
+                f"order: {back}"
+            )
+    if has_other("details"):
+        raise ValueError(
+            "the data changed: rows of data.train or data.validation have another kind, other choices or "
+            f"other columns than when this run began: {back}"
+        )
+    if has_other("pictures"):
+        # No error: another version of Pillow may resize them to other bytes.
+        print(
+            "WARNING: the data changed: pictures of data.train or data.validation are not, to the byte, what "
+            "this run began with: it goes on with what is there"
+        )
+    started = counters.get("start", 0)
+    if started and started != start_of(config := saved.config(step)):
+        raise ValueError(
+            f"model.checkpoint={config['model']['checkpoint']} is another model than when this run began, and "
+            "what it learned belongs to that one: put that one back, or give another --workdir"
+        )
+
+
+def start_of(config: Mapping[str, Any]) -> int:
+    """Returns the identity of the directory that a run starts from.
+
+    0 where its name says it: a commit on the hub, or a model that the run itself makes.
+    """
+    checkpoint = config["model"]["checkpoint"]
+    if not checkpoint or config["warm_start"]["num_steps"] or hub.parse(checkpoint):
+        return 0
+    return processes.on_leader(lambda: files.identity(checkpoint))

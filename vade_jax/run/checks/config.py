@@ -1,0 +1,108 @@
+"""The settings beyond their ranges: names, files, and what has to go together."""
+
+import itertools
+import os
+
+import jax
+
+from vade_jax import fields, samplers, settings
+from vade_jax.data import procedural, sources
+from vade_jax.models.qwen import peft
+from vade_jax.models.qwen.config import PRESETS
+from vade_jax.rewards import answers, functions, verify
+from vade_jax.run import hooks
+from vade_jax.run.checks import machine, selector
+
+
+def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noqa: B008 (frozen)
+    """Checks names, files, packages, and what has to go together; `given` are the run's hooks.
+
+    Raises:
+        ValueError: names the field, its value and the fix.
+    """
+    if jax.config.jax_enable_x64:
+        raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
+    fields.check_word("sampler.name", run.sampler.name, samplers.SAMPLERS)
+    fields.check_word("reward.format", run.reward.format, answers.FORMATS)
+    for name in run.reward.functions:
+        if name != functions.RULES:
+            functions.load(name)
+    if run.data.kind:
+        fields.check_word("data.kind", run.data.kind, verify.KINDS)
+    machine.check_packages(run.wandb, run.tensorboard)
+    _check_data(run)
+    _check_model(run.model)
+    if run.lora.rank:
+        peft.choose(run.lora, PRESETS.get(run.model.preset or run.model.size))
+    _check_built_in(run)
+    selector.check(run)
+    hooks.check(given, run, selector.make(run).variants)
+    machine.check_engine(run.engine, run.layout)
+    machine.check_memory(run.layout, run.engine)
+
+
+def _check_model(model: settings.Model) -> None:
+    if bool(model.checkpoint) == bool(model.preset):
+        raise ValueError(
+            f"model.checkpoint={model.checkpoint!r} and model.preset={model.preset!r}: "
+            "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
+            "Qwen2.5-VL, Qwen2.5 or Qwen3 checkpoint"
+        )
+    # Random weights are for tiny models; the shapes of the others are known by their size.
+    is_tiny = lambda name: name.startswith("tiny")
+    if model.preset:
+        fields.check_word("model.preset", model.preset, list(filter(is_tiny, PRESETS)))
+    if model.size:
+        fields.check_word("model.size", model.size, list(itertools.filterfalse(is_tiny, PRESETS)))
+
+
+def _check_data(run: settings.Run) -> None:
+    sizes = {"train": run.data.num_train, "validation": run.data.num_validation}
+    for split, size in sizes.items():
+        path = getattr(run.data, split)
+        if not path:
+            raise ValueError(
+                f"data.{split} is empty: give 'procedural', a .jsonl, .parquet or .arrow file, a directory of them "
+                f"or a name on the Hugging Face hub, --config.data.{split}=FILE"
+            )
+        if path == "procedural" and size < 1:
+            raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
+    train, held_out = map(os.path.realpath, (run.data.train, run.data.validation))
+    if train == held_out and sources.is_of_one_split(run.data.train):
+        raise ValueError(
+            f"data.train={run.data.train!r} and data.validation={run.data.validation!r} are the same rows: "
+            "validate on questions that are not trained on, in a file or a split of their own"
+        )
+    if run.data.train == "procedural":
+        selector.check_data_size(run, run.data.num_train)
+    elif run.data.wrong_golds:
+        raise ValueError(
+            f"data.wrong_golds={run.data.wrong_golds} with data.train={run.data.train!r}: golds of "
+            "files are left as they are; set it to 0, or data.train='procedural'"
+        )
+
+
+def _check_built_in(run: settings.Run) -> None:
+    """Checks the mixtures of the built-in data, and that the teacher's noise is of what it teaches."""
+    data, taught = run.data.mixture, run.warm_start.mixture or run.data.mixture
+    if data and run.data.train != "procedural":
+        raise ValueError(
+            f"data.mixture with data.train={run.data.train!r}: only the built-in data, "
+            "'procedural', are mixed"
+        )
+    for name, mixture in (("data", data), ("warm_start", taught)):
+        try:
+            weights = procedural.expand_mixture(mixture)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{name}.mixture: {error}") from error
+    known = [f"{family}_{level}" for family, level in weights]
+    for name, value in run.warm_start.noise.items():
+        if name not in known:
+            raise ValueError(
+                f"warm_start.noise.{name}: {fields.did_you_mean(name, known)}"
+                f"what is taught has {', '.join(known)}; --config.warm_start.noise={{}} is no noise"
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"warm_start.noise.{name}={value!r}: must be a number")
+        if not 0 <= value < 1:
+            raise ValueError(f"warm_start.noise.{name}={value}: must be in [0, 1)")

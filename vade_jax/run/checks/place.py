@@ -1,0 +1,146 @@
+"""The directories that a run writes to: are they this run's, and may it write there?"""
+
+import contextlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vade_jax import fields, settings
+from vade_jax.models.qwen import files
+from vade_jax.store import metrics
+
+EXPORTED = ("policy", "adapter")  # what a run leaves when it ends
+
+
+def check_is_free(workdir: str) -> None:
+    """Raises ValueError if a new run would replace what no run made.
+
+    Such as the checkpoint that it starts from: `model.checkpoint` may lie in its directory.
+    """
+    for name in (*EXPORTED, "checkpoints"):
+        place = os.path.join(workdir, name)
+        if os.path.isfile(place) or (os.path.isdir(place) and os.listdir(place)):
+            raise ValueError(
+                f"{place} is there and no run's: a run would replace it. Give a --workdir of its own"
+            )
+
+
+def check_is_of_run(path: pathlib.Path) -> None:
+    """Raises ValueError unless a config.json is a run's: a checkpoint of Hugging Face has one, too."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(path.read_text())
+        if isinstance(found, dict) and {"num_steps", "sampler"} <= found.keys():
+            return
+    raise ValueError(
+        f"{path} is no run's: give a --workdir of its own, which need not be there yet"
+    )
+
+
+def check_same(
+    path: str | os.PathLike,
+    wanted: Mapping[str, Any],
+    may_change: Sequence[str] = (),
+    defaults: fields.Section | None = None,
+) -> None:
+    """Checks that a file, if it is there, has the same values but in `may_change`.
+
+    What the file does not have is as in `defaults`: an earlier version did not know the field.
+
+    Raises:
+        ValueError: the file is unreadable, or has other values; names them.
+    """
+    path = pathlib.Path(path)
+    if path.exists():
+        try:
+            found = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is not readable JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} holds no names and values: give another --workdir")
+        if other := differing(found, wanted, may_change, defaults):
+            raise ValueError(
+                f"{path} is of another config ({'; '.join(other)}): give another "
+                "--workdir or the old values"
+            )
+
+
+def differing(
+    found: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    may_differ: Sequence[str] = (),
+    defaults: fields.Section | None = None,
+) -> list[str]:
+    """Returns a line for each value of two configs that differs, but for `may_differ`; see `check_same`."""
+    if defaults is not None:
+        found = filled(found, defaults)
+    return [
+        f"{name}: {old!r} there, {new!r} now"
+        for name, old, new in _differences(found, wanted)
+        if not {name, name.split(".")[0]} & set(may_differ)
+    ]
+
+
+def filled(found: Mapping[str, Any], defaults: fields.Section) -> dict[str, Any]:
+    """Returns the values of a file, and the defaults of the fields that it lacks."""
+    values = json.loads(json.dumps(defaults.to_dict())) | dict(found)
+    for name in defaults.to_dict():
+        section = getattr(defaults, name)
+        if isinstance(section, fields.Section) and isinstance(values[name], dict):
+            values[name] = filled(values[name], section)
+    return values
+
+
+def _differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the dotted name and both values of every field that differs."""
+    for name in sorted(set(old) | set(new)):
+        a, b = old.get(name), new.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from _differences(a, b, f"{prefix}{name}.")
+        elif a != b:
+            yield f"{prefix}{name}", a, b
+
+
+def check_goes_on(workdir: str) -> None:
+    """Checks that a run which has saved a step still has a checkpoint to go on from.
+
+    Call it before config.json is replaced: how often the run saved is in the old one.
+
+    Raises:
+        ValueError: it has none; started anew, it would replace what it has made.
+    """
+    saved = pathlib.Path(workdir, "checkpoints")
+    if saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()):
+        return
+    records = metrics.read(workdir) if os.path.exists(os.path.join(workdir, metrics.FILE)) else []
+    config = pathlib.Path(workdir, "config.json")
+    found = json.loads(config.read_text()) if config.exists() else {}
+    every = found.get("checkpoint", {}).get("every", settings.Checkpoint().every)
+    # The second checkpoint is not begun before the first is whole.
+    has_saved = bool(records) and records[-1]["step"] > 2 * every
+    if has_saved or os.path.exists(os.path.join(workdir, "policy", files.CONFIG)):
+        raise ValueError(
+            f"{workdir} has what a run has made and no checkpoint to go on from: put its checkpoints/ "
+            "back, or give another --workdir"
+        )
+
+
+def check_has_recipe(target: str) -> None:
+    """Raises ValueError if nothing says what a whole checkpoint was made with."""
+    if not os.path.exists(target + ".json"):
+        raise ValueError(
+            f"{target} lacks {target}.json, which says what it was made with: copy that, too, or give another "
+            "warm_start.directory, or start from it by model.checkpoint with warm_start.num_steps=0"
+        )
+
+
+def check_is_warm_start(target: str) -> None:
+    """Raises ValueError if a warm start would replace files of somebody else."""
+    if os.path.isdir(target) and os.listdir(target) and not os.path.exists(target + ".json"):
+        raise ValueError(
+            f"{target} has files and is no warm start, which would replace them: give another "
+            "warm_start.directory"
+        )

@@ -1,0 +1,128 @@
+"""The selector, and what it needs of the run."""
+
+import math
+
+from vade_jax import samplers, settings
+from vade_jax.samplers import base
+from vade_jax.trainer import passes
+
+
+def make(run: settings.Run) -> samplers.Sampler:
+    """Returns the selector: with G, the seed where it draws by itself, and its own options.
+
+    Raises:
+        ValueError: an option is unknown or out of its range.
+    """
+    name, method = run.sampler.name, samplers.SAMPLERS[run.sampler.name]
+    for option in run.sampler.options:
+        if option == "num_rollouts":  # the selector would ask for others than the run counts with
+            raise ValueError(
+                f"sampler.options.num_rollouts={run.sampler.options[option]!r}: the answers to a prompt are the "
+                "run's: set num_rollouts"
+            )
+        if option not in method.option_names:
+            raise ValueError(
+                f"sampler.options.{option}: {name} takes {', '.join(method.option_names)}; "
+                "a config's :selector=NAME argument clears VADE's options"
+            )
+    of_run = {"num_rollouts": run.num_rollouts, "seed": run.seed}
+    given = {k: v for k, v in of_run.items() if k in method.option_names}
+    return method(**given | dict(run.sampler.options))
+
+
+def check_data_size(run: settings.Run, num_train: int) -> None:
+    """Checks that a batch without duplicates exists, and those of a step's other rounds.
+
+    Raises:
+        ValueError: names the sizes and the fix.
+    """
+    if run.num_prompts > num_train:
+        raise ValueError(
+            f"num_prompts={run.num_prompts} is larger than the training set of {num_train} "
+            "usable items: lower num_prompts or give more data"
+        )
+    # A selector made for several rounds counts on all of them: each may drop all of its groups.
+    sampler = make(run)
+    rounds = sampler.rounds or 1
+    if run.num_prompts * rounds > num_train:
+        raise ValueError(
+            f"num_prompts={run.num_prompts} in each of {run.sampler.name}'s {rounds} rounds of a step are "
+            f"more than the training set of {num_train} usable items: lower num_prompts or give more data"
+            f"{base.or_without(sampler, 'rounds')}"
+        )
+    _check_budget(run.with_items(num_train), num_train)
+
+
+def _check_budget(run: settings.Run, num_train: int) -> None:
+    """Raises ValueError where the budget is spent before the first step is made."""
+    if not run.budget:
+        return
+    step = run.num_prompts * run.num_rollouts
+    first_pass = passes.is_due(run.measure, make(run), 0)
+    pass_cost = first_pass * num_train * run.whole_measure.num_rollouts
+    if run.max_rollouts < pass_cost + step:
+        least = (pass_cost + step) / (run.num_steps * step)
+        of_pass = f" behind the pass over all items, which takes {pass_cost}" * bool(pass_cost)
+        raise ValueError(
+            f"budget={run.budget} is {run.max_rollouts} answers, less than the {step} of one step{of_pass}: "
+            f"give {math.ceil(least * 1000) / 1000} or more, or 0 for no limit"
+        )
+
+
+def check(run: settings.Run) -> None:
+    """Raises ValueError unless the run gives the selector what it needs, and no more; names what is wrong."""
+    sampler = make(run)
+    _check_arrays(run, sampler)
+    _check_refill(run, sampler)
+
+
+def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:
+    name, given = run.sampler.name, run.sampler.arrays
+    if unknown := [x for x in given if x not in sampler.accepts]:
+        raise ValueError(
+            f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(sampler.accepts) or 'none'}"
+        )
+    if wrong := [x for x, value in given.items() if not isinstance(value, str)]:
+        raise ValueError(
+            f"sampler.arrays.{wrong[0]}={given[wrong[0]]!r}: give the names of metadata fields in one text, "
+            "such as 'family,level'"
+        )
+    if missing := [x for x in sampler.needs if not given.get(x)]:
+        raise ValueError(
+            f"{name} needs the {missing[0]} of every item: name the metadata fields that tell it, such as "
+            f"--config.sampler.arrays=\"{{'{missing[0]}': 'family,level'}}\""
+        )
+    missing = [x for x in sampler.measures if not given.get(x)]
+    if missing and not run.measure.every:
+        raise ValueError(
+            f"{name} needs the {' and the '.join(missing)} of every item: set measure.every to the "
+            "steps between two passes over the data, or sampler.arrays to metadata fields"
+        )
+
+
+def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
+    """Raises ValueError unless the sampler drops groups as the refill of a step expects."""
+    name, refill = run.sampler.name, run.refill
+    plain = settings.Refill().to_dict()
+    changed = {k: v for k, v in refill.to_dict().items() if v != plain[k]}
+    if changed and not sampler.drops:
+        field, value = next(iter(changed.items()))
+        raise ValueError(
+            f"refill.{field}={value!r}, but the sampler {name} drops no group: "
+            f"set refill.{field}={plain[field]!r}, or choose one that does, such as dapo"
+        )
+    if run.measure.every and not sampler.passes:
+        raise ValueError(
+            f"measure.every={run.measure.every} with {name}, which would take a pass for a round of a step: "
+            f"set it to 0{base.or_without(sampler, 'passes')}"
+        )
+    if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
+        raise ValueError(
+            f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
+            f"{sampler.rounds} a step: set it to {sampler.rounds}{base.or_without(sampler, 'rounds')}"
+        )
+    if sampler.variants and refill.max_rounds != 1:
+        raise ValueError(
+            f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
+            "groups belong together: set refill.max_rounds=1"
+        )
