@@ -3,7 +3,7 @@
 `Run` is a tree of frozen dataclasses. Each checks its own ranges when it is made, so a typo or an
 impossible value is one clear error before anything is built. Where the paper (arXiv 2511.18902) names
 no value, the default is that of verl's Qwen2.5-VL recipe. What needs more than the numbers to be
-checked (a selector's options, files, GPUs, packages) is in `run/checks.py`.
+checked (a selector's options, files, GPUs, packages) is in `run/checks/`.
 
     run = settings.Run.from_dict({"num_steps": 200, "model": {"preset": "tiny"}})
 

@@ -70,26 +70,3 @@ class Hooks:
     page: Page | None = None
     benchmarks: Benchmarks | None = None  # for `eval.benchmarks`
     variants: Variants | None = None  # for selectors that ask for them
-
-
-def check(hooks: Hooks, run: settings.Run, asks_for_variants: bool) -> None:
-    """Checks what the settings ask of hooks.
-
-    Raises:
-        ValueError: a hook is missing, or says what is wrong.
-    """
-    if hooks.benchmarks is not None:
-        hooks.benchmarks.paths(run.eval)
-    elif run.eval.benchmarks:
-        raise ValueError(
-            f"eval.benchmarks={run.eval.benchmarks!r}: this run was started without them: give "
-            "hooks=run.Hooks(benchmarks=vade_jax.evals.in_training), as experiments.train does"
-        )
-    if not asks_for_variants:
-        return
-    if hooks.variants is None:
-        raise ValueError(
-            f"sampler.name={run.sampler.name!r} asks for variants of items: give "
-            "hooks=run.Hooks(variants=vade_jax.recipes.diva.hook), as experiments.train does"
-        )
-    hooks.variants.check(run)

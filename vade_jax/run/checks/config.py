@@ -36,7 +36,7 @@ def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noq
         peft.choose(run.lora, PRESETS.get(run.model.preset or run.model.size))
     _check_built_in(run)
     selector.check(run)
-    hooks.check(given, run, selector.make(run).variants)
+    check_hooks(given, run, selector.make(run).variants)
     machine.check_engine(run.engine, run.layout)
     machine.check_memory(run.layout, run.engine)
 
@@ -106,3 +106,26 @@ def _check_built_in(run: settings.Run) -> None:
             raise ValueError(f"warm_start.noise.{name}={value!r}: must be a number")
         if not 0 <= value < 1:
             raise ValueError(f"warm_start.noise.{name}={value}: must be in [0, 1)")
+
+
+def check_hooks(given: hooks.Hooks, run: settings.Run, asks_for_variants: bool) -> None:
+    """Checks what the settings ask of hooks.
+
+    Raises:
+        ValueError: a hook is missing, or says what is wrong.
+    """
+    if given.benchmarks is not None:
+        given.benchmarks.paths(run.eval)
+    elif run.eval.benchmarks:
+        raise ValueError(
+            f"eval.benchmarks={run.eval.benchmarks!r}: this run was started without them: give "
+            "hooks=run.Hooks(benchmarks=vade_jax.evals.in_training), as experiments.train does"
+        )
+    if not asks_for_variants:
+        return
+    if given.variants is None:
+        raise ValueError(
+            f"sampler.name={run.sampler.name!r} asks for variants of items: give "
+            "hooks=run.Hooks(variants=vade_jax.recipes.diva.hook), as experiments.train does"
+        )
+    given.variants.check(run)
