@@ -90,15 +90,12 @@ def get_config(arg=None):
         },
     }
     rivals, grid = sweeps.rivals(run), sweeps.decay_grid(run)
-    pooled, importance = (rivals[name]["sampler"] for name in ("pooled", "importance"))
     arms = {
         **rivals,
         **sweeps.variants(run),
         **grid,
         # Told nothing of families and levels: all items in one category.
-        "pooled_blind": {"sampler": {**pooled, "arrays": {}}},
-        "importance_blind": {"sampler": {**importance, "arrays": {}}},
-        "importance_unweighted": {"sampler": {**importance, "options": {"weights": "none"}}},
+        "pooled_blind": {"sampler": {**rivals["pooled"]["sampler"], "arrays": {}}},
         controls.DOSE: rivals["vanilla"] | dose,
         controls.ORACLE: sweeps.selector(run, "strata"),
     }

@@ -14,7 +14,7 @@ are compared as numbers and formulas by math-verify (`data.kind`); these librari
 both.
 
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no
-category of the rows (`sec` and `strata` do; so do `pooled`, `progress` and `importance`, but for
+category of the rows (`sec` and `strata` do; so does `pooled`, but for
 `--config.sampler.arrays={}`); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over
 vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py at hand:
 
@@ -30,7 +30,7 @@ Not run yet.
 from configs import arguments, default, qwen, sweeps
 
 ARMS = "vanilla,dapo,vade,pooled"
-BY_CATEGORY = ("pooled", "progress", "importance")  # can do without
+BY_CATEGORY = ("pooled",)  # can do without
 
 
 def get_config(arg=None):

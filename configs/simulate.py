@@ -4,8 +4,7 @@
 
 An hour or two on 2 CPU cores, a few selectors in minutes; what came out is in docs/simulator.md.
 
-Arguments: `reference` (the set-ups of two earlier simulations, ours beside their numbers); `smoke`
-(seconds, for tests); `seed=3`.
+Arguments: `smoke` (seconds, for tests); `seed=3`.
 """
 
 import dataclasses
@@ -18,7 +17,7 @@ from experiments.simulation.worlds import KINDS
 
 DEFAULT = (
     "uniform,dapo,greso,vcrl,sec,mmr1,knapsack,mopps,dps,mapp,kgps,insight,arcus,"
-    "bots,cures,remind,remind_vade,pooled,progress,kalman,kalman_p1p,vade,"
+    "bots,cures,remind,remind_vade,pooled,kalman,kalman_p1p,vade,"
     "vade_measured,vade_no_warmup,vade_p1p,vade_mean,vade_mean_p1p,vade_greedy,vade_last_update,"
     "vade_slow_decay,vade_one_visit,vade_dapo,oracle,oracle_p1p"
 )
@@ -39,16 +38,13 @@ VARIANTS = {  # of VADE: its options
 
 def get_config(arg=None):
     """Returns the worlds, who plays in them, and for how many rollouts."""
-    args = arguments.parse(arg, reference=False, smoke=False, seed=0)
+    args = arguments.parse(arg, smoke=False, seed=0)
     c = ConfigDict(Settings().to_dict())
     c.seed = args.seed
     c.selectors = DEFAULT
     c.highlight = "uniform,dapo,vade,vade_mean_p1p,kalman_p1p,oracle"
-    c.reference = args.reference
     c.world = worlds()
     c.contender = contenders()
-    if args.reference:
-        reference(c)
     if args.smoke:
         c.num_seeds, c.num_items, c.num_prompts, c.rollouts = 2, 200, 10, 20 * 80
         c.worlds, c.selectors = "drift,skills", "uniform,dapo,vade,oracle"
@@ -102,7 +98,6 @@ def contenders() -> ConfigDict:
             vade_one_visit=vade(max_consecutive=1),
             vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},
             remind_vade=dict(name="remind", options={"base": "vade"}),
-            knapsack_vade=dict(name="knapsack", options={"posterior": "vade"}),
             oracle_p1p=dict(name="oracle", options=P1P),
         )
     )
@@ -111,25 +106,3 @@ def contenders() -> ConfigDict:
 def vade(**options) -> dict:
     """Returns an entry of `contenders`."""
     return {"name": "vade", "options": options}
-
-
-def reference(c: ConfigDict) -> None:
-    """Sets what experiments/simulation/reference.py has numbers for.
-
-    The selectors were not warmed up by steps that train: all items were measured first, for free in
-    the worlds without skills.
-    """
-    c.num_seeds = 4
-    c.highlight = "uniform,vade_free,vade_measured,vade_mean_p1p_free,oracle"
-    for label, options in VARIANTS.items():
-        plain = vade(warmup="none", **options)
-        c.contender[f"{label}_none"] = plain
-        c.contender[f"{label}_free"] = {**plain, "measure_first": "free"}
-    free = ",".join(f"{label}_free" for label in VARIANTS if label != "vade_slow_decay")
-    sizes = dict(num_items=8524, num_prompts=512, rollouts=240 * 512 * 8)
-    for name in ("stationary", "drift"):
-        c.world[name].update(sizes, selectors=f"uniform,{free},vade_no_warmup,oracle,oracle_p1p")
-    c.selectors = (
-        "uniform,dapo,vade_measured,vade_no_warmup,vade_slow_decay_none,vade_p1p_none,"
-        "vade_mean_p1p_none,vade_mean_none,kalman_fixed,kalman_fixed_p1p"
-    )

@@ -118,8 +118,6 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
         "vade_decay_rest": part(decay_selected=1.0),
         "vade_warmup_none": part(warmup="none"),
         "vade_warmup_full": part(warmup="full"),
-        "vade_half_life_1": part(half_life_epochs=1.0),
-        "vade_half_life_3": part(half_life_epochs=3.0),
         "vade_max_3_in_a_row": part(max_consecutive=3),
         "vade_uniform_quarter": part(uniform_share=0.25),
     }

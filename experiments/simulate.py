@@ -10,7 +10,6 @@ again. After a change of the code take a new workdir.
     --config.selectors=vade,uniform --config.worlds=skills      # a few
     --config.num_items=1000000 --config.num_seeds=2             # a large pool
     --config.world.skills.hopeless=0.2                          # another world
-    --config=configs/simulate.py:reference                      # beside two earlier simulations
 """
 
 import json
@@ -21,7 +20,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import cli, errors
-from experiments.simulation import arena, contenders, reference, report
+from experiments.simulation import arena, contenders, report
 from vade_jax import atomic
 
 
@@ -34,11 +33,8 @@ def main(c: ConfigDict, workdir: str) -> None:
     highlight = contenders.words(settings.highlight)
     for world, cells in planned.items():
         played = {cell.contender.label: outcome(cell, directory) for cell in cells}
-        said = [report.table(world, cells[0].shape, played)]
-        if settings.reference:
-            said.append(reference.table(world, played))
-        print("\n" + "\n".join(said), flush=True)
-        text += said
+        text.append(report.table(world, cells[0].shape, played))
+        print("\n" + text[-1], flush=True)
         report.draw(world, played, highlight, directory / "figures" / f"{world}.png")
         results[world] = {
             label: {name: x for name, x in summary.items() if name != "curves"}

@@ -81,8 +81,7 @@ def test_table_4(size, algorithm):
             "draw": "thompson",
             "history": "two_scale",
             "warmup": "full",
-            "half_life_epochs": 0.0,  # these three are not in the paper: off
-            "max_consecutive": 0,
+            "max_consecutive": 0,  # these two are not in the paper: off
             "uniform_share": 0.0,
         },
         "arrays": {},
@@ -116,7 +115,7 @@ def test_geometry3k_is_the_selectors_testbed():
     assert {arm: sampler.name for arm, sampler in chosen.items()} == names
     assert len(found) == 12
     arms = sweep.known.arms
-    assert not any(arms[name].sampler.arrays for name in ("pooled", "progress", "importance"))
+    assert not any(arms[name].sampler.arrays for name in ("pooled",))
     assert {run.settings.budget for run in found if run.arm == "dapo"} == {3}
     assert all(run.settings.data.train == c.data.train for run in found)
     with pytest.raises(ValueError, match="'arms,uniform': name no selector"):

@@ -365,14 +365,6 @@ def test_refuses_unknown_methods_and_doubled_ids():
         Selector(4).select(5)
 
 
-def test_weights_that_nobody_would_use_are_refused():
-    with pytest.raises(
-        ValueError, match=r"'importance' weighs .*give the option weights='none' of importance"
-    ):
-        Selector(5, "importance")
-    assert len(Selector(5, "importance", weights="none").select(3)) == 3
-
-
 def test_a_pass_that_it_cannot_make_is_refused():
     with pytest.raises(
         ValueError,

@@ -228,26 +228,22 @@ def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
     fields.check_word("method", method, samplers.SAMPLERS)
     make = samplers.SAMPLERS[method]
     sampler = make(**_own(make, seed), **options)
-    if sampler.variants:
+    needs = sampler.needs
+    if needs.variants:
         raise ValueError(
             f"method={method!r} asks for variants of items, which this object cannot make: choose another"
         )
-    if sampler.first_pass:
+    if needs.passes == "first":
         raise ValueError(
             f"method={method!r} begins with a pass over all items, which this object cannot make: choose"
-            f" another{base.or_without(sampler, 'first_pass')} and observe answers to all items before the"
+            f" another{needs.or_without('passes')} and observe answers to all items before the"
             " first select"
         )
-    if sampler.rounds is not None and sampler.rounds > 1:
+    if needs.rounds is not None and needs.rounds > 1:
         # Here a `select` is a step: the next step's would be taken for this one's second round.
         raise ValueError(
-            f"method={method!r} fills dropped groups in round {sampler.rounds} of the same step,"
-            f" and here every step has one round: choose another{base.or_without(sampler, 'rounds')}"
-        )
-    if sampler.weighs:
-        raise ValueError(
-            f"method={method!r} weighs the advantages of every prompt, and here it only says which prompts:"
-            f" train with vade_jax itself{base.or_without(sampler, 'weighs')}"
+            f"method={method!r} fills dropped groups in round {needs.rounds} of the same step,"
+            f" and here every step has one round: choose another{needs.or_without('rounds')}"
         )
     return sampler
 
@@ -291,12 +287,12 @@ def _plain(ids: Sequence[Hashable]) -> list:
 
 
 def _check_arrays(sampler, method, arrays):
-    known = sampler.accepts
+    known = sampler.needs.named()
     if unknown := [name for name in arrays if name not in known]:
         raise ValueError(
             f"{method} has no array {unknown[0]!r}: it takes {', '.join(known) or 'none'}"
         )
-    needed = (*sampler.needs, *sampler.measures)
+    needed = sampler.needs.named("required", "measured")
     if missing := [name for name in needed if name not in arrays]:
         raise ValueError(
             f"{method} needs the {missing[0]} of every item: give arrays={{{missing[0]!r}: ...}}"

@@ -134,8 +134,13 @@ class Selector:
         self._sampler = samplers.SAMPLERS[name](num_rollouts=NUM_ROLLOUTS, **options)
         self._num_prompts = num_prompts
         rng = np.random.default_rng(0)
-        arrays = {x: rng.integers(0, NUM_CATEGORIES, num_items) for x in self._sampler.needs}
-        arrays |= {x: rng.random(num_items, np.float32) for x in self._sampler.measures}
+        arrays = {
+            x: rng.integers(0, NUM_CATEGORIES, num_items)
+            for x in self._sampler.needs.named("required")
+        }
+        arrays |= {
+            x: rng.random(num_items, np.float32) for x in self._sampler.needs.named("measured")
+        }
         self._state = self._sampler.init(num_items, **arrays)
 
         def answer(index_M):

@@ -35,7 +35,6 @@ class Settings(fields.Section):
     worlds: str = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
     selectors: str = "uniform,vade"  # of `contender`, or of vade_jax.samplers.SAMPLERS
     highlight: str = "uniform,vade"  # in the figure
-    reference: bool = False  # beside two earlier simulations
     # World: its kind and that kind's constants, sizes and selectors that differ from those above.
     world: Mapping[str, Any] = fields.mapping()
     # Contender: fields of `Contender` that differ from its defaults.
@@ -85,9 +84,8 @@ def oracle(options: OracleOptions) -> base.Sampler:
 
 
 SELECTORS: dict[str, base.Method] = {
-    # Items have no variants here. And with weights any selector would learn what uniform learns: these
-    # worlds know only the mean of an update, not its noise.
-    **{name: x for name, x in samplers.SAMPLERS.items() if not (x().variants or x().weighs)},
+    # Items have no variants here.
+    **{name: x for name, x in samplers.SAMPLERS.items() if not x().needs.variants},
     "oracle": base.Method("oracle", OracleOptions, oracle),
 }
 
@@ -146,16 +144,18 @@ class Contender(fields.Section):
 
     def check(self, num_rollouts: int) -> None:
         """Raises ValueError unless the selector gets the measurements and rounds that it is made for."""
-        sampler = self.sampler(num_rollouts)
-        if sampler.measures and not (self.measure_every or self.first(num_rollouts)):
+        needs = self.sampler(num_rollouts).needs
+        if (measured := needs.named("measured")) and not (
+            self.measure_every or self.first(num_rollouts)
+        ):
             raise ValueError(
-                f"contender {self.label}: {self.name} needs the {' and the '.join(sampler.measures)} of every "
+                f"contender {self.label}: {self.name} needs the {' and the '.join(measured)} of every "
                 "item: set measure_every to the rounds between two measurements, or measure_first"
             )
-        if sampler.rounds not in (None, self.max_rounds):
+        if needs.rounds not in (None, self.max_rounds):
             raise ValueError(
                 f"contender {self.label}: max_rounds={self.max_rounds}, but {self.name} with these options is "
-                f"made for {sampler.rounds}: set it to that"
+                f"made for {needs.rounds}: set it to that"
             )
 
     def first(self, num_rollouts: int) -> str:
@@ -163,13 +163,13 @@ class Contender(fields.Section):
 
         `measure_first` decides; where it is empty, what the selector needs.
         """
-        asks = self.sampler(num_rollouts).first_pass
+        asks = self.sampler(num_rollouts).needs.passes == "first"
         return self.measure_first or ("paid" if asks else "")
 
     def begin(self, num_rollouts: int, category_I: np.ndarray) -> Any:
         """Returns the selector's state before anything is known."""
         sampler = self.sampler(num_rollouts)
-        arrays = {"category": category_I} if "category" in sampler.accepts else {}
+        arrays = {"category": category_I} if "category" in sampler.needs.named() else {}
         return sampler.init(len(category_I), **arrays)
 
 

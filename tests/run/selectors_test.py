@@ -79,7 +79,7 @@ def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tm
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in NAMES), ("knapsack", {"posterior": "vade"})],
+    [(name, {}) for name in NAMES],
 )
 def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     c = smoke(name)

@@ -1,5 +1,6 @@
 """Top-B, what is kept, hyperparameters, and what a selector says of its choice."""
 
+import dataclasses
 import importlib
 import pkgutil
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers, types
-from vade_jax.samplers import base, vade
+from vade_jax.samplers import base, rivals, vade
 
 top_b = jax.jit(base.top_b, static_argnames="num_prompts")
 
@@ -126,43 +127,39 @@ def test_metrics_of_a_methods_own_leave_out_what_does_not_apply():
 
 
 def test_every_file_with_a_method_is_listed():
+    packages = samplers, rivals
     files = [
-        importlib.import_module(f"vade_jax.samplers.{x.name}")
-        for x in pkgutil.iter_modules(samplers.__path__)
+        importlib.import_module(f"{package.__name__}.{x.name}")
+        for package in packages
+        for x in pkgutil.iter_modules(package.__path__)
     ]
     methods = {file.METHOD.name for file in files if hasattr(file, "METHOD")}
     assert methods | {"remind"} == samplers.SAMPLERS.keys()
 
 
-def test_what_methods_declare():
-    measured = ("pass_rate", "self_bleu")
-    expected = {name: {} for name in samplers.SAMPLERS} | {
-        "bots": {"accepts": ("weak_rate", "strong_rate")},
-        "dapo": {"drops": True},
-        "diva": {"variants": True},
-        "greso": {"drops": True},
-        "importance": {"accepts": ("category",), "weighs": True},
-        "knapsack": {"uneven": True},
-        "mmr1": {"measures": measured, "accepts": measured},
-        "pooled": {"accepts": ("category",)},
-        "progress": {"accepts": ("category",)},
-        "sec": {"needs": ("category",), "accepts": ("category",)},
-        "strata": {
-            "needs": ("category",),
-            "measures": ("pass_rate",),
-            "accepts": ("category", "pass_rate"),
-        },
-        "vcrl": {"drops": True, "rounds": 2, "passes": False},
+def test_what_methods_need():
+    required, optional, measured = (
+        lambda name, how=how: base.PerItem(name, how)
+        for how in ("required", "optional", "measured")
+    )
+    expected = dict.fromkeys(samplers.SAMPLERS, base.Needs()) | {
+        "bots": base.Needs(items=(optional("weak_rate"), optional("strong_rate"))),
+        "diva": base.Needs(variants=True),
+        "knapsack": base.Needs(uneven=True),
+        "mmr1": base.Needs(items=(measured("pass_rate"), measured("self_bleu"))),
+        "pooled": base.Needs(items=(optional("category"),)),
+        "sec": base.Needs(items=(required("category"),)),
+        "strata": base.Needs(items=(required("category"), measured("pass_rate"))),
+        "vcrl": base.Needs(rounds=2, passes="never"),
     }
     for name, method in samplers.SAMPLERS.items():
-        declared = method()._asdict()
-        defaults = base.Sampler._field_defaults.items()
-        found = {k: declared[k] for k, default in defaults if declared[k] != default}
-        found.pop("without", None)
-        assert found == expected[name]
-    assert samplers.SAMPLERS["vade"](warmup="measured").first_pass
+        found = dataclasses.replace(method().needs, without=base.Needs().without)
+        assert found == expected[name], name
+        assert method().drops == (name in ("dapo", "greso", "vcrl"))
+    assert samplers.SAMPLERS["vade"](warmup="measured").needs.passes == "first"
     assert not samplers.SAMPLERS["dapo"](keep="all").drops
-    assert not samplers.SAMPLERS["greso"](keep="all").drops
+    assert not samplers.SAMPLERS["remind"](base="vade").drops
+    assert samplers.SAMPLERS["remind"](base="greso").drops
     for replay in ("next_step", "none"):
-        vcrl = samplers.SAMPLERS["vcrl"](replay=replay)
-        assert vcrl.rounds is None and vcrl.passes == (replay == "none")
+        needs = samplers.SAMPLERS["vcrl"](replay=replay).needs
+        assert needs.rounds is None and (needs.passes == "any") == (replay == "none")

@@ -111,20 +111,6 @@ def test_update_decays_at_two_speeds(options, expected_alpha, expected_beta):
     assert not np.any(state.unseen_I)
 
 
-def test_half_life_counts_epochs():
-    """12 items, 3 a step, 2 epochs: 8 steps of 2^(-1/8)."""
-    sampler = vade.METHOD(num_rollouts=2, half_life_epochs=2, warmup="none")
-    state = state_of(np.arange(12) + 1, np.full(12, 6))
-    for _ in range(8):
-        state = sampler.update(state, environment.counts([0, 1, 2], [2] * 3, 2))
-    np.testing.assert_allclose(state.alpha_I[3:], np.arange(4, 13) / 2, rtol=1e-6)
-    # 2 + 0.2 x 2 + ... of the selected, as with any lambda_2
-    np.testing.assert_allclose(state.alpha_I[0], 2.5, rtol=1e-4)
-    # The paper's run: a half-life of one epoch is lambda_2 = .958, of three .986.
-    np.testing.assert_allclose(vade.half_life(1, 8524, 512), 0.9592, atol=1e-4)
-    np.testing.assert_allclose(vade.half_life(3, 8524, 512), 0.9862, atol=1e-4)
-
-
 def test_consecutive_visits_are_capped():
     """The best 2 of 5 twice, then they rest once; with B = I there is no choice."""
     state = state_of([1e4, 1e4, 0, 0, 0], [2e4, 2e4, 1e4, 1e4, 1e4])

@@ -38,10 +38,12 @@ def make_selector(
     if make := samplers.SAMPLERS.get(method):
         # What another trainer cannot give: it asks us for rows and for nothing else.
         sampler = make(**{name: given[name] for name in given if name in make.option_names})
-        if sampler.variants or sampler.uneven:
+        if sampler.needs.variants or sampler.needs.uneven:
             variants = "makes variants of a row, which are other rows"
             why = (
-                variants if sampler.variants else "asks for more answers to one row than to another"
+                variants
+                if sampler.needs.variants
+                else "asks for more answers to one row than to another"
             )
             raise ValueError(f"selector={method!r} {why}: choose another one here")
     if num_prompts > len(ids):

@@ -109,7 +109,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             sampler = checks.selector.make(run)
             sampler.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
             benchmarks = _benchmarks(run, data, hooks)
-            variants = _variants(run, data, hooks) if sampler.variants else None
+            variants = _variants(run, data, hooks) if sampler.needs.variants else None
         start = warm_start.warm_started(teaching(run), base, workdir, stop)
         if start is None:
             return False

@@ -1,14 +1,14 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
-from vade_jax.samplers import (
+from vade_jax.samplers import dapo, pooled, uniform, vade
+from vade_jax.samplers.base import Method, Needs, PerItem, Sampler, belief_metrics
+from vade_jax.samplers.rivals import (
     arcus,
     bots,
     cures,
-    dapo,
     diva,
     dps,
     greso,
-    importance,
     insight,
     kalman,
     kgps,
@@ -16,47 +16,31 @@ from vade_jax.samplers import (
     mapp,
     mmr1,
     mopps,
-    pooled,
-    progress,
     remind,
     sec,
     strata,
-    uniform,
-    vade,
     vcrl,
 )
-from vade_jax.samplers.base import Method, Sampler, belief_metrics
 
-_FILES = (
-    arcus,
-    bots,
-    cures,
-    dapo,
-    diva,
-    dps,
-    greso,
-    importance,
-    insight,
-    kalman,
-    kgps,
-    knapsack,
-    mapp,
-    mmr1,
-    mopps,
-    pooled,
-    progress,
-    sec,
-    strata,
-    uniform,
-    vade,
-    vcrl,
+_OWN = (vade, uniform, dapo, pooled)
+_RIVALS = (
+    *(arcus, bots, cures, diva, dps, greso, insight, kalman),
+    *(kgps, knapsack, mapp, mmr1, mopps, sec, strata, vcrl),
 )
-_BASES = {file.METHOD.name: file.METHOD for file in _FILES}
+_BASES = {file.METHOD.name: file.METHOD for file in (*_OWN, *_RIVALS)}
 # ReMind goes around any of the others, and is told which there are.
 SAMPLERS: dict[str, Method] = {**_BASES, "remind": remind.method(_BASES)}
 
-# What of `Sampler.measures` a pass over all items computes from the answers' tokens:
+# What of `Needs.items` a pass over all items computes from the answers' tokens:
 # (token_NT, length_N, group_N, num_groups) -> one value a group.
 FROM_TOKENS = {"self_bleu": mmr1.self_bleu}
 
-__all__ = ["FROM_TOKENS", "SAMPLERS", "Method", "Sampler", "belief_metrics"]
+__all__ = [
+    "FROM_TOKENS",
+    "SAMPLERS",
+    "Method",
+    "Needs",
+    "PerItem",
+    "Sampler",
+    "belief_metrics",
+]

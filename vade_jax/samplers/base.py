@@ -7,15 +7,15 @@ A new selector is one file, an import and an entry in `samplers/__init__.py`, an
     a function from the first to a `Sampler`, whose closure holds all that is static
     METHOD, which names them
 
-What a method needs of the data, what it measures, drops and believes is declared in its `Sampler`, and
-the run settings that go with it in its `Method`: no other file asks for a selector's name.
+What a method needs of the run is declared in its `Needs`, and the run settings that go with it in its
+`Method`: no other file asks for a selector's name.
 """
 
 import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import chex
 import jax
@@ -28,8 +28,52 @@ from vade_jax.types import Array
 State = Any  # a frozen dataclass of arrays
 
 
+@dataclasses.dataclass(frozen=True)
+class PerItem:
+    """A value of every item that `init` takes as an argument of this name.
+
+    It is "required", "optional", or "measured": then it may be left out where a pass over all items
+    measures it.
+    """
+
+    name: str
+    how: Literal["required", "optional", "measured"] = "optional"
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What a selector needs of the run around it, and asks of it. The defaults are of most methods.
+
+    Attributes:
+        items: values of every item that `init` takes.
+        rounds: the rounds of rollouts in a step that the method is made for; None: any number.
+        passes: whether passes over all items come between the steps (`trainer.passes`): "any" number
+            may, the "first" one comes before step 1, or "never", as the method would mistake a pass
+            for a round of a step.
+        variants: whether it asks for variants of items, see `trainer.choosing`.
+        uneven: whether the prompts of a proposal may get different numbers of answers.
+        without: options that do without one of the above, by its name, such as
+            {"rounds": "replay='next_step' of vcrl"}.
+    """
+
+    items: tuple[PerItem, ...] = ()
+    rounds: int | None = None
+    passes: Literal["any", "first", "never"] = "any"
+    variants: bool = False
+    uneven: bool = False
+    without: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def named(self, *how: str) -> tuple[str, ...]:
+        """Returns the names of `items` of these sorts, of all by default."""
+        return tuple(x.name for x in self.items if not how or x.how in how)
+
+    def or_without(self, need: str) -> str:
+        """Returns the other way out for a message about a need, as `without` has it, or ""."""
+        return f", or give the option {self.without[need]}" if need in self.without else ""
+
+
 class Sampler(NamedTuple):
-    """What the training loop knows of a selector.
+    """A selector: four pure functions, what it thinks, and what it needs.
 
     Attributes:
         init: (num_items, **arrays) -> state.
@@ -41,19 +85,7 @@ class Sampler(NamedTuple):
             what every posterior can tell; "alpha" and "beta", the counts of a Beta posterior, go to
             the rollout log; a name with a slash is a metric of the method's own, NaN where it does
             not apply.
-        needs: arguments of `init`, one value an item, that have to be given.
-        measures: arguments of `init` that may be left out where a pass over all items measures them.
-        accepts: all per-item arguments that `init` takes.
-        drops: whether `keep` may be False.
-        rounds: the number of rounds of rollouts in a step that the method is made for; None: any.
-        variants: whether it asks for variants of items, see `trainer.choosing`.
-        uneven: whether the prompts of a proposal may get different numbers of answers.
-        weighs: whether its proposals have weights.
-        first_pass: whether a pass over all items comes before step 1, see `trainer.passes`.
-        passes: whether a pass over all items may come between its steps. False for a method that would
-            mistake a pass for a round of a step.
-        without: options that do without some of the above, by its name, such as
-            {"rounds": "replay='next_step' of vcrl"}.
+        needs: of the run.
     """
 
     init: Callable[..., State]
@@ -61,22 +93,12 @@ class Sampler(NamedTuple):
     keep: Callable[[State, types.Feedback], jax.Array]
     update: Callable[[State, types.Feedback], State]
     believe: Callable[[State, types.Proposal], dict[str, jax.Array]]
-    needs: tuple[str, ...] = ()
-    measures: tuple[str, ...] = ()
-    accepts: tuple[str, ...] = ()
-    drops: bool = False
-    rounds: int | None = None
-    variants: bool = False
-    uneven: bool = False
-    weighs: bool = False
-    first_pass: bool = False
-    passes: bool = True
-    without: Mapping[str, str] = fields.FrozenDict({})
+    needs: Needs = Needs()
 
-
-def or_without(sampler: Sampler, need: str) -> str:
-    """Returns the other way out for a message about a need, as `Sampler.without` has it, or ""."""
-    return f", or give the option {sampler.without[need]}" if need in sampler.without else ""
+    @property
+    def drops(self) -> bool:
+        """Whether `keep` may be False."""
+        return self.keep is not KEEP_ALL
 
 
 # ------------------------------------------------------------------------------ hyperparameters
@@ -331,6 +353,7 @@ def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
     return arrays.varies(feedback.reward_N, feedback.group_N, num_groups, feedback.valid_N)
 
 
+KEEP_ALL = jax.jit(keep_all)
 KEEPS = {"all": keep_all, "mixed": keep_mixed, "varied": keep_varied}
 
 
@@ -348,9 +371,9 @@ def compiled(
     *,
     keep: Callable[[State, types.Feedback], jax.Array] = keep_all,
     believe: Callable[[State, types.Proposal], dict[str, jax.Array]] = no_belief,
-    **declared: Any,
+    needs: Needs = Needs(),
 ) -> Sampler:
-    """Returns a selector's functions compiled, with what it declares beside them.
+    """Returns a selector with its functions compiled.
 
     `init` runs once and may look at its arrays, so it is left as it is; its state is made of jax arrays.
     """
@@ -361,11 +384,10 @@ def compiled(
     return Sampler(
         init=initial,
         propose=jax.jit(propose, static_argnames="num_prompts"),
-        keep=jax.jit(keep),
+        keep=KEEP_ALL if keep is keep_all else jax.jit(keep),
         update=jax.jit(update),
         believe=jax.jit(believe),
-        drops=keep is not keep_all,
-        **declared,
+        needs=needs,
     )
 
 

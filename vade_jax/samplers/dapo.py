@@ -25,8 +25,8 @@ def selector(options: DapoOptions) -> base.Sampler:
     rolling out prompts until a batch of such groups is full, is the training loop's refill in
     rounds. The base proposes, and learns from, every round.
     """
-    keep = base.KEEPS[options.keep]
-    return base.below(BASES, options)._replace(keep=jax.jit(keep), drops=keep is not base.keep_all)
+    keep = base.KEEP_ALL if options.keep == "all" else jax.jit(base.KEEPS[options.keep])
+    return base.below(BASES, options)._replace(keep=keep)
 
 
 METHOD = base.Method(

@@ -92,7 +92,9 @@ def selector(options: PooledOptions) -> base.Sampler:
         alpha_I, beta_I = posterior(state, options.strength)
         return beta.believe(state.replace(alpha_I=alpha_I, beta_I=beta_I), proposal)
 
-    return base.compiled(init, propose, update, believe=believe, accepts=("category",))
+    return base.compiled(
+        init, propose, update, believe=believe, needs=base.Needs(items=(base.PerItem("category"),))
+    )
 
 
 METHOD = base.Method(

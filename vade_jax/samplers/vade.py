@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, precedence
 from vade_jax.types import Array
 
 
@@ -55,7 +55,7 @@ DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 # ------------------------------------------------------------------------------ the selector
 @dataclasses.dataclass(frozen=True)
 class VadeOptions(base.Options):
-    """The hyperparameters of VADE. The last three are not in the paper; 0 leaves each out."""
+    """The hyperparameters of VADE. The last two are not in the paper; 0 leaves each out."""
 
     decay_selected: float = fields.fraction(0.2)  # lambda_1 of Eq. 5
     decay_rest: float = fields.fraction(0.999)  # lambda_2 of Eq. 6, a step
@@ -66,20 +66,9 @@ class VadeOptions(base.Options):
     # What comes before Thompson selection: "full" visits every item once, in steps that train;
     # "measured", the paper's, is a pass over all items that trains nothing; "none" is neither.
     warmup: str = fields.choice("full", "measured", "none")
-    # h replaces lambda_2 by 2^(-B / (I h)): counts of items that are not chosen halve in h epochs of
-    # I / B steps, whatever the size of data set and batch.
-    half_life_epochs: float = fields.number(0.0, at_least=0)
     # An item chosen in so many steps in a row is left out of the next; a step has one round then.
     max_consecutive: int = fields.number(0, at_least=0)
     uniform_share: float = fields.fraction(0.0)  # of a batch, drawn evenly from all items
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.half_life_epochs and self.history == "last_update":
-            raise ValueError(
-                f"half_life_epochs={self.half_life_epochs}: history='last_update' never"
-                " forgets what was not selected: set one of them to its default"
-            )
 
 
 @chex.dataclass(frozen=True)
@@ -93,21 +82,21 @@ class VadeState:
 
 
 def selector(options: VadeOptions) -> base.Sampler:
-    """Returns VADE."""
+    """Returns VADE: Eq. 4 to 6; who comes first whatever the scores say is in `precedence`."""
     draw_pass_rate = DRAWS[options.draw]
     info_gain = beta.INFO_GAINS[options.info_gain]
     decay_selected, decay_rest = options.decay_selected, options.decay_rest
     if options.history == "last_update":
         decay_selected, decay_rest = 0.0, 1.0
+    first = precedence.Precedence(
+        visits_all=options.warmup == "full",
+        uniform_share=options.uniform_share,
+        max_consecutive=options.max_consecutive,
+    )
 
     def init(num_items: int) -> VadeState:
-        capped = options.max_consecutive > 0
-        return VadeState(
-            alpha_I=jnp.zeros(num_items, jnp.float32),
-            beta_I=jnp.zeros(num_items, jnp.float32),
-            unseen_I=jnp.full(num_items, options.warmup == "full"),
-            streak_I=jnp.zeros(num_items, jnp.int32) if capped else None,
-        )
+        zero_I = jnp.zeros(num_items, jnp.float32)
+        return VadeState(alpha_I=zero_I, beta_I=zero_I, **first.init(num_items))
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -115,62 +104,32 @@ def selector(options: VadeOptions) -> base.Sampler:
         p_I = draw_pass_rate(keys.draw, state.alpha_I, state.beta_I)
         # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
-        # Beyond the paper: items not seen yet come before all others, as do those of the uniform
-        # share; what is tired stays out whatever its score.
-        score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
-        num_uniform = base.share_of(options.uniform_share, num_prompts)
-        score_I = base.mix_uniform(score_I, keys.uniform, num_uniform)
-        if options.max_consecutive:
-            tired_I = state.streak_I >= options.max_consecutive
-            score_I = jnp.where(tired_I, -jnp.inf, score_I)
         # The B items with the largest I_i
+        score_I = first.scores(state, score_I, keys, num_prompts)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
 
     def update(state: VadeState, feedback: types.Feedback) -> VadeState:
-        index_M, rest = feedback.index_M, decay_rest
-        if options.half_life_epochs:
-            num_items, num_prompts = len(state.alpha_I), len(index_M)
-            rest = half_life(options.half_life_epochs, num_items, num_prompts)
         # Eq. 5 for the items chosen, Eq. 6 for the rest
         alpha_I, beta_I = beta.decay_and_count(
             state.alpha_I,
             state.beta_I,
-            index_M,
+            feedback.index_M,
             feedback.successes_M,
             feedback.trials_M,
             decay_selected=decay_selected,
-            decay_rest=rest,
+            decay_rest=decay_rest,
         )
-        streak_I = state.streak_I
-        # A pass is no visit: it tires nothing.
-        if options.max_consecutive and not base.is_pass(feedback, len(state.alpha_I)):
-            # Zero for all that this step left out: a streak is of steps in a row.
-            streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
-            streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
-        return VadeState(
-            alpha_I=alpha_I,
-            beta_I=beta_I,
-            unseen_I=base.still_unseen(state.unseen_I, feedback),
-            streak_I=streak_I,
-        )
+        return VadeState(alpha_I=alpha_I, beta_I=beta_I, **first.update(state, feedback))
 
-    return base.compiled(
-        init,
-        propose,
-        update,
-        believe=beta.believe,
+    needs = base.Needs(
         # A second round would end the streaks of what the first has chosen.
         rounds=1 if options.max_consecutive else None,
-        first_pass=options.warmup == "measured",
-        without={"rounds": "max_consecutive=0 of vade", "first_pass": "warmup='none' of vade"},
+        passes="first" if options.warmup == "measured" else "any",
+        without={"rounds": "max_consecutive=0 of vade", "passes": "warmup='none' of vade"},
     )
-
-
-def half_life(num_epochs: float, num_items: int, num_prompts: int) -> float:
-    """Returns the decay a step that halves in `num_epochs` epochs of num_items / num_prompts steps."""
-    return 0.5 ** (num_prompts / (num_items * num_epochs))
+    return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
 
 
 METHOD = base.Method("vade", VadeOptions, selector)

@@ -134,14 +134,14 @@ class Chooser:
     def _check(self, proposal: Proposal, num_prompts: int) -> None:
         """Raises ValueError unless a selector, which may be a user's own, keeps to its contract."""
         index_M, num_M = proposal.index_M, proposal.num_rollouts_M
-        sizes = (num_prompts,) if not self.sampler.variants else index_M.shape
+        sizes = (num_prompts,) if not self.sampler.needs.variants else index_M.shape
         if index_M.shape != sizes or num_M.shape != sizes or index_M.dtype.kind != "i":
             raise ValueError(
                 f"the selector proposed {index_M.dtype}{list(index_M.shape)} with answers for "
                 f"{list(num_M.shape)}: give int32 indices of {num_prompts} items, and a number for each"
             )
         is_inside = np.all((index_M >= 0) & (index_M < len(self.items)))
-        is_repeated = len(np.unique(index_M)) < len(index_M) and not self.sampler.variants
+        is_repeated = len(np.unique(index_M)) < len(index_M) and not self.sampler.needs.variants
         if not is_inside or is_repeated or (num_M < 1).any():
             raise ValueError(
                 f"the selector proposed the items {index_M[:20].tolist()} with {num_M[:20].tolist()} answers: "

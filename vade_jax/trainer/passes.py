@@ -21,7 +21,7 @@ from vade_jax.types import Feedback, Metrics, Rollouts
 
 def is_due(measure: settings.Measure, sampler: samplers.Sampler, done: int) -> bool:
     """Returns whether a pass follows after `done` steps."""
-    if done == 0 and sampler.first_pass:
+    if done == 0 and sampler.needs.passes == "first":
         return True
     return measure.every > 0 and done % measure.every == 0
 
@@ -35,7 +35,9 @@ def metrics(
     measure: settings.Measure, sampler: samplers.Sampler, step: int, num_items: int
 ) -> Metrics:
     """Returns the answers of all passes up to a step; nothing where there are none."""
-    passes = 1 + (step - 1) // measure.every if measure.every else int(sampler.first_pass)
+    passes = (
+        1 + (step - 1) // measure.every if measure.every else int(sampler.needs.passes == "first")
+    )
     if not passes:
         return {}
     return {"vade/measured_rollouts": passes * num_items * measure.num_rollouts}
@@ -78,7 +80,9 @@ def roll_out_all(
         when = f"the pass before step {step}"
         scoring.check_answers(when, chosen.prompts, rollouts, feedback)
         feedback = feedback.replace(
-            extra_M=_from_tokens(rollouts, len(chosen.items), choose.sampler.measures)
+            extra_M=_from_tokens(
+                rollouts, len(chosen.items), choose.sampler.needs.named("measured")
+            )
         )
         found.append(feedback)
     return rounds.join(found, list(map(len, batches)))

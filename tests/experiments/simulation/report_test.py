@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.simulation import arena, reference, report
+from experiments.simulation import arena, report
 from experiments.simulation.contenders import Shape
 
 SHAPE = Shape(num_items=10, num_prompts=2, num_rollouts=4, rollouts=100)
@@ -90,15 +90,3 @@ def test_the_overview_has_the_worlds_in_which_something_is_learned():
     assert rows[2] == ["a", "0.500", "0.400", "0.500", "0.300", "0.300"]
     assert rows[3] == ["b", "0.600", "0.200", "0.500", "0.100", "-"]
     assert report.overview({"still": still, "hard": hard}) == ""
-
-
-def test_ours_beside_the_reference():
-    values = {
-        name: report.interval([0.5]) for name in ("effective", "progress", "hopeless_trained")
-    }
-    played = {"uniform": {"values": values}, "mine": {"values": values}}
-    found = reference.differences({"skills": played})
-    assert found["skills", "uniform", "effective"] == pytest.approx(0.5 - 0.419)
-    assert len(found) == 3
-    assert "0.500 (0.914)" in reference.table("skills", played)
-    assert "largest difference 0.417" in reference.table("skills", played)

@@ -36,7 +36,7 @@ def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noq
         peft.choose(run.lora, PRESETS.get(run.model.preset or run.model.size))
     _check_built_in(run)
     selector.check(run)
-    check_hooks(given, run, selector.make(run).variants)
+    check_hooks(given, run, selector.make(run).needs.variants)
     machine.check_engine(run.engine, run.layout)
     machine.check_memory(run.layout, run.engine)
 

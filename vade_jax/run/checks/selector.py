@@ -3,7 +3,6 @@
 import math
 
 from vade_jax import samplers, settings
-from vade_jax.samplers import base
 from vade_jax.trainer import passes
 
 
@@ -43,12 +42,12 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
         )
     # A selector made for several rounds counts on all of them: each may drop all of its groups.
     sampler = make(run)
-    rounds = sampler.rounds or 1
+    rounds = sampler.needs.rounds or 1
     if run.num_prompts * rounds > num_train:
         raise ValueError(
             f"num_prompts={run.num_prompts} in each of {run.sampler.name}'s {rounds} rounds of a step are "
             f"more than the training set of {num_train} usable items: lower num_prompts or give more data"
-            f"{base.or_without(sampler, 'rounds')}"
+            f"{sampler.needs.or_without('rounds')}"
         )
     _check_budget(run.with_items(num_train), num_train)
 
@@ -78,21 +77,21 @@ def check(run: settings.Run) -> None:
 
 def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:
     name, given = run.sampler.name, run.sampler.arrays
-    if unknown := [x for x in given if x not in sampler.accepts]:
+    if unknown := [x for x in given if x not in sampler.needs.named()]:
         raise ValueError(
-            f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(sampler.accepts) or 'none'}"
+            f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(sampler.needs.named()) or 'none'}"
         )
     if wrong := [x for x, value in given.items() if not isinstance(value, str)]:
         raise ValueError(
             f"sampler.arrays.{wrong[0]}={given[wrong[0]]!r}: give the names of metadata fields in one text, "
             "such as 'family,level'"
         )
-    if missing := [x for x in sampler.needs if not given.get(x)]:
+    if missing := [x for x in sampler.needs.named("required") if not given.get(x)]:
         raise ValueError(
             f"{name} needs the {missing[0]} of every item: name the metadata fields that tell it, such as "
             f"--config.sampler.arrays=\"{{'{missing[0]}': 'family,level'}}\""
         )
-    missing = [x for x in sampler.measures if not given.get(x)]
+    missing = [x for x in sampler.needs.named("measured") if not given.get(x)]
     if missing and not run.measure.every:
         raise ValueError(
             f"{name} needs the {' and the '.join(missing)} of every item: set measure.every to the "
@@ -111,17 +110,17 @@ def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
             f"refill.{field}={value!r}, but the sampler {name} drops no group: "
             f"set refill.{field}={plain[field]!r}, or choose one that does, such as dapo"
         )
-    if run.measure.every and not sampler.passes:
+    if run.measure.every and sampler.needs.passes == "never":
         raise ValueError(
             f"measure.every={run.measure.every} with {name}, which would take a pass for a round of a step: "
-            f"set it to 0{base.or_without(sampler, 'passes')}"
+            f"set it to 0{sampler.needs.or_without('passes')}"
         )
-    if sampler.rounds is not None and refill.max_rounds != sampler.rounds:
+    if sampler.needs.rounds is not None and refill.max_rounds != sampler.needs.rounds:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
-            f"{sampler.rounds} a step: set it to {sampler.rounds}{base.or_without(sampler, 'rounds')}"
+            f"{sampler.needs.rounds} a step: set it to {sampler.needs.rounds}{sampler.needs.or_without('rounds')}"
         )
-    if sampler.variants and refill.max_rounds != 1:
+    if sampler.needs.variants and refill.max_rounds != 1:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
             "groups belong together: set refill.max_rounds=1"

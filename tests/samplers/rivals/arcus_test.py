@@ -1,0 +1,237 @@
+"""ARCUS: each equation against a loop or by hand, and that it finds prompts that teach."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from tests.samplers import environment
+from vade_jax import samplers, types
+from vade_jax.samplers.rivals import arcus
+
+QUARTER = np.pi / 4
+
+
+def state_of(mean_I, var_I, seen_I, **values):
+    state = arcus.METHOD().init(len(mean_I))
+    values = {name: jnp.asarray(value, state[name].dtype) for name, value in values.items()}
+    return state.replace(
+        mean_I=jnp.asarray(mean_I, jnp.float32),
+        var_I=jnp.asarray(var_I, jnp.float32),
+        seen_I=jnp.asarray(seen_I, jnp.int32),
+        **values,
+    )
+
+
+# ------------------------------------------------------------------------------ the belief
+def test_what_counts_say():
+    z_M, noise_M = arcus.observed(jnp.array([0.0, 1, 4, 8, 2]), jnp.array([8.0, 8, 8, 8, 2]))
+    root = np.sqrt(1.375 / 8.75)
+    np.testing.assert_allclose(z_M, [0, np.arcsin(root), QUARTER, np.pi / 2, np.pi / 2], rtol=1e-5)
+    np.testing.assert_allclose(noise_M, [1 / 16, 1 / 34, 1 / 34, 1 / 16, 1 / 4], rtol=1e-6)
+
+
+def test_an_update_against_a_loop():
+    """Seen two and, all but right, four steps ago; seen first; without answers; left alone."""
+    mean_I, var_I = np.array([0.4, 1.55, QUARTER, 0.6, 1.0]), np.array([0.1, 0.2, 0.3, 0.05, 0.08])
+    seen_I, v, q, step = [5, 3, -1, 4, 6], 0.01, 0.002, 7
+    state = state_of(mean_I, var_I, seen_I, drift=v, noise=q, step=step)
+    right, trials = [6, 3, 5, 0], [8, 8, 8, 0]
+    after = arcus.METHOD().update(state, environment.counts([0, 1, 2, 3], right, trials))
+
+    errors, slopes, excess, steps = 0.0, 0.0, [], []
+    mean, var = mean_I.copy(), var_I.copy()
+    for i, k, n in zip([0, 1, 2, 3], right, trials, strict=True):
+        if n == 0:
+            continue
+        z, r = np.arcsin(np.sqrt((k + 0.375) / (n + 0.75))), 1 / (4 * n + 2)
+        if seen_I[i] >= 0:
+            d = step - seen_I[i]
+            errors += z - mean[i]
+            slopes += d * max(np.sin(2 * mean[i]), 0.05)
+            excess.append((z - mean[i]) ** 2 - var[i] - r)
+            steps.append(d)
+        gain = var[i] / (var[i] + r)
+        mean[i], var[i] = mean[i] + gain * (z - mean[i]), (1 - gain) * var[i]
+    v += 0.1 * errors / slopes
+    q = max(1e-5, 0.9 * q + 0.1 * max(q + np.mean(excess) / np.mean(steps), 0))
+    np.testing.assert_allclose(after.drift, v, rtol=1e-4)
+    np.testing.assert_allclose(after.noise, q, rtol=1e-4)
+    np.testing.assert_allclose(after.mean_I, mean + v * np.sin(2 * mean), rtol=1e-5)
+    np.testing.assert_allclose(after.var_I, var + q, rtol=1e-4)
+    assert after.seen_I.tolist() == [7, 7, 7, 4, 6] and after.step == 8
+
+
+def test_means_stay_on_the_arc_and_noise_above_its_floor():
+    state = state_of([0.05, 1.5], [0.5, 0.5], [0, 0], drift=2.0, step=1)
+    after = arcus.predicted(state)
+    assert 0 <= after.mean_I[0] <= np.pi / 2 and after.mean_I[1] == np.float32(np.pi / 2)
+    # Predictions that come true, with room to spare: the excess is below 0.
+    state = state_of([QUARTER], [0.5], [0], noise=1e-4, step=1)
+    for _ in range(30):
+        state = arcus.learned(state, environment.counts([0], [4], 8), 0.1)
+    np.testing.assert_allclose(state.noise, 1e-5)
+
+
+def test_noise_grows_where_predictions_fail():
+    """An error nu = pi/4, s = 1e-3 + 1/16, one step: Q = .9 x .01 + .1 (.01 + nu^2 - s)."""
+    state = state_of([QUARTER], [1e-3], [0], noise=0.01, step=1)
+    after = arcus.learned(state, environment.counts([0], [8], 8), 0.1)
+    expected = 0.009 + 0.1 * (0.01 + QUARTER**2 - 1e-3 - 1 / 16)
+    np.testing.assert_allclose(after.noise, expected, rtol=1e-5)
+    np.testing.assert_allclose(after.drift, 0.1 * QUARTER, rtol=1e-5)
+
+
+def test_items_not_seen_are_like_those_seen_once_there_are_100():
+    rng = np.random.default_rng(0)
+    mean_I, var_I = rng.uniform(0.2, 1.3, 103), rng.uniform(0.01, 0.1, 103)
+    for unseen, like in ((3, True), (4, False)):
+        seen_I = np.where(np.arange(103) < unseen, -1, 2)
+        after = arcus.predicted(state_of(mean_I, var_I, seen_I, noise=0.003))
+        known = mean_I[unseen:], var_I[unseen:] + 0.003
+        wanted = known[0].mean(), known[0].var() + known[1].mean()
+        wanted = wanted if like else (mean_I[:unseen], var_I[:unseen])
+        np.testing.assert_allclose(after.mean_I[:unseen], wanted[0], rtol=1e-5)
+        np.testing.assert_allclose(after.var_I[:unseen], wanted[1], rtol=1e-5)
+
+
+def test_the_drift_of_a_moving_pool_is_found():
+    """Every psi moves by .02 sin(2 psi) a step; 64 of 256 items are asked in turn, 32 answers each."""
+    rng, sampler = np.random.default_rng(0), arcus.METHOD(num_rollouts=32)
+    psi_I, state = rng.uniform(0.2, 0.6, 256), sampler.init(256)
+    for step in range(40):
+        index_M = np.arange(64) + 64 * (step % 4)
+        right_M = rng.binomial(32, np.sin(psi_I[index_M]) ** 2)
+        state = sampler.update(state, environment.counts(index_M, right_M, 32))
+        psi_I += 0.02 * np.sin(2 * psi_I)
+    assert state.drift == pytest.approx(0.02, abs=0.006)
+    assert np.mean(abs(np.asarray(state.mean_I) - psi_I)) < 0.08
+
+
+# ------------------------------------------------------------------------------ score and target
+def test_the_chance_of_a_mixed_group():
+    """.694 at the prior; exact for E[1 - exp(-G psi^2) - ...] over all of the line."""
+    found = arcus.prob_mixed(jnp.array([QUARTER, 0.3]), jnp.array([np.pi**2 / 48, 0.05]), 8)
+    assert found[0] == pytest.approx(0.694, abs=5e-4)
+    density = stats.norm(0.3, np.sqrt(0.05)).pdf
+    mixed = lambda x: 1 - np.exp(-8 * x**2) - np.exp(-8 * (np.pi / 2 - x) ** 2)
+    expected = integrate.quad(lambda x: density(x) * mixed(x), -3, 3)[0]
+    np.testing.assert_allclose(found[1], expected, rtol=1e-5)
+
+
+def test_nearness_is_an_expectation():
+    density, target = stats.norm(0.9, np.sqrt(0.04)).pdf, 0.5
+    width = np.sin(0.5) ** 2 / 2
+    kernel = lambda x: np.exp(-((x - target) ** 2) / (2 * width))
+    expected = integrate.quad(lambda x: density(x) * kernel(x), -3, 4)[0]
+    found = arcus.log_nearness(jnp.array([0.9]), jnp.array([0.04]), jnp.float32(target))
+    np.testing.assert_allclose(np.exp(found[0]), expected, rtol=1e-5)
+    # Beyond pi/4 the cosine is the smaller.
+    left = arcus.log_nearness(jnp.array([0.4]), jnp.array([0.0]), jnp.float32(0.3))
+    right = arcus.log_nearness(
+        jnp.array([np.pi / 2 - 0.4]), jnp.array([0.0]), jnp.float32(np.pi / 2 - 0.3)
+    )
+    np.testing.assert_allclose(left, right, rtol=1e-4)
+
+
+def test_chances_of_a_draw_add_up():
+    """Weights 8, 2, 1, 1 and two drawn: the first is sure, c = 1 / 4 for the others."""
+    found = arcus.inclusion(jnp.array([8.0, 2, 1, 1]), 2)
+    np.testing.assert_allclose(found, [1, 0.5, 0.25, 0.25], rtol=1e-5)
+    weight_I = np.exp(-10 * np.random.default_rng(0).normal(size=1000) ** 2)
+    low, high = 0.0, 1e6
+    for _ in range(200):
+        c = (low + high) / 2
+        low, high = (c, high) if np.minimum(1, c * weight_I).sum() < 300 else (low, c)
+    found = arcus.inclusion(jnp.float32(weight_I), 300)
+    np.testing.assert_allclose(found, np.minimum(1, low * weight_I), rtol=1e-4, atol=1e-9)
+
+
+def aims(mean_I, var, slack, num_prompts):
+    state = state_of(mean_I, np.full(len(mean_I), var), np.zeros(len(mean_I)))
+    return float(arcus.best_target(state, 8, num_prompts, 0.3, slack))
+
+
+def test_the_target_is_the_hardest_that_brings_enough():
+    """Against a loop over the 41 targets; a larger slack allows harder prompts."""
+    rng = np.random.default_rng(1)
+    mean_I, var, size = rng.uniform(0, np.pi / 2, 400), 0.01, 40
+    a, width = 1 + 16 * var, lambda x: min(np.sin(x), np.cos(x)) ** 2 / 2
+    y_I = 1 - (np.exp(-8 * mean_I**2 / a) + np.exp(-8 * (np.pi / 2 - mean_I) ** 2 / a)) / np.sqrt(a)
+    share_Q, target_Q = [], np.linspace(np.arcsin(0.25), np.pi / 2 - np.arcsin(0.25), 41)
+    for target in target_Q:
+        total = width(target) + var
+        s_I = np.sqrt(width(target) / total) * y_I
+        s_I = (s_I * np.exp(-((mean_I - target) ** 2) / (2 * total))) ** (1 / 0.3)
+        low, high = 0.0, 1e9
+        for _ in range(200):
+            c = (low + high) / 2
+            low, high = (c, high) if np.minimum(1, c * s_I).sum() < size else (low, c)
+        share_Q.append((np.minimum(1, low * s_I) * y_I).sum() / size)
+    for slack in (0.0, 0.03, 0.2):
+        expected = target_Q[np.argmax(np.array(share_Q) >= max(share_Q) - slack - 1e-6)]
+        assert aims(mean_I, var, slack, size) == pytest.approx(expected, abs=1e-5)
+    assert aims(mean_I, var, 0.2, size) < aims(mean_I, var, 0.03, size) < QUARTER
+
+
+def test_a_part_of_many_items_stands_for_all(monkeypatch):
+    """Of 400 items, each there four times, every fourth is taken, and a quarter of the batch."""
+    mean_I = np.random.default_rng(1).uniform(0, np.pi / 2, 400)
+    all_four = aims(np.repeat(mean_I, 4), 0.01, 0.1, 320)
+    assert all_four != aims(mean_I, 0.01, 0.1, 320)
+    monkeypatch.setattr(arcus, "MAX_ITEMS", 400)
+    assert aims(np.repeat(mean_I, 4), 0.01, 0.1, 320) == all_four
+
+
+def test_the_target_waits_for_a_pass_and_then_moves_slowly():
+    sampler, rng = arcus.METHOD(), np.random.default_rng(0)
+    state, targets = sampler.init(100), []
+    for step in range(8):
+        proposal = sampler.propose(state, jax.random.key(step), 20)
+        state = sampler.update(state, environment.feedback(proposal, np.full(100, 0.1), rng))
+        targets.append(float(state.target))
+    np.testing.assert_allclose(targets[:4], QUARTER, rtol=1e-6)
+    np.testing.assert_allclose(abs(np.diff(targets[3:])), 0.005, rtol=1e-3)
+    assert targets[-1] < targets[-2]  # few are right: harder ones are no worse
+    passed = sampler.update(state, environment.counts(np.arange(100), np.ones(100), 8))
+    assert passed.target == state.target and passed.step == state.step + 1
+
+
+def test_items_are_drawn_by_score():
+    """Two kinds, of which the one at the target has the larger weight s^(1/T)."""
+    mean_I = np.repeat([QUARTER, 0.55], 100)
+    state = state_of(mean_I, np.full(200, 0.01), np.zeros(200))
+    a = 1 + 16 * 0.01
+    y = lambda m: 1 - (np.exp(-8 * m**2 / a) + np.exp(-8 * (np.pi / 2 - m) ** 2 / a)) / np.sqrt(a)
+    ratio = y(0.55) / y(QUARTER) * np.exp(-((0.55 - QUARTER) ** 2) / (2 * 0.26))
+    keys = jax.random.split(jax.random.key(0), 3000)
+    proposal = jax.vmap(lambda key: arcus.METHOD().propose(state, key, 2))(keys)
+    expected = 1 / (1 + ratio ** (1 / 0.3))
+    assert np.mean(np.asarray(proposal.index_M) < 100) == pytest.approx(expected, abs=0.02)
+    wanted = np.sin(mean_I[np.asarray(proposal.index_M)]) ** 2
+    np.testing.assert_allclose(proposal.p_M, wanted, rtol=1e-5)
+
+
+def test_what_it_believes():
+    """Of a sure belief at p = .3, E[p] = .3; at the prior, E[p] = 1/2."""
+    state = state_of([np.arcsin(np.sqrt(0.3)), QUARTER], [0.0, np.pi**2 / 48], [0, -1])
+    proposal = types.Proposal(index_M=jnp.array([0, 1]), num_rollouts_M=jnp.array([8, 8]))
+    belief = arcus.METHOD().believe(state, proposal)
+    np.testing.assert_allclose(belief["posterior_mean"], [0.3, 0.5], rtol=1e-5)
+    np.testing.assert_allclose(belief["prob_mixed"][1], 0.694, atol=5e-4)
+    density = stats.norm(0.7, 0.3).pdf
+    mean = integrate.quad(lambda x: density(x) * np.sin(x) ** 2, -4, 5)[0]
+    found = arcus.believe(state_of([0.7], [0.09], [0]), proposal.replace(index_M=jnp.array([0])))
+    np.testing.assert_allclose(found["posterior_mean"][0], mean, rtol=1e-5)
+
+
+def test_effective_ratio_beats_uniform():
+    rng = np.random.default_rng(7)
+    rate_I = rng.permutation(np.r_[np.ones(120), np.zeros(160), rng.uniform(size=120)])
+    ratios = {}
+    for name in ("arcus", "uniform"):
+        sampler = samplers.SAMPLERS[name]()
+        steps, _ = environment.play(sampler, sampler.init(400), rate_I, 40, 40)
+        ratios[name] = np.mean([environment.effective(seen).mean() for _, seen in steps[15:]])
+    assert ratios["arcus"] > ratios["uniform"] + 0.3

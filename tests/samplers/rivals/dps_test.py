@@ -1,0 +1,77 @@
+"""DPS: levels as a Markov chain, by a NumPy loop and by its forecasts from the prior."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+from vade_jax.samplers.rivals import dps
+
+
+def forecasts(successes, decay=0.5):
+    """The forecast of "mixed" of one prompt after each of these groups of 8; None: not seen."""
+    sampler = dps.METHOD(decay=decay)
+    state, found = sampler.init(2), []
+    for right in successes:
+        seen = environment.counts([0], [right or 0], 0 if right is None else 8)
+        state = sampler.update(state, seen)
+        found.append(float(dps.forecast(state.count_I33, state.belief_I3)[0, dps.MIXED]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("successes", "expected"),
+    [
+        ([3, 5, 1], [0.40, 0.52, 0.56]),
+        ([0, 0, 0], [0.30, 0.24, 0.22]),
+        ([8, 8, 8], [0.30, 0.24, 0.22]),
+        ([0, 0, 0, None, None, None, None], [0.30, 0.24, 0.22, 0.29, 0.32, 0.33, 0.33]),
+    ],
+)
+def test_forecasts_from_the_prior(successes, expected):
+    np.testing.assert_allclose(forecasts(successes), expected, atol=0.006)
+
+
+def test_counts_that_decay_slowly_forget_slowly():
+    found = forecasts([0, 0, 0] + [None] * 16, decay=0.9)[3:]
+    np.testing.assert_allclose(np.array(found)[[3, 7, 15]], [0.27, 0.29, 0.315], atol=0.006)
+
+
+def numpy_step(belief, count, level, decay):
+    """One prompt's step by loops; `level` is None where it was not seen."""
+    move = np.array([[count[i, j] / count[:, j].sum() for j in range(3)] for i in range(3)])
+    after = decay * count + (1 - decay)
+    if level is None:
+        return move @ belief, after
+    came = np.array([move[level, j] * belief[j] for j in range(3)])
+    after[level] += came / came.sum()
+    return np.eye(3)[level], after
+
+
+def test_update_is_the_loop():
+    sampler, rng = dps.METHOD(decay=0.7), np.random.default_rng(0)
+    state = sampler.init(6)
+    expected = [(np.full(3, 1 / 3), np.ones((3, 3)))] * 6
+    for _ in range(8):
+        index_M, level_M = rng.permutation(6)[:4], rng.integers(0, 3, 4)
+        trials_M = np.array([4, 8, 4, 0])  # the last one has no answers
+        right_M = np.choose(level_M, [0, trials_M / 2, trials_M])
+        state = sampler.update(state, environment.counts(index_M, right_M, trials_M))
+        level_I = [None] * 6
+        for i, level, trials in zip(index_M, level_M, trials_M, strict=True):
+            level_I[i] = level if trials else None
+        expected = [numpy_step(*x, n, 0.7) for x, n in zip(expected, level_I, strict=True)]
+    np.testing.assert_allclose(state.belief_I3, [f for f, _ in expected], rtol=1e-5)
+    np.testing.assert_allclose(state.count_I33, [a for _, a in expected], rtol=1e-5)
+
+
+def test_the_likeliest_to_be_mixed_are_chosen_and_their_forecast_is_told():
+    sampler = dps.METHOD()
+    state = sampler.update(sampler.init(5), environment.counts([0, 1, 3], [0, 4, 8]))
+    proposal = sampler.propose(state, jax.random.key(0), 3)
+    assert set(proposal.index_M.tolist()) == {1, 2, 4}  # .40, and .33 of those not seen
+    one = proposal.replace(index_M=jnp.array([1, 0, 2]))
+    belief = sampler.believe(state, one)
+    np.testing.assert_allclose(belief["prob_mixed"], [0.4, 0.3, 1 / 3], rtol=1e-6)
+    assert set(belief) == {"prob_mixed"}

@@ -1,0 +1,180 @@
+"""MMR1: weights by hand, draws by frequency, weights that stay for some steps."""
+
+import collections
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+from vade_jax.samplers.rivals import mmr1
+
+
+def step(sampler, state, index_M, successes_M, trials_M, self_bleu_M=None):
+    extra_M = self_bleu_M and {"self_bleu": jnp.array(self_bleu_M)}
+    feedback = environment.counts(index_M, successes_M, trials_M, extra_M)
+    return sampler.update(state, feedback)
+
+
+def test_weights_of_the_paper_and_of_the_code():
+    arrays = {"pass_rate": [0.5, 0, 0.25], "self_bleu": [0.4, 0.9, 1.0]}
+    state = mmr1.METHOD().init(3, **arrays)
+    # .8 (1/4) + .2 x .6, .2 x .1, .8 (3/16)
+    np.testing.assert_allclose(state.weight_I, [0.32, 0.02, 0.15], rtol=1e-5)
+    state = mmr1.METHOD(variant="code").init(3, **arrays)
+    # .2 + .08, .18, .15 + .2: the lowest is .18, the highest .35
+    expected_I = [0.1 / 0.17, 0, 1]
+    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_made_anew_every_few_steps():
+    """P of items 0 and 1 is 1/2, then 0 and 3/4; item 2 has no answer yet."""
+    sampler = mmr1.METHOD(
+        diversity_weight=0,
+        outcome_weight=1,
+        refresh="visits",
+        update_every=2,
+        momentum=0.25,
+    )
+    state = sampler.init(3)
+    np.testing.assert_allclose(state.weight_I, 0.25)
+    state = step(sampler, state, [0, 1], [4, 4], [8, 8])
+    state = state.replace(weight_I=jnp.array([0.25, 0.25, 1.0]))
+    state = step(sampler, state, [1, 0, 2], [6, 0, 0], [8, 8, 0])
+    # new: 0, 3/16 and, for the one without answers, their mean
+    expected_I = [0.0625, 0.0625 + 9 / 64, 0.25 + 9 / 128]
+    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
+    assert state.measured_I.tolist() == [True, True, False]
+    later = step(sampler, state, [0], [4], [8])
+    np.testing.assert_array_equal(later.weight_I, state.weight_I)
+
+
+def test_the_papers_weights_come_from_all_items_at_once():
+    """.8 P (1 - P) + .2 (1 - self-BLEU): of P = 1/2, 1/4 and, without an answer, their mean."""
+    sampler = mmr1.METHOD(momentum=0.5)
+    state = sampler.init(3)
+    np.testing.assert_allclose(state.weight_I, 0.2)  # .8 / 4, all monotonous
+    after = step(sampler, state, [0, 1], [4, 4], [8, 8])
+    assert all(after[name] is not None for name in after)
+    for name in state:
+        np.testing.assert_array_equal(after[name], state[name])
+    whole = [1, 0, 2], [2, 4, 0], [8, 8, 0]
+    state = step(sampler, state, *whole, self_bleu_M=[0.6, 0.1, 0.3])
+    first_I = [0.8 / 4 + 0.2 * 0.9, 0.8 * 3 / 16 + 0.2 * 0.4, 0.8 * 7 / 32]
+    np.testing.assert_allclose(state.weight_I, first_I, rtol=1e-6)  # no older ones
+    state = step(sampler, state, *whole, self_bleu_M=[1.0, 1.0, 0.3])
+    second_I = [0.8 / 4, 0.8 * 3 / 16, 0.8 * 7 / 32]
+    expected_I = np.add(first_I, second_I) / 2
+    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
+
+
+def test_the_code_prefers_monotony():
+    """Equal pass rates: the paper's heaviest item is the code's lightest, of weight 0."""
+    bleu_M = [0.2, 0.9, 0.5]
+    states = [
+        step(sampler, sampler.init(3), [0, 1, 2], [4] * 3, [8] * 3, self_bleu_M=bleu_M)
+        for sampler in (mmr1.METHOD(), mmr1.METHOD(variant="code"))
+    ]
+    paper_I, code_I = (state.weight_I for state in states)
+    np.testing.assert_allclose(paper_I, [0.36, 0.22, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(code_I, [0, 1, 3 / 7], rtol=1e-5, atol=1e-6)
+
+
+def test_what_has_to_be_measured():
+    assert mmr1.METHOD().needs.named("measured") == ("pass_rate", "self_bleu")
+    assert mmr1.METHOD(diversity_weight=0).needs.named("measured") == ("pass_rate",)
+    assert mmr1.METHOD(refresh="visits").needs.named("measured") == ("self_bleu",)
+    assert mmr1.METHOD(refresh="visits", diversity_weight=0).needs.named("measured") == ()
+
+
+def chosen(mixture, weight_I, num_prompts, num_draws=4000):
+    """How often each item is in a batch."""
+    sampler = mmr1.METHOD(diversity_weight=0, mixture=mixture)
+    state = sampler.init(len(weight_I)).replace(weight_I=jnp.array(weight_I))
+    keys = jax.random.split(jax.random.key(0), num_draws)
+    propose = jax.vmap(lambda key: sampler.propose(state, key, num_prompts).index_M)
+    return np.bincount(np.ravel(propose(keys)), minlength=len(weight_I)) / num_draws
+
+
+def test_draws_follow_the_weights_and_half_of_them_nothing():
+    weight_I = [0.1, 0.2, 0.7, 0.0]
+    np.testing.assert_allclose(chosen(1.0, weight_I, 1), weight_I, atol=0.03)
+    np.testing.assert_allclose(chosen(0.0, weight_I, 1), 0.25, atol=0.03)
+    # One evenly (item 3 in a quarter), one by weight among the others: item 2 is the first with
+    # 1/4, the second after 0, 1, 3 with 7/9, 7/8, 7/10.
+    share = (1 + 7 / 9 + 7 / 8 + 7 / 10) / 4
+    np.testing.assert_allclose(chosen(0.5, weight_I, 2)[2:], [share, 0.25], atol=0.03)
+
+
+def test_what_was_measured_has_a_value_for_every_item():
+    with pytest.raises(ValueError, match=r"self_bleu has shape \(2,\).*6 items"):
+        mmr1.METHOD().init(6, self_bleu=[0.5, 0.5])
+    with pytest.raises(ValueError, match=r"pass_rate has shape \(2,\).*6 items"):
+        mmr1.METHOD(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])
+
+
+# ------------------------------------------------------------------------------ self-BLEU
+def bleu(answer, references):
+    """Papineni et al. 2002 with counters: clipped precisions of order 1 to 3, brevity penalty."""
+    logs = []
+    for order in (1, 2, 3):
+        runs = lambda x, n=order: collections.Counter(zip(*(x[i:] for i in range(n)), strict=False))
+        count, most = runs(answer), collections.Counter()
+        for reference in references:
+            most |= runs(reference)
+        matches = (count & most).total()
+        if order == 1 and not matches:
+            return 0.0
+        logs.append(math.log((matches or 0.1) / max(count.total(), 1)))
+    closest = min((abs(len(r) - len(answer)), len(r)) for r in references)[1]
+    return math.exp(min(0.0, 1 - closest / len(answer)) + sum(logs) / 3)
+
+
+def first(*answers):
+    return mmr1.bleu([np.array(answer, np.int64) for answer in answers])[0]
+
+
+def test_bleu_by_hand():
+    # 1-grams 3/4, 2-grams 2/3, 3-grams 1/2; closest reference 4 long: no penalty
+    score = first((1, 2, 3, 9), (1, 2, 3, 4), (7,))
+    np.testing.assert_allclose(score, (3 / 4 * 2 / 3 * 1 / 2) ** (1 / 3))
+    # clipped: 1 of 2 matches; no bigram in common, no trigram at all; exp(1 - 3/2)
+    score = first((1, 1), (1, 2, 3))
+    np.testing.assert_allclose(score, np.exp(-0.5) * (0.5 * 0.1 * 0.1) ** (1 / 3))
+    # references of 2 and 4 tokens are as near: the shorter counts, no penalty
+    score = first((1, 2, 3), (1, 2), (1, 2, 9, 9))
+    np.testing.assert_allclose(score, (2 / 3 * 1 / 2 * 0.1) ** (1 / 3))
+    assert first((5,), (6,)) == 0
+    assert first((), (6,)) == 0
+    assert first((), ()) == 0
+    np.testing.assert_allclose(first((1, 2, 3), (1, 2, 3)), 1)
+
+
+def test_equal_answers_shorter_than_the_longest_run_score_below_one():
+    """Of 1, 2, 3 and 4 tokens: each order that does not fit counts as 0.1 matches of 1."""
+    found = [mmr1.bleu([np.arange(length)] * 2)[0] for length in (1, 2, 3, 4)]
+    np.testing.assert_allclose(found, [0.1 ** (2 / 3), 0.1 ** (1 / 3), 1, 1])
+
+
+@pytest.mark.parametrize("vocabulary", [2, 5, 200_000])
+def test_equals_the_definition(vocabulary):
+    """Forty groups of 2 to 9 answers of 0 to 12 tokens."""
+    rng = np.random.default_rng(vocabulary)
+    for _ in range(40):
+        lengths = rng.integers(0, 13, rng.integers(2, 10))
+        answers = [rng.integers(0, vocabulary, n) for n in lengths]
+        expected = [
+            bleu(tuple(x), [tuple(y) for j, y in enumerate(answers) if j != i])
+            for i, x in enumerate(answers)
+        ]
+        np.testing.assert_allclose(mmr1.bleu(answers), expected, rtol=1e-9)
+
+
+def test_groups_without_padding():
+    """Group 0 says the same twice, group 1 nothing in common, group 2 is alone."""
+    token_NT = np.array([[1, 2, 3, 0], [4, 5, 6, 7], [1, 2, 3, 9], [8, 8, 8, 8], [1] * 4])
+    length_N, group_N = np.array([3, 4, 3, 4, 4]), np.array([0, 1, 0, 1, 2])
+    score_M = mmr1.self_bleu(token_NT, length_N, group_N, 3)
+    np.testing.assert_allclose(score_M, [1, 0, 1])

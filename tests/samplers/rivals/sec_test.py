@@ -1,0 +1,142 @@
+"""SEC: values by hand, slots by frequency, passes within an arm."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.samplers import environment
+from vade_jax.samplers.rivals import sec
+
+CATEGORY = np.array([2, 0, 1, 0, 2, 2])
+
+
+def updated(variant):
+    """Arms 0 and 2 are drawn; the last answer is not valid."""
+    sampler = sec.METHOD(variant=variant, learning_rate=0.5)
+    state = sampler.init(6, category=CATEGORY)
+    state = state.replace(value_A=jnp.array([0.2, 0.8, 0.4]))
+    proposal = sampler.propose(state, jax.random.key(0), 3).replace(
+        index_M=jnp.array([1, 4, 3]), num_rollouts_M=jnp.array([2, 2, 2])
+    )
+    feedback = environment.feedback(proposal, np.ones(6), np.random.default_rng(0))
+    feedback = feedback.replace(
+        advantage_N=jnp.array([0.5, -1.5, 0.7, -0.7, 0.3, 9.0]),
+        valid_N=jnp.array([True] * 5 + [False]),
+    )
+    return sampler.update(state, feedback)
+
+
+def test_update_by_hand():
+    """r_0 = (.5 + 1.5 + .3) / 3, r_2 = .7; arm 1 was not drawn."""
+    r = (0.5 + 1.5 + 0.3) / 3
+    expected_A = [0.1 + r / 2, 0.8, 0.55]
+    state = updated("paper")
+    np.testing.assert_allclose(state.value_A, expected_A, rtol=1e-6)
+    expected_A[1] = 0.4  # in the code, its reward is 0
+    np.testing.assert_allclose(updated("code").value_A, expected_A, rtol=1e-6)
+    assert state.visits_I.tolist() == [0, 1, 0, 1, 1, 0]
+
+
+def test_slots_follow_the_softmax():
+    """Q / tau = log (1, 3, 6): expected 10, 30 and 60 of 100 slots, 400 draws."""
+    logit_A, size_A = jnp.log(jnp.array([1.0, 3, 6])), jnp.full(3, 1000)
+    keys = jax.random.split(jax.random.key(0), 400)
+    count_KA = jax.vmap(lambda key: sec.slots(key, logit_A, size_A, 100))(keys)
+    assert np.all(count_KA.sum(1) == 100)
+    share_A = np.array([0.1, 0.3, 0.6])
+    sd_A = np.sqrt(100 * share_A * (1 - share_A))
+    assert np.all(abs(count_KA.mean(0) - 100 * share_A) < 4 * sd_A / 20)
+    assert np.all(abs(count_KA.std(0) / sd_A - 1) < 0.15)
+
+
+def test_slots_of_a_small_arm_go_evenly_to_arms_with_room():
+    """Arm 0 has nearly all weight and 4 items: 16 slots over arms 1 and 2, 8 each."""
+    logit_A, size_A = jnp.array([50.0, 0, 5]), jnp.array([4, 100, 100])
+    keys = jax.random.split(jax.random.key(0), 400)
+    count_KA = jax.vmap(lambda key: sec.slots(key, logit_A, size_A, 20))(keys)
+    assert np.all(count_KA[:, 0] == 4) and np.all(count_KA.sum(1) == 20)
+    assert abs(count_KA[:, 1].mean() - 8) < 4 * 2 / 20
+
+
+def test_an_arm_without_a_number_gets_the_slots_no_other_can_take():
+    logit_A, size_A = jnp.array([0.0, jnp.nan, -3]), jnp.array([3, 9, 2])
+    count_A = sec.slots(jax.random.key(0), logit_A, size_A, 5)
+    assert count_A.tolist() == [3, 0, 2]
+    count_A = sec.slots(jax.random.key(0), logit_A, size_A, 7)
+    assert count_A.tolist() == [3, 2, 2]
+
+
+def test_places_in_an_arm():
+    """Arm 0: items 1 (2 visits), 3 (1); arm 1: 2; arm 2: 0 and 4 tie, 5 last."""
+    visits_I = jnp.array([0, 2, 5, 1, 0, 1])
+    firsts = set()
+    for seed in range(20):
+        luck_I = jax.random.uniform(jax.random.key(seed), (6,))
+        rank_I = sec.rank_in_arm(luck_I, jnp.array(CATEGORY), visits_I)
+        assert rank_I[jnp.array([1, 2, 3, 5])].tolist() == [1, 0, 0, 2]
+        assert {int(rank_I[0]), int(rank_I[4])} == {0, 1}
+        firsts.add(int(rank_I[0]))
+    assert firsts == {0, 1}
+
+
+def firsts(visits_I, category_I, count_A, luck_I):
+    """The first of every arm, by sorting each arm alone."""
+    chosen = set()
+    for arm, count in enumerate(count_A):
+        inside = np.flatnonzero(category_I == arm)
+        order = np.lexsort((luck_I[inside], visits_I[inside]))
+        chosen |= set(inside[order[:count]].tolist())
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("visits", "fast"),
+    [
+        ([1, 1], True),  # a pass just begun
+        ([0.5, 0.5], True),  # half of it left
+        ([0.001, 1], True),  # an arm with few left: the next pass begins
+        ([0.001, 0.001, 1], False),  # visits of one arm are two apart
+    ],
+)
+def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
+    """5,000 items in 4 arms; `visits`: the share of each number of visits among the rest."""
+    rng, count_A = np.random.default_rng(0), np.array([30, 0, 17, 3])
+    category_I = rng.choice(4, 5000, p=[0.3, 0.1, 0.5, 0.1]).astype(np.int32)
+    visits_I = np.full(5000, len(visits), np.int32)
+    for number, share in reversed(list(enumerate(visits))):
+        visits_I[(rng.random(5000) < share)] = number
+    luck_I = rng.random(5000).astype(np.float32)
+    state = sec.SecState(value_A=jnp.zeros(4), category_I=jnp.array(category_I), visits_I=visits_I)
+    size_A, sorted_ = jnp.bincount(state.category_I, length=4), []
+    real = sec.rank_in_arm
+    monkeypatch.setattr(sec, "rank_in_arm", lambda *a: (sorted_.append(len(a[0])), real(*a))[1])
+    find = lambda: sec.next_in_arms(state, jnp.array(luck_I), size_A, count_A, 50)
+    with jax.disable_jit():
+        found = find()
+    assert set(found.tolist()) == firsts(visits_I, category_I, count_A, luck_I)
+    assert sorted_ == [1000 if fast else 5000]
+
+
+def test_the_arm_that_teaches_is_chosen_more():
+    """Of three named arms only "b" has advantages."""
+    names = np.repeat(["a", "b", "c"], 30)
+    sampler = sec.METHOD(temperature=0.2)
+    state, rng, shares = sampler.init(90, category=names), np.random.default_rng(0), []
+    for step in range(20):
+        proposal = sampler.propose(state, jax.random.key(step), 9)
+        feedback = environment.feedback(proposal, np.full(90, 0.5), rng)
+        of_b_M = names[np.asarray(proposal.index_M)] == "b"
+        advantage_N = 1.0 * of_b_M[np.asarray(feedback.group_N)]
+        state = sampler.update(state, feedback.replace(advantage_N=advantage_N))
+        shares.append(of_b_M.mean())
+    # softmax(0, 5, 0): 98.7 %
+    assert np.mean(shares[10:]) > 0.9
+    np.testing.assert_allclose(state.value_A, [0, 1, 0], atol=1e-3)
+
+
+def test_categories_have_to_be_given():
+    with pytest.raises(ValueError, match=r"sec needs the category.*init\(6, category="):
+        sec.METHOD().init(6)
+    with pytest.raises(ValueError, match=r"category has shape \(6,\).*7 items"):
+        sec.METHOD().init(7, category=CATEGORY)

@@ -1,0 +1,1 @@
+"""Selectors of other papers, one file a method."""

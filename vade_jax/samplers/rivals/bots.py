@@ -1,0 +1,142 @@
+"""BOTS (arXiv 2510.26374): answers that nobody gave are guessed, and count a little.
+
+Every step moves the counts of every item, lambda = `forget`, rho = `guess_weight`, G answers a prompt:
+
+    rolled out   alpha <- (1 - lambda) alpha + right answers
+    the rest     alpha <- (1 - lambda) alpha + rho G g          and beta with wrong and 1 - g
+
+The guess g of an item's pass rate lies between those of two reference models, a weak and a strong one,
+g = clip(weak + c (strong - weak), 0, 1). How far the policy has come, c, is one running number: the same
+interpolation between the means of a step's prompts. Chosen are the items whose Thompson draw is nearest
+to 1/2.
+
+From the public code (Trinity-RFT), where a larger lambda forgets faster; the paper describes it both ways.
+Departures. Reference pass rates are optional: without them g is the mean belief about all items, most of
+which is guessed itself, so that it stays near the prior's 1/2 in a pool much larger than 1 / lambda
+batches. A prompt's own answers count as many as came, where the code scales their rate to the nominal
+number; a prompt without valid answers is one of the rest. The code's option that halves rho while guesses
+are poor is left out.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import fields, rng, types
+from vade_jax.samplers import base, beta
+from vade_jax.types import Array
+
+MOMENTUM = 0.9  # of c, as in the code
+DRAWS = {
+    "thompson": beta.draw,
+    "mean": lambda key, alpha_I, beta_I: beta.posterior_mean(alpha_I, beta_I),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BotsOptions(base.Options):
+    """The hyperparameters of BOTS, values as in its published configuration."""
+
+    forget: float = fields.fraction(0.1)  # lambda, what a step takes of the distance to the prior
+    guess_weight: float = fields.fraction(0.1)  # rho, what a guessed answer counts
+    draw: str = fields.choice("thompson", *DRAWS)  # the p that is scored
+    # 0: the nearest to 1/2. Above: drawn without replacement, weights exp(-|p - 1/2| / temperature).
+    temperature: float = fields.number(0.0, at_least=0)
+
+
+@chex.dataclass(frozen=True)
+class BotsState:
+    """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
+
+    alpha_I: Array  # float32
+    beta_I: Array  # float32
+    progress: Array  # float32, c; 0 is the weak reference, 1 the strong one
+    started: Array  # bool, whether c has been measured
+    weak_I: Array | None = None  # float32, pass rates of the references; None: not given
+    strong_I: Array | None = None
+
+
+def selector(options: BotsOptions) -> base.Sampler:
+    """Returns BOTS.
+
+    `init(num_items, weak_rate=..., strong_rate=...)` takes the pass rates of the references: both, or
+    none.
+    """
+
+    def init(
+        num_items: int, *, weak_rate: Array | None = None, strong_rate: Array | None = None
+    ) -> BotsState:
+        rates = {}
+        if weak_rate is not None or strong_rate is not None:
+            base.check_rates("bots", "weak_rate", weak_rate, num_items)
+            base.check_rates("bots", "strong_rate", strong_rate, num_items)
+            rates["weak_I"] = np.asarray(weak_rate, np.float32)
+            rates["strong_I"] = np.asarray(strong_rate, np.float32)
+        zero_I = np.zeros(num_items, np.float32)
+        return BotsState(
+            alpha_I=zero_I, beta_I=zero_I, progress=np.float32(0), started=np.bool_(False), **rates
+        )
+
+    def propose(state: BotsState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
+        p_I = DRAWS[options.draw](keys.draw, state.alpha_I, state.beta_I)
+        score_I = -jnp.abs(p_I - 0.5)
+        if options.temperature:
+            # `uniform` is free: BOTS draws no share of its batch evenly.
+            score_I = base.gumbel_scores(score_I / options.temperature, keys.uniform)
+        index_M = base.top_b(score_I, keys.ties, num_prompts)
+        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+        return proposal.replace(p_M=p_I[index_M])
+
+    def update(state: BotsState, feedback: types.Feedback) -> BotsState:
+        state = advanced(state, feedback)
+        guess_I = guess(state)
+        stays, weight = 1 - options.forget, options.guess_weight * options.num_rollouts
+        index_M, asked_M = feedback.index_M, feedback.trials_M > 0
+
+        def count(count_I, guessed_I, new_M):
+            rest_I = stays * count_I + weight * guessed_I
+            seen_M = stays * count_I[index_M] + new_M
+            return rest_I.at[index_M].set(jnp.where(asked_M, seen_M, rest_I[index_M]))
+
+        wrong_M = feedback.trials_M - feedback.successes_M
+        return state.replace(
+            alpha_I=count(state.alpha_I, guess_I, feedback.successes_M),
+            beta_I=count(state.beta_I, 1 - guess_I, wrong_M),
+        )
+
+    needs = base.Needs(items=(base.PerItem("weak_rate"), base.PerItem("strong_rate")))
+    return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
+
+
+METHOD = base.Method("bots", BotsOptions, selector)
+
+
+# ------------------------------------------------------------------------------ guessing
+def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
+    """Returns the state with c moved a tenth of the way to what this step's prompts say."""
+    if state.weak_I is None:
+        return state
+    index_M, asked_M = feedback.index_M, feedback.trials_M > 0
+    total = jnp.maximum(jnp.sum(asked_M), 1)
+    mean = lambda x_M: jnp.sum(jnp.where(asked_M, x_M, 0.0)) / total
+    weak, strong = mean(state.weak_I[index_M]), mean(state.strong_I[index_M])
+    rate = mean(feedback.successes_M / jnp.maximum(feedback.trials_M, 1))
+    new = (rate - weak) / (strong - weak + 1e-6)
+    moved = jnp.where(state.started, MOMENTUM * state.progress + (1 - MOMENTUM) * new, new)
+    any_asked = jnp.any(asked_M)
+    return state.replace(
+        progress=jnp.where(any_asked, moved, state.progress),
+        started=state.started | any_asked,
+    )
+
+
+def guess(state: BotsState) -> jax.Array:
+    """Returns the pass rates that are expected without asking."""
+    if state.weak_I is None:
+        mean_I = beta.posterior_mean(state.alpha_I, state.beta_I)
+        return jnp.full_like(mean_I, jnp.nanmean(mean_I))
+    return jnp.clip(state.weak_I + state.progress * (state.strong_I - state.weak_I), 0, 1)

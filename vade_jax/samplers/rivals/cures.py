@@ -1,0 +1,85 @@
+"""CurES (arXiv 2510.01037): prompts drawn by the standard deviation of one answer.
+
+Of every item the counts of right and wrong answers, p = (alpha + 1) / (alpha + beta + 2). B prompts are
+drawn without replacement with weights exp(sqrt(p (1 - p)) / tau): the paper bounds what a prompt can
+bring in a step by a multiple of sqrt(p (1 - p)) and adds an entropy term, tau's.
+
+The theory was known to us second-hand; the public code was read. There tau is the number of accepted
+answers + 1 over 0.01, at least 100, so that the largest weight is 1.005 of the smallest and the prompts
+are as good as uniform. tau of the paper's runs is not known; 0.1 is ours.
+Departures. The data are not cut into shards of 10 steps, each with counts of its own and 4 answers to
+every prompt first. So counts can be old, and `decay` lets them fade. The other half of CurES, answers in
+proportion to the standard deviation of a prompt's gradient, is `rollouts="sigma"`, with sqrt(p (1 - p))
+for it, as if all answers had gradients of one size: the paper measures them. As no p is 0 or 1 here, no
+prompt is cut off from answers, as one with 0/4 or 4/4 is in the code.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from vade_jax import fields, rng, types
+from vade_jax.samplers import base, beta
+from vade_jax.samplers.rivals import knapsack
+from vade_jax.types import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class CuresOptions(base.Options):
+    """The hyperparameters of CurES; `num_rollouts` is the mean."""
+
+    temperature: float = fields.number(0.1, above=0)  # tau
+    # What is left of an item's counts when it is visited, and what a step leaves of all others.
+    decay_selected: float = fields.fraction(1.0)
+    decay_rest: float = fields.fraction(1.0)
+    # "equal": as many answers to every prompt. "sigma": B G answers in proportion to sqrt(p (1 - p)),
+    # from `min_rollouts` to `max_rollouts` each.
+    rollouts: str = fields.choice("equal", "sigma")
+    min_rollouts: int = 2
+    max_rollouts: int = 16
+
+    def __post_init__(self):
+        super().__post_init__()
+        usual = self.num_rollouts
+        fields.Interval(at_least=2, at_most=usual).check("min_rollouts", self.min_rollouts)
+        fields.Interval(at_least=usual).check("max_rollouts", self.max_rollouts)
+
+
+def selector(options: CuresOptions) -> base.Sampler:
+    """Returns CurES's choice of prompts and, on demand, its split of the answers."""
+
+    def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        keys = rng.selection_keys(key)
+        p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
+        sigma_I = jnp.sqrt(beta.outcome_variance(p_I))
+        score_I = base.gumbel_scores(sigma_I / options.temperature, keys.draw)
+        index_M = base.top_b(score_I, keys.ties, num_prompts)
+        proposal = base.same_num_rollouts(index_M, options.num_rollouts).replace(p_M=p_I[index_M])
+        if options.rollouts == "equal":
+            return proposal
+        return proposal.replace(num_rollouts_M=split(options, sigma_I[index_M]))
+
+    def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
+        return beta.counted(
+            state, feedback, decay_selected=options.decay_selected, decay_rest=options.decay_rest
+        )
+
+    uneven = options.rollouts == "sigma"
+    needs = base.Needs(uneven=uneven)
+    return base.compiled(beta.no_counts, propose, update, believe=beta.believe, needs=needs)
+
+
+METHOD = base.Method("cures", CuresOptions, selector)
+
+
+def split(options: CuresOptions, sigma_M: Array) -> jax.Array:
+    """Returns int32 num_rollouts_M in proportion to `sigma_M`, B G of them, within the bounds.
+
+    Rounded by Sainte-Lague: each next answer goes where sigma / (n + 1/2) is largest, n those had.
+    """
+    n_G = jnp.arange(options.max_rollouts)
+    gain_MG = sigma_M[:, None] / (n_G + 0.5)
+    low_M = jnp.full(len(sigma_M), options.min_rollouts)
+    order_MG = jnp.full(gain_MG.shape, knapsack.WITHIN)
+    return knapsack.fill(gain_MG, low_M, order_MG, options.num_rollouts * len(sigma_M))

@@ -1,0 +1,187 @@
+"""SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories.
+
+Each slot of a batch draws an arm (a category) from softmax(Q / temperature), with replacement, then takes
+the next item of a shuffled pass over that arm. An arm's reward r is the mean |advantage| of its answers,
+and Q <- Q + learning_rate (r - Q): Algorithm 1 and Eq. 5.
+
+Departures: no item twice in a batch, so slots of an arm with fewer items go to a random arm that still has
+some; an arm without a valid answer counts as not drawn. Advantages divided by the group's standard
+deviation (the loop's default) are those of the paper.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import fields, types
+from vade_jax.samplers import base
+from vade_jax.types import Array
+
+POOL = 20  # candidates a prompt: the few that are sorted
+
+
+@dataclasses.dataclass(frozen=True)
+class SecOptions(base.Options):
+    """The hyperparameters of SEC."""
+
+    # tau (the paper: 1.0 countdown, 0.4 mathematics, 0.2 puzzles)
+    temperature: float = fields.number(1.0, above=0)
+    learning_rate: float = fields.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
+    # "paper" updates the arms drawn; "code" updates the others too, with r = 0.
+    variant: str = fields.choice("paper", "code")
+
+
+@chex.dataclass(frozen=True)
+class SecState:
+    """The learning gain expected of each of the A categories (arms)."""
+
+    value_A: Array  # float32, Q
+    category_I: Array  # int32
+    visits_I: Array  # int32
+
+
+def selector(options: SecOptions) -> base.Sampler:
+    """Returns SEC. `init(num_items, category=...)` takes the category of every item, numbers or names."""
+
+    def init(num_items: int, *, category: Array | None = None) -> SecState:
+        category_I, num_categories = base.categories("sec", category, num_items)
+        return SecState(
+            value_A=np.zeros(num_categories, np.float32),
+            category_I=category_I,
+            visits_I=np.zeros(num_items, np.int32),
+        )
+
+    def propose(state: SecState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        base.check_num_prompts(num_prompts, len(state.visits_I))
+        arm_key, luck_key, tie_key = jax.random.split(key, 3)
+        size_A = jnp.bincount(state.category_I, length=len(state.value_A))
+        logit_A = state.value_A / options.temperature
+        count_A = slots(arm_key, logit_A, size_A, num_prompts)
+        # New luck in every step is a new order of the rest of each pass: no permutation is stored.
+        luck_I = jax.random.uniform(luck_key, state.visits_I.shape)
+        index_M = next_in_arms(state, luck_I, size_A, count_A, num_prompts)
+        index_M = jax.random.permutation(tie_key, index_M)
+        return base.same_num_rollouts(index_M, options.num_rollouts)
+
+    def update(state: SecState, feedback: types.Feedback) -> SecState:
+        arm_N = state.category_I[feedback.index_M][feedback.group_N]
+
+        def total(x_N):
+            """Returns the sum over the valid answers of each arm."""
+            valid_N = jnp.where(feedback.valid_N, x_N, 0.0)
+            return jax.ops.segment_sum(valid_N, arm_N, len(state.value_A))
+
+        count_A = total(jnp.ones(arm_N.shape))
+        reward_A = total(jnp.abs(feedback.advantage_N)) / jnp.maximum(count_A, 1)
+        moved_A = state.value_A + options.learning_rate * (reward_A - state.value_A)
+        known_A = True if options.variant == "code" else count_A > 0
+        return SecState(
+            value_A=jnp.where(known_A, moved_A, state.value_A),
+            category_I=state.category_I,
+            visits_I=state.visits_I.at[feedback.index_M].add(1),
+        )
+
+    category = base.PerItem("category", "required")
+    return base.compiled(init, propose, update, needs=base.Needs(items=(category,)))
+
+
+METHOD = base.Method(
+    "sec",
+    SecOptions,
+    selector,
+    goes_with={"sampler.arrays": {"category": base.BY_CATEGORY}},
+)
+
+
+# ------------------------------------------------------------------------------ arms
+def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> jax.Array:
+    """Returns how many of `num_prompts` slots each arm gets, none more than it has items.
+
+    Drawn from the softmax of `logit_A`; slots that do not fit are drawn again, evenly over the
+    arms with room. An arm whose value is NaN gets a slot only when no other has room.
+    """
+    # -1e9 rather than -inf: a softmax of nothing but -inf, where only NaN arms have room, is NaN.
+    nan_A = jnp.isnan(logit_A)
+    first_A = jnp.where(nan_A, -1e9, logit_A)
+    refill_A = jnp.where(nan_A, -1e9, 0.0)
+
+    def add(carry):
+        count, count_A, missing = carry
+        room_A = count_A < size_A
+        logit_A = jnp.where(room_A, jnp.where(count == 0, first_A, refill_A), -jnp.inf)
+        # Always B draws, of which the first `missing` count: shapes cannot depend on what is missing.
+        arm_M = jax.random.categorical(
+            jax.random.fold_in(key, count), logit_A, shape=(num_prompts,)
+        )
+        new_M = jnp.arange(num_prompts) < missing
+        count_A = jnp.minimum(count_A.at[arm_M].add(new_M.astype(jnp.int32)), size_A)
+        return count + 1, count_A, num_prompts - jnp.sum(count_A)
+
+    carry = jnp.int32(0), jnp.zeros(size_A.shape, jnp.int32), jnp.int32(num_prompts)
+    return jax.lax.while_loop(lambda c: c[2] > 0, add, carry)[1]
+
+
+# ------------------------------------------------------------------------------ items of an arm
+def next_in_arms(
+    state: SecState, luck_I: Array, size_A: Array, count_A: Array, num_prompts: int
+) -> jax.Array:
+    """Returns `index_M`, the first `count_A` items of every arm: see `rank_in_arm`.
+
+    Sorting a million items takes 20 times as long as all the rest: only those that `likely` finds
+    are sorted, and all of them where that are too few or too many (one arm is visited unevenly).
+    """
+    category_I, visits_I = state.category_I, state.visits_I
+
+    def first(index_C):
+        """Returns the first items of every arm, sought among `index_C` only."""
+        arm_C = category_I[index_C]
+        rank_C = rank_in_arm(luck_I[index_C], arm_C, visits_I[index_C])
+        chosen_C = (rank_C < count_A[arm_C]).astype(jnp.float32)
+        return index_C[jax.lax.top_k(chosen_C, num_prompts)[1]]
+
+    def first_of_all():
+        return first(jnp.arange(len(visits_I)))
+
+    if len(visits_I) <= POOL * num_prompts:
+        return first_of_all()
+    likely_I = likely(state, luck_I, size_A, count_A)
+    found_A = jnp.bincount(category_I, likely_I, length=len(size_A))
+    enough = jnp.all(found_A >= count_A) & (jnp.sum(found_A) <= POOL * num_prompts)
+
+    def first_of_likely():
+        # top_k fills up with items that are not likely. That does no harm: those stand behind the
+        # likely ones of their arm, which has enough of them.
+        return first(jax.lax.top_k(likely_I, POOL * num_prompts)[1])
+
+    return jax.lax.cond(enough, first_of_likely, first_of_all)
+
+
+def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax.Array:
+    """Returns 1.0 for the items that are first in their arm, some more than `count_A` of each.
+
+    Luck is uniform: of the d items of fewest visits, about n have luck below n / d. So a bound on
+    visits + luck finds n items without sorting; 6 standard deviations and 10 more make it safe.
+    """
+    category_I, num_arms = state.category_I, len(size_A)
+    level_A = jax.ops.segment_min(state.visits_I, category_I, num_arms)
+    ahead_I = state.visits_I - level_A[category_I]
+    due_I = (ahead_I == 0).astype(jnp.int32)
+    due_A = jax.ops.segment_sum(due_I, category_I, num_arms)
+    wanted_A = jnp.where(count_A > 0, count_A + 6 * jnp.sqrt(count_A) + 10, 0)
+    # Within this pass; where too few are left of it, all of those and the rest of the next pass.
+    now_A = wanted_A / jnp.maximum(due_A, 1)
+    later_A = 1 + (wanted_A - due_A) / jnp.maximum(size_A - due_A, 1)
+    bound_A = jnp.where(wanted_A < due_A, now_A, later_A)
+    return (ahead_I + luck_I < bound_A[category_I]).astype(jnp.float32)
+
+
+def rank_in_arm(luck_I: Array, category_I: Array, visits_I: Array) -> jax.Array:
+    """Returns each item's place (from 0) in its arm: the least visited first, then by luck."""
+    num_items = len(category_I)
+    order_I = jnp.lexsort((luck_I, visits_I, category_I))
+    place_I = jnp.zeros(num_items, jnp.int32).at[order_I].set(jnp.arange(num_items))
+    first_I = jnp.searchsorted(category_I[order_I], category_I).astype(jnp.int32)
+    return place_I - first_I

@@ -1,0 +1,86 @@
+"""Strata: a control that is told the pass rate of every category, by passes over all items.
+
+No method of a paper: it says what a selector could gain that knew how hard each kind of prompt is now.
+Passes (`trainer.passes`) measure the mean pass rate p of each category; between them nothing is learned.
+Items are drawn without replacement in proportion to p (1 - p), the variance of one answer, so that the
+categories in which answers differ fill the batch and none of those is left out.
+
+The estimate of p has half a right and half a wrong answer more than were seen (Jeffreys' prior). Twenty wrong
+answers do not show that p is 0, and a category of weight 0 would never be asked again: what the policy
+forgets for a while would be lost for good.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vade_jax import types
+from vade_jax.samplers import base
+from vade_jax.types import Array
+
+
+@chex.dataclass(frozen=True)
+class StrataState:
+    """The pass rate of each of the A categories, at the latest pass."""
+
+    rate_A: Array  # float32
+    category_I: Array  # int32
+
+
+def selector(options: base.Options) -> base.Sampler:
+    """Returns the control.
+
+    `init(num_items, category=..., pass_rate=...)` takes the category of every item and, where no pass
+    is going to measure them, pass rates.
+    """
+
+    def init(
+        num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
+    ) -> StrataState:
+        # Before the first pass all categories are as good as any other.
+        pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
+        category_I, _ = base.categories("strata", category, num_items)
+        base.check_rates("strata", "pass_rate", pass_rate, num_items)
+        rate_A = _rate(np.bincount(category_I, pass_rate), np.bincount(category_I))
+        return StrataState(rate_A=rate_A.astype(np.float32), category_I=category_I)
+
+    def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
+        gumbel_key, tie_key = jax.random.split(key)
+        log_weight_A = jnp.log(state.rate_A * (1 - state.rate_A))
+        score_I = base.gumbel_scores(log_weight_A[state.category_I], gumbel_key)
+        index_M = base.top_b(score_I, tie_key, num_prompts)
+        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+        return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])
+
+    def update(state: StrataState, feedback: types.Feedback) -> StrataState:
+        if not base.is_pass(feedback, len(state.category_I)):
+            return state
+        arm_M = state.category_I[feedback.index_M]
+
+        def total(x_M):
+            return jax.ops.segment_sum(x_M, arm_M, len(state.rate_A))
+
+        right_A, asked_A = total(feedback.successes_M), total(feedback.trials_M)
+        rate_A = jnp.where(asked_A > 0, _rate(right_A, asked_A), state.rate_A)
+        return StrataState(rate_A=rate_A, category_I=state.category_I)
+
+    items = base.PerItem("category", "required"), base.PerItem("pass_rate", "measured")
+    return base.compiled(init, propose, update, needs=base.Needs(items=items))
+
+
+def _rate(right_A: Array, asked_A: Array) -> Array:
+    return (right_A + 0.5) / (asked_A + 1)
+
+
+METHOD = base.Method(
+    "strata",
+    base.Options,
+    selector,
+    # One answer an item measures a category of hundreds.
+    goes_with={
+        "sampler.arrays": {"category": base.BY_CATEGORY},
+        "measure.every": 10,
+        "measure.num_rollouts": 1,
+    },
+)
