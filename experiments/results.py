@@ -1,14 +1,14 @@
-r"""The tables and figures of a sweep once more, from the records of its runs.
+r"""The tables and figures of a sweep once more, from the table of its runs.
 
-    python -m experiments.results --records docs/results/frontier --workdir=runs/frontier_again
+    python -m experiments.results --records docs/results/frontier.parquet --workdir=runs/frontier_again
 
 Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection
-pays is drawn as well. A sweep leaves a record of every finished run in {workdir}/{name}/records, some
-kilobytes each. `--arms vanilla vade kalman` leaves the others out, and is their order. `--across` takes
-every folder for an arena of its own and prints one table, of all arms in all of them:
+pays is drawn as well. A sweep leaves {workdir}/{name}/records.parquet, a kilobyte a run. `--arms vanilla
+vade kalman` leaves the others out, and is their order. `--across` takes every file for an arena of its own
+and prints one table, of all arms in all of them:
 
     python -m experiments.results --across --workdir=runs/arenas \
-        --records docs/results/frontier docs/results/digits docs/results/ladder
+        --records docs/results/frontier.parquet docs/results/digits.parquet
 """
 
 import argparse
@@ -29,13 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("experiments.results", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--records", type=paths.path, required=True, nargs="+", help="folders of records"
+        "--records", type=paths.path, required=True, nargs="+", help="tables of runs"
     )
     parser.add_argument(
         "--workdir", type=paths.path, required=True, help="where tables and figures go"
     )
     parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
-    parser.add_argument("--across", action="store_true", help="each folder is an arena of its own")
+    parser.add_argument("--across", action="store_true", help="each table is an arena of its own")
     parser.add_argument("--arms", nargs="+", help="some of the arms; default: all")
     given = parser.parse_args(arguments)
     with errors.user_errors():
@@ -58,31 +58,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"tables and figures are in {given.workdir}")
 
 
-def read(*folders: str) -> comparison.Groups:
-    """Returns the runs recorded as {folder}/{data}/{loss}/{arm}_seed{seed}.json.
+def read(*paths: str) -> records.Groups:
+    """Returns the runs of several tables, by data/loss and arm, an arm's by seed.
 
     Raises:
-        ValueError: a folder has none, one is no record, or two are of one run, or are seeds of one arm
-            with other settings.
+        ValueError: a file is no table of runs, or two runs are one, or are seeds of one arm with other
+            settings.
     """
-    groups = {}
-    for folder in folders:
-        paths = sorted(pathlib.Path(folder).rglob("*_seed*.json"))
-        if not paths:
-            raise ValueError(f"--records {folder}: no ARM_seedN.json in it or below")
-        for path in paths:
-            name = str(path.parent.relative_to(folder))
-            arm = path.stem.rpartition("_seed")[0]
-            found = groups.setdefault(name, {}).setdefault(arm, [])
-            run = records.read(path)
-            if same := [one.name for one in found if one.seed == run.seed]:
-                raise ValueError(
-                    f"--records: {same[0]} and {path} are both of {name}/{arm} with seed {run.seed}: "
-                    "give one of them"
-                )
-            if found:
-                _check_same_settings(found[0], run)
-            found.append(run)
+    groups: dict[str, dict[str, list[records.Recorded]]] = {}
+    for path in paths:
+        for name, arms in records.read(path).items():
+            for arm, runs in arms.items():
+                found = groups.setdefault(name, {}).setdefault(arm, [])
+                for run in runs:
+                    if same := [one.name for one in found if one.seed == run.seed]:
+                        raise ValueError(
+                            f"--records: {same[0]} and {run.name} are one run: give one of them"
+                        )
+                    if found:
+                        _check_same_settings(found[0], run)
+                    found.append(run)
     return groups
 
 
@@ -92,26 +87,26 @@ def _check_same_settings(one: records.Recorded, other: records.Recorded) -> None
     if differing := place.differing(one.config, here, ("seed", *directory.MAY_DIFFER), defaults):
         raise ValueError(
             f"--records: {one.name} and {other.name} are seeds of one arm with other settings "
-            f"({differing[0]}): give their folders with --across, or one of them"
+            f"({differing[0]}): give their tables with --across, or one of them"
         )
 
 
-def apart(*folders: str) -> comparison.Groups:
-    """Returns the runs of several folders, by the folder's name in front of data and loss.
+def apart(*paths: str) -> records.Groups:
+    """Returns the runs of several tables, by the table's name in front of data and loss.
 
     Raises:
-        ValueError: as `read`; or two folders have the same name.
+        ValueError: as `read`; or two tables have the same name.
     """
-    by_name = {pathlib.Path(folder).resolve().name: folder for folder in folders}
-    if len(by_name) < len(folders):
+    by_name = {pathlib.Path(path).stem: path for path in paths}
+    if len(by_name) < len(paths):
         raise ValueError(
-            f"--records {' '.join(folders)}: --across takes an arena by the name of its folder, "
-            "and two have the same: rename one"
+            f"--records {' '.join(paths)}: --across takes an arena by the name of its table, and two "
+            "have the same: rename one"
         )
     return {
         f"{arena}/{name}": arms
-        for arena, folder in by_name.items()
-        for name, arms in read(folder).items()
+        for arena, path in by_name.items()
+        for name, arms in read(path).items()
     }
 
 

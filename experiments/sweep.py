@@ -130,12 +130,8 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
             name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
             for name, arms in directories.items()
         }
-    # Records first: tables and figures can be made of them again.
-    for name, arms in groups.items():
-        for arm, runs in arms.items():
-            for run in runs:
-                path = os.path.join(directory, "records", name, f"{arm}_seed{run.seed}.json")
-                records.write(run, path)
+    # First of all: tables and figures can be made of it again.
+    records.write(groups, os.path.join(directory, "records.parquet"))
     results.write(groups, directory, baseline)
     comparison.write_selection(directories, directory)
     print(f"tables, figures and records are in {directory}")

@@ -121,7 +121,7 @@ def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatc
     monkeypatch.setattr(sweep.results, "write", fail)
     with pytest.raises(RuntimeError, match="no table"):
         sweep.report(made, str(tmp_path / "out"), "vanilla")
-    assert (tmp_path / "out/records/clean/gspo/vanilla_seed0.json").exists()
+    assert (tmp_path / "out/records.parquet").exists()
 
 
 @pytest.mark.usefixtures("programs")

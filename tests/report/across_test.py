@@ -44,20 +44,19 @@ def test_a_seeds_mean_over_the_arenas_that_have_it(groups):
 
 
 def test_the_command_keeps_arenas_of_the_same_name_inside_apart(groups, tmp_path, capsys):
+    files = []
     for name, arms in groups.items():
-        for arm, runs in arms.items():
-            for run in runs:
-                path = tmp_path / "kept" / name / "gspo" / f"{arm}_seed{run.seed}.json"
-                records.write(run, path)
-    folders = [str(tmp_path / "kept" / name) for name in ("one", "two")]
-    results.main(["--across", "--records", *folders, "--workdir", str(tmp_path / "out")])
+        arena, _, data = name.partition("/")
+        files.append(str(tmp_path / f"{arena}.parquet"))
+        records.write({f"{data}/gspo": arms}, files[-1])
+    results.main(["--across", "--records", *files, "--workdir", str(tmp_path / "out")])
     text = (tmp_path / "out" / "across.md").read_text()
     assert "| arm | one/clean/gspo | two/clean/gspo |" in text
     assert (tmp_path / "out" / "across.png").read_bytes().startswith(b"\x89PNG")
     assert text in capsys.readouterr().out + "\n"
     with pytest.raises(SystemExit):
-        results.main(["--across", "--records", *folders, "--workdir", "x", "--arms", "vanilla"])
+        results.main(["--across", "--records", *files, "--workdir", "x", "--arms", "vanilla"])
     assert "no arm beside the baseline vanilla" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        results.main(["--across", "--records", *folders[:1] * 2, "--workdir", str(tmp_path)])
+        results.main(["--across", "--records", *files[:1] * 2, "--workdir", str(tmp_path)])
     assert "two have the same: rename one" in capsys.readouterr().err

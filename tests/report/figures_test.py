@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.report.report_run import write_metrics
-from vade_jax.report import figures
+from vade_jax.report import figures, plotting
 from vade_jax.store import metrics
 
 
@@ -16,7 +16,7 @@ def test_draw_makes_the_figures_of_a_run(tmp_path):
     assert paths == [tmp_path / "figures" / name for name in names]
     for path in paths:
         data = path.read_bytes()
-        assert data.startswith(b"\x89PNG") and len(data) > 10_000
+        assert data.startswith(b"\x89PNG") and 2_000 < len(data) <= plotting.MAX_BYTES
 
 
 @pytest.mark.parametrize(

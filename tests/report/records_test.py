@@ -1,9 +1,9 @@
-"""A record of a run: small, and as good as the run for tables and figures."""
+"""The table of a sweep's runs: small, and as good as the runs for tables and figures."""
 
-import dataclasses
-import json
 import math
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from experiments import results
@@ -12,130 +12,151 @@ from vade_jax.report import comparison, records
 from vade_jax.store import rollout_log
 
 
-def test_a_record_gives_the_table_of_its_run(tmp_path):
+def recorded(seed=0, steps=({"step": 0},), hopeless=0.5, **config):
+    return records.Recorded("x", {"seed": seed, **config}, list(steps), hopeless)
+
+
+def again(run, path):
+    """The run as its table has it."""
+    records.write({"clean/gspo": {"vade": [run]}}, path)
+    (found,) = records.read(path)["clean/gspo"]["vade"]
+    return found
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "kept.parquet"
+
+
+def test_a_table_of_runs_gives_the_tables_of_the_runs(tmp_path, path):
     runs = [
         records.of_directory(make_run(tmp_path / "a", 3, [0.1, 0.6, 0.4])),
         records.of_directory(make_run(tmp_path / "b", 4, [0.1, 0.3, 0.5], norm=False)),
     ]
-    for run in runs:
-        records.write(run, tmp_path / "kept" / "clean" / "gspo" / f"my_arm_seed{run.seed}.json")
-    found = results.read(str(tmp_path / "kept"))
+    records.write({"clean/gspo": {"my_arm": runs}}, path)
+    found = results.read(str(path))
     assert list(found) == ["clean/gspo"] and list(found["clean/gspo"]) == ["my_arm"]
-    again = found["clean/gspo"]["my_arm"]
-    assert [run.config["seed"] for run in again] == [3, 4]
-    kept, whole = (comparison.compare({"x": {"vade": of}}) for of in (again, runs))
-    assert comparison.markdown(kept) == comparison.markdown(whole)
-    for a, b in zip(again, runs, strict=True):
+    kept = found["clean/gspo"]["my_arm"]
+    assert [run.config for run in kept] == [run.config for run in runs]
+    tables = [comparison.compare({"x": {"vade": of}}) for of in (kept, runs)]
+    assert comparison.markdown(tables[0]) == comparison.markdown(tables[1])
+    for a, b in zip(kept, runs, strict=True):
         assert list(a.records) == list(b.records)  # of few digits, and all of them kept
 
 
-def test_the_folder_of_a_warm_start_is_left_out(tmp_path):
-    config = {"seed": 0, "warm_start": {"directory": "/somewhere", "num_steps": 5}}
-    records.write(records.Recorded("x", config, [{"step": 0}], 0.5), tmp_path / "x.json")
-    again = records.read(tmp_path / "x.json")
-    assert again.config["warm_start"] == {"directory": "", "num_steps": 5}
+def test_settings_of_each_run_come_back_whole(path):
+    """What all share is kept once; an empty mapping, a tuple's list and a field of few are settings, too."""
+    configs = [
+        {"sampler": {"name": "vade", "options": {"draw": "mean"}}, "frozen": ["a"]},
+        {"sampler": {"name": "uniform", "options": {}}, "frozen": ["a"], "new": None},
+    ]
+    runs = [recorded(seed, **config) for seed, config in enumerate(configs)]
+    records.write({"clean/gspo": {"a": runs[:1], "b": runs[1:]}}, path)
+    found = records.read(path)["clean/gspo"]
+    assert [found["a"][0].config, found["b"][0].config] == [run.config for run in runs]
 
 
-def test_what_no_table_needs_is_left_out(tmp_path):
-    run = records.Recorded("x", {"seed": 0}, [{"step": 0}, {"step": 1, "actor/lr": 1.0}], math.nan)
-    records.write(run, tmp_path / "x.json")
-    again = records.read(tmp_path / "x.json")
-    assert again.records == [{"step": 0}, {"step": 1}] and math.isnan(again.hopeless)
-    assert dataclasses.replace(again, name="x", hopeless=0) == dataclasses.replace(
-        run, records=[{"step": 0}, {"step": 1}], hopeless=0
+def test_the_folder_of_a_warm_start_is_left_out(path):
+    found = again(recorded(warm_start={"directory": "/somewhere", "num_steps": 5}), path)
+    assert found.config["warm_start"] == {"directory": "", "num_steps": 5}
+
+
+def test_what_no_table_needs_is_left_out(path):
+    found = again(
+        recorded(steps=[{"step": 0}, {"step": 1, "actor/lr": 1.0}], hopeless=math.nan), path
     )
+    assert found.records == [{"step": 0}, {"step": 1}] and math.isnan(found.hopeless)
+
+
+def test_numbers_keep_their_kind_and_five_digits(path):
+    steps = [
+        {"step": 1, "vade/tokens_total": 12_345_678_901, "timing_s/step": 0.123456},
+        {"step": 2, "vade/tokens_total": 3, "timing_s/step": 1.0},
+    ]
+    found = again(recorded(steps=steps), path)
+    assert [x["vade/tokens_total"] for x in found.records] == [12_345_678_901, 3]
+    assert [x["timing_s/step"] for x in found.records] == [0.12346, 1.0]
 
 
 @pytest.mark.parametrize("steps", [[], [4], [0, 1, 3], [0, 5], [2, 3, 4]])
-def test_a_record_has_the_steps_of_its_run(tmp_path, steps):
+def test_a_record_has_the_steps_of_its_run(path, steps):
     """A run that stopped has none, one whose lines were lost has gaps."""
     found = [{"step": step, "vade/coverage": step / 4} for step in steps]
-    records.write(records.Recorded("x", {"seed": 0}, found, 0.5), tmp_path / "x.json")
-    assert records.read(tmp_path / "x.json").records == found
+    assert again(recorded(steps=found), path).records == found
 
 
-def test_the_first_of_a_metric_may_be_missing(tmp_path):
-    found = [{"step": 0}, *({"step": step, "vade/coverage": 0.5} for step in (1, 3))]
-    records.write(records.Recorded("x", {"seed": 0}, found, 0.5), tmp_path / "x.json")
-    assert records.read(tmp_path / "x.json").records == found
+def test_a_metric_may_be_missing_at_some_steps_or_in_one_run(path):
+    steps = [{"step": 0}, *({"step": step, "vade/coverage": 0.5} for step in (1, 3))]
+    runs = [recorded(0, steps=steps), recorded(1)]
+    records.write({"clean/gspo": {"vade": runs}}, path)
+    assert [run.records for run in records.read(path)["clean/gspo"]["vade"]] == [
+        steps,
+        [{"step": 0}],
+    ]
 
 
-def test_other_files_are_one_clear_error(tmp_path):
-    with pytest.raises(ValueError, match=r"no ARM_seedN.json in it or below"):
-        results.read(str(tmp_path))
-    for text in ("{", "[]", '{"steps": [0, 1]}'):
-        path = tmp_path / "vade_seed0.json"
-        path.write_text(text)
-        with pytest.raises(ValueError, match=r"vade_seed0.json is no record of a run"):
-            results.read(str(tmp_path))
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"{}"])
+def test_other_files_are_one_clear_error(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"kept.parquet is no table of runs"):
+        results.read(str(path))
+    with pytest.raises(ValueError, match=r"gone.parquet is no table of runs .*No such file"):
+        results.read(str(path.with_name("gone.parquet")))
 
 
-@pytest.mark.parametrize(
-    ("changed", "value"),
-    [
-        ("config", None),
-        ("config", {}),
-        ("config", {"seed": "x"}),
-        ("hopeless", "x"),
-        ("metrics", {"timing_s/step": {"values": [1, "x"]}}),
-    ],
-)
-def test_a_record_with_something_else_in_it_is_one_clear_error(tmp_path, changed, value):
-    path = tmp_path / "vade_seed0.json"
-    steps = [{"step": step, "timing_s/step": 1.0} for step in range(3)]
-    records.write(records.Recorded("x", {"seed": 0}, steps, 0.5), path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {changed: value}))
-    with pytest.raises(ValueError, match=r"vade_seed0.json is no record of a run"):
+def test_a_table_of_something_else_is_one_clear_error(path):
+    pq.write_table(pa.table({"group": ["a"]}), path)
+    with pytest.raises(ValueError, match=r"kept.parquet is no table of runs"):
         records.read(path)
 
 
 def test_seeds_of_one_arm_have_the_same_settings(tmp_path):
-    for seed, num_steps in ((0, 60), (1, 60), (2, 100)):
-        config = {"seed": seed, "num_steps": num_steps, "warm_start": {"directory": str(seed)}}
-        run = records.Recorded("x", config, [{"step": 0}], 0.5)
-        records.write(run, tmp_path / str(num_steps) / "clean" / f"vade_seed{seed}.json")
-    results.read(str(tmp_path / "60"))
+    def table(num_steps, *seeds):
+        runs = [
+            recorded(seed, num_steps=num_steps, warm_start={"directory": str(seed)})
+            for seed in seeds
+        ]
+        records.write({"clean/gspo": {"vade": runs}}, tmp_path / f"{num_steps}.parquet")
+        return str(tmp_path / f"{num_steps}.parquet")
+
+    sixty = table(60, 0, 1)
+    results.read(sixty)
     with pytest.raises(ValueError, match=r"with other settings \(num_steps: 60 there, 100 now\)"):
-        results.read(str(tmp_path / "60"), str(tmp_path / "100"))
+        results.read(sixty, table(100, 2))
 
 
-def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, capsys):
-    run = records.Recorded("x", {"seed": 0}, [{"step": 0}], 0.5)
-    records.write(run, tmp_path / "in" / "vanilla_seed0.json")
-    command = ["--records", str(tmp_path / "in"), "--workdir", str(tmp_path / "out")]
+def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, path, capsys):
+    records.write({"clean/gspo": {"vanilla": [recorded()]}}, path)
+    command = ["--records", str(path), "--workdir", str(tmp_path / "out")]
     with pytest.raises(SystemExit):
         results.main([*command, "--baseline=vanila"])
     said = capsys.readouterr().err
     assert said == "error: --baseline='vanila': did you mean 'vanilla'? known are vanilla\n"
 
 
-def test_some_of_the_arms(tmp_path):
-    for arm in ("vanilla", "vade", "dapo"):
-        run = records.Recorded("x", {"seed": 0}, [{"step": 0}], 0.5)
-        records.write(run, tmp_path / "clean" / "gspo" / f"{arm}_seed0.json")
-    groups = results.only(results.read(str(tmp_path)), ["vade", "vanilla"])
+def test_some_of_the_arms(path):
+    arms = {arm: [recorded()] for arm in ("vanilla", "vade", "dapo")}
+    records.write({"clean/gspo": arms}, path)
+    groups = results.only(results.read(str(path)), ["vade", "vanilla"])
     assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"vanilla", "vade"}}
     with pytest.raises(ValueError, match=r"--arms='vad': did you mean 'vade'\?"):
         results.only(groups, ["vad"])
 
 
-def test_a_folder_given_twice_is_one_clear_line(tmp_path, capsys):
-    run = records.Recorded("x", {"seed": 7}, [{"step": 0}], 0.5)
-    records.write(run, tmp_path / "in" / "vanilla_seed7.json")
-    folder, out = str(tmp_path / "in"), str(tmp_path / "out")
+def test_a_table_given_twice_is_one_clear_line(tmp_path, path, capsys):
+    records.write({"clean/gspo": {"vanilla": [recorded(7)]}}, path)
     with pytest.raises(SystemExit):
-        results.main(["--records", folder, folder, "--workdir", out])
+        results.main(["--records", str(path), str(path), "--workdir", str(tmp_path / "out")])
     said = capsys.readouterr().err
     assert said.startswith("error: --records: ") and said.count("\n") == 1
-    assert said.endswith("/vanilla with seed 7: give one of them\n")
+    assert said.endswith("/vanilla with seed 7 are one run: give one of them\n")
 
 
-def test_a_workdir_that_cannot_be_written_is_one_clear_line(tmp_path, capsys):
-    run = records.Recorded("x", {"seed": 7}, [{"step": 0}], 0.5)
-    records.write(run, tmp_path / "in" / "vanilla_seed7.json")
+def test_a_workdir_that_cannot_be_written_is_one_clear_line(tmp_path, path, capsys):
+    records.write({"clean/gspo": {"vanilla": [recorded(7)]}}, path)
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit):
-        results.main(["--records", str(tmp_path / "in"), "--workdir", str(tmp_path / "file")])
+        results.main(["--records", str(path), "--workdir", str(tmp_path / "file")])
     assert capsys.readouterr().err.startswith("error: [Errno")
 
 

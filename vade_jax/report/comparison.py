@@ -12,11 +12,9 @@ import numpy as np
 from vade_jax import atomic, tables
 from vade_jax.report import curves
 from vade_jax.report.curves import Curve, Mean
-from vade_jax.report.records import Recorded
+from vade_jax.report.records import Groups, Recorded
 from vade_jax.store import rollout_log
 from vade_jax.types import PathLike
-
-Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
 
 LATE = 3  # validations whose mean stands for the end of a run
 LAST_PART = 0.25  # of a run's steps, whose selection is counted

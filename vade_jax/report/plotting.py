@@ -2,12 +2,14 @@
 
 import contextlib
 import dataclasses
+import io
 import logging
 import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from vade_jax.report import curves
 from vade_jax.types import PathLike
@@ -30,8 +32,9 @@ STYLE = {
     "grid.linewidth": 0.7,
     "axes.axisbelow": True,
     "legend.frameon": False,
-    "figure.dpi": 160,
 }
+DPI = (160, 110, 80)  # the first with which a figure has at most MAX_BYTES
+MAX_BYTES = 100_000
 
 PRINCIPAL = {  # the arms of the paper have colors of their own
     "vanilla": "#4d4d4d",
@@ -44,7 +47,7 @@ KNOWN = (  # the others that are often drawn: each keeps its look from figure to
     *("kalman", "mopps", "greso", "sec", "mmr1", "knapsack", "vcrl", "diva"),
     *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
     *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none"),
-    *("vade_warmup_full", "vade_half_life_1", "vade_half_life_3"),
+    "vade_warmup_full",
     *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
     *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
     *("importance", "progress"),
@@ -128,9 +131,28 @@ def panels(
             yield figure, axes
             if note:
                 figure.supxlabel(note, fontsize=note_size, color=FAINT, x=0.01, ha="left")
-            figure.savefig(path, format="png")
+            _save(figure, path)
         finally:
             pyplot.close(figure)  # pyplot holds every figure that is not closed
+
+
+def _save(figure: Any, path: PathLike) -> None:
+    """Writes a PNG of few colors, in fewer pixels where it would be large: figures live in repositories."""
+    for dpi in DPI:
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png", dpi=dpi)
+        few = small(Image.open(drawn))
+        if len(few) <= MAX_BYTES:
+            break
+    pathlib.Path(path).write_bytes(few)
+
+
+def small(picture: Image.Image) -> bytes:
+    """Returns a picture of lines and text as a PNG of 128 colors, a third of the usual size."""
+    plain = Image.Dither.NONE  # dots would cost more than they show
+    written = io.BytesIO()
+    picture.convert("RGB").quantize(128, dither=plain).save(written, "PNG", optimize=True)
+    return written.getvalue()
 
 
 def line(**style: Any) -> Any:

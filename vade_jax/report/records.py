@@ -1,7 +1,7 @@
-"""What tables and figures of a sweep need of a run, from its directory or from one small file.
+"""What tables and figures of a sweep need of its runs, from their directories or from one small file.
 
-A run directory has megabytes: checkpoints, every answer. A record has what a comparison is made of, a few
-kilobytes of JSON that can be kept beside a table that is made of it.
+A run directory has megabytes: checkpoints, every answer. The table of a sweep has what a comparison is made
+of, a kilobyte a run.
 """
 
 import collections
@@ -11,8 +11,11 @@ import math
 import operator
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from vade_jax import atomic
 from vade_jax.report import curves
@@ -24,12 +27,19 @@ KEPT = re.compile(
     "|".join(
         [
             *("timing_s/step", "vade/rollouts_total", "vade/coverage", curves.PREDICTED),
+            *("vade/tokens_total", "response_length/mean"),
             *(curves.EFFECTIVE, curves.EFFECTIVE_CORRECT, curves.EFFECTIVE_TRAINED),
             *(curves.GRADIENT_NORM, r"val/.+/acc/mean@\d+", "val-aux/.+"),
         ]
     )
 )
-DIGITS = 5
+DIGITS = 5  # of a number that is read again
+SHARED = b"settings"  # of all runs of a table, in its metadata
+ABOUT = ("group", "arm", "settings", "hopeless")
+ENCODINGS = {
+    "BYTE_STREAM_SPLIT": [pa.list_(pa.float32())],
+    "DELTA_BINARY_PACKED": [pa.list_(pa.int32()), pa.list_(pa.int64())],
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +55,9 @@ class Recorded:
     def seed(self) -> int:
         """Pairs it with runs of other arms."""
         return int(self.config["seed"])
+
+
+Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # data/loss: arm: runs
 
 
 def of_directory(directory: PathLike) -> Recorded:
@@ -80,60 +93,118 @@ def hopeless_share(workdir: PathLike) -> float:
 
 
 # ------------------------------------------------------------------------------ as one file
-def write(run: Recorded, path: PathLike) -> None:
-    """Writes the record of a run: its config, and each kept metric as [steps, values]."""
-    columns: dict[str, tuple[list, list]] = collections.defaultdict(lambda: ([], []))
-    for record in run.records:
-        for name, value in record.items():
-            if KEPT.fullmatch(name):
-                steps, values = columns[name]
-                steps.append(record["step"])
-                values.append(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value)
-    every = [record["step"] for record in run.records]
-    span = [every[0], every[-1]] if every else []
-    missing = sorted({*range(span[0], span[1])} - {*every}) if span else []
-    config = dict(run.config)
-    if "warm_start" in config:  # where it lay on one machine is nothing to keep
-        config["warm_start"] = {**config["warm_start"], "directory": ""}
-    content = {
-        "config": config,
-        "hopeless": None if math.isnan(run.hopeless) else run.hopeless,
-        "steps": span,
-        **({"missing": missing} if missing else {}),
-        # Most metrics are of every step but the first record, which is of the untrained policy.
-        "metrics": {
-            name: {"values": values} if steps == every[1:] else {"steps": steps, "values": values}
-            for name, (steps, values) in columns.items()
-        },
+def write(groups: Groups, path: PathLike) -> None:
+    """Writes the table of a sweep: a row a run, a column a metric, aligned to the run's steps.
+
+    What all runs share of their settings is said once, in the metadata of the file.
+    """
+    rows = [
+        (name, arm, run)
+        for name, arms in groups.items()
+        for arm, runs in arms.items()
+        for run in runs
+    ]
+    configs = [dict(_leaves(_without_places(run.config))) for _, _, run in rows]
+    shared = {
+        field: value
+        for field, value in configs[0].items()
+        if all(field in config and config[field] == value for config in configs)
     }
-    atomic.write_text(pathlib.Path(path), json.dumps(content, separators=(",", ":")) + "\n")
+    own = [{k: v for k, v in config.items() if k not in shared} for config in configs]
+    columns = {
+        "group": pa.array([name for name, _, _ in rows]),
+        "arm": pa.array([arm for _, arm, _ in rows]),
+        "settings": pa.array([json.dumps(fields) for fields in own]),
+        "hopeless": pa.array([run.hopeless for _, _, run in rows], pa.float64()),
+        "step": pa.array(
+            [[x["step"] for x in run.records] for _, _, run in rows], pa.list_(pa.int32())
+        ),
+    }
+    found = {name for _, _, run in rows for x in run.records for name in x if KEPT.fullmatch(name)}
+    columns |= {name: _column([run.records for _, _, run in rows], name) for name in sorted(found)}
+    table = pa.table(columns)
+    curves_of = {  # a third smaller than the defaults of parquet
+        f"{field.name}.list.element": encoding
+        for encoding, kinds in ENCODINGS.items()
+        for field in table.schema
+        if field.type in kinds
+    }
+    options = {"compression": "zstd", "compression_level": 22, "write_statistics": False}
+    texts = {"use_dictionary": ["group", "arm", "settings"], "store_schema": False}
+    with (
+        atomic.replacing(path) as partial,
+        pq.ParquetWriter(
+            partial, table.schema, column_encoding=curves_of, **texts, **options
+        ) as file,
+    ):
+        file.write_table(table)
+        file.add_key_value_metadata({SHARED: json.dumps(shared)})
 
 
-def read(path: PathLike) -> Recorded:
-    """Returns the run that `write` has written.
+def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
+    """Returns the runs of a table by data/loss and arm.
 
     Raises:
-        ValueError: the file is no record.
+        ValueError: the file is no table that `write` has written.
     """
+    groups = {}
     try:
-        content = json.loads(pathlib.Path(path).read_text())
-        first, last = content["steps"] or (0, -1)
-        missing = set(content.get("missing", ()))
-        every = [step for step in range(first, last + 1) if step not in missing]
-        found = {step: {"step": step} for step in every}
-        for name, column in content["metrics"].items():
-            steps = column.get("steps", every[1:])
-            for step, value in zip(steps, column["values"], strict=True):
-                found[step][name] = value
-        config, hopeless = content["config"], content["hopeless"]
-        operator.index(config["seed"])
-        values = [x for record in found.values() for x in record.values()]
-        for value in [hopeless, *values]:
-            if not isinstance(value, int | float | None):
-                raise ValueError(f"{value!r} is no number")
-        hopeless = math.nan if hopeless is None else float(hopeless)
-        return Recorded(str(path), config, list(found.values()), hopeless)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        with pq.ParquetFile(path) as file:
+            table, shared = file.read(), json.loads(file.metadata.metadata[SHARED])
+        metrics_of = [n for n in table.column_names if n not in (*ABOUT, "step")]
+        for row in table.to_pylist():
+            config = _nested(shared | json.loads(row["settings"]))
+            operator.index(config["seed"])
+            name = f"{path}: {row['group']}/{row['arm']} with seed {config['seed']}"
+            found = [{"step": step} for step in row["step"]]
+            for metric in metrics_of:
+                for record, value in zip(found, row[metric] or (), strict=bool(row[metric])):
+                    if value is not None:
+                        record[metric] = (
+                            float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+                        )
+            arms = groups.setdefault(row["group"], {})
+            arms.setdefault(row["arm"], []).append(Recorded(name, config, found, row["hopeless"]))
+    except (ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(
-            f"{path} is no record of a run ({error!r}): a sweep's are in {{workdir}}/{{name}}/records"
+            f"{path} is no table of runs ({error!r}): a sweep's is {{workdir}}/{{name}}/records.parquet"
         ) from error
+    return groups
+
+
+def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
+    """Returns the values of a metric, null at steps without; none of a run that never has it."""
+    values = [[record.get(name) for record in run] for run in runs]
+    present = [x for of_run in values for x in of_run if x is not None]
+    whole = all(isinstance(x, int) for x in present)
+    rows = [of_run if any(x is not None for x in of_run) else None for of_run in values]
+    return pa.array(rows, pa.list_(pa.int64() if whole else pa.float32()))
+
+
+def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings without where a warm start lay on one machine."""
+    config = dict(config)
+    if "warm_start" in config:
+        config["warm_start"] = {**config["warm_start"], "directory": ""}
+    return config
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted name and the value of every setting; an empty mapping is a value."""
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of `_leaves`."""
+    config: dict[str, Any] = {}
+    for name, value in leaves.items():
+        *parents, last = name.split(".")
+        section = config
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[last] = value
+    return config
