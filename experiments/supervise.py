@@ -9,7 +9,7 @@ import sys
 
 from ml_collections import ConfigDict
 
-from experiments import cli
+from experiments import cli, hooks
 from experiments.errors import user_errors
 from vade_jax import settings
 from vade_jax.run import checks, compiled, job, warm_start
@@ -21,7 +21,7 @@ def main(config: ConfigDict, workdir: str) -> None:
     """Makes the warm start that the config asks for."""
     with user_errors():
         run = settings.Run.from_dict(config.to_dict())
-    with user_errors((checks.UserError,)), job.opened(run, workdir) as (run, workdir):
+    with user_errors((checks.UserError,)), job.opened(run, workdir, hooks.ALL) as (run, workdir):
         with user_errors():
             compiled.keep(run.perf, workdir)
             base = warm_start.untrained(run.model, run.seed, workdir)
