@@ -137,12 +137,7 @@ class Selector:
         Raises:
             ValueError: it is of another method, seed, data set or version, or damaged; names what differs.
         """
-        saved = {"arrays": {}} | dict(saved)  # an earlier version did not tell them
-        here = self._identity
-        if saved.get("method") == here["method"]:  # nor the options that had their defaults
-            defaults = _options(here["method"], {}, here["seed"])
-            saved["options"] = defaults | saved.get("options", {})
-        there, here = _one_by_one(saved), _one_by_one(here)
+        there, here = _one_by_one(saved), _one_by_one(self._identity)
         differing = [
             f"{name}: {there.get(name)!r} there, {here[name]!r} here"
             for name in here

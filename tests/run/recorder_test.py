@@ -211,14 +211,6 @@ def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path)
     assert not checkpointer.saved
 
 
-def test_a_checkpoint_of_an_earlier_version_counts_as_validated():
-    counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": ["a"]}
-    saved = mock.Mock(latest_step=lambda: 7)
-    saved.restore.return_value = (None, {"selector": None, "visited_I": None}, counters)
-    found = recorder.restore(saved, loop.Progress(None, None, None))
-    assert found.validated == found.step == 7 and found.known == {"a"}
-
-
 def test_a_run_goes_on_with_the_items_that_it_began_with():
     """The selector knows them by their places alone."""
     counters = {
@@ -261,7 +253,6 @@ def test_other_columns_are_other_data():
     [
         ({"verifier": 2}, {"verifier": 2}, ""),
         ({"verifier": 2}, {"verifier": 3}, "judged by version 2 of the verifiers, from here on by version 3"),
-        ({}, {"verifier": 2}, "judged by version 1 of the verifiers, from here on by version 2"),
         ({}, {}, ""),  # functions judge
     ],
 )  # fmt: skip
@@ -331,7 +322,7 @@ def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
     put(1.5)
     with pytest.raises(ValueError, match=f"model.checkpoint={model} is another model than when"):
         resumed()
-    assert resumed(start=0) == 7  # one that the run made; an earlier version's has no such counter
+    assert resumed(start=0) == 7  # one that the run itself made
 
 
 def test_a_warm_start_of_a_checkpoint_is_the_runs_own(tmp_path):

@@ -163,9 +163,9 @@ def restore(
         beginning.check_beginning(saved, step, saved.progress(step), items)
         raise
     beginning.check_beginning(saved, step, counters, items)
-    # Version 1 was not kept, nor is one where functions of a user's own judge alone.
-    judged = counters.pop("verifier", 1)
-    if (now := items.get("verifier", judged)) != judged:
+    # None where functions of a user's own judge alone.
+    judged, now = counters.pop("verifier", None), items.get("verifier")
+    if None not in (judged, now) and now != judged:
         print(
             f"WARNING: up to step {step} answers were judged by version {judged} of the verifiers, from here "
             f"on by version {now}: rewards and counts of both may differ"
@@ -174,7 +174,6 @@ def restore(
     for name in ("seed", "start", *BEGINNING):  # the rest is what `RunRecorder.save` writes
         counters.pop(name, None)
     counters |= {"known": frozenset(counters["known"])}
-    counters.setdefault("validated", step)  # an earlier version did not keep it
     return loop.Progress(state=state, **selection, **counters)
 
 

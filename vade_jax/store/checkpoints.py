@@ -233,8 +233,6 @@ class Checkpointer:
 def check(directory: str | os.PathLike[str], found: Mapping[str, Any]) -> None:
     """Raises ValueError unless `found`, some items of the step in `directory`, is what was saved."""
     path = pathlib.Path(directory, "checksums")
-    if not path.exists():
-        return  # of an earlier version, which wrote none
     saved = json.loads((path / "metadata").read_text())
     for item, content in found.items():
         if item in ARRAY_ITEMS:

@@ -109,8 +109,7 @@ def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[A
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             present, schema = file.schema_arrow.names, file.schema_arrow
-            written = (schema.metadata or {}).get(_CHECKSUM)  # none by an earlier version
-            if written not in (None, _sum_of_columns(schema)):
+            if (schema.metadata or {}).get(_CHECKSUM) != _sum_of_columns(schema):
                 raise pyarrow.ArrowInvalid(f"its columns were changed, to {', '.join(present)}")
             wanted = present if names is None else [n for n in names if n in present]
             return file.read(columns=wanted).to_pydict()

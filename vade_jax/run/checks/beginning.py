@@ -27,10 +27,10 @@ def check_beginning(
     items: Mapping[str, int],
 ) -> None:
     """Raises ValueError if a run began with other items or another model; says it of other pictures."""
-    has_other = lambda name: counters.get(name, items.get(name)) != items.get(name)
+    has_other = lambda name: counters.get(name) != items.get(name)
     back = "give the data that it began with, or another --workdir"
     for name, setting in {"items": "data.train", "questions": "data.validation"}.items():
-        if has_other(name):  # what an earlier version did not keep is not there
+        if has_other(name):
             raise ValueError(
                 f"the data changed: {setting} has other usable rows than when this run began, or in another "
                 f"order: {back}"
