@@ -50,7 +50,7 @@ train: $(VENV)/train.ok
 
 # Three workers for two cores: some tests wait for processes and clocks.
 test: $(VENV)/test.ok
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30
 
 test-oldest:
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints/oldest.txt
