@@ -37,8 +37,9 @@ DIGITS = 5  # of a number that is read again
 SHARED = b"settings"  # of all runs of a table, in its metadata
 ABOUT = ("group", "arm", "settings", "hopeless")
 ENCODINGS = {
-    "BYTE_STREAM_SPLIT": [pa.list_(pa.float32())],
-    "DELTA_BINARY_PACKED": [pa.list_(pa.int32()), pa.list_(pa.int64())],
+    pa.list_(pa.float32()): "BYTE_STREAM_SPLIT",
+    pa.list_(pa.int32()): "DELTA_BINARY_PACKED",
+    pa.list_(pa.int64()): "DELTA_BINARY_PACKED",
 }
 
 
@@ -98,44 +99,44 @@ def write(groups: Groups, path: PathLike) -> None:
 
     What all runs share of their settings is said once, in the metadata of the file.
     """
-    rows = [
-        (name, arm, run)
-        for name, arms in groups.items()
-        for arm, runs in arms.items()
-        for run in runs
-    ]
-    configs = [dict(_leaves(_without_places(run.config))) for _, _, run in rows]
+    runs = [run for arms in groups.values() for of_arm in arms.values() for run in of_arm]
+    configs = [dict(_leaves(_without_places(run.config))) for run in runs]
     shared = {
         field: value
         for field, value in configs[0].items()
         if all(field in config and config[field] == value for config in configs)
     }
+    names = [(name, arm) for name, arms in groups.items() for arm in arms for _ in arms[arm]]
     own = [{k: v for k, v in config.items() if k not in shared} for config in configs]
+    found = {name for run in runs for x in run.records for name in x if KEPT.fullmatch(name)}
     columns = {
-        "group": pa.array([name for name, _, _ in rows]),
-        "arm": pa.array([arm for _, arm, _ in rows]),
+        "group": pa.array([name for name, _ in names]),
+        "arm": pa.array([arm for _, arm in names]),
         "settings": pa.array([json.dumps(fields) for fields in own]),
-        "hopeless": pa.array([run.hopeless for _, _, run in rows], pa.float64()),
-        "step": pa.array(
-            [[x["step"] for x in run.records] for _, _, run in rows], pa.list_(pa.int32())
-        ),
+        "hopeless": pa.array([run.hopeless for run in runs], pa.float64()),
+        "step": pa.array([[x["step"] for x in run.records] for run in runs], pa.list_(pa.int32())),
+        **{name: _column([run.records for run in runs], name) for name in sorted(found)},
     }
-    found = {name for _, _, run in rows for x in run.records for name in x if KEPT.fullmatch(name)}
-    columns |= {name: _column([run.records for _, _, run in rows], name) for name in sorted(found)}
-    table = pa.table(columns)
-    curves_of = {  # a third smaller than the defaults of parquet
-        f"{field.name}.list.element": encoding
-        for encoding, kinds in ENCODINGS.items()
-        for field in table.schema
-        if field.type in kinds
+    _write_small(pa.table(columns), shared, path)
+
+
+def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> None:
+    """Writes a table a third smaller than parquet's defaults do."""
+    options = {
+        "use_dictionary": ["group", "arm", "settings"],
+        "column_encoding": {
+            f"{field.name}.list.element": ENCODINGS[field.type]
+            for field in table.schema
+            if field.type in ENCODINGS
+        },
+        "compression": "zstd",
+        "compression_level": 22,
+        "write_statistics": False,
+        "store_schema": False,
     }
-    options = {"compression": "zstd", "compression_level": 22, "write_statistics": False}
-    texts = {"use_dictionary": ["group", "arm", "settings"], "store_schema": False}
     with (
         atomic.replacing(path) as partial,
-        pq.ParquetWriter(
-            partial, table.schema, column_encoding=curves_of, **texts, **options
-        ) as file,
+        pq.ParquetWriter(partial, table.schema, **options) as file,
     ):
         file.write_table(table)
         file.add_key_value_metadata({SHARED: json.dumps(shared)})
@@ -147,29 +148,32 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
     Raises:
         ValueError: the file is no table that `write` has written.
     """
-    groups = {}
+    groups: dict[str, dict[str, list[Recorded]]] = {}
     try:
         with pq.ParquetFile(path) as file:
-            table, shared = file.read(), json.loads(file.metadata.metadata[SHARED])
-        metrics_of = [n for n in table.column_names if n not in (*ABOUT, "step")]
-        for row in table.to_pylist():
-            config = _nested(shared | json.loads(row["settings"]))
-            operator.index(config["seed"])
-            name = f"{path}: {row['group']}/{row['arm']} with seed {config['seed']}"
-            found = [{"step": step} for step in row["step"]]
-            for metric in metrics_of:
-                for record, value in zip(found, row[metric] or (), strict=bool(row[metric])):
-                    if value is not None:
-                        record[metric] = (
-                            float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
-                        )
-            arms = groups.setdefault(row["group"], {})
-            arms.setdefault(row["arm"], []).append(Recorded(name, config, found, row["hopeless"]))
+            rows, shared = file.read().to_pylist(), json.loads(file.metadata.metadata[SHARED])
+        for row in rows:
+            group, arm, settings = row.pop("group"), row.pop("arm"), json.loads(row.pop("settings"))
+            config = _nested(shared | settings)
+            name = f"{path}: {group}/{arm} with seed {operator.index(config['seed'])}"
+            run = Recorded(name, config, hopeless=row.pop("hopeless"), records=_records(row))
+            groups.setdefault(group, {}).setdefault(arm, []).append(run)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(
             f"{path} is no table of runs ({error!r}): a sweep's is {{workdir}}/{{name}}/records.parquet"
         ) from error
     return groups
+
+
+def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
+    """Returns the metrics by step of the columns by metric; a value is null where there was none."""
+    found = [{"step": step} for step in row.pop("step")]
+    for name, values in row.items():
+        for record, value in zip(found, values, strict=True) if values else ():
+            if value is not None:
+                is_float = isinstance(value, float)
+                record[name] = float(f"{value:.{DIGITS}g}") if is_float else value
+    return found
 
 
 def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
