@@ -3,7 +3,7 @@ r"""Table 2 of VADE (arXiv 2511.18902) and more: what each of its parts does, on
     python -m experiments.sweep --config=configs/ablations.py:base=configs/tiny_grpo.py \
         --workdir=runs/ablations --parallel=2
 
-14 arms x 3 seeds; each run takes as long as one of the base. An arm that would change nothing of the
+12 arms x 3 seeds; each run takes as long as one of the base. An arm that would change nothing of the
 base, such as `vade_warmup_none` where it has no warm-up, is left out. `--config.arms=vade,vade_greedy
 --config.seeds=0` runs less. The tables are in {workdir}/ablations.
 

@@ -86,9 +86,9 @@ def test_a_number_that_is_none_ends_the_run_at_its_step(what, value, at, monkeyp
     if what == "reward" and np.isnan(value):
         pytest.skip("a reward of NaN is an answer without a verdict: see loop_test")
     options = poisoned(what, value, at)
-    advantage, recorder = options.pop("advantage"), fakes.Recorder()
-    run = loop_test.loop.run
-    monkeypatch.setattr(loop_test.loop, "run", lambda *a, **k: run(*a, **k, advantage=advantage))
+    producer = functools.partial(loop_test.Producer, advantage=options.pop("advantage"))
+    monkeypatch.setattr(loop_test, "Producer", producer)
+    recorder = fakes.Recorder()
     with pytest.raises(scoring.NotFinite, match=rf"^step {at}: .*{NAMED[what]}.*last checkpoint"):
         loop_test.run("vade", 12, recorder=recorder, **options)
     assert [step for step, _ in recorder.saved] == list(range(1, at))
