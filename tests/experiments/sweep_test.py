@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from configs import tiny_table1
+from configs import sweep as sweep_config
 from experiments import sweep
 from experiments.sweeps.runs import planned
 from vade_jax.run.directory import own
@@ -52,7 +52,7 @@ def programs(tmp_path, monkeypatch):
 
 
 def runs(tmp_path, **fields):
-    c = tiny_table1.get_config("smoke")
+    c = sweep_config.get_config("smoke")
     c.update({"losses": "gspo", **fields})
     return planned(c.to_dict(), str(tmp_path / "w"))
 
@@ -105,7 +105,7 @@ def test_two_sweeps_do_not_work_in_one_directory(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweep, "REPORT_ONLY", types.SimpleNamespace(value=False))
     workdir = tmp_path / "w"
     with own(str(workdir)), pytest.raises(SystemExit) as caught:
-        sweep.main(tiny_table1.get_config("smoke"), str(workdir))
+        sweep.main(sweep_config.get_config("smoke"), str(workdir))
     assert caught.value.code == 2 and "is another run's" in capsys.readouterr().err
     assert not list(workdir.iterdir())
 
