@@ -24,6 +24,7 @@ if c["seed"] == 9:
 """
 TRAIN = """
 import json, pathlib, shutil, sys
+from vade_jax.store import metrics
 config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
 c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
 folder = pathlib.Path(workdir)
@@ -36,7 +37,7 @@ assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
 lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"],
           "vade/rollouts_total": 8 * step}
          for step in range(c["num_steps"] + 1)]
-(folder / "metrics.jsonl").write_text("".join(json.dumps(x) + chr(10) for x in lines))
+(folder / "metrics.jsonl").write_bytes(b"".join(map(metrics.line, lines)))
 shutil.copytree(pathlib.Path(__file__).with_name("example"), folder, dirs_exist_ok=True)
 """
 

@@ -11,6 +11,7 @@ from configs import sweep as sweep_config
 from experiments.sweeps import runs
 from vade_jax.data import hub
 from vade_jax.run import job
+from vade_jax.store import metrics
 
 
 def sweep(**fields):
@@ -118,10 +119,10 @@ def finish(folder, config, num_steps=2):
     (folder / "policy").mkdir(parents=True)
     (folder / "policy" / "config.json").write_text("{}")
     lines = [
-        json.dumps({"step": step, "vade/rollouts_total": 16 * step, "vade/epochs": step / 4})
+        metrics.line({"step": step, "vade/rollouts_total": 16 * step, "vade/epochs": step / 4})
         for step in range(num_steps + 1)
     ]
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "metrics.jsonl").write_bytes(b"".join(lines))
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
 
 
