@@ -89,7 +89,7 @@ torture: $(VENV)/train.ok
 	$(BIN)/python -m experiments.torture --config=configs/torture.py --kills=$(KILLS) --parallel=2 --workdir=runs/torture
 
 compare: $(VENV)/train.ok
-	$(BIN)/python -m experiments.sweep --config=configs/arena.py:frontier --workdir=runs/compare \
+	$(BIN)/python -m experiments.sweep --config=configs/sweep.py:frontier --workdir=runs/compare \
 		--parallel=2 --config.arms=vanilla,vade --config.seeds=0,1,2
 
 # After `make test-newest`: make constraints VENV=.venv-newest

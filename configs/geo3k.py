@@ -16,7 +16,7 @@ both.
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no
 category of the rows (`sec` and `strata` do; so does `pooled`, but for
 `--config.sampler.arrays={}`); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over
-vanilla, dapo, vade and pooled, every arm of configs/tiny_table1.py at hand:
+vanilla, dapo, vade and pooled, every arm of configs/sweep.py at hand:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 
@@ -27,7 +27,7 @@ What a run takes, before anything is bought (with `'.[train,cuda]'`, in an envir
 Not run yet.
 """
 
-from configs import arguments, default, qwen, sweeps
+from configs import arguments, arms, default, qwen
 
 ARMS = "vanilla,dapo,vade,pooled"
 BY_CATEGORY = ("pooled",)  # can do without
@@ -45,13 +45,11 @@ def get_config(arg=None):
         return run
     if run.sampler.name != "vade":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
-    arms = sweeps.rivals(run) | sweeps.variants(run)
+    known = arms.rivals(run) | arms.variants(run)
     # The rows name no family: all of them are one category.
     for name in BY_CATEGORY:
-        arms[name]["sampler"].update(arrays={})
-    return sweeps.make(
-        run, "geo3k", arms=arms, chosen=ARMS, losses={"grpo": {}}, baseline="vanilla"
-    )
+        known[name]["sampler"].update(arrays={})
+    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses={"grpo": {}}, baseline="vanilla")
 
 
 def _run(arg):

@@ -12,7 +12,7 @@ is in docs/tiny_job.md.
 other words. A selector named behind the colon replaces DIVA's, and then its variants and advantages.
 """
 
-from configs import arguments, default, sweeps, tiny
+from configs import arguments, arms, default, tiny
 
 
 def get_config(arg=None):
@@ -32,15 +32,15 @@ def get_config(arg=None):
     smaller = {
         name: max(run.batch[name] // slots, 1) for name in run.batch if name.startswith("prompts_")
     }
-    grpo = sweeps.selector(run, "uniform") | {
+    grpo = arms.selector(run, "uniform") | {
         "num_prompts": run.num_prompts // slots,
         "num_rollouts": run.num_rollouts * slots,
         "batch": smaller,
         "engine": {"prompts_per_call": max(run.engine.prompts_per_call // slots, 1)},
     }
-    arms = {"grpo": grpo, "diva": {}}
-    chosen = ",".join(arms)
-    return sweeps.make(run, "diva", arms=arms, chosen=chosen, losses={"grpo": {}}, baseline="grpo")
+    known = {"grpo": grpo, "diva": {}}
+    chosen = ",".join(known)
+    return arms.make(run, "diva", arms=known, chosen=chosen, losses={"grpo": {}}, baseline="grpo")
 
 
 def _run(arg):

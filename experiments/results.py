@@ -5,7 +5,7 @@ r"""The tables and figures of a sweep once more, from the table of its runs.
 Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection
 pays is drawn as well. A sweep leaves {workdir}/{name}/records.parquet, a kilobyte a run. `--arms vanilla
 vade kalman` leaves the others out, and is their order. `--across` takes every file for an arena of its own
-and prints one table, of all arms in all of them:
+and prints one table, of all arms in all of them; of one file, every data/loss:
 
     python -m experiments.results --across --workdir=runs/arenas \
         --records docs/results/frontier.parquet docs/results/digits.parquet
@@ -94,6 +94,8 @@ def _check_same_settings(one: records.Recorded, other: records.Recorded) -> None
 def apart(*paths: str) -> records.Groups:
     """Returns the runs of several tables, by the table's name in front of data and loss.
 
+    One table needs no name in front.
+
     Raises:
         ValueError: as `read`; or two tables have the same name.
     """
@@ -104,7 +106,7 @@ def apart(*paths: str) -> records.Groups:
             "have the same: rename one"
         )
     return {
-        f"{arena}/{name}": arms
+        f"{arena}/{name}" if len(paths) > 1 else name: arms
         for arena, path in by_name.items()
         for name, arms in read(path).items()
     }

@@ -1,6 +1,6 @@
 r"""Selectors against each other on equal terms: many runs, then tables and figures over seeds.
 
-    python -m experiments.sweep --config=configs/tiny_table1.py --workdir=runs/table1 \
+    python -m experiments.sweep --config=configs/sweep.py --workdir=runs/table1 \
         --config.arms=vade,vanilla --config.seeds=0,1,2 --parallel=2
 
 A run lies in {workdir}/{data}/{loss}/{arm}_seed{seed}, what it printed in a .log beside it. A finished
@@ -18,8 +18,10 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, results
+from experiments.sweeps import moves
 from experiments.sweeps.programs import Ended, Program, ProgramPool
 from experiments.sweeps.runs import PlannedRun, pinned, planned
+from vade_jax import atomic
 from vade_jax.report import comparison, curves, records
 from vade_jax.run.directory import own
 from vade_jax.store import metrics
@@ -134,6 +136,10 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     records.write(groups, os.path.join(directory, "records.parquet"))
     results.write(groups, directory, baseline)
     comparison.write_selection(directories, directory)
+    if len({run.settings.model.param_dtype for run in finished}) > 1:
+        with errors.user_errors():  # a policy that was removed
+            text = moves.markdown(finished, baseline)
+        atomic.write_text(os.path.join(directory, "moves.md"), text)
     print(f"tables, figures and records are in {directory}")
 
 

@@ -4,7 +4,7 @@ r"""Kills, damage and full disks: whether a job that is started again ends as if
     python -m experiments.torture --config=configs/torture.py:selector=dapo --kills=20
     python -m experiments.torture --config=configs/torture.py --kills=20 --processes=2
     python -m experiments.torture --command=simulate --config=configs/simulate.py:smoke --kills=20
-    python -m experiments.torture --command=sweep --config=configs/tiny_table1.py:smoke --kills=20 \
+    python -m experiments.torture --command=sweep --config=configs/sweep.py:smoke --kills=20 \
         --config.arms=vanilla,vade --config.losses=gspo --config.seeds=0
     python -m experiments.torture --command=build_data --config=configs/vade_9k.py --kills=20 -- \
         --source=DIR --checkpoint=DIR

@@ -14,10 +14,9 @@ from vade_jax import samplers, settings
 from vade_jax.run import checks, cluster
 
 ROOT = pathlib.Path(__file__).parents[1]
-HELPERS = {"__init__", "arguments", "default", "qwen", "tiny"}
+HELPERS = {"__init__", "arenas", "arguments", "arms", "default", "qwen", "tiny"}
 NAMES = sorted({p.stem for p in (ROOT / "configs").glob("*.py")} - HELPERS)
-SWEEPS = {"tiny_table1", "ablations"}
-RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen")) and n not in SWEEPS]
+RUNS = [n for n in NAMES if n.startswith(("tiny_", "qwen"))]
 
 
 def selector(name, arg=""):
@@ -49,7 +48,7 @@ def test_builds_in_smoke_form(name, arg):
 
 
 def test_arms_of_weights_differ_in_nothing_else(tmp_path):
-    c = load("precision", "smoke")
+    c = load("sweep", "precision,smoke")
     arms = {run.arm: run.settings for run in runs.planned(c.to_dict(), str(tmp_path))}
     whole, plain = arms["float32"], arms["bfloat16_plain"]
     assert plain.model == dataclasses.replace(whole.model, param_dtype="bfloat16")

@@ -48,6 +48,13 @@ def test_what_a_page_names_is_there(page):
     assert not list(missing(page))
 
 
+def test_pictures_and_records_are_small_and_none_is_there_twice():
+    pictures = [path.read_bytes() for path in (ROOT / "docs").rglob("*.png")]
+    tables = [path.read_bytes() for path in (ROOT / "docs" / "results").iterdir()]
+    assert max(map(len, pictures)) <= 100_000 and sum(map(len, tables)) <= 2_000_000
+    assert len({*pictures, *tables}) == len(pictures) + len(tables)
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 

@@ -58,6 +58,4 @@ def remove_strays(directory: str | os.PathLike[str], replaced: Iterable[str] = (
         path = pathlib.Path(os.path.realpath(pathlib.Path(directory) / name))
         for end in ("new", "old"):
             stray = path.with_name(f".{path.name}.{end}")
-            if stray.is_symlink():  # an earlier version renamed the link itself
-                stray.unlink()
             shutil.rmtree(stray, ignore_errors=True)

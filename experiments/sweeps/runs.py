@@ -56,8 +56,8 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
     """
     if "known" not in values:
         raise ValueError(
-            "--config is of one run: give a sweep, such as configs/tiny_table1.py or "
-            "configs/ablations.py:base=FILE"
+            "--config is of one run: give a sweep, such as configs/sweep.py or "
+            "configs/sweep.py:base=FILE"
         )
     data, losses, arms = (chosen(values, name) for name in ("data", "losses", "arms"))
     _meaning("baseline", values["baseline"], values["known"]["arms"])  # known, chosen or not

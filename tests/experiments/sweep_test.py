@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from configs import tiny_table1
+from configs import sweep as sweep_config
 from experiments import sweep
 from experiments.sweeps.runs import planned
 from vade_jax.run.directory import own
@@ -24,6 +24,7 @@ if c["seed"] == 9:
 """
 TRAIN = """
 import json, pathlib, shutil, sys
+from vade_jax.store import metrics
 config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
 c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
 folder = pathlib.Path(workdir)
@@ -36,7 +37,7 @@ assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
 lines = [{"step": step, "val/x/acc/mean@4": 0.1 * step + c["data"]["wrong_golds"],
           "vade/rollouts_total": 8 * step}
          for step in range(c["num_steps"] + 1)]
-(folder / "metrics.jsonl").write_text("".join(json.dumps(x) + chr(10) for x in lines))
+(folder / "metrics.jsonl").write_bytes(b"".join(map(metrics.line, lines)))
 shutil.copytree(pathlib.Path(__file__).with_name("example"), folder, dirs_exist_ok=True)
 """
 
@@ -52,7 +53,7 @@ def programs(tmp_path, monkeypatch):
 
 
 def runs(tmp_path, **fields):
-    c = tiny_table1.get_config("smoke")
+    c = sweep_config.get_config("smoke")
     c.update({"losses": "gspo", **fields})
     return planned(c.to_dict(), str(tmp_path / "w"))
 
@@ -105,7 +106,7 @@ def test_two_sweeps_do_not_work_in_one_directory(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweep, "REPORT_ONLY", types.SimpleNamespace(value=False))
     workdir = tmp_path / "w"
     with own(str(workdir)), pytest.raises(SystemExit) as caught:
-        sweep.main(tiny_table1.get_config("smoke"), str(workdir))
+        sweep.main(sweep_config.get_config("smoke"), str(workdir))
     assert caught.value.code == 2 and "is another run's" in capsys.readouterr().err
     assert not list(workdir.iterdir())
 

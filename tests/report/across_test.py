@@ -60,3 +60,11 @@ def test_the_command_keeps_arenas_of_the_same_name_inside_apart(groups, tmp_path
     with pytest.raises(SystemExit):
         results.main(["--across", "--records", *files[:1] * 2, "--workdir", str(tmp_path)])
     assert "two have the same: rename one" in capsys.readouterr().err
+
+
+def test_one_table_has_its_arenas_inside(groups, tmp_path):
+    path = str(tmp_path / "both.parquet")
+    records.write(groups, path)
+    results.main(["--across", "--records", path, "--workdir", str(tmp_path / "out")])
+    text = (tmp_path / "out" / "across.md").read_text()
+    assert text.startswith("| arm | one/clean | two/clean | mean of all (seeds) |")

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from vade_jax.report import comparison, figures, maps, records
-from vade_jax.store import rollout_log
+from vade_jax.store import metrics, rollout_log
 
 
 def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1, prompts=16, rate=1e-4):
@@ -27,8 +27,8 @@ def make_run(workdir, seed, scores, *, ratio=0.5, norm=True, hopeless=1, prompts
             table = {"metadata": [{"stratum": stratum} for stratum in strata]}
             table |= {"group": [0, 0, 1, 1], "correct": [1, 0, 1, 1]}
             rollout_log.write(rollout_log.path(workdir, step), table)
-        lines.append(json.dumps(line))
-    (workdir / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        lines.append(metrics.line(line))
+    (workdir / "metrics.jsonl").write_bytes(b"".join(lines))
     return workdir
 
 

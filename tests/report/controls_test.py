@@ -7,6 +7,7 @@ import math
 import pytest
 
 from vade_jax.report import comparison, controls, records
+from vade_jax.store import metrics
 
 STEPS = range(0, 100, 10)
 
@@ -27,7 +28,7 @@ def write(directory, seed, rise, *, effective=0.3, num_validation=10_000):
         }
         for step in STEPS
     ]
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (directory / "metrics.jsonl").write_bytes(b"".join(map(metrics.line, lines)))
     return records.of_directory(directory)
 
 

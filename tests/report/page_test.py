@@ -101,13 +101,13 @@ def other_schema(workdir):
 
 
 def other_values(workdir):
-    """A log whose numbers are texts and NaN, as another writer may have left them."""
+    """A log whose numbers are texts and NaN."""
     rows = report_run.table(2)
     rows |= {"reward": ["high"] * 12, "length": [math.nan] * 12, "reason": [7] * 12}
-    path = rollout_log.path(workdir, 2)
-    pyarrow.parquet.write_table(
-        pyarrow.table(rows | {"metadata": ["{}"] * 12, "finished": ["no"] * 12}), path
-    )
+    table = pyarrow.table(rows | {"metadata": ["{}"] * 12, "finished": ["no"] * 12})
+    checksum = rollout_log._sum_of_columns(table.schema)
+    table = table.replace_schema_metadata({rollout_log._CHECKSUM: checksum})
+    pyarrow.parquet.write_table(table, rollout_log.path(workdir, 2))
 
 
 def scrambled_answers(workdir):

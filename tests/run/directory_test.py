@@ -11,6 +11,7 @@ import pytest
 from vade_jax import settings
 from vade_jax.run import directory, job
 from vade_jax.run.checks import place
+from vade_jax.store import metrics
 
 
 def open_for(run, workdir):
@@ -75,7 +76,7 @@ def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
     (tmp_path / "policy").mkdir()
     (tmp_path / "checkpoints").mkdir()
     for last, exported, lost in [(2 * every, 0, False), (2 * every + 1, 0, True), (1, 1, True)]:
-        (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": last}) + "\n")
+        (tmp_path / "metrics.jsonl").write_bytes(metrics.line({"step": last}))
         if exported:
             (tmp_path / "policy" / "config.json").touch()
         expected = contextlib.nullcontext()
@@ -92,7 +93,7 @@ def test_a_finished_run_without_checkpoints_does_not_start_over(tmp_path):
 def test_how_often_a_run_saved_is_known_when_that_changes(tmp_path, last, lost, every):
     saving = lambda every: settings.Run(checkpoint=settings.Checkpoint(every=every))
     open_for(saving(100), str(tmp_path))
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": last}) + "\n")
+    (tmp_path / "metrics.jsonl").write_bytes(metrics.line({"step": last}))
     with (
         pytest.raises(ValueError, match="no checkpoint to go") if lost else contextlib.nullcontext()
     ):
@@ -105,7 +106,7 @@ def test_a_finished_run_keeps_the_settings_that_it_was_made_with(tmp_path):
     (tmp_path / "checkpoints" / "3").mkdir(parents=True)
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "config.json").touch()
-    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "vade/rollouts_total": 9}\n')
+    (tmp_path / "metrics.jsonl").write_bytes(metrics.line({"step": 3, "vade/rollouts_total": 9}))
     before = (tmp_path / "config.json").read_bytes()
     open_for(dataclasses.replace(done, eval=settings.Eval(num_samples=9)), workdir)
     assert (tmp_path / "config.json").read_bytes() == before
@@ -119,7 +120,7 @@ def test_a_run_whose_budget_has_no_room_for_the_pass_that_is_due_is_done(tmp_pat
     (tmp_path / "policy").mkdir()
     (tmp_path / "policy" / "config.json").write_text("{}")
     line = {"step": 2, "vade/rollouts_total": total, "vade/epochs": 0.8}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    (tmp_path / "metrics.jsonl").write_bytes(metrics.line(line))
     batch = {"prompts_per_minibatch": 4, "prompts_per_microbatch": 4}
     values = {
         "num_steps": 6,

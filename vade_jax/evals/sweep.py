@@ -20,7 +20,7 @@ from vade_jax.evals.report import Results
 from vade_jax.evals.results import Result
 
 BASE = "base"  # the untrained policy's row
-# VADE with one option changed, as configs/sweeps.py names them: they are compared with `vade`. Other arms
+# VADE with one option changed, as configs/arms.py names them: they are compared with `vade`. Other arms
 # around VADE, such as vade_dapo and vade_measured, stand in Table 1.
 ABLATIONS = (
     *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),

@@ -61,9 +61,9 @@ class Writer:
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends one line; values are numbers or scalar arrays."""
         values = {name: _number(name, value) for name, value in metrics.items()}
-        line = _line({"step": int(step), **values})
+        text = line({"step": int(step), **values})
         with self.path.open("ab") as file:
-            file.write(line)
+            file.write(text)
         self._show(int(step), values)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Writer:
         records, num_cut = scan(self.path)
         kept = [record for record in records if record["step"] <= step]
         num_dropped = len(records) - len(kept) + num_cut
-        if self._replace(kept):  # or the lines of an earlier version get checksums
+        if self._replace(kept):
             logging.info("dropped %d lines of %s", num_dropped, self.path)
         return num_dropped
 
@@ -101,7 +101,7 @@ class Writer:
 
     def _replace(self, records: Sequence[Record]) -> bool:
         """Makes these the lines of the file, at once; returns whether that changes it."""
-        content = b"".join(map(_line, records))
+        content = b"".join(map(line, records))
         changes = content != self.path.read_bytes()
         if changes:
             atomic.write_text(self.path, content.decode(), fsync=True)
@@ -114,7 +114,8 @@ class Writer:
             board.write(step, shown)
 
 
-def _line(record: Record) -> bytes:
+def line(record: Record) -> bytes:
+    """Returns the line of a record, with its checksum."""
     text = json.dumps(record, allow_nan=False).encode()
     return text[:-1] + _MARK + str(zlib.crc32(text)).encode() + b"}\n"
 
@@ -234,21 +235,19 @@ def scan(path: PathLike) -> tuple[list[Record], int]:
             newline is half-written.
     """
     *lines, tail = pathlib.Path(path).read_bytes().split(b"\n")
-    are_checked = any(_MARK in line for line in lines)  # by an earlier version, none is
     if tail:
         logging.warning("%s: 1 half-written line at the end ignored", path)
     records = []
-    for number, line in enumerate(lines, start=1):
+    for number, found in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
+            record = json.loads(found)
             record["step"] = int(record["step"])
-            if are_checked:
-                text, _, _ = line.rpartition(_MARK)
-                if record.pop(CHECKSUM) != zlib.crc32(text + b"}"):
-                    raise ValueError("another checksum")
+            text, _, _ = found.rpartition(_MARK)
+            if record.pop(CHECKSUM) != zlib.crc32(text + b"}"):
+                raise ValueError("another checksum")
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path}:{number} is damaged or no metrics line ({line[:40]!r}...); restore the file "
+                f"{path}:{number} is damaged or no metrics line ({found[:40]!r}...); restore the file "
                 "from a copy, or delete that line"
             ) from error
         records.append(record)

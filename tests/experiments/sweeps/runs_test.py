@@ -7,14 +7,15 @@ import shutil
 
 import pytest
 
-from configs import ablations, tiny_table1
+from configs import sweep as sweep_config
 from experiments.sweeps import runs
 from vade_jax.data import hub
 from vade_jax.run import job
+from vade_jax.store import metrics
 
 
 def sweep(**fields):
-    c = tiny_table1.get_config("smoke")
+    c = sweep_config.get_config("smoke")
     c.update({"arms": "vanilla,vade", "losses": "gspo", "seeds": "0", **fields})
     return c
 
@@ -41,7 +42,7 @@ def test_every_combination_lies_where_its_name_says():
 
 
 def test_runs_of_a_seed_differ_in_nothing_that_the_warm_start_depends_on():
-    c = sweep(arms=",".join(tiny_table1.get_config().known.arms), data="clean,wrong10")
+    c = sweep(arms=",".join(sweep_config.get_config().known.arms), data="clean,wrong10")
     c.losses = "gspo,grpo"
     found = planned(c)
     assert len(found) == 4 * len(c.known.arms)
@@ -109,8 +110,8 @@ def test_mistakes_are_found_before_anything_runs(fields, message):
 
 
 def test_a_config_of_one_run_is_no_sweep():
-    with pytest.raises(ValueError, match=r"give a sweep, such as configs/tiny_table1"):
-        planned(tiny_table1.get_config().run)
+    with pytest.raises(ValueError, match=r"give a sweep, such as configs/sweep"):
+        planned(sweep_config.get_config().run)
 
 
 def finish(folder, config, num_steps=2):
@@ -118,10 +119,10 @@ def finish(folder, config, num_steps=2):
     (folder / "policy").mkdir(parents=True)
     (folder / "policy" / "config.json").write_text("{}")
     lines = [
-        json.dumps({"step": step, "vade/rollouts_total": 16 * step, "vade/epochs": step / 4})
+        metrics.line({"step": step, "vade/rollouts_total": 16 * step, "vade/epochs": step / 4})
         for step in range(num_steps + 1)
     ]
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "metrics.jsonl").write_bytes(b"".join(lines))
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
 
 
@@ -197,78 +198,3 @@ def test_epochs_end_a_run_without_its_data_being_read(tmp_path):
         shutil.rmtree(folder, ignore_errors=True)
         finish(folder, run.settings, num_steps)
         assert run.is_finished() is is_finished
-
-
-def test_ablations_are_of_any_job():
-    c = ablations.get_config("base=configs/tiny_grpo.py:smoke")
-    found = planned(c)
-    assert {run.group for run in found} == {"clean/grpo"}
-    assert {run.settings.loss.ratio for run in found} == {"token"}
-    assert {run.settings.num_steps for run in found} == {2}
-    of = {run.arm: run.settings.sampler.options for run in found if not run.seed}
-    assert of["vade_warmup_full"]["warmup"] == "full"
-    assert of["vade_decay_selected"]["decay_rest"] == 1.0  # that decay alone
-    assert of["vade_decay_selected"]["decay_selected"] == of["vade"]["decay_selected"]
-    assert c.baseline == "vade" and "vanilla" in of
-    assert set(ablations.get_config("base=configs/qwen7b_gspo.py:split").known.arms)
-
-
-def test_the_loss_is_that_of_the_job_whatever_its_file_is_called():
-    of = lambda base: ablations.get_config(f"base=configs/{base}").losses
-    assert of("geo3k.py") == "grpo"  # with another clip
-    assert (of("math_text.py"), of("tiny_dapo.py:vade")) == ("gspo", "dapo")
-
-
-@pytest.mark.parametrize(("base", "own"), [("tiny_gspo.py", "none"), ("geo3k.py:local", "full")])
-def test_a_variant_that_changes_nothing_of_the_job_does_not_run(base, own):
-    c = ablations.get_config(f"base=configs/{base}")
-    found = [run.settings.sampler.options for run in planned(c) if not run.seed]
-    assert len(found) == 12 and found.count(found[0]) == 1
-    assert f"vade_warmup_{own}" not in c.arms and f"vade_warmup_{own}" in c.known.arms
-
-
-def test_a_grid_over_both_decays():
-    c = ablations.get_config("grid,base=configs/tiny_grpo.py:smoke")
-    found = {run.arm: run.settings.sampler.options for run in planned(c) if not run.seed}
-    assert len(found) == 16 and c.baseline in found and c.name == "decays"
-    decays = {(o["decay_selected"], o["decay_rest"]) for o in found.values()}
-    assert len(decays) == 16 and (0.2, 0.999) in decays
-    options = found["decay_0_950"]
-    assert (options["decay_selected"], options["decay_rest"]) == (0, 0.95)
-    assert options["warmup"] == "none"  # what the run had
-
-
-def test_losses_in_the_manner_of_ppo():
-    """Whatever loss the job has, each of the four is as its authors set it."""
-    c = ablations.get_config("losses,base=configs/tiny_grpo.py:smoke")
-    found = {(run.arm, run.name.split("/")[1]): run.settings for run in planned(c) if not run.seed}
-    assert {arm for arm, _ in found} == {"vanilla", "vade"} and len(found) == 8
-    set_to = lambda s: (s.loss.ratio, s.loss.clip_high, s.loss.aggregate, s.scale_by_std)
-    assert {loss: set_to(s) for (arm, loss), s in found.items() if arm == "vade"} == {
-        "gspo": ("sequence", 4e-4, "seq-mean-token-mean", True),
-        "grpo": ("token", 0.2, "token-mean", True),
-        "dapo": ("token", 0.28, "token-mean", True),
-        "dr_grpo": ("token", 0.2, "seq-mean-token-sum-norm", False),
-    }
-
-
-def test_dapos_buffer_follows_the_limit_of_answers():
-    c = ablations.get_config("losses,base=configs/tiny_grpo.py:smoke")
-    c.run.sampling.max_tokens = 40  # as an override of the command would
-    buffer = {run.name.split("/")[1]: run.settings.reward.overlong_buffer for run in planned(c)}
-    assert buffer == {"gspo": 0, "grpo": 0, "dapo": 8, "dr_grpo": 0}
-
-
-@pytest.mark.parametrize(
-    ("arg", "message"),
-    [
-        ("grid,losses", r"'grid,losses': give grid or losses"),
-        ("losses,base=configs/tiny_dapo.py:vade", r"'losses': give a base with GRPO or GSPO"),
-        ("configs/tiny_grpo.py", r"'configs/tiny_grpo.py': give base=FILE"),
-        ("base=configs/none.py", r"base='configs/none.py': no such file"),
-        ("base=configs/tiny_gspo.py:uniform", r"give a run with VADE"),
-    ],
-)
-def test_a_base_that_is_none(arg, message):
-    with pytest.raises(ValueError, match=message):
-        ablations.get_config(arg)

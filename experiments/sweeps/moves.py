@@ -1,22 +1,21 @@
-"""How far training moved the weights, and whether runs from one start moved them the same way.
+"""How far training moved the weights of a sweep's runs, and whether it moved them the same way."""
 
-    python -m experiments.moved --start=runs/a/warm_start --policies runs/a/policy runs/b/policy
-
-A row a policy: the norm of its move, as a share of the start's norm, and the cosine of its move to the first
-policy's. Directories are Hugging Face checkpoints, read a tensor at a time.
-"""
-
-import argparse
+import collections
 import math
-import sys
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments import errors, paths
+from experiments.sweeps.runs import PlannedRun
 from vade_jax import tables
 from vade_jax.models.qwen import files
+
+NOTE = (
+    "Norm: of all weights' change, as a share of the norm that they began with. Cosine: of this change to that of "
+    "{baseline} with the same seed."
+)
 
 
 class Move(NamedTuple):
@@ -26,37 +25,34 @@ class Move(NamedTuple):
     cosine: float  # to the first policy's move; NaN where one of them is 0
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints what the command line asks for."""
-    parser = argparse.ArgumentParser("experiments.moved", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--start", type=paths.path, required=True, help="the checkpoint that training began with"
-    )
-    parser.add_argument(
-        "--policies",
-        type=paths.path,
-        nargs="+",
-        required=True,
-        help="checkpoints that were trained from it",
-    )
-    given = parser.parse_args(arguments)
-    with errors.user_errors():
-        moves = compare(given.start, given.policies)
-    rows = [
-        (path, f"{x.length:.5f}", f"{x.cosine:.3f}")
-        for path, x in zip(given.policies, moves, strict=True)
-    ]
-    header = ["policy", "norm of the move / of the start", "cosine"]
-    print(
-        tables.for_terminal(
-            f"from {given.start}", header, rows, "cosine: to the first policy's move"
-        )
-    )
+def markdown(finished: Sequence[PlannedRun], baseline: str) -> str:
+    """Returns a row for each run, compared with the baseline of its data, loss and seed.
+
+    Raises:
+        FileNotFoundError: a run's policy or its warm start was removed.
+        ValueError: a file is damaged.
+    """
+    pairs = collections.defaultdict(list)
+    for run in finished:
+        pairs[run.group, run.seed].append(run)
+    rows = []
+    for runs in pairs.values():
+        runs = sorted(runs, key=lambda run: run.arm != baseline)
+        if runs[0].arm == baseline:
+            policies = [os.path.join(run.directory, "policy") for run in runs]
+            moves = compare(runs[0].settings.warm_start.directory, policies)
+            found = zip(runs, moves, strict=True)
+            rows += [(run.name, f"{x.length:.5f}", f"{x.cosine:.3f}") for run, x in found]
+    head = ["run", "norm of the change", "cosine"]
+    return f"{tables.markdown(head, rows)}\n\n{NOTE.format(baseline=baseline)}\n"
 
 
 def compare(start: str, policies: Sequence[str]) -> list[Move]:
-    """Returns the move of each policy.
+    """Returns the move of each policy, read a tensor at a time.
+
+    Args:
+        start: the checkpoint that training began with.
+        policies: checkpoints that were trained from it.
 
     Raises:
         FileNotFoundError: a directory is none, or lacks a file.
@@ -79,7 +75,3 @@ def compare(start: str, policies: Sequence[str]) -> list[Move]:
         cosines = products / np.sqrt(squares * squares[0])
     lengths = np.sqrt(squares / norm) if norm else np.full(len(policies), math.nan)
     return [Move(*map(float, x)) for x in zip(lengths, cosines, strict=True)]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
