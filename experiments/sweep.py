@@ -132,8 +132,11 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
             name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
             for name, arms in directories.items()
         }
-    # First of all: tables and figures can be made of it again.
-    records.write(groups, os.path.join(directory, "records.parquet"))
+    # First of all: tables and figures can be made of it again. Arms of an earlier call stay in it.
+    path = os.path.join(directory, "records.parquet")
+    with errors.user_errors():
+        earlier = records.read(path) if os.path.exists(path) else {}
+    records.write(records.joined(earlier, groups), path)
     results.write(groups, directory, baseline)
     comparison.write_selection(directories, directory)
     if len({run.settings.model.param_dtype for run in finished}) > 1:

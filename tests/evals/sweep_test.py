@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from configs import arms as of_sweeps
+from configs import arms as arms_of_sweeps
 from configs import tiny
 from tests.evals.scored import CORRECT, result
 from vade_jax.evals import sweep
@@ -57,7 +57,7 @@ def test_tables_say_how_many_seeds_a_row_has(tmp_path):
 
 
 def test_ablations_alone_are_compared_with_vade(tmp_path):
-    assert set(sweep.ABLATIONS) == set(of_sweeps.variants(tiny.base(None)))
+    assert set(sweep.ABLATIONS) == set(arms_of_sweeps.variants(tiny.base(None)))
     names = ("vanilla", "vade", "vade_dapo", "vade_measured", "vade_mean", "vade_mean@5e-5")
     arms = {arm: {0: {"chartqa": result()}} for arm in (*names, "vade@5e-5")}
     options = {"baseline": "vanilla", "size": "", "seed": 0}

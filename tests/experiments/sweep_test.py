@@ -9,6 +9,7 @@ import pytest
 from configs import sweep as sweep_config
 from experiments import sweep
 from experiments.sweeps.runs import planned
+from vade_jax.report import records
 from vade_jax.run.directory import own
 from vade_jax.store import rollout_log
 
@@ -123,6 +124,15 @@ def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatc
     with pytest.raises(RuntimeError, match="no table"):
         sweep.report(made, str(tmp_path / "out"), "vanilla")
     assert (tmp_path / "out/records.parquet").exists()
+
+
+@pytest.mark.usefixtures("programs")
+def test_arms_of_an_earlier_call_stay_in_the_table_of_records(tmp_path):
+    for arm in ("vanilla", "vade"):
+        made = runs(tmp_path, arms=arm, seeds="0")
+        sweep.make(made, 1)
+        sweep.report(made, str(tmp_path / "out"), arm)
+    assert list(records.read(tmp_path / "out/records.parquet")["clean/gspo"]) == ["vanilla", "vade"]
 
 
 @pytest.mark.usefixtures("programs")

@@ -110,6 +110,38 @@ def test_a_table_of_something_else_is_one_clear_error(path):
         records.read(path)
 
 
+def test_no_damage_is_read_as_another_table(path):
+    run = recorded(0, [{"step": s, "timing_s/step": s / 8} for s in range(200)])
+    assert again(run, path).records == run.records
+    whole, good = path.read_bytes(), records.read(path)
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        try:
+            found = records.read(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+        else:
+            assert found == good
+
+
+def test_a_count_among_fractions_and_a_dot_in_an_option_are_kept(path):
+    lines = [{"step": 0, "actor/grad_norm": 16777217}, {"step": 1, "actor/grad_norm": 0.5}]
+    found = again(recorded(0, lines, engine={"options": {"a.b": 1, "~": 2}}), path)
+    assert found.config["engine"] == {"options": {"a.b": 1, "~": 2}}
+    assert [x["actor/grad_norm"] for x in found.records] == [16777000, 0.5]
+
+
+def test_runs_of_two_calls_of_a_sweep():
+    old, new = recorded(1, num_steps=1), recorded(1, num_steps=2)
+    earlier = {"a/x": {"vade": [recorded(0), old], "dapo": [recorded(5)]}}
+    assert records.joined(earlier, {"a/x": {"vade": [new]}, "b/x": {"vade": [old]}}) == {
+        "a/x": {"vade": [recorded(0), new], "dapo": [recorded(5)]},
+        "b/x": {"vade": [old]},
+    }
+
+
 def test_seeds_of_one_arm_have_the_same_settings(tmp_path):
     def table(num_steps, *seeds):
         runs = [

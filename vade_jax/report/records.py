@@ -11,6 +11,7 @@ import math
 import operator
 import pathlib
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ KEPT = re.compile(
 )
 DIGITS = 5  # of a number that is read again
 SHARED = b"settings"  # of all runs of a table, in its metadata
+CHECKSUM = b"crc32"  # there too: of what has none in parquet, the columns and the shared settings
 ABOUT = ("group", "arm", "settings", "hopeless")
 ENCODINGS = {
     pa.list_(pa.float32()): "BYTE_STREAM_SPLIT",
@@ -132,14 +134,16 @@ def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> 
         "compression": "zstd",
         "compression_level": 22,
         "write_statistics": False,
+        "write_page_checksum": True,
         "store_schema": False,
     }
+    told = json.dumps(shared).encode()
     with (
         atomic.replacing(path) as partial,
         pq.ParquetWriter(partial, table.schema, **options) as file,
     ):
         file.write_table(table)
-        file.add_key_value_metadata({SHARED: json.dumps(shared)})
+        file.add_key_value_metadata({SHARED: told, CHECKSUM: _checksum(table.schema, told)})
 
 
 def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
@@ -150,9 +154,12 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
     """
     groups: dict[str, dict[str, list[Recorded]]] = {}
     try:
-        with pq.ParquetFile(path) as file:
-            rows, shared = file.read().to_pylist(), json.loads(file.metadata.metadata[SHARED])
-        for row in rows:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table, told = file.read(), file.metadata.metadata
+        if told[CHECKSUM] != _checksum(table.schema, told[SHARED]):
+            raise ValueError("its columns or settings are not those that were written")
+        shared = json.loads(told[SHARED])
+        for row in table.to_pylist():
             group, arm, settings = row.pop("group"), row.pop("arm"), json.loads(row.pop("settings"))
             config = _nested(shared | settings)
             name = f"{path}: {group}/{arm} with seed {operator.index(config['seed'])}"
@@ -176,13 +183,40 @@ def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Reco
     return found
 
 
+def _checksum(schema: pa.Schema, shared: bytes) -> bytes:
+    """Returns the checksum of what parquet's own, of the pages, leave out: columns and shared settings."""
+    # Arrow and parquet call the values of a list by different names.
+    values = lambda kind: f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
+    columns = [(field.name, values(field.type)) for field in schema]
+    return str(zlib.crc32(repr(columns).encode() + shared)).encode()
+
+
 def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
     """Returns the values of a metric, null at steps without; none of a run that never has it."""
     values = [[record.get(name) for record in run] for run in runs]
     present = [x for of_run in values for x in of_run if x is not None]
     whole = all(isinstance(x, int) for x in present)
-    rows = [of_run if any(x is not None for x in of_run) else None for of_run in values]
+    number = int if whole else float
+    rows = [
+        [None if x is None else number(x) for x in of_run]
+        if any(x is not None for x in of_run)
+        else None
+        for of_run in values
+    ]
     return pa.array(rows, pa.list_(pa.int64() if whole else pa.float32()))
+
+
+def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]:
+    """Returns the runs of both; of a run that both have, that of `new`."""
+    both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}
+    for name, arms in new.items():
+        of_group = both.setdefault(name, {})
+        for arm, runs in arms.items():
+            seeds = {run.seed for run in runs}
+            of_group[arm] = [run for run in of_group.get(arm, ()) if run.seed not in seeds] + [
+                *runs
+            ]
+    return both
 
 
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,6 +230,7 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the dotted name and the value of every setting; an empty mapping is a value."""
     for name, value in config.items():
+        name = name.replace("~", "~0").replace(".", "~1")  # an option of an engine may have a dot
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{name}.")
         else:
@@ -206,7 +241,7 @@ def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of `_leaves`."""
     config: dict[str, Any] = {}
     for name, value in leaves.items():
-        *parents, last = name.split(".")
+        *parents, last = (x.replace("~1", ".").replace("~0", "~") for x in name.split("."))
         section = config
         for parent in parents:
             section = section.setdefault(parent, {})
