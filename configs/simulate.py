@@ -30,9 +30,6 @@ VARIANTS = {  # of VADE: its options
     "vade_greedy": {"draw": "greedy"},
     "vade_last_update": {"history": "last_update"},
     "vade_slow_decay": {"decay_selected": 0.5},
-    "vade_no_forgetting": {"decay_selected": 1.0, "decay_rest": 1.0},
-    "vade_rest_99": {"decay_rest": 0.99},
-    "vade_rest_97": {"decay_rest": 0.97},
 }
 
 
@@ -90,8 +87,6 @@ def contenders() -> ConfigDict:
             vcrl=dict(options={"replay": "next_step"}),  # a round has B prompts
             mmr1=mmr1,
             kalman_p1p=dict(name="kalman", options=P1P),
-            kalman_fixed=dict(name="kalman", options={"noise": "fixed"}),
-            kalman_fixed_p1p=dict(name="kalman", options={"noise": "fixed", **P1P}),
             **{label: vade(**options) for label, options in VARIANTS.items()},
             vade_measured=vade(warmup="measured"),  # as the paper
             vade_no_warmup=vade(warmup="none"),

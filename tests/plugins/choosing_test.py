@@ -12,10 +12,9 @@ IDS = [f"row-{i}" for i in range(24)]
 UNFIT = ("diva", "knapsack")
 FITTING = sorted(set(samplers.SAMPLERS) - set(UNFIT))
 OPTIONS = {
-    "importance": {"weights": "none"},
     "sec": {"arrays": {"category": [i % 3 for i in range(24)]}},
     "strata": {"arrays": {"category": [i % 3 for i in range(24)], "pass_rate": [0.5] * 24}},
-    "mmr1": {"refresh": "visits", "diversity_weight": 0.0},  # without passes
+    "mmr1": {"arrays": {"pass_rate": [0.5] * 24}, "diversity_weight": 0.0},  # without passes
     "vcrl": {"replay": "next_step"},  # without a second round
 }
 

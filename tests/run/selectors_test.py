@@ -229,7 +229,6 @@ def test_a_missing_field_is_found_before_the_warm_start(
         ("sec", {"arrays": {"category": ""}}, "sec needs the category of every item"),
         ("mmr1", {}, "mmr1 needs the pass_rate and the self_bleu .*set measure.every"),
         ("mmr1", {"options": {"diversity_weight": 0}}, "needs the pass_rate of every"),
-        ("mmr1", {"options": {"refresh": "visits"}}, "needs the self_bleu of every"),
     ],
 )
 def test_what_the_sampler_does_not_get_is_named(name, changes, message):

@@ -157,7 +157,6 @@ def test_what_methods_need():
         assert found == expected[name], name
         assert method().drops == (name in ("dapo", "greso", "vcrl"))
     assert samplers.SAMPLERS["vade"](warmup="measured").needs.passes == "first"
-    assert not samplers.SAMPLERS["dapo"](keep="all").drops
     assert not samplers.SAMPLERS["remind"](base="vade").drops
     assert samplers.SAMPLERS["remind"](base="greso").drops
     for replay in ("next_step", "none"):

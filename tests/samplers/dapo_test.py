@@ -25,7 +25,6 @@ def feedback():
     [
         ("mixed", [False, True, False, False, False]),
         ("varied", [True, True, False, False, False]),
-        ("all", [True] * 5),
     ],
 )
 def test_groups_kept(keep, expected):

@@ -354,7 +354,6 @@ def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
 
 
 KEEP_ALL = jax.jit(keep_all)
-KEEPS = {"all": keep_all, "mixed": keep_mixed, "varied": keep_varied}
 
 
 # ------------------------------------------------------------------------------ putting together

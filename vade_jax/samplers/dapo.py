@@ -8,14 +8,15 @@ from vade_jax import fields
 from vade_jax.samplers import base, uniform, vade
 
 BASES = {method.name: method for method in (uniform.METHOD, vade.METHOD)}
+KEEPS = {"mixed": base.keep_mixed, "varied": base.keep_varied}
 
 
 @dataclasses.dataclass(frozen=True)
 class DapoOptions(base.AroundOptions):
     """The hyperparameters of DAPO's filter, and of the selector below it: the paper's is "uniform"."""
 
-    # Groups of right and wrong answers ("mixed"), whose training rewards differ ("varied"), or "all".
-    keep: str = fields.choice("mixed", *base.KEEPS)
+    # Groups of right and wrong answers ("mixed"), or those whose training rewards differ ("varied").
+    keep: str = fields.choice("mixed", *KEEPS)
 
 
 def selector(options: DapoOptions) -> base.Sampler:
@@ -25,8 +26,7 @@ def selector(options: DapoOptions) -> base.Sampler:
     rolling out prompts until a batch of such groups is full, is the training loop's refill in
     rounds. The base proposes, and learns from, every round.
     """
-    keep = base.KEEP_ALL if options.keep == "all" else jax.jit(base.KEEPS[options.keep])
-    return base.below(BASES, options)._replace(keep=keep)
+    return base.below(BASES, options)._replace(keep=jax.jit(KEEPS[options.keep]))
 
 
 METHOD = base.Method(

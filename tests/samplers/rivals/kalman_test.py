@@ -15,7 +15,7 @@ LEARNER = kalman.METHOD(temper=1.0, noise_rest=0.0)
 
 def test_update_by_hand():
     """Every variance + .002, the visited + .15 more; one without answers is not visited."""
-    sampler = kalman.METHOD(noise="fixed")
+    sampler = kalman.METHOD()  # without evidence the scale of the noise is 1
     state = kalman.KalmanState(
         mean_I=jnp.array([0.5, -1.0, 2.0]),
         var_I=jnp.array([1.0, 2.0, 3.0]),

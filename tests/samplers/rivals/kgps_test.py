@@ -15,7 +15,8 @@ VAR = np.array([0.2, 1.0, 3.0, 0.3, 0.1, 3.0], np.float32)
 
 
 def believed(sampler):
-    return sampler.init(6).replace(mean_I=jnp.array(MEAN), var_I=jnp.array(VAR))
+    state = sampler.init(6).replace(mean_I=jnp.array(MEAN), var_I=jnp.array(VAR))
+    return state.replace(unseen_I=jnp.zeros(6, bool))
 
 
 def test_the_largest_averages_are_chosen():
@@ -25,7 +26,7 @@ def test_the_largest_averages_are_chosen():
     for mean, var in zip(MEAN, VAR, strict=True):
         p_Z = special.expit(mean + np.sqrt(var) * node_Z)
         score.append(np.sum(weight_Z * p_Z * (1 - p_Z)) / np.sqrt(2 * np.pi))
-    sampler = kgps.METHOD(warmup="none")
+    sampler = kgps.METHOD()
     order = np.argsort(score)[::-1]
     assert order[0] == 3 and score[5] > score[4]  # a wide belief counts for more far out
     for size in range(1, 6):
@@ -34,7 +35,7 @@ def test_the_largest_averages_are_chosen():
 
 
 def test_every_item_walks_alike():
-    sampler = kgps.METHOD(noise="fixed", noise_rest=0.05)
+    sampler = kgps.METHOD(noise_rest=0.05)  # without evidence of another scale
     after = sampler.update(believed(sampler), environment.counts([3, 0], [6, 0], [8, 0]))
     given = (jnp.array([x], jnp.float32) for x in (0.5, 0.35, 6, 8))
     mean_M, var_M = gaussian.condition(*given)

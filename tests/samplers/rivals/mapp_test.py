@@ -35,12 +35,6 @@ def test_prompts_are_drawn_in_proportion_to_the_chance_of_a_mixed_group():
     np.testing.assert_allclose(count_A / 3000, weight_A / weight_A.sum(), atol=0.03)
 
 
-def test_topk_takes_the_largest():
-    proposal = mapp.METHOD(selection="topk").propose(state(), jax.random.key(0), 12)
-    kind_M = np.array(proposal.index_M) // 8
-    assert np.bincount(kind_M, minlength=3).tolist() == [4, 8, 0]
-
-
 def test_a_visit_decays_towards_the_prior():
     """With a = alpha + 1: a <- .5 a + .5 + m; what is not visited, or has no answer, stays."""
     sampler = mapp.METHOD()

@@ -1,4 +1,4 @@
-"""MMR1: weights by hand, draws by frequency, weights that stay for some steps."""
+"""MMR1: weights by hand, draws by frequency, weights that stay from pass to pass."""
 
 import collections
 import math
@@ -27,28 +27,6 @@ def test_weights_of_the_paper_and_of_the_code():
     # .2 + .08, .18, .15 + .2: the lowest is .18, the highest .35
     expected_I = [0.1 / 0.17, 0, 1]
     np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-5, atol=1e-6)
-
-
-def test_weights_are_made_anew_every_few_steps():
-    """P of items 0 and 1 is 1/2, then 0 and 3/4; item 2 has no answer yet."""
-    sampler = mmr1.METHOD(
-        diversity_weight=0,
-        outcome_weight=1,
-        refresh="visits",
-        update_every=2,
-        momentum=0.25,
-    )
-    state = sampler.init(3)
-    np.testing.assert_allclose(state.weight_I, 0.25)
-    state = step(sampler, state, [0, 1], [4, 4], [8, 8])
-    state = state.replace(weight_I=jnp.array([0.25, 0.25, 1.0]))
-    state = step(sampler, state, [1, 0, 2], [6, 0, 0], [8, 8, 0])
-    # new: 0, 3/16 and, for the one without answers, their mean
-    expected_I = [0.0625, 0.0625 + 9 / 64, 0.25 + 9 / 128]
-    np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
-    assert state.measured_I.tolist() == [True, True, False]
-    later = step(sampler, state, [0], [4], [8])
-    np.testing.assert_array_equal(later.weight_I, state.weight_I)
 
 
 def test_the_papers_weights_come_from_all_items_at_once():
@@ -85,8 +63,6 @@ def test_the_code_prefers_monotony():
 def test_what_has_to_be_measured():
     assert mmr1.METHOD().needs.named("measured") == ("pass_rate", "self_bleu")
     assert mmr1.METHOD(diversity_weight=0).needs.named("measured") == ("pass_rate",)
-    assert mmr1.METHOD(refresh="visits").needs.named("measured") == ("self_bleu",)
-    assert mmr1.METHOD(refresh="visits", diversity_weight=0).needs.named("measured") == ()
 
 
 def chosen(mixture, weight_I, num_prompts, num_draws=4000):

@@ -8,7 +8,7 @@ The theory was known to us second-hand; the public code was read. There tau is t
 answers + 1 over 0.01, at least 100, so that the largest weight is 1.005 of the smallest and the prompts
 are as good as uniform. tau of the paper's runs is not known; 0.1 is ours.
 Departures. The data are not cut into shards of 10 steps, each with counts of its own and 4 answers to
-every prompt first. So counts can be old, and `decay` lets them fade. The other half of CurES, answers in
+every prompt first: counts stay, and can be old. The other half of CurES, answers in
 proportion to the standard deviation of a prompt's gradient, is `rollouts="sigma"`, with sqrt(p (1 - p))
 for it, as if all answers had gradients of one size: the paper measures them. As no p is 0 or 1 here, no
 prompt is cut off from answers, as one with 0/4 or 4/4 is in the code.
@@ -30,9 +30,6 @@ class CuresOptions(base.Options):
     """The hyperparameters of CurES; `num_rollouts` is the mean."""
 
     temperature: float = fields.number(0.1, above=0)  # tau
-    # What is left of an item's counts when it is visited, and what a step leaves of all others.
-    decay_selected: float = fields.fraction(1.0)
-    decay_rest: float = fields.fraction(1.0)
     # "equal": as many answers to every prompt. "sigma": B G answers in proportion to sqrt(p (1 - p)),
     # from `min_rollouts` to `max_rollouts` each.
     rollouts: str = fields.choice("equal", "sigma")
@@ -61,9 +58,7 @@ def selector(options: CuresOptions) -> base.Sampler:
         return proposal.replace(num_rollouts_M=split(options, sigma_I[index_M]))
 
     def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
-        return beta.counted(
-            state, feedback, decay_selected=options.decay_selected, decay_rest=options.decay_rest
-        )
+        return beta.counted(state, feedback, decay_selected=1.0, decay_rest=1.0)
 
     uneven = options.rollouts == "sigma"
     needs = base.Needs(uneven=uneven)

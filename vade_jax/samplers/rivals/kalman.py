@@ -36,7 +36,6 @@ class WalkOptions(base.Options):
     # not been visited.
     noise_selected: float = fields.number(0.15, at_least=0)
     noise_rest: float = fields.number(0.002, at_least=0)  # that a step adds to every item
-    noise: str = fields.choice("learned", "fixed")  # the scale of both
     memory: float = fields.fraction(0.98)  # what a step leaves of the evidence before it
 
 
@@ -94,11 +93,10 @@ def begin(options: WalkOptions, num_items: int) -> KalmanState:
 
 def walked(options: WalkOptions, state: KalmanState, feedback: types.Feedback) -> KalmanState:
     """Returns the state one step later: the logits have walked, and the step's counts are in."""
-    learned = options.noise == "learned"
     index_M, asked_M = feedback.index_M, feedback.trials_M > 0
     counts = feedback.successes_M, feedback.trials_M
     # Predict: the logits have walked. Then correct, where there are answers.
-    scale = noise_scale(state.evidence_Q) if learned else 1.0
+    scale = noise_scale(state.evidence_Q)
     mean_M, rest_I = state.mean_I[index_M], state.var_I + scale * options.noise_rest
     var_M = rest_I[index_M] + scale * options.noise_selected * asked_M
     new_mean_M, new_var_M = gaussian.condition(mean_M, var_M, *counts)
@@ -109,11 +107,10 @@ def walked(options: WalkOptions, state: KalmanState, feedback: types.Feedback) -
         var_M = state.var_I[index_M] + added
         return jnp.sum(asked_M * gaussian.log_evidence(mean_M, var_M, *counts))
 
-    new_Q = jax.vmap(evidence)(SCALE_Q) if learned else 0.0
     return state.replace(
         mean_I=state.mean_I.at[index_M].set(new_mean_M),
         var_I=rest_I.at[index_M].set(new_var_M),
-        evidence_Q=options.memory * state.evidence_Q + new_Q,
+        evidence_Q=options.memory * state.evidence_Q + jax.vmap(evidence)(SCALE_Q),
     )
 
 

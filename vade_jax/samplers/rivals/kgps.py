@@ -11,7 +11,7 @@ belief is, so that prompts solved or failed come back as their variance grows.
 
 Departures. A selector does not know the size of the policy update: the next prompts are chosen while the
 policy learns. In its place the noise grows with what the update did, as far as counts show it: its scale
-is learned by evidence, as `kalman`'s, or is fixed. Counts are conditioned on as binomial (Laplace), where
+is learned by evidence, as `kalman`'s. Counts are conditioned on as binomial (Laplace), where
 the second-hand account has the logit of the observed rate, with a plug-in noise that is infinite for
 groups all right or all wrong. The top B, the prior and the noise are own choices.
 """
@@ -33,32 +33,28 @@ NUM_POINTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class KgpsOptions(kalman.WalkOptions):
-    """The hyperparameters; `noise` says what the noise grows with: "learned" by evidence, or "fixed"."""
+    """The hyperparameters: those of the walk."""
 
     noise_selected: float = fields.number(0.0, at_least=0)  # the walk is the same for every item
     noise_rest: float = fields.number(0.01, at_least=0)
-    info_gain: str = fields.choice("p(1-p)", *beta.INFO_GAINS)  # what is averaged over the belief
-    # "full" visits every item once, in steps that train, before the belief chooses.
-    warmup: str = fields.choice("full", "none")
 
 
 @chex.dataclass(frozen=True)
 class KgpsState(kalman.KalmanState):
     """`kalman`'s, and what the warm-up is still to visit."""
 
-    unseen_I: Array  # bool
+    unseen_I: Array  # bool; all are visited once before the belief chooses
 
 
 def selector(options: KgpsOptions) -> base.Sampler:
     """Returns the selector: the B prompts of the largest expected information gain."""
-    info_gain = beta.INFO_GAINS[options.info_gain]
 
     def init(num_items: int) -> KgpsState:
-        unseen_I = jnp.full(num_items, options.warmup == "full")
+        unseen_I = jnp.ones(num_items, bool)
         return KgpsState(**kalman.begin(options, num_items), unseen_I=unseen_I)
 
     def propose(state: KgpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        score_I = gaussian.expectation(info_gain, state.mean_I, state.var_I, NUM_POINTS)
+        score_I = gaussian.expectation(beta.outcome_variance, state.mean_I, state.var_I, NUM_POINTS)
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
         index_M = base.top_b(score_I, key, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)

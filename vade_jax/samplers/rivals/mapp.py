@@ -27,8 +27,6 @@ class MappOptions(base.Options):
 
     # lambda, what is left of the distance to the prior, Beta(1, 1), when an item is visited
     decay: float = fields.fraction(0.5)
-    # "draw" takes prompts in proportion to V, the paper's; "topk" those of the largest V.
-    selection: str = fields.choice("draw", "topk")
 
 
 def selector(options: MappOptions) -> base.Sampler:
@@ -36,9 +34,8 @@ def selector(options: MappOptions) -> base.Sampler:
 
     def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        score_I = beta.prob_mixed(state.alpha_I, state.beta_I, options.num_rollouts)
-        if options.selection == "draw":
-            score_I = base.gumbel_scores(jnp.log(score_I), keys.draw)
+        mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, options.num_rollouts)
+        score_I = base.gumbel_scores(jnp.log(mixed_I), keys.draw)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 

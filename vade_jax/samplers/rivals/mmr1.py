@@ -28,13 +28,7 @@ class Mmr1Options(base.Options):
     mixture: float = fields.fraction(0.5)  # lambda, the share of a batch drawn by weight
     outcome_weight: float = fields.number(0.8, at_least=0)  # alpha
     diversity_weight: float = fields.number(0.2, at_least=0)  # beta
-    # When weights are made anew, and from what. "all", the paper's: from a feedback over all items,
-    # all at once, nothing from the steps between. "visits": every `update_every` updates, P from the
-    # answers trained on.
-    refresh: str = fields.choice("all", "visits")
-    # T of "visits"; that of "all" is how often the trainer makes a pass.
-    update_every: int = fields.number(35, at_least=1)
-    # How much of the old weights stays then; of those before the first pass, nothing.
+    # How much of the old weights a pass leaves; of those before the first one, nothing.
     momentum: float = fields.fraction(0.0)
     # The "paper" has D = 1 - self-BLEU and the weights as they are; the "code" has D = self-BLEU, so
     # that monotony wins, and weights stretched over [0, 1].
@@ -48,13 +42,12 @@ class Mmr1Options(base.Options):
 
 @chex.dataclass(frozen=True)
 class Mmr1State:
-    """What was last measured of every item, and the weights made from it some steps ago."""
+    """What was last measured of every item, and the weights made from it."""
 
     pass_rate_I: Array  # float32, of the latest group
     measured_I: Array  # bool
     self_bleu_I: Array  # float32
     weight_I: Array  # float32
-    step: Array  # int32
 
 
 def selector(options: Mmr1Options) -> base.Sampler:
@@ -89,7 +82,6 @@ def selector(options: Mmr1Options) -> base.Sampler:
             measured_I=jnp.asarray(measured_I),
             self_bleu_I=jnp.asarray(self_bleu, jnp.float32),
             weight_I=jnp.zeros(num_items, jnp.float32),
-            step=jnp.int32(0),
         )
         return state.replace(weight_I=weights(state))
 
@@ -102,23 +94,17 @@ def selector(options: Mmr1Options) -> base.Sampler:
         return base.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
-        if options.refresh == "all" and not base.is_pass(feedback, len(state.weight_I)):
+        if not base.is_pass(feedback, len(state.weight_I)):
             return state
-        old_I, momentum = state.weight_I, options.momentum
-        had_any = jnp.any(state.measured_I)
+        old_I = state.weight_I
+        # Weights from before the first pass are nobody's measurement: none of them stays.
+        stays = jnp.where(jnp.any(state.measured_I), options.momentum, 0.0)
         state = measured(state, feedback)
-        if options.refresh == "all":
-            # Weights from before the first pass are nobody's measurement: none of them stays.
-            stays = jnp.where(had_any, momentum, 0.0)
-            return state.replace(weight_I=stays * old_I + (1 - stays) * weights(state))
-        new_I = momentum * old_I + (1 - momentum) * weights(state)
-        now = state.step % options.update_every == 0
-        return state.replace(weight_I=jnp.where(now, new_I, old_I))
+        return state.replace(weight_I=stays * old_I + (1 - stays) * weights(state))
 
-    how = lambda is_used: "measured" if is_used else "optional"
     items = (
-        base.PerItem("pass_rate", how(options.refresh == "all")),
-        base.PerItem("self_bleu", how(options.diversity_weight > 0)),
+        base.PerItem("pass_rate", "measured"),
+        base.PerItem("self_bleu", "measured" if options.diversity_weight > 0 else "optional"),
     )
     return base.compiled(init, propose, update, needs=base.Needs(items=items))
 
@@ -146,7 +132,6 @@ def measured(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
         pass_rate_I=state.pass_rate_I.at[index_M].set(rate_M),
         measured_I=state.measured_I.at[index_M].set(measured_M),
         self_bleu_I=bleu_I,
-        step=state.step + 1,
     )
 
 
