@@ -25,7 +25,7 @@ BASE = "base"  # the untrained policy's row
 ABLATIONS = (
     *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
     *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none", "vade_warmup_full"),
-    *("vade_half_life_1", "vade_half_life_3", "vade_max_3_in_a_row", "vade_uniform_quarter"),
+    *("vade_max_3_in_a_row", "vade_uniform_quarter"),
 )
 _RUN = re.compile(r"(.+)_seed(\d+)")
 Seeds = Mapping[int, Results]  # of one arm
