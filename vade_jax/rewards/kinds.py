@@ -172,7 +172,14 @@ def expression(given: str, key: str, **_) -> str:
     elif units == [True, False]:
         right = reading.read(key, numeric=True) or right
     is_prose = isinstance(value, Words) and not isinstance(right, Words)
-    return _decided(None if is_prose else value, right, Rules())
+    reason = _decided(None if is_prose else value, right, Rules())
+    if reason == "different" and not any(units):
+        # 60 min and 1 h: other letters, which no formula makes equal, may be other units.
+        quantities = [reading.read(text, numeric=True) for text in (given, key)]
+        names = [getattr(x, "unit", None) for x in quantities]
+        if all(names) and names[0] != names[1]:
+            return _decided(*quantities, Rules())
+    return reason
 
 
 def number(text: str) -> Number | None:
