@@ -56,7 +56,7 @@ def test_pictures_and_records_are_small_and_none_is_there_twice():
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "README.md").read_text().split()) <= 2200  # words: lines would grow long
 
 
 def test_the_selector_of_the_readme_prefers_the_items_nearest_to_its_target(tmp_path):

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vade_jax import atomic, fields, settings
+from vade_jax import atomic, settings
 from vade_jax.models.qwen import files, peft
 from vade_jax.run import cluster
 from vade_jax.run.checks import place
@@ -102,10 +102,9 @@ def claim(
     path: str | os.PathLike,
     wanted: Mapping[str, Any],
     may_change: Sequence[str] = (),
-    defaults: fields.Section | None = None,
 ) -> None:
     """Writes what something is made with, or checks that it was made with the same; as `place.check_same`."""
-    place.check_same(path, wanted, may_change, defaults)
+    place.check_same(path, wanted, may_change)
     atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
 
