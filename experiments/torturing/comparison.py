@@ -91,7 +91,7 @@ def _content(path: pathlib.Path, root: pathlib.Path) -> Any:
             {k: repr(v) for k, v in record.items() if not k.startswith(CLOCK)}
             for record in metrics.scan(path)[0]
         ]
-    if path.suffix == ".parquet":
+    if path.parent.name == "rollouts":
         return repr(rollout_log.read(path))
     content = path.read_bytes().replace(str(root.absolute()).encode(), b".")
     if path.suffix == ".json":

@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from experiments.torturing import comparison
 from vade_jax import types
+from vade_jax.report import pictures
 from vade_jax.store import checkpoints, metrics, rollout_log
 
 
@@ -25,6 +26,7 @@ def save(directory, weight=0.5, answer="7", score=0.25, seconds=1.0):
     rollout_log.write(rollout_log.path(directory, 1), {"uid": ["a"], "answer": [answer]})
     (directory / "config.json").write_text(json.dumps({"to": str(directory), "seconds": seconds}))
     (directory / "report.html").write_text(str(seconds))
+    pictures.keep(directory, {"a": pictures.Picture(b"7", "image/png", num_images=1)})
 
 
 @pytest.fixture(scope="module")
