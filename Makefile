@@ -90,7 +90,7 @@ torture: $(VENV)/train.ok
 
 compare: $(VENV)/train.ok
 	$(BIN)/python -m experiments.sweep --config=configs/sweep.py:frontier --workdir=runs/compare \
-		--parallel=2 --config.arms=vanilla,vade --config.seeds=0,1,2
+		--parallel=2 --config.arms=uniform,vade --config.seeds=0,1,2
 
 # After `make test-newest`: make constraints VENV=.venv-newest
 constraints:

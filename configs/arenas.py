@@ -82,8 +82,8 @@ def controls_of(run):
         },
     }
     return {
-        controls.DOSE: rivals["vanilla"] | dose,
+        controls.DOSE: rivals["uniform"] | dose,
         controls.ORACLE: arms.selector(run, "strata"),
         # Told nothing of families and levels: all items in one category.
-        "pooled_blind": {"sampler": {**rivals["pooled"]["sampler"], "arrays": {}}},
+        "pooled_blind": {"selector": {**rivals["pooled"]["selector"], "arrays": {}}},
     }

@@ -38,7 +38,7 @@ def make(
     Args:
         run: what all runs share; the command line changes it by `--config.run.FIELD=VALUE`.
         name: of the folder of tables and figures.
-        arms: label -> changes; another `sampler.name` starts from no options.
+        arms: label -> changes; another `selector.name` starts from no options.
         chosen: the arms that run unless others are asked for.
         losses: label -> changes.
         baseline: the arm that the others are compared with, seed by seed.
@@ -79,17 +79,17 @@ def selector(run: ConfigDict, name: str, **options) -> Changes:
 
     def put(c):
         default.selector(c, name)
-        c.sampler.options = ConfigDict(options)
+        c.selector.options = ConfigDict(options)
 
-    return {"sampler": {"name": name}} | changes(run, put)
+    return {"selector": {"name": name}} | changes(run, put)
 
 
 def rivals(run: ConfigDict) -> dict[str, Changes]:
     """Returns the selectors that are compared; VADE is the one of `run`, with its options."""
-    own = run.sampler.options.to_dict()
+    own = run.selector.options.to_dict()
     rest = [name for name in samplers.SAMPLERS if name not in PAPER]
     return {
-        "vanilla": selector(run, "uniform"),
+        "uniform": selector(run, "uniform"),
         "dapo": budgeted(selector(run, "dapo")),
         "dapo_three_rounds": selector(run, "dapo"),
         "vade": selector(run, "vade", **own),
@@ -109,15 +109,15 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
     """Returns VADE with one option changed: an ablation of the paper, or one of ours."""
     part = functools.partial(selector, run, "vade")
     return {
-        "vade_p1mp": part(info_gain="p(1-p)"),
+        "vade_p1p": part(info_gain="p(1-p)"),
         "vade_greedy": part(draw="greedy"),
         "vade_last_update": part(history="last_update"),
         "vade_mean": part(draw="mean"),
         "vade_no_decay": part(decay_selected=1.0, decay_rest=1.0),
         "vade_decay_selected": part(decay_rest=1.0),  # this decay alone
         "vade_decay_rest": part(decay_selected=1.0),
-        "vade_warmup_none": part(warmup="none"),
-        "vade_warmup_full": part(warmup="full"),
+        "vade_no_warmup": part(warmup="none"),
+        "vade_full_warmup": part(warmup="full"),
         "vade_max_3_in_a_row": part(max_consecutive=3),
         "vade_uniform_quarter": part(uniform_share=0.25),
     }
@@ -128,7 +128,7 @@ def decay_grid(run: ConfigDict) -> dict[str, Changes]:
 
     decay_200_999 is the paper's.
     """
-    own = run.sampler.options.to_dict()
+    own = run.selector.options.to_dict()
     return {
         f"decay_{1000 * selected:.0f}_{1000 * rest:.0f}": selector(
             run, "vade", **own | {"decay_selected": selected, "decay_rest": rest}

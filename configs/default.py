@@ -15,7 +15,7 @@ from vade_jax.samplers import SAMPLERS
 def get_config() -> ConfigDict:
     """Returns the defaults, with VADE's options spelled out so that a command line can change them."""
     c = ConfigDict(settings.Run().to_dict())
-    c.sampler.options = _options(c.sampler.name)
+    c.selector.options = _options(c.selector.name)
     return c
 
 
@@ -62,13 +62,13 @@ def selector(c: ConfigDict, name: str) -> None:
         raise ValueError(
             f"the selector {name!r} is unknown: {hint}known are {', '.join(sorted(SAMPLERS))}"
         )
-    if name == c.sampler.name:
+    if name == c.selector.name:
         return
     plain = settings.Run()
-    for path in {path for method in SAMPLERS.values() for path in method.goes_with}:
+    for path in {path for spec in SAMPLERS.values() for path in spec.goes_with}:
         _set(c, path, operator.attrgetter(path)(plain))
-    c.sampler.name = name
-    c.sampler.options = _options(name)
+    c.selector.name = name
+    c.selector.options = _options(name)
     for path, value in SAMPLERS[name].goes_with.items():
         _set(c, path, value)
 

@@ -34,7 +34,7 @@ def get_config(arg=None):
     if not isinstance(found, dict):
         raise ValueError(f"{arg} holds no config: its JSON is no object")
     c = default.get_config()
-    c.sampler.options = ConfigDict()  # the defaults there are VADE's
+    c.selector.options = ConfigDict()  # the defaults there are VADE's
     c.update(found)
     return c
 

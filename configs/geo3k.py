@@ -15,8 +15,8 @@ both.
 
 Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no
 category of the rows (`sec` and `strata` do; so does `pooled`, but for
-`--config.sampler.arrays={}`); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over
-vanilla, dapo, vade and pooled, every arm of configs/sweep.py at hand:
+`--config.selector.arrays={}`); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over
+uniform, dapo, vade and pooled, every arm of configs/sweep.py at hand:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 
@@ -29,7 +29,7 @@ Not run yet.
 
 from configs import arguments, arms, default, qwen
 
-ARMS = "vanilla,dapo,vade,pooled"
+ARMS = "uniform,dapo,vade,pooled"
 BY_CATEGORY = ("pooled",)  # can do without
 
 
@@ -43,13 +43,13 @@ def get_config(arg=None):
     run = _run(words)
     if not is_sweep:
         return run
-    if run.sampler.name != "vade":
+    if run.selector.name != "vade":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     known = arms.rivals(run) | arms.variants(run)
     # The rows name no family: all of them are one category.
     for name in BY_CATEGORY:
-        known[name]["sampler"].update(arrays={})
-    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses={"grpo": {}}, baseline="vanilla")
+        known[name]["selector"].update(arrays={})
+    return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses={"grpo": {}}, baseline="uniform")
 
 
 def _run(arg):

@@ -4,7 +4,7 @@
 
 An hour or two on 2 CPU cores, a few selectors in minutes; what came out is in docs/simulator.md.
 
-Arguments: `smoke` (seconds, for tests); `seed=3`.
+Argument: `smoke` (seconds, for tests).
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import dataclasses
 from ml_collections import ConfigDict
 
 from configs import arguments
-from experiments.simulation.contenders import Settings
+from experiments.simulation.selectors import Settings
 from experiments.simulation.worlds import KINDS
 
 DEFAULT = (
@@ -35,15 +35,14 @@ VARIANTS = {  # of VADE: its options
 
 def get_config(arg=None):
     """Returns the worlds, who plays in them, and for how many rollouts."""
-    args = arguments.parse(arg, smoke=False, seed=0)
+    args = arguments.parse(arg, smoke=False)
     c = ConfigDict(Settings().to_dict())
-    c.seed = args.seed
     c.selectors = DEFAULT
     c.highlight = "uniform,dapo,vade,vade_mean_p1p,kalman_p1p,oracle"
     c.world = worlds()
-    c.contender = contenders()
+    c.selector = entries()
     if args.smoke:
-        c.num_seeds, c.num_items, c.num_prompts, c.rollouts = 2, 200, 10, 20 * 80
+        c.seeds, c.num_items, c.num_prompts, c.rollouts = "0,1", 200, 10, 20 * 80
         c.worlds, c.selectors = "drift,skills", "uniform,dapo,vade,oracle"
     return c
 
@@ -70,12 +69,12 @@ def worlds() -> ConfigDict:
     )
 
 
-def contenders() -> ConfigDict:
+def entries() -> ConfigDict:
     """Returns selectors with options, and what the arena does around them.
 
     `max_rounds`: rounds of rollouts until a batch of groups is kept. `measure_first`: all items are
     rolled out before step 1, "paid" or "free", without training; `measure_every`: again after so
-    many rounds. See experiments/simulation/contenders.py.
+    many rounds. See experiments/simulation/selectors.py.
     """
     refill = {"max_rounds": 3}
     # no answers' texts here, so none is more diverse
@@ -99,5 +98,5 @@ def contenders() -> ConfigDict:
 
 
 def vade(**options) -> dict:
-    """Returns an entry of `contenders`."""
+    """Returns an entry."""
     return {"name": "vade", "options": options}

@@ -17,7 +17,7 @@ base=FILE  any config of a run with VADE. This word comes last: behind its own c
 and what they differ in:
 
 selectors  Table 1 of VADE (arXiv 2511.18902), of the tiny job: all selectors, with GSPO and GRPO
-controls   of an arena: `vanilla` (uniform), `dose` (three times the prompts a step) and `oracle` (told the
+controls   of an arena: `uniform`, `dose` (three times the prompts a step) and `oracle` (told the
            pass rate of every kind of prompt); vade_jax/report/controls.py says what they have to show
 ablations  of a base: Table 2 and more, VADE with one option changed; one that changes nothing is left out
 decays     both decays of Eq. 5 and 6, four values each: 16 arms, and decays.png
@@ -27,16 +27,16 @@ precision  of the tiny job: weights in bfloat16 beside float32; docs/runs.md has
 More words: `smoke` (for tests); of an arena `prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096`
 prompts in all, `steps=200`, `model=tiny_6m`.
 
-Others are at hand: `--config.arms=vanilla,kalman,vade@5e-5` (VADE at that learning rate),
+Others are at hand: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
 `--config.losses=grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training golds is
 wrong). What all runs share: `--config.run.num_steps=100`. Of the arms:
 
-vanilla, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, around either selector, with
+uniform, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, around either selector, with
     full batches while three times the others' rollouts last
 dapo_three_rounds: at most three rounds a step instead, and part batches
 vade_measured: the paper's warm-up, a pass over all prompts; `vade` has none in the tiny job and its arenas
-vade_p1mp, vade_greedy, vade_last_update, ...: VADE's ablations
-remind_vade: a queue of mastered prompts around VADE; `remind` is around vanilla, as its paper's
+vade_p1p, vade_greedy, vade_last_update, ...: VADE's ablations
+remind_vade: a queue of mastered prompts around VADE; `remind` is around uniform, as its paper's
 kalman, mopps, greso, sec, ...: every other selector there is, with the options of its paper
 decay_500_999: VADE that keeps 0.5 of a visited prompt's counts and 0.999 of the others'
 """
@@ -49,7 +49,7 @@ from configs import arenas, arguments, arms, tiny
 from vade_jax.report import controls
 
 KINDS = ("selectors", "controls", "ablations", "decays", "losses", "precision")
-ABLATED = ("vade_p1mp", "vade_greedy", "vade_last_update")  # those of Table 2
+ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # those of Table 2
 
 
 def get_config(arg=None):
@@ -113,16 +113,16 @@ def _words(arg):
 def _chosen(run, kind):
     """Returns the arms that run unless others are asked for, and the one that they are compared with."""
     if kind == "controls":
-        return ("vanilla", controls.DOSE, controls.ORACLE), "vanilla"
+        return ("uniform", controls.DOSE, controls.ORACLE), "uniform"
     if kind == "decays":
         return arms.decay_grid(run), "decay_200_999"  # the paper's
     if kind == "losses":
-        return ("vanilla", "vade"), "vanilla"
+        return ("uniform", "vade"), "uniform"
     if kind == "selectors":
-        return (*arms.rivals(run), *ABLATED), "vanilla"
+        return (*arms.rivals(run), *ABLATED), "uniform"
     variants = arms.variants(run)
-    differing = [arm for arm, changes in variants.items() if changes["sampler"]["options"]]
-    return ("vade", "vanilla", *differing), "vade"
+    differing = [arm for arm, changes in variants.items() if changes["selector"]["options"]]
+    return ("vade", "uniform", *differing), "vade"
 
 
 def _of_precision(is_smoke):
@@ -160,6 +160,6 @@ def _base(text):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     run = module.get_config(words or None)
-    if run.get("sampler", {}).get("name") != "vade":
+    if run.get("selector", {}).get("name") != "vade":
         raise ValueError(f"config argument base={text!r}: give a run with VADE")
     return run

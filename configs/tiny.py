@@ -28,7 +28,7 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
     c.num_steps = 200
     c.num_prompts = 32
     c.model.preset = "tiny"
-    c.sampler.options.warmup = "none"
+    c.selector.options.warmup = "none"
 
     c.warm_start.num_steps = 1000
     c.warm_start.batch_size = 32

@@ -26,9 +26,9 @@ def get_config(arg=None):
     run = _run(words)
     if not is_sweep:
         return run
-    if run.sampler.name != "diva":
+    if run.selector.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
-    slots = 1 + run.sampler.options.num_variants  # of a problem and its variants
+    slots = 1 + run.selector.options.num_variants  # of a problem and its variants
     smaller = {
         name: max(run.batch[name] // slots, 1) for name in run.batch if name.startswith("prompts_")
     }
@@ -49,10 +49,10 @@ def _run(arg):
     c.loss.kl_coef = 0.0
     c.data.max_prompt_length = 160  # all hints fit; few of their words are tokens
     c.data.length_multiple = 40
-    if c.sampler.name == "diva":
-        c.sampler.options.num_variants = arguments.of_run(arg, variants=1).variants
+    if c.selector.name == "diva":
+        c.selector.options.num_variants = arguments.of_run(arg, variants=1).variants
     elif "variants=" in (arg or ""):
         raise ValueError(
-            f"config argument {arg!r}: the selector {c.sampler.name} makes no variants"
+            f"config argument {arg!r}: the selector {c.selector.name} makes no variants"
         )
     return c

@@ -14,7 +14,7 @@ def get_config(arg=None):
     c = tiny_gspo.get_config(f"smoke,selector={args.selector},seed={args.seed}")
     c.num_steps = 3  # the first save, one that drops none before it, and one that does
     # A policy that knows nothing gets some of its answers right.
-    c.reward.function = "experiments.torturing.reward:odd"
+    c.reward.function = "experiments.torture.reward:odd"
     # Few programs to compile.
     c.data.length_multiple = 128
     c.batch.prompts_per_microbatch = 4

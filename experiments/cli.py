@@ -107,10 +107,12 @@ def _check_file():
 def _one_line(error):
     """Returns the sentence that matters: a config file's error comes wrapped in a traceback."""
     text = str(error)
-    if found := re.search(r'[Dd]id you mean "(\w+)" instead of "(\w+)"', text):
-        return f'the config has no field {found[2]}: did you mean "{found[1]}"?'
-    if isinstance(error, KeyError | AttributeError):
-        return "the config has no field " + text.strip("\"'")
+    near = re.search(r'[Dd]id you mean "(\w+)" instead of "(\w+)"', text)
+    if near or isinstance(error, KeyError | AttributeError):
+        name, hint = (near[2], f': did you mean "{near[1]}"?') if near else (text.strip("\"'"), "")
+        if name in fields.RENAMED:
+            hint = f": it is called {fields.RENAMED[name]} now"
+        return f"the config has no field {name}{hint}"
     if "Traceback" in text:
         text = [line for line in text.splitlines() if line.strip()][-1]
         text = text.partition("Error: ")[2] or text

@@ -27,7 +27,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments import cli, errors, paths
-from vade_jax.evals import evaluation, results, sweep
+from vade_jax.evals import by_arm, evaluation, results
 from vade_jax.evals.chat import ServerLost
 from vade_jax.evals.settings import Evaluation
 from vade_jax.rewards.functions import RewardFailure
@@ -55,11 +55,11 @@ def main(c: ConfigDict, workdir: str) -> None:
 def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None:
     """Evaluates every finished run of a sweep, then writes the tables of all."""
     with errors.user_errors():
-        found = sweep.policies(directory)
-        sweep.check_baseline(found, baseline)  # here: the policies below may take days
+        found = by_arm.policies(directory)
+        by_arm.check_baseline(found, baseline)  # here: the policies below may take days
     policies = {policy.name: policy.directory for policy in found}
     if c.model.checkpoint:
-        policies[sweep.BASE] = c.model.checkpoint
+        policies[by_arm.BASE] = c.model.checkpoint
     for name, path in policies.items():
         each = ConfigDict(c.to_dict())
         each.model.checkpoint, each.label = path, name
@@ -68,10 +68,10 @@ def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None
     for policy in found:
         seeds = groups.setdefault(policy.group, {}).setdefault(policy.arm, {})
         seeds[policy.seed] = _asked(c, os.path.join(workdir, policy.name))
-    base = _asked(c, os.path.join(workdir, sweep.BASE)) if c.model.checkpoint else None
+    base = _asked(c, os.path.join(workdir, by_arm.BASE)) if c.model.checkpoint else None
     options = {"baseline": baseline, "size": c.size, "seed": c.seed}
     print(
-        f"\n{sweep.write(workdir, groups, base, **options)}\nin {workdir}: tables.md, a directory a policy"
+        f"\n{by_arm.write(workdir, groups, base, **options)}\nin {workdir}: tables.md, a directory a policy"
     )
 
 
@@ -111,7 +111,7 @@ if __name__ == "__main__":
     switch = flags.DEFINE_bool
     SWEEP = paths.define("sweep", None, "--workdir of an experiments.sweep: every policy of it.")
     BASELINE = define(
-        "baseline", default="vanilla", help="The arm to compare a sweep's others with."
+        "baseline", default="uniform", help="The arm to compare a sweep's others with."
     )
     FLAGS = {  # what each one puts its value into
         "model.checkpoint": paths.define(

@@ -3,7 +3,7 @@ r"""The tables and figures of a sweep once more, from the table of its runs.
     python -m experiments.results --records docs/results/frontier.parquet --workdir=runs/frontier_again
 
 Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection
-pays is drawn as well. A sweep leaves {workdir}/{name}/records.parquet, a kilobyte a run. `--arms vanilla
+pays is drawn as well. A sweep leaves {workdir}/{name}/records.parquet, a kilobyte a run. `--arms uniform
 vade kalman` leaves the others out, and is their order. `--across` takes every file for an arena of its own
 and prints one table, of all arms in all of them; of one file, every data/loss:
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--workdir", type=paths.path, required=True, help="where tables and figures go"
     )
-    parser.add_argument("--baseline", default="vanilla", help="the arm to compare with")
+    parser.add_argument("--baseline", default="uniform", help="the arm to compare with")
     parser.add_argument("--across", action="store_true", help="each table is an arena of its own")
     parser.add_argument("--arms", nargs="+", help="some of the arms; default: all")
     given = parser.parse_args(arguments)

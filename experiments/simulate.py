@@ -2,13 +2,13 @@ r"""Selectors against each other without a model: who wastes fewer rollouts, and
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-The selectors of the package, all but diva, importance and the control strata, play through their own
+The selectors of the package, all but diva and the control strata, play through their own
 functions, for the same number of rollouts, in worlds whose pass rates are known. Each (world, selector)
 is kept in the workdir, so an interrupted run goes on where it was; one whose settings changed is played
 again. After a change of the code take a new workdir.
 
     --config.selectors=vade,uniform --config.worlds=skills      # a few
-    --config.num_items=1000000 --config.num_seeds=2             # a large pool
+    --config.num_items=1000000 --config.seeds=0,1               # a large pool
     --config.world.skills.hopeless=0.2                          # another world
 """
 
@@ -20,37 +20,37 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import cli, errors
-from experiments.simulation import arena, contenders, report
+from experiments.simulation import arena, results, selectors
 from vade_jax import atomic
 
 
 def main(c: ConfigDict, workdir: str) -> None:
     """Plays what is missing; writes report.md, results.json and a figure a world."""
     with errors.user_errors():
-        settings = contenders.Settings.from_dict(c.to_dict())
-        planned = contenders.cells(settings)
-    directory, results, text = pathlib.Path(workdir), {}, []
-    highlight = contenders.words(settings.highlight)
+        settings = selectors.Settings.from_dict(c.to_dict())
+        planned = selectors.cells(settings)
+    directory, summaries, text = pathlib.Path(workdir), {}, []
+    highlight = selectors.words(settings.highlight)
     for world, cells in planned.items():
-        played = {cell.contender.label: outcome(cell, directory) for cell in cells}
-        text.append(report.table(world, cells[0].shape, played))
+        played = {cell.entry.label: outcome(cell, directory) for cell in cells}
+        text.append(results.table(world, cells[0].shape, played))
         print("\n" + text[-1], flush=True)
-        report.draw(world, played, highlight, directory / "figures" / f"{world}.png")
-        results[world] = {
+        results.draw(world, played, highlight, directory / "figures" / f"{world}.png")
+        summaries[world] = {
             label: {name: x for name, x in summary.items() if name != "curves"}
             for label, summary in played.items()
         }
         # After every world: an interrupted run leaves what it has.
         atomic.write_text(directory / "report.md", "\n".join(text))
-        atomic.write_text(directory / "results.json", json.dumps(results, indent=1) + "\n")
-    if table := report.overview(results):
+        atomic.write_text(directory / "results.json", json.dumps(summaries, indent=1) + "\n")
+    if table := results.overview(summaries):
         print("\n" + table)
         atomic.write_text(directory / "report.md", "\n".join([table, *text]))
 
 
-def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]:
+def outcome(cell: selectors.Cell, directory: pathlib.Path) -> Mapping[str, Any]:
     """Returns the summary of a cell, from its file or by playing it; prints one line."""
-    path = directory / "cells" / cell.world / f"{cell.contender.label}.json"
+    path = directory / "cells" / cell.world / f"{cell.entry.label}.json"
     found = {}
     if path.exists():
         with errors.user_errors():
@@ -59,14 +59,14 @@ def outcome(cell: contenders.Cell, directory: pathlib.Path) -> Mapping[str, Any]
         summary, how = found["summary"], "kept from before"
     else:
         result = arena.run(cell)
-        summary = report.summary(result, cell.shape)
+        summary = results.summary(result, cell.shape)
         atomic.write_text(path, json.dumps({"settings": cell.settings, "summary": summary}))
         how = f"{result.seconds:.1f} s, {result.compile_seconds:.1f} s to compile"
         how = f"settings changed: {how}" if found else how
     progress, effective = (
-        report.number(summary["values"][name], 3, True) for name in ("progress", "effective")
+        results.number(summary["values"][name], 3, True) for name in ("progress", "effective")
     )
-    name = f"{cell.world:<13} {cell.contender.label:<24}"
+    name = f"{cell.world:<13} {cell.entry.label:<24}"
     print(f"{name} progress {progress}  effective ratio {effective}  ({how})", flush=True)
     return summary
 

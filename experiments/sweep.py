@@ -1,7 +1,7 @@
 r"""Selectors against each other on equal terms: many runs, then tables and figures over seeds.
 
     python -m experiments.sweep --config=configs/sweep.py --workdir=runs/table1 \
-        --config.arms=vade,vanilla --config.seeds=0,1,2 --parallel=2
+        --config.arms=vade,uniform --config.seeds=0,1,2 --parallel=2
 
 A run lies in {workdir}/{data}/{loss}/{arm}_seed{seed}, what it printed in a .log beside it. A finished
 one is reused, a stopped one resumed, and one that fails does not keep the others from going on.

@@ -42,7 +42,7 @@ def test_builds_in_smoke_form(name, arg):
     c = load(name, arg)
     check(c)
     assert c.seed == (3 if "seed" in arg else 0)
-    assert c.sampler.name == ("uniform" if "uniform" in arg else selector(name, arg))
+    assert c.selector.name == ("uniform" if "uniform" in arg else selector(name, arg))
     assert (c.num_steps, c.data.train) == (2, "procedural")
     assert (c.model.checkpoint, c.model.preset, c.model.size) == ("", "tiny", "")
 
@@ -71,7 +71,7 @@ def test_table_4(size, algorithm):
     assert (c.loss.kl, c.loss.kl_coef) == ("k3", 0.01)
     assert (c.reward.format, c.reward.format_weight) == ("think_boxed", 0.1)
     assert c.optimizer.frozen == ()  # the vision tower is trained
-    assert c.sampler.to_dict() == {
+    assert c.selector.to_dict() == {
         "name": "vade",
         "options": {
             "decay_selected": 0.2,
@@ -105,16 +105,16 @@ def test_geometry3k_is_the_selectors_testbed():
     assert (c.num_steps, c.num_epochs, c.num_prompts, c.num_rollouts) == (100, 0, 512, 8)
     assert (c.loss.ratio, c.loss.clip_low, c.loss.clip_high) == ("token", 0.2, 0.28)
     assert (c.loss.kl_coef, c.sampling.max_tokens) == (0.01, 1024)
-    assert load("geo3k", "selector=dps").sampler.name == "dps"
-    assert load("geo3k", "uniform").sampler.name == "uniform"
+    assert load("geo3k", "selector=dps").selector.name == "dps"
+    assert load("geo3k", "uniform").selector.name == "uniform"
     sweep = load("geo3k", "arms,local")
     found = runs.planned(sweep.to_dict(), "w")
-    chosen = {run.arm: run.settings.sampler for run in found if run.seed == 2}
-    names = {"vanilla": "uniform", "dapo": "dapo", "vade": "vade", "pooled": "pooled"}
-    assert {arm: sampler.name for arm, sampler in chosen.items()} == names
+    chosen = {run.arm: run.settings.selector for run in found if run.seed == 2}
+    names = {"uniform": "uniform", "dapo": "dapo", "vade": "vade", "pooled": "pooled"}
+    assert {arm: selector.name for arm, selector in chosen.items()} == names
     assert len(found) == 12
     arms = sweep.known.arms
-    assert not any(arms[name].sampler.arrays for name in ("pooled",))
+    assert not any(arms[name].selector.arrays for name in ("pooled",))
     assert {run.settings.budget for run in found if run.arm == "dapo"} == {3}
     assert all(run.settings.data.train == c.data.train for run in found)
     with pytest.raises(ValueError, match="'arms,uniform': name no selector"):
@@ -130,7 +130,7 @@ def test_diva_has_its_papers_values():
     assert (c.num_prompts, c.num_rollouts, c.batch.prompts_per_minibatch) == (128, 5, 128)
     assert (c.loss.kl_coef, c.loss.clip_high, c.optimizer.learning_rate) == (0, 0.3, 1e-6)
     options = {"num_variants": 1, "rule": "linear", "eta": 4.0, "score": "accuracy"}
-    assert options.items() <= c.sampler.options.to_dict().items()
+    assert options.items() <= c.selector.options.to_dict().items()
     assert (c.diva.norm, c.diva.weight, c.diva.balance) == ("sequence", 0.1, "range")
     assert c.num_epochs == 5  # of 6,400 problems with 64 of them a step
     assert run.with_items(6400).num_steps == 5 * 100
@@ -153,7 +153,7 @@ def test_divas_baseline_at_full_size_has_as_many_steps_and_answers():
 def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
     found = {run.arm: run.settings for run in runs.planned(load("tiny_diva", words).to_dict(), "w")}
     diva, grpo = found["diva"], found["grpo"]
-    assert (diva.sampler.name, grpo.sampler.name) == ("diva", "uniform")
+    assert (diva.selector.name, grpo.selector.name) == ("diva", "uniform")
     assert diva.num_prompts == slots * grpo.num_prompts == 32
     for of in (diva, grpo):
         assert of.num_prompts * of.num_rollouts == 256
@@ -169,8 +169,8 @@ def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
 
 def test_the_uniform_baseline_differs_in_nothing_but_the_selector():
     vade, uniform = load("tiny_gspo").to_dict(), load("tiny_gspo", "uniform").to_dict()
-    assert uniform.pop("sampler") == {"name": "uniform", "options": {}, "arrays": {}}
-    vade.pop("sampler")
+    assert uniform.pop("selector") == {"name": "uniform", "options": {}, "arrays": {}}
+    vade.pop("selector")
     assert vade == uniform
 
 
@@ -222,9 +222,9 @@ def test_bf16_is_a_word_beside_the_layout():
 def test_another_selector_has_its_own_options(name):
     c = load("tiny_gspo", f"selector={name}")
     check(c)
-    defaults, found = samplers.SAMPLERS[name].options(), c.sampler.options.to_dict()
+    defaults, found = samplers.SAMPLERS[name].options(), c.selector.options.to_dict()
     names = set(samplers.SAMPLERS[name].option_names) - {"num_rollouts", "seed"}
-    assert c.sampler.name == name and set(found) == names
+    assert c.selector.name == name and set(found) == names
     assert all(getattr(defaults, k) == v for k, v in found.items())
     assert c.batch.answers_per_row == (2 if name == "knapsack" else 0)
     with pytest.raises(ValueError, match="give one selector"):
@@ -263,7 +263,7 @@ def test_vade_is_the_selector_unless_another_is_named(name):
     named = load(name, f"selector={selector(name)}").to_dict()
     assert named == load(name).to_dict()
     assert load(name, "vade").to_dict() == load(name, "selector=vade").to_dict()
-    assert load(name, "vade").sampler.name == "vade"
+    assert load(name, "vade").selector.name == "vade"
 
 
 @pytest.mark.parametrize("name", ["tiny_gspo", "qwen7b_gspo"])
@@ -275,7 +275,7 @@ def test_the_papers_reward_is_right_or_wrong(name):
 def test_dapo_is_its_four_parts():
     c = load("tiny_dapo")
     loss = c.loss
-    assert (c.sampler.name, c.sampler.options.base) == ("dapo", "uniform")
+    assert (c.selector.name, c.selector.options.base) == ("dapo", "uniform")
     assert (loss.ratio, loss.aggregate) == ("token", "token-mean")
     assert (loss.clip_low, loss.clip_high, loss.dual_clip) == (0.2, 0.28, 10)
     assert loss.kl_coef == 0

@@ -24,20 +24,20 @@ class Some(fields.Section):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))])
 def test_a_section_with_mappings_is_pickled_and_copied(copied):
-    run = settings.Run(sampler=settings.Sampler(options={"decay_rest": 0.9}))
+    run = settings.Run(selector=settings.Selector(options={"decay_rest": 0.9}))
     assert copied(run) == run
     assert copied(Some()) == Some() == Some(options={"a": 1}) != Some(options={})
 
 
 def test_dataclasses_asdict_takes_a_section():
     assert dataclasses.asdict(Some()) == Some().to_dict() == {"options": {"a": 1}}
-    assert dataclasses.asdict(settings.Run())["sampler"]["options"] == {}
+    assert dataclasses.asdict(settings.Run())["selector"]["options"] == {}
 
 
 def test_a_default_mapping_cannot_be_changed():
     """`Run` has one default `Sampler` for all its instances."""
     with pytest.raises(TypeError):
-        settings.Run().sampler.options["decay_rest"] = 0.9
+        settings.Run().selector.options["decay_rest"] = 0.9
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ from vade_jax.plugins import choosing
     for part, extra in (("run", "train"), ("report", "report")):
         code = f"try: import vade_jax.{part}\nexcept ImportError as error: print(error)"
         said = run(python, "-c", code, cwd=empty)
-        assert said.endswith(f"pip install 'vade_jax[{extra}]'\n")
+        assert said.endswith(f"in the repository, pip install '.[{extra}]'\n")
 
 
 # ------------------------------------------------------------------------------ Dockerfiles

@@ -39,25 +39,25 @@ def test_readme_example_learns_what_it_is_told():
 
 
 def test_chooses_what_the_four_functions_choose():
-    sampler, key = samplers.SAMPLERS["vade"](), jax.random.key(7)
-    state, selector = sampler.init(50), Selector(50, seed=7)
+    functions, key = samplers.SAMPLERS["vade"](), jax.random.key(7)
+    state, selector = functions.init(50), Selector(50, seed=7)
     rng = np.random.default_rng(0)
     for step in range(1, 12):
         step_key = jax.random.split(jax.random.fold_in(key, step), 3)[0]
-        index_M = np.asarray(sampler.propose(state, step_key, 6).index_M)
+        index_M = np.asarray(functions.propose(state, step_key, 6).index_M)
         ids = selector.select(6)
         np.testing.assert_array_equal(ids, index_M)
         right_M = rng.integers(0, 9, 6)
         selector.observe(ids, right_M, 8)
-        state = sampler.update(state, environment.counts(index_M, right_M, 8))
+        state = functions.update(state, environment.counts(index_M, right_M, 8))
 
 
-@pytest.mark.parametrize("method", ["vade", "kalman", "remind"])
-def test_continues_from_a_file(tmp_path, method):
-    first = Selector(IDS, method, seed=3)
+@pytest.mark.parametrize("name", ["vade", "kalman", "remind"])
+def test_continues_from_a_file(tmp_path, name):
+    first = Selector(IDS, name, seed=3)
     observe_all(first, first.select(8))
     first.save(tmp_path / "selector.npz")
-    second = Selector(IDS, method, seed=3)
+    second = Selector(IDS, name, seed=3)
     second.load(tmp_path / "selector.npz")
     for _ in range(3):
         ids = first.select(8)
@@ -130,11 +130,11 @@ def test_defaults_are_options_too():
         Selector(9, decay_rest=0.9).load_state_dict(saved)
 
 
-@pytest.mark.parametrize("method", ["sec", "arcus"])
-def test_a_program_with_64_bits_gets_the_same(method, tmp_path):
+@pytest.mark.parametrize("name", ["sec", "arcus"])
+def test_a_program_with_64_bits_gets_the_same(name, tmp_path):
     def chosen():
-        arrays = {"category": [0, 1] * 10} if method == "sec" else {}
-        made = Selector(20, method, arrays=arrays)
+        arrays = {"category": [0, 1] * 10} if name == "sec" else {}
+        made = Selector(20, name, arrays=arrays)
         for step in range(2):
             ids = made.select(4)
             made.observe(ids, [step, 1, 2, 8], 8)
@@ -162,16 +162,16 @@ def test_threads_save_one_after_another(fresh, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "fitting"),
+    ("name", "options", "fitting"),
     [
         ("vcrl", {}, {"replay": "next_step"}),
         ("remind", {"base": "vcrl"}, {"base": "vcrl", "base_options": {"replay": "next_step"}}),
     ],
 )
-def test_refuses_what_needs_a_second_round_of_the_step(method, options, fitting):
-    with pytest.raises(ValueError, match=f"{method}.* round 2 of the same step.*'next_step'"):
-        Selector(200, method, **options)
-    assert len(Selector(200, method, **fitting).select(8)) == 8
+def test_refuses_what_needs_a_second_round_of_the_step(name, options, fitting):
+    with pytest.raises(ValueError, match=f"{name}.* round 2 of the same step.*'next_step'"):
+        Selector(200, name, **options)
+    assert len(Selector(200, name, **fitting).select(8)) == 8
 
 
 def test_groups_of_one_id_are_added():
@@ -197,10 +197,10 @@ def test_another_number_of_valid_answers_compiles_nothing():
     assert clock.metrics(small.prompts(1), small.rollouts([1]))["perf/compilations"] == 0
 
 
-@pytest.mark.parametrize("method", ["vade", "sec"])
-def test_padding_of_answers_changes_no_bit(method, monkeypatch):
-    arrays = {"category": [0, 0, 1, 1]} if method == "sec" else {}
-    padded, plain = (Selector(4, method, arrays=arrays) for _ in range(2))
+@pytest.mark.parametrize("name", ["vade", "sec"])
+def test_padding_of_answers_changes_no_bit(name, monkeypatch):
+    arrays = {"category": [0, 0, 1, 1]} if name == "sec" else {}
+    padded, plain = (Selector(4, name, arrays=arrays) for _ in range(2))
     padded.observe([0, 2, 1], correct=[1, 3, 0.5], trials=[2, 3, 7])
     monkeypatch.setattr("vade_jax.selector.bucket", lambda size, multiple: size)
     plain.observe([0, 2, 1], correct=[1, 3, 0.5], trials=[2, 3, 7])
@@ -265,7 +265,7 @@ def test_refuses_impossible_counts(fresh, ids, correct, trials, message):
         (dict(items=IDS, seed=1), "seed: 0 there, 1 here"),
         (dict(items=IDS[::-1]), "ids: "),
         (dict(items=IDS[:9]), "items: 50 there, 9 here"),
-        (dict(items=IDS, method="kalman"), "method: 'vade' there, 'kalman' here"),
+        (dict(items=IDS, name="kalman"), "name: 'vade' there, 'kalman' here"),
         (dict(items=IDS, decay_rest=0.9), r"\(options.decay_rest: 0.999 there, 0.9 here\)"),
     ],
 )
@@ -287,9 +287,9 @@ def test_refuses_the_state_of_other_arrays(tmp_path):
         Selector(4, "bots", arrays=rates).load(tmp_path / "bots.npz")
 
 
-@pytest.mark.parametrize("method", ["vade", "arcus"])
-def test_nothing_observed_is_no_step(method):
-    made = Selector(9, method)
+@pytest.mark.parametrize("name", ["vade", "arcus"])
+def test_nothing_observed_is_no_step(name):
+    made = Selector(9, name)
     made.observe([0, 1], [3, 8], 8)
     before = made.state_dict()["state"]
     made.observe([], [], 8)
@@ -297,15 +297,15 @@ def test_nothing_observed_is_no_step(method):
 
 
 @pytest.mark.parametrize(
-    ("method", "name"), [("strata", "pass_rate"), ("mmr1", "self_bleu"), ("bots", "weak_rate")]
+    ("name", "array"), [("strata", "pass_rate"), ("mmr1", "self_bleu"), ("bots", "weak_rate")]
 )
 @pytest.mark.parametrize("value", [75, "0.75", -0.1])
-def test_rates_are_numbers_from_0_to_1(method, name, value):
+def test_rates_are_numbers_from_0_to_1(name, array, value):
     arrays = {"strata": ["category", "pass_rate"], "mmr1": ["pass_rate", "self_bleu"]}
-    given = {x: [0.5, 0.5, 0.5] for x in arrays.get(method, ["weak_rate", "strong_rate"])}
-    given[name] = [0.5, value, 0.5]
-    with pytest.raises(ValueError, match=f"{name} of item . is .*: {method} wants numbers from 0"):
-        Selector(3, method, arrays=given)
+    given = {x: [0.5, 0.5, 0.5] for x in arrays.get(name, ["weak_rate", "strong_rate"])}
+    given[array] = [0.5, value, 0.5]
+    with pytest.raises(ValueError, match=f"{array} of item . is .*: {name} wants numbers from 0"):
+        Selector(3, name, arrays=given)
 
 
 @pytest.mark.parametrize(
@@ -344,10 +344,10 @@ def test_refuses_a_broken_file(fresh, tmp_path):
         fresh.load(tmp_path / "none.npz")
 
 
-def test_refuses_unknown_methods_and_doubled_ids():
-    for method in ("vado", "diva"):
-        with pytest.raises(ValueError, match=f"method='{method}'"):
-            Selector(4, method)
+def test_refuses_unknown_names_and_doubled_ids():
+    for name in ("vado", "diva"):
+        with pytest.raises(ValueError, match=f"name='{name}'"):
+            Selector(4, name)
     with pytest.raises(ValueError, match=r"vade has no option 'decay': it takes .*dec"):
         Selector(4, decay=0.9)
     with pytest.raises(ValueError, match="sec has no array 'level': it takes category"):

@@ -185,8 +185,23 @@ def _plain(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ checks
+# Words of versions before 1.0, and what they are called since.
+RENAMED = {
+    "sampler": "selector",
+    "contender": "selector",
+    "num_seeds": "seeds",
+    "vanilla": "uniform",
+    "vade_p1mp": "vade_p1p",
+    "vade_warmup_none": "vade_no_warmup",
+    "vade_warmup_full": "vade_full_warmup",
+}
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a question with the nearest known name, for a message about an unknown one, or ""."""
+    """Returns what an unknown name is called today, or else a question with the nearest known one, or ""."""
+    known = list(known)
+    if RENAMED.get(name) in known:
+        return f"it is called {RENAMED[name]!r} now; "
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]!r}? " if close else ""
 

@@ -30,7 +30,7 @@ CONNECT_S = 10.0
 KEEPALIVE_S = 2.0
 LONGEST_PAUSE_S = 30.0
 MOST_BYTES = 1 << 29  # of a reply, unpacked: the tokens of a large batch are a tenth of it
-LONGEST_WISH_S = 120.0  # that a server's Retry-After is granted
+MAX_RETRY_AFTER_S = 120.0  # that a server's Retry-After is granted
 # Of refused requests, those after which no other is answered: a wrong key, model or path.
 HOPELESS = (401, 403, 404)
 _TRANSIENT = (408, 409, 425, 429)  # and every status from 500 on
@@ -218,7 +218,7 @@ def retrying(
 
     def pause(state: tenacity.RetryCallState) -> float:
         seconds = min(backoff_s * 2 ** (state.attempt_number - 1), LONGEST_PAUSE_S)
-        wish = min(state.outcome.exception().pause_s, LONGEST_WISH_S)
+        wish = min(state.outcome.exception().pause_s, MAX_RETRY_AFTER_S)
         return max(seconds * random.uniform(0.5, 1), wish)
 
     ended = ended or threading.Event()

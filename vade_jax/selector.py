@@ -50,13 +50,13 @@ class Selector:
     Args:
         items: how many there are; or their ids, unique, which then stand for them everywhere. A
             saved state fits only the same ids in the same order.
-        method: a key of `samplers.SAMPLERS`, but for those that ask for variants of items.
+        name: of the selector, a key of `samplers.SAMPLERS`; not of one that asks for variants of items.
         seed: of all draws.
-        arrays: what the method's `init` needs of every item, such as SEC's category.
-        **options: the method's hyperparameters.
+        arrays: what the selector's `init` needs of every item, such as SEC's category.
+        **options: the selector's hyperparameters.
 
     Raises:
-        ValueError: an unknown method, option or array, one that needs a pass over all items, several
+        ValueError: an unknown name, option or array, one that needs a pass over all items, several
             rounds a step or weights, no items, or ids that are not unique or have no order.
     """
 
@@ -64,7 +64,7 @@ class Selector:
     def __init__(
         self,
         items: int | Sequence[Hashable],
-        method: str = "vade",
+        name: str = "vade",
         *,
         seed: int = 0,
         arrays: Mapping[str, Any] | None = None,
@@ -72,13 +72,13 @@ class Selector:
     ):
         seed = operator.index(seed)
         fields.SEED.check("seed", seed)
-        self._sampler = _sampler(method, options, seed)
-        _check_arrays(self._sampler, method, arrays or {})
+        self._functions = _functions(name, options, seed)
+        _check_arrays(self._functions, name, arrays or {})
         self._ids = _unique(items)
         self._place = {name: i for i, name in enumerate(self._ids)}
-        self._identity = _identity(method, options, seed, self._ids, arrays or {})
+        self._identity = _identity(name, options, seed, self._ids, arrays or {})
         self._key = jax.random.key(seed)
-        self._state = self._sampler.init(len(self._ids), **(arrays or {}))
+        self._state = self._functions.init(len(self._ids), **(arrays or {}))
         self._selections = 0
         self._lock = threading.Lock()
 
@@ -92,10 +92,10 @@ class Selector:
 
     @_in_32_bits
     def propose(self, batch_size: int) -> tuple[list, np.ndarray]:
-        """Returns what `select` does, and how many answers the method wants to each."""
+        """Returns what `select` does, and how many answers to each it asks for."""
         with self._lock:
             key = rng.step_keys(self._key, self._selections + 1).select
-            proposal = self._sampler.propose(self._state, key, operator.index(batch_size))
+            proposal = self._functions.propose(self._state, key, operator.index(batch_size))
             self._selections += 1
         ids = [self._ids[int(i)] for i in proposal.index_M]
         return ids, np.asarray(proposal.num_rollouts_M)
@@ -122,7 +122,7 @@ class Selector:
         if not len(feedback.index_M):
             return  # no step, so nothing decays either
         with self._lock:
-            self._state = self._sampler.update(self._state, feedback)
+            self._state = self._functions.update(self._state, feedback)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that changes, as NumPy arrays and plain values."""
@@ -135,7 +135,7 @@ class Selector:
         """Continues from what `state_dict` returned.
 
         Raises:
-            ValueError: it is of another method, seed, data set or version, or damaged; names what differs.
+            ValueError: it is of another selector, seed, data set or version, or damaged; names what differs.
         """
         there, here = _one_by_one(saved), _one_by_one(self._identity)
         differing = [
@@ -218,40 +218,42 @@ def _array_type(array: Any) -> str:
     return "missing" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
-def _sampler(method: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
-    """Returns the method's functions; a method with draws of its own gets the seed too."""
-    fields.check_word("method", method, samplers.SAMPLERS)
-    make = samplers.SAMPLERS[method]
-    sampler = make(**_own(make, seed), **options)
-    needs = sampler.needs
+def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
+    """Returns the functions of a selector; one that draws by itself gets the seed too."""
+    if "method" in options:
+        raise ValueError(f"method={options['method']!r}: give name={options['method']!r}")
+    fields.check_word("name", name, samplers.SAMPLERS)
+    spec = samplers.SAMPLERS[name]
+    selector = spec(**_own(spec, seed), **options)
+    needs = selector.needs
     if needs.variants:
         raise ValueError(
-            f"method={method!r} asks for variants of items, which this object cannot make: choose another"
+            f"name={name!r} asks for variants of items, which this object cannot make: choose another"
         )
     if needs.passes == "first":
         raise ValueError(
-            f"method={method!r} begins with a pass over all items, which this object cannot make: choose"
+            f"name={name!r} begins with a pass over all items, which this object cannot make: choose"
             f" another{needs.or_without('passes')} and observe answers to all items before the"
             " first select"
         )
     if needs.rounds is not None and needs.rounds > 1:
         # Here a `select` is a step: the next step's would be taken for this one's second round.
         raise ValueError(
-            f"method={method!r} fills dropped groups in round {needs.rounds} of the same step,"
+            f"name={name!r} fills dropped groups in round {needs.rounds} of the same step,"
             f" and here every step has one round: choose another{needs.or_without('rounds')}"
         )
-    return sampler
+    return selector
 
 
-def _own(make: base.Method, seed: int) -> dict[str, int]:
-    """Returns the options that are the selector's: the seed of a method that draws by itself."""
-    return {"seed": seed} if "seed" in make.option_names else {}
+def _own(spec: base.Spec, seed: int) -> dict[str, int]:
+    """Returns the options that this object sets: the seed of a selector that draws by itself."""
+    return {"seed": seed} if "seed" in spec.option_names else {}
 
 
-def _options(method: str, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Returns all options of a method, as JSON has them."""
-    make = samplers.SAMPLERS[method]
-    whole = make.options.from_dict({**_own(make, seed), **given}).to_dict()
+def _options(name: str, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Returns all options of a selector, as JSON has them."""
+    spec = samplers.SAMPLERS[name]
+    whole = spec.options.from_dict({**_own(spec, seed), **given}).to_dict()
     return json.loads(json.dumps(whole, default=_as_json))
 
 
@@ -281,16 +283,16 @@ def _plain(ids: Sequence[Hashable]) -> list:
     return [name.item() if isinstance(name, np.generic) else name for name in ids]
 
 
-def _check_arrays(sampler, method, arrays):
-    known = sampler.needs.named()
-    if unknown := [name for name in arrays if name not in known]:
+def _check_arrays(selector, name, arrays):
+    known = selector.needs.named()
+    if unknown := [array for array in arrays if array not in known]:
         raise ValueError(
-            f"{method} has no array {unknown[0]!r}: it takes {', '.join(known) or 'none'}"
+            f"{name} has no array {unknown[0]!r}: it takes {', '.join(known) or 'none'}"
         )
-    needed = sampler.needs.named("required", "measured")
-    if missing := [name for name in needed if name not in arrays]:
+    needed = selector.needs.named("required", "measured")
+    if missing := [array for array in needed if array not in arrays]:
         raise ValueError(
-            f"{method} needs the {missing[0]} of every item: give arrays={{{missing[0]!r}: ...}}"
+            f"{name} needs the {missing[0]} of every item: give arrays={{{missing[0]!r}: ...}}"
         )
 
 
@@ -325,13 +327,13 @@ def _counted(index_M, successes_M, trials_M) -> Feedback:
     )
 
 
-def _identity(method, options, seed, ids, arrays) -> dict[str, Any]:
+def _identity(name, options, seed, ids, arrays) -> dict[str, Any]:
     """What a saved selector must share with the one that continues it."""
     digest = lambda x: hashlib.sha256(repr(list(x)).encode()).hexdigest()[:16]
     return {
         "format": FORMAT,
-        "method": method,
-        "options": _options(method, options, seed),
+        "name": name,
+        "options": _options(name, options, seed),
         "seed": seed,
         "items": len(ids),
         "ids": digest(ids),

@@ -22,10 +22,10 @@ from vade_jax.fields import Section, choice, fraction, location, mapping, number
 
 # ------------------------------------------------------------------------------ selection
 @dataclasses.dataclass(frozen=True)
-class Sampler(Section):
+class Selector(Section):
     """Which prompts are rolled out."""
 
-    path: ClassVar[str] = "sampler."
+    path: ClassVar[str] = "selector."
 
     name: str = "vade"  # a key of vade_jax.samplers.SAMPLERS
     options: Mapping[str, Any] = mapping()  # hyperparameters that differ from the defaults
@@ -424,7 +424,7 @@ class Run(Section):
     # G, answers to a prompt
     num_rollouts: int = number(8, at_least=2, why="as a group of one has no advantage")
     scale_by_std: bool = True  # GRPO's advantage; False is Dr. GRPO's
-    sampler: Sampler = Sampler()
+    selector: Selector = Selector()
     measure: Measure = Measure()
     refill: Refill = Refill()
     model: Model = Model()
@@ -467,7 +467,7 @@ class Run(Section):
         """Returns the same run with the steps that its epochs over so many items take."""
         if not self.num_epochs:
             return self
-        places = num_items * places_per_item(self.sampler.name, self.sampler.options)
+        places = num_items * places_per_item(self.selector.name, self.selector.options)
         # 1.1 epochs of 100 items are 110 items, not a part of the next one more.
         num_steps = math.ceil(round(self.num_epochs * places / self.num_prompts, 6))
         return dataclasses.replace(self, num_steps=max(num_steps, 1))

@@ -42,11 +42,9 @@ from experiments.bench import (
 )
 from vade_jax import settings
 
-# The names are those of the command line: "selector" draws and proposes beside numpy, "sampler" compares
-# all selectors.
 SUITES = {
-    "selector": selectors.draws,
-    "sampler": selectors.steps,
+    "draws": selectors.draws,  # of a Beta posterior, and VADE's proposal, compared with numpy
+    "selectors": selectors.steps,
     "update": update.run,
     "decode": decode.run,
     "data": host.images,

@@ -97,13 +97,13 @@ def _speed(source, build, threads: loading.Map, rounds: int) -> timing.Table:
 def _steps(source, build, threads: loading.Map, num_steps: int) -> timing.Table:
     """Chooses and cuts batches, as a run does, and reads the memory early and at the end."""
     # The host's share of a run's steps, without a policy.
-    sampler = samplers.SAMPLERS["uniform"](num_rollouts=2)
-    selector = sampler.init(len(source))
-    choose = choosing.Chooser(sampler, source, build, threads)
+    selector = samplers.SAMPLERS["uniform"](num_rollouts=2)
+    posterior = selector.init(len(source))
+    choose = choosing.ChoosePrompts(selector, source, build, threads)
 
     def run(steps: range) -> None:
         for step in steps:
-            batching.collate(choose(selector, jax.random.key(step), num_prompts=4).prompts)
+            batching.collate(choose(posterior, jax.random.key(step), num_prompts=4).prompts)
 
     early = num_steps // 10
     start = timing.seconds(lambda: run(range(early)))

@@ -123,7 +123,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
     config = tiny_gspo.get_config()
     config.num_steps, config.checkpoint.every = num_steps, min(SAVE_EVERY, num_steps // 2)
     settings_of_run = settings.Run.from_dict(config.to_dict())
-    sampler = samplers.SAMPLERS["vade"](num_rollouts=8, warmup="none")
+    selector = samplers.SAMPLERS["vade"](num_rollouts=8, warmup="none")
     rng = np.random.default_rng(0)
     engine = fake.FakeEngine(
         dict(zip(map(str, range(num_items)), rng.random(num_items), strict=True))
@@ -131,7 +131,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
     probe = Probe(engine)
     state = TrainState(params={"w": jnp.zeros(1000)}, opt_state=(), step=jnp.int32(0))
     visited_I = np.zeros(num_items, np.int32)
-    anew = loop.Progress(state, sampler.init(num_items), visited_I)
+    anew = loop.Progress(state, selector.init(num_items), visited_I)
     saved = checkpointer(settings_of_run.checkpoint, workdir)
     with contextlib.redirect_stderr(io.StringIO()):  # the bar
         recorder = RunRecorder(workdir, saved, settings_of_run.to_dict(), 0)
@@ -140,7 +140,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
                 anew,
                 num_steps=num_steps,
                 producer=Producer(
-                    choosing.Chooser(sampler, Items(num_items), _prompt),
+                    choosing.ChoosePrompts(selector, Items(num_items), _prompt),
                     probe,
                     scoring.Scorer(_score),
                     key=jax.random.key(0),

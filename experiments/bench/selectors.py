@@ -16,7 +16,7 @@ from vade_jax import samplers, settings, types
 from vade_jax.run import build, job, warm_start
 from vade_jax.samplers import base, beta
 
-# ------------------------------------------------------------------------------ --suite=selector
+# ------------------------------------------------------------------------------ --suite=draws
 DRAW_BYTES = 12  # an item: two counts in, one draw out
 PROPOSE_BYTES = 9  # an item: two counts and a flag in
 
@@ -50,8 +50,8 @@ def draw(num_items: int, highest: float, rounds: int) -> timing.Table:
 def propose(num_items: int, num_prompts: int, rounds: int) -> timing.Table:
     """Returns draw, score and top-B, and the same made of numpy or of jax.random.beta."""
     alpha_I, beta_I = _counts(num_items, 8)
-    sampler, key = samplers.SAMPLERS["vade"](warmup="none"), jax.random.key(2)
-    state = sampler.init(num_items).replace(alpha_I=alpha_I, beta_I=beta_I)
+    selector, key = samplers.SAMPLERS["vade"](warmup="none"), jax.random.key(2)
+    state = selector.init(num_items).replace(alpha_I=alpha_I, beta_I=beta_I)
     a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
     generator = np.random.default_rng(2)
 
@@ -65,7 +65,7 @@ def propose(num_items: int, num_prompts: int, rounds: int) -> timing.Table:
         return jax.lax.top_k(beta.info_gain(p_I), num_prompts)
 
     cases = {
-        "vade.propose": lambda: sampler.propose(state, key, num_prompts),
+        "vade.propose": lambda: selector.propose(state, key, num_prompts),
         "numpy beta, argpartition": with_numpy,
         "jax.random.beta, top_k": lambda: with_jax(key, alpha_I, beta_I),
     }
@@ -91,7 +91,7 @@ def _counts(num_items: int, highest: float) -> jax.Array:
     return highest * uniform_2I
 
 
-# ------------------------------------------------------------------------------ --suite=sampler
+# ------------------------------------------------------------------------------ --suite=selectors
 STEP = "a step of configs/tiny_gspo.py, 32 x 8"
 NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
 

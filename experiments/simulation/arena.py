@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.simulation.contenders import Cell, Contender, Shape, schedule
+from experiments.simulation.selectors import Cell, Entry, Shape, schedule
 from experiments.simulation.worlds import KINDS, Groups, World
 from vade_jax import types
 from vade_jax.losses import advantages
@@ -123,64 +123,64 @@ class Carry:
     """Everything that a round changes."""
 
     world: World
-    selector: Any
+    posterior: Any
     pending: Pending
     visits_I: Array  # int32
 
 
 def play(
-    contender: Contender,
+    entry: Entry,
     shape: Shape,
     world: World,
-    selector: Any,
+    posterior: Any,
     key: jax.Array,
     measure_U: Array,
 ) -> tuple[Carry, dict[str, jax.Array]]:
     """Plays all rounds of one seed; returns the last carry and the records of the rounds.
 
     Args:
-        contender: who plays.
+        entry: who plays.
         shape: the sizes.
         world: before the first round.
-        selector: the contender's state before it.
-        key: of all draws. Contenders share it: the same luck by slot.
+        posterior: the selector's state before it.
+        key: of all draws. Selectors share it: the same luck by slot.
         measure_U: before which rounds all items are measured.
     """
-    sampler = contender.sampler(shape.num_rollouts)
+    selector = entry.functions(shape.num_rollouts)
     size, usual = shape.num_prompts, shape.num_rollouts
     every_item = base.same_num_rollouts(jnp.arange(shape.num_items), usual)
 
     def measure(carry, key):
         feedback = answer(key, carry.world.pass_rate(), every_item, shape.of_measurement)
-        return carry.replace(selector=sampler.update(carry.selector, feedback))
+        return carry.replace(posterior=selector.update(carry.posterior, feedback))
 
     def turn(carry, now):
         number, measured = now
         keys = jax.random.split(jax.random.fold_in(key, number), 3)
-        if contender.first(usual) or contender.measure_every:
+        if entry.first(usual) or entry.measure_every:
             carry = jax.lax.cond(measured, measure, lambda c, _: c, carry, keys[0])
-        world, selector = carry.world, carry.selector
+        world, posterior = carry.world, carry.posterior
         p_I = world.pass_rate()
-        if contender.name == "oracle":
-            selector = selector.replace(pass_rate_I=p_I)
+        if entry.name == "oracle":
+            posterior = posterior.replace(pass_rate_I=p_I)
 
         # propose, answer, keep, update: as the training loop
-        propose = lambda number: sampler.propose(selector, keys[1], number)
-        proposal = unused(propose, size, contender.max_rounds, carry.pending.used_I)
+        propose = lambda number: selector.propose(posterior, keys[1], number)
+        proposal = unused(propose, size, entry.max_rounds, carry.pending.used_I)
         feedback = answer(keys[2], p_I, proposal, shape.of_round)
-        pending = collect(carry.pending, feedback, sampler.keep(selector, feedback))
-        trains = (pending.count == size) | (pending.rounds == contender.max_rounds)
+        pending = collect(carry.pending, feedback, selector.keep(posterior, feedback))
+        trains = (pending.count == size) | (pending.rounds == entry.max_rounds)
 
         # A training step is taken in every round and thrown away where there is none: both branches
         # of a `cond` would run under `vmap` over seeds anyway.
         pick = lambda taken, left: jax.tree.map(lambda a, b: jnp.where(trains, a, b), taken, left)
         after = Carry(
             world=pick(world.learn(pending.groups, usual), world),
-            selector=sampler.update(selector, feedback),
+            posterior=selector.update(posterior, feedback),
             pending=pick(no_groups(size, shape.num_items), pending),
             visits_I=carry.visits_I.at[feedback.index_M].add(1),
         )
-        belief = sampler.believe(selector, proposal)
+        belief = selector.believe(posterior, proposal)
         return after, {
             **of_round(shape, world, feedback),
             **of_step(pending.groups, world, trains),
@@ -190,7 +190,7 @@ def play(
 
     carry = Carry(
         world=world,
-        selector=selector,
+        posterior=posterior,
         pending=no_groups(size, shape.num_items),
         visits_I=jnp.zeros(shape.num_items, jnp.int32),
     )
@@ -198,7 +198,7 @@ def play(
 
 
 def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, jax.Array]:
-    """Returns numbers of all groups of a round; `report.summary` says what `regret` is."""
+    """Returns numbers of all groups of a round; `results.summary` says what `regret` is."""
     index_M, num_M, p_I = feedback.index_M, feedback.trials_M, world.pass_rate()
     best_M = jax.lax.top_k(prob_mixed(p_I, shape.num_rollouts), len(index_M))[0]
     return {
@@ -230,20 +230,20 @@ class Result(NamedTuple):
 
 
 def run(cell: Cell) -> Result:
-    """Plays all seeds of a cell. Contenders share the keys: the same items, the same luck by slot."""
-    kind, contender, shape = KINDS[cell.kind], cell.contender, cell.shape
-    measure_U, paid_U = schedule(contender, shape)
-    key_S = jax.random.split(jax.random.key(cell.seed), cell.num_seeds)
+    """Plays all seeds of a cell. Selectors share the keys: the same items, the same luck by slot."""
+    kind, entry, shape = KINDS[cell.kind], cell.entry, cell.shape
+    measure_U, paid_U = schedule(entry, shape)
+    key_S = jax.random.split(jax.random.key(0), max(cell.seeds) + 1)[np.array(cell.seeds)]
     world_key_S, key_S = jax.vmap(jax.random.split, out_axes=1)(key_S)
     world_S = jax.vmap(lambda key: kind.begin(key, shape.num_items, cell.constants))(world_key_S)
-    selector = contender.begin(shape.num_rollouts, kind.category(shape.num_items))
+    posterior = entry.begin(shape.num_rollouts, kind.category(shape.num_items))
 
-    given = world_S, selector, key_S, measure_U
+    given = world_S, posterior, key_S, measure_U
     start = time.perf_counter()
     # One program for all worlds of a kind: their constants are arguments.
-    name = kind, contender, shape, cell.num_seeds
+    name = kind, entry, shape, len(cell.seeds)
     if name not in _PROGRAMS:
-        seeds = jax.vmap(functools.partial(play, contender, shape), in_axes=(0, None, 0, None))
+        seeds = jax.vmap(functools.partial(play, entry, shape), in_axes=(0, None, 0, None))
         _PROGRAMS[name] = jax.jit(seeds).lower(*given).compile()
     compiled = time.perf_counter()
     carry, records = jax.device_get(_PROGRAMS[name](*given))

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments import hooks
 from vade_jax import atomic, fields, settings
-from vade_jax.run import checks, directory, job, pins
+from vade_jax.run import checks, commits, directory, job
 from vade_jax.run.checks import place
 
 Values = Mapping[str, Any]  # of settings, nested as they are
@@ -83,7 +83,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
         runs.append(PlannedRun(f"{source}/{loss}", arm, run, os.path.join(workdir, name)))
     for run in runs:
         if run.is_finished():  # not started again, so nothing else compares its config
-            names = pins.pin(pins.names(run.settings), run.directory)
+            names = commits.pin(commits.names(run.settings), run.directory)
             now = json.loads(json.dumps(fields.replaced(run.settings, names).to_dict()))
             path = os.path.join(run.directory, "config.json")
             place.check_same(path, now, directory.MAY_DIFFER, settings.Run())
@@ -107,14 +107,14 @@ def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
     Raises:
         ValueError: a name is unknown, or the hub cannot be reached.
     """
-    names_of = lambda run: tuple(pins.names(run.settings).values())
+    names_of = lambda run: tuple(commits.names(run.settings).values())
     begun = [run for run in runs if os.path.exists(os.path.join(run.directory, "config.json"))]
     found, made = {}, []
     for run in runs:
         if (names := names_of(run)) not in found:
             # Of the others that have begun, as where a new arm has the same model and other data.
             like = next((other for other in begun if names_of(other) == names), [*begun, run][0])
-            found[names] = pins.pin(pins.names(run.settings), like.directory)
+            found[names] = commits.pin(commits.names(run.settings), like.directory)
         made.append(dataclasses.replace(run, settings=fields.replaced(run.settings, found[names])))
     return made
 
@@ -154,8 +154,8 @@ def changed(values: Values, changes: Values) -> dict[str, Any]:
     both = dict(values)
     for name, new in changes.items():
         old = both.get(name)
-        # Another sampler starts without the options and arrays of the one before.
-        replaced = name == "sampler" and new.get("name", old["name"]) != old["name"]
+        # Another selector starts without the options and arrays of the one before.
+        replaced = name == "selector" and new.get("name", old["name"]) != old["name"]
         nested = isinstance(new, Mapping) and isinstance(old, Mapping) and not replaced
         both[name] = changed(old, new) if nested else new
     return both

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from tests.hub_server import Hub
 from vade_jax import fields, settings
 from vade_jax.data import hub
-from vade_jax.run import pins
+from vade_jax.run import commits
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -80,19 +80,19 @@ def test_a_run_that_goes_on_keeps_its_commits(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps(begun))
     data = {"train": "a/d@main:x", "validation": "a/d:y"}
     run = settings.Run.from_dict({"model": {"checkpoint": "a/m"}, "data": data})
-    run = fields.replaced(run, pins.pin(pins.names(run), str(tmp_path)))
+    run = fields.replaced(run, commits.pin(commits.names(run), str(tmp_path)))
     assert (run.model.checkpoint, run.data.train) == (f"a/m@{SHA}", f"a/d@{SHA}:x")
     assert run.data.validation == f"a/d@{SHA[::-1]}:y"
     assert asked == [("a/d:y", "dataset")]
-    names = pins.names(run)
-    assert pins.pin(names, str(tmp_path / "new")) == names  # nothing left to pin
+    names = commits.names(run)
+    assert commits.pin(names, str(tmp_path / "new")) == names  # nothing left to pin
 
 
 @pytest.mark.parametrize("text", ["[]", '"x"', "null", '{"model": null}', "no JSON"])
 def test_a_config_that_cannot_be_read_is_left_to_who_opens_the_directory(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     run = settings.Run.from_dict({"model": {"preset": "tiny"}, "data": {"train": "procedural"}})
-    assert pins.pin(pins.names(run), str(tmp_path)) == pins.names(run)
+    assert commits.pin(commits.names(run), str(tmp_path)) == commits.names(run)
 
 
 # ------------------------------------------------------------------------------ the real libraries

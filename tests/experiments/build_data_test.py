@@ -44,9 +44,9 @@ def of_files(target, **data):
     """Returns the settings of a run on a built directory, in categories of subsets."""
     data |= {"train": str(target), "validation": str(target)}
     batch = {"prompts_per_minibatch": 4, "prompts_per_microbatch": 4}
-    sampler = {"arrays": {"category": "subset"}}
+    selector = {"arrays": {"category": "subset"}}
     return run_settings.Run.from_dict(
-        {"num_prompts": 4, "batch": batch, "data": data, "sampler": sampler}
+        {"num_prompts": 4, "batch": batch, "data": data, "selector": selector}
     )
 
 

@@ -56,7 +56,7 @@ def test_paths_of_flags_may_be_in_the_home_directory(tmp_path, monkeypatch):
         (
             [
                 "--config=configs/tiny_gspo.py",
-                "--config.sampler.options.decay_selcted=0.3",
+                "--config.selector.options.decay_selcted=0.3",
             ],
             'the config has no field decay_selcted: did you mean "decay_selected"?',
         ),
@@ -68,7 +68,7 @@ def test_paths_of_flags_may_be_in_the_home_directory(tmp_path, monkeypatch):
         (
             [
                 "--config=configs/tiny_gspo.py:uniform",
-                "--config.sampler.options.draw=mean",
+                "--config.selector.options.draw=mean",
             ],
             "the config has no field draw",
         ),
@@ -157,7 +157,7 @@ def test_a_disk_that_takes_nothing_more_is_one_line(error, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config.smapler.name=x"], 'no field smapler: did you mean "sampler"?'),
+        (["--config.seletcor.name=x"], 'no field seletcor: did you mean "selector"?'),
         (["--config.num_rollouts=1"], "num_rollouts=1: must be in"),
     ],
 )

@@ -133,7 +133,7 @@ def test_the_other_commands_of_training(files):
     ],
 )
 def test_the_other_functions_of_the_page(files, name, expected):
-    own = functions.Own(name, functions.load(name), 30.0)
+    own = functions.UserFunction(name, functions.load(name), 30.0)
     found = own(ITEM, TEXTS, [[1, 2]] * 3)
     assert [(x.reward, x.correct) for x in found] == [(pytest.approx(x), y) for x, y in expected]
 

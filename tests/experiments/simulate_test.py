@@ -8,7 +8,7 @@ import pytest
 
 from configs import simulate as config
 from experiments import simulate
-from experiments.simulation import arena, contenders
+from experiments.simulation import arena, selectors
 
 
 def small(**changes):
@@ -19,7 +19,7 @@ def small(**changes):
 
 
 def cells_of(c):
-    return contenders.cells(contenders.Settings.from_dict(c.to_dict()))
+    return selectors.cells(selectors.Settings.from_dict(c.to_dict()))
 
 
 def refuse(*args, **kwargs):
@@ -86,12 +86,12 @@ def test_a_damaged_cell_is_named(workdir, tmp_path, capsys):
         ({"world.skills.kind": "skil"}, "world skills: the kind 'skil' is unknown"),
         ({"rollouts": 79}, "world skills: rollouts=79: a step of 10 prompts"),
         ({"rollouts": 0}, r"rollouts=0: must be in \[1, inf\)"),
-        ({"num_seeds": 0}, "num_seeds=0"),
+        ({"seeds": "0,x"}, "seeds='0,x': numbers with commas"),
         ({"num_prompts": 201}, "world skills: num_prompts=201: must be in"),
         ({"num_rollouts": 1}, "world skills: num_rollouts=1: must be in"),
         ({"selectors": "vade_measured", "rollouts": 800}, "measures 200 items first"),
         ({"selectors": "strata"}, "strata needs the pass_rate of every item: set measure_every"),
-        ({"contender.vade_mean.options.draw": "best"}, "contender vade_mean: draw='best'"),
+        ({"selector.vade_mean.options.draw": "best"}, "selector vade_mean: draw='best'"),
     ],
 )
 def test_a_mistake_is_one_error_before_anything_is_played(
@@ -110,10 +110,10 @@ def test_a_mistake_is_one_error_before_anything_is_played(
 def test_every_selector_of_the_package_is_in_the_default_config():
     c = config.get_config()
     planned = cells_of(c)
-    names = {cell.contender.name for cells in planned.values() for cell in cells}
+    names = {cell.entry.name for cells in planned.values() for cell in cells}
     # strata is a control of real runs: here the oracle needs no passes to know the pass rates.
-    assert names == set(contenders.SELECTORS) - {"strata"}
-    assert set(contenders.words(c.highlight)) <= set(contenders.words(c.selectors))
+    assert names == set(selectors.SELECTORS) - {"strata"}
+    assert set(selectors.words(c.highlight)) <= set(selectors.words(c.selectors))
 
 
 @pytest.mark.slow

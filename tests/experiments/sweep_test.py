@@ -29,7 +29,7 @@ from vade_jax.store import metrics
 config, workdir = (x.split("=", 1)[1] for x in sys.argv[1:])
 c = json.loads(pathlib.Path(config.split(":", 1)[1]).read_text())
 folder = pathlib.Path(workdir)
-if c["sampler"]["name"] == "mopps":
+if c["selector"]["name"] == "mopps":
     sys.exit("error: no luck")
 assert pathlib.Path(c["warm_start"]["directory"], "config.json").exists()
 (folder / "policy").mkdir(parents=True)  # once
@@ -61,7 +61,7 @@ def runs(tmp_path, **fields):
 
 @pytest.mark.usefixtures("programs")
 def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
-    chosen = dict(arms="vanilla,mopps,vade", data="clean,wrong10", seeds="0,1")
+    chosen = dict(arms="uniform,mopps,vade", data="clean,wrong10", seeds="0,1")
     made = runs(tmp_path, **chosen)
     failed, stopped = sweep.make(made, 2)
     assert not stopped
@@ -72,33 +72,33 @@ def test_a_sweep_from_nothing_and_once_more(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("12 runs, 0 of them finished before")
     finished = [run for run in made if run.is_finished()]
     assert len(finished) == 8
-    sweep.report(finished, str(tmp_path / "out"), "vanilla")
+    sweep.report(finished, str(tmp_path / "out"), "uniform")
     table = json.loads((tmp_path / "out" / "table.json").read_text())["groups"]
     assert set(table) == {"clean/gspo", "wrong10/gspo"}
     assert table["wrong10/gspo"]["vade"]["seeds"] == [0, 1]
     assert table["wrong10/gspo"]["vade"]["means"]["last"]["mean"] == pytest.approx(0.3)
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"table.md", "selection.md", "arms.png", "learning.png"} <= names
-    again, _ = sweep.make(runs(tmp_path, **chosen | {"arms": "vanilla,vade"}), 1)
+    again, _ = sweep.make(runs(tmp_path, **chosen | {"arms": "uniform,vade"}), 1)
     assert again == []
     assert "8 runs, 8 of them finished before" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("programs")
 def test_runs_whose_warm_start_failed_are_not_started(tmp_path):
-    failed, _ = sweep.make(runs(tmp_path, arms="vanilla", seeds="9,1"), 1)
+    failed, _ = sweep.make(runs(tmp_path, arms="uniform", seeds="9,1"), 1)
     assert [one.program.name for one in failed] == ["warm start of seed 9"]
-    assert not (tmp_path / "w/clean/gspo/vanilla_seed9").exists()
-    assert (tmp_path / "w/clean/gspo/vanilla_seed1/policy").exists()
+    assert not (tmp_path / "w/clean/gspo/uniform_seed9").exists()
+    assert (tmp_path / "w/clean/gspo/uniform_seed1/policy").exists()
 
 
 def test_arms_without_the_baseline_are_told_before_they_run(tmp_path, capsys):
     made = runs(tmp_path, arms="mopps,vade", seeds="0,1")
     sweep.warn_without_baseline(made, "vade")
     assert capsys.readouterr().out == ""
-    sweep.warn_without_baseline(made, "vanilla")
+    sweep.warn_without_baseline(made, "uniform")
     said = capsys.readouterr().out
-    assert said.startswith("note: the baseline vanilla is not among the arms")
+    assert said.startswith("note: the baseline uniform is not among the arms")
     assert said.endswith("as one of mopps, vade\n")
 
 
@@ -114,7 +114,7 @@ def test_two_sweeps_do_not_work_in_one_directory(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.usefixtures("programs")
 def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatch):
-    made = runs(tmp_path, arms="vanilla", seeds="0")
+    made = runs(tmp_path, arms="uniform", seeds="0")
     sweep.make(made, 1)
 
     def fail(*_):
@@ -122,26 +122,26 @@ def test_records_are_written_whatever_happens_to_the_tables(tmp_path, monkeypatc
 
     monkeypatch.setattr(sweep.results, "write", fail)
     with pytest.raises(RuntimeError, match="no table"):
-        sweep.report(made, str(tmp_path / "out"), "vanilla")
+        sweep.report(made, str(tmp_path / "out"), "uniform")
     assert (tmp_path / "out/records.parquet").exists()
 
 
 @pytest.mark.usefixtures("programs")
 def test_arms_of_an_earlier_call_stay_in_the_table_of_records(tmp_path):
-    for arm in ("vanilla", "vade"):
+    for arm in ("uniform", "vade"):
         made = runs(tmp_path, arms=arm, seeds="0")
         sweep.make(made, 1)
         sweep.report(made, str(tmp_path / "out"), arm)
-    assert list(records.read(tmp_path / "out/records.parquet")["clean/gspo"]) == ["vanilla", "vade"]
+    assert list(records.read(tmp_path / "out/records.parquet")["clean/gspo"]) == ["uniform", "vade"]
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_damaged_log_of_a_run_is_named(tmp_path, capsys):
-    made = runs(tmp_path, arms="vanilla", seeds="0,1")
+    made = runs(tmp_path, arms="uniform", seeds="0,1")
     sweep.make(made, 2)
     (path,) = rollout_log.paths(made[1].directory)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SystemExit, match="2"):
-        sweep.report(made, str(tmp_path / "out"), "vanilla")
+        sweep.report(made, str(tmp_path / "out"), "uniform")
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("error: ") and str(path) in line

@@ -300,7 +300,7 @@ def test_too_long_prompts_are_left_out_or_an_error(c, tmp_path, capsys):
     c.data.drop_too_long = False
     line = fails(c, tmp_path / "run", capsys)
     assert "1 prompts are too long, the first is w" in line
-    assert "limit is max_length=128" in line and "data.drop_too_long=True" in line
+    assert "limit is max_prompt_length=128" in line and "data.drop_too_long=True" in line
     c.data.drop_too_long = True
     assert "training set of 4 usable items" in fails(c, tmp_path / "run", capsys)
 

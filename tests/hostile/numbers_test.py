@@ -184,14 +184,14 @@ def test_every_selector_at_the_edges(edge, name, fake_parts, monkeypatch):  # no
     c = smoke(name)
     c.update_from_flattened_dict({"num_steps": num_steps, **changes})
     if name == "vcrl" and c.data.num_train < 2 * c.num_prompts:
-        c.sampler.options.replay = "next_step"  # its second round would have no items
+        c.selector.options.replay = "next_step"  # its second round would have no items
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
     checks.check(run)
     checks.selector.check_data_size(run, size)
     make = lambda *_, **__: fake.FakeEngine({f"train-0-{i}": rate for i in range(size)})
     monkeypatch.setattr(engines, "make", make)
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
-    arrays = datasets.per_item(items, run.sampler.arrays)
+    arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
     made = job.prepare(run, policy=None, data=data, workdir="")
     progress = made.run(made.progress)
@@ -200,7 +200,7 @@ def test_every_selector_at_the_edges(edge, name, fake_parts, monkeypatch):  # no
         assert all(np.isfinite(x) for x in record.values() if x is not None), (number, record)
     if num_steps == 50:
         assert not any(r.get("vade/effective_ratio") for r in fake_parts.metrics.values())
-    for x in jax.tree.leaves(progress.selector):
+    for x in jax.tree.leaves(progress.posterior):
         assert not np.issubdtype(x.dtype, np.floating) or not np.isnan(x).any()
 
 

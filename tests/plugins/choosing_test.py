@@ -19,14 +19,14 @@ OPTIONS = {
 }
 
 
-def make(method="vade", **changes):
+def make(name="vade", **changes):
     given = dict(seed=0, num_prompts=6, num_rollouts=4, **changes)
-    return choosing.make_selector(IDS, method, **given)
+    return choosing.make_selector(IDS, name, **given)
 
 
-@pytest.mark.parametrize("method", FITTING)
-def test_every_fitting_selector_asks_for_rows_and_nothing_else(method):
-    selector = make(method, options=OPTIONS.get(method))
+@pytest.mark.parametrize("name", FITTING)
+def test_every_fitting_selector_asks_for_rows_and_nothing_else(name):
+    selector = make(name, options=OPTIONS.get(name))
     rng = np.random.default_rng(0)
     for _ in range(8):
         ids, num_rollouts_M = selector.propose(6)
@@ -35,18 +35,18 @@ def test_every_fitting_selector_asks_for_rows_and_nothing_else(method):
         choosing.observe(selector, ids * 4, rng.integers(0, 2, 24).astype(float))
 
 
-@pytest.mark.parametrize("method", UNFIT)
-def test_the_others_are_refused(method):
-    with pytest.raises(ValueError, match=f"selector='{method}' .*choose another"):
-        make(method)
+@pytest.mark.parametrize("name", UNFIT)
+def test_the_others_are_refused(name):
+    with pytest.raises(ValueError, match=f"selector='{name}' .*choose another"):
+        make(name)
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("cures", {"rollouts": "sigma"}), ("remind", {"base": "knapsack"})]
+    ("name", "options"), [("cures", {"rollouts": "sigma"}), ("remind", {"base": "knapsack"})]
 )
-def test_an_option_can_make_a_selector_unfit(method, options):
-    with pytest.raises(ValueError, match=f"selector='{method}' asks for more answers to one row"):
-        make(method, options=options)
+def test_an_option_can_make_a_selector_unfit(name, options):
+    with pytest.raises(ValueError, match=f"selector='{name}' asks for more answers to one row"):
+        make(name, options=options)
 
 
 def test_answers_without_a_verdict_are_not_counted():

@@ -252,7 +252,7 @@ def test_other_selectors_and_their_arrays(tmp_path):
         ({"data": ["a"] * 12}, "11 of 12 ids occur more than once"),
         ({"data": ["a", "b"]}, "3 different rows, the data set has 2"),
         ({"selector": "knapsack"}, "selector='knapsack' asks for more answers"),
-        ({"selector": "vado"}, "method='vado': did you mean 'vade'"),
+        ({"selector": "vado"}, "name='vado': did you mean 'vade'"),
         ({"reward_funcs": [form, Right()]}, r"correct=None.*\['form', 'right'\]"),
         ({"reward_funcs": [form, Right()], "correct": "acc"}, "correct='acc'"),
     ],

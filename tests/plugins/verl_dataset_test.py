@@ -122,7 +122,7 @@ def test_chooses_what_the_selector_chooses_and_learns_at_the_end_of_a_batch(tmp_
 
 def test_another_verdict_threshold_and_nested_ids(tmp_path):
     options = {"correct": "acc", "threshold": 0.0, "id_column": "extra_info.key"}
-    options |= {"seed": 4, "method": "kalman", "options": {"noise_rest": 0.01}}
+    options |= {"seed": 4, "name": "kalman", "options": {"noise_rest": 0.01}}
     data = config(tmp_path, selector=options)
     rows = dataset(data)
     keys = [f"{name}!" for name in IDS]
@@ -183,7 +183,7 @@ def test_validation_is_left_alone(tmp_path):
         ({"dataloader_num_workers": 8}, "data.dataloader_num_workers=8: set it to 0"),
         ({"selector": {"id_column": "uid"}}, "id_column='uid': the files have"),
         ({"selector": {"nom": 1}}, "data.selector=.*'nom': 1"),
-        ({"selector": {"method": "diva"}}, "selector='diva' makes variants"),
+        ({"selector": {"name": "diva"}}, "selector='diva' makes variants"),
         ({"ids": ["a"] * 5}, "4 of 5 ids occur more than once"),
         ({"ids": ["a"]}, "4 different rows, the data set has 1"),
     ],

@@ -16,8 +16,8 @@ def late(*values):
 def groups(tmp_path):
     """Two arenas. Arm a has 0.1, 0.2, 0.3 more in one and 0.3, 0.2 in the other; b is in one of them."""
     arms = {
-        "one/clean": {"vanilla": late(0.2, 0.2, 0.2), "a": late(0.3, 0.4, 0.5)},
-        "two/clean": {"vanilla": late(0.4, 0.4, 0.4), "a": late(0.7, 0.6), "b": late(0.5)},
+        "one/clean": {"uniform": late(0.2, 0.2, 0.2), "a": late(0.3, 0.4, 0.5)},
+        "two/clean": {"uniform": late(0.4, 0.4, 0.4), "a": late(0.7, 0.6), "b": late(0.5)},
     }
     return {
         name: {
@@ -36,8 +36,8 @@ def test_a_seeds_mean_over_the_arenas_that_have_it(groups):
     assert across.seeds_mean(compared, "b").count == 0
     lines = across.markdown(compared).splitlines()
     assert lines[0] == "| arm | one/clean | two/clean | mean of all (seeds) |"
-    vanilla, a, b = (line.split(" | ") for line in lines[2:5])
-    assert vanilla[1:] == ["0.200", "0.400", " |"]
+    uniform, a, b = (line.split(" | ") for line in lines[2:5])
+    assert uniform[1:] == ["0.200", "0.400", " |"]
     assert a[1].startswith("+0.200 ± ") and a[2].startswith("+0.250 ± ")
     assert a[3].startswith("+0.200") and a[3].endswith("(2) |")
     assert b == ["| b", "", "+0.100", " |"]
@@ -55,8 +55,8 @@ def test_the_command_keeps_arenas_of_the_same_name_inside_apart(groups, tmp_path
     assert (tmp_path / "out" / "across.png").read_bytes().startswith(b"\x89PNG")
     assert text in capsys.readouterr().out + "\n"
     with pytest.raises(SystemExit):
-        results.main(["--across", "--records", *files, "--workdir", "x", "--arms", "vanilla"])
-    assert "no arm beside the baseline vanilla" in capsys.readouterr().err
+        results.main(["--across", "--records", *files, "--workdir", "x", "--arms", "uniform"])
+    assert "no arm beside the baseline uniform" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         results.main(["--across", "--records", *files[:1] * 2, "--workdir", str(tmp_path)])
     assert "two have the same: rename one" in capsys.readouterr().err

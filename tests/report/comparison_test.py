@@ -45,10 +45,10 @@ def groups(tmp_path):
 
 
 def make_runs(tmp_path):
-    base, vade = tmp_path / "vanilla", tmp_path / "vade"
+    base, vade = tmp_path / "uniform", tmp_path / "vade"
     return {
         "clean/gspo": {
-            "vanilla": [
+            "uniform": [
                 make_run(base / "0", 0, [0.1, 0.2, 0.4, 0.3, 0.3]),
                 make_run(base / "1", 1, [0.1, 0.3, 0.5, 0.6, 0.4]),
             ],
@@ -82,9 +82,9 @@ def test_arms_are_paired_by_seed(groups):
     assert rows["vade"].difference.mean == pytest.approx(1 / 12)
     # their deviation is 1/6 / sqrt 2, the error 1/12, and t of one degree of freedom 12.706
     assert rows["vade"].difference.half == pytest.approx(12.706 / 12, rel=1e-4)
-    # seed 0 reaches vanilla's 0.4 at its first step, seed 1 never its 0.6; 7 has no partner
+    # seed 0 reaches uniform's 0.4 at its first step, seed 1 never its 0.6; 7 has no partner
     assert rows["vade"].reach["reach"] == pytest.approx((64, math.nan), nan_ok=True)
-    assert rows["vanilla"].reach["reach"] == (128, 192)
+    assert rows["uniform"].reach["reach"] == (128, 192)
     assert rows["vade"].values["hopeless"] == (0.25, 0.0, 0.25)
     assert rows["vade"].means["effective_ratio"].mean == pytest.approx(0.6)
 
@@ -92,7 +92,7 @@ def test_arms_are_paired_by_seed(groups):
 def test_shares_of_the_baselines_best_are_reached_one_by_one(tmp_path):
     """0.45, 0.475 and 0.5."""
     runs = {
-        "vanilla": [recorded(tmp_path / "vanilla", 0, [0.1, 0.2, 0.2, 0.5])],
+        "uniform": [recorded(tmp_path / "uniform", 0, [0.1, 0.2, 0.2, 0.5])],
         "vade": [recorded(tmp_path / "vade", 0, [0.1, 0.46, 0.48, 0.5])],
     }
     reach = comparison.compare({"clean/gspo": runs}).groups["clean/gspo"]["vade"].reach
@@ -124,17 +124,17 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     folder = tmp_path / "new"
     compared = comparison.write(groups, folder)
     text = comparison.markdown(compared)
-    title, _, head, _, vanilla, vade = text.splitlines()[:6]
+    title, _, head, _, uniform, vade = text.splitlines()[:6]
     assert title == "## clean/gspo" and "## wrong10/gspo" in text
-    assert "| mean of the last 3 validations | difference to vanilla | last" in head
+    assert "| mean of the last 3 validations | difference to uniform | last" in head
     cells = dict(zip(head.split("|"), vade.split("|"), strict=True))
     assert cells[" arm "] == " vade " and cells[" seeds "] == " 3 "
-    assert cells[" difference to vanilla "] == " +0.083 ± 1.059 "
+    assert cells[" difference to uniform "] == " +0.083 ± 1.059 "
     # The one that gets there after 64, and all 256 of the one that never does.
-    reached = [cells[" rollouts to 90 % of vanilla's best "], cells[" to all of it "]]
+    reached = [cells[" rollouts to 90 % of uniform's best "], cells[" to all of it "]]
     assert reached == [" ≥ 160 (1 of 2) "] * 2
     assert cells[" minutes "] == " 4.0 "
-    assert "| 160 (2 of 2) |" in vanilla and "|  |" in vanilla
+    assert "| 160 (2 of 2) |" in uniform and "|  |" in uniform
     assert (folder / "table.md").read_text() == text + "\n"
     read = json.loads((folder / "table.json").read_text())
     assert read["groups"]["clean/gspo"]["vade"]["reach"]["reach"] == [64, None]
@@ -142,7 +142,7 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     directories["wrong10/gspo"] = {"vade": directories["clean/gspo"]["vade"]}
     comparison.write_selection(directories, folder)
     text = (folder / "selection.md").read_text()
-    assert text.startswith("## clean/gspo\n\n| family, level | vanilla | vade |")
+    assert text.startswith("## clean/gspo\n\n| family, level | uniform | vade |")
     assert "## wrong10/gspo\n\n| family, level | vade |" in text
     assert "the last 25% of the steps" in text
 
@@ -152,7 +152,7 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
     assert pictures.keys() == names  # no run predicts
     assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
 
-    one = groups["clean/gspo"]["vanilla"]
+    one = groups["clean/gspo"]["uniform"]
     grid = {"clean/gspo": {"decay_0_999": one, "decay_200_1000": one}}  # half of it is there
     figures.draw_sweep(grid, comparison.compare(grid), tmp_path / "grid")
     assert (tmp_path / "grid" / "decays.png").exists()
@@ -160,7 +160,7 @@ def test_tables_and_figures_of_a_sweep(groups, tmp_path):
 
 def test_a_map_of_settings_has_those_that_differ_in_one(groups, tmp_path, monkeypatch):
     arm = lambda name, **kwargs: [recorded(tmp_path / name, 0, [0.1, 0.2], **kwargs)]
-    smaller = {"vanilla": arm("one", prompts=8), "vade": arm("two", prompts=8)}
+    smaller = {"uniform": arm("one", prompts=8), "vade": arm("two", prompts=8)}
     drawn = []
     monkeypatch.setattr(maps, "_draw_setting", lambda panel, arms, *_: drawn.append(arms) or {})
     groups |= {"prompts=8/clean/gspo": smaller}
@@ -258,23 +258,23 @@ def test_batches_are_drawn_with_the_best_rate_of_each(groups, tmp_path, monkeypa
     one = lambda name, late, **kwargs: [recorded(tmp_path / name, 0, [0.1, late], **kwargs)]
     groups = {
         "8/gspo": {
-            "vanilla@1e-4": one("a", 0.3, prompts=8, rate=1e-4),
-            "vanilla@2e-4": one("b", 0.2, prompts=8, rate=2e-4),
+            "uniform@1e-4": one("a", 0.3, prompts=8, rate=1e-4),
+            "uniform@2e-4": one("b", 0.2, prompts=8, rate=2e-4),
         }
     }
     path = tmp_path / "batches.png"
-    maps.draw_batches(groups, comparison.compare(groups, baseline="vanilla@1e-4"), path)
+    maps.draw_batches(groups, comparison.compare(groups, baseline="uniform@1e-4"), path)
     assert not path.exists()
     groups["16/gspo"] = {
-        "vanilla@1e-4": one("c", 0.2, prompts=16, rate=1e-4),
-        "vanilla@2e-4": one("d", 0.4, prompts=16, rate=2e-4),
+        "uniform@1e-4": one("c", 0.2, prompts=16, rate=1e-4),
+        "uniform@2e-4": one("d", 0.4, prompts=16, rate=2e-4),
         "vade@2e-4": one("e", 0.9, prompts=16, rate=2e-4),
     }
-    again = {f"vanilla@{i}e-4": one(f"f{i}", 0.9, prompts=8, rate=i * 1e-4) for i in (1, 3)}
+    again = {f"uniform@{i}e-4": one(f"f{i}", 0.9, prompts=8, rate=i * 1e-4) for i in (1, 3)}
     longer = lambda name, **kwargs: [recorded(tmp_path / name, 0, [0.1, 0.2, 0.9], **kwargs)]
-    others = {f"vanilla@{i}e-4": longer(f"h{i}", prompts=32, rate=i * 1e-4) for i in (1, 2)}
+    others = {f"uniform@{i}e-4": longer(f"h{i}", prompts=32, rate=i * 1e-4) for i in (1, 2)}
     groups |= {"8/grpo": again, "32/gspo": others}  # the same batch again; other rollouts
-    maps.draw_batches(groups, comparison.compare(groups, baseline="vanilla@1e-4"), path)
+    maps.draw_batches(groups, comparison.compare(groups, baseline="uniform@1e-4"), path)
     assert path.exists()
     assert [list(by_rate) for by_rate in drawn] == [[1e-4, 2e-4]] * 2
     assert drawn[1][2e-4].means["late"].mean == pytest.approx((0.1 + 0.4) / 2)

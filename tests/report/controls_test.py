@@ -34,14 +34,14 @@ def write(directory, seed, rise, *, effective=0.3, num_validation=10_000):
 
 def check(tmp_path, *, dose=0.06, oracle=0.06, num_seeds=8, rise=0.1, **more):
     """Returns the controls by name; `dose` and `oracle` are what they gain at the end."""
-    rises = {"vanilla": lambda _: rise, "dose": lambda s: rise + dose + 0.01 * (s % 2)}
+    rises = {"uniform": lambda _: rise, "dose": lambda s: rise + dose + 0.01 * (s % 2)}
     rises["oracle"] = lambda s: rise + oracle + 0.01 * (s % 2)
     arms = {
         arm: [write(tmp_path / f"{arm}{s}", s, of(s), **more) for s in range(num_seeds)]
         for arm, of in rises.items()
     }
     compared = comparison.compare({"clean/gspo": arms})
-    found = controls.check(compared.groups["clean/gspo"], "vanilla", arms["vanilla"])
+    found = controls.check(compared.groups["clean/gspo"], "uniform", arms["uniform"])
     return {control.name: control for control in found}
 
 
@@ -94,10 +94,10 @@ def test_the_error_is_of_as_many_validations_as_there_are(tmp_path, num_validati
     of_one = write(tmp_path / "run", 0, 0.0, num_validation=2500)
     lines = [x | {"val/validation/acc/mean@4": 0.5} for x in of_one.records[:num_validations]]
     run = dataclasses.replace(of_one, records=lines)
-    arms = comparison.compare({"g": {arm: [run] for arm in ("vanilla", "dose", "oracle")}}).groups[
+    arms = comparison.compare({"g": {arm: [run] for arm in ("uniform", "dose", "oracle")}}).groups[
         "g"
     ]
-    *_, found = controls.check(arms, "vanilla", [run])
+    *_, found = controls.check(arms, "uniform", [run])
     assert (found.name, float(found.found)) == ("error", pytest.approx(error, abs=1e-4))
 
 
@@ -108,8 +108,8 @@ def test_the_error_is_the_largest_of_the_seeds_each_with_its_own_numbers(tmp_pat
         one = write(tmp_path / str(seed), seed, 0.0, num_validation=size)
         lines = [x | {"val/validation/acc/mean@4": score} for x in one.records]
         runs.append(dataclasses.replace(one, records=lines))
-    arms = comparison.compare({"g": dict.fromkeys(("vanilla", "dose", "oracle"), runs)}).groups["g"]
-    *_, found = controls.check(arms, "vanilla", runs)
+    arms = comparison.compare({"g": dict.fromkeys(("uniform", "dose", "oracle"), runs)}).groups["g"]
+    *_, found = controls.check(arms, "uniform", runs)
     assert found.found == f"{math.sqrt(0.25 / 12_000):.4f}"
 
 
@@ -117,6 +117,6 @@ def test_the_table_says_what_was_asked_and_found(tmp_path):
     table = controls.markdown({"clean/gspo": list(check(tmp_path, dose=0.02).values())})
     dose, oracle, headroom, error = table.splitlines()[4:8]
     assert "its validation rises in the last third of the steps, the interval without 0" in headroom
-    assert "of vanilla's last 3 validations < 0.005 in every seed" in error
-    assert dose.startswith("| dose | dose - vanilla >= 0.03") and dose.endswith("| no |")
+    assert "of uniform's last 3 validations < 0.005 in every seed" in error
+    assert dose.startswith("| dose | dose - uniform >= 0.03") and dose.endswith("| no |")
     assert oracle.endswith("(8 pairs) | yes |")

@@ -70,7 +70,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 
 
 def test_what_a_model_wrote_is_text(tmp_path):
     workdir = make(tmp_path / "<img src=x>")
-    (workdir / "config.json").write_text(json.dumps({"sampler": {"name": HOSTILE}}))
+    (workdir / "config.json").write_text(json.dumps({"selector": {"name": HOSTILE}}))
     rows = report_run.table(1)
     names = ("answer", "extracted", "reason", "gold", "prompt", "uid", "kind")
     rows |= {name: [HOSTILE] * len(rows["uid"]) for name in names}
@@ -139,7 +139,7 @@ REWRITTEN = [  # file, its bytes, what the page says
     (METRICS, lambda x: b"[" * 99999 + b"\n" + x, "1 line is no record"),
     (METRICS, lambda _: b"", "metrics.jsonl has no step yet"),
     (CONFIG, lambda _: b'{"a":', "config.json cannot be read"),
-    (CONFIG, lambda _: b'{"data": 3, "sampler": [], "loss": 1}', ""),
+    (CONFIG, lambda _: b'{"data": 3, "selector": [], "loss": 1}', ""),
     (STEP, lambda _: b"PAR1 half", "rollouts not readable: step_00002.parquet"),
     (pictures.FILE, lambda _: b"no", "pictures.parquet cannot be read"),
 ]

@@ -6,8 +6,8 @@ from vade_jax.report import plotting
 
 
 def test_the_papers_arms_are_bold_and_no_two_arms_look_alike():
-    found = plotting.looks(["mopps", "vade", "vanilla", *plotting.KNOWN])
-    assert [arm for arm, look in found.items() if look.bold] == ["vade", "vanilla"]
+    found = plotting.looks(["mopps", "vade", "uniform", *plotting.KNOWN])
+    assert [arm for arm, look in found.items() if look.bold] == ["vade", "uniform"]
     assert len({(look.color, look.dashes) for look in found.values()}) == len(found)
     assert plotting.looks(["x", "vade", "mopps"])["mopps"] == found["mopps"]
 

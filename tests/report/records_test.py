@@ -47,8 +47,8 @@ def test_a_table_of_runs_gives_the_tables_of_the_runs(tmp_path, path):
 def test_settings_of_each_run_come_back_whole(path):
     """What all share is kept once; an empty mapping, a tuple's list and a field of few are settings, too."""
     configs = [
-        {"sampler": {"name": "vade", "options": {"draw": "mean"}}, "frozen": ["a"]},
-        {"sampler": {"name": "uniform", "options": {}}, "frozen": ["a"], "new": None},
+        {"selector": {"name": "vade", "options": {"draw": "mean"}}, "frozen": ["a"]},
+        {"selector": {"name": "uniform", "options": {}}, "frozen": ["a"], "new": None},
     ]
     runs = [recorded(seed, **config) for seed, config in enumerate(configs)]
     records.write({"clean/gspo": {"a": runs[:1], "b": runs[1:]}}, path)
@@ -158,34 +158,34 @@ def test_seeds_of_one_arm_have_the_same_settings(tmp_path):
 
 
 def test_a_baseline_that_no_run_has_is_one_clear_line(tmp_path, path, capsys):
-    records.write({"clean/gspo": {"vanilla": [recorded()]}}, path)
+    records.write({"clean/gspo": {"uniform": [recorded()]}}, path)
     command = ["--records", str(path), "--workdir", str(tmp_path / "out")]
     with pytest.raises(SystemExit):
-        results.main([*command, "--baseline=vanila"])
+        results.main([*command, "--baseline=unifrom"])
     said = capsys.readouterr().err
-    assert said == "error: --baseline='vanila': did you mean 'vanilla'? known are vanilla\n"
+    assert said == "error: --baseline='unifrom': did you mean 'uniform'? known are uniform\n"
 
 
 def test_some_of_the_arms(path):
-    arms = {arm: [recorded()] for arm in ("vanilla", "vade", "dapo")}
+    arms = {arm: [recorded()] for arm in ("uniform", "vade", "dapo")}
     records.write({"clean/gspo": arms}, path)
-    groups = results.only(results.read(str(path)), ["vade", "vanilla"])
-    assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"vanilla", "vade"}}
+    groups = results.only(results.read(str(path)), ["vade", "uniform"])
+    assert {name: set(arms) for name, arms in groups.items()} == {"clean/gspo": {"uniform", "vade"}}
     with pytest.raises(ValueError, match=r"--arms='vad': did you mean 'vade'\?"):
         results.only(groups, ["vad"])
 
 
 def test_a_table_given_twice_is_one_clear_line(tmp_path, path, capsys):
-    records.write({"clean/gspo": {"vanilla": [recorded(7)]}}, path)
+    records.write({"clean/gspo": {"uniform": [recorded(7)]}}, path)
     with pytest.raises(SystemExit):
         results.main(["--records", str(path), str(path), "--workdir", str(tmp_path / "out")])
     said = capsys.readouterr().err
     assert said.startswith("error: --records: ") and said.count("\n") == 1
-    assert said.endswith("/vanilla with seed 7 are one run: give one of them\n")
+    assert said.endswith("/uniform with seed 7 are one run: give one of them\n")
 
 
 def test_a_workdir_that_cannot_be_written_is_one_clear_line(tmp_path, path, capsys):
-    records.write({"clean/gspo": {"vanilla": [recorded(7)]}}, path)
+    records.write({"clean/gspo": {"uniform": [recorded(7)]}}, path)
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit):
         results.main(["--records", str(path), "--workdir", str(tmp_path / "file")])

@@ -22,7 +22,7 @@ def make(workdir, *, answer="it is {}", rollouts=True, belief=True):
     """Writes a run of six steps with three groups each."""
     write_metrics(workdir)
     (workdir / "config.json").write_text(
-        json.dumps({"seed": 0, "num_steps": 6, "sampler": {"name": "vade"}})
+        json.dumps({"seed": 0, "num_steps": 6, "selector": {"name": "vade"}})
     )
     for step in range(1, NUM_STEPS + 1) if rollouts else ():
         rows = table(step, answer)

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import math
 import sys
 import threading
@@ -11,7 +12,7 @@ from unittest import mock
 import pytest
 
 from vade_jax.rewards import functions, mix
-from vade_jax.rewards.functions import Own, RewardFailure, Several
+from vade_jax.rewards.functions import RewardFailure, SumOfJudges, UserFunction
 from vade_jax.types import Item
 
 ITEM = Item(
@@ -28,7 +29,7 @@ TOKENS = [[1, 2], [3], [4, 5, 6]]
 
 
 def judge(function, timeout_s=5.0, name="mine.py:f"):
-    return Own(name, function, timeout_s)
+    return UserFunction(name, function, timeout_s)
 
 
 def judged(function, **options):
@@ -89,9 +90,9 @@ def test_it_may_be_async_and_so_may_an_object():
 
 # ------------------------------------------------------------------------------ several
 def several(*parts, **options):
-    made = [part if isinstance(part, Own) else judge(part) for part in parts]
+    made = [part if isinstance(part, UserFunction) else judge(part) for part in parts]
     weights = options.pop("weights", [1.0] * len(parts))
-    return Several(made, weights, **options)(ITEM, TEXTS, TOKENS)
+    return SumOfJudges(made, weights, **options)(ITEM, TEXTS, TOKENS)
 
 
 def test_rewards_are_added_up_and_a_threshold_says_what_is_correct():
@@ -114,7 +115,7 @@ def test_the_first_that_says_what_is_correct_is_believed():
 def test_the_rules_are_a_judge_like_others():
     rules = mix.by_rules("boxed", 0.1)
     item = Item(uid="a", question="?", images=(), answer="7", kind="int")
-    both = Several([judge(lambda **_: [0.5] * 3), rules], [1, 1])(item, TEXTS, TOKENS)
+    both = SumOfJudges([judge(lambda **_: [0.5] * 3), rules], [1, 1])(item, TEXTS, TOKENS)
     assert [x.correct for x in both] == [1, 0, 0]
     assert [x.reward for x in both] == pytest.approx([1.5, 0.5, 0.6])
     assert [x.extracted for x in both] == ["7", None, "8"]
@@ -160,6 +161,18 @@ def test_an_exception_names_the_function_the_row_and_the_answer():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
+def test_the_line_named_is_the_users_whoever_raised():
+    def inside_of_json(**_):
+        return json.loads("x")
+
+    with pytest.raises(
+        RewardFailure, match=r"JSONDecodeError: .* \(functions_test.py, line \d+\);"
+    ):
+        judged(inside_of_json)
+    with pytest.raises(RewardFailure, match="it returned 1 rewards for 3 answers; at row"):
+        judged(lambda **_: [1.0])  # no line of the user's is wrong here
+
+
 def test_a_function_that_exits_is_named_like_one_that_raises():
     async def leaves(**_):
         sys.exit(3)
@@ -184,7 +197,7 @@ def test_functions_of_one_file_share_what_it_has(tmp_path):
 
 def test_where_only_texts_are_known_there_are_no_tokens():
     given = []
-    own = functions.Own("f", lambda **arguments: given.append(arguments) or [1.0], 9.0)
+    own = functions.UserFunction("f", lambda **arguments: given.append(arguments) or [1.0], 9.0)
     own(ITEM, ["a"], None)
     own(ITEM, ["a"], [[7]])
     assert "completion_ids" not in given[0] and given[1]["completion_ids"] == [[7]]
@@ -260,8 +273,8 @@ def test_what_a_function_counts_has_its_name():
         def metrics(self):
             return {"calls": 2}
 
-    own = Own("my.py:counting", Counting(), 1.0)
-    both = Several([own, judge(lambda **_: [0, 0, 0])], [1, 1])
+    own = UserFunction("my.py:counting", Counting(), 1.0)
+    both = SumOfJudges([own, judge(lambda **_: [0, 0, 0])], [1, 1])
     assert both.metrics() == {"reward/counting/calls": 2}
 
 
@@ -269,7 +282,7 @@ def test_what_a_function_counts_has_its_name():
 def test_what_cannot_be_counted_costs_no_run(counted):
     function = mock.Mock(side_effect=lambda completions, **_: [1] * len(completions))
     function.metrics = counted
-    own = Own("my.py:counting", function, 1.0)
+    own = UserFunction("my.py:counting", function, 1.0)
     assert own.metrics("counting") == {"reward/counting/metrics_failed": 1}
 
 
@@ -282,11 +295,11 @@ def test_a_function_that_changes_what_it_is_given_changes_no_other_verdict():
 
 def test_two_functions_of_one_name_count_apart():
     counting = lambda calls: mock.Mock(metrics=lambda: {"calls": calls})
-    both = Several(
+    both = SumOfJudges(
         [
-            Own("a/one.py:f", counting(1), 9.0),
-            Own("two:f", counting(2), 9.0),
-            Own("two:g", counting(3), 9.0),
+            UserFunction("a/one.py:f", counting(1), 9.0),
+            UserFunction("two:f", counting(2), 9.0),
+            UserFunction("two:g", counting(3), 9.0),
         ],
         [1.0] * 3,
     )

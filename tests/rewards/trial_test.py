@@ -12,8 +12,8 @@ ITEM = Item(uid="row 3", question="<image>How many?", images=(), answer="7", kin
 
 def check(*parts):
     items = [ITEM, Item(uid="b", question="?", images=(), answer="", kind="")]
-    judges = functions.Several(
-        [functions.Own("mine.py:f", part, 5.0) for part in parts], [1.0] * len(parts)
+    judges = functions.SumOfJudges(
+        [functions.UserFunction("mine.py:f", part, 5.0) for part in parts], [1.0] * len(parts)
     )
     return trial.check(judges, items, "think_boxed", lambda text: list(map(ord, text)))
 
@@ -70,7 +70,7 @@ def test_a_function_that_pays_own_answers_more_is_left_alone():
     for own, empty in ((1, 0), (0, -1), (0.2, 0.1), (None, 1), (0, None)):
         assert "WARNING" not in check(paying(own, empty))
     # Without answers in the data there is nothing to compare.
-    judge = functions.Several([functions.Own("f", paying(0, 0), 5.0)], [1.0])
+    judge = functions.SumOfJudges([functions.UserFunction("f", paying(0, 0), 5.0)], [1.0])
     item = Item(uid="b", question="?", images=(), answer="", kind="")
     assert "WARNING" not in trial.check(judge, [item], "boxed", lambda text: [])
 

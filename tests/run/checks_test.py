@@ -51,7 +51,7 @@ RANGES = {
         mesh.data mesh.fsdp mesh.tensor""",
 }
 WRONG = {
-    "sampler.name": ("vaed", r"sampler.name='vaed':.* known are .*vade"),
+    "selector.name": ("vaed", r"selector.name='vaed':.* known are .*vade"),
     "engine.name": ("vlm", r"engine.name='vlm':.* known are local"),
     "engine.retries": (-1, r"engine.retries=-1: must be in \[0, inf\)$"),
     "layout.serve_memory": (0.0, r"layout.serve_memory=0.0: must be in \(0, 1\)"),
@@ -85,8 +85,8 @@ WRONG = {
     "data.validation": ("", r"data.validation is empty: give 'procedural', a .jsonl"),
     "model.preset": ("", r"model.checkpoint='' and model.preset='': give exactly one"),
     "model.checkpoint": ("somewhere", r"model.checkpoint='somewhere' and .*exactly one"),
-    "sampler.options.decay_selected": (1.5, r"decay_selected=1.5"),
-    "sampler.options.draw": ("best", r"draw='best'"),
+    "selector.options.decay_selected": (1.5, r"decay_selected=1.5"),
+    "selector.options.draw": ("best", r"draw='best'"),
     "warm_start.noise.color_0": (1.0, r"noise.color_0=1.0: must be in \[0, 1\)"),
     "warm_start.noise.colour_0": (
         0.5,
@@ -291,15 +291,15 @@ def test_what_vllm_alone_reads_is_refused_with_the_built_in_engine(field, value)
 
 def test_the_answers_to_a_prompt_are_the_runs():
     c = smoke()
-    c.sampler.options.num_rollouts = 4
+    c.selector.options.num_rollouts = 4
     with pytest.raises(ValueError, match=r"options.num_rollouts=4: .* set num_rollouts$"):
         check(c)
 
 
 def test_an_option_that_the_sampler_does_not_have():
     c = tiny_gspo.get_config("smoke")
-    c.sampler.name = "uniform"  # and still VADE's options
-    with pytest.raises(ValueError, match=r"sampler.options.decay_.*uniform takes"):
+    c.selector.name = "uniform"  # and still VADE's options
+    with pytest.raises(ValueError, match=r"selector.options.decay_.*uniform takes"):
         check(c)
 
 
@@ -310,7 +310,7 @@ def test_a_refill_without_a_selector_that_drops_is_useless(name, value):
     c = smoke(**{f"refill.{name}": value})
     with pytest.raises(
         ValueError,
-        match=rf"refill.{name}={value!r}, but the sampler vade drops no group",
+        match=rf"refill.{name}={value!r}, but the selector vade drops no group",
     ):
         check(c)
     default.selector(c, "dapo")
@@ -348,7 +348,7 @@ def test_the_bank_of_vcrl_needs_a_second_round():
     c.refill.max_rounds = 1
     with pytest.raises(ValueError, match=r"max_rounds=1, but vcrl.*'next_step'"):
         check(c)
-    c.sampler.options.replay = "next_step"
+    c.selector.options.replay = "next_step"
     check(c)
 
 
@@ -364,15 +364,15 @@ def test_options_are_held_against_the_answers_of_the_run(name, num_rollouts, opt
     c = smoke(num_rollouts=num_rollouts)
     default.selector(c, name)
     values = c.to_dict()
-    values["sampler"]["options"] = options
+    values["selector"]["options"] = options
     checks.check(settings.Run.from_dict(values))
 
 
 def test_a_pass_is_refused_around_the_bank_of_vcrl():
     c = smoke()
     default.selector(c, "vcrl")
-    c.sampler.name = "remind"
-    c.sampler.options = ConfigDict({"base": "vcrl"})
+    c.selector.name = "remind"
+    c.selector.options = ConfigDict({"base": "vcrl"})
     check(c)
     c.measure.every = 10
     with pytest.raises(ValueError, match=r"measure.every=10 with remind, .*replay='none' of vcrl"):
@@ -405,7 +405,7 @@ def test_both_rounds_of_vcrl_need_items():
     checks.selector.check_data_size(run, 2 * run.num_prompts)
     with pytest.raises(ValueError, match=r"each of vcrl's 2 rounds .*'next_step'"):
         checks.selector.check_data_size(run, 2 * run.num_prompts - 1)
-    c.sampler.options.replay = "next_step"
+    c.selector.options.replay = "next_step"
     checks.selector.check_data_size(settings.Run.from_dict(c.to_dict()), run.num_prompts)
 
 
@@ -417,7 +417,7 @@ def test_a_budget_is_enough_for_one_step_and_for_the_pass_before_it():
         check(c)
     c.budget = 1 / c.num_steps
     check(c)
-    c.sampler.options.warmup = "measured"
+    c.selector.options.warmup = "measured"
     every = c.data.num_train * c.num_rollouts
     with pytest.raises(ValueError, match=rf"one step behind the pass over all items, .* {every}: "):
         check(c)
@@ -427,10 +427,10 @@ def test_a_budget_is_enough_for_one_step_and_for_the_pass_before_it():
 
 def test_streaks_of_visits_need_steps_of_one_round():
     c = smoke()
-    c.sampler.options.max_consecutive = 2
+    c.selector.options.max_consecutive = 2
     check(c)
     default.selector(c, "dapo")
-    c.sampler.options.update(base="vade", base_options={"max_consecutive": 2})
+    c.selector.options.update(base="vade", base_options={"max_consecutive": 2})
     with pytest.raises(ValueError, match=r"refill.max_rounds=3, .* max_consecutive=0 of vade"):
         check(c)
 

@@ -52,4 +52,7 @@ def test_only_the_rows_that_are_trained_on_count(load, capsys):
 
 def test_fewer_rows_than_asked_for_are_said(load, capsys):
     load(["a?", "b?"], ["c?"], num_train=3)
-    assert "train: 2 usable rows, data.num_train=3 asks for more" in capsys.readouterr().out
+    assert (
+        "train: all 2 usable rows are taken (data.num_train=3 allows more)"
+        in capsys.readouterr().out
+    )

@@ -129,7 +129,7 @@ def test_a_run_whose_budget_has_no_room_for_the_pass_that_is_due_is_done(tmp_pat
         "num_rollouts": 2,
         "batch": batch,
     }
-    run = settings.Run.from_dict(values | {"sampler": {"name": "mmr1"}, "measure": {"every": 2}})
+    run = settings.Run.from_dict(values | {"selector": {"name": "mmr1"}, "measure": {"every": 2}})
     assert run.max_rollouts == 66
     assert job.is_done(run, str(tmp_path)) is is_done
 

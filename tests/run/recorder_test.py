@@ -21,10 +21,10 @@ from vade_jax.types import Item, Proposal, TrainState
 
 def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     """Items 5 and 2 of 6, with 1 and 2 answers; the first is kept."""
-    sampler = samplers.SAMPLERS[name]()
-    selector = sampler.init(6)
+    selector = samplers.SAMPLERS[name]()
+    posterior = selector.init(6)
     if name == "vade":
-        selector = selector.replace(alpha_I=np.arange(6.0), beta_I=np.arange(6.0) * 2)
+        posterior = posterior.replace(alpha_I=np.arange(6.0), beta_I=np.arange(6.0) * 2)
     items = [
         Item(uid=uid, question="?", images=(), answer=gold, kind="int", metadata={"level": 1})
         for uid, gold in (("five", "5"), ("two", "2"))
@@ -45,7 +45,7 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
         scores,
         scoring.collect(proposal, rollouts, scores),
         np.array([True, False]),
-        jax.device_get(sampler.believe(selector, proposal)),
+        jax.device_get(selector.believe(posterior, proposal)),
     )
     gathering = rounds.Gathering(2, settings.Refill())
     for _ in range(num_rounds):
@@ -224,7 +224,7 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
     saved = mock.Mock(latest_step=lambda: 7)
     saved.restore.side_effect = lambda *_: (
         None,
-        {"selector": None, "visited_I": None},
+        {"posterior": None, "visited_I": None},
         dict(counters),
     )
     assert recorder.restore(saved, loop.Progress(None, None, None), items={"items": 5}).step == 7
@@ -238,7 +238,7 @@ def test_a_run_goes_on_with_the_items_that_it_began_with():
 def test_other_columns_are_other_data():
     """A tolerance, a kind or a column that a reward function reads decides what is right."""
     counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    arrays = {"selector": None, "visited_I": None}
+    arrays = {"posterior": None, "visited_I": None}
     saved = mock.Mock(latest_step=lambda: 7)
     saved.restore.side_effect = lambda *_: (None, arrays, counters | {"details": 5})
     assert recorder.restore(saved, loop.Progress(None, None, None), items={"details": 5}).step == 7
@@ -259,7 +259,7 @@ def test_other_columns_are_other_data():
 def test_a_run_that_goes_on_under_another_verifier_says_so(kept, now, told, capsys):
     counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
     saved = mock.Mock(latest_step=lambda: 7)
-    arrays = {"selector": None, "visited_I": None}
+    arrays = {"posterior": None, "visited_I": None}
     saved.restore.return_value = (None, arrays, counters | kept)
     assert recorder.restore(saved, loop.Progress(None, None, None), now).step == 7
     said = capsys.readouterr().out
@@ -285,7 +285,7 @@ def test_rows_that_were_added_are_named_and_not_the_shapes_that_they_change(tmp_
 @pytest.mark.parametrize(("now", "is_told"), [(5, False), (6, True)])
 def test_pictures_that_have_changed_are_told_and_the_run_goes_on(now, is_told, capsys):
     counters = {"step": 7, "seed": 4, "rollouts_total": 9, "tokens_total": 70, "known": []}
-    arrays = {"selector": None, "visited_I": None}
+    arrays = {"posterior": None, "visited_I": None}
     saved = mock.Mock(latest_step=lambda: 7)
     saved.restore.return_value = (None, arrays, counters | {"pictures": 5})
     found = recorder.restore(saved, loop.Progress(None, None, None), items={"pictures": now})
@@ -312,7 +312,7 @@ def test_a_run_goes_on_from_the_model_that_it_began_with(tmp_path):
 
     def resumed(**changes):
         saved = mock.Mock(latest_step=lambda: 7, config=lambda _: of_run.to_dict())
-        tree = {"selector": None, "visited_I": None}
+        tree = {"posterior": None, "visited_I": None}
         saved.restore.return_value = (None, tree, checkpointer.saved[0][1] | changes)
         return recorder.restore(saved, progress).step
 

@@ -84,11 +84,11 @@ def test_a_part_that_cannot_be_made_leaves_no_engine(fake_parts, monkeypatch, tm
 def test_three_steps_of_the_smoke_config(name, options, fake_parts):
     c = smoke(name)
     with c.unlocked():
-        c.sampler.options.update(options)
+        c.selector.options.update(options)
     run, size = settings.Run.from_dict(c.to_dict()), c.data.num_train
     checks.check(run)
     items = datasets.Subset(procedural.Procedural(0, size), range(size))
-    arrays = datasets.per_item(items, run.sampler.arrays)
+    arrays = datasets.per_item(items, run.selector.arrays)
     data = datasets.Datasets(items, items, fakes.build_prompt, arrays)
     made = job.prepare(run, policy=None, data=data, workdir="")
     progress = made.run(made.progress)
@@ -105,12 +105,12 @@ def test_three_steps_of_the_smoke_config(name, options, fake_parts):
 )
 def test_the_places_of_an_item_are_those_of_a_proposal(name, options):
     """An epoch of `settings` is one of the selector: it is counted without one."""
-    sampler = samplers.SAMPLERS[name](**options)
-    proposal = sampler.propose(sampler.init(8), jax.random.key(0), 8)
+    selector = samplers.SAMPLERS[name](**options)
+    proposal = selector.propose(selector.init(8), jax.random.key(0), 8)
     num_items = len(np.unique(proposal.index_M))
     assert settings.places_per_item(name, options) * num_items == 8
-    sampler = settings.Sampler(name=name, options=options)
-    run = settings.Run(num_epochs=1.0, num_prompts=128, sampler=sampler)
+    selector = settings.Selector(name=name, options=options)
+    run = settings.Run(num_epochs=1.0, num_prompts=128, selector=selector)
     assert run.with_items(128 * num_items).num_steps == 8
 
 
@@ -170,7 +170,7 @@ def test_columns_of_a_file_without_opening_its_images(tmp_path):
 
 def test_the_first_fields_that_items_have_are_taken(tmp_path):
     items = rows(tmp_path, [{**QUESTION, "subset": subset} for subset in ("b", "a", "b")])
-    wanted = samplers.SAMPLERS["sec"].goes_with["sampler.arrays"]
+    wanted = samplers.SAMPLERS["sec"].goes_with["selector.arrays"]
     assert datasets.per_item(items, wanted)["category"].tolist() == [1, 0, 1]
     items = rows(tmp_path, [QUESTION])
     with pytest.raises(ValueError, match=r"category='family,level': row 0 has no 'family'"):
@@ -180,7 +180,7 @@ def test_the_first_fields_that_items_have_are_taken(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (QUESTION, r"sampler.arrays.category='subject': row 1 has no 'subject' but an"),
+        (QUESTION, r"selector.arrays.category='subject': row 1 has no 'subject' but an"),
         ({**QUESTION, "subject": None}, "row 1 has no 'subject' but answer, "),
         ({**QUESTION, "subject": ["a"]}, r"subject=\['a'\], no text or number"),
     ],
@@ -202,7 +202,7 @@ def test_a_missing_field_is_found_before_the_warm_start(
 ):
     c = smoke("sec")
     c.model.preset, c.model.checkpoint = "", str(small_checkpoint)
-    c.sampler.arrays.category = "family,depth"
+    c.selector.arrays.category = "family,depth"
     with pytest.raises(SystemExit) as caught:
         train.main(c, str(tmp_path / "run"))
     assert caught.value.code == 2
@@ -236,19 +236,19 @@ def test_what_the_sampler_does_not_get_is_named(name, changes, message):
     c.measure.every = 0
     with c.unlocked():
         for field, value in changes.items():
-            c.sampler[field] = type(c)(value)
+            c.selector[field] = type(c)(value)
     with pytest.raises(ValueError, match=message):
         checks.check(settings.Run.from_dict(c.to_dict()))
 
 
 def test_the_seed_is_the_runs_unless_another_is_given(monkeypatch):
     """GRESO draws by itself; uniform takes no seed."""
-    given, method = [], samplers.SAMPLERS["greso"]
-    monkeypatch.setattr(type(method), "__call__", lambda self, **o: given.append(o))
+    given, spec = [], samplers.SAMPLERS["greso"]
+    monkeypatch.setattr(type(spec), "__call__", lambda self, **o: given.append(o))
     c = tiny_gspo.get_config("selector=greso,seed=7")
     checks.selector.make(settings.Run.from_dict(c.to_dict()))
     with c.unlocked():
-        c.sampler.options.seed = 3
+        c.selector.options.seed = 3
     checks.selector.make(settings.Run.from_dict(c.to_dict()))
     uniform = tiny_gspo.get_config("uniform").to_dict()
     checks.selector.make(settings.Run.from_dict(uniform))

@@ -189,7 +189,7 @@ def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
 
 def test_arrays_that_the_selector_cannot_do_with_are_found_before_the_warm_start(tmp_path):
     c = tiny_gspo.get_config("smoke,selector=bots")
-    c.sampler.arrays = {"weak_rate": "level"}
+    c.selector.arrays = {"weak_rate": "level"}
     with pytest.raises(UserError, match="bots needs the strong_rate of every item"):
         run.train(settings.Run.from_dict(c.to_dict()), str(tmp_path / "run"))
     assert not list((tmp_path / "run").glob("warm_start*"))

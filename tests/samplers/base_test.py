@@ -133,8 +133,8 @@ def test_every_file_with_a_method_is_listed():
         for package in packages
         for x in pkgutil.iter_modules(package.__path__)
     ]
-    methods = {file.METHOD.name for file in files if hasattr(file, "METHOD")}
-    assert methods | {"remind"} == samplers.SAMPLERS.keys()
+    names = {file.SPEC.name for file in files if hasattr(file, "SPEC")}
+    assert names | {"remind"} == samplers.SAMPLERS.keys()
 
 
 def test_what_methods_need():
@@ -152,10 +152,10 @@ def test_what_methods_need():
         "strata": base.Needs(items=(required("category"), measured("pass_rate"))),
         "vcrl": base.Needs(rounds=2, passes="never"),
     }
-    for name, method in samplers.SAMPLERS.items():
-        found = dataclasses.replace(method().needs, without=base.Needs().without)
+    for name, spec in samplers.SAMPLERS.items():
+        found = dataclasses.replace(spec().needs, without=base.Needs().without)
         assert found == expected[name], name
-        assert method().drops == (name in ("dapo", "greso", "vcrl"))
+        assert spec().drops == (name in ("dapo", "greso", "vcrl"))
     assert samplers.SAMPLERS["vade"](warmup="measured").needs.passes == "first"
     assert not samplers.SAMPLERS["remind"](base="vade").drops
     assert samplers.SAMPLERS["remind"](base="greso").drops

@@ -136,11 +136,11 @@ def test_the_order_of_the_feedback_does_not_matter(variant):
     }
     by_answer = {name: feedback[name][n_N] for name in given if name[-1] == "N"}
     by_answer["group_N"] = jnp.asarray(np.argsort(slot_M)[by_answer["group_N"]])
-    sampler, permuted = make(variant), feedback.replace(**by_slot, **by_answer)
+    selector, permuted = make(variant), feedback.replace(**by_slot, **by_answer)
     chex.assert_trees_all_close(
-        sampler.update(state, feedback), sampler.update(state, permuted), rtol=1e-5
+        selector.update(state, feedback), selector.update(state, permuted), rtol=1e-5
     )
-    keep_M, permuted_M = (sampler.keep(state, f) for f in (feedback, permuted))
+    keep_M, permuted_M = (selector.keep(state, f) for f in (feedback, permuted))
     assert keep_M[slot_M].tolist() == permuted_M.tolist()
 
 

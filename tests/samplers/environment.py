@@ -47,7 +47,7 @@ def feedback(
     )
 
 
-def play(sampler, state, rate_I, num_prompts, num_steps, seed=0, change=None):
+def play(selector, state, rate_I, num_prompts, num_steps, seed=0, change=None):
     """Returns the proposal and the feedback of every step, and the last state.
 
     `change`, of the feedback, is what the selector sees of it.
@@ -55,13 +55,13 @@ def play(sampler, state, rate_I, num_prompts, num_steps, seed=0, change=None):
     rng, steps = np.random.default_rng(seed), []
     for step in range(num_steps):
         key = jax.random.fold_in(jax.random.key(seed), step)
-        proposal = sampler.propose(state, key, num_prompts)
+        proposal = selector.propose(state, key, num_prompts)
         seen = feedback(proposal, rate_I, rng)
         seen = change(seen) if change else seen
-        keep_M = sampler.keep(state, seen)
+        keep_M = selector.keep(state, seen)
         assert keep_M.shape == (num_prompts,) and keep_M.dtype == bool
         steps.append((proposal, seen))
-        state = sampler.update(state, seen)
+        state = selector.update(state, seen)
     return steps, state
 
 

@@ -20,11 +20,11 @@ def weight(alpha, beta, num_rollouts=8):
 
 
 def test_counts_of_items_and_categories_by_hand():
-    sampler = pooled.METHOD(decay_selected=0.5, decay_rest=0.75, memory=0.8)
-    state = sampler.init(4, category=CATEGORIES)
+    selector = pooled.SPEC(decay_selected=0.5, decay_rest=0.75, memory=0.8)
+    state = selector.init(4, category=CATEGORIES)
     assert state.category_I.tolist() == [1, 1, 0, 0]
-    state = sampler.update(state, environment.counts([0, 2], [8, 2], [8, 8]))
-    state = sampler.update(state, environment.counts([0, 1], [1, 4], [8, 8]))
+    state = selector.update(state, environment.counts([0, 2], [8, 2], [8, 8]))
+    state = selector.update(state, environment.counts([0, 1], [1, 4], [8, 8]))
     np.testing.assert_allclose(state.alpha_I, [0.5 * 8 + 1, 4, 0.75 * 2, 0], rtol=1e-6)
     np.testing.assert_allclose(state.beta_I, [7, 4, 0.75 * 6, 0], rtol=1e-6)
     np.testing.assert_allclose(state.right_A, [0.8 * 2, 0.8 * 8 + 5], rtol=1e-6)
@@ -38,35 +38,35 @@ def test_counts_of_items_and_categories_by_hand():
 
 def test_an_item_never_seen_is_drawn_by_what_its_category_did():
     """Category 0 was all wrong, 1 mixed; of each half of the items was seen, the others are drawn."""
-    sampler = pooled.METHOD(num_rollouts=8)
-    state = sampler.init(4, category=[0, 0, 1, 1])
+    selector = pooled.SPEC(num_rollouts=8)
+    state = selector.init(4, category=[0, 0, 1, 1])
     for _ in range(3):
-        state = sampler.update(state, environment.counts([0, 2], [0, 4], [8, 8]))
+        state = selector.update(state, environment.counts([0, 2], [0, 4], [8, 8]))
     weight_I = [weight(a, b) for a, b in zip(*pooled.posterior(state, 4.0), strict=True)]
     assert weight_I[3] > 8 * weight_I[1] > 8 * weight_I[0] > 0
-    draws = [int(sampler.propose(state, jax.random.key(k), 1).index_M[0]) for k in range(2000)]
+    draws = [int(selector.propose(state, jax.random.key(k), 1).index_M[0]) for k in range(2000)]
     share_I = np.bincount(draws, minlength=4) / 2000
     np.testing.assert_allclose(share_I, np.array(weight_I) / np.sum(weight_I), atol=0.035)
 
 
 def test_a_category_given_up_is_unknown_again_after_a_while():
-    sampler = pooled.METHOD()
-    state = sampler.init(4, category=[0, 0, 1, 1])
-    state = sampler.update(state, environment.counts([0, 1], [0, 0], [8, 8]))
+    selector = pooled.SPEC()
+    state = selector.init(4, category=[0, 0, 1, 1])
+    state = selector.update(state, environment.counts([0, 1], [0, 0], [8, 8]))
 
     def chance(state):
-        proposal = sampler.propose(state, jax.random.key(0), 4)
+        proposal = selector.propose(state, jax.random.key(0), 4)
         order_M = jnp.argsort(proposal.index_M)
-        return sampler.believe(state, proposal)["prob_mixed"][order_M][0]
+        return selector.believe(state, proposal)["prob_mixed"][order_M][0]
 
     at_once = chance(state)
     for _ in range(60):
-        state = sampler.update(state, environment.counts([2, 3], [4, 4], [8, 8]))
+        state = selector.update(state, environment.counts([2, 3], [4, 4], [8, 8]))
     assert at_once < 0.1 and chance(state) > 0.6
 
 
 def test_without_categories_all_items_share_one():
-    state = pooled.METHOD().init(3)
+    state = pooled.SPEC().init(3)
     assert state.category_I.tolist() == [0, 0, 0] and state.right_A.shape == (1,)
     with pytest.raises(ValueError, match="one value for each of the 3 items"):
-        pooled.METHOD().init(3, category=[1, 2])
+        pooled.SPEC().init(3, category=[1, 2])

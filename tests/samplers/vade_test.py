@@ -17,10 +17,10 @@ RATE = np.random.default_rng(7).permutation(
 )
 
 
-def run(sampler, rate_I, num_prompts, num_steps, seed=0):
+def run(selector, rate_I, num_prompts, num_steps, seed=0):
     """Returns indices and effective groups of every step, and the last state."""
     steps, state = environment.play(
-        sampler, sampler.init(len(rate_I)), rate_I, num_prompts, num_steps, seed
+        selector, selector.init(len(rate_I)), rate_I, num_prompts, num_steps, seed
     )
     index_SM = np.array([proposal.index_M for proposal, _ in steps])
     effective_SM = np.array([environment.effective(seen) for _, seen in steps])
@@ -36,7 +36,7 @@ def state_of(alpha_I, beta_I, unseen_I=None):
     )
 
 
-make = functools.cache(vade.METHOD)
+make = functools.cache(vade.SPEC)
 
 
 def choose(state, num_prompts, seed=0, **options):
@@ -46,19 +46,19 @@ def choose(state, num_prompts, seed=0, **options):
 
 def test_full_warmup_visits_every_item_once_then_fills_up():
     """10 items, 4 a step: 4, 4, 2 unseen and 2 others; then nothing is unseen."""
-    index_SM, _, state = run(vade.METHOD(num_rollouts=2), np.full(10, 0.5), 4, 3)
+    index_SM, _, state = run(vade.SPEC(num_rollouts=2), np.full(10, 0.5), 4, 3)
     assert set(np.ravel(index_SM).tolist()) == set(range(10))
     assert len(set(np.ravel(index_SM[:2]).tolist())) == 8
     assert not np.any(state.unseen_I)
-    none = vade.METHOD(warmup="none").init(10)
+    none = vade.SPEC(warmup="none").init(10)
     assert not np.any(none.unseen_I)
 
 
 def test_a_prompt_without_valid_answers_counts_as_not_chosen():
     """It stays unseen, and a streak of visits ends with it."""
-    sampler = vade.METHOD(max_consecutive=3)
-    state = sampler.init(4).replace(streak_I=jnp.array([2, 2, 2, 0]))
-    state = sampler.update(state, environment.counts([0, 1], [3, 0], [8, 0]))
+    selector = vade.SPEC(max_consecutive=3)
+    state = selector.init(4).replace(streak_I=jnp.array([2, 2, 2, 0]))
+    state = selector.update(state, environment.counts([0, 1], [3, 0], [8, 0]))
     assert state.unseen_I.tolist() == [False, True, True, True]
     assert state.streak_I.tolist() == [3, 0, 0, 0]
 
@@ -88,9 +88,9 @@ def test_thompson_chooses_in_proportion_to_the_chance_of_being_best():
     rng = np.random.default_rng(0)
     gain = lambda p: p * (1 - p) ** 2
     expected = np.mean(gain(rng.beta(2, 2, 10**6)) > gain(rng.beta(9, 1, 10**6)))
-    sampler, state = make(), state_of([1, 8], [1, 0])
+    selector, state = make(), state_of([1, 8], [1, 0])
     keys = jax.random.split(jax.random.key(0), 4000)
-    index_KM = jax.vmap(lambda key: sampler.propose(state, key, 1).index_M)(keys)
+    index_KM = jax.vmap(lambda key: selector.propose(state, key, 1).index_M)(keys)
     assert abs(np.mean(index_KM == 0) - expected) < 4 * np.sqrt(0.25 / 4000)
 
 
@@ -103,9 +103,9 @@ def test_thompson_chooses_in_proportion_to_the_chance_of_being_best():
     ],
 )
 def test_update_decays_at_two_speeds(options, expected_alpha, expected_beta):
-    sampler, state = vade.METHOD(**options), state_of([4, 6], [8, 2], [False, True])
+    selector, state = vade.SPEC(**options), state_of([4, 6], [8, 2], [False, True])
     assert choose(state, 1) == {1}  # the unseen one
-    state = sampler.update(state, environment.counts([1], [3]))
+    state = selector.update(state, environment.counts([1], [3]))
     np.testing.assert_allclose(state.alpha_I, expected_alpha, rtol=1e-6)
     np.testing.assert_allclose(state.beta_I, expected_beta, rtol=1e-6)
     assert not np.any(state.unseen_I)
@@ -115,23 +115,23 @@ def test_consecutive_visits_are_capped():
     """The best 2 of 5 twice, then they rest once; with B = I there is no choice."""
     state = state_of([1e4, 1e4, 0, 0, 0], [2e4, 2e4, 1e4, 1e4, 1e4])
     state = state.replace(streak_I=jnp.zeros(5, jnp.int32))
-    sampler = vade.METHOD(warmup="none", max_consecutive=2, decay_selected=1.0)
+    selector = vade.SPEC(warmup="none", max_consecutive=2, decay_selected=1.0)
     rate_I = np.array([1 / 3, 1 / 3, 0, 0, 0])
-    steps, state = environment.play(sampler, state, rate_I, 2, 6)
+    steps, state = environment.play(selector, state, rate_I, 2, 6)
     chosen = [{0, 1} == set(proposal.index_M.tolist()) for proposal, _ in steps]
     assert chosen == [True, True, False] * 2
     assert state.streak_I[:2].tolist() == [0, 0] and state.streak_I.sum() == 2
     state = state.replace(streak_I=jnp.full(5, 2))
-    index_M = sampler.propose(state, jax.random.key(0), 5).index_M
+    index_M = selector.propose(state, jax.random.key(0), 5).index_M
     assert sorted(index_M.tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_a_share_of_the_batch_is_even():
     """4 of 40 hopeless: only the even half of 8 can be of them, each 4/40 of the time."""
     state = state_of(np.r_[np.full(36, 1e4), np.zeros(4)], np.full(40, 2e4))
-    sampler = vade.METHOD(uniform_share=0.5, warmup="none")
+    selector = vade.SPEC(uniform_share=0.5, warmup="none")
     keys = jax.random.split(jax.random.key(0), 2000)
-    index_KM = jax.vmap(lambda key: sampler.propose(state, key, 8).index_M)(keys)
+    index_KM = jax.vmap(lambda key: selector.propose(state, key, 8).index_M)(keys)
     count_I = np.bincount(np.ravel(index_KM), minlength=40) / 2000
     assert np.all(abs(count_I[36:] - 0.1) < 4 * np.sqrt(0.1 * 0.9 / 2000))
     assert all(len(set(index_M)) == 8 for index_M in index_KM.tolist())
@@ -141,8 +141,8 @@ def test_a_share_of_the_batch_is_even():
 def test_options_left_out_change_no_bit(options):
     """The state and the choices of the plain algorithm, written out."""
     state = state_of(np.arange(40) % 7, np.arange(40) % 5, np.arange(40) < 3)
-    sampler, key = make(**options), jax.random.key(5)
-    proposal = sampler.propose(state, key, 8)
+    selector, key = make(**options), jax.random.key(5)
+    proposal = selector.propose(state, key, 8)
 
     @jax.jit
     def plain(state, key):
@@ -156,7 +156,7 @@ def test_options_left_out_change_no_bit(options):
     np.testing.assert_array_equal(proposal.index_M, index_M)
     np.testing.assert_array_equal(proposal.p_M, p_I[index_M])
     feedback = environment.feedback(proposal, np.ones(40), np.random.default_rng(0))
-    after = sampler.update(state, feedback)
+    after = selector.update(state, feedback)
     decays = (0.0, 1.0) if "history" in options else (0.2, 0.999)
     alpha_I, beta_I = jax.jit(
         beta.decay_and_count, static_argnames=("decay_selected", "decay_rest")
@@ -171,8 +171,8 @@ def test_options_left_out_change_no_bit(options):
     )
     np.testing.assert_array_equal(after.alpha_I, alpha_I)
     np.testing.assert_array_equal(after.beta_I, beta_I)
-    assert after.streak_I is None and sampler.init(3).streak_I is None
-    assert len(jax.tree.leaves(sampler.init(3))) == 3
+    assert after.streak_I is None and selector.init(3).streak_I is None
+    assert len(jax.tree.leaves(selector.init(3))) == 3
 
 
 def test_effective_ratio_beats_uniform():
@@ -187,16 +187,16 @@ def test_effective_ratio_beats_uniform():
 
 def test_prediction_is_calibrated():
     """Mean `prob_mixed` over all items equals the observed share, once all are seen."""
-    sampler = vade.METHOD(decay_selected=1.0, decay_rest=1.0)
-    _, _, state = run(sampler, np.random.default_rng(0).random(2000), 500, 4)
+    selector = vade.SPEC(decay_selected=1.0, decay_rest=1.0)
+    _, _, state = run(selector, np.random.default_rng(0).random(2000), 500, 4)
     mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, 8)
     # over rates uniform in (0, 1): 1 - 2 / 9
     assert abs(np.mean(mixed_I) - 7 / 9) < 0.02
 
 
 def test_state_can_be_donated():
-    sampler = vade.METHOD()
-    state = sampler.init(8)
-    proposal = sampler.propose(state, jax.random.key(0), 2)
+    selector = vade.SPEC()
+    state = selector.init(8)
+    proposal = selector.propose(state, jax.random.key(0), 2)
     feedback = environment.feedback(proposal, np.ones(8), np.random.default_rng(0))
-    jax.jit(sampler.update, donate_argnums=0)(state, feedback)
+    jax.jit(selector.update, donate_argnums=0)(state, feedback)

@@ -1,4 +1,4 @@
-"""What a round rolls out is read and built by `Chooser.map`, and keeps no decoded image."""
+"""What a round rolls out is read and built by `ChoosePrompts.map`, and keeps no decoded image."""
 
 import threading
 
@@ -41,7 +41,7 @@ def build_prompt(item):
 def test_items_lose_their_images_and_prompts_have_them(num_threads):
     with loading.Threads(num_threads) as pool:
         items = Items()
-        choose = choosing.Chooser(SAMPLER, items, build_prompt, pool.map)
+        choose = choosing.ChoosePrompts(SAMPLER, items, build_prompt, pool.map)
         chosen = choose(SAMPLER.init(NUM_ITEMS), jax.random.key(0), B)
     index_M = np.asarray(chosen.proposal.index_M)
     assert [item.uid for item in chosen.items] == [str(i) for i in index_M]
@@ -64,9 +64,9 @@ def test_variants_are_made_of_the_images_and_their_difficulty_comes_back():
         extra_M = {**proposal.extra_M, "difficulty": variant_M + 0.5}
         return shown, proposal.replace(extra_M=extra_M)
 
-    sampler = samplers.SAMPLERS["diva"]()
-    choose = choosing.Chooser(sampler, Items(), build_prompt, expand=expand)
-    chosen = choose(sampler.init(NUM_ITEMS), jax.random.key(0), B)
+    selector = samplers.SAMPLERS["diva"]()
+    choose = choosing.ChoosePrompts(selector, Items(), build_prompt, expand=expand)
+    chosen = choose(selector.init(NUM_ITEMS), jax.random.key(0), B)
     variant_M = np.asarray(chosen.proposal.extra_M["variant"])
     assert variant_M.any() and not variant_M.all()
     shown = np.array([prompt.images[0][0, 0, 0] for prompt in chosen.prompts])
@@ -90,13 +90,13 @@ def test_a_selector_of_ones_own_is_kept_to_its_contract(index_M, num_M, message)
     def propose(state, key, num_prompts):
         return Proposal(index_M=jax.numpy.array(index_M), num_rollouts_M=jax.numpy.array(num_M))
 
-    choose = choosing.Chooser(SAMPLER._replace(propose=propose), Items(), build_prompt)
+    choose = choosing.ChoosePrompts(SAMPLER._replace(propose=propose), Items(), build_prompt)
     with pytest.raises(ValueError, match=f"the selector proposed .*{message}"):
         choose(SAMPLER.init(NUM_ITEMS), jax.random.key(0), 2)
 
 
 def test_everything_is_every_item_in_its_order():
-    choose = choosing.Chooser(SAMPLER, Items(), build_prompt)
+    choose = choosing.ChoosePrompts(SAMPLER, Items(), build_prompt)
     chosen = choose.everything(range(4, 7), 3)
     assert [item.uid for item in chosen.items] == ["4", "5", "6"]
     assert chosen.proposal.num_rollouts_M.tolist() == [3, 3, 3]

@@ -38,7 +38,7 @@ def run(
     learn=learn,
     engine=None,
     recorder=None,
-    sampler=None,
+    selector=None,
     refill=None,
     score=fakes.score,
     num_prompts=B,
@@ -48,14 +48,14 @@ def run(
     ),
     **options,
 ):
-    sampler = sampler or samplers.SAMPLERS[name](**options)
+    selector = selector or samplers.SAMPLERS[name](**options)
     recorder = recorder or fakes.Recorder()
     state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
     progress = progress or loop.Progress(
-        state, sampler.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32)
+        state, selector.init(NUM_ITEMS), np.zeros(NUM_ITEMS, np.int32)
     )
     producer = Producer(
-        choosing.Chooser(sampler, fakes.items(NUM_ITEMS), fakes.build_prompt),
+        choosing.ChoosePrompts(selector, fakes.items(NUM_ITEMS), fakes.build_prompt),
         engine or fake.FakeEngine(PASS_RATE),
         score,
         key=jax.random.key(0),
@@ -103,11 +103,11 @@ def test_predicted_ratio_follows_the_observed_one():
 
 
 def test_the_prediction_is_of_all_rounds_each_by_the_state_that_proposed():
-    sampler = samplers.SAMPLERS["dapo"](base="vade")
-    _, recorder = run("dapo", 6, refill=Refill(max_rounds=3), sampler=sampler)
+    selector = samplers.SAMPLERS["dapo"](base="vade")
+    _, recorder = run("dapo", 6, refill=Refill(max_rounds=3), selector=selector)
     for step in range(2, 7):
         first, second = recorder.data[step].rounds[:2]
-        state = recorder.progress[step - 2].selector
+        state = recorder.progress[step - 2].posterior
         for number, one in enumerate((first, second)):
             old_M = state.alpha_I[one.chosen.proposal.index_M]
             np.testing.assert_allclose(one.belief["alpha"], 0.999**number * old_M, rtol=1e-6)
@@ -138,7 +138,7 @@ def test_vcrl_fills_the_step_from_its_bank():
     for step in range(2, 13):
         first, second = recorder.data[step].rounds
         assert len(second.chosen.items) == B - first.keep_M.sum()
-        before = recorder.progress[step - 2].selector
+        before = recorder.progress[step - 2].posterior
         bank = np.flatnonzero(np.isfinite(before.priority_I))
         there = set(bank.tolist()) - set(first.chosen.proposal.index_M.tolist())
         again_M = np.isin(second.chosen.proposal.index_M, list(there))
@@ -172,7 +172,7 @@ def test_two_runs_of_two_steps_equal_four(name):
     half, _ = run(name, 2, refill=refill)
     resumed, _ = run(name, 4, progress=half, refill=refill)
     assert (whole.step, whole.rollouts_total) == (resumed.step, resumed.rollouts_total)
-    chex.assert_trees_all_equal(whole.selector, resumed.selector)
+    chex.assert_trees_all_equal(whole.posterior, resumed.posterior)
     chex.assert_trees_all_equal(whole.state, resumed.state)
 
 
@@ -199,19 +199,19 @@ def test_the_log_has_what_was_believed_before_the_answers():
 def test_the_next_prompts_are_chosen_while_the_policy_learns():
     """The learner of step 1 waits until the selector has been asked for step 2."""
     asked = threading.Event()
-    sampler = samplers.SAMPLERS["uniform"]()
+    selector = samplers.SAMPLERS["uniform"]()
 
     def propose(state, key, num_prompts):
         if int(np.sum(state.visits_I)) == B:  # after step 1
             asked.set()
-        return sampler.propose(state, key, num_prompts)
+        return selector.propose(state, key, num_prompts)
 
     def learn_late(state, *args):
         assert asked.wait(10)
         return learn(state, *args)
 
-    slow = sampler._replace(propose=propose)
-    run("uniform", 2, learn=learn_late, sampler=slow)
+    slow = selector._replace(propose=propose)
+    run("uniform", 2, learn=learn_late, selector=slow)
 
 
 class FailingEngine(fake.FakeEngine):

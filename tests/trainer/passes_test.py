@@ -42,11 +42,11 @@ def learn(state, prompts, rollouts, advantage_N):
 class Run:
     """A run over the ten items; call it to go on to a step."""
 
-    def __init__(self, sampler, engine=None):
+    def __init__(self, selector, engine=None):
         self.engine, self.recorder = engine or Engine(), fakes.Recorder()
-        self.choose = choosing.Chooser(sampler, fakes.items(I), fakes.build_prompt)
+        self.choose = choosing.ChoosePrompts(selector, fakes.items(I), fakes.build_prompt)
         state = TrainState(params={}, opt_state=(), step=jnp.int32(0))
-        self.progress = loop.Progress(state, sampler.init(I), np.zeros(I, np.int32))
+        self.progress = loop.Progress(state, selector.init(I), np.zeros(I, np.int32))
 
     def __call__(self, num_steps, every=2, stop=lambda: False, max_rollouts=0):
         producer = Producer(
@@ -117,13 +117,13 @@ def test_two_batches_of_a_pass_draw_differently():
 
 
 def test_passes_come_before_the_first_step_and_every_second():
-    sampler, states = mmr1(), []
+    selector, states = mmr1(), []
 
     def update(state, feedback):
-        states.append((len(feedback.index_M), sampler.update(state, feedback)))
+        states.append((len(feedback.index_M), selector.update(state, feedback)))
         return states[-1][1]
 
-    run = Run(sampler._replace(update=update))
+    run = Run(selector._replace(update=update))
     run(5)
     sizes = [(version, len(uids)) for version, uids, _ in run.engine.calls]
 
@@ -159,7 +159,7 @@ def test_the_weights_are_those_of_the_pass():
     p_I = found.successes_M / N
     expected_I = 0.8 * p_I * (1 - p_I) + 0.2 * (1 - found.extra_M["self_bleu"])
     progress = Run(mmr1())(1)
-    np.testing.assert_allclose(progress.selector.weight_I, expected_I, rtol=1e-5)
+    np.testing.assert_allclose(progress.posterior.weight_I, expected_I, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("warmup", "every"), [("measured", 0), ("none", 100)])
@@ -175,13 +175,13 @@ def test_vade_knows_of_every_item_before_its_first_choice(warmup, every):
 
 def test_a_pass_tires_no_item():
     """After it, a cap of one visit in a row leaves out nothing; after a step, its prompts."""
-    sampler = samplers.SAMPLERS["vade"](num_rollouts=G, warmup="measured", max_consecutive=1)
-    run = Run(sampler)
+    selector = samplers.SAMPLERS["vade"](num_rollouts=G, warmup="measured", max_consecutive=1)
+    run = Run(selector)
     run(1, every=0)
     first = run.recorder.data[1].rounds[0]
     streak_I = np.zeros(I)
     streak_I[first.chosen.proposal.index_M] = 1
-    np.testing.assert_array_equal(run.progress.selector.streak_I, streak_I)
+    np.testing.assert_array_equal(run.progress.posterior.streak_I, streak_I)
 
 
 @pytest.mark.parametrize("done", [1, 2, 3])
@@ -194,7 +194,7 @@ def test_a_resumed_run_repeats_the_pass(done):
     whole, resumed = whole.progress, resumed.progress
     assert (whole.step, whole.rollouts_total) == (resumed.step, resumed.rollouts_total)
     np.testing.assert_array_equal(whole.visited_I, resumed.visited_I)
-    chex.assert_trees_all_equal(whole.selector, resumed.selector)
+    chex.assert_trees_all_equal(whole.posterior, resumed.posterior)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_an_engine_that_fails_around_a_pass_leaves_what_was_before_it(fails_at):
     assert (kept.step, kept.rollouts_total) == (2, I * N + 2 * B * G)
     resumed = Run(mmr1())
     resumed.progress = kept
-    chex.assert_trees_all_equal(resumed(4).selector, Run(mmr1())(4).selector)
+    chex.assert_trees_all_equal(resumed(4).posterior, Run(mmr1())(4).posterior)
 
 
 @pytest.mark.parametrize(("stops_at", "step"), [(1, 0), (7, 2)])  # in the first pass, in the second
@@ -228,4 +228,4 @@ def test_a_run_that_is_stopped_in_a_pass_ends_there_and_repeats_it(stops_at, ste
     stopped = run(4, stop=lambda: len(run.engine.calls) >= stops_at)
     assert (stopped.step, len(run.engine.calls)) == (step, stops_at)
     assert run.recorder.saved[-1:] == [(step, True)] * bool(step)  # saved again, as the last
-    chex.assert_trees_all_equal(run(4).selector, Run(mmr1())(4).selector)
+    chex.assert_trees_all_equal(run(4).posterior, Run(mmr1())(4).posterior)

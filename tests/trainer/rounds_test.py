@@ -44,7 +44,7 @@ class InOrder:
 
     def __init__(self, num_items, counts=True):
         self.num_items, self.counts, self.asked = num_items, counts, []
-        self.sampler = samplers.Sampler(
+        self.selector = samplers.Sampler(
             self.init, self.propose, base.keep_mixed, self.update, self.believe
         )
 
@@ -95,7 +95,7 @@ class Run:
         state = TrainState(params={}, opt_state=(), step=0)
         first = loop.Progress(state, self.order.init(), np.zeros(self.order.num_items, np.int32))
         producer = Producer(
-            self.chooser(),
+            self.choose(),
             self.engine,
             self.score,
             key=jax.random.key(3),
@@ -114,9 +114,9 @@ class Run:
         )
         return self
 
-    def chooser(self, **hooks):
+    def choose(self, **hooks):
         items = fakes.items(self.order.num_items)
-        return choosing.Chooser(self.order.sampler, items, fakes.build_prompt, **hooks)
+        return choosing.ChoosePrompts(self.order.selector, items, fakes.build_prompt, **hooks)
 
 
 def make(mixed, num_items=24, counts=True):
@@ -194,7 +194,7 @@ def test_a_group_that_only_fills_its_place_is_not_one_that_teaches():
     """Every group's rewards differ; the selector keeps two of four."""
     run = make(range(4))
     keep = lambda state, feedback: feedback.index_M % 2 == 0
-    run.order.sampler = run.order.sampler._replace(keep=keep)
+    run.order.selector = run.order.selector._replace(keep=keep)
     metrics = run(max_rounds=1, at_cap="fewer").recorder.metrics[1]
     assert run.recorder.data[1].learned_M.tolist() == [0, 1, 2, 3]
     assert metrics["vade/trained_effective_ratio"] == 2 / 4
@@ -208,7 +208,7 @@ def test_a_forecast_is_the_mean_over_prompts_and_not_over_rounds():
     believe = lambda state, proposal: {
         "mine/size": np.full(len(proposal.index_M), len(proposal.index_M))
     }
-    run.order.sampler = run.order.sampler._replace(believe=believe)
+    run.order.selector = run.order.selector._replace(believe=believe)
     metrics = run(max_rounds=2, ask="missing").recorder.metrics[1]
     assert metrics["vade/generated_groups"] == 5
     assert metrics["mine/size"] == pytest.approx((4 * 4 + 1 * 1) / 5)
@@ -323,8 +323,8 @@ def test_uniform_goes_on_through_its_shuffled_pass():
     rates = {str(i): i % 2 * 0.5 for i in range(50)}
     run = make([], num_items=50)
     run.engine = fake.FakeEngine(rates)
-    sampler = samplers.SAMPLERS["dapo"](num_rollouts=G)
-    run.order.sampler, run.order.init = sampler, lambda: sampler.init(50)
+    selector = samplers.SAMPLERS["dapo"](num_rollouts=G)
+    run.order.selector, run.order.init = selector, lambda: selector.init(50)
     run.learner = lambda state, *_: (state, {"actor/loss": 0.0})
     run(num_steps=30, max_rounds=5)
     visits_I, several = np.zeros(50, int), 0
@@ -336,7 +336,7 @@ def test_uniform_goes_on_through_its_shuffled_pass():
             assert np.ptp(visits_I) <= 1
         assert len(set(data.feedback.index_M.tolist())) == len(data.keep_M)
     assert several > 10 and visits_I.min() > 4
-    np.testing.assert_array_equal(run.progress.selector.visits_I, visits_I)
+    np.testing.assert_array_equal(run.progress.posterior.visits_I, visits_I)
 
 
 # ------------------------------------------------------------------------------ keys, resuming
@@ -358,16 +358,16 @@ def test_a_resumed_run_has_the_same_rounds():
 
 
 def test_the_shapes_of_the_learner_and_of_the_selector_are_few():
-    sampler = samplers.SAMPLERS["dapo"](num_rollouts=G)
+    selector = samplers.SAMPLERS["dapo"](num_rollouts=G)
     run = make([], num_items=64)
     run.engine = fake.FakeEngine({str(i): i % 3 * 0.25 for i in range(64)})
-    run.order.sampler, run.order.init = sampler, lambda: sampler.init(64)
+    run.order.selector, run.order.init = selector, lambda: selector.init(64)
     run.learner = Given()
     run(num_steps=4, max_rounds=4)
-    sizes = [f._cache_size() for f in (sampler.keep, sampler.update)]
+    sizes = [f._cache_size() for f in (selector.keep, selector.update)]
     run(num_steps=24, max_rounds=4)
-    assert [f._cache_size() for f in (sampler.keep, sampler.update)] == sizes
-    assert sampler.propose._cache_size() <= 4
+    assert [f._cache_size() for f in (selector.keep, selector.update)] == sizes
+    assert selector.propose._cache_size() <= 4
     assert set(run.learner.shapes) == {(B, B * G)}
 
 

@@ -61,13 +61,16 @@ def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
     for extreme images (a 28-pixel side and limits within a factor two); for all others this is its
     first answer.
     """
+    shape = f"{width} x {height}"
     for _ in range(16):
         size = smart_resize(height, width, **limits)
         if size == (height, width):
             return size
         height, width = size
     raise ValueError(
-        f"no size in multiples of {CELL} fits {limits}; let max_pixels be at least 4 x min_pixels"
+        f"an image of {shape} pixels cannot be resized to multiples of {CELL} with"
+        f" min_pixels={limits['min_pixels']} and max_pixels={limits['max_pixels']}: let max_pixels be"
+        " at least 4 x min_pixels"
     )
 
 

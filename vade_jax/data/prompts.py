@@ -155,7 +155,7 @@ class PromptBuilder:
         return pictures
 
     def _too_long(self, item: types.Item, found: str) -> RejectedItem:
-        detail = f"{found}, the limit is max_length={self.max_length}"
+        detail = f"{found}, the limit is max_prompt_length={self.max_length}"
         return RejectedItem(item.uid, "too_long", detail)
 
     def _message(self, item: types.Item) -> dict[str, Any]:

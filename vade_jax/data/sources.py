@@ -83,15 +83,20 @@ def rows(
         files = sorted(f for f in path.iterdir() if f.suffix in row_files.OPEN)
         files = _of_split(path, files, split)
     if not files or not all(file.is_file() for file in files):
-        raise ValueError(
-            f"{path} is neither a {' or '.join(row_files.OPEN)} file nor a directory of them, nor "
-            "a name on the Hugging Face hub"
-        )
+        raise ValueError(_missing(path))
     suffixes = {file.suffix for file in files}
     if len(suffixes) > 1 or not suffixes <= set(row_files.OPEN):
         raise ValueError(f"{path} has {sorted(suffixes)} files; give one of {list(row_files.OPEN)}")
     table = row_files.OPEN[suffixes.pop()](files, wanted)
     return _of(table, str(path), files[0].parent, path.stem, options)
+
+
+def _missing(path: pathlib.Path) -> str:
+    known = f"a {', '.join(row_files.OPEN)} file, a directory of them, or a name on the Hugging Face hub"
+    if path.exists():
+        return f"{path} has no rows: give {known}"
+    there = [x.name for x in path.parent.iterdir()] if path.parent.is_dir() else []
+    return f"{path} does not exist: {fields.did_you_mean(path.name, there)}give {known}"
 
 
 def is_of_one_split(name: str) -> bool:

@@ -95,7 +95,7 @@ class _NoDecision(Exception):  # noqa: N818 (says what happened)
 
 
 # ------------------------------------------------------------------------------ a user's function
-def by_functions(judge: functions.Several) -> Decide:
+def by_functions(judge: functions.SumOfJudges) -> Decide:
     """Returns the function that decides by the reward functions of a user; they may raise RewardFailure."""
 
     def decide(item: Item, text: str) -> Decision:

@@ -20,7 +20,7 @@ import jax
 import tqdm
 
 from vade_jax.data import hub, tokens
-from vade_jax.evals import answers, chat, policies, report, results, tasks
+from vade_jax.evals import answers, chat, policies, results, summary, tasks
 from vade_jax.evals.settings import Evaluation
 from vade_jax.models.qwen import files
 from vade_jax.rewards import functions
@@ -40,11 +40,11 @@ class Prepared:
     tasks: Sequence[tasks.Task]
     # The settings of each task, which another evaluation must share to be compared
     records: Mapping[str, Mapping]
-    others: Mapping[str, report.Results]  # to compare with, by directory
+    others: Mapping[str, summary.Results]  # to compare with, by directory
     # Who answers; None for saved answers
     policy: policies.ServerPolicy | policies.EnginePolicy | None
     stores: Mapping[str, Mapping[answers.Key, answers.Answer]]  # the answers so far, by task
-    judge: chat.Chat | functions.Several | None  # None where rules decide
+    judge: chat.Chat | functions.SumOfJudges | None  # None where rules decide
 
     @property
     def num_answers(self) -> int:
@@ -64,7 +64,7 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
     chosen = tasks.read(evaluation)
     others = {path: results.load_all(path) for path in evaluation.compare}
     for path, other in others.items():
-        report.check_pair(path, other, chosen)
+        summary.check_pair(path, other, chosen)
     policy, replies = None, os.path.join(workdir, answers.REPLIES)
     if evaluation.server.url:
         server = chat.connect(evaluation.server, os.path.join(replies, answers.NAME))
@@ -135,7 +135,7 @@ def write_report(prepared: Prepared) -> str:
             label=label,
             settings=prepared.records[task.name],
         )
-    return report.write(
+    return summary.write(
         prepared.workdir,
         found,
         prepared.others,
@@ -147,7 +147,7 @@ def write_report(prepared: Prepared) -> str:
 
 def _make_judge(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], memory: str
-) -> chat.Chat | functions.Several | None:
+) -> chat.Chat | functions.SumOfJudges | None:
     """Returns what asks the judge model, a user's functions, or None if rules decide everything."""
     if evaluation.reward.functions:
         if evaluation.judge.rules or evaluation.judge.url:

@@ -45,7 +45,7 @@ class Result:
 def score(
     task: Task,
     answers: Mapping[Key, Answer],
-    judge: Chat | functions.Several | None,
+    judge: Chat | functions.SumOfJudges | None,
     directory: str,
     label: str,
     settings: Mapping[str, Any],
@@ -88,12 +88,12 @@ def _decide(
     task: Task,
     asked: Sequence[types.Item],
     found: Sequence[Answer | None],
-    judge: Chat | functions.Several | None,
+    judge: Chat | functions.SumOfJudges | None,
 ) -> list[decisions.Decision]:
     """Returns what is decided of every answer, in order; a judge model is asked in many threads."""
     if judge is None:
         decide, each = decisions.by_rules(task.benchmark, task.profile), map
-    elif isinstance(judge, functions.Several):
+    elif isinstance(judge, functions.SumOfJudges):
         decide, each = decisions.by_functions(judge), judge.map
     else:
         decide, each = decisions.by_judge(task.benchmark, task.profile, judge), judge.map

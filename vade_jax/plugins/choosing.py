@@ -13,7 +13,7 @@ from vade_jax.selector import Selector
 
 def make_selector(
     ids: Sequence[Any],
-    method: str,
+    name: str,
     *,
     seed: int,
     num_prompts: int,
@@ -24,34 +24,34 @@ def make_selector(
 
     Args:
         ids: the stable id of every row.
-        method: a key of `samplers.SAMPLERS`.
+        name: of the selector, a key of `samplers.SAMPLERS`.
         seed: of the draws, unless `options` has one.
         num_prompts: different rows of a step.
         num_rollouts: answers to each.
-        options: what `Selector` takes beside, such as `decay_rest` or `arrays`.
+        options: what `Selector` takes besides, such as `decay_rest` or `arrays`.
 
     Raises:
-        ValueError: an unfit or unknown method, an unknown option, ids that are not unique, or fewer
+        ValueError: an unfit or unknown selector, an unknown option, ids that are not unique, or fewer
             rows than a step needs.
     """
     given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
-    if make := samplers.SAMPLERS.get(method):
+    if spec := samplers.SAMPLERS.get(name):
         # What another trainer cannot give: it asks us for rows and for nothing else.
-        sampler = make(**{name: given[name] for name in given if name in make.option_names})
-        if sampler.needs.variants or sampler.needs.uneven:
+        selector = spec(**{x: given[x] for x in given if x in spec.option_names})
+        if selector.needs.variants or selector.needs.uneven:
             variants = "makes variants of a row, which are other rows"
             why = (
                 variants
-                if sampler.needs.variants
+                if selector.needs.variants
                 else "asks for more answers to one row than to another"
             )
-            raise ValueError(f"selector={method!r} {why}: choose another one here")
+            raise ValueError(f"selector={name!r} {why}: choose another one here")
     if num_prompts > len(ids):
         raise ValueError(
             f"a step rolls out {num_prompts} different rows, the data set has {len(ids)}:"
             " use a smaller batch"
         )
-    return Selector(ids, method, **given)
+    return Selector(ids, name, **given)
 
 
 def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> float:

@@ -43,7 +43,7 @@ class Selecting:
 
     All processes roll out what the first one's selector chooses; only that one learns and is saved,
     in each checkpoint. A resumed run chooses what the uninterrupted one would have chosen next.
-    Evaluation is TRL's. Groups that a method would drop (`keep`) are trained on.
+    Evaluation is TRL's. Groups that a selector would drop (`keep`) are trained on.
 
     Args:
         *args: the trainer's.

@@ -39,14 +39,14 @@ class Settings:
     """`data.selector` of verl's config.
 
     num_rollouts: answers to a row, `actor_rollout_ref.rollout.n`
-    method, options, seed: the selector, a key of `samplers.SAMPLERS`, and what it takes
+    name, options, seed: the selector, a key of `samplers.SAMPLERS`, and what it takes
     id_column: the column of ids, unique and the same in every run; a dot goes into a struct
     correct: what says that an answer is right: "score", or a key of `reward_extra_info`
     threshold: an answer is right above it. verl's own mixed rewards are above 0.5 only when right
     """
 
     num_rollouts: int
-    method: str = "vade"
+    name: str = "vade"
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
     id_column: str = "id"
@@ -58,7 +58,7 @@ class SelectingDataset(RLHFDataset):
     """verl's data set, of which each training batch is what the selector chooses.
 
     Validation files are left to verl. A row's id, as text, is `extra_info["selector_id"]`.
-    `state_dict` goes into verl's `data.pt`. Groups that a method would drop (`keep`) are trained on.
+    `state_dict` goes into verl's `data.pt`. Groups that a selector would drop (`keep`) are trained on.
     Arguments are `RLHFDataset`'s.
 
     Raises:
@@ -77,7 +77,7 @@ class SelectingDataset(RLHFDataset):
         ids = _ids(self.dataframe, self.settings.id_column)
         self.selector = choosing.make_selector(
             ids,
-            self.settings.method,
+            self.settings.name,
             seed=self.settings.seed,
             num_prompts=config.train_batch_size,
             num_rollouts=self.settings.num_rollouts,

@@ -128,7 +128,7 @@ class Comparison:
     groups: Mapping[str, Mapping[str, Arm]]
 
 
-def compare(groups: Groups, *, baseline: str = "vanilla") -> Comparison:
+def compare(groups: Groups, *, baseline: str = "uniform") -> Comparison:
     """Returns the arms of each group in numbers.
 
     Args:
@@ -222,7 +222,7 @@ def _cell(arm: Arm, column: str, form: str) -> str:
     return reached if spent.size else "-"
 
 
-def write(groups: Groups, directory: PathLike, *, baseline: str = "vanilla") -> Comparison:
+def write(groups: Groups, directory: PathLike, *, baseline: str = "uniform") -> Comparison:
     """Compares, and writes table.md and table.json; returns the numbers.
 
     The JSON has every number, also those of single seeds; null: not measured or not reached.

@@ -110,8 +110,8 @@ class Fact(NamedTuple):
 def what(run: Run) -> list[str]:
     """Returns in a few words what was run."""
     config = run.config
-    sampler, loss = _section(config, "sampler"), _section(config, "loss")
-    found = [f"selector {sampler['name']}"] if "name" in sampler else []
+    selector, loss = _section(config, "selector"), _section(config, "loss")
+    found = [f"selector {selector['name']}"] if "name" in selector else []
     found += [f"{loss['ratio']} ratio"] if "ratio" in loss else []
     if {"num_prompts", "num_rollouts"} <= config.keys():
         found.append(f"{config['num_prompts']} × {config['num_rollouts']} answers a step")

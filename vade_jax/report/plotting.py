@@ -37,7 +37,6 @@ DPI = (160, 110, 80)  # the first with which a figure has at most MAX_BYTES
 MAX_BYTES = 100_000
 
 PRINCIPAL = {  # the arms of the paper have colors of their own
-    "vanilla": "#4d4d4d",
     "uniform": "#4d4d4d",
     "dapo": "#E69F00",
     "vade": "#0072B2",
@@ -45,9 +44,9 @@ PRINCIPAL = {  # the arms of the paper have colors of their own
 }
 KNOWN = (  # the others that are often drawn: each keeps its look from figure to figure
     *("kalman", "mopps", "greso", "sec", "mmr1", "knapsack", "vcrl", "diva"),
-    *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
-    *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none"),
-    "vade_warmup_full",
+    *("vade_p1p", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
+    *("vade_decay_selected", "vade_decay_rest", "vade_no_warmup"),
+    "vade_full_warmup",
     *("vade_max_3_in_a_row", "vade_uniform_quarter", "dps", "mapp", "kgps"),
     *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
     *("importance", "progress"),

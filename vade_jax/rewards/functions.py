@@ -23,6 +23,7 @@ import numbers
 import os
 import pathlib
 import sys
+import sysconfig
 import threading
 import traceback
 import typing
@@ -124,7 +125,7 @@ def _import_file(path: str):
 
 # ------------------------------------------------------------------------------ one function
 @dataclasses.dataclass(frozen=True)
-class Own:
+class UserFunction:
     """One function as a `Judge`.
 
     Attributes:
@@ -236,13 +237,21 @@ def _numbers(what: str, values: Any, wanted: int) -> list[float]:
 
 
 def told(error: Exception) -> str:
-    """Returns an error in one line, with the place that raised it."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{pathlib.Path(place.filename).name}, line {place.lineno}"
+    """Returns an error in one line, with the line of the user's own code that led to it."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, TypeError) and "unexpected keyword" in str(error):
         said += " (end its parameters with **kwargs)"
-    return " ".join(f"{said} ({where})".split())
+    return " ".join(f"{said}{_place(error)}".split())
+
+
+def _place(error: Exception) -> str:
+    """Returns the innermost line outside of Python, packages and this file; "" where all are in this file."""
+    packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    outside = [x for x in traceback.extract_tb(error.__traceback__) if x.filename != __file__]
+    own = [x for x in outside if not x.filename.startswith((*packages, "<"))]
+    for frame in (own or outside)[-1:]:
+        return f" ({pathlib.Path(frame.filename).name}, line {frame.lineno})"
+    return ""
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -283,7 +292,7 @@ async def _awaited(coroutine: Coroutine) -> Any:
 
 # ------------------------------------------------------------------------------ several
 @dataclasses.dataclass(frozen=True)
-class Several:
+class SumOfJudges:
     """Judges whose rewards are added up, a `Judge` itself.
 
     A judge without a verdict on an answer adds nothing to its reward. The answer has no verdict at all
@@ -323,7 +332,7 @@ class Several:
 
         Where two have one name, their files' stand before it: `reward/mine.judge/requests`.
         """
-        own = [judge for judge in self.judges if isinstance(judge, Own)]
+        own = [judge for judge in self.judges if isinstance(judge, UserFunction)]
         places = [judge.name.rpartition(":")[::2] for judge in own]
         names, found = [name for _, name in places], {}
         for judge, (where, name) in zip(own, places, strict=True):

@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
 
 
 def check(
-    judge: functions.Several,
+    judge: functions.SumOfJudges,
     items: Sequence["types.Item"],
     form: str,
     encode: Callable[[str], Sequence[int]],
@@ -53,7 +53,7 @@ def check(
         except functions.RewardFailure as error:
             raise ValueError(str(error)) from error
     for one in judge.judges:
-        if isinstance(one, functions.Own):
+        if isinstance(one, functions.UserFunction):
             try:
                 one.counted()
             except Exception as error:

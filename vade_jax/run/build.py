@@ -46,7 +46,7 @@ def load_data(
         stream,
         seed=run.seed,
         reward=run.reward,
-        arrays=run.sampler.arrays,
+        arrays=run.selector.arrays,
     )
 
 
@@ -328,7 +328,7 @@ def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer)
     return "" if form == "boxed" else tokenizer.opening(**template)
 
 
-def make_judge(reward: settings.Reward, opening: str = "") -> functions.Several:
+def make_judge(reward: settings.Reward, opening: str = "") -> functions.SumOfJudges:
     """Returns the judge of `reward.function`; `opening` as in `mix.by_rules`.
 
     Raises:
@@ -338,11 +338,13 @@ def make_judge(reward: settings.Reward, opening: str = "") -> functions.Several:
     def make(name: str) -> mix.Judge:
         if name == functions.RULES:
             return mix.by_rules(reward.format, reward.format_weight, opening)
-        return functions.Own(name, functions.load(name), reward.timeout_s)
+        return functions.UserFunction(name, functions.load(name), reward.timeout_s)
 
     names = reward.functions
     weights = reward.weights or [1.0] * len(names)
-    return functions.Several([*map(make, names)], weights, reward.correct_above, reward.concurrency)
+    return functions.SumOfJudges(
+        [*map(make, names)], weights, reward.correct_above, reward.concurrency
+    )
 
 
 def make_validation(

@@ -43,7 +43,7 @@ class Subset(Sequence):
 
 @dataclasses.dataclass(frozen=True)
 class Datasets:
-    """What a run reads; `arrays` has what the sampler's init is given of the training items."""
+    """What a run reads; `arrays` has what the selector's init is given of the training items."""
 
     train: Subset
     validation: Subset
@@ -132,7 +132,7 @@ def _first_present(value: str, row: Mapping[str, Any]) -> list[str]:
 
 
 def _values(name, row, wanted):
-    label = f"sampler.arrays.{name}={','.join(wanted)!r}: {row['uid']}"
+    label = f"selector.arrays.{name}={','.join(wanted)!r}: {row['uid']}"
     if lacking := [x for x in wanted if row.get(x) is None]:
         found = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
         raise ValueError(f"{label} has no {lacking[0]!r} but {found}: name other fields")
@@ -204,7 +204,9 @@ def _subset(
         )
     if size and path != "procedural":
         if len(kept) < size and processes.is_leader():
-            print(f"{split}: {len(kept)} usable rows, data.num_{split}={size} asks for more")
+            print(
+                f"{split}: all {len(kept)} usable rows are taken (data.num_{split}={size} allows more)"
+            )
         kept = kept[:size]
     checksum, details = (
         zlib.crc32(x[: len(kept)].tobytes()) for x in (report.checksums, report.details)

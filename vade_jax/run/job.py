@@ -22,10 +22,10 @@ from vade_jax.run import (
     build,
     checks,
     cluster,
+    commits,
     compiled,
     datasets,
     directory,
-    pins,
     warm_start,
 )
 from vade_jax.run.hooks import Hooks, Vary
@@ -86,7 +86,7 @@ def opened(
         owned = directory.own(workdir)
     with owned:
         with checks.user_errors():
-            run = fields.replaced(run, pins.pin(pins.names(run), workdir))
+            run = fields.replaced(run, commits.pin(commits.names(run), workdir))
             directory.open_for(run.to_dict(), workdir, lambda: is_done(run, workdir))
         yield run, workdir
 
@@ -106,10 +106,10 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             checks.data.check_data(run, data)
             run = run.with_items(len(data.train))
             processes.on_leader(lambda: checks.data.check_reward(run, data))
-            sampler = checks.selector.make(run)
-            sampler.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
+            selector = checks.selector.make(run)
+            selector.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
             benchmarks = _benchmarks(run, data, hooks)
-            variants = _variants(run, data, hooks) if sampler.needs.variants else None
+            variants = _variants(run, data, hooks) if selector.needs.variants else None
         start = warm_start.warm_started(teaching(run), base, workdir, stop)
         if start is None:
             return False
@@ -178,16 +178,16 @@ def prepare(
     variants: Variants | None = None,
 ) -> Job:
     """Builds all parts of the run and restores what is there; `map` maps over items."""
-    sampler = checks.selector.make(run)
+    selector = checks.selector.make(run)
     saved = checkpointer(run.checkpoint, workdir)
     resumes = saved.latest_step() is not None
     state, learn = build.make_learner(run, policy, map, resumes=resumes)
-    selector = sampler.init(len(data.train), **data.arrays)
+    posterior = selector.init(len(data.train), **data.arrays)
     never_I = np.zeros(len(data.train), np.int32)
     items = data.identity()
     if run.reward.has_rules:
         items["verifier"] = rewards.VERSION
-    progress = restore(saved, loop.Progress(state, selector, never_I), items)
+    progress = restore(saved, loop.Progress(state, posterior, never_I), items)
     advantage, expand = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if variants is not None:
         advantage, expand = variants.advantage, variants.vary.expand
@@ -196,7 +196,7 @@ def prepare(
         engine = closing(build.make_engine(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
         producer = Producer(
-            choosing.Chooser(sampler, data.train, data.build_prompt, map, expand),
+            choosing.ChoosePrompts(selector, data.train, data.build_prompt, map, expand),
             engine,
             build.make_scorer(run, policy),
             key=jax.random.key(run.seed),
@@ -237,7 +237,7 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     if not step:
         return False
     # The data are not read for this.
-    places = settings.places_per_item(run.sampler.name, run.sampler.options)
+    places = settings.places_per_item(run.selector.name, run.selector.options)
     num_items = metrics.num_items(records, run.num_prompts, places)
     return is_over(run.with_items(num_items) if num_items else run, step, total, num_items)
 

@@ -179,7 +179,7 @@ def restore(
 
 def _selection(progress: loop.Progress) -> dict[str, Any]:
     """Returns what has a value for every item: too many for the JSON of the counters."""
-    return {"selector": progress.selector, "visited_I": progress.visited_I}
+    return {"posterior": progress.posterior, "visited_I": progress.visited_I}
 
 
 def _write_log(path: pathlib.Path, data: StepData) -> None:

@@ -1,7 +1,7 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
 from vade_jax.samplers import dapo, pooled, uniform, vade
-from vade_jax.samplers.base import Method, Needs, PerItem, Sampler, belief_metrics
+from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, belief_metrics
 from vade_jax.samplers.rivals import (
     arcus,
     bots,
@@ -27,9 +27,9 @@ _RIVALS = (
     *(arcus, bots, cures, diva, dps, greso, insight, kalman),
     *(kgps, knapsack, mapp, mmr1, mopps, sec, strata, vcrl),
 )
-_BASES = {file.METHOD.name: file.METHOD for file in (*_OWN, *_RIVALS)}
+_BASES = {file.SPEC.name: file.SPEC for file in (*_OWN, *_RIVALS)}
 # ReMind goes around any of the others, and is told which there are.
-SAMPLERS: dict[str, Method] = {**_BASES, "remind": remind.method(_BASES)}
+SAMPLERS: dict[str, Spec] = {**_BASES, "remind": remind.spec(_BASES)}
 
 # What of `Needs.items` a pass over all items computes from the answers' tokens:
 # (token_NT, length_N, group_N, num_groups) -> one value a group.
@@ -38,9 +38,9 @@ FROM_TOKENS = {"self_bleu": mmr1.self_bleu}
 __all__ = [
     "FROM_TOKENS",
     "SAMPLERS",
-    "Method",
     "Needs",
     "PerItem",
     "Sampler",
+    "Spec",
     "belief_metrics",
 ]

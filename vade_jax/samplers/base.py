@@ -5,10 +5,10 @@ A new selector is one file, an import and an entry in `samplers/__init__.py`, an
     a frozen dataclass of hyperparameters, derived from `Options`
     a frozen dataclass of arrays, the state
     a function from the first to a `Sampler`, whose closure holds all that is static
-    METHOD, which names them
+    SPEC, which names them
 
-What a method needs of the run is declared in its `Needs`, and the run settings that go with it in its
-`Method`: no other file asks for a selector's name.
+What a selector needs of the run is declared in its `Needs`, and the run settings that go with it in its
+`Spec`: no other file asks for a selector's name.
 """
 
 import dataclasses
@@ -42,13 +42,13 @@ class PerItem:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a selector needs of the run around it, and asks of it. The defaults are of most methods.
+    """What a selector needs of the run around it, and asks of it. The defaults are those of most selectors.
 
     Attributes:
         items: values of every item that `init` takes.
-        rounds: the rounds of rollouts in a step that the method is made for; None: any number.
+        rounds: the rounds of rollouts in a step that the selector is made for; None: any number.
         passes: whether passes over all items come between the steps (`trainer.passes`): "any" number
-            may, the "first" one comes before step 1, or "never", as the method would mistake a pass
+            may, the "first" one comes before step 1, or "never", as the selector would take a pass
             for a round of a step.
         variants: whether it asks for variants of items, see `trainer.choosing`.
         uneven: whether the prompts of a proposal may get different numbers of answers.
@@ -83,7 +83,7 @@ class Sampler(NamedTuple):
         believe: (state, proposal) -> what the selector thinks of the chosen prompts before their
             answers are there, arrays with one entry a prompt. "posterior_mean" and "prob_mixed" are
             what every posterior can tell; "alpha" and "beta", the counts of a Beta posterior, go to
-            the rollout log; a name with a slash is a metric of the method's own, NaN where it does
+            the rollout log; a name with a slash is a metric of the selector's own, NaN where it does
             not apply.
         needs: of the run.
     """
@@ -119,13 +119,13 @@ class AroundOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Method:
-    """A selection method: from hyperparameters to a `Sampler`."""
+class Spec:
+    """What `SAMPLERS` holds of a selector: how its hyperparameters become a `Sampler`."""
 
     name: str
     options: type[Options]
     build: Callable[[Any], Sampler]  # from an instance of `options`
-    # Dotted settings of a run to the values that go with this method.
+    # Dotted settings of a run to the values that go with this selector.
     goes_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -147,15 +147,15 @@ class Method:
         return self.build(self.options.from_dict(hyperparameters))
 
 
-def below(methods: Mapping[str, Method], options: AroundOptions) -> Sampler:
+def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
     """Returns the selector that `options` name. G, and the seed if there is one, are those of `options`.
 
     Raises:
-        ValueError: it is none of `methods`, or has no such option.
+        ValueError: it is none of `specs`, or has no such option.
     """
-    fields.check_word("base", options.base, methods)
-    method = methods[options.base]
-    known = [name for name in method.option_names if name != "num_rollouts"]
+    fields.check_word("base", options.base, specs)
+    spec = specs[options.base]
+    known = [name for name in spec.option_names if name != "num_rollouts"]
     for name in options.base_options:
         if name not in known:
             raise ValueError(
@@ -165,7 +165,7 @@ def below(methods: Mapping[str, Method], options: AroundOptions) -> Sampler:
     of_both = {"num_rollouts": options.num_rollouts}
     if "seed" in known and hasattr(options, "seed"):
         of_both["seed"] = options.seed
-    return method(**of_both | dict(options.base_options))
+    return spec(**of_both | dict(options.base_options))
 
 
 # ------------------------------------------------------------------------------ arrays of a state
@@ -183,11 +183,11 @@ def is_per_item(name: str) -> bool:
     return re.search(r"_I\d*$", name) is not None
 
 
-def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
+def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has one, not None or NaN, for each of `num_items` items."""
     if values is None:
         raise ValueError(
-            f"{method} needs the {name} of every item:"
+            f"{selector} needs the {name} of every item:"
             f" call init({num_items}, {name}=...) with {num_items} values"
         )
     if np.shape(values) != (num_items,):
@@ -199,23 +199,25 @@ def check_per_item(method: str, name: str, values: Any, num_items: int) -> None:
     if missing:
         raise ValueError(
             f"{name} of item {missing[0]} is {value_I[missing[0]]}: {len(missing)} of {num_items} items"
-            f" lack one, and {method} needs it of every item; give it or leave them out"
+            f" lack one, and {selector} needs it of every item; give it or leave them out"
         )
 
 
-def check_rates(method: str, name: str, values: Any, num_items: int) -> None:
+def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
     """Raises ValueError unless `values` has a number from 0 to 1 for each of `num_items` items."""
-    check_per_item(method, name, values, num_items)
+    check_per_item(selector, name, values, num_items)
     for i, value in enumerate(np.asarray(values).tolist()):
         if not (isinstance(value, int | float) and 0 <= value <= 1):
-            raise ValueError(f"{name} of item {i} is {value!r}: {method} wants numbers from 0 to 1")
+            raise ValueError(
+                f"{name} of item {i} is {value!r}: {selector} wants numbers from 0 to 1"
+            )
 
 
 # What names an item's category in built-in data, and in files.
 BY_CATEGORY = "family,level|subset"
 
 
-def categories(method: str, category: Any, num_items: int) -> tuple[np.ndarray, int]:
+def categories(selector: str, category: Any, num_items: int) -> tuple[np.ndarray, int]:
     """Returns int32 `category_I`, counted from 0, and how many there are.
 
     Done outside of a compiled `init`: categories may be names, and A is a shape.
@@ -223,7 +225,7 @@ def categories(method: str, category: Any, num_items: int) -> tuple[np.ndarray, 
     Raises:
         ValueError: not every item has one.
     """
-    check_per_item(method, "category", category, num_items)
+    check_per_item(selector, "category", category, num_items)
     known, category_I = np.unique(np.asarray(category), return_inverse=True)
     return category_I.astype(np.int32), len(known)
 

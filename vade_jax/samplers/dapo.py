@@ -7,7 +7,7 @@ import jax
 from vade_jax import fields
 from vade_jax.samplers import base, uniform, vade
 
-BASES = {method.name: method for method in (uniform.METHOD, vade.METHOD)}
+BASES = {spec.name: spec for spec in (uniform.SPEC, vade.SPEC)}
 KEEPS = {"mixed": base.keep_mixed, "varied": base.keep_varied}
 
 
@@ -29,7 +29,7 @@ def selector(options: DapoOptions) -> base.Sampler:
     return base.below(BASES, options)._replace(keep=jax.jit(KEEPS[options.keep]))
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "dapo",
     DapoOptions,
     selector,

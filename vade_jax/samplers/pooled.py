@@ -97,11 +97,11 @@ def selector(options: PooledOptions) -> base.Sampler:
     )
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "pooled",
     PooledOptions,
     selector,
-    goes_with={"sampler.arrays": {"category": base.BY_CATEGORY}},
+    goes_with={"selector.arrays": {"category": base.BY_CATEGORY}},
 )
 
 

@@ -38,4 +38,4 @@ def selector(options: base.Options) -> base.Sampler:
     return base.compiled(init, propose, update)
 
 
-METHOD = base.Method("uniform", base.Options, selector)
+SPEC = base.Spec("uniform", base.Options, selector)

@@ -132,4 +132,4 @@ def selector(options: VadeOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
 
 
-METHOD = base.Method("vade", VadeOptions, selector)
+SPEC = base.Spec("vade", VadeOptions, selector)

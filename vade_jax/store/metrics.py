@@ -153,7 +153,7 @@ class TensorBoard:
             import tensorboardX
         except ImportError as error:
             raise ImportError(
-                "tensorboard=True needs tensorboardX: pip install 'vade_jax[tracking]'"
+                "tensorboard=True needs tensorboardX: in the repository, pip install '.[tracking]'"
             ) from error
         self._package, self._board = tensorboardX, None
         self._folder = pathlib.Path(workdir) / "tensorboard"

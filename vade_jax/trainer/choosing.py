@@ -40,18 +40,18 @@ class Chosen:
 
 
 @dataclasses.dataclass(frozen=True)
-class Chooser:
+class ChoosePrompts:
     """Asks the selector and builds the prompts.
 
     Attributes:
-        sampler: the selector's functions.
+        selector: the selector's functions.
         items: the data set.
         build_prompt: item -> prompt.
         map: maps a function over items, such as in threads.
         expand: makes variants, for a selector that asks for them.
     """
 
-    sampler: samplers.Sampler
+    selector: samplers.Sampler
     items: Sequence[Item]
     build_prompt: Callable[[Item], Prompt]
     map: loading.Map = loading.in_turn
@@ -59,7 +59,7 @@ class Chooser:
 
     def __call__(
         self,
-        selector: Any,
+        posterior: Any,
         key: jax.Array,
         num_prompts: int,
         used: AbstractSet[int] = frozenset(),
@@ -67,13 +67,13 @@ class Chooser:
         """Returns what a round rolls out, as the posterior says before it.
 
         Args:
-            selector: the selector's state.
+            posterior: the selector's state.
             key: of its draws.
             num_prompts: how many; fewer, or none, where the data has not as many that are unused.
             used: items that this step has rolled out already; none of them comes again.
         """
         start = time.perf_counter()
-        proposal = self._propose(selector, key, num_prompts, used)
+        proposal = self._propose(posterior, key, num_prompts, used)
         read = self._reader(proposal)
         if self.expand is not None:
             items = self.map(read, range(len(proposal.index_M)))
@@ -108,7 +108,7 @@ class Chooser:
             seconds=time.perf_counter() - start,
         )
 
-    def _propose(self, selector, key, num_prompts, used) -> Proposal:
+    def _propose(self, posterior, key, num_prompts, used) -> Proposal:
         """Returns the selector's choice among the items that are not used.
 
         A selector does not know what its step has used. If it names used items, it is asked again
@@ -119,7 +119,7 @@ class Chooser:
 
         def ask(number):
             number = min(number, len(self.items))
-            proposal = jax.device_get(self.sampler.propose(selector, key, number))
+            proposal = jax.device_get(self.selector.propose(posterior, key, number))
             self._check(proposal, number)
             return proposal
 
@@ -134,14 +134,14 @@ class Chooser:
     def _check(self, proposal: Proposal, num_prompts: int) -> None:
         """Raises ValueError unless a selector, which may be a user's own, keeps to its contract."""
         index_M, num_M = proposal.index_M, proposal.num_rollouts_M
-        sizes = (num_prompts,) if not self.sampler.needs.variants else index_M.shape
+        sizes = (num_prompts,) if not self.selector.needs.variants else index_M.shape
         if index_M.shape != sizes or num_M.shape != sizes or index_M.dtype.kind != "i":
             raise ValueError(
                 f"the selector proposed {index_M.dtype}{list(index_M.shape)} with answers for "
                 f"{list(num_M.shape)}: give int32 indices of {num_prompts} items, and a number for each"
             )
         is_inside = np.all((index_M >= 0) & (index_M < len(self.items)))
-        is_repeated = len(np.unique(index_M)) < len(index_M) and not self.sampler.needs.variants
+        is_repeated = len(np.unique(index_M)) < len(index_M) and not self.selector.needs.variants
         if not is_inside or is_repeated or (num_M < 1).any():
             raise ValueError(
                 f"the selector proposed the items {index_M[:20].tolist()} with {num_M[:20].tolist()} answers: "

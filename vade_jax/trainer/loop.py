@@ -35,7 +35,7 @@ class Progress:
     """Everything that a step changes and a checkpoint holds."""
 
     state: TrainState
-    selector: Any  # the selector's state
+    posterior: Any  # the selector's state
     visited_I: np.ndarray  # int32, the step of the latest visit to each item, 0 before any
     step: int = 0  # RL steps done; also the version of the weights
     rollouts_total: int = 0
@@ -71,7 +71,7 @@ class Progress:
         return self.paid_for(
             data.feedback,
             state=state,
-            selector=posterior,
+            posterior=posterior,
             step=step,
             visited_I=visited_I,
             more_visits=self.more_visits + num_visits - num_prompts,
@@ -148,11 +148,11 @@ def run(
         BatchNotFilled: the refill asks to stop; every step that was taken is saved.
         OSError, RejectedItem: an item can no longer be read; a run of one process has saved every step.
     """
-    engine, sampler = producer.engine, producer.sampler
+    engine, selector = producer.engine, producer.selector
     measure, num_items, num_prompts = producer.measure, producer.num_items, producer.num_prompts
 
     def is_last(step: int, rollouts_total: int) -> bool:
-        next_pass = passes.cost(measure, sampler, step, num_items)
+        next_pass = passes.cost(measure, selector, step, num_items)
         limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
         return is_over(step, rollouts_total, **limits, next_pass=next_pass)
 
@@ -168,7 +168,7 @@ def run(
 
     with producer:
         if progress.step < num_steps:
-            producer.start(progress.selector, progress.step + 1)
+            producer.start(progress.posterior, progress.step + 1)
         engine.sync(progress.state.params, progress.step)
         over = is_last(progress.step, progress.rollouts_total)
         if progress.step == 0:
@@ -188,20 +188,20 @@ def run(
                 # Lines 1-4: answers to every item make the first posterior; no policy learns.
                 if producer.pass_is_due(step):
                     with clock("measure"):
-                        measured = producer.roll_out_all(progress.selector, step, stop)
+                        measured = producer.roll_out_all(progress.posterior, step, stop)
                     if measured is None:  # stopped: resumed, the run begins the pass anew
                         if progress.step:
                             recorder.save(progress, last=True)
                         break
                     feedback, posterior = measured
-                    progress = progress.paid_for(feedback, selector=posterior)
+                    progress = progress.paid_for(feedback, posterior=posterior)
 
                 # Line 6 on: draw p ~ Beta for every item, score I(p) (Eq. 4), propose the top B.
                 with clock("select"):
                     chosen = producer.chosen()
                 # To line 15: G answers to each are generated, scored and compared in their group
                 # (Eq. 2); old counts decay at two speeds, the new ones come in (Eq. 5, 6).
-                data, posterior = producer.roll_out(chosen, progress.selector, step, clock)
+                data, posterior = producer.roll_out(chosen, progress.posterior, step, clock)
 
             # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile.
             if step < num_steps:
@@ -214,7 +214,7 @@ def run(
             with _recorded_if_not_finite(recorder, step, metrics, data):
                 scoring.check_losses(f"step {step}", losses)
             progress = progress.after(step, data, state, posterior, num_prompts, bool(losses))
-            metrics |= passes.metrics(measure, sampler, step, num_items)
+            metrics |= passes.metrics(measure, selector, step, num_items)
             metrics |= coverage(progress, num_prompts, num_items)
 
             # The engine gets the new weights; the step is recorded and saved.

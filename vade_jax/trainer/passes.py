@@ -13,30 +13,30 @@ import numpy as np
 from vade_jax import rng, samplers, settings
 from vade_jax.rollout.engine import Engine
 from vade_jax.trainer import rounds, scoring
-from vade_jax.trainer.choosing import Chooser, Chosen, Lookahead
+from vade_jax.trainer.choosing import ChoosePrompts, Chosen, Lookahead
 from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Feedback, Metrics, Rollouts
 
 
-def is_due(measure: settings.Measure, sampler: samplers.Sampler, done: int) -> bool:
+def is_due(measure: settings.Measure, selector: samplers.Sampler, done: int) -> bool:
     """Returns whether a pass follows after `done` steps."""
-    if done == 0 and sampler.needs.passes == "first":
+    if done == 0 and selector.needs.passes == "first":
         return True
     return measure.every > 0 and done % measure.every == 0
 
 
-def cost(measure: settings.Measure, sampler: samplers.Sampler, done: int, num_items: int) -> int:
+def cost(measure: settings.Measure, selector: samplers.Sampler, done: int, num_items: int) -> int:
     """Returns the answers of the pass that follows after `done` steps; 0 where none does."""
-    return is_due(measure, sampler, done) * num_items * measure.num_rollouts
+    return is_due(measure, selector, done) * num_items * measure.num_rollouts
 
 
 def metrics(
-    measure: settings.Measure, sampler: samplers.Sampler, step: int, num_items: int
+    measure: settings.Measure, selector: samplers.Sampler, step: int, num_items: int
 ) -> Metrics:
     """Returns the answers of all passes up to a step; nothing where there are none."""
     passes = (
-        1 + (step - 1) // measure.every if measure.every else int(sampler.needs.passes == "first")
+        1 + (step - 1) // measure.every if measure.every else int(selector.needs.passes == "first")
     )
     if not passes:
         return {}
@@ -44,7 +44,7 @@ def metrics(
 
 
 def roll_out_all(
-    choose: Chooser,
+    choose: ChoosePrompts,
     engine: Engine,
     score: Scorer,
     advantage: Advantage,
@@ -81,14 +81,16 @@ def roll_out_all(
         scoring.check_answers(when, chosen.prompts, rollouts, feedback)
         feedback = feedback.replace(
             extra_M=_from_tokens(
-                rollouts, len(chosen.items), choose.sampler.needs.named("measured")
+                rollouts, len(chosen.items), choose.selector.needs.named("measured")
             )
         )
         found.append(feedback)
     return rounds.join(found, list(map(len, batches)))
 
 
-def _built_ahead(choose: Chooser, batches: Sequence[range], num_rollouts: int) -> Iterator[Chosen]:
+def _built_ahead(
+    choose: ChoosePrompts, batches: Sequence[range], num_rollouts: int
+) -> Iterator[Chosen]:
     """Yields the prompts of each batch; those of the next are built meanwhile."""
     with Lookahead(choose.everything) as ahead:
         ahead.start(batches[0], num_rollouts)

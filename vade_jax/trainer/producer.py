@@ -1,7 +1,7 @@
 """Makes what a step learns from: prompts, answers, rewards, and the posterior that these make.
 
-One object owns the chooser, the engine and the reward. The loop owns the weights, and hands in the posterior
-that a checkpoint holds.
+One object owns the choice of prompts, the engine and the reward. The loop owns the weights, and hands in
+the posterior that a checkpoint holds.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import numpy as np
 from vade_jax import rng, samplers, settings
 from vade_jax.rollout.engine import Engine
 from vade_jax.trainer import passes, processes, rounds, scoring
-from vade_jax.trainer.choosing import Chooser, Chosen, Lookahead
+from vade_jax.trainer.choosing import ChoosePrompts, Chosen, Lookahead
 from vade_jax.trainer.rounds import Gathering, Round, StepData
 from vade_jax.trainer.scoring import Advantage, Scorer
 from vade_jax.trainer.timing import Clock
@@ -36,7 +36,7 @@ class Producer:
 
     def __init__(
         self,
-        choose: Chooser,
+        choose: ChoosePrompts,
         engine: Engine,
         score: Scorer,
         *,
@@ -59,8 +59,8 @@ class Producer:
         self._ahead.__exit__(*reason)
 
     @property
-    def sampler(self) -> samplers.Sampler:
-        return self.choose.sampler
+    def selector(self) -> samplers.Sampler:
+        return self.choose.selector
 
     @property
     def num_items(self) -> int:
@@ -102,7 +102,7 @@ class Producer:
             BatchNotFilled: `refill` asks to stop.
             NotFinite: names what of the answers is NaN or infinite.
         """
-        sampler, keys = self.sampler, rng.step_keys(self.key, step)
+        selector, keys = self.selector, rng.step_keys(self.key, step)
         gathering = Gathering(self.num_prompts, self.refill)
         while chosen.items:
             number = len(gathering.rounds)
@@ -112,10 +112,10 @@ class Producer:
             with clock("adv"):
                 feedback = scoring.collect(chosen.proposal, rollouts, scores, self.advantage)
                 scoring.check_answers(f"step {step}", chosen.prompts, rollouts, feedback)
-                keep_M = np.asarray(sampler.keep(posterior, feedback))
-                belief = jax.device_get(sampler.believe(posterior, chosen.proposal))
+                keep_M = np.asarray(selector.keep(posterior, feedback))
+                belief = jax.device_get(selector.believe(posterior, chosen.proposal))
                 gathering.add(Round(chosen, rollouts, scores, feedback, keep_M, belief))
-                posterior = sampler.update(posterior, feedback)
+                posterior = selector.update(posterior, feedback)
             if not (missing := gathering.num_missing()):
                 break
             # Some groups were dropped: other prompts in their places.
@@ -127,7 +127,7 @@ class Producer:
     # -------------------------------------------------------------------------- passes
     def pass_is_due(self, step: int) -> bool:
         """Returns whether a pass over all items comes before `step`."""
-        return passes.is_due(self.measure, self.sampler, step - 1)
+        return passes.is_due(self.measure, self.selector, step - 1)
 
     def roll_out_all(
         self, posterior: Any, step: int, stop: Callable[[], bool]
@@ -148,6 +148,6 @@ class Producer:
         )
         if feedback is None:
             return None
-        posterior = self.sampler.update(posterior, feedback)
+        posterior = self.selector.update(posterior, feedback)
         self._start(posterior, step)
         return feedback, posterior

@@ -187,7 +187,7 @@ class ScoringThread:
 
 # ------------------------------------------------------------------------------ advantages, counts
 class Advantage(Protocol):
-    """How much better an answer is than its group, or what a method takes for that."""
+    """How much better an answer is than its group, or what a selector takes for that."""
 
     def __call__(
         self,

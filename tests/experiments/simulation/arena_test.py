@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from experiments.simulation import arena, report
-from experiments.simulation.contenders import Cell, Contender, Shape
+from experiments.simulation import arena, results
+from experiments.simulation.selectors import Cell, Entry, Shape
 from experiments.simulation.worlds import DriftConstants
 from vade_jax import types
 
@@ -19,14 +19,14 @@ STILL = DriftConstants(gain=0.0, drift=0.0)
 
 def cell(label, still, **settings):
     constants = STILL if still else DriftConstants()
-    return Cell("", "drift", constants, SHAPE, Contender.of(label, settings), seed=0, num_seeds=4)
+    return Cell("", "drift", constants, SHAPE, Entry.of(label, settings), seeds=(0, 1, 2, 3))
 
 
 @functools.cache
 def played(label, still, **settings):
     """Returns the result and its summary."""
     result = arena.run(cell(label, still, **settings))
-    return result, report.summary(result, SHAPE)["values"]
+    return result, results.summary(result, SHAPE)["values"]
 
 
 def mean(label, name, still=True):
@@ -124,7 +124,7 @@ def test_seeds_differ_and_a_seed_repeats():
 def test_a_measurement_tells_the_selector_and_trains_nothing():
     measured = cell("vade", True, options={"warmup": "none"}, measure_first="paid")
     result = arena.run(measured)
-    values = report.summary(result, SHAPE)["values"]
+    values = results.summary(result, SHAPE)["values"]
     assert result.paid_U[0] == 600 * 8 + 240 and len(result.paid_U) == 40
     # Known from the start: the first rounds are as good as the later ones.
     start = result.rounds["mixed"][:, :5].mean()

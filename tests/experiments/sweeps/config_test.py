@@ -20,7 +20,7 @@ def of_config(c, **fields):
 def test_table_1_is_the_default():
     c = sweep.get_config("smoke")
     found = of_config(c)
-    assert (c.name, c.baseline) == ("table1", "vanilla")
+    assert (c.name, c.baseline) == ("table1", "uniform")
     assert {run.group for run in found} == {"clean/gspo", "clean/grpo"}
     assert {"dapo", "kalman", "vade_greedy"} <= {run.arm for run in found}
 
@@ -28,17 +28,17 @@ def test_table_1_is_the_default():
 @pytest.mark.parametrize("name", arenas.ARENAS)
 def test_the_controls_run_by_default(name):
     found = planned(name)
-    assert list(found) == ["vanilla", "dose", "oracle"]
+    assert list(found) == ["uniform", "dose", "oracle"]
     base, dose, oracle = found.values()
     assert base.num_prompts == 4 * base.batch.prompts_per_minibatch  # as in Table 4
     assert dose.num_prompts == 3 * base.num_prompts == 4 * dose.batch.prompts_per_minibatch
     assert (dose.num_steps, dose.max_rollouts) == (base.num_steps, 0)
-    assert (oracle.sampler.name, oracle.measure.every, oracle.num_prompts) == ("strata", 10, 16)
+    assert (oracle.selector.name, oracle.measure.every, oracle.num_prompts) == ("strata", 10, 16)
 
 
 def test_words_change_the_sizes():
     found = planned("frontier,pool=4096,prompts=32,rollouts=4,model=tiny_6m")
-    run = found["vanilla"]
+    run = found["uniform"]
     assert (run.data.num_train, run.num_prompts, run.num_rollouts) == (4096, 32, 4)
     assert (run.model.preset, found["dose"].num_prompts) == ("tiny_6m", 96)
 
@@ -46,15 +46,15 @@ def test_words_change_the_sizes():
 def test_a_word_runs_the_grid_of_decays():
     found = planned("frontier,decays,smoke")
     pairs = {
-        (run.sampler.options["decay_selected"], run.sampler.options["decay_rest"])
+        (run.selector.options["decay_selected"], run.selector.options["decay_rest"])
         for run in found.values()
     }
     assert len(found) == len(pairs) == 16 and (0.2, 0.999) in pairs
 
 
 def test_selectors_are_arms_too():
-    found = planned("ladder,smoke", arms="vanilla,vade,kgps,vade_measured")
-    assert found["kgps"].sampler.name == "kgps"
+    found = planned("ladder,smoke", arms="uniform,vade,kgps,vade_measured")
+    assert found["kgps"].selector.name == "kgps"
 
 
 # ------------------------------------------------------------------------------ any other job
@@ -64,11 +64,11 @@ def test_ablations_are_of_any_job():
     assert {run.group for run in found} == {"clean/grpo"}
     assert {run.settings.loss.ratio for run in found} == {"token"}
     assert {run.settings.num_steps for run in found} == {2}
-    of = {run.arm: run.settings.sampler.options for run in found}
-    assert of["vade_warmup_full"]["warmup"] == "full"
+    of = {run.arm: run.settings.selector.options for run in found}
+    assert of["vade_full_warmup"]["warmup"] == "full"
     assert of["vade_decay_selected"]["decay_rest"] == 1.0  # that decay alone
     assert of["vade_decay_selected"]["decay_selected"] == of["vade"]["decay_selected"]
-    assert c.baseline == "vade" and "vanilla" in of
+    assert c.baseline == "vade" and "uniform" in of
     assert set(sweep.get_config("base=configs/qwen7b_gspo.py:split").known.arms)
 
 
@@ -81,14 +81,15 @@ def test_the_loss_is_that_of_the_job_whatever_its_file_is_called():
 @pytest.mark.parametrize(("base", "own"), [("tiny_gspo.py", "none"), ("geo3k.py:local", "full")])
 def test_a_variant_that_changes_nothing_of_the_job_does_not_run(base, own):
     c = sweep.get_config(f"base=configs/{base}")
-    found = [run.settings.sampler.options for run in of_config(c)]
+    found = [run.settings.selector.options for run in of_config(c)]
     assert len(found) == 12 and found.count(found[0]) == 1
-    assert f"vade_warmup_{own}" not in c.arms and f"vade_warmup_{own}" in c.known.arms
+    own = {"none": "no_warmup", "full": "full_warmup"}[own]
+    assert f"vade_{own}" not in c.arms and f"vade_{own}" in c.known.arms
 
 
 def test_a_grid_over_both_decays():
     c = sweep.get_config("decays,base=configs/tiny_grpo.py:smoke")
-    found = {run.arm: run.settings.sampler.options for run in of_config(c)}
+    found = {run.arm: run.settings.selector.options for run in of_config(c)}
     assert len(found) == 16 and c.baseline in found and c.name == "decays"
     decays = {(o["decay_selected"], o["decay_rest"]) for o in found.values()}
     assert len(decays) == 16 and (0.2, 0.999) in decays
@@ -101,7 +102,7 @@ def test_losses_in_the_manner_of_ppo():
     """Whatever loss the job has, each of the four is as its authors set it."""
     c = sweep.get_config("losses,base=configs/tiny_grpo.py:smoke")
     found = {(run.arm, run.name.split("/")[1]): run.settings for run in of_config(c)}
-    assert {arm for arm, _ in found} == {"vanilla", "vade"} and len(found) == 8
+    assert {arm for arm, _ in found} == {"uniform", "vade"} and len(found) == 8
     set_to = lambda s: (s.loss.ratio, s.loss.clip_high, s.loss.aggregate, s.scale_by_std)
     assert {loss: set_to(s) for (arm, loss), s in found.items() if arm == "vade"} == {
         "gspo": ("sequence", 4e-4, "seq-mean-token-mean", True),

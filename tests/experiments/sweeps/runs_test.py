@@ -16,7 +16,7 @@ from vade_jax.store import metrics
 
 def sweep(**fields):
     c = sweep_config.get_config("smoke")
-    c.update({"arms": "vanilla,vade", "losses": "gspo", "seeds": "0", **fields})
+    c.update({"arms": "uniform,vade", "losses": "gspo", "seeds": "0", **fields})
     return c
 
 
@@ -28,9 +28,9 @@ def test_every_combination_lies_where_its_name_says():
     c = sweep(losses="gspo,grpo", data="clean,wrong10", seeds="3,1")
     found = planned(c)
     assert len(found) == 16 and {run.seed for run in found[:8]} == {3}
-    assert found[0].name == "clean/gspo/vanilla_seed3"
-    assert found[0].directory == "w/clean/gspo/vanilla_seed3"
-    assert found[0].log == "w/clean/gspo/vanilla_seed3.log"
+    assert found[0].name == "clean/gspo/uniform_seed3"
+    assert found[0].directory == "w/clean/gspo/uniform_seed3"
+    assert found[0].log == "w/clean/gspo/uniform_seed3.log"
     last = found[-1]
     assert last.name == "wrong10/grpo/vade_seed1"
     assert (last.settings.seed, last.settings.data.wrong_golds) == (1, 0.1)
@@ -53,14 +53,14 @@ def test_runs_of_a_seed_differ_in_nothing_that_the_warm_start_depends_on():
 def test_an_arm_changes_what_it_names_and_nothing_else():
     base = planned(sweep(arms="vade"))[0].settings.to_dict()
     greedy = planned(sweep(arms="vade_greedy"))[0].settings.to_dict()
-    assert greedy["sampler"]["options"].pop("draw") == "greedy"
-    assert base["sampler"]["options"].pop("draw") == "thompson"
+    assert greedy["selector"]["options"].pop("draw") == "greedy"
+    assert base["selector"]["options"].pop("draw") == "thompson"
     assert greedy == base
     both = planned(sweep(arms="vade_dapo,dapo"))
-    options = both[0].settings.sampler.options
+    options = both[0].settings.selector.options
     assert options["base"] == "vade"
-    assert options["base_options"]["warmup"] == base["sampler"]["options"]["warmup"]
-    assert both[1].settings.sampler.options == {}
+    assert options["base_options"]["warmup"] == base["selector"]["options"]["warmup"]
+    assert both[1].settings.selector.options == {}
     limits = [(run.settings.refill.max_rounds, run.settings.budget) for run in both]
     assert limits == [(0, 3), (0, 3)]
 
@@ -78,24 +78,24 @@ def test_what_all_runs_share_is_changed_in_one_place():
     c = sweep()
     c.run.num_steps = 7
     assert {run.settings.num_steps for run in planned(c)} == {7}
-    assert c.run.sampler.name == "vade"  # the sweep's own is left as it is
+    assert c.run.selector.name == "vade"  # the sweep's own is left as it is
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"arms": "vannila"}, r"arms='vannila': did you mean 'vanilla'\? known are "),
-        ({"arms": "vannila@1e-4"}, r"arms='vannila': did you mean 'vanilla'\?"),
+        ({"arms": "unifrom"}, r"arms='unifrom': did you mean 'uniform'\? known are "),
+        ({"arms": "unifrom@1e-4"}, r"arms='unifrom': did you mean 'uniform'\?"),
         ({"arms": "vade@fast"}, r"arms='vade@fast': a learning rate after the @, such as 5e-5"),
         ({"arms": "vade@-1"}, r"clean/gspo/vade@-1_seed0: optimizer.learning_rate=-1"),
-        ({"baseline": "vanila"}, r"baseline='vanila': did you mean 'vanilla'\? known are "),
+        ({"baseline": "unifrom"}, r"baseline='unifrom': did you mean 'uniform'\? known are "),
         ({"baseline": "vade@fast"}, r"baseline='vade@fast': a learning rate after the @"),
         ({"losses": "ppo"}, r"losses='ppo': .*known are .*gspo"),
         ({"data": "dirty"}, r"data='dirty': .*known are clean, wrong10"),
         ({"arms": " "}, r"arms is empty: some of "),
         ({"seeds": "0-4"}, r"seeds='0-4': numbers with commas between"),
-        ({"seeds": "-1"}, r"clean/gspo/vanilla_seed-1: seed=-1: must be in"),
-        ({"run": {"num_prompts": 3}}, r"clean/gspo/vanilla_seed0: batch.prompts_per_m"),
+        ({"seeds": "-1"}, r"clean/gspo/uniform_seed-1: seed=-1: must be in"),
+        ({"run": {"num_prompts": 3}}, r"clean/gspo/uniform_seed0: batch.prompts_per_m"),
         ({"run": {"seed": 7}}, r"run.seed=7: a sweep has seeds, such as --config.seeds"),
         (
             {"run": {"warm_start": {"directory": "a"}}},
@@ -161,7 +161,7 @@ def test_a_finished_run_is_reused_if_it_is_of_the_same_config(tmp_path):
 
 def test_names_of_the_hub_are_those_that_a_finished_run_was_made_with(tmp_path, monkeypatch):
     """Every run of a sweep has the same commit, and none needs the network for what is finished."""
-    c = sweep(arms="vade,vanilla")
+    c = sweep(arms="vade,uniform")
     c.run.data.train = "hiyouga/geometry3k:train"
     pinned = f"hiyouga/geometry3k@{40 * 'a'}:train"
     asked = []

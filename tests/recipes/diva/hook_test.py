@@ -17,7 +17,7 @@ def run(**changes):
     """Returns settings with dotted fields changed."""
     limits = {"min_pixels": 12544, "max_pixels": 12544, "max_prompt_length": 400}
     values = settings.Run(
-        sampler=settings.Sampler(name="diva"),
+        selector=settings.Selector(name="diva"),
         data=settings.Data(train="procedural", **limits),
         **{"num_prompts": 8, "num_rollouts": 4, "batch": settings.Batch(8, 8)},
     ).to_dict()
@@ -42,9 +42,9 @@ def test_a_batch_is_whole_problems():
 
 
 def propose(num_variants, num_prompts=8):
-    sampler = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
-    state = sampler.init(20)
-    return jax.device_get(sampler.propose(state, jax.random.key(0), num_prompts))
+    selector = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
+    state = selector.init(20)
+    return jax.device_get(selector.propose(state, jax.random.key(0), num_prompts))
 
 
 @pytest.mark.parametrize("num_variants", [0, 3])

@@ -213,8 +213,8 @@ def test_variants_stand_behind_their_item_as_hard_as_they_are(num_variants):
             asked.append((item.uid, own, wanted, rng.random()))
             return dataclasses.replace(item, uid=f"{item.uid}+"), wanted + 0.5
 
-    sampler = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
-    proposal = jax.device_get(sampler.propose(sampler.init(20), jax.random.key(0), 8))
+    selector = samplers.SAMPLERS["diva"](num_rollouts=4, num_variants=num_variants)
+    proposal = jax.device_get(selector.propose(selector.init(20), jax.random.key(0), 8))
     items, key = [Item(str(i), "Why?", (), "1", "int") for i in proposal.index_M], jax.random.key(5)
     made, expanded = Noted(variants.from_metadata, **LIMITS).expand(items, proposal, key)
     variant_M, wanted_M = proposal.extra_M["variant"], proposal.extra_M["difficulty"]

@@ -14,7 +14,7 @@ QUARTER = np.pi / 4
 
 
 def state_of(mean_I, var_I, seen_I, **values):
-    state = arcus.METHOD().init(len(mean_I))
+    state = arcus.SPEC().init(len(mean_I))
     values = {name: jnp.asarray(value, state[name].dtype) for name, value in values.items()}
     return state.replace(
         mean_I=jnp.asarray(mean_I, jnp.float32),
@@ -38,7 +38,7 @@ def test_an_update_against_a_loop():
     seen_I, v, q, step = [5, 3, -1, 4, 6], 0.01, 0.002, 7
     state = state_of(mean_I, var_I, seen_I, drift=v, noise=q, step=step)
     right, trials = [6, 3, 5, 0], [8, 8, 8, 0]
-    after = arcus.METHOD().update(state, environment.counts([0, 1, 2, 3], right, trials))
+    after = arcus.SPEC().update(state, environment.counts([0, 1, 2, 3], right, trials))
 
     errors, slopes, excess, steps = 0.0, 0.0, [], []
     mean, var = mean_I.copy(), var_I.copy()
@@ -98,12 +98,12 @@ def test_items_not_seen_are_like_those_seen_once_there_are_100():
 
 def test_the_drift_of_a_moving_pool_is_found():
     """Every psi moves by .02 sin(2 psi) a step; 64 of 256 items are asked in turn, 32 answers each."""
-    rng, sampler = np.random.default_rng(0), arcus.METHOD(num_rollouts=32)
-    psi_I, state = rng.uniform(0.2, 0.6, 256), sampler.init(256)
+    rng, selector = np.random.default_rng(0), arcus.SPEC(num_rollouts=32)
+    psi_I, state = rng.uniform(0.2, 0.6, 256), selector.init(256)
     for step in range(40):
         index_M = np.arange(64) + 64 * (step % 4)
         right_M = rng.binomial(32, np.sin(psi_I[index_M]) ** 2)
-        state = sampler.update(state, environment.counts(index_M, right_M, 32))
+        state = selector.update(state, environment.counts(index_M, right_M, 32))
         psi_I += 0.02 * np.sin(2 * psi_I)
     assert state.drift == pytest.approx(0.02, abs=0.006)
     assert np.mean(abs(np.asarray(state.mean_I) - psi_I)) < 0.08
@@ -185,16 +185,16 @@ def test_a_part_of_many_items_stands_for_all(monkeypatch):
 
 
 def test_the_target_waits_for_a_pass_and_then_moves_slowly():
-    sampler, rng = arcus.METHOD(), np.random.default_rng(0)
-    state, targets = sampler.init(100), []
+    selector, rng = arcus.SPEC(), np.random.default_rng(0)
+    state, targets = selector.init(100), []
     for step in range(8):
-        proposal = sampler.propose(state, jax.random.key(step), 20)
-        state = sampler.update(state, environment.feedback(proposal, np.full(100, 0.1), rng))
+        proposal = selector.propose(state, jax.random.key(step), 20)
+        state = selector.update(state, environment.feedback(proposal, np.full(100, 0.1), rng))
         targets.append(float(state.target))
     np.testing.assert_allclose(targets[:4], QUARTER, rtol=1e-6)
     np.testing.assert_allclose(abs(np.diff(targets[3:])), 0.005, rtol=1e-3)
     assert targets[-1] < targets[-2]  # few are right: harder ones are no worse
-    passed = sampler.update(state, environment.counts(np.arange(100), np.ones(100), 8))
+    passed = selector.update(state, environment.counts(np.arange(100), np.ones(100), 8))
     assert passed.target == state.target and passed.step == state.step + 1
 
 
@@ -206,7 +206,7 @@ def test_items_are_drawn_by_score():
     y = lambda m: 1 - (np.exp(-8 * m**2 / a) + np.exp(-8 * (np.pi / 2 - m) ** 2 / a)) / np.sqrt(a)
     ratio = y(0.55) / y(QUARTER) * np.exp(-((0.55 - QUARTER) ** 2) / (2 * 0.26))
     keys = jax.random.split(jax.random.key(0), 3000)
-    proposal = jax.vmap(lambda key: arcus.METHOD().propose(state, key, 2))(keys)
+    proposal = jax.vmap(lambda key: arcus.SPEC().propose(state, key, 2))(keys)
     expected = 1 / (1 + ratio ** (1 / 0.3))
     assert np.mean(np.asarray(proposal.index_M) < 100) == pytest.approx(expected, abs=0.02)
     wanted = np.sin(mean_I[np.asarray(proposal.index_M)]) ** 2
@@ -217,7 +217,7 @@ def test_what_it_believes():
     """Of a sure belief at p = .3, E[p] = .3; at the prior, E[p] = 1/2."""
     state = state_of([np.arcsin(np.sqrt(0.3)), QUARTER], [0.0, np.pi**2 / 48], [0, -1])
     proposal = types.Proposal(index_M=jnp.array([0, 1]), num_rollouts_M=jnp.array([8, 8]))
-    belief = arcus.METHOD().believe(state, proposal)
+    belief = arcus.SPEC().believe(state, proposal)
     np.testing.assert_allclose(belief["posterior_mean"], [0.3, 0.5], rtol=1e-5)
     np.testing.assert_allclose(belief["prob_mixed"][1], 0.694, atol=5e-4)
     density = stats.norm(0.7, 0.3).pdf
@@ -231,7 +231,7 @@ def test_effective_ratio_beats_uniform():
     rate_I = rng.permutation(np.r_[np.ones(120), np.zeros(160), rng.uniform(size=120)])
     ratios = {}
     for name in ("arcus", "uniform"):
-        sampler = samplers.SAMPLERS[name]()
-        steps, _ = environment.play(sampler, sampler.init(400), rate_I, 40, 40)
+        selector = samplers.SAMPLERS[name]()
+        steps, _ = environment.play(selector, selector.init(400), rate_I, 40, 40)
         ratios[name] = np.mean([environment.effective(seen).mean() for _, seen in steps[15:]])
     assert ratios["arcus"] > ratios["uniform"] + 0.3

@@ -14,24 +14,24 @@ RNG = np.random.default_rng(0)
 
 def test_counts_settle_where_the_paper_says():
     """16 answers, lambda = rho = .1: 160 for one seen in every step, 16 for one never seen, and 2."""
-    sampler = bots.METHOD(num_rollouts=16)
-    state, feedback = sampler.init(2), environment.counts([0], [4], 16)
+    selector = bots.SPEC(num_rollouts=16)
+    state, feedback = selector.init(2), environment.counts([0], [4], 16)
     for _ in range(200):
-        state = sampler.update(state, feedback)
+        state = selector.update(state, feedback)
     np.testing.assert_allclose(state.alpha_I + state.beta_I, [160, 16], rtol=1e-5)
     np.testing.assert_allclose(state.alpha_I[0], 40, rtol=1e-5)
 
 
 def test_update_with_references_against_a_loop():
     size, weak_I, strong_I = 12, RNG.random(12) * 0.4, 0.5 + RNG.random(12) * 0.5
-    sampler = bots.METHOD(num_rollouts=4, forget=0.2, guess_weight=0.3)
-    state = sampler.init(size, weak_rate=weak_I, strong_rate=strong_I)
+    selector = bots.SPEC(num_rollouts=4, forget=0.2, guess_weight=0.3)
+    state = selector.init(size, weak_rate=weak_I, strong_rate=strong_I)
     right, wrong, c = np.zeros(size), np.zeros(size), None
     for _ in range(5):
         index_M = RNG.permutation(size)[:4]
         trials_M = np.array([4, 3, 0, 4])
         right_M = np.minimum(RNG.integers(0, 5, 4), trials_M)
-        state = sampler.update(state, environment.counts(index_M, right_M, trials_M))
+        state = selector.update(state, environment.counts(index_M, right_M, trials_M))
         seen = [i for i, n in zip(index_M, trials_M, strict=True) if n]
         rate = np.mean([k / n for k, n in zip(right_M, trials_M, strict=True) if n])
         weak, strong = np.mean(weak_I[seen]), np.mean(strong_I[seen])
@@ -53,7 +53,7 @@ def test_update_with_references_against_a_loop():
 
 
 def test_guesses_stay_pass_rates():
-    state = bots.METHOD().init(2, weak_rate=[0.2, 0.6], strong_rate=[0.8, 0.7])
+    state = bots.SPEC().init(2, weak_rate=[0.2, 0.6], strong_rate=[0.8, 0.7])
     guess = lambda c: bots.guess(state.replace(progress=jnp.float32(c)))
     np.testing.assert_allclose(guess(0.5), [0.5, 0.65], rtol=1e-6)
     np.testing.assert_allclose(guess(2.0), [1.0, 0.8], rtol=1e-6)
@@ -62,28 +62,28 @@ def test_guesses_stay_pass_rates():
 
 def test_without_references_the_mean_belief_is_guessed():
     """Means .75, .8 and .25 before the step, so .6 for all that are not asked."""
-    sampler = bots.METHOD(num_rollouts=8)
-    state = sampler.init(3).replace(
+    selector = bots.SPEC(num_rollouts=8)
+    state = selector.init(3).replace(
         alpha_I=jnp.array([2.0, 3.0, 1.0]), beta_I=jnp.array([0.0, 0.0, 5.0])
     )
-    after = sampler.update(state, environment.counts([1], [8], 8))
+    after = selector.update(state, environment.counts([1], [8], 8))
     np.testing.assert_allclose(after.alpha_I, [1.8 + 0.48, 2.7 + 8, 0.9 + 0.48], rtol=1e-6)
     np.testing.assert_allclose(after.beta_I, [0.32, 0, 4.5 + 0.32], rtol=1e-6)
 
 
 def test_a_step_without_answers_says_nothing_of_the_progress():
-    sampler = bots.METHOD()
-    state = sampler.init(3, weak_rate=[0.1] * 3, strong_rate=[0.9] * 3)
+    selector = bots.SPEC()
+    state = selector.init(3, weak_rate=[0.1] * 3, strong_rate=[0.9] * 3)
     silent = environment.counts([0, 2], [0, 0], 0)
-    state = sampler.update(state, silent)
+    state = selector.update(state, silent)
     assert not state.started
-    state = sampler.update(state, environment.counts([0, 2], [4, 4], 8))
-    state = sampler.update(state, silent)
+    state = selector.update(state, environment.counts([0, 2], [4, 4], 8))
+    state = selector.update(state, silent)
     np.testing.assert_allclose(state.progress, 0.5, rtol=1e-5)
 
 
 def test_the_draws_nearest_to_a_half_are_chosen():
-    state = bots.METHOD().init(50)
+    state = bots.SPEC().init(50)
     state = state.replace(
         alpha_I=jnp.float32(RNG.random(50) * 9), beta_I=jnp.float32(RNG.random(50) * 9)
     )
@@ -93,7 +93,7 @@ def test_the_draws_nearest_to_a_half_are_chosen():
         "mean": np.asarray(beta.posterior_mean(state.alpha_I, state.beta_I)),
     }
     for draw, drawn_I in p_I.items():
-        proposal = bots.METHOD(draw=draw).propose(state, jax.random.key(1), 5)
+        proposal = bots.SPEC(draw=draw).propose(state, jax.random.key(1), 5)
         expected = np.argsort(abs(drawn_I - 0.5))[:5]
         assert sorted(proposal.index_M.tolist()) == sorted(expected.tolist())
         np.testing.assert_allclose(proposal.p_M, drawn_I[proposal.index_M], rtol=1e-6)
@@ -101,17 +101,17 @@ def test_the_draws_nearest_to_a_half_are_chosen():
 
 def test_a_temperature_draws_by_weight():
     """Means 1/2 and 1: exp(0) to exp(-.5 / .5), so 1 / (1 + 1/e) = .731 of the first kind."""
-    sampler = bots.METHOD(draw="mean", temperature=0.5)
-    state = sampler.init(200).replace(
+    selector = bots.SPEC(draw="mean", temperature=0.5)
+    state = selector.init(200).replace(
         alpha_I=jnp.full(200, 1e6), beta_I=jnp.where(jnp.arange(200) < 100, 1e6, 0)
     )
     keys = jax.random.split(jax.random.key(0), 3000)
-    index_KM = np.asarray(jax.vmap(lambda key: sampler.propose(state, key, 2).index_M)(keys))
+    index_KM = np.asarray(jax.vmap(lambda key: selector.propose(state, key, 2).index_M)(keys))
     assert np.mean(index_KM < 100) == pytest.approx(1 / (1 + np.exp(-1)), abs=0.02)
 
 
 def test_one_reference_alone_is_an_error():
     with pytest.raises(ValueError, match=r"bots needs the strong_rate .*init\(3, strong_rate="):
-        bots.METHOD().init(3, weak_rate=[0.5] * 3)
+        bots.SPEC().init(3, weak_rate=[0.5] * 3)
     with pytest.raises(ValueError, match=r"weak_rate has shape \(2,\)"):
-        bots.METHOD().init(3, weak_rate=[0.5] * 2, strong_rate=[0.5] * 3)
+        bots.SPEC().init(3, weak_rate=[0.5] * 2, strong_rate=[0.5] * 3)

@@ -9,18 +9,18 @@ from tests.samplers import environment
 from vade_jax.samplers.rivals import cures
 
 
-def sure(sampler, rate_I):
+def sure(selector, rate_I):
     """A state whose posterior means are nearly `rate_I`."""
     rate_I = jnp.asarray(rate_I, jnp.float32)
-    return sampler.init(len(rate_I)).replace(alpha_I=1e6 * rate_I, beta_I=1e6 * (1 - rate_I))
+    return selector.init(len(rate_I)).replace(alpha_I=1e6 * rate_I, beta_I=1e6 * (1 - rate_I))
 
 
 def test_prompts_are_drawn_by_the_standard_deviation_of_an_answer():
     """exp(sigma / tau) at sigma = .5, .3 and .0: with tau = .1, 148.4, 20.1 and 1."""
-    sampler, per_kind = cures.METHOD(temperature=0.1), 100
-    state = sure(sampler, np.repeat([0.5, 0.9, 1.0], per_kind))
+    selector, per_kind = cures.SPEC(temperature=0.1), 100
+    state = sure(selector, np.repeat([0.5, 0.9, 1.0], per_kind))
     keys = jax.random.split(jax.random.key(0), 3000)
-    index_KM = np.asarray(jax.vmap(lambda key: sampler.propose(state, key, 2).index_M)(keys))
+    index_KM = np.asarray(jax.vmap(lambda key: selector.propose(state, key, 2).index_M)(keys))
     share = np.bincount(index_KM.ravel() // per_kind, minlength=3) / index_KM.size
     weight = np.exp(10 * np.array([0.5, 0.3, 0.001]))
     # Hardly changed by drawing without replacement: 2 of 100.
@@ -28,22 +28,22 @@ def test_prompts_are_drawn_by_the_standard_deviation_of_an_answer():
 
 
 def test_the_published_temperature_is_all_but_uniform():
-    sampler = cures.METHOD(temperature=100.0)
-    state = sure(sampler, np.repeat([0.5, 1.0], 50))
+    selector = cures.SPEC(temperature=100.0)
+    state = sure(selector, np.repeat([0.5, 1.0], 50))
     keys = jax.random.split(jax.random.key(0), 3000)
-    index_KM = np.asarray(jax.vmap(lambda key: sampler.propose(state, key, 2).index_M)(keys))
+    index_KM = np.asarray(jax.vmap(lambda key: selector.propose(state, key, 2).index_M)(keys))
     assert np.mean(index_KM < 50) == pytest.approx(0.5, abs=0.03)
 
 
 def test_update_by_hand():
     """Nothing is forgotten; the mean is (alpha + 1) / (alpha + beta + 2)."""
-    sampler = cures.METHOD()
-    state = sampler.init(3).replace(alpha_I=jnp.ones(3))
-    after = sampler.update(state, environment.counts([2, 0], [6, 0], [8, 0]))
+    selector = cures.SPEC()
+    state = selector.init(3).replace(alpha_I=jnp.ones(3))
+    after = selector.update(state, environment.counts([2, 0], [6, 0], [8, 0]))
     np.testing.assert_allclose(after.alpha_I, [1, 1, 7])
     np.testing.assert_allclose(after.beta_I, [0, 0, 2])
     p_I = np.array([2 / 3, 2 / 3, 8 / 11])
-    proposal = sampler.propose(after, jax.random.key(0), 3)
+    proposal = selector.propose(after, jax.random.key(0), 3)
     np.testing.assert_allclose(proposal.p_M, p_I[proposal.index_M], rtol=1e-6)
 
 
@@ -63,10 +63,10 @@ def test_answers_in_proportion_within_bounds(sigma_M, expected_M):
 
 
 def test_the_split_is_that_of_the_chosen_prompts():
-    sampler = cures.METHOD(rollouts="sigma")
-    assert sampler.needs.uneven
-    state = sure(sampler, [0.5, 0.99, 0.5, 0.99])
-    proposal = sampler.propose(state, jax.random.key(0), 4)
+    selector = cures.SPEC(rollouts="sigma")
+    assert selector.needs.uneven
+    state = sure(selector, [0.5, 0.99, 0.5, 0.99])
+    proposal = selector.propose(state, jax.random.key(0), 4)
     num_I = np.zeros(4, int)
     num_I[proposal.index_M] = proposal.num_rollouts_M
     # sigma .5 and .0995: 13.34 and 2.66 of 16 a pair

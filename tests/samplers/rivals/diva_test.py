@@ -24,9 +24,9 @@ def answered(proposal, rate_I, rng, rate_of_variants=None):
 
 
 def test_a_problem_comes_first_and_its_variants_behind_it():
-    sampler = make(num_rollouts=5, num_variants=3)
-    state = sampler.init(7).replace(difficulty_I=jnp.arange(1.0, 8.0))
-    proposal = sampler.propose(state, jax.random.key(0), 12)
+    selector = make(num_rollouts=5, num_variants=3)
+    state = selector.init(7).replace(difficulty_I=jnp.arange(1.0, 8.0))
+    proposal = selector.propose(state, jax.random.key(0), 12)
     index_QU = np.asarray(proposal.index_M).reshape(3, 4)
     assert np.all(index_QU == index_QU[:, :1]) and len(set(index_QU[:, 0])) == 3
     assert proposal.extra_M["variant"].tolist() == [0, 1, 2, 3] * 3
@@ -37,25 +37,25 @@ def test_a_problem_comes_first_and_its_variants_behind_it():
 
 
 def test_every_problem_once_an_epoch():
-    sampler, rng = make(num_rollouts=2, num_variants=1), np.random.default_rng(0)
-    state, count_I = sampler.init(7), np.zeros(7, int)
+    selector, rng = make(num_rollouts=2, num_variants=1), np.random.default_rng(0)
+    state, count_I = selector.init(7), np.zeros(7, int)
     for step in range(21):
-        proposal = sampler.propose(state, jax.random.key(step), 6)
+        proposal = selector.propose(state, jax.random.key(step), 6)
         np.add.at(count_I, np.asarray(proposal.index_M)[::2], 1)
         assert np.ptp(count_I) <= 1
-        state = sampler.update(state, answered(proposal, np.full(7, 0.5), rng))
+        state = selector.update(state, answered(proposal, np.full(7, 0.5), rng))
     assert state.visits_I.tolist() == count_I.tolist() == [9] * 7
 
 
 def run(num_steps, rate_I, rate_of_variants=None, **options):
     """Returns the difficulties before each step, and after the last."""
-    sampler, rng = make(num_rollouts=2, **options), np.random.default_rng(0)
-    state, history = sampler.init(4), []
+    selector, rng = make(num_rollouts=2, **options), np.random.default_rng(0)
+    state, history = selector.init(4), []
     for step in range(num_steps):
         history.append(np.asarray(state.difficulty_I))
-        proposal = sampler.propose(state, jax.random.key(step), 4)  # 2 of 4 problems
+        proposal = selector.propose(state, jax.random.key(step), 4)  # 2 of 4 problems
         feedback = answered(proposal, rate_I, rng, rate_of_variants)
-        state = sampler.update(state, feedback)
+        state = selector.update(state, feedback)
     return [*history, np.asarray(state.difficulty_I)]
 
 
@@ -93,13 +93,13 @@ def test_hints_help_only_the_estimate_that_counts_them(options, expected):
 
 
 def test_the_score_may_be_the_reward():
-    sampler = make(num_rollouts=2, rule="table", score="reward", when="step")
-    state = sampler.init(1)
-    proposal = sampler.propose(state, jax.random.key(0), 2)
+    selector = make(num_rollouts=2, rule="table", score="reward", when="step")
+    state = selector.init(1)
+    proposal = selector.propose(state, jax.random.key(0), 2)
     feedback = answered(proposal, np.zeros(1), np.random.default_rng(0))
     # Wrong but well formed: 0.1 each, so +1, where the accuracy gives +2.
     formed = feedback.replace(reward_N=np.full(4, 0.1, np.float32))
-    assert sampler.update(state, formed).difficulty_I.tolist() == [6]
+    assert selector.update(state, formed).difficulty_I.tolist() == [6]
     by_accuracy = make(num_rollouts=2, rule="table", when="step")
     assert by_accuracy.update(state, formed).difficulty_I.tolist() == [7]
     # An invalid answer counts in neither: 0.1 of one, or nothing at all.
@@ -108,30 +108,30 @@ def test_the_score_may_be_the_reward():
         reward_N=np.array([0.05, np.nan, 0.7, 0.7], np.float32),
         trials_M=np.array([1, 0], np.float32),
     )
-    assert sampler.update(state, invalid).difficulty_I.tolist() == [7]
+    assert selector.update(state, invalid).difficulty_I.tolist() == [7]
 
 
 def test_without_variants_it_is_uniform_with_a_difficulty():
-    sampler = make(num_rollouts=2, num_variants=0)
-    proposal = sampler.propose(sampler.init(5), jax.random.key(0), 5)
+    selector = make(num_rollouts=2, num_variants=0)
+    proposal = selector.propose(selector.init(5), jax.random.key(0), 5)
     assert sorted(proposal.index_M.tolist()) == list(range(5))
     assert proposal.extra_M["variant"].tolist() == [0] * 5
     assert proposal.extra_M["difficulty"].tolist() == [5] * 5
 
 
 def test_a_simulation_without_variants_may_leave_them_out():
-    sampler = make(num_rollouts=2, estimate="original", when="step")
-    proposal = sampler.propose(sampler.init(3), jax.random.key(0), 2)
+    selector = make(num_rollouts=2, estimate="original", when="step")
+    proposal = selector.propose(selector.init(3), jax.random.key(0), 2)
     feedback = environment.feedback(proposal, np.zeros(3), np.random.default_rng(0))
-    state = sampler.update(sampler.init(3), feedback.replace(extra_M=None))
+    state = selector.update(selector.init(3), feedback.replace(extra_M=None))
     assert sorted(state.difficulty_I.tolist()) == [5, 5, 7]
     assert sorted(state.visits_I.tolist()) == [0, 0, 1]
 
 
 def test_a_batch_that_is_no_whole_problems_is_an_error():
-    sampler = make(num_variants=3)
+    selector = make(num_variants=3)
     with pytest.raises(ValueError, match=r"num_prompts=6 .*multiple of .*= 4"):
-        sampler.propose(sampler.init(9), jax.random.key(0), 6)
+        selector.propose(selector.init(9), jax.random.key(0), 6)
 
 
 # ------------------------------------------------------------------------------ rules and targets

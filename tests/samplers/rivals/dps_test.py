@@ -11,11 +11,11 @@ from vade_jax.samplers.rivals import dps
 
 def forecasts(successes, decay=0.5):
     """The forecast of "mixed" of one prompt after each of these groups of 8; None: not seen."""
-    sampler = dps.METHOD(decay=decay)
-    state, found = sampler.init(2), []
+    selector = dps.SPEC(decay=decay)
+    state, found = selector.init(2), []
     for right in successes:
         seen = environment.counts([0], [right or 0], 0 if right is None else 8)
-        state = sampler.update(state, seen)
+        state = selector.update(state, seen)
         found.append(float(dps.forecast(state.count_I33, state.belief_I3)[0, dps.MIXED]))
     return found
 
@@ -50,14 +50,14 @@ def numpy_step(belief, count, level, decay):
 
 
 def test_update_is_the_loop():
-    sampler, rng = dps.METHOD(decay=0.7), np.random.default_rng(0)
-    state = sampler.init(6)
+    selector, rng = dps.SPEC(decay=0.7), np.random.default_rng(0)
+    state = selector.init(6)
     expected = [(np.full(3, 1 / 3), np.ones((3, 3)))] * 6
     for _ in range(8):
         index_M, level_M = rng.permutation(6)[:4], rng.integers(0, 3, 4)
         trials_M = np.array([4, 8, 4, 0])  # the last one has no answers
         right_M = np.choose(level_M, [0, trials_M / 2, trials_M])
-        state = sampler.update(state, environment.counts(index_M, right_M, trials_M))
+        state = selector.update(state, environment.counts(index_M, right_M, trials_M))
         level_I = [None] * 6
         for i, level, trials in zip(index_M, level_M, trials_M, strict=True):
             level_I[i] = level if trials else None
@@ -67,11 +67,11 @@ def test_update_is_the_loop():
 
 
 def test_the_likeliest_to_be_mixed_are_chosen_and_their_forecast_is_told():
-    sampler = dps.METHOD()
-    state = sampler.update(sampler.init(5), environment.counts([0, 1, 3], [0, 4, 8]))
-    proposal = sampler.propose(state, jax.random.key(0), 3)
+    selector = dps.SPEC()
+    state = selector.update(selector.init(5), environment.counts([0, 1, 3], [0, 4, 8]))
+    proposal = selector.propose(state, jax.random.key(0), 3)
     assert set(proposal.index_M.tolist()) == {1, 2, 4}  # .40, and .33 of those not seen
     one = proposal.replace(index_M=jnp.array([1, 0, 2]))
-    belief = sampler.believe(state, one)
+    belief = selector.believe(state, one)
     np.testing.assert_allclose(belief["prob_mixed"], [0.4, 0.3, 1 / 3], rtol=1e-6)
     assert set(belief) == {"prob_mixed"}

@@ -10,27 +10,27 @@ from vade_jax.samplers.rivals import greso
 
 
 def test_streaks_by_hand():
-    sampler = greso.METHOD()
-    state = sampler.init(5).replace(streak_I=jnp.array([2, 2, 2, -1, 3]))
+    selector = greso.SPEC()
+    state = selector.init(5).replace(streak_I=jnp.array([2, 2, 2, -1, 3]))
     # all right, all wrong, mixed, all wrong, no answer
     feedback = environment.counts([0, 1, 2, 3, 4], [8, 0, 3, 0, 0], [8, 8, 8, 8, 0])
-    assert sampler.update(state, feedback).streak_I.tolist() == [3, -1, 0, -2, 3]
-    assert sampler.keep(state, feedback).tolist() == [False, False, True, False, False]
+    assert selector.update(state, feedback).streak_I.tolist() == [3, -1, 0, -2, 3]
+    assert selector.keep(state, feedback).tolist() == [False, False, True, False, False]
 
 
 def test_probabilities_follow_their_targets_from_the_second_epoch_on():
     """Targets .25/3 and .25 x 2/3: of 6, one all right (.167), one all wrong (.167, met)."""
-    sampler = greso.METHOD()
+    selector = greso.SPEC()
     feedback = environment.counts([0, 1, 2, 3, 4, 5], [8, 0, 3, 4, 5, 6])
-    first = sampler.update(sampler.init(6), feedback)
+    first = selector.update(selector.init(6), feedback)
     np.testing.assert_allclose([first.p_easy, first.p_hard], 0.5)
-    later = sampler.init(6).replace(epoch_I=jnp.zeros(6, jnp.int32))
-    state = sampler.update(later, feedback)
+    later = selector.init(6).replace(epoch_I=jnp.zeros(6, jnp.int32))
+    state = selector.update(later, feedback)
     np.testing.assert_allclose([state.p_easy, state.p_hard], [0.49, 0.49], rtol=1e-6)
     few = environment.counts([0, 1, 2, 3, 4, 5], [3, 4, 3, 4, 5, 6])
-    state = sampler.update(later, few)
+    state = selector.update(later, few)
     np.testing.assert_allclose([state.p_easy, state.p_hard], [0.51, 0.51], rtol=1e-6)
-    bounded = greso.METHOD(p_easy=0.05, p_hard=0.95)
+    bounded = greso.SPEC(p_easy=0.05, p_hard=0.95)
     later = bounded.init(6).replace(epoch_I=jnp.zeros(6, jnp.int32))
     all_right = environment.counts([0, 1, 2, 3, 4, 5], [8] * 6)
     state = bounded.update(later, all_right)
@@ -39,10 +39,10 @@ def test_probabilities_follow_their_targets_from_the_second_epoch_on():
 
 def test_a_third_of_the_target_is_for_those_all_right_and_two_thirds_for_those_all_wrong():
     """Of 10 one each, .1: above .25 / 3 = .083, below .25 x 2/3 = .167."""
-    sampler = greso.METHOD()
-    later = sampler.init(10).replace(epoch_I=jnp.zeros(10, jnp.int32))
+    selector = greso.SPEC()
+    later = selector.init(10).replace(epoch_I=jnp.zeros(10, jnp.int32))
     feedback = environment.counts([*range(10)], [8, 0, *[4] * 8])
-    state = sampler.update(later, feedback)
+    state = selector.update(later, feedback)
     np.testing.assert_allclose([state.p_easy, state.p_hard], [0.49, 0.51], rtol=1e-6)
 
 
@@ -51,8 +51,8 @@ def test_a_third_of_the_target_is_for_those_all_right_and_two_thirds_for_those_a
 )
 def test_epochs_skipped_are_geometric(streak, keep):
     """P(skipped = k) = keep (1 - keep)^k, over 20,000 lucks."""
-    size, sampler = 20_000, greso.METHOD(p_hard=0.25)
-    state = sampler.init(size).replace(
+    size, selector = 20_000, greso.SPEC(p_hard=0.25)
+    state = selector.init(size).replace(
         streak_I=jnp.full(size, streak), luck_I=(jnp.arange(size) + 0.5) / size
     )
     skipped_I = np.asarray(greso.due(state, 0.01))
@@ -63,14 +63,14 @@ def test_epochs_skipped_are_geometric(streak, keep):
 
 def test_mixed_items_once_an_epoch_and_solved_ones_less_often():
     """20 items mixed, 20 solved: the solved are visited, ever more rarely."""
-    sampler, count_I = greso.METHOD(p_easy=0.3), np.zeros(40, int)
-    state, rng = sampler.init(40), np.random.default_rng(0)
+    selector, count_I = greso.SPEC(p_easy=0.3), np.zeros(40, int)
+    state, rng = selector.init(40), np.random.default_rng(0)
     for step in range(150):
-        proposal = sampler.propose(state, jax.random.key(step), 4)
+        proposal = selector.propose(state, jax.random.key(step), 4)
         feedback = environment.feedback(proposal, np.ones(40), rng)
         mixed_M = proposal.index_M < 20
         feedback = feedback.replace(successes_M=jnp.where(mixed_M, 4.0, 8.0))
-        before, state = state, sampler.update(state, feedback)
+        before, state = state, selector.update(state, feedback)
         count_I[np.asarray(proposal.index_M)] += 1
         if step < 10:
             assert count_I.max() == 1  # the first epoch visits all

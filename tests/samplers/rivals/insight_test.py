@@ -55,8 +55,8 @@ def test_information_is_near_its_short_form():
 def test_the_largest_scores_are_chosen():
     """Four of seven beliefs, whose scores are known to three digits."""
     pairs = np.array(list(SCORES), np.float32)
-    sampler = insight.METHOD()
-    state = sampler.init(7).replace(
+    selector = insight.SPEC()
+    state = selector.init(7).replace(
         alpha_I=jnp.asarray(pairs[:, 0] - 1), beta_I=jnp.asarray(pairs[:, 1] - 1)
     )
     mean_I = pairs[:, 0] / pairs.sum(1)
@@ -64,34 +64,34 @@ def test_the_largest_scores_are_chosen():
         state.alpha_I, state.beta_I, 8
     )
     np.testing.assert_allclose(score_I, list(SCORES.values()), atol=6e-4)
-    proposal = sampler.propose(state, jax.random.key(0), 4)
+    proposal = selector.propose(state, jax.random.key(0), 4)
     assert sorted(proposal.index_M.tolist()) == [0, 1, 2, 3]
     np.testing.assert_allclose(proposal.p_M, mean_I[proposal.index_M], rtol=1e-6)
 
 
 def test_ties_and_candidates_are_random():
     """One item of unusual promise wins where it is a candidate: in half of all steps."""
-    sampler, size = insight.METHOD(candidates=5), 40
-    state = sampler.init(size)
+    selector, size = insight.SPEC(candidates=5), 40
+    state = selector.init(size)
     state = state.replace(
         alpha_I=jnp.full(size, 20.0).at[3].set(0), beta_I=jnp.full(size, 20.0).at[3].set(0)
     )
-    chosen = [sampler.propose(state, jax.random.key(k), 4).index_M.tolist() for k in range(400)]
+    chosen = [selector.propose(state, jax.random.key(k), 4).index_M.tolist() for k in range(400)]
     assert np.mean([3 in batch for batch in chosen]) == pytest.approx(0.5, abs=0.1)
     others = np.bincount(np.concatenate(chosen), minlength=size)[np.arange(size) != 3]
     assert others.min() > 10
 
 
 def test_update_counts_and_decays_the_visited():
-    sampler = insight.METHOD(decay=0.5)
-    state = sampler.init(4).replace(alpha_I=jnp.full(4, 2.0), beta_I=jnp.full(4, 4.0))
-    after = sampler.update(state, environment.counts([2, 0], [5, 0], [8, 0]))
+    selector = insight.SPEC(decay=0.5)
+    state = selector.init(4).replace(alpha_I=jnp.full(4, 2.0), beta_I=jnp.full(4, 4.0))
+    after = selector.update(state, environment.counts([2, 0], [5, 0], [8, 0]))
     np.testing.assert_allclose(after.alpha_I, [2, 2, 6, 2])
     np.testing.assert_allclose(after.beta_I, [4, 4, 5, 4])
 
 
 def test_as_published_a_pass_over_the_data_comes_first():
-    sampler, state = insight.METHOD(num_rollouts=4), insight.METHOD(num_rollouts=4).init(30)
-    steps, _ = environment.play(sampler, state, np.full(30, 0.4), 5, 6)
+    selector, state = insight.SPEC(num_rollouts=4), insight.SPEC(num_rollouts=4).init(30)
+    steps, _ = environment.play(selector, state, np.full(30, 0.4), 5, 6)
     chosen = np.concatenate([proposal.index_M for proposal, _ in steps])
     assert sorted(chosen.tolist()) == list(range(30))

@@ -10,18 +10,18 @@ from vade_jax import samplers, types
 from vade_jax.samplers import gaussian
 from vade_jax.samplers.rivals import kalman
 
-LEARNER = kalman.METHOD(temper=1.0, noise_rest=0.0)
+LEARNER = kalman.SPEC(temper=1.0, noise_rest=0.0)
 
 
 def test_update_by_hand():
     """Every variance + .002, the visited + .15 more; one without answers is not visited."""
-    sampler = kalman.METHOD()  # without evidence the scale of the noise is 1
+    selector = kalman.SPEC()  # without evidence the scale of the noise is 1
     state = kalman.KalmanState(
         mean_I=jnp.array([0.5, -1.0, 2.0]),
         var_I=jnp.array([1.0, 2.0, 3.0]),
         evidence_Q=jnp.zeros(9),
     )
-    after = sampler.update(state, environment.counts([2, 0], [5, 0], [8, 0]))
+    after = selector.update(state, environment.counts([2, 0], [5, 0], [8, 0]))
     x, v = 2.0, 3.152
     for _ in range(2):
         p = special.expit(x)
@@ -34,10 +34,10 @@ def test_update_by_hand():
 
 
 def test_evidence_fades_and_adds_by_hand():
-    sampler = kalman.METHOD(memory=0.5)
-    state = sampler.init(3).replace(evidence_Q=jnp.arange(9.0))
+    selector = kalman.SPEC(memory=0.5)
+    state = selector.init(3).replace(evidence_Q=jnp.arange(9.0))
     feedback = environment.counts([1], [6])
-    after = sampler.update(state, feedback)
+    after = selector.update(state, feedback)
     for q, scale in enumerate(2.0 ** np.arange(-4, 5)):
         var_M = jnp.full(1, 4 + scale * 0.152)
         new = gaussian.log_evidence(jnp.zeros(1), var_M, feedback.successes_M, feedback.trials_M)
@@ -72,15 +72,15 @@ def test_effective_ratio_beats_uniform():
     rate_I = rng.permutation(np.r_[np.ones(120), np.zeros(160), rng.uniform(size=120)])
     ratios = {}
     for name in ("kalman", "uniform"):
-        sampler = samplers.SAMPLERS[name]()
-        steps, _ = environment.play(sampler, sampler.init(400), rate_I, 40, 40)
+        selector = samplers.SAMPLERS[name]()
+        steps, _ = environment.play(selector, selector.init(400), rate_I, 40, 40)
         shares = [environment.effective(seen).mean() for _, seen in steps]
         ratios[name] = np.mean(shares[15:])
     assert ratios["kalman"] > ratios["uniform"] + 0.3
 
 
 def test_forecast_of_the_effective_ratio():
-    state = kalman.METHOD().init(3).replace(var_I=jnp.full(3, 1e-8))
+    state = kalman.SPEC().init(3).replace(var_I=jnp.full(3, 1e-8))
     proposal = types.Proposal(index_M=jnp.array([0, 2]), num_rollouts_M=jnp.array([2, 4]))
     # p = 1/2: 1 - 2/4 = .5 and 1 - 2/16 = .875
     belief = LEARNER.believe(state, proposal)

@@ -14,8 +14,8 @@ MEAN = np.array([-3.0, -1.5, 0.0, 0.5, 2.5, 2.5], np.float32)
 VAR = np.array([0.2, 1.0, 3.0, 0.3, 0.1, 3.0], np.float32)
 
 
-def believed(sampler):
-    state = sampler.init(6).replace(mean_I=jnp.array(MEAN), var_I=jnp.array(VAR))
+def believed(selector):
+    state = selector.init(6).replace(mean_I=jnp.array(MEAN), var_I=jnp.array(VAR))
     return state.replace(unseen_I=jnp.zeros(6, bool))
 
 
@@ -26,17 +26,17 @@ def test_the_largest_averages_are_chosen():
     for mean, var in zip(MEAN, VAR, strict=True):
         p_Z = special.expit(mean + np.sqrt(var) * node_Z)
         score.append(np.sum(weight_Z * p_Z * (1 - p_Z)) / np.sqrt(2 * np.pi))
-    sampler = kgps.METHOD()
+    selector = kgps.SPEC()
     order = np.argsort(score)[::-1]
     assert order[0] == 3 and score[5] > score[4]  # a wide belief counts for more far out
     for size in range(1, 6):
-        chosen = sampler.propose(believed(sampler), jax.random.key(size), size).index_M
+        chosen = selector.propose(believed(selector), jax.random.key(size), size).index_M
         assert set(chosen.tolist()) == set(order[:size].tolist())
 
 
 def test_every_item_walks_alike():
-    sampler = kgps.METHOD(noise_rest=0.05)  # without evidence of another scale
-    after = sampler.update(believed(sampler), environment.counts([3, 0], [6, 0], [8, 0]))
+    selector = kgps.SPEC(noise_rest=0.05)  # without evidence of another scale
+    after = selector.update(believed(selector), environment.counts([3, 0], [6, 0], [8, 0]))
     given = (jnp.array([x], jnp.float32) for x in (0.5, 0.35, 6, 8))
     mean_M, var_M = gaussian.condition(*given)
     expected = VAR + 0.05
@@ -49,7 +49,7 @@ def test_every_item_walks_alike():
 def test_the_scale_of_the_noise_is_learned_as_kalmans():
     """The belief is his: counts that jump widen it."""
     noise = {"noise_selected": 0.0, "noise_rest": 0.01}
-    ours, his = kgps.METHOD(), kalman.METHOD(**noise)
+    ours, his = kgps.SPEC(), kalman.SPEC(**noise)
     state, other = ours.init(6), his.init(6)
     for right in (8, 0, 8, 0, 8):
         seen = environment.counts([0, 1, 2, 3], [right] * 4)
@@ -59,18 +59,18 @@ def test_the_scale_of_the_noise_is_learned_as_kalmans():
 
 
 def test_the_first_pass_visits_every_item_once():
-    sampler = kgps.METHOD()
-    steps, state = environment.play(sampler, sampler.init(12), np.full(12, 0.5), 4, 3)
+    selector = kgps.SPEC()
+    steps, state = environment.play(selector, selector.init(12), np.full(12, 0.5), 4, 3)
     visited = np.concatenate([proposal.index_M for proposal, _ in steps])
     assert sorted(visited.tolist()) == list(range(12)) and not state.unseen_I.any()
-    state = sampler.update(sampler.init(3), environment.counts([0, 1], [3, 0], [8, 0]))
+    state = selector.update(selector.init(3), environment.counts([0, 1], [3, 0], [8, 0]))
     assert state.unseen_I.tolist() == [False, True, True]  # no valid answer came to item 1
 
 
 def test_it_believes_as_every_gaussian_posterior():
-    sampler = kgps.METHOD()
-    state = believed(sampler)
-    proposal = sampler.propose(state, jax.random.key(0), 3)
+    selector = kgps.SPEC()
+    state = believed(selector)
+    proposal = selector.propose(state, jax.random.key(0), 3)
     chex.assert_trees_all_close(
-        sampler.believe(state, proposal), gaussian.believe(state, proposal), rtol=1e-6
+        selector.believe(state, proposal), gaussian.believe(state, proposal), rtol=1e-6
     )

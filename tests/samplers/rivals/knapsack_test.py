@@ -11,7 +11,7 @@ import pytest
 from tests.samplers import environment
 from vade_jax.samplers.rivals import knapsack
 
-make = functools.cache(knapsack.METHOD)
+make = functools.cache(knapsack.SPEC)
 
 
 def value(num, p):
@@ -20,13 +20,13 @@ def value(num, p):
 
 def allocate(successes, trials, num_rollouts=8, **options):
     """The numbers of answers to items that have those counts, in their order."""
-    sampler = make(num_rollouts=num_rollouts, **options)
+    selector = make(num_rollouts=num_rollouts, **options)
     successes_I, trials_I = np.array(successes), np.array(trials)
-    state = sampler.init(len(trials)).replace(
+    state = selector.init(len(trials)).replace(
         alpha_I=jnp.array(successes_I, jnp.float32),
         beta_I=jnp.array(trials_I - successes_I, jnp.float32),
     )
-    proposal = sampler.propose(state, jax.random.key(0), len(trials))
+    proposal = selector.propose(state, jax.random.key(0), len(trials))
     return np.asarray(proposal.num_rollouts_M)[np.argsort(proposal.index_M)]
 
 
@@ -79,8 +79,8 @@ def test_a_prompt_is_known_from_eight_answers_on():
 
 def test_newest_answers_fill_a_buffer():
     """2 of 4 after 9 of 12: 16 in all. 1 of 8 then leaves the 2 of 4, and 4 of the 12: 3 right."""
-    sampler = make()
-    state = sampler.init(2)
+    selector = make()
+    state = selector.init(2)
     for successes, trials, expected in (
         (9, 12, (9, 3)),
         (2, 4, (11, 5)),
@@ -89,7 +89,7 @@ def test_newest_answers_fill_a_buffer():
         (3, 20, (3, 17)),
     ):
         feedback = environment.counts([1], [successes], [trials])
-        state = sampler.update(state, feedback)
+        state = selector.update(state, feedback)
         found = state.alpha_I[1], state.beta_I[1]
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert state.visits_I.tolist() == [0, 5] and state.alpha_I[0] == 0
@@ -99,11 +99,11 @@ def test_newest_answers_fill_a_buffer():
 @pytest.mark.parametrize("is_right", [False, True])
 def test_a_mixed_prompt_can_become_all_right_or_all_wrong(size, num_groups, is_right):
     """As in the public code, once the newest 16 answers are alike: then it gets as few as those."""
-    sampler = make()
-    state = sampler.update(sampler.init(1), environment.counts([0], [3], 8))
+    selector = make()
+    state = selector.update(selector.init(1), environment.counts([0], [3], 8))
     for _ in range(num_groups):
         assert state.alpha_I[0] > 0 and state.beta_I[0] > 0
-        state = sampler.update(state, environment.counts([0], [size * is_right], size))
+        state = selector.update(state, environment.counts([0], [size * is_right], size))
     assert (state.alpha_I[0], state.beta_I[0]) == (16 * is_right, 16 * (not is_right))
 
 

@@ -29,17 +29,17 @@ def test_prompts_are_drawn_in_proportion_to_the_chance_of_a_mixed_group():
     """One of 24 by weights .778, .959 and .381, each eight times."""
     weight_A = np.array([weight(*counts) for counts in COUNTS])
     assert weight_A[0] == pytest.approx(7 / 9)  # 1 - 2 / (G + 1)
-    sampler, begun = mapp.METHOD(), state()
-    chosen = [int(sampler.propose(begun, jax.random.key(k), 1).index_M[0]) for k in range(3000)]
+    selector, begun = mapp.SPEC(), state()
+    chosen = [int(selector.propose(begun, jax.random.key(k), 1).index_M[0]) for k in range(3000)]
     count_A = np.bincount(np.array(chosen) // 8, minlength=3)
     np.testing.assert_allclose(count_A / 3000, weight_A / weight_A.sum(), atol=0.03)
 
 
 def test_a_visit_decays_towards_the_prior():
     """With a = alpha + 1: a <- .5 a + .5 + m; what is not visited, or has no answer, stays."""
-    sampler = mapp.METHOD()
+    selector = mapp.SPEC()
     begun = beta.BetaState(alpha_I=jnp.full(3, 5.0), beta_I=jnp.full(3, 3.0))
-    after = sampler.update(begun, environment.counts([2, 0], [6, 0], [8, 0]))
+    after = selector.update(begun, environment.counts([2, 0], [6, 0], [8, 0]))
     # a = .5 x 6 + .5 + 6 = 9.5, b = .5 x 4 + .5 + 2 = 4.5
     np.testing.assert_allclose(after.alpha_I, [5, 5, 8.5], rtol=1e-6)
     np.testing.assert_allclose(after.beta_I, [3, 3, 3.5], rtol=1e-6)

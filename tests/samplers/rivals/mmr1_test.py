@@ -12,18 +12,18 @@ from tests.samplers import environment
 from vade_jax.samplers.rivals import mmr1
 
 
-def step(sampler, state, index_M, successes_M, trials_M, self_bleu_M=None):
+def step(selector, state, index_M, successes_M, trials_M, self_bleu_M=None):
     extra_M = self_bleu_M and {"self_bleu": jnp.array(self_bleu_M)}
     feedback = environment.counts(index_M, successes_M, trials_M, extra_M)
-    return sampler.update(state, feedback)
+    return selector.update(state, feedback)
 
 
 def test_weights_of_the_paper_and_of_the_code():
     arrays = {"pass_rate": [0.5, 0, 0.25], "self_bleu": [0.4, 0.9, 1.0]}
-    state = mmr1.METHOD().init(3, **arrays)
+    state = mmr1.SPEC().init(3, **arrays)
     # .8 (1/4) + .2 x .6, .2 x .1, .8 (3/16)
     np.testing.assert_allclose(state.weight_I, [0.32, 0.02, 0.15], rtol=1e-5)
-    state = mmr1.METHOD(variant="code").init(3, **arrays)
+    state = mmr1.SPEC(variant="code").init(3, **arrays)
     # .2 + .08, .18, .15 + .2: the lowest is .18, the highest .35
     expected_I = [0.1 / 0.17, 0, 1]
     np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-5, atol=1e-6)
@@ -31,18 +31,18 @@ def test_weights_of_the_paper_and_of_the_code():
 
 def test_the_papers_weights_come_from_all_items_at_once():
     """.8 P (1 - P) + .2 (1 - self-BLEU): of P = 1/2, 1/4 and, without an answer, their mean."""
-    sampler = mmr1.METHOD(momentum=0.5)
-    state = sampler.init(3)
+    selector = mmr1.SPEC(momentum=0.5)
+    state = selector.init(3)
     np.testing.assert_allclose(state.weight_I, 0.2)  # .8 / 4, all monotonous
-    after = step(sampler, state, [0, 1], [4, 4], [8, 8])
+    after = step(selector, state, [0, 1], [4, 4], [8, 8])
     assert all(after[name] is not None for name in after)
     for name in state:
         np.testing.assert_array_equal(after[name], state[name])
     whole = [1, 0, 2], [2, 4, 0], [8, 8, 0]
-    state = step(sampler, state, *whole, self_bleu_M=[0.6, 0.1, 0.3])
+    state = step(selector, state, *whole, self_bleu_M=[0.6, 0.1, 0.3])
     first_I = [0.8 / 4 + 0.2 * 0.9, 0.8 * 3 / 16 + 0.2 * 0.4, 0.8 * 7 / 32]
     np.testing.assert_allclose(state.weight_I, first_I, rtol=1e-6)  # no older ones
-    state = step(sampler, state, *whole, self_bleu_M=[1.0, 1.0, 0.3])
+    state = step(selector, state, *whole, self_bleu_M=[1.0, 1.0, 0.3])
     second_I = [0.8 / 4, 0.8 * 3 / 16, 0.8 * 7 / 32]
     expected_I = np.add(first_I, second_I) / 2
     np.testing.assert_allclose(state.weight_I, expected_I, rtol=1e-6)
@@ -52,8 +52,8 @@ def test_the_code_prefers_monotony():
     """Equal pass rates: the paper's heaviest item is the code's lightest, of weight 0."""
     bleu_M = [0.2, 0.9, 0.5]
     states = [
-        step(sampler, sampler.init(3), [0, 1, 2], [4] * 3, [8] * 3, self_bleu_M=bleu_M)
-        for sampler in (mmr1.METHOD(), mmr1.METHOD(variant="code"))
+        step(selector, selector.init(3), [0, 1, 2], [4] * 3, [8] * 3, self_bleu_M=bleu_M)
+        for selector in (mmr1.SPEC(), mmr1.SPEC(variant="code"))
     ]
     paper_I, code_I = (state.weight_I for state in states)
     np.testing.assert_allclose(paper_I, [0.36, 0.22, 0.3], rtol=1e-6)
@@ -61,16 +61,16 @@ def test_the_code_prefers_monotony():
 
 
 def test_what_has_to_be_measured():
-    assert mmr1.METHOD().needs.named("measured") == ("pass_rate", "self_bleu")
-    assert mmr1.METHOD(diversity_weight=0).needs.named("measured") == ("pass_rate",)
+    assert mmr1.SPEC().needs.named("measured") == ("pass_rate", "self_bleu")
+    assert mmr1.SPEC(diversity_weight=0).needs.named("measured") == ("pass_rate",)
 
 
 def chosen(mixture, weight_I, num_prompts, num_draws=4000):
     """How often each item is in a batch."""
-    sampler = mmr1.METHOD(diversity_weight=0, mixture=mixture)
-    state = sampler.init(len(weight_I)).replace(weight_I=jnp.array(weight_I))
+    selector = mmr1.SPEC(diversity_weight=0, mixture=mixture)
+    state = selector.init(len(weight_I)).replace(weight_I=jnp.array(weight_I))
     keys = jax.random.split(jax.random.key(0), num_draws)
-    propose = jax.vmap(lambda key: sampler.propose(state, key, num_prompts).index_M)
+    propose = jax.vmap(lambda key: selector.propose(state, key, num_prompts).index_M)
     return np.bincount(np.ravel(propose(keys)), minlength=len(weight_I)) / num_draws
 
 
@@ -86,9 +86,9 @@ def test_draws_follow_the_weights_and_half_of_them_nothing():
 
 def test_what_was_measured_has_a_value_for_every_item():
     with pytest.raises(ValueError, match=r"self_bleu has shape \(2,\).*6 items"):
-        mmr1.METHOD().init(6, self_bleu=[0.5, 0.5])
+        mmr1.SPEC().init(6, self_bleu=[0.5, 0.5])
     with pytest.raises(ValueError, match=r"pass_rate has shape \(2,\).*6 items"):
-        mmr1.METHOD(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])
+        mmr1.SPEC(diversity_weight=0).init(6, pass_rate=[0.5, 0.5])
 
 
 # ------------------------------------------------------------------------------ self-BLEU

@@ -23,11 +23,11 @@ def state_of(alpha_I, beta_I):
 
 def test_update_decays_towards_the_prior():
     """With a = alpha + 1: a <- 0.5 a + 0.5 x 2 + k s; items not visited stay."""
-    sampler = mopps.METHOD(decay=0.5, prior_alpha=2, prior_beta=3, candidates=1)
-    first = sampler.init(2)
+    selector = mopps.SPEC(decay=0.5, prior_alpha=2, prior_beta=3, candidates=1)
+    first = selector.init(2)
     assert first.alpha_I.tolist() == [1, 1] and first.beta_I.tolist() == [2, 2]
     state = state_of([5, 5], [3, 3])
-    state = sampler.update(state, environment.counts([0], [6]))
+    state = selector.update(state, environment.counts([0], [6]))
     # a = 0.5 x 6 + 0.5 x 2 + 6 = 10, b = 0.5 x 4 + 0.5 x 3 + 2 = 5.5
     np.testing.assert_allclose(state.alpha_I[0], 9, rtol=1e-6)
     np.testing.assert_allclose(state.beta_I[0], 4.5, rtol=1e-6)
@@ -37,12 +37,12 @@ def test_update_decays_towards_the_prior():
 @pytest.mark.parametrize(("num_items", "candidates"), [(12, 2), (13, 3), (7, 16)])
 def test_every_item_is_a_candidate_once_a_pass(num_items, candidates):
     """The pool takes all that are due first; the prompts chosen lie in it."""
-    sampler, count_I = mopps.METHOD(candidates=candidates), np.zeros(num_items, int)
-    state, size = sampler.init(num_items), min(2 * candidates, num_items)
+    selector, count_I = mopps.SPEC(candidates=candidates), np.zeros(num_items, int)
+    state, size = selector.init(num_items), min(2 * candidates, num_items)
     for step in range(12):
-        proposal = sampler.propose(state, jax.random.key(step), 2)
+        proposal = selector.propose(state, jax.random.key(step), 2)
         feedback = environment.feedback(proposal, np.full(num_items, 0.5), RNG)
-        state = sampler.update(state, feedback)
+        state = selector.update(state, feedback)
         pool = np.flatnonzero(np.asarray(state.passes_I) - count_I)
         assert len(pool) == size and set(proposal.index_M.tolist()) <= set(pool)
         count_I = np.asarray(state.passes_I)
@@ -51,7 +51,7 @@ def test_every_item_is_a_candidate_once_a_pass(num_items, candidates):
 
 def test_topk_takes_the_draws_nearest_to_the_target():
     state = state_of(RNG.random(50) * 9, RNG.random(50) * 9)
-    proposal = mopps.METHOD(target=0.2).propose(state, jax.random.key(1), 5)
+    proposal = mopps.SPEC(target=0.2).propose(state, jax.random.key(1), 5)
     draw_key, _ = jax.random.split(jax.random.key(1))
     p_I = np.asarray(beta.draw(draw_key, state.alpha_I, state.beta_I))
     expected = np.argsort(abs(p_I - 0.2))[:5]
@@ -62,10 +62,10 @@ def test_topk_takes_the_draws_nearest_to_the_target():
 def test_threshold_takes_random_ones_of_the_band_then_the_nearest():
     """Sharp posteriors at .2, .35, .5, .65 and .9: three in the band, .2 the next."""
     p_I = np.array([0.2, 0.35, 0.5, 0.65, 0.9])
-    sampler = mopps.METHOD(selection="threshold")
+    selector = mopps.SPEC(selection="threshold")
     state = state_of(p_I * 1e6, (1 - p_I) * 1e6)
     choose = lambda num, seed: frozenset(
-        sampler.propose(state, jax.random.key(seed), num).index_M.tolist()
+        selector.propose(state, jax.random.key(seed), num).index_M.tolist()
     )
     assert {choose(1, seed) for seed in range(30)} == {frozenset({i}) for i in (1, 2, 3)}
     assert choose(4, 0) == {0, 1, 2, 3}
@@ -77,4 +77,4 @@ def test_threshold_takes_random_ones_of_the_band_then_the_nearest():
 @pytest.mark.parametrize("band", [("a", "b"), (0.4,), (0.6, 0.4), (0.1, 1.5), (0.1, 0.2, 0.3)])
 def test_a_band_is_two_ascending_rates(band):
     with pytest.raises(ValueError, match="give two ascending pass rates"):
-        mopps.METHOD(band=band)
+        mopps.SPEC(band=band)

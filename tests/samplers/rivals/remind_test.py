@@ -20,9 +20,9 @@ def make(**options):
     return samplers.SAMPLERS["remind"](**options)
 
 
-def queue(sampler, since_I, step=4):
+def queue(selector, since_I, step=4):
     """The state before step 5, the first with reviews, with this queue."""
-    state = sampler.init(len(since_I))
+    state = selector.init(len(since_I))
     return state.replace(since_I=jnp.array(since_I, jnp.int32), step=jnp.int32(step))
 
 
@@ -32,9 +32,9 @@ def test_leaving_joining_and_going_to_the_tail():
 
     What has no valid answer was not reviewed and keeps its place.
     """
-    sampler = make(enter=1.0)
-    state = queue(sampler, [0, 1, 2, 3, OUT, OUT, OUT, OUT, 3, OUT], step=7)
-    after = sampler.update(state, environment.counts(range(8), [8, 3, 0, 0] * 2, [8, 8, 8, 0] * 2))
+    selector = make(enter=1.0)
+    state = queue(selector, [0, 1, 2, 3, OUT, OUT, OUT, OUT, 3, OUT], step=7)
+    after = selector.update(state, environment.counts(range(8), [8, 3, 0, 0] * 2, [8, 8, 8, 0] * 2))
     assert after.since_I.tolist() == [OUT, 7, 7, 3, 7, OUT, OUT, OUT, 3, OUT]
     assert after.step == 8
     never = make(enter=0.0).update(state, environment.counts(range(4, 8), [8] * 4))
@@ -42,14 +42,14 @@ def test_leaving_joining_and_going_to_the_tail():
 
 
 def test_a_quarter_of_the_mastered_joins_whatever_their_order():
-    sampler, index_M = make(), np.arange(4000)
-    state, order = queue(sampler, [OUT] * 4001), np.random.default_rng(0).permutation(4000)
-    after = sampler.update(state, environment.counts(index_M, [8] * 4000))
+    selector, index_M = make(), np.arange(4000)
+    state, order = queue(selector, [OUT] * 4001), np.random.default_rng(0).permutation(4000)
+    after = selector.update(state, environment.counts(index_M, [8] * 4000))
     joined_I = np.asarray(after.since_I) != OUT
     assert abs(joined_I.mean() - 0.25) < 0.03
-    again = sampler.update(state, environment.counts(index_M[order], [8] * 4000))
+    again = selector.update(state, environment.counts(index_M[order], [8] * 4000))
     np.testing.assert_array_equal(again.since_I, after.since_I)
-    later = sampler.update(state.replace(step=5), environment.counts(index_M, [8] * 4000))
+    later = selector.update(state.replace(step=5), environment.counts(index_M, [8] * 4000))
     other = make(seed=1).update(state, environment.counts(index_M, [8] * 4000))
     for one in (later, other):  # other luck
         assert 0.5 < np.mean((np.asarray(one.since_I) != OUT) == joined_I) < 0.75
@@ -61,23 +61,23 @@ def test_a_quarter_of_what_a_base_has_chosen_joins(name):
 
     200 items, all right, of which none is on review: 24 steps of 8 are 192 cases, a deviation of 0.03.
     """
-    sampler, rng = make(base=name, share=0.0), np.random.default_rng(0)
-    state = sampler.init(200, **ARRAYS.get(name, {}))
+    selector, rng = make(base=name, share=0.0), np.random.default_rng(0)
+    state = selector.init(200, **ARRAYS.get(name, {}))
     joined, cases = 0, 0
     for step in range(24):
-        proposal = sampler.propose(state, jax.random.key(step), 8)
+        proposal = selector.propose(state, jax.random.key(step), 8)
         seen = environment.feedback(proposal, np.ones(200), rng)
         outside_M = np.asarray(state.since_I)[seen.index_M] == OUT
-        state = sampler.update(state, seen)
+        state = selector.update(state, seen)
         joined += np.sum(outside_M & (np.asarray(state.since_I)[seen.index_M] != OUT))
         cases += outside_M.sum()
     assert abs(joined / cases - 0.25) < 0.12, (joined, cases)
 
 
 def test_a_pass_over_all_items_is_no_review():
-    sampler = make(base="vade", enter=1.0)
-    state = queue(sampler, [0, OUT, 2, OUT])
-    after = sampler.update(state, environment.counts(range(4), [8, 8, 3, 0]))
+    selector = make(base="vade", enter=1.0)
+    state = queue(selector, [0, OUT, 2, OUT])
+    after = selector.update(state, environment.counts(range(4), [8, 8, 3, 0]))
     chex.assert_trees_all_equal(after.replace(base=state.base), state)
     assert after.base.alpha_I.tolist() == [8, 8, 3, 0]
 
@@ -85,7 +85,7 @@ def test_a_pass_over_all_items_is_no_review():
 # ------------------------------------------------------------------------------ whose places
 def test_every_fifth_step_the_head_takes_places_of_the_base():
     """Queue 7, 3 and 9 (of one step), 5: two reviews of ten places are 7 and one of 3 and 9."""
-    sampler, plain = make(share=0.2), samplers.SAMPLERS["uniform"]()
+    selector, plain = make(share=0.2), samplers.SAMPLERS["uniform"]()
     since_I = [OUT] * 40
     since_I[7], since_I[3], since_I[9], since_I[5] = 0, 1, 1, 2
     seconds = set()
@@ -93,9 +93,9 @@ def test_every_fifth_step_the_head_takes_places_of_the_base():
         key = jax.random.key(seed)
         base_M = np.asarray(plain.propose(plain.init(40), key, 10).index_M)
         for step in (3, 5, 8):
-            found = sampler.propose(queue(sampler, since_I, step), key, 10)
+            found = selector.propose(queue(selector, since_I, step), key, 10)
             np.testing.assert_array_equal(found.index_M, base_M)
-        found = np.asarray(sampler.propose(queue(sampler, since_I), key, 10).index_M)
+        found = np.asarray(selector.propose(queue(selector, since_I), key, 10).index_M)
         assert len(set(found)) == 10 and 7 in found
         new = set(found) - set(base_M)
         kept = found == base_M
@@ -106,22 +106,23 @@ def test_every_fifth_step_the_head_takes_places_of_the_base():
 
 def test_a_prompt_is_never_there_twice_and_a_short_queue_takes_less():
     """Of 8 items 7 are chosen: most of the queue is among them already."""
-    sampler = make(share=0.5)
+    selector = make(share=0.5)
     for since_I in ([0, 1, 2, OUT, OUT, OUT, OUT, OUT], [OUT] * 7 + [0], [OUT] * 8):
         queued = {i for i, since in enumerate(since_I) if since != OUT}
         for seed in range(12):
-            found = sampler.propose(queue(sampler, since_I), jax.random.key(seed), 7)
+            found = selector.propose(queue(selector, since_I), jax.random.key(seed), 7)
             assert len(set(found.index_M.tolist())) == 7
             assert queued <= set(found.index_M.tolist())
 
 
 def test_reviews_are_spread_over_the_batch():
     """Mini-batches are cut from it."""
-    sampler = make(share=0.2)
+    selector = make(share=0.2)
     since_I = [0] * 10 + [OUT] * 990
     found = [
         np.flatnonzero(
-            np.asarray(sampler.propose(queue(sampler, since_I), jax.random.key(k), 50).index_M) < 10
+            np.asarray(selector.propose(queue(selector, since_I), jax.random.key(k), 50).index_M)
+            < 10
         )
         for k in range(40)
     ]
@@ -129,27 +130,27 @@ def test_reviews_are_spread_over_the_batch():
     assert abs(np.concatenate(found).mean() - 24.5) < 3
 
 
-def choice(sampler, key):
-    return sampler.propose(sampler.init(40), key, 4).index_M.tolist()
+def choice(selector, key):
+    return selector.propose(selector.init(40), key, 4).index_M.tolist()
 
 
 def test_a_review_has_no_draw():
     plain = samplers.SAMPLERS["vade"](warmup="none")
-    sampler = make(base="vade", base_options={"warmup": "none"}, share=0.5)
-    state = queue(sampler, [0] + [OUT] * 39)
+    selector = make(base="vade", base_options={"warmup": "none"}, share=0.5)
+    state = queue(selector, [0] + [OUT] * 39)
     key = next(k for k in map(jax.random.key, range(9)) if 0 not in choice(plain, k))
-    found, before = sampler.propose(state, key, 4), plain.propose(state.base, key, 4)
+    found, before = selector.propose(state, key, 4), plain.propose(state.base, key, 4)
     place = found.index_M.tolist().index(0)
     assert np.isnan(found.p_M[place])
     np.testing.assert_array_equal(np.delete(found.p_M, place), np.delete(before.p_M, place))
 
 
 def test_a_review_has_the_answers_of_its_place():
-    sampler = make(base="knapsack", share=0.5)
-    state = queue(sampler, [0] + [OUT] * 39)
+    selector = make(base="knapsack", share=0.5)
+    state = queue(selector, [0] + [OUT] * 39)
     alpha_I, beta_I = jnp.full(40, 6.0).at[:20].set(1.0), jnp.full(40, 10.0).at[::3].set(0.0)
     state = state.replace(base=state.base.replace(alpha_I=alpha_I, beta_I=beta_I))
-    found = sampler.propose(state, jax.random.key(0), 8)
+    found = selector.propose(state, jax.random.key(0), 8)
     assert 0 in found.index_M.tolist() and found.num_rollouts_M.sum() == 64
     assert len(set(found.num_rollouts_M.tolist())) > 1
 
@@ -179,12 +180,12 @@ def test_the_base_learns_filters_and_believes_as_by_itself():
 
 
 def test_a_base_that_needs_arrays_gets_them():
-    sampler = make(base="sec")
-    state = sampler.init(6, category=[0, 0, 0, 1, 1, 1])
-    assert sampler.needs.named("required") == ("category",)
-    assert len(set(sampler.propose(state, jax.random.key(0), 4).index_M.tolist())) == 4
+    selector = make(base="sec")
+    state = selector.init(6, category=[0, 0, 0, 1, 1, 1])
+    assert selector.needs.named("required") == ("category",)
+    assert len(set(selector.propose(state, jax.random.key(0), 4).index_M.tolist())) == 4
     with pytest.raises(ValueError, match="needs the category of every item"):
-        sampler.init(6)
+        selector.init(6)
 
 
 def test_the_seed_is_the_bases_too():

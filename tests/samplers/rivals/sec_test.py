@@ -1,4 +1,4 @@
-"""SEC: values by hand, slots by frequency, passes within an arm."""
+"""SEC: values by hand, slots by frequency, passes within a category."""
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,10 @@ CATEGORY = np.array([2, 0, 1, 0, 2, 2])
 
 def updated(variant):
     """Arms 0 and 2 are drawn; the last answer is not valid."""
-    sampler = sec.METHOD(variant=variant, learning_rate=0.5)
-    state = sampler.init(6, category=CATEGORY)
+    selector = sec.SPEC(variant=variant, learning_rate=0.5)
+    state = selector.init(6, category=CATEGORY)
     state = state.replace(value_A=jnp.array([0.2, 0.8, 0.4]))
-    proposal = sampler.propose(state, jax.random.key(0), 3).replace(
+    proposal = selector.propose(state, jax.random.key(0), 3).replace(
         index_M=jnp.array([1, 4, 3]), num_rollouts_M=jnp.array([2, 2, 2])
     )
     feedback = environment.feedback(proposal, np.ones(6), np.random.default_rng(0))
@@ -24,11 +24,11 @@ def updated(variant):
         advantage_N=jnp.array([0.5, -1.5, 0.7, -0.7, 0.3, 9.0]),
         valid_N=jnp.array([True] * 5 + [False]),
     )
-    return sampler.update(state, feedback)
+    return selector.update(state, feedback)
 
 
 def test_update_by_hand():
-    """r_0 = (.5 + 1.5 + .3) / 3, r_2 = .7; arm 1 was not drawn."""
+    """r_0 = (.5 + 1.5 + .3) / 3, r_2 = .7; category 1 was not drawn."""
     r = (0.5 + 1.5 + 0.3) / 3
     expected_A = [0.1 + r / 2, 0.8, 0.55]
     state = updated("paper")
@@ -51,7 +51,7 @@ def test_slots_follow_the_softmax():
 
 
 def test_slots_of_a_small_arm_go_evenly_to_arms_with_room():
-    """Arm 0 has nearly all weight and 4 items: 16 slots over arms 1 and 2, 8 each."""
+    """Arm 0 has nearly all weight and 4 items: 16 slots over categories 1 and 2, 8 each."""
     logit_A, size_A = jnp.array([50.0, 0, 5]), jnp.array([4, 100, 100])
     keys = jax.random.split(jax.random.key(0), 400)
     count_KA = jax.vmap(lambda key: sec.slots(key, logit_A, size_A, 20))(keys)
@@ -68,12 +68,12 @@ def test_an_arm_without_a_number_gets_the_slots_no_other_can_take():
 
 
 def test_places_in_an_arm():
-    """Arm 0: items 1 (2 visits), 3 (1); arm 1: 2; arm 2: 0 and 4 tie, 5 last."""
+    """Arm 0: items 1 (2 visits), 3 (1); category 1: 2; category 2: 0 and 4 tie, 5 last."""
     visits_I = jnp.array([0, 2, 5, 1, 0, 1])
     firsts = set()
     for seed in range(20):
         luck_I = jax.random.uniform(jax.random.key(seed), (6,))
-        rank_I = sec.rank_in_arm(luck_I, jnp.array(CATEGORY), visits_I)
+        rank_I = sec.rank_in_category(luck_I, jnp.array(CATEGORY), visits_I)
         assert rank_I[jnp.array([1, 2, 3, 5])].tolist() == [1, 0, 0, 2]
         assert {int(rank_I[0]), int(rank_I[4])} == {0, 1}
         firsts.add(int(rank_I[0]))
@@ -81,10 +81,10 @@ def test_places_in_an_arm():
 
 
 def firsts(visits_I, category_I, count_A, luck_I):
-    """The first of every arm, by sorting each arm alone."""
+    """The first of every category, by sorting each category alone."""
     chosen = set()
-    for arm, count in enumerate(count_A):
-        inside = np.flatnonzero(category_I == arm)
+    for category, count in enumerate(count_A):
+        inside = np.flatnonzero(category_I == category)
         order = np.lexsort((luck_I[inside], visits_I[inside]))
         chosen |= set(inside[order[:count]].tolist())
     return chosen
@@ -95,12 +95,12 @@ def firsts(visits_I, category_I, count_A, luck_I):
     [
         ([1, 1], True),  # a pass just begun
         ([0.5, 0.5], True),  # half of it left
-        ([0.001, 1], True),  # an arm with few left: the next pass begins
-        ([0.001, 0.001, 1], False),  # visits of one arm are two apart
+        ([0.001, 1], True),  # a category with few left: the next pass begins
+        ([0.001, 0.001, 1], False),  # visits of one category are two apart
     ],
 )
 def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
-    """5,000 items in 4 arms; `visits`: the share of each number of visits among the rest."""
+    """5,000 items in 4 categories; `visits`: the share of each number of visits among the rest."""
     rng, count_A = np.random.default_rng(0), np.array([30, 0, 17, 3])
     category_I = rng.choice(4, 5000, p=[0.3, 0.1, 0.5, 0.1]).astype(np.int32)
     visits_I = np.full(5000, len(visits), np.int32)
@@ -109,8 +109,10 @@ def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
     luck_I = rng.random(5000).astype(np.float32)
     state = sec.SecState(value_A=jnp.zeros(4), category_I=jnp.array(category_I), visits_I=visits_I)
     size_A, sorted_ = jnp.bincount(state.category_I, length=4), []
-    real = sec.rank_in_arm
-    monkeypatch.setattr(sec, "rank_in_arm", lambda *a: (sorted_.append(len(a[0])), real(*a))[1])
+    real = sec.rank_in_category
+    monkeypatch.setattr(
+        sec, "rank_in_category", lambda *a: (sorted_.append(len(a[0])), real(*a))[1]
+    )
     find = lambda: sec.next_in_arms(state, jnp.array(luck_I), size_A, count_A, 50)
     with jax.disable_jit():
         found = find()
@@ -119,16 +121,16 @@ def test_the_first_of_every_arm_without_sorting_all(visits, fast, monkeypatch):
 
 
 def test_the_arm_that_teaches_is_chosen_more():
-    """Of three named arms only "b" has advantages."""
+    """Of three named categories only "b" has advantages."""
     names = np.repeat(["a", "b", "c"], 30)
-    sampler = sec.METHOD(temperature=0.2)
-    state, rng, shares = sampler.init(90, category=names), np.random.default_rng(0), []
+    selector = sec.SPEC(temperature=0.2)
+    state, rng, shares = selector.init(90, category=names), np.random.default_rng(0), []
     for step in range(20):
-        proposal = sampler.propose(state, jax.random.key(step), 9)
+        proposal = selector.propose(state, jax.random.key(step), 9)
         feedback = environment.feedback(proposal, np.full(90, 0.5), rng)
         of_b_M = names[np.asarray(proposal.index_M)] == "b"
         advantage_N = 1.0 * of_b_M[np.asarray(feedback.group_N)]
-        state = sampler.update(state, feedback.replace(advantage_N=advantage_N))
+        state = selector.update(state, feedback.replace(advantage_N=advantage_N))
         shares.append(of_b_M.mean())
     # softmax(0, 5, 0): 98.7 %
     assert np.mean(shares[10:]) > 0.9
@@ -137,6 +139,6 @@ def test_the_arm_that_teaches_is_chosen_more():
 
 def test_categories_have_to_be_given():
     with pytest.raises(ValueError, match=r"sec needs the category.*init\(6, category="):
-        sec.METHOD().init(6)
+        sec.SPEC().init(6)
     with pytest.raises(ValueError, match=r"category has shape \(6,\).*7 items"):
-        sec.METHOD().init(7, category=CATEGORY)
+        sec.SPEC().init(7, category=CATEGORY)

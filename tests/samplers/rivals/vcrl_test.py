@@ -19,17 +19,17 @@ def test_variance_by_hand():
 
 
 def test_threshold_rises_after_the_first_steps():
-    sampler = vcrl.METHOD(first_steps=2, replay="next_step")
-    state = sampler.init(5)
-    proposal = sampler.propose(state, jax.random.key(0), 5)
+    selector = vcrl.SPEC(first_steps=2, replay="next_step")
+    state = selector.init(5)
+    proposal = selector.propose(state, jax.random.key(0), 5)
     feedback = environment.counts(proposal.index_M, [1, 2, 3, 4, 8])
     early = [True] * 4 + [False]
     late = [False, False, True, True, False]
     for step, expected in enumerate((early, early, late)):
         state = state.replace(step=jnp.int32(step))
-        assert sampler.keep(state, feedback).tolist() == expected
+        assert selector.keep(state, feedback).tolist() == expected
     none = feedback.replace(trials_M=jnp.zeros(5), successes_M=jnp.zeros(5))
-    assert not np.any(vcrl.METHOD(threshold_first=0).keep(state, none))
+    assert not np.any(vcrl.SPEC(threshold_first=0).keep(state, none))
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
@@ -40,8 +40,8 @@ def test_bank_is_that_of_a_loop(replay, momentum):
     In the same step there is a second round of as many prompts as were dropped. What enters in a step
     is not taken out in it; the others' priorities change once a step.
     """
-    sampler = vcrl.METHOD(momentum=momentum, first_steps=3, replay=replay)
-    state, rng = sampler.init(12), np.random.default_rng(0)
+    selector = vcrl.SPEC(momentum=momentum, first_steps=3, replay=replay)
+    state, rng = selector.init(12), np.random.default_rng(0)
     bank, dropped = {}, 0  # item: [priority, step]
     replays, visits = np.zeros(12, int), np.zeros(12, int)
     for step in range(1, 31):
@@ -51,7 +51,7 @@ def test_bank_is_that_of_a_loop(replay, momentum):
             rest = sorted(set(bank) - seen, key=lambda i: (-round(bank[i][0], 5), i))
             best, size = rest[:places], dropped if number else 4
             key = jax.random.key(step + 100 * number)
-            proposal = sampler.propose(state, key, size)
+            proposal = selector.propose(state, key, size)
             index_M = proposal.index_M.tolist()
             assert set(best) <= set(index_M)
             seen |= set(index_M)
@@ -63,8 +63,8 @@ def test_bank_is_that_of_a_loop(replay, momentum):
             high_M = successes_M * (8 - successes_M) / 16 >= kappa
             keep_M = high_M | np.isin(index_M, best)
             feedback = environment.counts(index_M, successes_M)
-            assert sampler.keep(state, feedback).tolist() == keep_M.tolist()
-            state = sampler.update(state, feedback)
+            assert selector.keep(state, feedback).tolist() == keep_M.tolist()
+            state = selector.update(state, feedback)
             for item, c, high in zip(index_M, successes_M, high_M, strict=True):
                 if high and replays[item] < 2:
                     entered[item] = [c * (8 - c) / 16, step]
@@ -84,10 +84,10 @@ def test_bank_is_that_of_a_loop(replay, momentum):
 
 
 def test_replays_can_be_left_to_others_and_nan_is_none():
-    sampler = vcrl.METHOD(replay="none")
-    state = sampler.init(6).replace(priority_I=jnp.ones(6))
-    proposal = sampler.propose(state, jax.random.key(0), 3)
-    state = sampler.update(state, environment.counts(proposal.index_M, [0, 0, 4]))
+    selector = vcrl.SPEC(replay="none")
+    state = selector.init(6).replace(priority_I=jnp.ones(6))
+    proposal = selector.propose(state, jax.random.key(0), 3)
+    state = selector.update(state, environment.counts(proposal.index_M, [0, 0, 4]))
     assert state.dropped == 0 and not np.any(vcrl.replayed(state, 3))
     priority_I = jnp.array([jnp.nan, 0.9, 0.8, 0.7, -jnp.inf, -jnp.inf])
     state = state.replace(priority_I=priority_I, dropped=jnp.int32(2))

@@ -1,7 +1,7 @@
 """DIVA-GRPO (arXiv 2603.01106): problems come with variants that are harder or easier.
 
-The selector (`samplers/diva.py`) keeps a difficulty from 1 to 9 for every problem and proposes each
-problem together with variants of a wanted difficulty. The rest of the method stands here:
+The selector (`samplers/rivals/diva.py`) keeps a difficulty from 1 to 9 for every problem and proposes each
+problem together with variants of a wanted difficulty. The rest of DIVA is here:
 
     hook        what a run adds for such a selector: variants are made, advantages computed
     variants    from an item and a difference of difficulty to a variant with the same answer

@@ -23,19 +23,19 @@ def check(run: settings.Run) -> None:
         raise ValueError(f"diva.{error}") from None
     if run.measure.every:
         raise ValueError(
-            f"measure.every={run.measure.every} with {run.sampler.name}, which learns from problems beside "
+            f"measure.every={run.measure.every} with {run.selector.name}, which learns from problems beside "
             "their variants, and a pass has none: set it to 0"
         )
     if not run.scale_by_std:
         raise ValueError(
-            f"scale_by_std=False with {run.sampler.name}, whose advantages are divided by stds: set it to True"
+            f"scale_by_std=False with {run.selector.name}, whose advantages are divided by stds: set it to True"
         )
-    method = samplers.SAMPLERS[run.sampler.name]
-    slots = 1 + method.options(**run.sampler.options).num_variants
+    spec = samplers.SAMPLERS[run.selector.name]
+    slots = 1 + spec.options(**run.selector.options).num_variants
     if run.num_prompts % slots:
         raise ValueError(
             f"num_prompts={run.num_prompts}: a problem and its variants take {slots} prompts; set "
-            f"it to a multiple of {slots}, or change sampler.options.num_variants"
+            f"it to a multiple of {slots}, or change selector.options.num_variants"
         )
 
 

@@ -22,7 +22,7 @@ def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noq
     """
     if jax.config.jax_enable_x64:
         raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
-    fields.check_word("sampler.name", run.sampler.name, samplers.SAMPLERS)
+    fields.check_word("selector.name", run.selector.name, samplers.SAMPLERS)
     fields.check_word("reward.format", run.reward.format, answers.FORMATS)
     for name in run.reward.functions:
         if name != functions.RULES:
@@ -125,7 +125,7 @@ def check_hooks(given: hooks.Hooks, run: settings.Run, asks_for_variants: bool) 
         return
     if given.variants is None:
         raise ValueError(
-            f"sampler.name={run.sampler.name!r} asks for variants of items: give "
+            f"selector.name={run.selector.name!r} asks for variants of items: give "
             "hooks=run.Hooks(variants=vade_jax.recipes.diva.hook), as experiments.train does"
         )
     given.variants.check(run)

@@ -31,7 +31,7 @@ def check_is_of_run(path: pathlib.Path) -> None:
     """Raises ValueError unless a config.json is a run's: a checkpoint of Hugging Face has one, too."""
     with contextlib.suppress(ValueError):
         found = json.loads(path.read_text())
-        if isinstance(found, dict) and {"num_steps", "sampler"} <= found.keys():
+        if isinstance(found, dict) and {"num_steps", "selector"} <= found.keys():
             return
     raise ValueError(
         f"{path} is no run's: give a --workdir of its own, which need not be there yet"

@@ -12,21 +12,28 @@ def make(run: settings.Run) -> samplers.Sampler:
     Raises:
         ValueError: an option is unknown or out of its range.
     """
-    name, method = run.sampler.name, samplers.SAMPLERS[run.sampler.name]
-    for option in run.sampler.options:
+    name, spec = run.selector.name, samplers.SAMPLERS[run.selector.name]
+    for option in run.selector.options:
         if option == "num_rollouts":  # the selector would ask for others than the run counts with
             raise ValueError(
-                f"sampler.options.num_rollouts={run.sampler.options[option]!r}: the answers to a prompt are the "
+                f"selector.options.num_rollouts={run.selector.options[option]!r}: the answers to a prompt are the "
                 "run's: set num_rollouts"
             )
-        if option not in method.option_names:
+        if option not in spec.option_names:
             raise ValueError(
-                f"sampler.options.{option}: {name} takes {', '.join(method.option_names)}; "
+                f"selector.options.{option}: {name} takes {', '.join(spec.option_names)}; "
                 "a config's :selector=NAME argument clears VADE's options"
             )
     of_run = {"num_rollouts": run.num_rollouts, "seed": run.seed}
-    given = {k: v for k, v in of_run.items() if k in method.option_names}
-    return method(**given | dict(run.sampler.options))
+    given = {k: v for k, v in of_run.items() if k in spec.option_names}
+    options = dict(run.selector.options)
+    try:
+        return spec(**given | options)
+    except ValueError as error:
+        is_of_option = (
+            str(error).partition("=")[0] in options
+        )  # a Section does not know where it stands
+        raise ValueError(f"selector.options.{error}" if is_of_option else str(error)) from error
 
 
 def check_data_size(run: settings.Run, num_train: int) -> None:
@@ -41,13 +48,13 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
             "usable items: lower num_prompts or give more data"
         )
     # A selector made for several rounds counts on all of them: each may drop all of its groups.
-    sampler = make(run)
-    rounds = sampler.needs.rounds or 1
+    selector = make(run)
+    rounds = selector.needs.rounds or 1
     if run.num_prompts * rounds > num_train:
         raise ValueError(
-            f"num_prompts={run.num_prompts} in each of {run.sampler.name}'s {rounds} rounds of a step are "
+            f"num_prompts={run.num_prompts} in each of {run.selector.name}'s {rounds} rounds of a step are "
             f"more than the training set of {num_train} usable items: lower num_prompts or give more data"
-            f"{sampler.needs.or_without('rounds')}"
+            f"{selector.needs.or_without('rounds')}"
         )
     _check_budget(run.with_items(num_train), num_train)
 
@@ -70,57 +77,57 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
 
 def check(run: settings.Run) -> None:
     """Raises ValueError unless the run gives the selector what it needs, and no more; names what is wrong."""
-    sampler = make(run)
-    _check_arrays(run, sampler)
-    _check_refill(run, sampler)
+    selector = make(run)
+    _check_arrays(run, selector)
+    _check_refill(run, selector)
 
 
-def _check_arrays(run: settings.Run, sampler: samplers.Sampler) -> None:
-    name, given = run.sampler.name, run.sampler.arrays
-    if unknown := [x for x in given if x not in sampler.needs.named()]:
+def _check_arrays(run: settings.Run, selector: samplers.Sampler) -> None:
+    name, given = run.selector.name, run.selector.arrays
+    if unknown := [x for x in given if x not in selector.needs.named()]:
         raise ValueError(
-            f"sampler.arrays.{unknown[0]}: {name} takes {', '.join(sampler.needs.named()) or 'none'}"
+            f"selector.arrays.{unknown[0]}: {name} takes {', '.join(selector.needs.named()) or 'none'}"
         )
     if wrong := [x for x, value in given.items() if not isinstance(value, str)]:
         raise ValueError(
-            f"sampler.arrays.{wrong[0]}={given[wrong[0]]!r}: give the names of metadata fields in one text, "
+            f"selector.arrays.{wrong[0]}={given[wrong[0]]!r}: give the names of metadata fields in one text, "
             "such as 'family,level'"
         )
-    if missing := [x for x in sampler.needs.named("required") if not given.get(x)]:
+    if missing := [x for x in selector.needs.named("required") if not given.get(x)]:
         raise ValueError(
             f"{name} needs the {missing[0]} of every item: name the metadata fields that tell it, such as "
-            f"--config.sampler.arrays=\"{{'{missing[0]}': 'family,level'}}\""
+            f"--config.selector.arrays=\"{{'{missing[0]}': 'family,level'}}\""
         )
-    missing = [x for x in sampler.needs.named("measured") if not given.get(x)]
+    missing = [x for x in selector.needs.named("measured") if not given.get(x)]
     if missing and not run.measure.every:
         raise ValueError(
             f"{name} needs the {' and the '.join(missing)} of every item: set measure.every to the "
-            "steps between two passes over the data, or sampler.arrays to metadata fields"
+            "steps between two passes over the data, or selector.arrays to metadata fields"
         )
 
 
-def _check_refill(run: settings.Run, sampler: samplers.Sampler) -> None:
-    """Raises ValueError unless the sampler drops groups as the refill of a step expects."""
-    name, refill = run.sampler.name, run.refill
+def _check_refill(run: settings.Run, selector: samplers.Sampler) -> None:
+    """Raises ValueError unless the selector drops groups as the refill of a step expects."""
+    name, refill = run.selector.name, run.refill
     plain = settings.Refill().to_dict()
     changed = {k: v for k, v in refill.to_dict().items() if v != plain[k]}
-    if changed and not sampler.drops:
+    if changed and not selector.drops:
         field, value = next(iter(changed.items()))
         raise ValueError(
-            f"refill.{field}={value!r}, but the sampler {name} drops no group: "
+            f"refill.{field}={value!r}, but the selector {name} drops no group: "
             f"set refill.{field}={plain[field]!r}, or choose one that does, such as dapo"
         )
-    if run.measure.every and sampler.needs.passes == "never":
+    if run.measure.every and selector.needs.passes == "never":
         raise ValueError(
             f"measure.every={run.measure.every} with {name}, which would take a pass for a round of a step: "
-            f"set it to 0{sampler.needs.or_without('passes')}"
+            f"set it to 0{selector.needs.or_without('passes')}"
         )
-    if sampler.needs.rounds is not None and refill.max_rounds != sampler.needs.rounds:
+    if selector.needs.rounds is not None and refill.max_rounds != selector.needs.rounds:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
-            f"{sampler.needs.rounds} a step: set it to {sampler.needs.rounds}{sampler.needs.or_without('rounds')}"
+            f"{selector.needs.rounds} a step: set it to {selector.needs.rounds}{selector.needs.or_without('rounds')}"
         )
-    if sampler.needs.variants and refill.max_rounds != 1:
+    if selector.needs.variants and refill.max_rounds != 1:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but the selector asks for variants, whose "
             "groups belong together: set refill.max_rounds=1"

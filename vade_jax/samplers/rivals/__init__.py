@@ -1,1 +1,1 @@
-"""Selectors of other papers, one file a method."""
+"""Selectors of other papers, a file each."""

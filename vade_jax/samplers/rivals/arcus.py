@@ -105,7 +105,7 @@ def selector(options: ArcusOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=believe)
 
 
-METHOD = base.Method("arcus", ArcusOptions, selector)
+SPEC = base.Spec("arcus", ArcusOptions, selector)
 
 
 # ------------------------------------------------------------------------------ the belief

@@ -112,7 +112,7 @@ def selector(options: BotsOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
 
 
-METHOD = base.Method("bots", BotsOptions, selector)
+SPEC = base.Spec("bots", BotsOptions, selector)
 
 
 # ------------------------------------------------------------------------------ guessing

@@ -65,7 +65,7 @@ def selector(options: CuresOptions) -> base.Sampler:
     return base.compiled(beta.no_counts, propose, update, believe=beta.believe, needs=needs)
 
 
-METHOD = base.Method("cures", CuresOptions, selector)
+SPEC = base.Spec("cures", CuresOptions, selector)
 
 
 def split(options: CuresOptions, sigma_M: Array) -> jax.Array:

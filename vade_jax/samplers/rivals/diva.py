@@ -135,7 +135,7 @@ def selector(options: DivaOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=believe, needs=base.Needs(variants=True))
 
 
-METHOD = base.Method("diva", DivaOptions, selector)
+SPEC = base.Spec("diva", DivaOptions, selector)
 
 
 def scores(options: DivaOptions, feedback: types.Feedback) -> tuple[Array, Array]:

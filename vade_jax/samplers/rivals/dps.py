@@ -81,7 +81,7 @@ def selector(options: DpsOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=believe)
 
 
-METHOD = base.Method("dps", DpsOptions, selector)
+SPEC = base.Spec("dps", DpsOptions, selector)
 
 
 def transitions(count_I33: Array) -> jax.Array:

@@ -115,7 +115,7 @@ def selector(options: GresoOptions) -> base.Sampler:
     return base.compiled(init, propose, update, keep=base.keep_mixed)
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "greso",
     GresoOptions,
     selector,

@@ -61,7 +61,7 @@ def selector(options: InsightOptions) -> base.Sampler:
     return base.compiled(beta.no_counts, propose, update, believe=beta.believe)
 
 
-METHOD = base.Method("insight", InsightOptions, selector)
+SPEC = base.Spec("insight", InsightOptions, selector)
 
 
 # ------------------------------------------------------------------------------ score

@@ -78,7 +78,7 @@ def selector(options: KalmanOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=gaussian.believe)
 
 
-METHOD = base.Method("kalman", KalmanOptions, selector)
+SPEC = base.Spec("kalman", KalmanOptions, selector)
 
 
 # ------------------------------------------------------------------------------ the walk

@@ -66,4 +66,4 @@ def selector(options: KgpsOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=gaussian.believe)
 
 
-METHOD = base.Method("kgps", KgpsOptions, selector)
+SPEC = base.Spec("kgps", KgpsOptions, selector)

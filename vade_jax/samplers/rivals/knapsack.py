@@ -98,7 +98,7 @@ def selector(options: KnapsackOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=beta.believe, needs=base.Needs(uneven=True))
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "knapsack",
     KnapsackOptions,
     selector,

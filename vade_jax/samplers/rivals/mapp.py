@@ -46,4 +46,4 @@ def selector(options: MappOptions) -> base.Sampler:
     return base.compiled(beta.no_counts, propose, update, believe=beta.believe)
 
 
-METHOD = base.Method("mapp", MappOptions, selector)
+SPEC = base.Spec("mapp", MappOptions, selector)

@@ -109,7 +109,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
     return base.compiled(init, propose, update, needs=base.Needs(items=items))
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "mmr1",
     Mmr1Options,
     selector,

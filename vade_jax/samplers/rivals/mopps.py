@@ -113,7 +113,7 @@ def selector(options: MoppsOptions) -> base.Sampler:
     return base.compiled(init, propose, update, believe=beta.believe)
 
 
-METHOD = base.Method("mopps", MoppsOptions, selector)
+SPEC = base.Spec("mopps", MoppsOptions, selector)
 
 
 def distance(p_C: Array, low: float, high: float) -> jax.Array:

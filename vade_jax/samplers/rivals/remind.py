@@ -54,14 +54,14 @@ class RemindState:
     step: Array  # int32, steps so far
 
 
-def selector(methods: Mapping[str, base.Method], options: RemindOptions) -> base.Sampler:
-    """Returns one of `methods` with ReMind's queue around it.
+def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sampler:
+    """Returns one of `specs` with ReMind's queue around it.
 
     Raises:
         ValueError: `base` or an option of it is unknown, or it asks for variants of items, which
             belong together.
     """
-    below = base.below(methods, options)
+    below = base.below(specs, options)
     if below.needs.variants:
         raise ValueError(f"base={options.base!r} asks for variants of prompts: choose another one")
 
@@ -119,9 +119,9 @@ def selector(methods: Mapping[str, base.Method], options: RemindOptions) -> base
     )
 
 
-def method(methods: Mapping[str, base.Method]) -> base.Method:
-    """Returns the method `remind`, around any one of `methods`."""
-    return base.Method("remind", RemindOptions, functools.partial(selector, methods))
+def spec(specs: Mapping[str, base.Spec]) -> base.Spec:
+    """Returns the entry `remind` of `SAMPLERS`, around any one of `specs`."""
+    return base.Spec("remind", RemindOptions, functools.partial(selector, specs))
 
 
 # ------------------------------------------------------------------------------ the queue

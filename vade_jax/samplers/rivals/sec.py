@@ -1,12 +1,12 @@
 """SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories.
 
-Each slot of a batch draws an arm (a category) from softmax(Q / temperature), with replacement, then takes
-the next item of a shuffled pass over that arm. An arm's reward r is the mean |advantage| of its answers,
+Each slot of a batch draws a category from softmax(Q / temperature), with replacement. It takes the next
+item of a shuffled pass over that category. A category's reward r is the mean |advantage| of its answers,
 and Q <- Q + learning_rate (r - Q): Algorithm 1 and Eq. 5.
 
-Departures: no item twice in a batch, so slots of an arm with fewer items go to a random arm that still has
-some; an arm without a valid answer counts as not drawn. Advantages divided by the group's standard
-deviation (the loop's default) are those of the paper.
+Departures: no item comes twice in a batch, so the slots of a category with fewer items go to a random
+category that still has some. A category without a valid answer counts as not drawn. Advantages divided by
+the group's standard deviation (the loop's default) are those of the paper.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ class SecOptions(base.Options):
     # tau (the paper: 1.0 countdown, 0.4 mathematics, 0.2 puzzles)
     temperature: float = fields.number(1.0, above=0)
     learning_rate: float = fields.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
-    # "paper" updates the arms drawn; "code" updates the others too, with r = 0.
+    # "paper" updates the categories drawn; "code" updates the others too, with r = 0.
     variant: str = fields.choice("paper", "code")
 
 
 @chex.dataclass(frozen=True)
 class SecState:
-    """The learning gain expected of each of the A categories (arms)."""
+    """The learning gain expected of each of the A categories."""
 
     value_A: Array  # float32, Q
     category_I: Array  # int32
@@ -70,7 +70,7 @@ def selector(options: SecOptions) -> base.Sampler:
         arm_N = state.category_I[feedback.index_M][feedback.group_N]
 
         def total(x_N):
-            """Returns the sum over the valid answers of each arm."""
+            """Returns the sum over the valid answers of each category."""
             valid_N = jnp.where(feedback.valid_N, x_N, 0.0)
             return jax.ops.segment_sum(valid_N, arm_N, len(state.value_A))
 
@@ -88,22 +88,22 @@ def selector(options: SecOptions) -> base.Sampler:
     return base.compiled(init, propose, update, needs=base.Needs(items=(category,)))
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "sec",
     SecOptions,
     selector,
-    goes_with={"sampler.arrays": {"category": base.BY_CATEGORY}},
+    goes_with={"selector.arrays": {"category": base.BY_CATEGORY}},
 )
 
 
-# ------------------------------------------------------------------------------ arms
+# ------------------------------------------------------------------------------ categories
 def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> jax.Array:
-    """Returns how many of `num_prompts` slots each arm gets, none more than it has items.
+    """Returns how many of `num_prompts` slots each category gets, none more than it has items.
 
     Drawn from the softmax of `logit_A`; slots that do not fit are drawn again, evenly over the
-    arms with room. An arm whose value is NaN gets a slot only when no other has room.
+    categories with room. A category whose value is NaN gets a slot only when no other has room.
     """
-    # -1e9 rather than -inf: a softmax of nothing but -inf, where only NaN arms have room, is NaN.
+    # -1e9 rather than -inf: a softmax of nothing but -inf, where only NaN categories have room, is NaN.
     nan_A = jnp.isnan(logit_A)
     first_A = jnp.where(nan_A, -1e9, logit_A)
     refill_A = jnp.where(nan_A, -1e9, 0.0)
@@ -124,21 +124,21 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
     return jax.lax.while_loop(lambda c: c[2] > 0, add, carry)[1]
 
 
-# ------------------------------------------------------------------------------ items of an arm
+# ------------------------------------------------------------------------------ items of a category
 def next_in_arms(
     state: SecState, luck_I: Array, size_A: Array, count_A: Array, num_prompts: int
 ) -> jax.Array:
-    """Returns `index_M`, the first `count_A` items of every arm: see `rank_in_arm`.
+    """Returns `index_M`, the first `count_A` items of every category: see `rank_in_category`.
 
     Sorting a million items takes 20 times as long as all the rest: only those that `likely` finds
-    are sorted, and all of them where that are too few or too many (one arm is visited unevenly).
+    are sorted, and all of them where that are too few or too many (one category is visited unevenly).
     """
     category_I, visits_I = state.category_I, state.visits_I
 
     def first(index_C):
-        """Returns the first items of every arm, sought among `index_C` only."""
+        """Returns the first items of every category, sought among `index_C` only."""
         arm_C = category_I[index_C]
-        rank_C = rank_in_arm(luck_I[index_C], arm_C, visits_I[index_C])
+        rank_C = rank_in_category(luck_I[index_C], arm_C, visits_I[index_C])
         chosen_C = (rank_C < count_A[arm_C]).astype(jnp.float32)
         return index_C[jax.lax.top_k(chosen_C, num_prompts)[1]]
 
@@ -153,14 +153,14 @@ def next_in_arms(
 
     def first_of_likely():
         # top_k fills up with items that are not likely. That does no harm: those stand behind the
-        # likely ones of their arm, which has enough of them.
+        # likely ones of their category, which has enough of them.
         return first(jax.lax.top_k(likely_I, POOL * num_prompts)[1])
 
     return jax.lax.cond(enough, first_of_likely, first_of_all)
 
 
 def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax.Array:
-    """Returns 1.0 for the items that are first in their arm, some more than `count_A` of each.
+    """Returns 1.0 for the items that are first in their category, some more than `count_A` of each.
 
     Luck is uniform: of the d items of fewest visits, about n have luck below n / d. So a bound on
     visits + luck finds n items without sorting; 6 standard deviations and 10 more make it safe.
@@ -178,8 +178,8 @@ def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax
     return (ahead_I + luck_I < bound_A[category_I]).astype(jnp.float32)
 
 
-def rank_in_arm(luck_I: Array, category_I: Array, visits_I: Array) -> jax.Array:
-    """Returns each item's place (from 0) in its arm: the least visited first, then by luck."""
+def rank_in_category(luck_I: Array, category_I: Array, visits_I: Array) -> jax.Array:
+    """Returns each item's place (from 0) in its category: the least visited first, then by luck."""
     num_items = len(category_I)
     order_I = jnp.lexsort((luck_I, visits_I, category_I))
     place_I = jnp.zeros(num_items, jnp.int32).at[order_I].set(jnp.arange(num_items))

@@ -1,6 +1,6 @@
 """Strata: a control that is told the pass rate of every category, by passes over all items.
 
-No method of a paper: it says what a selector could gain that knew how hard each kind of prompt is now.
+Of no paper: it says what a selector could gain that knew how hard each kind of prompt is now.
 Passes (`trainer.passes`) measure the mean pass rate p of each category; between them nothing is learned.
 Items are drawn without replacement in proportion to p (1 - p), the variance of one answer, so that the
 categories in which answers differ fill the batch and none of those is left out.
@@ -73,13 +73,13 @@ def _rate(right_A: Array, asked_A: Array) -> Array:
     return (right_A + 0.5) / (asked_A + 1)
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "strata",
     base.Options,
     selector,
     # One answer an item measures a category of hundreds.
     goes_with={
-        "sampler.arrays": {"category": base.BY_CATEGORY},
+        "selector.arrays": {"category": base.BY_CATEGORY},
         "measure.every": 10,
         "measure.num_rollouts": 1,
     },

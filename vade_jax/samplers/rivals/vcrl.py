@@ -140,7 +140,7 @@ def selector(options: VcrlOptions) -> base.Sampler:
     return base.compiled(init, propose, update, keep=keep, needs=needs)
 
 
-METHOD = base.Method(
+SPEC = base.Spec(
     "vcrl",
     VcrlOptions,
     selector,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from experiments.torturing import campaign, faults, jobs
+from experiments.torture import campaign, faults, jobs
 
 # Adds 1 to 30 and writes the sum down after each; started again it goes on from there.
 COUNTS = """

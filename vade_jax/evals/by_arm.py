@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from vade_jax import atomic, fields, tables
-from vade_jax.evals import benchmarks, report
-from vade_jax.evals.report import Results
+from vade_jax.evals import benchmarks, summary
 from vade_jax.evals.results import Result
+from vade_jax.evals.summary import Results
 
 BASE = "base"  # the untrained policy's row
 # VADE with one option changed, as configs/arms.py names them: they are compared with `vade`. Other arms
 # around VADE, such as vade_dapo and vade_measured, stand in Table 1.
 ABLATIONS = (
-    *("vade_p1mp", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
-    *("vade_decay_selected", "vade_decay_rest", "vade_warmup_none", "vade_warmup_full"),
+    *("vade_p1p", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
+    *("vade_decay_selected", "vade_decay_rest", "vade_no_warmup", "vade_full_warmup"),
     *("vade_max_3_in_a_row", "vade_uniform_quarter"),
 )
 _RUN = re.compile(r"(.+)_seed(\d+)")
@@ -121,11 +121,11 @@ def write(
             variants |= {label: named[label] for label in (*whole, *ablated)}
     text, options = "", {"size": size, "seeds": num_seeds, "seed": seed}
     if rows:
-        text += f"# Table 1\n\n{report.table(rows, **options)}\n"
+        text += f"# Table 1\n\n{summary.table(rows, **options)}\n"
     if variants:
-        shown = report.table(variants, ablations=True, **options)
+        shown = summary.table(variants, ablations=True, **options)
         text += f"\n# Tables 2 and 5: VADE and its variants\n\n{shown}\n"
-    lines = [x for found in (rows | variants).values() for x in report.scorers(found).splitlines()]
+    lines = [x for found in (rows | variants).values() for x in summary.scorers(found).splitlines()]
     text += "\n" + "".join(f"- {line}\n" for line in dict.fromkeys(lines)) if lines else ""
     text += _paired(_differences(groups, baseline, seed))
     atomic.write_text(os.path.join(workdir, "tables.md"), text)
@@ -160,7 +160,7 @@ def _differences(
             if arm == other or not both:
                 continue
             mine, theirs = (pooled([x[n] for n in both]) for x in (seeds, arms[other]))
-            gap = report.difference(mine, theirs, seed)
+            gap = summary.difference(mine, theirs, seed)
             found[_label(arm, group), _label(other, group)] = len(both), gap
     return found
 
@@ -186,7 +186,7 @@ def _paired(gaps: Mapping[tuple[str, str], tuple[int, Mapping[str, Any]]]) -> st
     remarks = [
         f"- {arm} minus {other}: {line}\n"
         for (arm, other), (_, gap) in gaps.items()
-        for line in report.not_alike(gap)
+        for line in summary.not_alike(gap)
     ]
     return (
         f"\n# Differences\n\n{text}\n\nIn points, paired by question and seed, with 95 % intervals "

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from experiments.torturing import faults
+from experiments.torture import faults
 from vade_jax.rollout.vllm import process
 
 COMMANDS = ("train", "sweep", "evaluate", "build_data", "simulate")
@@ -61,7 +61,7 @@ class Job:
         place = f"--workdir={workdir}"
         if self.command == "build_data":
             place = f"--target={workdir / TARGET}"
-        called = ("experiments.torturing.moved_clock", *clock, module) if clock else (module,)
+        called = ("experiments.torture.moved_clock", *clock, module) if clock else (module,)
         command = [sys.executable, "-m", *called, *self.arguments, place]
         environment = {
             "JAX_PLATFORMS": "cpu",

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.simulation import arena, report
-from experiments.simulation.contenders import Shape
+from experiments.simulation import arena, results
+from experiments.simulation.selectors import Shape
 
 SHAPE = Shape(num_items=10, num_prompts=2, num_rollouts=4, rollouts=100)
 
@@ -28,7 +28,7 @@ def result():
 
 
 def test_summary_by_hand():
-    values = report.summary(result(), SHAPE)["values"]
+    values = results.summary(result(), SHAPE)["values"]
     assert values["effective"]["seeds"] == pytest.approx([0.5, 0.75])
     assert values["effective_last"]["seeds"] == pytest.approx([0.0, 0.5])
     # 2 groups of a round and 4 rollouts each, of 52 paid: 20 of them were a measurement.
@@ -41,7 +41,7 @@ def test_summary_by_hand():
 
 
 def test_between_steps_a_curve_keeps_its_value():
-    curves = report.summary(result(), SHAPE)["curves"]
+    curves = results.summary(result(), SHAPE)["curves"]
     assert curves["rollouts"] == [28, 36, 44, 52]
     assert curves["effective"]["mean"] == [1.0, 0.75, 0.75, 0.25]
     assert curves["effective"]["half"][0] is None  # one seed has trained
@@ -49,23 +49,23 @@ def test_between_steps_a_curve_keeps_its_value():
 
 
 def test_one_seed_has_no_interval_and_no_forecast_no_number():
-    assert report.interval(np.array([0.25])) == {
+    assert results.interval(np.array([0.25])) == {
         "mean": 0.25,
         "half": None,
         "seeds": [0.25],
     }
-    nothing = report.interval(np.array([np.nan, np.nan]))
-    assert nothing["mean"] is None and report.number(nothing, 3) == "-"
-    assert report.number(report.interval([0.25]), 2, True) == "0.25"
+    nothing = results.interval(np.array([np.nan, np.nan]))
+    assert nothing["mean"] is None and results.number(nothing, 3) == "-"
+    assert results.number(results.interval([0.25]), 2, True) == "0.25"
 
 
 def test_a_table_is_sorted_and_aligned():
-    cell = report.summary(result(), SHAPE)
+    cell = results.summary(result(), SHAPE)
     cell["values"] |= {
-        name: report.interval(np.zeros(2)) for name in ("visited", "max_visits", "hopeless")
+        name: results.interval(np.zeros(2)) for name in ("visited", "max_visits", "hopeless")
     }
-    worse = cell | {"values": cell["values"] | {"progress": report.interval([0.1, 0.2])}}
-    text = report.table("skills", SHAPE, {"worse": worse, "better": cell})
+    worse = cell | {"values": cell["values"] | {"progress": results.interval([0.1, 0.2])}}
+    text = results.table("skills", SHAPE, {"worse": worse, "better": cell})
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
     assert [line.split()[1] for line in lines[2:]] == ["better", "worse"]
@@ -75,18 +75,18 @@ def test_a_table_is_sorted_and_aligned():
 def test_the_overview_has_the_worlds_in_which_something_is_learned():
     def cell(progress, hopeless, forecast, start=0.1):
         found = {"progress": progress, "start": start, "useful": 0.5, "hopeless": hopeless}
-        gap = report.interval([np.nan if forecast is None else forecast])
+        gap = results.interval([np.nan if forecast is None else forecast])
         return {
-            "values": {k: report.interval([x]) for k, x in found.items()} | {"forecast_gap": gap}
+            "values": {k: results.interval([x]) for k, x in found.items()} | {"forecast_gap": gap}
         }
 
     easy = {"a": cell(0.5, 0, 0.2), "b": cell(0.6, 0, None)}
     hard = {"a": cell(0.4, 0.3, 0.4), "b": cell(0.2, 0.1, None), "only_here": cell(0.9, 0, 0)}
     still = {"a": cell(0.1, 0, 0), "b": cell(0.1, 0, 0)}
-    lines = report.overview({"easy": easy, "still": still, "hard": hard}).splitlines()
+    lines = results.overview({"easy": easy, "still": still, "hard": hard}).splitlines()
     rows = [[x.strip() for x in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
     heads = ["selector", "easy", "hard", "of paid", "hopeless", "forecast off by"]
     assert rows[0] == heads and len(rows) == 4
     assert rows[2] == ["a", "0.500", "0.400", "0.500", "0.300", "0.300"]
     assert rows[3] == ["b", "0.600", "0.200", "0.500", "0.100", "-"]
-    assert report.overview({"still": still, "hard": hard}) == ""
+    assert results.overview({"still": still, "hard": hard}) == ""

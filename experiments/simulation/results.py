@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.simulation.arena import Result
-from experiments.simulation.contenders import Shape
+from experiments.simulation.selectors import Shape
 from vade_jax import tables
 from vade_jax.report import curves, plotting
 from vade_jax.report.plotting import COLORS, FAINT, INK
@@ -161,7 +161,7 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def learns(played: Mapping[str, Any]) -> bool:
-    """Tells whether the pass rates moved for any contender: in a stationary world they do not."""
+    """Tells whether the pass rates moved for any selector: in a stationary world they do not."""
     found = [cell["values"] for cell in played.values()]
     return any(x["progress"]["seeds"] != x["start"]["seeds"] for x in found)
 
@@ -191,7 +191,7 @@ def draw(
     highlight: Sequence[str],
     path: str | os.PathLike[str],
 ) -> None:
-    """Draws a world's contenders, `highlight` in colour, the others in grey.
+    """Draws a world's selectors, `highlight` in colour, the others in grey.
 
     Three panels: both curves against rollouts, and where everyone ended. A world in which nothing is
     learned has no pass rates to show: everyone's mixed groups stand in their place.
@@ -216,7 +216,7 @@ def draw(
 
 
 def draw_curves(axes, played, colors, name):
-    """Draws one quantity of all contenders against rollouts; `colors` has those of the highlighted."""
+    """Draws one quantity of all selectors against rollouts; `colors` has those of the highlighted."""
     for label in sorted(played, key=lambda label: label in colors):  # colours on top
         curve, x = played[label]["curves"][name], played[label]["curves"]["rollouts"]
         mean, half = (np.array(curve[k], float) for k in ("mean", "half"))
@@ -238,7 +238,7 @@ def draw_curves(axes, played, colors, name):
 
 
 def draw_ends(axes, played, colors, name):
-    """Draws where all contenders ended, the best on top."""
+    """Draws where all selectors ended, the best on top."""
     values = {label: cell["values"][name] for label, cell in played.items()}
     order = sorted(values, key=lambda label: values[label]["mean"])
     for place, label in enumerate(order):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from pyarrow import parquet
 
-from experiments.torturing import comparison
+from experiments.torture import comparison
 from vade_jax import types
 from vade_jax.report import pictures
 from vade_jax.store import checkpoints, metrics, rollout_log

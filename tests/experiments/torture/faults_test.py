@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.torturing import faults
+from experiments.torture import faults
 
 
 def test_a_seed_and_a_number_draw_the_same_fault_whatever_was_drawn_before():

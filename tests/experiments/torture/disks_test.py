@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from experiments.torturing import disks
+from experiments.torture import disks
 
 WRITES = """
 import sys, time

@@ -5,7 +5,7 @@ r"""Kills, damage and full disks: whether a job that is started again ends as if
     python -m experiments.torture --config=configs/torture.py --kills=20 --processes=2
     python -m experiments.torture --command=simulate --config=configs/simulate.py:smoke --kills=20
     python -m experiments.torture --command=sweep --config=configs/sweep.py:smoke --kills=20 \
-        --config.arms=vanilla,vade --config.losses=gspo --config.seeds=0
+        --config.arms=uniform,vade --config.losses=gspo --config.seeds=0
     python -m experiments.torture --command=build_data --config=configs/vade_9k.py --kills=20 -- \
         --source=DIR --checkpoint=DIR
     python -m experiments.torture --command=evaluate --config=configs/eval_paper.py --kills=20 -- \
@@ -29,7 +29,7 @@ from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments import cli, errors
-from experiments.torturing import campaign, faults, jobs
+from experiments.torture import campaign, faults, jobs
 from vade_jax import atomic
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.evals.benchmarks import files
 from tests.evals.scored import CORRECT, result
-from vade_jax.evals import benchmarks, report, results, tasks
+from vade_jax.evals import benchmarks, results, summary, tasks
 from vade_jax.evals.settings import Evaluation
 
 WORSE = np.zeros_like(CORRECT)
@@ -19,7 +19,7 @@ def five(**changes):
 
 def table(*rows, **options):
     """Returns the table of results of one benchmark, each of its own label."""
-    return report.table({row.label: {row.benchmark: row} for row in rows}, **options)
+    return summary.table({row.label: {row.benchmark: row} for row in rows}, **options)
 
 
 def cells(table, row):
@@ -29,7 +29,7 @@ def cells(table, row):
 
 # ------------------------------------------------------------------------------ the table
 def test_a_row_of_ours():
-    text = report.table({"mine": five(), "one": {"chartqa": result()}})
+    text = summary.table({"mine": five(), "one": {"chartqa": result()}})
     # 62.5 % right; item means .5 1 0 1, their standard error sqrt(11/48) / 2.
     assert cells(text, "mine")[1:6] == ["62.50 ± 23.94"] * 5
     average, low, high = cells(text, "mine")[6].replace("[", "").strip("]").split()
@@ -47,13 +47,13 @@ def test_errors_are_of_clusters_and_one_cluster_has_none():
 
 
 def test_the_papers_rows():
-    text = report.table({"mine": five()}, size="7B")
+    text = summary.table({"mine": five()}, size="7B")
     row = ["75.10", "45.65", "25.79", "91.67", "85.56", "64.75"]
     assert cells(text, "VADE + GRPO 7B (paper)")[1:] == row
-    assert cells(report.table({"mine": five()}, size="3B"), "base 3B (paper)")[6] == "50.65"
+    assert cells(summary.table({"mine": five()}, size="3B"), "base 3B (paper)")[6] == "50.65"
     assert "Paper: arXiv 2511.18902, Table 1, whose judge is Qwen2.5-72B-Instruct." in text
     assert "MathVision is scored by the rules" in text and "k/2017 and k/2500" in text
-    ablations = report.table({"mine": five()}, size="7B", ablations=True)
+    ablations = summary.table({"mine": five()}, size="7B", ablations=True)
     assert cells(ablations, "last update 7B (paper)")[1:] == ["", "", "", "", "", "63.10"]
     other = table(result(profile="cot"), size="7B")
     assert "7B (paper)" not in other and "of another profile" in other
@@ -97,7 +97,7 @@ def test_the_papers_rows_are_left_out_where_a_users_function_scored():
         text = table(found, size="7B")
         assert "7B (paper)" not in text and "here functions of the user's" in text
         said = f"{name}: scored by functions of the user's; no published score.\n"
-        assert report.scorers({name: found}) == said
+        assert summary.scorers({name: found}) == said
 
 
 def test_failures_of_the_judge_are_told():
@@ -124,7 +124,7 @@ def test_a_difference_has_a_sign_and_names_what_was_not_alike():
     mine = result(settings={"sampling": {"temperature": 1.0, "top_p": 1.0}})
     settings = {"sampling": {"temperature": 0.5, "top_p": 1.0}}
     other = result(correct=WORSE, settings=settings)
-    found = report.difference({"chartqa": mine}, {"chartqa": other}, seed=0)
+    found = summary.difference({"chartqa": mine}, {"chartqa": other}, seed=0)
     assert found["chartqa"]["mean"] == 0.625
     assert 0 <= found["chartqa"]["low"] < 0.625 < found["chartqa"]["high"] <= 1
     assert found["settings"] == {"chartqa": ["sampling.temperature"]}
@@ -132,7 +132,7 @@ def test_a_difference_has_a_sign_and_names_what_was_not_alike():
 
 
 def test_the_average_takes_all_five():
-    found = report.difference(five(), five(correct=WORSE), seed=0)
+    found = summary.difference(five(), five(correct=WORSE), seed=0)
     assert found["average"]["mean"] == 0.625
     width = lambda name: found[name]["high"] - found[name]["low"]
     assert width("average") < width("chartqa")
@@ -149,7 +149,7 @@ def test_the_average_takes_all_five():
 def test_what_cannot_be_compared(asked, changes, message):
     found = of(asked, **changes)
     with pytest.raises(ValueError, match=message):
-        report.check_pair("there", {found.benchmark: found}, asked)
+        summary.check_pair("there", {found.benchmark: found}, asked)
 
 
 def test_what_is_written_can_be_read_and_labels_stay_apart(asked, tmp_path):
@@ -158,7 +158,7 @@ def test_what_is_written_can_be_read_and_labels_stay_apart(asked, tmp_path):
     results.save(old, of(asked, correct=WORSE))
     loaded = {"old": results.load_all(tmp_path / "old")}
     options = {"skipped": ["mathvista"], "size": "", "seed": 0}
-    shown = report.write(str(tmp_path), {"chartqa": of(asked)}, loaded, **options)
+    shown = summary.write(str(tmp_path), {"chartqa": of(asked)}, loaded, **options)
     assert "| mine | " in shown and "| mine (old) | " in shown
     content = json.loads((tmp_path / "results.json").read_text())
     assert content["benchmarks"]["chartqa"]["accuracy"] == 0.625

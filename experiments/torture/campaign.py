@@ -9,9 +9,9 @@ import signal
 import time
 from collections.abc import Iterable, Sequence
 
-from experiments.torturing import comparison, disks, faults, jobs
-from experiments.torturing.faults import Fault
-from experiments.torturing.jobs import Job, Running
+from experiments.torture import comparison, disks, faults, jobs
+from experiments.torture.faults import Fault
+from experiments.torture.jobs import Job, Running
 from vade_jax import tables
 
 EQUAL, NAMED, FAILED = "equal", "named", "failed"

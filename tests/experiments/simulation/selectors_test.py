@@ -1,48 +1,48 @@
-"""Contenders: what a config's entry becomes, and what is wrong with one."""
+"""Entrys: what a config's entry becomes, and what is wrong with one."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.simulation import contenders
-from experiments.simulation.contenders import Contender, Shape, schedule
+from experiments.simulation import selectors
+from experiments.simulation.selectors import Entry, Shape, schedule
 
 
 def test_an_entry_of_a_config():
     options = {"base": "vade", "base_options": {"draw": "mean"}}
-    found = Contender.of("mine", {"name": "dapo", "options": options})
+    found = Entry.of("mine", {"name": "dapo", "options": options})
     assert (found.name, found.max_rounds, found.measure_first) == ("dapo", 1, "")
-    same = Contender.of("mine", {"options": dict(reversed(options.items())), "name": "dapo"})
-    assert found.sampler(4) is same.sampler(4)  # one compilation
-    proposal = found.sampler(4).propose(found.begin(4, np.arange(9)), jax.random.key(0), 3)
+    same = Entry.of("mine", {"options": dict(reversed(options.items())), "name": "dapo"})
+    assert found.functions(4) is same.functions(4)  # one compilation
+    proposal = found.functions(4).propose(found.begin(4, np.arange(9)), jax.random.key(0), 3)
     assert proposal.num_rollouts_M.tolist() == [4, 4, 4]
-    assert Contender.of("vade", {}).name == "vade"
+    assert Entry.of("vade", {}).name == "vade"
 
 
 def test_a_selector_plays_as_it_is_made():
     """Without its passes strata would draw evenly, and with one round vcrl would lose its second."""
     with pytest.raises(
-        ValueError, match=r"contender strata: strata needs the pass_rate of every item"
+        ValueError, match=r"selector strata: strata needs the pass_rate of every item"
     ):
-        Contender.of("strata", {}).check(4)
-    Contender.of("strata", {"measure_every": 5}).check(4)
+        Entry.of("strata", {}).check(4)
+    Entry.of("strata", {"measure_every": 5}).check(4)
     with pytest.raises(
         ValueError, match=r"max_rounds=1, but vcrl with these options is made for 2"
     ):
-        Contender.of("vcrl", {}).check(4)
+        Entry.of("vcrl", {}).check(4)
 
 
 def test_sec_gets_the_categories():
-    state = Contender.of("sec", {}).begin(8, np.array([3, 5, 5, 3]))
+    state = Entry.of("sec", {}).begin(8, np.array([3, 5, 5, 3]))
     assert state.category_I.tolist() == [0, 1, 1, 0]
 
 
 def test_the_oracle_takes_the_best_true_pass_rates():
     p_I = jnp.array([0.0, 0.34, 0.5, 0.9, 1.0])
-    state = contenders.OracleState(pass_rate_I=p_I)
+    state = selectors.OracleState(pass_rate_I=p_I)
     choose = lambda number, **options: set(
-        contenders.SELECTORS["oracle"](**options)
+        selectors.SELECTORS["oracle"](**options)
         .propose(state, jax.random.key(0), number)
         .index_M.tolist()
     )
@@ -55,21 +55,21 @@ def test_the_oracle_takes_the_best_true_pass_rates():
     ("label", "settings", "message"),
     [
         ("vaed", {}, r"the selector 'vaed' is unknown: did you mean 'vade'\? known are"),
-        ("x", {"name": "diva"}, "contender x: the selector 'diva' is unknown"),
+        ("x", {"name": "diva"}, "selector x: the selector 'diva' is unknown"),
         ("vade", {"option": {}}, "the setting 'option' is unknown: did you mean 'options'"),
         ("vade", {"options": {"darw": ""}}, "vade's option 'darw' is unknown: did you mean 'draw'"),
-        ("vade", {"options": {"draw": "best"}}, "contender vade: draw=.best.: .*known are"),
+        ("vade", {"options": {"draw": "best"}}, "selector vade: draw=.best.: .*known are"),
         ("vade", {"max_rounds": 0}, r"max_rounds=0: must be in \[1, inf\)"),
         ("vade", {"measure_every": -1}, "measure_every=-1"),
         ("vade", {"measure_first": "yes"}, "measure_first='yes': .*known are"),
-        ("vade", {"max_rounds": "3"}, "contender vade: max_rounds='3': must be of type int"),
-        ("vade", {"options": "draw"}, "contender vade: options='draw': must be of type mapping"),
-        ("vade", 3, r"contender\.vade=3: must be of type mapping, not int"),
+        ("vade", {"max_rounds": "3"}, "selector vade: max_rounds='3': must be of type int"),
+        ("vade", {"options": "draw"}, "selector vade: options='draw': must be of type mapping"),
+        ("vade", 3, r"selector\.vade=3: must be of type mapping, not int"),
     ],
 )
 def test_a_bad_entry(label, settings, message):
     with pytest.raises(ValueError, match=message):
-        Contender.of(label, settings).sampler(8)
+        Entry.of(label, settings).functions(8)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_a_bad_entry(label, settings, message):
 )
 def test_a_bad_world(entry, message):
     with pytest.raises(ValueError, match=message):
-        contenders.cells(contenders.Settings(worlds="mine", world={"mine": entry}))
+        selectors.cells(selectors.Settings(worlds="mine", world={"mine": entry}))
 
 
 def test_a_schedule_by_hand():
     # 10 items, 5 prompts, 2 answers: a round costs 10 rollouts, a measurement 20.
     shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=95)
-    plan = lambda **settings: schedule(Contender.of("vade", settings), shape)
+    plan = lambda **settings: schedule(Entry.of("vade", settings), shape)
     assert plan().paid_U.tolist() == [10, 20, 30, 40, 50, 60, 70, 80, 90]
     assert not plan().measure_U.any()
     assert plan(measure_first="paid").paid_U.tolist() == [30, 40, 50, 60, 70, 80, 90]
@@ -107,6 +107,6 @@ def test_too_small_a_budget():
         Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=9)
     shape = Shape(num_items=10, num_prompts=5, num_rollouts=2, rollouts=29)
     with pytest.raises(ValueError, match=r"vade measures 10 items first.* 30 at least"):
-        schedule(Contender.of("vade", {"measure_first": "paid"}), shape)
+        schedule(Entry.of("vade", {"measure_first": "paid"}), shape)
     with pytest.raises(ValueError, match="num_prompts=11: must be in"):
         Shape(num_items=10, num_prompts=11, num_rollouts=2, rollouts=99)

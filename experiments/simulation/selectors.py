@@ -1,7 +1,7 @@
-"""Who plays where, and for how many rollouts: the settings of `experiments.simulate`, checked.
+"""Which selectors play in which worlds, and for how many rollouts: the settings of `experiments.simulate`.
 
-A contender is a selector of the package, or the oracle, with what the arena does around it. All of them
-have the same budget of rollouts, so what costs more makes fewer steps.
+An entry is a selector of the package, or the oracle, with what the arena does around it. All entries
+have the same budget of rollouts, so a selector that pays for more answers makes fewer steps.
 """
 
 import dataclasses
@@ -26,19 +26,18 @@ from vade_jax.types import Array
 class Settings(fields.Section):
     """Every setting of a simulation; lists of names are comma-separated."""
 
-    seed: int = fields.seed()
-    num_seeds: int = fields.number(8, at_least=1)
+    seeds: str = "0,1,2,3,4,5,6,7"
     num_items: int = fields.number(4000, at_least=1)  # where a world says nothing else
     num_prompts: int = fields.number(128, at_least=1)  # B
     num_rollouts: int = 8  # G
     rollouts: int = fields.number(300 * 128 * 8, at_least=1)  # a selector's budget
     worlds: str = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
-    selectors: str = "uniform,vade"  # of `contender`, or of vade_jax.samplers.SAMPLERS
+    selectors: str = "uniform,vade"  # of `selector`, or of vade_jax.samplers.SAMPLERS
     highlight: str = "uniform,vade"  # in the figure
     # World: its kind and that kind's constants, sizes and selectors that differ from those above.
     world: Mapping[str, Any] = fields.mapping()
-    # Contender: fields of `Contender` that differ from its defaults.
-    contender: Mapping[str, Any] = fields.mapping()
+    # Selector: fields of `Entry` that differ from its defaults.
+    selector: Mapping[str, Any] = fields.mapping()
 
 
 def words(text: str) -> list[str]:
@@ -83,16 +82,16 @@ def oracle(options: OracleOptions) -> base.Sampler:
     return base.compiled(init, propose, lambda state, feedback: state)
 
 
-SELECTORS: dict[str, base.Method] = {
+SELECTORS: dict[str, base.Spec] = {
     # Items have no variants here.
     **{name: x for name, x in samplers.SAMPLERS.items() if not x().needs.variants},
-    "oracle": base.Method("oracle", OracleOptions, oracle),
+    "oracle": base.Spec("oracle", OracleOptions, oracle),
 }
 
 
-# ------------------------------------------------------------------------------ contenders
+# ------------------------------------------------------------------------------ entries
 @dataclasses.dataclass(frozen=True)
-class Contender(fields.Section):
+class Entry(fields.Section):
     """A selector and what the arena does around it. Hashable: the key of selectors and programs."""
 
     label: str
@@ -108,53 +107,53 @@ class Contender(fields.Section):
         check_known("the selector", self.name, SELECTORS)
 
     @classmethod
-    def of(cls, label: str, given: Mapping[str, Any]) -> "Contender":
-        """Returns the contender of a config's entry.
+    def of(cls, label: str, given: Mapping[str, Any]) -> "Entry":
+        """Returns the entry that a config gives a label.
 
         Raises:
             ValueError: an unknown selector or setting, or a value of a wrong type or out of its range.
         """
-        fields.check_type(f"contender.{label}", given, Mapping)
+        fields.check_type(f"selector.{label}", given, Mapping)
         known = [field.name for field in dataclasses.fields(cls) if field.name != "label"]
         for name in given:
-            check_known(f"contender {label}: the setting", name, known)
+            check_known(f"selector {label}: the setting", name, known)
         options = given.get("options", {})
         try:
             fields.check_type("options", options, Mapping)
             options = json.dumps(options, sort_keys=True)
             return cls(**{"label": label, "name": label, **given, "options": options})
         except ValueError as error:
-            raise ValueError(f"contender {label}: {error}") from None
+            raise ValueError(f"selector {label}: {error}") from None
 
-    @functools.cache  # noqa: B019, contenders are few
-    def sampler(self, num_rollouts: int) -> base.Sampler:
-        """Returns the selector, always the same object: JAX compiles once for each.
+    @functools.cache  # noqa: B019, entries are few
+    def functions(self, num_rollouts: int) -> base.Sampler:
+        """Returns the selector's functions, always the same object: JAX compiles once for each.
 
         Raises:
             ValueError: an unknown option, or a value that the selector refuses.
         """
-        method, options = SELECTORS[self.name], json.loads(self.options)
+        spec, options = SELECTORS[self.name], json.loads(self.options)
         for name in options:
-            known = set(method.option_names) - {"num_rollouts"}
-            check_known(f"contender {self.label}: {self.name}'s option", name, known)
+            known = set(spec.option_names) - {"num_rollouts"}
+            check_known(f"selector {self.label}: {self.name}'s option", name, known)
         try:
-            return method(num_rollouts=num_rollouts, **options)
+            return spec(num_rollouts=num_rollouts, **options)
         except ValueError as error:
-            raise ValueError(f"contender {self.label}: {error}") from None
+            raise ValueError(f"selector {self.label}: {error}") from None
 
     def check(self, num_rollouts: int) -> None:
         """Raises ValueError unless the selector gets the measurements and rounds that it is made for."""
-        needs = self.sampler(num_rollouts).needs
+        needs = self.functions(num_rollouts).needs
         if (measured := needs.named("measured")) and not (
             self.measure_every or self.first(num_rollouts)
         ):
             raise ValueError(
-                f"contender {self.label}: {self.name} needs the {' and the '.join(measured)} of every "
+                f"selector {self.label}: {self.name} needs the {' and the '.join(measured)} of every "
                 "item: set measure_every to the rounds between two measurements, or measure_first"
             )
         if needs.rounds not in (None, self.max_rounds):
             raise ValueError(
-                f"contender {self.label}: max_rounds={self.max_rounds}, but {self.name} with these options is "
+                f"selector {self.label}: max_rounds={self.max_rounds}, but {self.name} with these options is "
                 f"made for {needs.rounds}: set it to that"
             )
 
@@ -163,14 +162,14 @@ class Contender(fields.Section):
 
         `measure_first` decides; where it is empty, what the selector needs.
         """
-        asks = self.sampler(num_rollouts).needs.passes == "first"
+        asks = self.functions(num_rollouts).needs.passes == "first"
         return self.measure_first or ("paid" if asks else "")
 
     def begin(self, num_rollouts: int, category_I: np.ndarray) -> Any:
         """Returns the selector's state before anything is known."""
-        sampler = self.sampler(num_rollouts)
-        arrays = {"category": category_I} if "category" in sampler.needs.named() else {}
-        return sampler.init(len(category_I), **arrays)
+        functions = self.functions(num_rollouts)
+        arrays = {"category": category_I} if "category" in functions.needs.named() else {}
+        return functions.init(len(category_I), **arrays)
 
 
 # ------------------------------------------------------------------------------ what a budget buys
@@ -211,14 +210,14 @@ class Schedule(NamedTuple):
     paid_U: np.ndarray  # rollouts
 
 
-def schedule(contender: Contender, shape: Shape) -> Schedule:
+def schedule(entry: Entry, shape: Shape) -> Schedule:
     """Returns as many rounds as the budget of rollouts pays for.
 
     Raises:
         ValueError: the budget ends before the first round behind the first measurement.
     """
     measure, paid, spent = [], [], 0
-    every, first = contender.measure_every, contender.first(shape.num_rollouts)
+    every, first = entry.measure_every, entry.first(shape.num_rollouts)
     while True:
         again = bool(every and paid and len(paid) % every == 0)
         cost = shape.of_measurement * (again or (not paid and first == "paid"))
@@ -229,7 +228,7 @@ def schedule(contender: Contender, shape: Shape) -> Schedule:
         paid.append(spent)
     if not paid:
         raise ValueError(
-            f"rollouts={shape.rollouts}: {contender.label} measures {shape.num_items} items"
+            f"rollouts={shape.rollouts}: {entry.label} measures {shape.num_items} items"
             f" first, {shape.of_measurement} rollouts, and a step takes {shape.of_round};"
             f" set it to {shape.of_measurement + shape.of_round} at least"
         )
@@ -239,15 +238,14 @@ def schedule(contender: Contender, shape: Shape) -> Schedule:
 # ------------------------------------------------------------------------------ cells
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One contender in one world."""
+    """One selector in one world."""
 
     world: str
     kind: str
     constants: fields.Section
     shape: Shape
-    contender: Contender
-    seed: int
-    num_seeds: int
+    entry: Entry
+    seeds: tuple[int, ...]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -272,7 +270,7 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
 
 def _labels(given: Settings) -> set[str]:
     """Returns what a list of selectors may name."""
-    return {*given.contender, *SELECTORS}
+    return {*given.selector, *SELECTORS}
 
 
 def _cells_of(given: Settings, world: str) -> list[Cell]:
@@ -282,29 +280,41 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
         kind, constants, shape, selectors = _parts(given, dict(given.world[world]))
     except ValueError as error:
         raise ValueError(f"world {world}: {error}") from None
-    found = []
+    found, seeds = [], _seeds(given.seeds)
     for label in selectors:
         check_known("the selector", label, _labels(given))
-        contender = Contender.of(label, given.contender.get(label, {}))
+        entry = Entry.of(label, given.selector.get(label, {}))
         # Both are made again when the cell is played. Here they find mistakes before any is.
-        contender.check(shape.num_rollouts)
-        schedule(contender, shape)
-        found.append(Cell(world, kind, constants, shape, contender, given.seed, given.num_seeds))
+        entry.check(shape.num_rollouts)
+        schedule(entry, shape)
+        found.append(Cell(world, kind, constants, shape, entry, seeds))
     return found
 
 
-def _parts(given: Settings, entry: dict[str, Any]) -> tuple[str, fields.Section, Shape, list[str]]:
-    """Returns the kind, the constants, the sizes and the selectors of a world's entry."""
-    kind = entry.pop("kind", "")
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        seeds = tuple(dict.fromkeys(int(word) for word in words(text)))
+    except ValueError:
+        raise ValueError(f"seeds={text!r}: numbers with commas between") from None
+    if not seeds:
+        raise ValueError("seeds='': give one at least, such as seeds=0,1")
+    for seed in seeds:
+        fields.SEED.check("seeds", seed)
+    return seeds
+
+
+def _parts(given: Settings, values: dict[str, Any]) -> tuple[str, fields.Section, Shape, list[str]]:
+    """Returns the kind, the constants, the sizes and the selectors of a world."""
+    kind = values.pop("kind", "")
     check_known("the kind", kind, KINDS)
-    selectors = entry.pop("selectors", "")
+    selectors = values.pop("selectors", "")
     fields.check_type("selectors", selectors, str)
     labels = words(selectors or given.selectors)
     if not labels:
-        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.contender)}")
+        raise ValueError(f"selectors={given.selectors!r}: name one of {sorted(given.selector)}")
     sizes = [field.name for field in dataclasses.fields(Shape)]
-    shape = Shape(**{name: entry.pop(name, getattr(given, name)) for name in sizes})
+    shape = Shape(**{name: values.pop(name, getattr(given, name)) for name in sizes})
     known = {field.name for field in dataclasses.fields(KINDS[kind].Constants)}
-    for name in entry:  # what is left
+    for name in values:  # what is left
         check_known("the constant", name, known)
-    return kind, KINDS[kind].Constants(**entry), shape, labels
+    return kind, KINDS[kind].Constants(**values), shape, labels
