@@ -15,7 +15,10 @@ from vade_jax.store import metrics
 
 
 def open_for(run, workdir):
+    """As a run does, with all checks passed."""
     directory.open_for(run.to_dict(), workdir, lambda: job.is_done(run, workdir))
+    if not job.is_done(run, workdir):
+        directory.begin(run.to_dict(), workdir)
 
 
 def test_a_field_that_an_earlier_version_did_not_know_is_its_default(tmp_path):
@@ -134,10 +137,24 @@ def test_a_run_whose_budget_has_no_room_for_the_pass_that_is_due_is_done(tmp_pat
     assert job.is_done(run, str(tmp_path)) is is_done
 
 
-def test_a_start_that_made_nothing_leaves_the_directory_free(tmp_path):
+def test_a_run_without_a_step_owns_nothing(tmp_path, capsys):
     open_for(settings.Run(seed=1), str(tmp_path))
+    (tmp_path / "metrics.jsonl").write_bytes(metrics.line({"step": 0, "val/own/acc/mean@1": 0.5}))
+    open_for(settings.Run(seed=1, num_steps=7), str(tmp_path))  # as a run that goes on may have it
+    assert capsys.readouterr().out == ""
     open_for(settings.Run(seed=2), str(tmp_path))
+    assert "took no step, so this one takes over (seed: 1 there, 2 now)" in capsys.readouterr().out
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 2
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("what", ["metrics.jsonl", "checkpoints/1", "policy/config.json"])
+def test_a_run_with_a_step_owns_its_directory(tmp_path, what):
+    open_for(settings.Run(seed=1), str(tmp_path))
+    (tmp_path / what).parent.mkdir(exist_ok=True)
+    (tmp_path / what).write_bytes(metrics.line({"step": 1}))
+    with pytest.raises(ValueError, match=r"is of another config \(seed: 1 there, 2 now\)"):
+        open_for(settings.Run(seed=2), str(tmp_path))
 
 
 def test_a_directory_is_one_runs_at_a_time_and_free_when_that_one_is_killed(tmp_path):

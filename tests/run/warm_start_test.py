@@ -15,6 +15,7 @@ from vade_jax import run, settings
 from vade_jax.data import tokens
 from vade_jax.models.qwen import config, files
 from vade_jax.run import UserError, build, checks, directory, job, warm_start
+from vade_jax.store import metrics
 from vade_jax.trainer import scoring
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -119,8 +120,20 @@ def test_it_learns_and_leaves_a_whole_checkpoint(base, tmp_path, capsys):
 
 def test_one_made_with_other_values_is_not_taken(base, tmp_path):
     (tmp_path / "warm_start.json").write_text(json.dumps(job.teaching(smoke(num_steps=6)).recipe()))
+    (tmp_path / "metrics.jsonl").write_bytes(metrics.line({"step": 1}))
     with pytest.raises(UserError, match=r"warm_start.num_steps: 6 there, 7 now"):
         warm_started(smoke(num_steps=7), base, tmp_path)
+
+
+def test_one_of_a_run_without_a_step_is_made_again_by_another_recipe(tmp_path, capsys):
+    directory.claim(tmp_path / "warm_start.json", {"seed": 0})
+    for name in ("warm_start", "warm_start.partial"):
+        (tmp_path / name).mkdir()
+    warm_start._drop_another(str(tmp_path / "warm_start"), {"seed": 0})
+    assert len(list(tmp_path.iterdir())) == 3 and capsys.readouterr().out == ""
+    warm_start._drop_another(str(tmp_path / "warm_start"), {"seed": 1})
+    assert "other settings (seed: 0 there, 1 now), so it is made again" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_slash_behind_the_directory_changes_nothing(base, tmp_path):
@@ -154,6 +167,7 @@ def test_one_made_with_another_chat_template_is_not_taken(base, tmp_path):
     plain = smoke(num_steps=6)
     template = dataclasses.replace(plain.data, template={"enable_thinking": False})
     (tmp_path / "warm_start.json").write_text(json.dumps(job.teaching(plain).recipe()))
+    (tmp_path / "metrics.jsonl").write_bytes(metrics.line({"step": 1}))
     with pytest.raises(UserError, match=r"data.template.enable_thinking: None there, False now"):
         warm_started(dataclasses.replace(plain, data=template), base, tmp_path)
 
@@ -182,7 +196,7 @@ def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
     save, left = files.save, []
     monkeypatch.setattr(files, "save", lambda *a: (left.extend(os.listdir(tmp_path)), save(*a)))
     directory = warm_start.untrained(smoke().model, 0, str(tmp_path))
-    assert left == ["tiny_model"]  # nothing but this completes it, whenever a kill comes
+    assert sorted(left) == ["tiny_model", "tiny_model.json"]  # nothing but this completes it, whenever a kill comes
     files.load(directory)
     tokens.Tokenizer.load(directory)
 

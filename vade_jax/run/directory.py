@@ -15,9 +15,9 @@ from vade_jax.run import cluster
 from vade_jax.run.checks import place
 from vade_jax.run.checks.place import EXPORTED
 from vade_jax.run.policy import Policy
+from vade_jax.store import metrics
 from vade_jax.trainer import loop, processes
 
-STARTED = ("tiny_model", "warm_start", "metrics.jsonl")  # what a run makes first
 # What runs of one table may differ in: where and how they were made, not what was asked of them.
 MAY_DIFFER = (
     *("checkpoint", "tensorboard", "wandb", "engine", "layout", "perf"),
@@ -63,8 +63,9 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
 
 
 def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool]) -> None:
-    """Makes the run directory, or checks that it belongs to a run with these settings.
+    """Checks that a directory belongs to a run with these settings, or to none.
 
+    A run that has not taken a step owns nothing: its directory is taken over, with one line that says so.
     Processes compare their settings here: with other ones they would drift apart.
 
     Args:
@@ -84,17 +85,34 @@ def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool
 
     def open_in_leader():
         atomic.remove_strays(workdir, REPLACED)
-        if path.exists() and not any(path.with_name(name).exists() for name in STARTED):
+        if path.exists() and not place.has_a_step(workdir):
             place.check_is_of_run(path)
-            path.unlink()  # of a start that failed before it made anything
+            _take_over(path, wanted)
         if not path.exists():
             place.check_is_free(workdir)
         place.check_same(path, wanted, MAY_CHANGE, settings.Run())
         if not (path.exists() and is_done()):
             place.check_goes_on(workdir)
-            atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
     processes.on_leader(open_in_leader)
+
+
+def _take_over(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
+    """Removes the settings of a run without a step, and what it made that these settings do not make."""
+    found = json.loads(path.read_text())
+    other = place.differing(found, wanted, MAY_CHANGE, settings.Run())
+    path.unlink()
+    if other:
+        print(
+            f"{path.parent}: the run there took no step, so this one takes over ({'; '.join(other)})"
+        )
+        path.with_name(metrics.FILE).unlink(missing_ok=True)  # a validation before the first step
+
+
+def begin(config: Mapping[str, Any], workdir: str) -> None:
+    """Writes down the settings of a run, once all that can be checked before its first step is right."""
+    path = pathlib.Path(workdir) / "config.json"
+    processes.on_leader(lambda: atomic.write_text(path, json.dumps(config, indent=2) + "\n"))
     cluster.wait_until_shared(path)
 
 

@@ -98,6 +98,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             print(f"{workdir} is done. Its summary again:")
             return True
     compiled.keep(run.perf, workdir)
+    asked = run.to_dict()
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
             base = warm_start.untrained(run.model, run.seed, workdir)
@@ -110,6 +111,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             selector.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
+            directory.begin(asked, workdir)
         start = warm_start.warm_started(teaching(run), base, workdir, stop)
         if start is None:
             return False

@@ -7,6 +7,7 @@ checkpoint in <workdir>/warm_start.
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import shutil
@@ -67,7 +68,9 @@ def untrained(model: settings.Model, seed: int, workdir: str) -> str:
         checkpoint = hub.model(model.checkpoint)
         files.load_config(checkpoint)  # is there, and is a Qwen2.5-VL
         return checkpoint
-    made = os.path.join(workdir, "tiny_model")
+    made, recipe = os.path.join(workdir, "tiny_model"), {"seed": seed, "preset": model.preset}
+    processes.on_leader(lambda: _drop_another(made, recipe))
+    processes.on_leader(lambda: directory.claim(f"{made}.json", recipe))
     if processes.on_leader(lambda: _is_complete(made)):
         processes.on_leader(lambda: files.check(made))
     else:
@@ -90,6 +93,8 @@ def warm_started(
         return base
     target = teaching.warm_start.directory or os.path.join(workdir, "warm_start")
     target = str(pathlib.Path(target))  # no slash at its end: other names begin with it
+    if not teaching.warm_start.directory:
+        processes.on_leader(lambda: _drop_another(target, teaching.recipe()))
     if processes.on_leader(lambda: _is_complete(target)):
         with checks.user_errors():
             processes.on_leader(lambda: place.check_has_recipe(target))
@@ -107,6 +112,19 @@ def warm_started(
     processes.on_leader(lambda: shutil.rmtree(_partial(target), ignore_errors=True))
     cluster.wait_until_shared(os.path.join(target, "config.json"))
     return target
+
+
+def _drop_another(target: str, recipe: Mapping[str, Any]) -> None:
+    """Removes a checkpoint that a run without a step made in this place by another recipe."""
+    made_with = pathlib.Path(f"{target}.json")
+    if not made_with.exists() or place.has_a_step(made_with.parent):
+        return
+    with contextlib.suppress(ValueError):  # no JSON: `directory.claim` says so
+        if other := place.differing(json.loads(made_with.read_text()), recipe):
+            print(f"{target}: made with other settings ({'; '.join(other)}), so it is made again")
+            made_with.unlink()
+            for directory_ in (target, _partial(target)):
+                shutil.rmtree(directory_, ignore_errors=True)
 
 
 def _made(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) -> bool:

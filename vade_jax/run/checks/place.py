@@ -27,6 +27,17 @@ def check_is_free(workdir: str) -> None:
             )
 
 
+def has_a_step(workdir: str | os.PathLike) -> bool:
+    """Returns whether the run in a directory has taken a step, of which records or arrays are left."""
+    place = pathlib.Path(workdir)
+    if any(path.name.isdigit() for path in place.glob("checkpoints/*")):
+        return True
+    if any((place / name / files.CONFIG).exists() for name in EXPORTED):
+        return True
+    records = metrics.read(place) if (place / metrics.FILE).exists() else []
+    return any(record["step"] for record in records)
+
+
 def check_is_of_run(path: pathlib.Path) -> None:
     """Raises ValueError unless a config.json is a run's: a checkpoint of Hugging Face has one, too."""
     with contextlib.suppress(ValueError):
