@@ -22,7 +22,7 @@
 PYTHON ?= python3
 QUICK ?=
 WORKDIR ?= runs/$(if $(QUICK),quick,tiny_gspo)
-SHORTER := $(if $(QUICK),--config.warm_start.num_steps=100 --config.num_steps=20)
+SHORTER := $(if $(QUICK),--config.num_steps=20)
 VENV ?= .venv
 VLLM := .venv-vllm
 PLUGINS := .venv-plugins

@@ -8,8 +8,7 @@ import operator
 
 from ml_collections import ConfigDict
 
-from vade_jax import fields, settings
-from vade_jax.samplers import SAMPLERS
+from vade_jax import samplers, settings
 
 
 def get_config() -> ConfigDict:
@@ -21,7 +20,7 @@ def get_config() -> ConfigDict:
 
 def _options(name: str) -> ConfigDict:
     """Returns a selector's own hyperparameters; G and the seed are the run's."""
-    options = SAMPLERS[name].options().to_dict()
+    options = samplers.find(name).options().to_dict()
     return ConfigDict({x: options[x] for x in options if x not in ("num_rollouts", "seed")})
 
 
@@ -57,23 +56,20 @@ def selector(c: ConfigDict, name: str) -> None:
     Raises:
         ValueError: there is no such selector; with the nearest one.
     """
-    if name not in SAMPLERS:
-        hint = fields.did_you_mean(name, SAMPLERS)
-        raise ValueError(
-            f"the selector {name!r} is unknown: {hint}known are {', '.join(sorted(SAMPLERS))}"
-        )
+    found = samplers.find(name, "selector")
     if name == c.selector.name:
         return
     plain = settings.Run()
-    for path in {path for spec in SAMPLERS.values() for path in spec.goes_with}:
-        _set(c, path, operator.attrgetter(path)(plain))
+    for path in {path for spec in samplers.SAMPLERS.values() for path in spec.goes_with}:
+        put(c, path, operator.attrgetter(path)(plain))
     c.selector.name = name
     c.selector.options = _options(name)
-    for path, value in SAMPLERS[name].goes_with.items():
-        _set(c, path, value)
+    for path, value in found.goes_with.items():
+        put(c, path, value)
 
 
-def _set(c: ConfigDict, path: str, value) -> None:
+def put(c: ConfigDict, path: str, value) -> None:
+    """Sets the field of a dotted path."""
     section, _, name = path.rpartition(".")
     value = ConfigDict(dict(value)) if hasattr(value, "items") else value
     setattr(operator.attrgetter(section)(c) if section else c, name, value)

@@ -64,7 +64,8 @@ def get_config(arg=None):
     kind = kind or ("selectors" if is_tiny else "controls" if arena else "ablations")
     if kind == "precision":
         return _of_precision(args.smoke)
-    run = tiny.base("smoke" if args.smoke else None) if base is None else _base(base)
+    words = "smoke" if args.smoke else None
+    run = tiny.taught(tiny.base(words)) if base is None else _base(base)
     if arena and not args.smoke:
         arenas.put(run, arena, args)
     known = arms.rivals(run) | arms.variants(run) | arms.decay_grid(run)
@@ -131,7 +132,7 @@ def _of_precision(is_smoke):
     float32_halves sums its gradients over half as large micro-batches: what rounding alone changes.
     bfloat16 has its remainders (vade_jax/trainer/precision.py), bfloat16_plain has not.
     """
-    run = tiny.base("smoke" if is_smoke else None, selector="uniform")
+    run = tiny.taught(tiny.base("smoke" if is_smoke else None, selector="uniform"))
     run.model.dtype = "float32"
     if not is_smoke:
         run.data.num_validation, run.eval.every = 1024, 40

@@ -28,6 +28,7 @@ def get_config(arg=None):
         return run
     if run.selector.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
+    tiny.taught(run)
     slots = 1 + run.selector.options.num_variants  # of a problem and its variants
     smaller = {
         name: max(run.batch[name] // slots, 1) for name in run.batch if name.startswith("prompts_")

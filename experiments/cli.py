@@ -9,6 +9,7 @@ from collections.abc import Callable
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from configs import default
 from experiments import paths
 from experiments.errors import check_all_flags, disk_errors, user_errors
 from vade_jax import fields
@@ -49,10 +50,29 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
                 distributed=DISTRIBUTED.value,
             )
         with cluster.ends_together(), disk_errors():
+            with user_errors():
+                given = config()
             # Absolute, as a reward function may change the current directory.
-            main(CONFIG.value, os.path.abspath(WORKDIR.value or default_workdir()))
+            main(given, os.path.abspath(WORKDIR.value or default_workdir()))
 
     app.run(start, flags_parser=parse)
+
+
+def config() -> ConfigDict | None:
+    """Returns the config that the flags ask for.
+
+    `--config.selector.name=NAME` sets what goes with that selector, as the word `selector=NAME` does: the
+    options of the config's own selector would be left otherwise.
+    """
+    if (found := CONFIG.value) is None:
+        return None
+    given = config_flags.get_override_values(flags.FLAGS["config"])
+    if "selector.name" in given:
+        name, found.selector.name = found.selector.name, ""
+        default.selector(found, name)
+        for path, value in given.items():
+            default.put(found, path, value)
+    return found
 
 
 def default_workdir() -> str:

@@ -23,8 +23,10 @@ def main(config: ConfigDict, workdir: str) -> None:
         run = settings.Run.from_dict(config.to_dict())
     with user_errors((checks.UserError,)), job.opened(run, workdir, hooks.ALL) as (run, workdir):
         with user_errors():
+            if not run.warm_start.num_steps:
+                raise ValueError("warm_start.num_steps=0: set it to the supervised steps to take")
             compiled.keep(run.perf, workdir)
-            base = warm_start.untrained(run.model, run.seed, workdir)
+            base = warm_start.untrained(run.model, run.seed, workdir, is_taught=True)
             checks.model.check_model(run, base)
         try:
             with user_errors((checks.UserError,)):

@@ -21,7 +21,7 @@ from experiments import cli, errors, results
 from experiments.sweeps import moves
 from experiments.sweeps.programs import Ended, Program, ProgramPool
 from experiments.sweeps.runs import PlannedRun, pinned, planned
-from vade_jax import atomic
+from vade_jax import atomic, imports
 from vade_jax.report import comparison, curves, records
 from vade_jax.run.directory import own
 from vade_jax.store import metrics
@@ -39,14 +39,15 @@ def main(c: ConfigDict, workdir: str) -> None:
         runs = planned(c.to_dict(), workdir)
         if not REPORT_ONLY.value:
             runs, alone = pinned(runs), own(workdir)
-    warn_without_baseline(runs, c.baseline)
+    baseline = imports.label(c.baseline)
+    warn_without_baseline(runs, baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
         with alone:  # a second sweep here would give other settings to runs that still wait
             failed, stopped = make(runs, PARALLEL.value)
     finished = [run for run in runs if run.is_finished()]
     if finished and not stopped:
-        report(finished, os.path.join(workdir, c.name), c.baseline)
+        report(finished, os.path.join(workdir, c.name), baseline)
     print(f"{len(finished)} of {len(runs)} runs are finished")
     for ended in failed:
         program = ended.program

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.samplers import environment
-from vade_jax import settings
+from vade_jax import samplers, settings
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,27 +62,15 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().split()) <= 2200  # words: lines would grow long
 
 
-def test_the_selector_of_the_readme_prefers_the_items_nearest_to_its_target(tmp_path):
-    (snippet,) = re.findall(r"```python\n(@chex.*?)```", PAGES[0].read_text(), re.DOTALL)
-    file = tmp_path / "nearest.py"
-    file.write_text(f"""import dataclasses
-import chex
-import jax.numpy as jnp
-from vade_jax import fields
-from vade_jax.samplers import base
-from vade_jax.types import Array
-{snippet}""")
-    spec = importlib.util.spec_from_file_location("nearest", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with pytest.raises(ValueError, match=r"target=2: must be in \[0, 1\]"):
-        module.SPEC(target=2)
-    selector = module.SPEC(num_rollouts=64, target=0.5)
-    rate_I, rng = np.array([0.5, 0.0, 0.55, 1.0]), np.random.default_rng(0)
-    state = selector.init(4)
-    for size in (4, 2):  # all items; then the two best of them
-        proposal = selector.propose(state, jax.random.key(size), size)
-        feedback = environment.feedback(proposal, rate_I, rng)
-        assert selector.keep(state, feedback).all()
-        state = selector.update(state, feedback)
-    assert set(np.asarray(proposal.index_M)) == {0, 2}
+def test_the_selector_of_the_page_takes_rows_in_order_until_they_are_mastered():
+    file = ROOT / "docs/examples/my_selector.py"
+    assert f"```python\n{file.read_text()}```" in (ROOT / "docs/selectors.md").read_text()
+    spec = samplers.find(f"{file}:SPEC")
+    selector, rng = spec(num_rollouts=4, mastered=0.5), np.random.default_rng(0)
+    state, rate_I = selector.init(5), np.array([1.0, 0.0, 1.0, 0.0, 0.0])
+    chosen = []
+    for step in range(3):
+        proposal = selector.propose(state, jax.random.key(step), 2)
+        chosen.append(set(np.asarray(proposal.index_M).tolist()))
+        state = selector.update(state, environment.feedback(proposal, rate_I, rng))
+    assert chosen == [{0, 1}, {1, 2}, {1, 3}]  # uniform's first two would be any

@@ -12,6 +12,7 @@ LEVEL = {
     "arrays": 0,
     "http": 0,
     "fields": 0,
+    "imports": 0,
     "settings": 0,
     "rng": 0,
     "tables": 0,

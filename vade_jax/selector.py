@@ -50,7 +50,8 @@ class Selector:
     Args:
         items: how many there are; or their ids, unique, which then stand for them everywhere. A
             saved state fits only the same ids in the same order.
-        name: of the selector, a key of `samplers.SAMPLERS`; not of one that asks for variants of items.
+        name: of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME; not of one that asks
+            for variants of items.
         seed: of all draws.
         arrays: what the selector's `init` needs of every item, such as SEC's category.
         **options: the selector's hyperparameters.
@@ -222,8 +223,7 @@ def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
     """Returns the functions of a selector; one that draws by itself gets the seed too."""
     if "method" in options:
         raise ValueError(f"method={options['method']!r}: give name={options['method']!r}")
-    fields.check_word("name", name, samplers.SAMPLERS)
-    spec = samplers.SAMPLERS[name]
+    spec = samplers.find(name, "name")
     selector = spec(**_own(spec, seed), **options)
     needs = selector.needs
     if needs.variants:
@@ -252,7 +252,7 @@ def _own(spec: base.Spec, seed: int) -> dict[str, int]:
 
 def _options(name: str, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Returns all options of a selector, as JSON has them."""
-    spec = samplers.SAMPLERS[name]
+    spec = samplers.find(name, "name")
     whole = spec.options.from_dict({**_own(spec, seed), **given}).to_dict()
     return json.loads(json.dumps(whole, default=_as_json))
 

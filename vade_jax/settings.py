@@ -27,7 +27,7 @@ class Selector(Section):
 
     path: ClassVar[str] = "selector."
 
-    name: str = "vade"  # a key of vade_jax.samplers.SAMPLERS
+    name: str = "vade"  # one of docs/selectors.md, or your own: path/to/file.py:NAME
     options: Mapping[str, Any] = mapping()  # hyperparameters that differ from the defaults
     # What the selector needs of every item: array=metadata fields, such as "family,level"
     arrays: Mapping[str, Any] = mapping()
@@ -87,8 +87,8 @@ class Model(Section):
     checkpoint: str = (
         location()
     )  # a Hugging Face directory, or a name on the hub; empty: the preset's
-    # "tiny" (1.6 M weights), "tiny_6m", or text-only "tiny_qwen2.5" and "tiny_qwen3": random weights,
-    # a tokenizer of its own
+    # "tiny_reader" (1.6 M weights that can read the built-in pictures, from the package), or random weights:
+    # "tiny" (the same sizes), "tiny_6m", or text-only "tiny_qwen2.5" and "tiny_qwen3"
     preset: str = ""
     size: str = ""  # such as 7b or qwen3-4b: the checkpoint must have this shape; empty: any
     dtype: str = choice("auto", "float32", "bfloat16")  # of the computation

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.simulation.worlds import KINDS
-from vade_jax import fields, samplers, types
+from vade_jax import fields, imports, samplers, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
@@ -89,6 +89,18 @@ SELECTORS: dict[str, base.Spec] = {
 }
 
 
+def spec_of(name: str) -> base.Spec:
+    """Returns the selector of a name, or of a user's own file.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if ":" in name:
+        return samplers.find(name, "selectors")
+    check_known("the selector", name, SELECTORS)
+    return SELECTORS[name]
+
+
 # ------------------------------------------------------------------------------ entries
 @dataclasses.dataclass(frozen=True)
 class Entry(fields.Section):
@@ -104,7 +116,7 @@ class Entry(fields.Section):
 
     def __post_init__(self):
         super().__post_init__()
-        check_known("the selector", self.name, SELECTORS)
+        spec_of(self.name)
 
     @classmethod
     def of(cls, label: str, given: Mapping[str, Any]) -> "Entry":
@@ -121,7 +133,9 @@ class Entry(fields.Section):
         try:
             fields.check_type("options", options, Mapping)
             options = json.dumps(options, sort_keys=True)
-            return cls(**{"label": label, "name": label, **given, "options": options})
+            return cls(
+                **{"label": imports.label(label), "name": label, **given, "options": options}
+            )
         except ValueError as error:
             raise ValueError(f"selector {label}: {error}") from None
 
@@ -132,7 +146,7 @@ class Entry(fields.Section):
         Raises:
             ValueError: an unknown option, or a value that the selector refuses.
         """
-        spec, options = SELECTORS[self.name], json.loads(self.options)
+        spec, options = spec_of(self.name), json.loads(self.options)
         for name in options:
             known = set(spec.option_names) - {"num_rollouts"}
             check_known(f"selector {self.label}: {self.name}'s option", name, known)
@@ -264,7 +278,8 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
     if not worlds:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
     for label in words(given.highlight):  # need not play: the default ones are of the long list
-        check_known("highlight: the selector", label, _labels(given))
+        if ":" not in label:
+            check_known("highlight: the selector", label, _labels(given))
     return {world: _cells_of(given, world) for world in worlds}
 
 
@@ -282,7 +297,8 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
         raise ValueError(f"world {world}: {error}") from None
     found, seeds = [], _seeds(given.seeds)
     for label in selectors:
-        check_known("the selector", label, _labels(given))
+        if ":" not in label:  # the place of a user's own: `Entry` looks there
+            check_known("the selector", label, _labels(given))
         entry = Entry.of(label, given.selector.get(label, {}))
         # Both are made again when the cell is played. Here they find mistakes before any is.
         entry.check(shape.num_rollouts)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments import hooks
-from vade_jax import atomic, fields, settings
+from vade_jax import atomic, fields, imports, samplers, settings
 from vade_jax.run import checks, commits, directory, job
 from vade_jax.run.checks import place
 
@@ -133,20 +133,36 @@ def chosen(values: Values, field: str) -> dict[str, Values]:
     words = [word.strip() for word in values[field].split(",") if word.strip()]
     if not words:
         raise ValueError(f"{field} is empty: some of {', '.join(known)}")
-    return {word: _meaning(field, word, known) for word in words}
+    return {imports.label(word): _meaning(field, word, known) for word in words}
 
 
 def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:
     """Returns the changes that a word stands for; see `chosen`."""
     is_arm = field in ("arms", "baseline")
     name, at, rate = word.partition("@") if is_arm else (word, "", "")
-    fields.check_word(field, name, known)
+    if is_arm and ":" in name:
+        meaning = _of_file(field, name)
+    else:
+        fields.check_word(field, name, known)
+        meaning = known[name]
     if not at:
-        return known[name]
+        return meaning
     try:
-        return changed(known[name], {"optimizer": {"learning_rate": float(rate)}})
+        return changed(meaning, {"optimizer": {"learning_rate": float(rate)}})
     except ValueError:
         raise ValueError(f"{field}={word!r}: a learning rate after the @, such as 5e-5") from None
+
+
+def _of_file(field: str, name: str) -> Values:
+    """Returns the changes to a selector of a user's own file, with the settings that go with it."""
+    changes = {"selector": {"name": name, "options": {}, "arrays": {}}}
+    for path, value in samplers.find(name, field).goes_with.items():
+        *sections, last = path.split(".")
+        nested = {last: value}
+        for section in reversed(sections):
+            nested = {section: nested}
+        changes = changed(changes, nested)
+    return changes
 
 
 def changed(values: Values, changes: Values) -> dict[str, Any]:

@@ -244,9 +244,9 @@ def test_a_file_is_imported_once_and_finds_its_neighbours(tmp_path):
     [
         ("f", r"reward.function='f': write path/to/file.py:NAME or module:NAME, or 'rules'"),
         ("none.py:f", "the file none.py does not exist"),
-        ("{}:g", r"has no function 'g': it has fine"),
-        ("{}:fin", r"did you mean 'fine'\? it has fine"),
-        ("{}:VALUE", "has no function 'VALUE'"),
+        ("{}:g", r"has no 'g': it has VALUE, fine"),
+        ("{}:fin", r"did you mean 'fine'\? it has VALUE, fine"),
+        ("{}:VALUE", "it is int, no function"),
         ("no_such_module_:f", "importing no_such_module_ failed: ModuleNotFoundError"),
     ],
 )

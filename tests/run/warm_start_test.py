@@ -196,7 +196,10 @@ def test_a_half_made_checkpoint_is_made_again(tmp_path, monkeypatch):
     save, left = files.save, []
     monkeypatch.setattr(files, "save", lambda *a: (left.extend(os.listdir(tmp_path)), save(*a)))
     directory = warm_start.untrained(smoke().model, 0, str(tmp_path))
-    assert sorted(left) == ["tiny_model", "tiny_model.json"]  # nothing but this completes it, whenever a kill comes
+    assert sorted(left) == [
+        "tiny_model",
+        "tiny_model.json",
+    ]  # nothing but this completes it, whenever a kill comes
     files.load(directory)
     tokens.Tokenizer.load(directory)
 

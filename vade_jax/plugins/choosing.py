@@ -35,7 +35,7 @@ def make_selector(
             rows than a step needs.
     """
     given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
-    if spec := samplers.SAMPLERS.get(name):
+    if spec := (samplers.find(name) if ":" in name else samplers.SAMPLERS.get(name)):
         # What another trainer cannot give: it asks us for rows and for nothing else.
         selector = spec(**{x: given[x] for x in given if x in spec.option_names})
         if selector.needs.variants or selector.needs.uneven:

@@ -14,24 +14,18 @@ import asyncio
 import copy
 import dataclasses
 import functools
-import importlib
-import importlib.util
 import inspect
 import logging
 import math
 import numbers
-import os
 import pathlib
-import sys
-import sysconfig
 import threading
-import traceback
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent import futures
 from typing import Any
 
-from vade_jax import fields
+from vade_jax import imports
 from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
@@ -85,42 +79,10 @@ def load(name: str) -> Callable[..., Any]:
     Raises:
         ValueError: there is no such file, module or function, or importing it fails.
     """
-    where, _, attribute = name.rpartition(":")
-    label = f"reward.function={name!r}"
-    if not where or not attribute:
-        raise ValueError(f"{label}: write path/to/file.py:NAME or module:NAME, or {RULES!r}")
-    where = fields.at_home("reward.function", where)
-    if where.endswith(".py") and not pathlib.Path(where).is_file():
-        raise ValueError(f"{label}: the file {where} does not exist")
-    try:
-        module = (
-            _import_file(os.path.realpath(where))
-            if where.endswith(".py")
-            else importlib.import_module(where)
-        )
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"{label}: importing {where} failed: {told(error)}") from error
-    found = getattr(module, attribute, None)
+    found = imports.load(name, "reward.function", more=f", or {RULES!r}")
     if not callable(found):
-        known = [x for x, value in vars(module).items() if callable(value) and x[0] != "_"]
-        raise ValueError(
-            f"{label}: {where} has no function {attribute!r}: "
-            f"{fields.did_you_mean(attribute, known)}it has {', '.join(known) or 'none'}"
-        )
+        raise ValueError(f"reward.function={name!r}: it is {type(found).__name__}, no function")
     return found
-
-
-@functools.cache  # functions of one file share what it has
-def _import_file(path: str):
-    """Imports a file under a name of its own; modules beside it can be imported from it."""
-    file = pathlib.Path(path)
-    spec = importlib.util.spec_from_file_location(f"reward_function_{file.stem}", file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look there
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    spec.loader.exec_module(module)
-    return module
 
 
 # ------------------------------------------------------------------------------ one function
@@ -154,7 +116,7 @@ class UserFunction:
         except (Exception, SystemExit) as error:
             which = self._first_that_fails(item, answers, tokens)
             raise RewardFailure(
-                f"reward.function {self.name!r}: {told(error)}; at row {item.uid!r}, answer "
+                f"reward.function {self.name!r}: {imports.told(error)}; at row {item.uid!r}, answer "
                 f"{answers[which][:_SHOWN]!r}"
             ) from error
 
@@ -166,7 +128,7 @@ class UserFunction:
         try:
             return {f"reward/{label}/{name}": x for name, x in self.counted().items()}
         except Exception as error:
-            logging.warning("reward.function %r, metrics(): %s", self.name, told(error))
+            logging.warning("reward.function %r, metrics(): %s", self.name, imports.told(error))
             return {f"reward/{label}/metrics_failed": 1.0}
 
     def counted(self) -> dict[str, float]:
@@ -234,24 +196,6 @@ def _numbers(what: str, values: Any, wanted: int) -> list[float]:
     if any(map(math.isinf, found)):
         raise ValueError(f"it returned infinite {what}")
     return found
-
-
-def told(error: Exception) -> str:
-    """Returns an error in one line, with the line of the user's own code that led to it."""
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
-    if isinstance(error, TypeError) and "unexpected keyword" in str(error):
-        said += " (end its parameters with **kwargs)"
-    return " ".join(f"{said}{_place(error)}".split())
-
-
-def _place(error: Exception) -> str:
-    """Returns the innermost line outside of Python, packages and this file; "" where all are in this file."""
-    packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    outside = [x for x in traceback.extract_tb(error.__traceback__) if x.filename != __file__]
-    own = [x for x in outside if not x.filename.startswith((*packages, "<"))]
-    for frame in (own or outside)[-1:]:
-        return f" ({pathlib.Path(frame.filename).name}, line {frame.lineno})"
-    return ""
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -101,7 +101,9 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
     asked = run.to_dict()
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
-            base = warm_start.untrained(run.model, run.seed, workdir)
+            base = warm_start.untrained(
+                run.model, run.seed, workdir, is_taught=run.warm_start.num_steps > 0
+            )
             checks.model.check_model(run, base)
             data = build.load_data(run, base, workdir, threads.stream)
             checks.data.check_data(run, data)

@@ -62,19 +62,23 @@ class Teaching:
         return wanted
 
 
-def untrained(model: settings.Model, seed: int, workdir: str) -> str:
-    """Returns the checkpoint that everything starts from; makes the tiny one where asked to."""
+def untrained(model: settings.Model, seed: int, workdir: str, *, is_taught: bool = False) -> str:
+    """Returns the checkpoint that everything starts from; makes the tiny one where asked to.
+
+    `is_taught` says that a warm start follows: then random weights take the place of "tiny_reader".
+    """
     if not model.preset:
         checkpoint = hub.model(model.checkpoint)
         files.load_config(checkpoint)  # is there, and is a Qwen2.5-VL
         return checkpoint
-    made, recipe = os.path.join(workdir, "tiny_model"), {"seed": seed, "preset": model.preset}
+    preset = "tiny" if is_taught and model.preset == tiny_checkpoint.READER else model.preset
+    made, recipe = os.path.join(workdir, "tiny_model"), {"seed": seed, "preset": preset}
     processes.on_leader(lambda: _drop_another(made, recipe))
     processes.on_leader(lambda: directory.claim(f"{made}.json", recipe))
     if processes.on_leader(lambda: _is_complete(made)):
         processes.on_leader(lambda: files.check(made))
     else:
-        processes.on_leader(lambda: tiny_checkpoint.write(made, seed, model.preset))
+        processes.on_leader(lambda: tiny_checkpoint.write(made, seed, preset))
     cluster.wait_until_shared(os.path.join(made, "config.json"))
     return made
 

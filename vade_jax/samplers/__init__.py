@@ -1,5 +1,6 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
+from vade_jax import fields, imports
 from vade_jax.samplers import dapo, pooled, uniform, vade
 from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, belief_metrics
 from vade_jax.samplers.rivals import (
@@ -31,6 +32,22 @@ _BASES = {file.SPEC.name: file.SPEC for file in (*_OWN, *_RIVALS)}
 # ReMind goes around any of the others, and is told which there are.
 SAMPLERS: dict[str, Spec] = {**_BASES, "remind": remind.spec(_BASES)}
 
+
+def find(name: str, setting: str = "selector.name") -> Spec:
+    """Returns the selector of a name, or of a user's own file: "path/to/file.py:NAME", "module:NAME".
+
+    Raises:
+        ValueError: there is none; the message names the setting and the nearest name.
+    """
+    if ":" not in name:
+        fields.check_word(setting, name, SAMPLERS)
+        return SAMPLERS[name]
+    found = imports.load(name, setting)
+    if not isinstance(found, Spec):
+        raise ValueError(f"{setting}={name!r}: it is {type(found).__name__}, no samplers.Spec")
+    return found
+
+
 # What of `Needs.items` a pass over all items computes from the answers' tokens:
 # (token_NT, length_N, group_N, num_groups) -> one value a group.
 FROM_TOKENS = {"self_bleu": mmr1.self_bleu}
@@ -43,4 +60,5 @@ __all__ = [
     "Sampler",
     "Spec",
     "belief_metrics",
+    "find",
 ]

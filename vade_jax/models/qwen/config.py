@@ -365,6 +365,7 @@ _QWEN25 = {"max_positions": 32768}
 _QWEN3 = {"max_positions": 40960, "qk_norm": True}
 PRESETS = {
     "tiny": TINY,
+    "tiny_reader": TINY,  # its weights are part of the package: models/qwen/tiny_checkpoint.py
     "tiny_6m": dataclasses.replace(
         TINY,
         text=dataclasses.replace(TINY.text, width=256, num_layers=6, num_heads=8, mlp_width=704),

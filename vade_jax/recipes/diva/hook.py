@@ -30,7 +30,7 @@ def check(run: settings.Run) -> None:
         raise ValueError(
             f"scale_by_std=False with {run.selector.name}, whose advantages are divided by stds: set it to True"
         )
-    spec = samplers.SAMPLERS[run.selector.name]
+    spec = samplers.find(run.selector.name)
     slots = 1 + spec.options(**run.selector.options).num_variants
     if run.num_prompts % slots:
         raise ValueError(

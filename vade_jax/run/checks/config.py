@@ -22,7 +22,7 @@ def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noq
     """
     if jax.config.jax_enable_x64:
         raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
-    fields.check_word("selector.name", run.selector.name, samplers.SAMPLERS)
+    samplers.find(run.selector.name)
     fields.check_word("reward.format", run.reward.format, answers.FORMATS)
     for name in run.reward.functions:
         if name != functions.RULES:

@@ -12,7 +12,7 @@ def make(run: settings.Run) -> samplers.Sampler:
     Raises:
         ValueError: an option is unknown or out of its range.
     """
-    name, spec = run.selector.name, samplers.SAMPLERS[run.selector.name]
+    name, spec = run.selector.name, samplers.find(run.selector.name)
     for option in run.selector.options:
         if option == "num_rollouts":  # the selector would ask for others than the run counts with
             raise ValueError(

@@ -1,0 +1,199 @@
+"""Every setting of a run: its value, default, range and meaning.
+
+    python -m experiments.config                                      # all of them
+    python -m experiments.config --config=configs/tiny_gspo.py        # and what a config sets
+    python -m experiments.config --grep=learning_rate
+    python -m experiments.config --markdown > docs/settings.md
+
+The meaning of a setting is the comment at its field in vade_jax/settings.py; of a selector's option, in the
+selector's own file.
+"""
+
+import ast
+import dataclasses
+import inspect
+import io
+import math
+import textwrap
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from experiments import cli, errors
+from vade_jax import fields, samplers, settings, tables
+
+GREP = flags.DEFINE_string("grep", "", "Only settings with this word in their name or meaning.")
+MARKDOWN = flags.DEFINE_bool("markdown", False, "Writes the page docs/settings.md.")
+WIDTH = 110  # columns of a terminal
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One field of a run's settings."""
+
+    path: str
+    default: Any
+    kind: str  # its type, words or range
+    meaning: str
+
+
+def main(words: Sequence[str]) -> None:
+    """Prints what the flags ask for."""
+    with errors.user_errors():
+        errors.check_all_flags(words)
+        config = cli.config()
+        run = settings.Run.from_dict(config.to_dict()) if config is not None else None
+    if MARKDOWN.value:
+        print(page(), end="")
+        return
+    shown = [x for x in of_run(run.selector.name if run else "vade") if _matches(x, GREP.value)]
+    for setting in shown:
+        print(_line(setting, run))
+    if not shown:
+        print(f"no setting has {GREP.value!r} in its name or meaning")
+
+
+def _matches(setting: Setting, word: str) -> bool:
+    return word.lower() in f"{setting.path} {setting.meaning}".lower()
+
+
+def _line(setting: Setting, run: settings.Run | None) -> str:
+    value = _text(setting.default)
+    now = value if run is None else _text(_value(run, setting))
+    value = now if now == value else f"{now} (default {value})"
+    about = f"{setting.kind}. {setting.meaning}" if setting.meaning else setting.kind
+    lines = textwrap.wrap(about, WIDTH - 4)
+    return "\n    ".join([f"{setting.path} = {value}", *lines])
+
+
+def _value(run: settings.Run, setting: Setting) -> Any:
+    if setting.path.startswith("selector.options."):
+        return run.selector.options.get(setting.path.rpartition(".")[2], setting.default)
+    return fields.value(run, setting.path)
+
+
+# ------------------------------------------------------------------------------ the settings
+def of_run(selector: str) -> Iterator[Setting]:
+    """Yields every setting of a run with this selector, in the order of the file."""
+    for setting in of_section(settings.Run):
+        yield setting
+        if setting.path == "selector.options":
+            for option in of_section(samplers.find(selector).options, "selector.options."):
+                if option.path.rpartition(".")[2] not in ("num_rollouts", "seed"):  # the run's
+                    yield option
+
+
+def of_section(section: type[fields.Section], path: str = "") -> Iterator[Setting]:
+    """Yields the settings of a section and of those in it."""
+    meanings = comments(section)
+    for field in dataclasses.fields(section):
+        if isinstance(field.type, type) and issubclass(field.type, fields.Section):
+            yield from of_section(field.type, f"{path}{field.name}.")
+            continue
+        has_factory = field.default_factory is not dataclasses.MISSING
+        default = field.default_factory() if has_factory else field.default
+        yield Setting(path + field.name, default, kind(field), meanings.get(field.name, ""))
+
+
+def kind(field: dataclasses.Field) -> str:
+    """Returns the words that a field may be, its range, or its type."""
+    if words := field.metadata.get("words"):
+        return " or ".join(map(repr, words))
+    name = getattr(field.type, "__name__", str(field.type)).lower().replace("str", "text")
+    return f"{name}{_range(field.metadata.get('interval'))}"
+
+
+def _range(interval: fields.Interval | None) -> str:
+    """Returns an interval in words, such as " from 0 to 1"."""
+    if interval is None or interval == fields.SEED:
+        return ""
+    low = interval.at_least if interval.at_least is not None else interval.above
+    high = interval.at_most if interval.at_most is not None else interval.below
+    if interval.at_least is not None and interval.at_most is not None:
+        return f" from {low:g} to {high:g}"
+    parts = []
+    if math.isfinite(low):
+        parts.append(f"{'at least' if interval.at_least is not None else 'above'} {low:g}")
+    if math.isfinite(high):
+        parts.append(f"{'at most' if interval.at_most is not None else 'below'} {high:g}")
+    return " " + ", ".join(parts) if parts else ""
+
+
+def comments(section: type) -> dict[str, str]:
+    """Returns the comment of each field of a dataclass: at its end, or in the lines above it."""
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__[:-1]):
+        if dataclasses.is_dataclass(base) and base is not fields.Section:
+            found |= _comments_of(textwrap.dedent(inspect.getsource(base)))
+    return found
+
+
+def _comments_of(source: str) -> dict[str, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comment = {x.start[0]: x.string.lstrip("# ") for x in tokens if x.type == tokenize.COMMENT}
+    (definition,) = ast.parse(source).body
+    taken, found = {definition.lineno}, {}
+    for node in definition.body:
+        lines = range(node.lineno, node.end_lineno + 1)
+        taken |= set(lines)
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        above = []
+        while (line := lines.start - 1 - len(above)) in comment and line not in taken:
+            above.insert(0, comment[line])
+        at_end = [comment[line] for line in lines if line in comment]
+        found[node.target.id] = " ".join([*above, *at_end]).strip()
+    return found
+
+
+# ------------------------------------------------------------------------------ the page
+def page() -> str:
+    """Returns docs/settings.md."""
+    sections: dict[str, list[Setting]] = {}
+    for setting in of_run("vade"):
+        sections.setdefault(setting.path.rpartition(".")[0], []).append(setting)
+    parts = [
+        "# Settings\n\nEvery setting of a run, from `vade_jax/settings.py`. A command line sets one by "
+        "`--config.PATH=VALUE`,\nsuch as `--config.optimizer.learning_rate=2e-6`. 0 and an empty text mean none. "
+        "`python -m experiments.config\n--config=FILE` shows what a config sets, `--grep=WORD` finds settings. "
+        "`python -m experiments.config --markdown`\nwrites this page.\n"
+    ]
+    for name, found in sections.items():
+        rows = [
+            [
+                f"`{x.path.rpartition('.')[2]}`",
+                f"`{_text(x.default)}`",
+                _cell(x.kind).replace("'", "`"),
+                _cell(x.meaning),
+            ]
+            for x in found
+        ]
+        table = tables.markdown(["setting", "default", "values", "meaning"], rows)
+        parts.append(f"## {name or 'The run'}\n\n{_about(name)}{table}\n")
+    return "\n".join(parts)
+
+
+def _about(name: str) -> str:
+    """Returns the first sentence of the section's docstring."""
+    section: Any = settings.Run
+    if name == "selector.options":
+        return "Of VADE; every selector's are in [the selectors](selectors.md).\n\n"
+    for part in name.split(".") if name else ():
+        section = next(f.type for f in dataclasses.fields(section) if f.name == part)
+    return inspect.getdoc(section).split("\n\n")[0].replace("\n", " ") + "\n\n" if name else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(dict(value))
+    return f"{value:g}" if isinstance(value, float) else repr(value)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=cli.parse)

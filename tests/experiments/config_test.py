@@ -1,0 +1,44 @@
+"""`experiments.config` tells every setting, from the one place that defines it."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from experiments import config
+from vade_jax import settings
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def tell(*arguments):
+    command = [sys.executable, "-m", "experiments.config", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_every_setting_has_a_meaning():
+    found = list(config.of_run("vade"))
+    assert len(found) > 120 and not [x.path for x in found if not x.meaning]
+
+
+def test_the_page_is_of_these_settings():
+    assert (ROOT / "docs/settings.md").read_text() == config.page()
+
+
+def test_a_config_is_shown_with_its_selectors_options():
+    text = tell("--config=configs/tiny_gspo.py", "--config.selector.name=kalman").stdout
+    assert "num_prompts = 32 (default 512)\n    int at least 1. " in text
+    assert "selector.options.temper = 0.5\n" in text and "decay_rest" not in text
+    found = tell("--grep=NUM_PROMPTS").stdout
+    assert found.startswith("num_prompts = 512\n") and "learning_rate" not in found
+    assert tell("--grep=zzz").stdout == "no setting has 'zzz' in its name or meaning\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("seed", "int"), ("warm_start.learning_rate", "float above 0"), ("lora.vision", "bool")],
+)
+def test_the_range_is_told_in_words(name, told):
+    (found,) = (x for x in config.of_section(settings.Run) if x.path == name)
+    assert found.kind == told

@@ -1,0 +1,38 @@
+"""What users write is found by its place, and what is wrong with it is one line that names theirs."""
+
+import pytest
+
+from vade_jax import imports, samplers
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import math\nfrom vade_jax.samplers import uniform\nSPEC, NUMBER = uniform.SPEC, 3\n"
+    )
+    return path
+
+
+def test_a_selector_is_found_in_a_file_and_in_a_module(file):
+    assert samplers.find(f"{file}:SPEC") is samplers.SAMPLERS["uniform"]
+    assert samplers.find("vade_jax.samplers.vade:SPEC") is samplers.find("vade")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{}:SPC", r"mine.py has no 'SPC': did you mean 'SPEC'\? it has SPEC, NUMBER$"),
+        ("{}:NUMBER", "it is int, no samplers.Spec"),
+        ("none.py:SPEC", "selector.name='none.py:SPEC': the file none.py does not exist"),
+        ("vaed", r"selector.name='vaed': did you mean 'vade'\? known are "),
+    ],
+)
+def test_a_wrong_selector_is_one_clear_line(file, name, message):
+    with pytest.raises(ValueError, match=message):
+        samplers.find(name.format(file))
+
+
+def test_a_label_has_no_path_in_it():
+    assert imports.label("a/mine.py:SPEC") == "mine.SPEC"
+    assert imports.label("vade@5e-5") == "vade@5e-5"

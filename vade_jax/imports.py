@@ -1,0 +1,98 @@
+"""What users write themselves, a reward or a selector, by its place: path/to/file.py:NAME or module:NAME."""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import pathlib
+import sys
+import sysconfig
+import traceback
+from typing import Any
+
+from vade_jax import fields
+
+
+def load(place: str, setting: str, more: str = "") -> Any:
+    """Returns what has the name after the colon in a file or a module.
+
+    Args:
+        place: path/to/file.py:NAME or module:NAME.
+        setting: that gave it, for the messages.
+        more: another word that the setting may have, for the message about a place without a colon.
+
+    Raises:
+        ValueError: there is no such file, module or name, or importing it fails.
+    """
+    where, _, name = place.rpartition(":")
+    label = f"{setting}={place!r}"
+    if not where or not name:
+        raise ValueError(f"{label}: write path/to/file.py:NAME or module:NAME{more}")
+    where = fields.at_home(setting, where)
+    if where.endswith(".py") and not pathlib.Path(where).is_file():
+        raise ValueError(f"{label}: the file {where} does not exist")
+    try:
+        module = (
+            _import_file(os.path.realpath(where))
+            if where.endswith(".py")
+            else importlib.import_module(where)
+        )
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{label}: importing {where} failed: {told(error)}") from error
+    if not hasattr(module, name):
+        known = [x for x, value in vars(module).items() if x[0] != "_" and _is_own(value, module)]
+        raise ValueError(
+            f"{label}: {where} has no {name!r}: "
+            f"{fields.did_you_mean(name, known)}it has {', '.join(known) or 'none'}"
+        )
+    return getattr(module, name)
+
+
+def label(place: str) -> str:
+    """Returns what a place is called in tables and names of files: mine.NAME for path/to/mine.py:NAME.
+
+    A word that is no place stays as it is.
+    """
+    where, colon, name = place.rpartition(":")
+    return f"{pathlib.Path(where).stem}.{name}" if colon else place
+
+
+def _is_own(value: Any, module: Any) -> bool:
+    """Returns whether a module has made a value, and not imported it."""
+    if isinstance(value, type) or inspect.isfunction(value):
+        return value.__module__ == module.__name__
+    return not inspect.ismodule(value)
+
+
+@functools.cache  # functions of one file share what it has
+def _import_file(path: str):
+    """Imports a file under a name of its own; modules in its directory can be imported from it."""
+    file = pathlib.Path(path)
+    spec = importlib.util.spec_from_file_location(f"users_file_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look there
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def told(error: Exception) -> str:
+    """Returns an error in one line, with the line of the user's own code that led to it."""
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    if isinstance(error, TypeError) and "unexpected keyword" in str(error):
+        said += " (end its parameters with **kwargs)"
+    return " ".join(f"{said}{_line(error)}".split())
+
+
+def _line(error: Exception) -> str:
+    """Returns the innermost line that is neither Python's, nor a package's, nor this package's; or ""."""
+    packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    here = os.path.dirname(__file__)
+    causes = [x for x in (error.__cause__, error) if x is not None]
+    frames = [frame for x in causes for frame in traceback.extract_tb(x.__traceback__)]
+    own = [x for x in frames if not x.filename.startswith((*packages, here, "<"))]
+    for frame in own[-1:]:
+        return f" ({pathlib.Path(frame.filename).name}, line {frame.lineno})"
+    return ""
