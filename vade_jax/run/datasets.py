@@ -15,15 +15,33 @@ from vade_jax.trainer import processes
 from vade_jax.types import Item
 
 
-@dataclasses.dataclass(frozen=True)
+def _no_hashes() -> np.ndarray:
+    return np.zeros(0, np.uint64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Subset(Sequence):
     """The rows of a source that passed the audit, read on demand."""
 
     source: sources.Source
     index: Sequence[int]
-    checksum: int = 0  # of what the rows ask, in their order
-    details: int = 0  # of what else their verdicts may hang on
-    asked: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))  # of each
+    # Hashes, of each row: what it asks, what else its verdict may depend on, its question and pictures.
+    checksums: np.ndarray = dataclasses.field(default_factory=_no_hashes)
+    all_details: np.ndarray = dataclasses.field(default_factory=_no_hashes)
+    asked: np.ndarray = dataclasses.field(default_factory=_no_hashes)
+
+    @property
+    def checksum(self) -> int:
+        return zlib.crc32(self.checksums.tobytes())
+
+    @property
+    def details(self) -> int:
+        return zlib.crc32(self.all_details.tobytes())
+
+    def where(self, chosen: np.ndarray | slice) -> "Subset":
+        """Returns some of the rows, in their order."""
+        hashes = (x[chosen] for x in (self.checksums, self.all_details, self.asked))
+        return Subset(self.source, self.index[chosen], *hashes)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -95,13 +113,38 @@ def load(
             _list_rejects(pathlib.Path(workdir) / f"rejects_{split}.jsonl", split, report)
         return _subset(data, split, source, kept, report)
 
-    train, held_out = usable("train"), usable("validation")
+    train = usable("train")
+    if data.validation:
+        held_out = usable("validation")
+    else:
+        train, held_out = _parted(train, data)
     return Datasets(
         train=train,
         validation=held_out,
         build_prompt=build_prompt,
         arrays=per_item(train, arrays),
     )
+
+
+def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
+    """Returns the rows that are trained on and those that are held out, `data.validation_share` of them.
+
+    What decides is the hash of a row's question and pictures: rows that ask the same are on one side, and a
+    row is on the same side in every run.
+
+    Raises:
+        ValueError: there are too few different questions.
+    """
+    different = np.unique(rows.asked)
+    num_held_out = max(1, round(data.validation_share * len(different)))
+    if num_held_out >= len(different):
+        raise ValueError(
+            f"data.validation_share={data.validation_share}: data.train={data.train!r} has {len(different)} "
+            "different questions, of which none would be left to train on: give data.validation"
+        )
+    is_held_out = rows.asked < different[num_held_out]  # sorted, as hashes are
+    print(f"validation: {is_held_out.sum()} of {len(rows)} rows of data.train are held out")
+    return rows.where(~is_held_out), rows.where(is_held_out)
 
 
 def per_item(items: Subset, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
@@ -208,15 +251,13 @@ def _subset(
                 f"{split}: all {len(kept)} usable rows are taken (data.num_{split}={size} allows more)"
             )
         kept = kept[:size]
-    checksum, details = (
-        zlib.crc32(x[: len(kept)].tobytes()) for x in (report.checksums, report.details)
-    )
     if not len(kept):
         raise ValueError(
             f"data.{split}={path!r}: none of its {report.num_items} rows is usable "
             f"{report.counts}, the first for: {report.rejects[0]['detail']}"
         )
-    return Subset(source, kept, checksum, details, report.asked[: len(kept)])
+    rows = Subset(source, kept, report.checksums, report.details, report.asked)
+    return rows.where(slice(len(kept)))
 
 
 def _list_rejects(listing: pathlib.Path, split: str, report) -> None:

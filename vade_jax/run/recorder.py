@@ -22,6 +22,7 @@ from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.types import Metrics
 
 # Fits a terminal of 80 columns with all of its numbers.
+EXAMPLE = 300  # characters of the first prompt and answer
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
 # Checksums of what a run began with: the training data, which the selector knows by index alone, the
 # validation, whose curve is of one set, and of both the other columns and the pictures.
@@ -90,6 +91,8 @@ class RunRecorder:
             path = rollout_log.path(self._workdir, step)
             self._log_written = self._log_thread.submit(_write_log, path, data)
             self._bar.update()  # draws at most ten times a second
+            if step == 1:
+                self._bar.write(first_answer(data))
 
     def add(self, step: int, values: Metrics) -> None:
         """See `loop.Recorder`."""
@@ -175,6 +178,18 @@ def restore(
         counters.pop(name, None)
     counters |= {"known": frozenset(counters["known"])}
     return loop.Progress(state=state, **selection, **counters)
+
+
+def first_answer(data: StepData) -> str:
+    """Returns the first prompt of a step as the policy saw it, and an answer with its reward."""
+    first = data.rounds[0]
+    prompt, scores = first.chosen.prompts[0], first.scores
+    shown = ", ".join(f"{x.shape[1]} x {x.shape[0]}" for x in prompt.images) or "none"
+    return (
+        f"first prompt: {prompt.text[:EXAMPLE]!r}, {prompt.length} tokens, pictures: {shown}\n"
+        f"first answer: {scores.text_N[0][:EXAMPLE]!r}, reward {scores.reward_N[0]:.2f}; the gold is "
+        f"{first.chosen.items[0].answer[:EXAMPLE]!r}"
+    )
 
 
 def _selection(progress: loop.Progress) -> dict[str, Any]:

@@ -60,15 +60,24 @@ def _check_data(run: settings.Run) -> None:
     sizes = {"train": run.data.num_train, "validation": run.data.num_validation}
     for split, size in sizes.items():
         path = getattr(run.data, split)
-        if not path:
+        if not path and not (split == "validation" and run.data.validation_share):
+            or_share = ", or hold some rows out, --config.data.validation_share=0.1"
             raise ValueError(
                 f"data.{split} is empty: give 'procedural', a .jsonl, .parquet or .arrow file, a directory of them "
                 f"or a name on the Hugging Face hub, --config.data.{split}=FILE"
+                f"{or_share if split == 'validation' else ''}"
+            )
+        if split == "validation" and path and run.data.validation_share:
+            raise ValueError(
+                f"data.validation_share={run.data.validation_share} with data.validation={path!r}: set one of "
+                "them, --config.data.validation= or --config.data.validation_share=0"
             )
         if path == "procedural" and size < 1:
             raise ValueError(f"data.num_{split}={size}: must be in [1, inf) for procedural data")
+    if run.data.train == "procedural" and not run.data.validation:
+        raise ValueError("data.validation is empty: the built-in data have their own, 'procedural'")
     train, held_out = map(os.path.realpath, (run.data.train, run.data.validation))
-    if train == held_out and sources.is_of_one_split(run.data.train):
+    if run.data.validation and train == held_out and sources.is_of_one_split(run.data.train):
         raise ValueError(
             f"data.train={run.data.train!r} and data.validation={run.data.validation!r} are the same rows: "
             "validate on questions that are not trained on, in a file or a split of their own"

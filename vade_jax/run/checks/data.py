@@ -27,6 +27,11 @@ def _check_held_out(data: settings.Data, found: Datasets) -> None:
     """Says how many questions of the validation are trained on; raises ValueError where all are."""
     if data.train == data.validation == "procedural":
         return  # drawn apart: only pictures that show nothing are in both
+    if data.validation == "procedural" and processes.is_leader():
+        print(
+            f"WARNING: the validation is of the built-in questions, not of {data.train}: set data.validation to "
+            "a file of yours, or hold rows out, --config.data.validation= --config.data.validation_share=0.1"
+        )
     held_out = found.validation
     num_trained = int(np.isin(held_out.asked, found.train.asked).sum())
     if num_trained == len(held_out):

@@ -1,0 +1,31 @@
+"""Your own questions on a laptop: from a file of rows to a report in a minute.
+
+    python -m experiments.train --config=configs/my_data.py --workdir=runs/counting
+    python -m experiments.train --config=configs/my_data.py --workdir=runs/mine --config.data.train=rows.jsonl
+
+The first command trains on the ten rows of docs/examples/counting, the second on yours: pictures of any size
+and shape, questions of up to 512 tokens, rows without a picture too. A fifth of the rows is held out for the
+validation. The policy is the tiny one of the package: far too small to be good at your questions, and quick
+to show that rows, rewards and selector are what you meant. Then take the same file to configs/qwen3b_gspo.py.
+
+Arguments: as those of configs/tiny.py, without `smoke`: a selector, `seed=3`, `reward=paper`.
+"""
+
+from configs import default, tiny
+
+
+def get_config(arg=None):
+    """Returns the config; `arg` as the docstring of the file says."""
+    c = tiny.base(arg)
+    default.gspo(c)
+    c.data.train, c.data.validation = "docs/examples/counting/train.jsonl", ""
+    c.data.validation_share = 0.2
+    c.data.num_train = c.data.num_validation = 0  # all rows
+    c.data.min_pixels = 56 * 56
+    c.data.max_prompt_length = 512
+    c.data.length_multiple = 128
+    c.num_steps = 20
+    c.num_prompts = c.engine.prompts_per_call = 8
+    c.batch.prompts_per_minibatch = c.batch.prompts_per_microbatch = 4
+    c.sampling.max_tokens = c.eval.max_tokens = 16
+    return c
