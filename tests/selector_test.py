@@ -369,3 +369,12 @@ def test_a_pass_that_it_cannot_make_is_refused():
         match=r"a pass over all items, .*warmup=.none. of vade and observe answers to all",
     ):
         Selector(IDS, warmup="measured")
+
+
+def test_what_the_selector_thinks_of_every_item_can_be_read():
+    selector = Selector(["a", "b", "c"], seed=0, decay_selected=1.0, decay_rest=1.0)
+    selector.observe(["b"], correct=[6], trials=8)
+    found = selector.beliefs()
+    np.testing.assert_allclose(found["posterior_mean"], [1 / 2, 7 / 10, 1 / 2], rtol=1e-6)
+    np.testing.assert_array_equal(found["alpha"], [0, 6, 0])
+    assert found["prob_mixed"].shape == (3,) and Selector(3, "uniform").beliefs() == {}

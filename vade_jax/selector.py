@@ -125,6 +125,20 @@ class Selector:
         with self._lock:
             self._state = self._functions.update(self._state, feedback)
 
+    @_in_32_bits
+    def beliefs(self) -> dict[str, np.ndarray]:
+        """Returns what the selector thinks of every item now, one value an item in the order of the ids.
+
+        Of a posterior "posterior_mean", the pass rate that it expects, and "prob_mixed", the probability that
+        a group has right and wrong answers; of VADE also the counts "alpha" and "beta". Empty for a
+        selector without a posterior, such as uniform.
+        """
+        every_I = np.arange(len(self._ids), dtype=np.int32)
+        proposal = base.same_num_rollouts(every_I, self._identity["options"]["num_rollouts"])
+        with self._lock:
+            found = self._functions.believe(self._state, proposal)
+        return {name: np.asarray(value) for name, value in found.items()}
+
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that changes, as NumPy arrays and plain values."""
         with self._lock:

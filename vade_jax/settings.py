@@ -372,7 +372,7 @@ class Eval(Section):
 
     path: ClassVar[str] = "eval."
 
-    every: int = number(5, at_least=1)  # steps; the first is before step 1
+    every: int = number(5, at_least=0)  # steps; the first is before step 1; 0: only at the end
     num_samples: int = number(4, at_least=1)  # accuracy is the mean of so many answers
     temperature: float = number(1.0, at_least=0)
     max_tokens: int = number(2048, at_least=1)

@@ -42,6 +42,7 @@ def run(
     refill=None,
     score=fakes.score,
     num_prompts=B,
+    eval_every=4,
     validate=lambda engine, key, version, known: (
         {"val/x/acc/mean@4": float(version)},
         known | {str(version)},
@@ -69,9 +70,21 @@ def run(
         learn=learn,
         validate=validate,
         recorder=recorder,
-        eval_every=4,
+        eval_every=eval_every,
     )
     return progress, recorder
+
+
+@pytest.mark.parametrize(("eval_every", "steps"), [(4, [0, 4, 6]), (0, [6])])
+def test_the_policy_is_validated_when_it_is_due_and_at_the_end(eval_every, steps):
+    seen = []
+
+    def validate(engine, key, version, known):
+        seen.append(version)
+        return {}, known
+
+    run("uniform", 6, validate=validate, eval_every=eval_every)
+    assert seen == steps
 
 
 def ratio(recorder, first):

@@ -135,8 +135,8 @@ def run(
         learn: improves the policy on a batch of rollouts.
         validate: measures the policy.
         recorder: takes metrics, rollouts and checkpoints.
-        eval_every: steps between validations; the first is before any step. One that failed is made
-            up when the run resumes.
+        eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
+            One that failed is made up when the run resumes.
         max_rollouts: the budget of answers, passes included; 0: none. A step that has begun is
             finished, so its last rounds may go beyond; a pass that would is not begun.
         stop: asked after each step, and between the batches of a pass over all items.
@@ -156,6 +156,9 @@ def run(
         limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
         return is_over(step, rollouts_total, **limits, next_pass=next_pass)
 
+    def is_validated(step: int, over: bool) -> bool:
+        return over or (eval_every > 0 and step % eval_every == 0)
+
     def validated(progress: Progress, key: jax.Array) -> tuple[Metrics, Progress]:
         """Returns what the validation after the latest step finds, and the progress with it."""
         found, known = validate(engine, key, progress.step, progress.known)
@@ -172,10 +175,12 @@ def run(
         engine.sync(progress.state.params, progress.step)
         over = is_last(progress.step, progress.rollouts_total)
         if progress.step == 0:
-            key = rng.untrained_validation_key(producer.key)
-            metrics, progress = validated(progress, key)
+            metrics: Metrics = {}
+            if is_validated(0, over):
+                key = rng.untrained_validation_key(producer.key)
+                metrics, progress = validated(progress, key)
             recorder.step(0, metrics | producer.metrics() | progress.metrics(), None)
-        elif progress.validated < progress.step and (progress.step % eval_every == 0 or over):
+        elif progress.validated < progress.step and is_validated(progress.step, over):
             # The engine failed in this validation: the step was saved without.
             key = rng.step_keys(producer.key, progress.step).validation
             metrics, progress = validated(progress, key)
@@ -223,7 +228,7 @@ def run(
             with _saved_on_failure(recorder, progress, metrics, data, spent):
                 with clock("update_weights"):
                     engine.sync(state.params, step)
-                if step % eval_every == 0 or over:
+                if is_validated(step, over):
                     with clock("testing"):
                         key = rng.step_keys(producer.key, step).validation
                         found, progress = validated(progress, key)
