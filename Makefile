@@ -11,6 +11,7 @@
 # make test-release   the wheel in an environment of its own, the Dockerfiles, the notebook
 # make lint           ruff check and ruff format --check
 # make format         the same, but changes the files
+# make docs           the site, in site/
 # make bench          speed beside the alternatives, as in docs/speed.md
 # make torture        100 kills, faults and full disks, as in docs/reliability.md; KILLS=9: one of each kind
 # make compare        VADE against uniform over three seeds (8 minutes on 2 quiet cores)
@@ -42,7 +43,7 @@ comma := ,
 # XLA on CPU allocates its temporaries anew in every step; huge pages save a quarter of the time.
 export GLIBC_TUNABLES := glibc.malloc.hugetlb=1
 
-.PHONY: train test test-oldest test-newest test-vllm test-plugins test-compilers test-browser test-release lint format bench torture compare constraints clean
+.PHONY: train test test-oldest test-newest test-vllm test-plugins test-compilers test-browser test-release lint format docs bench torture compare constraints clean
 
 # Silent: in a terminal it shows a progress bar a phase and the summary.
 train: $(VENV)/train.ok
@@ -80,6 +81,9 @@ lint: $(VENV)/test.ok
 format: $(VENV)/test.ok
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/docs.ok
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 bench: $(VENV)/train.ok
 	$(BIN)/python -m experiments.bench --suite=all
@@ -119,6 +123,10 @@ $(VENV)/browser.ok: $(VENV)/test.ok
 	$(BIN)/python $(INSTALL) -e '.[browser]'
 	touch $@
 
+$(VENV)/docs.ok: $(VENV)/test.ok
+	$(BIN)/python $(INSTALL) -e '.[docs]'
+	touch $@
+
 $(VENV)/release.ok: $(VENV)/test.ok
 	$(BIN)/python $(INSTALL) -e '.[release]'
 	touch $@
@@ -154,4 +162,4 @@ $(COMPILERS)/tpu.ok $(COMPILERS)/cuda.ok: $(COMPILERS)/%.ok: $(COMPILERS)/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-newest $(VLLM) $(PLUGINS) $(COMPILERS) build *.egg-info .pytest_cache .ruff_cache
+	rm -rf site $(VENV) .venv-oldest .venv-newest $(VLLM) $(PLUGINS) $(COMPILERS) build *.egg-info .pytest_cache .ruff_cache

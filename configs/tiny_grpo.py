@@ -1,4 +1,4 @@
-"""VADE + GRPO on the tiny job: 5 minutes on 2 quiet CPU cores. See configs/tiny.py.
+"""VADE + GRPO on the tiny job, on a laptop. See configs/tiny.py.
 
     python -m experiments.train --config=configs/tiny_grpo.py --workdir=runs/tiny_grpo
 

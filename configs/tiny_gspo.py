@@ -1,4 +1,4 @@
-"""VADE + GSPO on the tiny job: 5 minutes on 2 quiet CPU cores. See configs/tiny.py.
+"""VADE + GSPO on the tiny job, on a laptop. See configs/tiny.py.
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 

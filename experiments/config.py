@@ -14,6 +14,7 @@ import dataclasses
 import inspect
 import io
 import math
+import re
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,7 +187,8 @@ def _about(name: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Returns a text as a cell of Markdown, where [...] would be a link."""
+    return re.sub(r"([|\[])", r"\\\1", text)
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import app
 from scipy import stats
 
 from experiments import errors, paths

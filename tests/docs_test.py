@@ -12,7 +12,7 @@ from tests.samplers import environment
 from vade_jax import samplers, settings
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = "vade_jax|experiments|configs|tests|docs|third_party"
 
 
@@ -68,7 +68,7 @@ def test_the_readme_is_short():
 
 def test_the_selector_of_the_page_takes_rows_in_order_until_they_are_mastered():
     file = ROOT / "docs/examples/my_selector.py"
-    assert f"```python\n{file.read_text()}```" in (ROOT / "docs/selectors.md").read_text()
+    assert f"```python\n{file.read_text()}```" in (ROOT / "docs/tutorials/selector.md").read_text()
     spec = samplers.find(f"{file}:SPEC")
     selector, rng = spec(num_rollouts=4, mastered=0.5), np.random.default_rng(0)
     state, rate_I = selector.init(5), np.array([1.0, 0.0, 1.0, 0.0, 0.0])

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -191,6 +192,16 @@ def test_a_run_that_cannot_go_on_ends_with_one_line(monkeypatch, one_device):
 
 
 # ------------------------------------------------------------------------------ bad input
+def test_every_metric_of_a_run_is_on_the_page_of_metrics(runs):
+    base, _, _ = runs
+    page = (pathlib.Path(__file__).parents[2] / "docs/metrics.md").read_text()
+    for name in {name for record in metrics.read(base / "whole") for name in record}:
+        shown = re.sub(r"^(val|val-aux)/\w+/", r"\1/NAME/", name)
+        shown = re.sub(r"NAME/\w+/(acc|forgotten)", r"NAME/FAMILY/\1", shown)
+        shown = re.sub(r"mean@\d+", "mean@K", shown).replace("FAMILY/forgotten", "forgotten")
+        assert f"`{shown}`" in page, name
+
+
 def fails(c, workdir, capsys):
     with pytest.raises(SystemExit) as caught:
         train.main(c, str(workdir))
