@@ -74,7 +74,7 @@ def decay_and_count(
 
 
 @chex.dataclass(frozen=True)
-class BetaState:
+class BetaState(types.Pytree):
     """The state of a selector that counts and nothing else: p ~ Beta(alpha + 1, beta + 1)."""
 
     alpha_I: Array  # float32

@@ -41,7 +41,7 @@ class PooledOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class PooledState:
+class PooledState(types.Pytree):
     """Decayed counts of right and wrong answers, of every item and of each of the A categories."""
 
     alpha_I: Array  # float32

@@ -10,7 +10,7 @@ from vade_jax.types import Array
 
 
 @chex.dataclass(frozen=True)
-class UniformState:
+class UniformState(types.Pytree):
     """How often each item has been rolled out; in a run the counts never differ by more than one."""
 
     visits_I: Array  # int32

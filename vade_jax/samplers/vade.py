@@ -72,7 +72,7 @@ class VadeOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class VadeState:
+class VadeState(types.Pytree):
     """Decayed counts of every item; the posterior of its pass rate is Beta(alpha+1, beta+1)."""
 
     alpha_I: Array  # float32, right answers

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 
 from vade_jax.models.qwen import blockwise, layers
 from vade_jax.models.qwen.blockwise import KeySet
-from vade_jax.types import Array
+from vade_jax.types import Array, Pytree
 
 LANES = 128  # of a TPU's vector: rows of tokens come in multiples of it
 MAX_SPLASH_BLOCK = 512
 
 
 @chex.dataclass(frozen=True)
-class Cache:
+class Cache(Pytree):
     """Keys and values of prompts, and the position at which their answers start.
 
     J stands before P because decoding multiplies matrices [P, K] of one head: in any other order every
@@ -46,7 +46,7 @@ class Cache:
 
 
 @chex.dataclass(frozen=True)
-class OwnCache:
+class OwnCache(Pytree):
     """Keys and values of the answers' own tokens; slots behind the current step are zeros."""
 
     key_LNJTK: Array

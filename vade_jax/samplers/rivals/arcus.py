@@ -53,7 +53,7 @@ class ArcusOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class ArcusState:
+class ArcusState(types.Pytree):
     """arcsin sqrt(p) of every item is N(mean, var) in the coming step."""
 
     mean_I: Array  # float32, radians

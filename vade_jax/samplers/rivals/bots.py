@@ -48,7 +48,7 @@ class BotsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class BotsState:
+class BotsState(types.Pytree):
     """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
 
     alpha_I: Array  # float32

@@ -64,7 +64,7 @@ def _is_table(given: Any) -> bool:
 
 
 @chex.dataclass(frozen=True)
-class DivaState:
+class DivaState(types.Pytree):
     """The difficulty of every problem, and the answers that are still to change it."""
 
     visits_I: Array  # int32

@@ -40,7 +40,7 @@ class DpsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class DpsState:
+class DpsState(types.Pytree):
     """The level of every item after the last step, and what is known of how it moves."""
 
     belief_I3: Array  # float32, the probability of each level

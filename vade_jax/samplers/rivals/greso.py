@@ -47,7 +47,7 @@ class GresoOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class GresoState:
+class GresoState(types.Pytree):
     """When each item was last visited, and how often in a row it taught nothing."""
 
     epoch_I: Array  # int32, of the last visit; -1 before the first

@@ -49,7 +49,7 @@ class KalmanOptions(WalkOptions):
 
 
 @chex.dataclass(frozen=True)
-class KalmanState:
+class KalmanState(types.Pytree):
     """log(p / (1 - p)) of every item is N(mean, var)."""
 
     mean_I: Array  # float32

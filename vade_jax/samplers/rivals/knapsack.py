@@ -50,7 +50,7 @@ class KnapsackOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class KnapsackState:
+class KnapsackState(types.Pytree):
     """The newest answers to every item, counted."""
 
     alpha_I: Array  # float32, right ones that the buffer holds

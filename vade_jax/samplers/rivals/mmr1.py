@@ -41,7 +41,7 @@ class Mmr1Options(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class Mmr1State:
+class Mmr1State(types.Pytree):
     """What was last measured of every item, and the weights made from it."""
 
     pass_rate_I: Array  # float32, of the latest group

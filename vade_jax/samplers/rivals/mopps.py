@@ -48,7 +48,7 @@ class MoppsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class MoppsState:
+class MoppsState(types.Pytree):
     """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
 
     alpha_I: Array  # float32

@@ -44,7 +44,7 @@ class RemindOptions(base.AroundOptions):
 
 
 @chex.dataclass(frozen=True)
-class RemindState:
+class RemindState(types.Pytree):
     """The state of the selector below, and the queue."""
 
     base: base.State

@@ -35,7 +35,7 @@ class SecOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class SecState:
+class SecState(types.Pytree):
     """The learning gain expected of each of the A categories."""
 
     value_A: Array  # float32, Q

@@ -21,7 +21,7 @@ from vade_jax.types import Array
 
 
 @chex.dataclass(frozen=True)
-class StrataState:
+class StrataState(types.Pytree):
     """The pass rate of each of the A categories, at the latest pass."""
 
     rate_A: Array  # float32

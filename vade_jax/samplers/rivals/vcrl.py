@@ -44,7 +44,7 @@ class VcrlOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class VcrlState:
+class VcrlState(types.Pytree):
     """Visits, and the memory bank: items with a priority above -inf are in it."""
 
     visits_I: Array  # int32, replays not counted
