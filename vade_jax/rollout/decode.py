@@ -6,6 +6,7 @@ log-probs under the distribution drawn from.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from vade_jax.types import Array, Params, Prompts
 
 
 def answers(
-    merge: Callable[[Params], object],
+    merge: Callable[[Params], Any],
     params: Params,
     prompts: Prompts,
     group_R: jax.Array | None,

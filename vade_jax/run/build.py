@@ -265,7 +265,8 @@ def make_state(
     Without `copy` it takes the policy's parameters over: the first update deletes them.
     """
     if shardings is None:
-        shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
+        found = mesh.shardings(policy.mesh, abstract_state(policy, transform))
+        return make_state(policy, transform, found, copy=copy)
 
     def placed(function, where):
         return jax.jit(function, out_shardings=where)(policy.params)
@@ -285,7 +286,7 @@ def abstract_state(policy: Policy, transform) -> TrainState:
     return TrainState(
         params=jax.eval_shape(lambda params: params, policy.params),
         opt_state=jax.eval_shape(transform.init, policy.params),
-        step=jax.ShapeDtypeStruct((), jnp.int32),
+        step=jax.eval_shape(lambda: jnp.int32(0)),
     )
 
 

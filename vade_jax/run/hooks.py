@@ -23,9 +23,11 @@ class Page(Protocol):
 
     def at_start(self, workdir: PathLike, items: Sequence[Item]) -> Any:
         """Shows what the run trains on."""
+        ...
 
     def at_end(self, workdir: PathLike, items: Sequence[Item]) -> Any:
         """Shows what came of it; `items` is the source of its training data, by row."""
+        ...
 
 
 class Benchmarks(Protocol):
@@ -33,11 +35,13 @@ class Benchmarks(Protocol):
 
     def paths(self, section: settings.Eval) -> Mapping[str, str]:
         """Returns the file of each benchmark in `eval.benchmarks`; ValueError: one is wrong."""
+        ...
 
     def make(
         self, section: settings.Eval, data: settings.Data, tokenizer: tokens.Tokenizer
     ) -> list[Validate]:
         """Returns a validation for each of them; ValueError: a file is not of its benchmark."""
+        ...
 
 
 class Variants(Protocol):
@@ -51,9 +55,11 @@ class Variants(Protocol):
 
     def vary(self, run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Vary":
         """Returns what makes variants of the training items."""
+        ...
 
     def advantage(self, run: settings.Run) -> Advantage:
         """Returns what compares the answers to a problem and to its variants."""
+        ...
 
 
 class Vary(Protocol):

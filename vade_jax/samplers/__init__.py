@@ -1,7 +1,7 @@
 """Selectors: which prompts to roll out next. `SAMPLERS[name](**hyperparameters) -> Sampler`."""
 
 from vade_jax.samplers import dapo, pooled, uniform, vade
-from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, belief_metrics
+from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_metrics
 from vade_jax.samplers.rivals import (
     arcus,
     bots,
@@ -42,5 +42,6 @@ __all__ = [
     "PerItem",
     "Sampler",
     "Spec",
+    "State",
     "belief_metrics",
 ]

@@ -158,6 +158,7 @@ class Place:
 
         def gather(path, x):
             split = _spec(f"{name}/{path_name(path)}".removesuffix("/value"), RULES)
+            assert split is not None, "every weight has a rule"
             split = P(*split[max(len(split) - x.ndim, 0) :])  # of one layer
             if "fsdp" not in split:
                 return x
@@ -241,7 +242,7 @@ def _spec(name: str, rules: Rules) -> PartitionSpec | None:
 
 def _check_divides(mesh, name, shape, spec):
     for size, axes in zip(shape, spec, strict=False):
-        names = axes if isinstance(axes, tuple) else (axes,) if axes else ()
+        names: tuple[str, ...] = axes if isinstance(axes, tuple) else (axes,) if axes else ()
         ways = int(np.prod([mesh.shape[axis] for axis in names]))
         if size % ways:
             raise ValueError(

@@ -59,7 +59,7 @@ def _compile_seconds() -> list[float]:
     """Returns the list that grows by the seconds of every program that XLA compiles from now on."""
     seconds: list[float] = []
 
-    def listen(event: str, duration: float, **_) -> None:
+    def listen(event: str, duration: float, **_: str | int) -> None:
         if event == COMPILED:
             seconds.append(duration)
 

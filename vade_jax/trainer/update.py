@@ -7,7 +7,7 @@ denominators, so the gradients of micro-batches add up to the gradient of the on
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +124,7 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
 
 # ------------------------------------------------------------------------------ programs
 def make_logp(
-    merge: Callable[[Params], object],
+    merge: Callable[[Params], Any],
     *,
     temperature: float,
     banned: tuple[int, ...],

@@ -124,7 +124,7 @@ class ServerPool:
         Raises:
             EngineFailure: all tries failed, a server refused, or none is left.
         """
-        member = None
+        member: _Member | None = None
 
         def attempt() -> T:
             nonlocal member
@@ -139,6 +139,7 @@ class ServerPool:
 
         def mend():
             # Whatever went wrong: a server that is well is left as it is.
+            assert member is not None
             self._mend(member, ended)
             self._count("rollout/retries")
 

@@ -58,7 +58,7 @@ def selector(options: base.Options) -> base.Sampler:
             return state
         arm_M = state.category_I[feedback.index_M]
 
-        def total(x_M):
+        def total(x_M: Array) -> jax.Array:
             return jax.ops.segment_sum(x_M, arm_M, len(state.rate_A))
 
         right_A, asked_A = total(feedback.successes_M), total(feedback.trials_M)
