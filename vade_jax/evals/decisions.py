@@ -60,8 +60,9 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
     def decide(item: Item, text: str) -> Decision:
         extracted, replies = None, []
 
-        def ask(prompt: str, read: Callable[[str], T | None]) -> T:
+        def ask(prompt: str, read: Callable[[str], T | None] | None) -> T:
             """Returns what the first readable reply says."""
+            assert read is not None, "a benchmark that asks reads replies"
             messages = [{"role": "user", "content": prompt}]
             for seed, temperature in enumerate(TEMPERATURES):
                 drawn = {"temperature": temperature, "max_tokens": judge.max_tokens, "seed": seed}

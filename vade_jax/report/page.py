@@ -25,7 +25,7 @@ from vade_jax.report import (
     run,
 )
 from vade_jax.report.run import Prompt, Run
-from vade_jax.types import Item, PathLike
+from vade_jax.types import Items, PathLike
 
 Section = dict[str, Any]  # what the template shows of one run
 
@@ -38,12 +38,12 @@ CURVES, ANSWERS, PICTURES = 1_000_000, 1_000_000, 2_300_000  # of them, to begin
 LISTED = 9  # prompts of a list
 
 
-def at_start(workdir: PathLike, items: Sequence[Item]) -> None:
+def at_start(workdir: PathLike, items: Items) -> None:
     """Draws a sheet of samples of what a run trains on: figures/samples.png."""
     contact_sheet.draw(items, pathlib.Path(workdir) / "figures" / "samples.png")
 
 
-def at_end(workdir: PathLike, items: Sequence[Item]) -> pathlib.Path:
+def at_end(workdir: PathLike, items: Items) -> pathlib.Path:
     """Draws the figures of a run that has just ended, and writes its page, versions and pictures.
 
     `items` is the source of its training data, by row.
@@ -61,7 +61,7 @@ def at_end(workdir: PathLike, items: Sequence[Item]) -> pathlib.Path:
 
 
 def write(
-    workdir: PathLike, compare: Sequence[PathLike] = (), *, items: Sequence[Item] | None = None
+    workdir: PathLike, compare: Sequence[PathLike] = (), *, items: Items | None = None
 ) -> pathlib.Path:
     """Writes report.html, or comparison.html of several runs, into `workdir`; returns the path.
 

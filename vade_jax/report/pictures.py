@@ -8,13 +8,13 @@ import io
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vade_jax import atomic
 from vade_jax.data import columns, hub, images, procedural, sources
 from vade_jax.report.run import Prompt, Run
-from vade_jax.types import Item, PathLike
+from vade_jax.types import Item, Items, PathLike
 
 Find = Callable[[str], Item | None]
 
@@ -157,13 +157,13 @@ def of_run(run: Run) -> Find:
     Data of the hub are looked up in its cache alone, and only where `HF_HUB_OFFLINE` is set: a page is no
     reason to download a data set.
     """
-    data = run.config.get("data")
+    data: Any = run.config.get("data")
     try:
         if hub.parse(str(data["train"])) and not _hub_is_off():
             return lambda uid: None
         if data["train"] != "procedural":
             # No answer is judged here: rows need no kind that only the run's rules know.
-            where = {"split": "train", "image_root": data.get("image_root", "")}
+            where: dict[str, Any] = {"split": "train", "image_root": data.get("image_root", "")}
             return finder(sources.rows(data["train"], has_rules=False, **where))
         seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
         items = procedural.Procedural(seed, data["num_train"], mixture=data.get("mixture"))
@@ -177,7 +177,7 @@ def _hub_is_off() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-def finder(items: Sequence[Item]) -> Find:
+def finder(items: Items) -> Find:
     """Returns uid -> item, or None where no item has it or its row cannot be read.
 
     A uid usually ends in the item's place, so that one item is looked at; a file's own ids are read
@@ -187,8 +187,7 @@ def finder(items: Sequence[Item]) -> Find:
 
     def read(place: int | None) -> Item | None:
         try:
-            known = place is not None and place < len(items)
-            return items[place] if known else None
+            return items[place] if place is not None and place < len(items) else None
         except (ValueError, OSError):
             return None
 
@@ -202,7 +201,7 @@ def finder(items: Sequence[Item]) -> Find:
     return find
 
 
-def _ids(items: Sequence[Item]) -> dict[str, int]:
+def _ids(items: Items) -> dict[str, int]:
     """Returns the places of the rows of a file that have an id of their own."""
     found: dict[str, int] = {}
     for place in range(len(items)) if isinstance(items, sources.Rows) else ():

@@ -36,6 +36,8 @@ from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+    import numpy as np
+
     from vade_jax import types
 
 RULES = "rules"  # stands for the built-in verifiers among the names of functions
@@ -56,7 +58,7 @@ def texts(chats: Sequence[Any]) -> list[str]:
 
 
 def arguments(
-    item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
+    item: "types.Item", answers: Sequence[str], tokens: Sequence["np.ndarray"] | None
 ) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
@@ -115,6 +117,7 @@ def _import_file(path: str):
     """Imports a file under a name of its own; modules beside it can be imported from it."""
     file = pathlib.Path(path)
     spec = importlib.util.spec_from_file_location(f"reward_function_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look there
     if str(file.parent) not in sys.path:
@@ -139,7 +142,7 @@ class UserFunction:
     timeout_s: float
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
+        self, item: "types.Item", answers: Sequence[str], tokens: Sequence["np.ndarray"] | None
     ) -> list[Judgement]:
         """Judges all answers to one item.
 
@@ -312,7 +315,7 @@ class SumOfJudges:
     num_threads: int = 1
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
+        self, item: "types.Item", answers: Sequence[str], tokens: Sequence["np.ndarray"] | None
     ) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
         each = [judge(item, answers, tokens) for judge in self.judges]

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import jax
 import numpy as np
 
-from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 # Is called once a prompt, as soon as its last answer is there, in any order of prompts and from any
 # thread: with the prompt's place m and the tokens of all its answers. So rewards

@@ -20,7 +20,7 @@ class Subset(Sequence):
     """The rows of a source that passed the audit, read on demand."""
 
     source: sources.Source
-    index: Sequence[int]
+    index: np.ndarray | Sequence[int]
     checksum: int = 0  # of what the rows ask, in their order
     details: int = 0  # of what else their verdicts may hang on
     asked: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))  # of each

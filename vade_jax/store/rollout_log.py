@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from vade_jax import atomic
-from vade_jax.types import PathLike
+from vade_jax.types import Array, PathLike
 
-Table = Mapping[str, Sequence[Any]]  # columns
+Table = Mapping[str, Sequence[Any] | Array]  # columns
 
 # One type a column, whatever a step holds, so that many files read as one table.
 COLUMNS = {
@@ -134,7 +134,7 @@ def is_mixed(num_right: float, num_answers: int) -> bool:
     return 0 < num_right < num_answers
 
 
-def _column(name: str, values: Sequence[Any]) -> Any:
+def _column(name: str, values: Sequence[Any] | Array) -> Any:
     import pyarrow
 
     kind = COLUMNS.get(name)

@@ -242,10 +242,10 @@ def _spec(name: str, rules: Rules) -> PartitionSpec | None:
 
 def _check_divides(mesh, name, shape, spec):
     for size, axes in zip(shape, spec, strict=False):
-        names: tuple[str, ...] = axes if isinstance(axes, tuple) else (axes,) if axes else ()
+        names = axes if isinstance(axes, tuple) else (axes,) if axes else ()
         ways = int(np.prod([mesh.shape[axis] for axis in names]))
         if size % ways:
             raise ValueError(
                 f"{name} {tuple(shape)}: {size} is not divisible by {ways}, the mesh's "
-                f"{' x '.join(names)}: choose a divisor of it for mesh.{names[-1]}"
+                f"{' x '.join(names)}: choose a divisor of it for mesh.{[*names][-1]}"
             )

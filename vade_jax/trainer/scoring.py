@@ -6,6 +6,7 @@ format and length and is what advantages are made from.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
@@ -80,7 +81,7 @@ def make_scorer(
                 text=text,
                 extracted=judgement.extracted,
                 reward=judgement.reward + by_length(len(tokens)),
-                correct=judgement.correct,
+                correct=math.nan if judgement.correct is None else judgement.correct,
                 reason=judgement.reason,
             )
             for tokens, text, judgement in zip(

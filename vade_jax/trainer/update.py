@@ -299,7 +299,7 @@ def make_optimizer(
     )
     if config.frozen:
         # Frozen parameters have no moments and no part in the norm that is clipped.
-        transforms = {"train": trained, "freeze": optax.set_to_zero()}
+        transforms: dict[Any, Any] = {"train": trained, "freeze": optax.set_to_zero()}
         trained = optax.partition(transforms, lambda params: _labels(params, config.frozen))
     return precision.of_bfloat16(trained) if keeps_remainders(config, param_dtype) else trained
 
@@ -317,7 +317,8 @@ def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformati
         gradients, state = jax.lax.optimization_barrier((gradients, state))
         return inner.update(gradients, jax.device_put(state, jax.memory.Space.Device), params)
 
-    return optax.GradientTransformation(inner.init, update)
+    # Called with all three, by their place.
+    return optax.GradientTransformation(inner.init, update)  # pyright: ignore[reportArgumentType]
 
 
 def schedule(config: settings.Optimizer) -> optax.Schedule:

@@ -9,6 +9,7 @@ head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 
 import dataclasses
 import math
+from typing import Any
 
 import chex
 import jax
@@ -49,8 +50,8 @@ class Cache(Pytree):
 class OwnCache(Pytree):
     """Keys and values of the answers' own tokens; slots behind the current step are zeros."""
 
-    key_LNJTK: Array
-    value_LNJTK: Array
+    key_LNJTK: jax.Array
+    value_LNJTK: jax.Array
 
 
 def causal(
@@ -119,7 +120,8 @@ def splash(
     num_kv_heads = k_NTJK.shape[2]
     block = math.gcd(length, MAX_SPLASH_BLOCK)
     names = [field.name for field in dataclasses.fields(kernels.BlockSizes)]
-    sizes = kernels.BlockSizes(**{name: block for name in names if name.startswith("block_")})
+    blocks: dict[str, Any] = {name: block for name in names if name.startswith("block_")}
+    sizes = kernels.BlockSizes(**blocks)
     square = (length, length)
     mask = masks.CausalMask(square) if valid_NT11 is None else masks.FullMask(square)
     mask = masks.MultiHeadMask([mask] * (num_heads // num_kv_heads))
@@ -137,7 +139,7 @@ def splash(
         segments_NT = kernels.SegmentIds(segment_NT, segment_NT)
     of_heads = jax.vmap(attend, in_axes=(0, 0, 0, None))
     out_NJQTK = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
-    return join_queries(out_NJQTK.swapaxes(2, 3)[:, :, None])
+    return join_queries(jnp.swapaxes(out_NJQTK, 2, 3)[:, :, None])
 
 
 def grouped(

@@ -57,7 +57,7 @@ class KeySet(NamedTuple):
 
     key: jax.Array
     value: jax.Array
-    mask: jax.Array  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
+    mask: jax.Array | None  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
 
 
 class OwnKeys(NamedTuple):

@@ -214,8 +214,10 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     if fields.get("hidden_act", "silu") != "silu":
         raise ValueError(f"text hidden_act {fields['hidden_act']!r} is not 'silu'")
     rope = _section(fields, "rope_parameters") or _section(fields, "rope_scaling")
-    turns = rope if "rope_theta" in rope else {"rope_theta": 1e6} | fields
-    shape = {ours: _number(fields, hf) for ours, hf in _TEXT_NAMES.items() if ours != "norm_eps"}
+    turns = rope if "rope_theta" in rope else {"rope_theta": 1e6, **fields}
+    shape: dict[str, Any] = {
+        ours: _number(fields, hf) for ours, hf in _TEXT_NAMES.items() if ours != "norm_eps"
+    }
     shape["norm_eps"] = _real(fields, "rms_norm_eps", 0.1)
     shape["rope_theta"] = _real(turns, "rope_theta", 1e12)
     shape["qk_norm"] = family == "qwen3"
@@ -312,7 +314,7 @@ def _divides(small_name: str, small: int, large_name: str, large: int) -> None:
         raise ValueError(f"{large_name} {large} must be a multiple of {small_name} {small}")
 
 
-def _published(*, tie_embeddings: bool, **text: int) -> Config:
+def _published(*, tie_embeddings: bool, **text: Any) -> Config:
     """Returns a published model: all have the same tower, head width and special tokens."""
     vision = VisionConfig(
         depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
@@ -361,8 +363,8 @@ TINY = Config(
     bos_token_id=320,
     eos_token_id=322,
 )
-_QWEN25 = {"max_positions": 32768}
-_QWEN3 = {"max_positions": 40960, "qk_norm": True}
+_QWEN25: dict[str, Any] = {"max_positions": 32768}
+_QWEN3: dict[str, Any] = {"max_positions": 40960, "qk_norm": True}
 PRESETS = {
     "tiny": TINY,
     "tiny_6m": dataclasses.replace(

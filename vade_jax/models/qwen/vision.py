@@ -32,7 +32,7 @@ def normalize(patch_E: types.Array) -> jax.Array:
     whatever the backend makes of a division.
     """
     levels = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
-    table = (levels - np.float32(MEAN)) / np.float32(STD)  # [256, 3]
+    table = (levels - np.array(MEAN, np.float32)) / np.array(STD, np.float32)  # [256, 3]
     channel_E = np.arange(3 * _PIXELS) // _PIXELS
     index_E = jnp.asarray(patch_E, jnp.int32) * 3 + channel_E
     return jnp.take(jnp.asarray(table.reshape(-1)), index_E, mode="clip")

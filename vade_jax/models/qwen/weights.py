@@ -34,7 +34,7 @@ class Tensor(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray: ...
+    def __getitem__(self, index: Any, /) -> np.ndarray: ...
 
 
 class Transform(NamedTuple):
@@ -172,6 +172,7 @@ def _fill_on_devices(
 
     Takes the memory of `whole`. A process reads from disk what its own devices hold, no more.
     """
+    assert isinstance(whole.sharding, NamedSharding)
     mesh, spec = whole.sharding.mesh, whole.sharding.spec
     axes = (*spec, *[None] * (whole.ndim - len(spec)))
     axes = transform.axes(axes[1:] if stacked else axes)

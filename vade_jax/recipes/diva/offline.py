@@ -110,7 +110,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
     work = functools.partial(make_row, source, chat, wanted, beside)
     building = directory / "rows.tmp"
     # Half of a surrogate pair, which UTF-8 has not, is written as JSON's own escape, \ud83d.
-    text = {"encoding": "utf-8", "errors": "backslashreplace"}
+    text: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
     with (
         building.open("w", **text) as rows,
         (directory / "rejects.jsonl").open("w", **text) as rejects,

@@ -278,7 +278,7 @@ def _chartqa(row: Row) -> list[texts.Sample]:
     label = label[0] if isinstance(label, list) else label
     images = _images(row, "image") or [f"png/{_text(row, 'imgname')}"]
     answer = _text({"label": label}, "label")
-    options = {"choices": (), "tolerance": CHARTQA_TOLERANCE}
+    options: dict[str, Any] = {"choices": (), "tolerance": CHARTQA_TOLERANCE}
     return [texts.Sample(_text(row, "query"), answer, images, **options)]
 
 

@@ -107,7 +107,11 @@ def normalise(sample: Sample) -> dict[str, Any]:
     except ValueError as error:
         raise Refused("bad_gold", str(error)) from error
     # Once more with all that a run will grade with.
-    options = {"tolerance": tolerance, "choices": choices, "ordered": sample.more.get("ordered")}
+    options: dict[str, Any] = {
+        "tolerance": tolerance,
+        "choices": choices,
+        "ordered": sample.more.get("ordered"),
+    }
     verdict = verify.verify(f"\\boxed{{{answer}}}", answer, kind, **options)
     if not verdict.correct:
         raise Refused("bad_gold", f"{answer!r} is no {kind} ({verdict.reason})")

@@ -146,8 +146,10 @@ class ServerPool:
         try:
             return self._retrying(mend, ended)(attempt)
         except RefusedError as error:
+            assert member is not None
             raise EngineFailure(f"{what}: {member.server} refuses: {error}") from error
         except TransientError as error:
+            assert member is not None
             raise EngineFailure(
                 f"{what}: no answer in {self._tries} tries; the last error of "
                 f"{member.server}: {error}"
