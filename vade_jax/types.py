@@ -21,7 +21,7 @@ logical shape, never the shard.
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, dataclass_transform
+from typing import Any, Self, dataclass_transform
 
 import chex
 import jax
@@ -97,14 +97,6 @@ class Item:
     def without_images(self) -> "Item":
         """What is kept of an item once its prompt is built: a decoded image takes megabytes."""
         return dataclasses.replace(self, images=())
-
-
-class Items(Protocol):
-    """Items by number, read when they are asked for."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Item: ...
 
 
 @dataclasses.dataclass(frozen=True)

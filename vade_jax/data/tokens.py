@@ -178,7 +178,8 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
     now = lambda form: datetime.datetime.now().strftime(form)
-    environment.globals.update({"raise_exception": fail, "strftime_now": now})
+    names: dict[str, Any] = environment.globals
+    names.update(raise_exception=fail, strftime_now=now)
     environment.filters["tojson"] = to_json
     return environment
 
@@ -302,7 +303,7 @@ def build(
     tokenizer.save(str(directory / "tokenizer.json"))
     template = _TEMPLATE if shows_images else _TEXT_TEMPLATE
     (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
-    ids = {name: tokenizer.token_to_id(name) for name in SPECIAL}
+    ids: dict[str, Any] = {name: tokenizer.token_to_id(name) for name in SPECIAL}
     configs = _configs(ids, min_pixels, max_pixels)
     if not shows_images:
         del configs["preprocessor_config.json"]

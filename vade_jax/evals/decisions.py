@@ -60,9 +60,8 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
     def decide(item: Item, text: str) -> Decision:
         extracted, replies = None, []
 
-        def ask(prompt: str, read: Callable[[str], T | None] | None) -> T:
+        def ask(prompt: str, read: Callable[[str], T | None]) -> T:
             """Returns what the first readable reply says."""
-            assert read is not None, "a benchmark that asks reads replies"
             messages = [{"role": "user", "content": prompt}]
             for seed, temperature in enumerate(TEMPERATURES):
                 drawn = {"temperature": temperature, "max_tokens": judge.max_tokens, "seed": seed}
@@ -79,9 +78,11 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
         try:
             extracted = benchmark.extract(text, item, profile)
             if extracted is None:
+                assert judge.extraction_prompt and judge.read_extraction
                 extracted = ask(judge.extraction_prompt(text, item), judge.read_extraction)
             correct = benchmark.score(extracted, item, profile)
             if correct is None:
+                assert judge.judge_prompt and judge.read_judgement
                 correct = ask(judge.judge_prompt(extracted, item), judge.read_judgement)
             outcome = "judge" if replies else "rules"
         except _NoDecision as failure:

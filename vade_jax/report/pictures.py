@@ -14,7 +14,7 @@ from typing import Any
 from vade_jax import atomic
 from vade_jax.data import columns, hub, images, procedural, sources
 from vade_jax.report.run import Prompt, Run
-from vade_jax.types import Item, Items, PathLike
+from vade_jax.types import Item, PathLike
 
 Find = Callable[[str], Item | None]
 
@@ -105,7 +105,7 @@ def thumbnail(image: Any, num_images: int = 1) -> Picture:
     page = images.to_rgb(image)
     page.thumbnail((SIDE, SIDE))
     page.info.clear()  # a color profile may be larger than the picture
-    ways = {"image/jpeg": {"format": "JPEG", "quality": 80}}
+    ways: dict[str, dict[str, Any]] = {"image/jpeg": {"format": "JPEG", "quality": 80}}
     if page.getcolors(DRAWN):  # None where there are more: then PNG is never smaller
         ways["image/png"] = {"format": "PNG"}
     encoded = {}
@@ -177,7 +177,7 @@ def _hub_is_off() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-def finder(items: Items) -> Find:
+def finder(items: sources.Source) -> Find:
     """Returns uid -> item, or None where no item has it or its row cannot be read.
 
     A uid usually ends in the item's place, so that one item is looked at; a file's own ids are read
@@ -201,10 +201,12 @@ def finder(items: Items) -> Find:
     return find
 
 
-def _ids(items: Items) -> dict[str, int]:
+def _ids(items: sources.Source) -> dict[str, int]:
     """Returns the places of the rows of a file that have an id of their own."""
     found: dict[str, int] = {}
-    for place in range(len(items)) if isinstance(items, sources.Rows) else ():
+    if not isinstance(items, sources.Rows):
+        return found
+    for place in range(len(items)):
         try:
             row = items.row(place)
             name = row.get("id", row.get("uid"))

@@ -58,7 +58,9 @@ def texts(chats: Sequence[Any]) -> list[str]:
 
 
 def arguments(
-    item: "types.Item", answers: Sequence[str], tokens: Sequence["np.ndarray"] | None
+    item: "types.Item",
+    answers: Sequence[str],
+    tokens: Sequence["np.ndarray | Sequence[int]"] | None,
 ) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
@@ -142,7 +144,10 @@ class UserFunction:
     timeout_s: float
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence["np.ndarray"] | None
+        self,
+        item: "types.Item",
+        answers: Sequence[str],
+        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
     ) -> list[Judgement]:
         """Judges all answers to one item.
 
@@ -239,7 +244,7 @@ def _numbers(what: str, values: Any, wanted: int) -> list[float]:
     return found
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """Returns an error in one line, with the line of the user's own code that led to it."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, TypeError) and "unexpected keyword" in str(error):
@@ -247,7 +252,7 @@ def told(error: Exception) -> str:
     return " ".join(f"{said}{_place(error)}".split())
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Returns the innermost line outside of Python, packages and this file; "" where all are in this file."""
     packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     outside = [x for x in traceback.extract_tb(error.__traceback__) if x.filename != __file__]
@@ -315,7 +320,10 @@ class SumOfJudges:
     num_threads: int = 1
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence["np.ndarray"] | None
+        self,
+        item: "types.Item",
+        answers: Sequence[str],
+        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
     ) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
         each = [judge(item, answers, tokens) for judge in self.judges]

@@ -34,7 +34,9 @@ class Judgement:
 
 UNKNOWN = Judgement(math.nan, math.nan, reason="no_verdict")
 # (item, texts of all answers to it, their tokens) -> a judgement each
-Judge = Callable[["types.Item", Sequence[str], Sequence["np.ndarray"]], list[Judgement]]
+Judge = Callable[
+    ["types.Item", Sequence[str], Sequence["np.ndarray | Sequence[int]"] | None], list[Judgement]
+]
 
 
 def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:

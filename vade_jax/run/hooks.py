@@ -11,21 +11,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from vade_jax import settings
-from vade_jax.data import prompts, tokens
+from vade_jax.data import prompts, sources, tokens
 from vade_jax.trainer.choosing import Expand
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.trainer.validation import Validate
-from vade_jax.types import Item, Items, PathLike
+from vade_jax.types import Item, PathLike
 
 
 class Page(Protocol):
     """Shows a run: `vade_jax.report`."""
 
-    def at_start(self, workdir: PathLike, items: Items) -> Any:
+    def at_start(self, workdir: PathLike, items: sources.Source) -> Any:
         """Shows what the run trains on."""
         ...
 
-    def at_end(self, workdir: PathLike, items: Items) -> Any:
+    def at_end(self, workdir: PathLike, items: sources.Source) -> Any:
         """Shows what came of it; `items` is the source of its training data, by row."""
         ...
 

@@ -204,12 +204,12 @@ class LeaderEngine:
                     prompts, num_rollouts_M, key, params_version, sampling, on_group
                 )
             )
-            fields = dict(made[0].items())
+            fields = dict(vars(made[0]))
             return {name: [np.shape(x), np.asarray(x).dtype.name] for name, x in fields.items()}
 
         shapes = on_leader(lead)
         fields = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
-        rollouts = Rollouts(**from_leader(dict(made[0].items()) if made else fields))
+        rollouts = Rollouts(**from_leader(dict(vars(made[0])) if made else fields))
         if not made:
             _report(on_group, rollouts, len(prompts))
         return rollouts

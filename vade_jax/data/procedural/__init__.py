@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from vade_jax import types
+from vade_jax.data import sources
 from vade_jax.data.procedural import canvas, diagrams, handwriting, scenes
 from vade_jax.rewards import verify
 
@@ -234,7 +235,7 @@ class Mislabelled(Sequence):
         ValueError: the share is no probability.
     """
 
-    def __init__(self, source: types.Items, share: float, seed: int):
+    def __init__(self, source: sources.Source, share: float, seed: int):
         if not 0 <= share <= 1:
             raise ValueError(f"share={share} must be in 0 .. 1")
         self._source, self._share, self._seed = source, share, seed
@@ -283,7 +284,7 @@ class Teacher:
         seed: of the draws.
     """
 
-    def __init__(self, source: types.Items, noise: Mapping[str, float], seed: int):
+    def __init__(self, source: sources.Source, noise: Mapping[str, float], seed: int):
         self._noise, self._seed = dict(noise), seed
         self._stand_ins = collections.defaultdict(list)
         for i in range(min(len(source), 2000)):

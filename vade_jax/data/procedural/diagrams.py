@@ -19,7 +19,7 @@ _HIGHEST = 10
 # ------------------------------------------------------------------------------ bar charts
 def _draw_bars(
     rng: np.random.Generator,
-    values: Sequence[float],
+    values: np.ndarray,
     size: int,
     *,
     ticks: Sequence[int],

@@ -138,8 +138,8 @@ def splash(
         segment_NT = valid_NT11[:, :, 0, 0].astype(jnp.int32)
         segments_NT = kernels.SegmentIds(segment_NT, segment_NT)
     of_heads = jax.vmap(attend, in_axes=(0, 0, 0, None))
-    out_NJQTK = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
-    return join_queries(jnp.swapaxes(out_NJQTK, 2, 3)[:, :, None])
+    out_NJQTK: Any = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
+    return join_queries(out_NJQTK.swapaxes(2, 3)[:, :, None])
 
 
 def grouped(

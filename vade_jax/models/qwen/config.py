@@ -191,6 +191,7 @@ class Config:
         }
 
     def _vision_to_hf(self) -> dict[str, Any]:
+        assert self.vision is not None
         section = list(self.text.mrope_section)
         vision = {hf: getattr(self.vision, ours) for ours, hf in _VISION_NAMES.items()}
         return {
@@ -231,7 +232,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
                 f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
             )
         shape["own_head_width"] = head_width
-    section = (head_width // 2, 0, 0)
+    section: Any = (head_width // 2, 0, 0)
     if is_vl := family == "qwen2_5_vl":
         section = _numbers(rope, "mrope_section")
     # Published as type; transformers 5 saves rope_type, and M-RoPE as "default".
@@ -330,9 +331,19 @@ def _text_model(
     **more: Any,
 ) -> Config:
     """Returns a published text model; `sizes` are those of `TextConfig`, from the width on."""
-    width, _, num_heads, *_ = sizes
+    width, num_layers, num_heads, num_kv_heads, mlp_width = sizes
     section = ((own_head_width or width // num_heads) // 2, 0, 0)
-    text = TextConfig(vocab_size, *sizes, section, own_head_width=own_head_width, **more)
+    text = TextConfig(
+        vocab_size,
+        width,
+        num_layers,
+        num_heads,
+        num_kv_heads,
+        mlp_width,
+        section,
+        own_head_width=own_head_width,
+        **more,
+    )
     return Config(text, None, tie_embeddings)
 
 
@@ -370,7 +381,7 @@ PRESETS = {
     "tiny_6m": dataclasses.replace(
         TINY,
         text=dataclasses.replace(TINY.text, width=256, num_layers=6, num_heads=8, mlp_width=704),
-        vision=dataclasses.replace(TINY.vision, width=160, num_heads=5, mlp_width=432),
+        vision=VisionConfig(depth=4, width=160, num_heads=5, mlp_width=432, full_blocks=(1, 3)),
     ),
     "tiny_qwen2.5": _tiny_text_model(mrope_section=(16, 0, 0)),
     "tiny_qwen3": _tiny_text_model(mrope_section=(32, 0, 0), own_head_width=64, qk_norm=True),

@@ -323,7 +323,7 @@ def write_tensors(
         dtype: of all of them.
         blocks: their values in that order, in pieces of any size; what belongs to this file is taken.
     """
-    header = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, size in sizes.items():
         start, end = end, end + dtype.itemsize * math.prod(size)

@@ -80,9 +80,10 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
             return False
         return True
 
+    more: dict[str, Any]
     if run.data.train == "procedural":
         texts, more = built_in.texts, {"allowed": built_in.allowed}
     else:
         texts, more = variants.from_metadata, {}
-    limits: dict[str, Any] = {"min_pixels": run.data.min_pixels, "max_pixels": run.data.max_pixels}
+    limits = {"min_pixels": run.data.min_pixels, "max_pixels": run.data.max_pixels}
     return variants.Vary(texts, changes=run.diva.changes, fits=fits, **limits, **more)

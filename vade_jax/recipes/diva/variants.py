@@ -214,6 +214,7 @@ class Vary:
             if operator is None:
                 return None
             done = pictures.apply(operator, shown, question, allowed, rng)
+        assert done is not None  # without words there is room
         shown, question, what = done
         shown = tuple(Image.fromarray(picture) for picture in shown)
         return _variant(item, f"picture {what}", operator.delta, question, shown)

@@ -158,7 +158,7 @@ def split_choices(text: str) -> tuple[str, tuple[str, ...]]:
     if len(found) < 2 or labels != [chr(65 + i) for i in range(len(found))]:
         return text, ()
     question = "\n".join(lines[:start]).rstrip()
-    return question, tuple(match.groups()[-1].strip() for match in found)
+    return question, tuple(match.groups()[-1].strip() for match in found if match)
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:
