@@ -265,8 +265,8 @@ def make_state(
     Without `copy` it takes the policy's parameters over: the first update deletes them.
     """
     if shardings is None:
-        found = mesh.shardings(policy.mesh, abstract_state(policy, transform))
-        return make_state(policy, transform, found, copy=copy)
+        shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
+        assert shardings is not None
 
     def placed(function, where):
         return jax.jit(function, out_shardings=where)(policy.params)

@@ -36,8 +36,7 @@ def keep(perf: settings.Perf, workdir: str) -> None:
     If other users can write there, the cache is put into `workdir`. A directory that
     JAX_COMPILATION_CACHE_DIR names stays what it is. The run directory must exist.
     """
-    given = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
-    if not perf.compile_cache or given:
+    if not perf.compile_cache or jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         return
     name = jax.default_backend()
     if name == "cpu":

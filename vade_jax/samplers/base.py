@@ -15,7 +15,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import chex
 import jax
@@ -25,7 +25,8 @@ import numpy as np
 from vade_jax import arrays, fields, types
 from vade_jax.types import Array
 
-State = Any  # a frozen dataclass of arrays
+State = Any  # a frozen dataclass of arrays, which the selector alone looks into
+S = TypeVar("S")  # that of one selector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -366,12 +367,12 @@ def no_belief(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
 
 
 def compiled(
-    init: Callable[..., State],
-    propose: Callable[[State, jax.Array, int], types.Proposal],
-    update: Callable[[State, types.Feedback], State],
+    init: Callable[..., S],
+    propose: Callable[[S, jax.Array, int], types.Proposal],
+    update: Callable[[S, types.Feedback], S],
     *,
-    keep: Callable[[State, types.Feedback], Array] = keep_all,
-    believe: Callable[[State, types.Proposal], Mapping[str, Array]] = no_belief,
+    keep: Callable[[S, types.Feedback], Array] = keep_all,
+    believe: Callable[[S, types.Proposal], Mapping[str, Array]] = no_belief,
     needs: Needs = Needs(),
 ) -> Sampler:
     """Returns a selector with its functions compiled.
