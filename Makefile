@@ -9,8 +9,8 @@
 #                     .venv-compilers; TARGET=v5p or h200: one of them (CUDA's takes 5 GB of disk)
 # make test-browser   the report in a headless Chromium; skipped where there is none
 # make test-release   the wheel in an environment of its own, the Dockerfiles, the notebook
-# make lint           ruff check and ruff format --check
-# make format         the same, but changes the files
+# make lint           ruff check, ruff format --check and the types of vade_jax/ (basedpyright)
+# make format         what ruff finds, changed in the files
 # make docs           the site, in site/
 # make bench          speed beside the alternatives, as in docs/speed.md
 # make torture        100 kills, faults and full disks, as in docs/reliability.md; KILLS=9: one of each kind
@@ -77,6 +77,7 @@ test-release: $(VENV)/release.ok
 lint: $(VENV)/test.ok
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 format: $(VENV)/test.ok
 	$(BIN)/ruff check --fix .

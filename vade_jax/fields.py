@@ -127,6 +127,7 @@ class Section:
     """A dataclass of checked fields. `path` is its name in the whole, with a dot, for messages."""
 
     path: ClassVar[str] = ""
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -224,7 +225,7 @@ def check_type(name: str, value: Any, kind: Any) -> None:
         raise ValueError(
             f"{name}={value!r}: must be of type {kind.__name__.lower()}, not {type(value).__name__}"
         )
-    if kind is tuple and parts[1:] == (...,):
+    if isinstance(value, tuple) and kind is tuple and parts[1:] == (...,):
         for i, part in enumerate(value):
             check_type(f"{name}[{i}]", part, parts[0])
 

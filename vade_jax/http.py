@@ -218,7 +218,9 @@ def retrying(
 
     def pause(state: tenacity.RetryCallState) -> float:
         seconds = min(backoff_s * 2 ** (state.attempt_number - 1), LONGEST_PAUSE_S)
-        wish = min(state.outcome.exception().pause_s, MAX_RETRY_AFTER_S)
+        error = state.outcome.exception() if state.outcome else None
+        assert isinstance(error, TransientError)
+        wish = min(error.pause_s, MAX_RETRY_AFTER_S)
         return max(seconds * random.uniform(0.5, 1), wish)
 
     ended = ended or threading.Event()

@@ -70,6 +70,7 @@ def _import_file(path: str):
     """Imports a file under a name of its own; modules in its directory can be imported from it."""
     file = pathlib.Path(path)
     spec = importlib.util.spec_from_file_location(f"users_file_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickle look there
     if str(file.parent) not in sys.path:
@@ -78,7 +79,7 @@ def _import_file(path: str):
     return module
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """Returns an error in one line, with the line of the user's own code that led to it."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, TypeError) and "unexpected keyword" in str(error):
@@ -86,7 +87,7 @@ def told(error: Exception) -> str:
     return " ".join(f"{said}{_line(error)}".split())
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     """Returns the innermost line that is neither Python's, nor a package's, nor this package's; or ""."""
     packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     here = os.path.dirname(__file__)

@@ -280,7 +280,7 @@ def _one_by_one(identity: Mapping[str, Any]) -> dict[str, Any]:
 def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
     if isinstance(items, set | frozenset):
         raise ValueError("items is a set, which has no order of its own: give a list")
-    ids = range(items) if isinstance(items, numbers.Integral) else _plain(items)
+    ids = range(items) if isinstance(items, int | numbers.Integral) else _plain(items)
     if not len(ids):
         raise ValueError(f"items={items!r}: there is nothing to select")
     if more := len(ids) - len(set(ids)):
@@ -290,7 +290,7 @@ def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
     return ids
 
 
-def _plain(ids: Sequence[Hashable]) -> list:
+def _plain(ids: Any) -> list:
     """Returns ids as Python's own values, whatever array they come in, or a list of its scalars."""
     if hasattr(ids, "tolist"):
         return ids.tolist()

@@ -21,7 +21,7 @@ logical shape, never the shard.
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self, dataclass_transform
 
 import chex
 import jax
@@ -33,9 +33,18 @@ Metrics = dict[str, Any]
 PathLike = str | os.PathLike[str]
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Pytree:
+    """What type checkers are to know of a `chex.dataclass`, whose own types they do not see."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns a copy in which some fields have other values."""
+        raise NotImplementedError  # `chex.dataclass` puts its own in this place
+
+
 # ------------------------------------------------------------------------------ selection
 @chex.dataclass(frozen=True)
-class Proposal:
+class Proposal(Pytree):
     """What a selector asks the engine for: prompts, and how many answers to each."""
 
     index_M: Array  # int32, rows of the data set, without duplicates, but for variants of an item
@@ -50,7 +59,7 @@ class Proposal:
 
 
 @chex.dataclass(frozen=True)
-class Feedback:
+class Feedback(Pytree):
     """What came back for one proposal. Counts are over valid answers only."""
 
     index_M: Array  # int32
@@ -108,7 +117,7 @@ class Prompt:
 
 # ------------------------------------------------------------------------------ model input
 @chex.dataclass(frozen=True)
-class Images:
+class Images(Pytree):
     """Images cut to windows of 64 patch slots: window attention is then a reshape.
 
     A window is 4 x 4 merged cells, a cell 2 x 2 patches; slot = 4 * cell + patch in the cell,
@@ -122,7 +131,7 @@ class Images:
 
 
 @chex.dataclass(frozen=True)
-class Prompts:
+class Prompts(Pytree):
     """A batch of prompts, right-padded, with the images they show."""
 
     token_MP: Array  # int32
@@ -136,7 +145,7 @@ class Prompts:
 
 # ------------------------------------------------------------------------------ rollouts
 @chex.dataclass(frozen=True)
-class Rollouts:
+class Rollouts(Pytree):
     """Flat answers, in any split over prompts: `group_N` says whose (sorted, ascending)."""
 
     token_NT: Array  # int32, the end token included, right-padded
@@ -149,7 +158,7 @@ class Rollouts:
 
 
 @chex.dataclass(frozen=True)
-class Batch:
+class Batch(Pytree):
     """Everything one gradient step needs; leaves may carry a leading micro-batch axis."""
 
     prompts: Prompts
@@ -163,7 +172,7 @@ class Batch:
 
 
 @chex.dataclass(frozen=True)
-class TrainState:
+class TrainState(Pytree):
     """Parameters and optimizer; `step` counts optimizer updates."""
 
     params: Params

@@ -54,3 +54,10 @@ def test_an_answer_with_many_formulas_has_seconds_for_all_of_them(monkeypatch):
     names = ", ".join(f"a_{n}" for n in range(2, 10))
     verdict = verify.verify(f"\\boxed{{{names}}}", f"\\{{{numbers}\\}}", "expr")
     assert verdict.reason == "timeout" and pool.SHARED.asked == 3
+
+
+@pytest.mark.parametrize("kind", ["expr", "list"])
+def test_a_ratio_is_no_list_of_equations(kind):
+    """Its left side is a pair and its right side is not: it cannot be spread over two names."""
+    for given, key in (("A:B = 1", "x = 1, y = 2"), ("x = 1, y = 2", "A:B = 1")):
+        assert verify.verify(f"\\boxed{{{given}}}", key, kind).reason == "different"

@@ -13,12 +13,15 @@ token, which merged cell it shows.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import jax
 import numpy as np
 
 from vade_jax import arrays, types
 from vade_jax.data import images
+
+T = TypeVar("T", types.Prompts, types.Batch)
 
 
 def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, int]:
@@ -113,7 +116,7 @@ def _cells(prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows:
     return cell_MP
 
 
-def stack_micro(batches: Sequence[types.Prompts]) -> types.Prompts:
+def stack_micro(batches: Sequence[T]) -> T:
     """Returns micro-batches of equal sizes with a leading axis, for a scan over them.
 
     Raises:

@@ -10,12 +10,27 @@ import functools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-T, R = TypeVar("T"), TypeVar("R")
-Map = Callable[[Callable[[T], R], Iterable[T]], list[R]]
-Stream = Callable[[Callable[[T], R], Iterable[T]], Iterable[R]]  # one result after the other
+T = TypeVar("T")
+R = TypeVar("R")
 _AHEAD = 2  # items a thread that are begun or wait, at most
+
+
+class Map(Protocol):
+    """Calls a function with each item."""
+
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> list[R]:
+        """Returns all results, in order."""
+        ...
+
+
+class Stream(Protocol):
+    """Calls a function with each item."""
+
+    def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]:
+        """Returns one result after the other, in order."""
+        ...
 
 
 class Threads:

@@ -254,8 +254,9 @@ def audit(
             why = {"uid": found.uid, "reason": found.reason, "detail": found.detail}
             rejects.append({"index": index, **why})
     counts = dict(collections.Counter(why["reason"] for why in rejects))
-    sums = [np.asarray(x, np.uint32) for x in (checksums, details)]
-    report = Report(len(source), counts, rejects, *sums, np.asarray(asked, np.uint64))
+    of_all, of_details = (np.asarray(x, np.uint32) for x in (checksums, details))
+    asked_of_each = np.asarray(asked, np.uint64)
+    report = Report(len(source), counts, rejects, of_all, of_details, asked_of_each)
     return np.asarray(list(kept.values()), np.int32), report
 
 

@@ -177,8 +177,9 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
-    environment.globals["raise_exception"] = fail
-    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    now = lambda form: datetime.datetime.now().strftime(form)
+    names: dict[str, Any] = environment.globals
+    names.update(raise_exception=fail, strftime_now=now)
     environment.filters["tojson"] = to_json
     return environment
 
@@ -189,9 +190,9 @@ class _Generation(jinja2.ext.Extension):
     A call, as in transformers, so what is set in it is not known behind it.
     """
 
-    tags = frozenset({"generation"})
+    tags = frozenset({"generation"})  # pyright: ignore[reportAssignmentType] (it is only read)
 
-    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.CallBlock:
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return jinja2.nodes.CallBlock(self.call_method("_shown"), [], [], body).set_lineno(line)
@@ -218,7 +219,7 @@ def _read_template(directory: pathlib.Path) -> str:
 
 def _read_special(directory: pathlib.Path) -> dict[str, str]:
     """Returns the tokens that a template may name, such as `eos_token`, as transformers finds them."""
-    found: dict[str, Any] = dict(_DEFAULT_TOKENS)
+    found: dict[str, Any] = {**_DEFAULT_TOKENS}
     config: dict[str, Any] = {}
     if (path := directory / "tokenizer_config.json").is_file():
         config = json.loads(path.read_bytes())
@@ -302,7 +303,7 @@ def build(
     tokenizer.save(str(directory / "tokenizer.json"))
     template = _TEMPLATE if shows_images else _TEXT_TEMPLATE
     (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
-    ids = {name: tokenizer.token_to_id(name) for name in SPECIAL}
+    ids: dict[str, Any] = {name: tokenizer.token_to_id(name) for name in SPECIAL}
     configs = _configs(ids, min_pixels, max_pixels)
     if not shows_images:
         del configs["preprocessor_config.json"]

@@ -210,7 +210,8 @@ def _numbered(path: str, rows: Sequence[Mapping[str, Any]]) -> dict[Key, Answer]
     for row in rows:
         sample = seen[row["uid"]] if row["sample"] is None else row["sample"]
         seen[row["uid"]] += 1
-        answer = Answer(**{**row, "sample": sample})
+        named: dict[str, Any] = {**row, "sample": sample}
+        answer = Answer(**named)
         if answer.key in found:
             doubled.append(f"{answer.uid}, sample {sample}")
         found[answer.key] = answer

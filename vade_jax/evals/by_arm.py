@@ -119,7 +119,8 @@ def write(
         if ablated:
             whole = [_label(arm, group) for arm in arms if _selector(arm) == "vade"]
             variants |= {label: named[label] for label in (*whole, *ablated)}
-    text, options = "", {"size": size, "seeds": num_seeds, "seed": seed}
+    text = ""
+    options: dict[str, Any] = {"size": size, "seeds": num_seeds, "seed": seed}
     if rows:
         text += f"# Table 1\n\n{summary.table(rows, **options)}\n"
     if variants:

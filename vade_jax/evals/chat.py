@@ -12,7 +12,7 @@ import os
 import pathlib
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, TypeVar
 
@@ -116,7 +116,7 @@ class Chat:
                 self._count("remembered")
         return reply
 
-    def map(self, function: Callable[[S], T], inputs: Iterable[S]) -> Iterator[T]:
+    def map(self, function: Callable[[S], T], inputs: Iterable[S]) -> Generator[T]:
         """Yields `function(x)` in order, made in as many threads as requests may be in flight.
 
         When it is left early, by an error or by its caller, what is in flight is cut off.

@@ -78,9 +78,11 @@ def by_judge(benchmark: base.Benchmark, profile: str, chat: Chat) -> Decide:
         try:
             extracted = benchmark.extract(text, item, profile)
             if extracted is None:
+                assert judge.extraction_prompt and judge.read_extraction
                 extracted = ask(judge.extraction_prompt(text, item), judge.read_extraction)
             correct = benchmark.score(extracted, item, profile)
             if correct is None:
+                assert judge.judge_prompt and judge.read_judgement
                 correct = ask(judge.judge_prompt(extracted, item), judge.read_judgement)
             outcome = "judge" if replies else "rules"
         except _NoDecision as failure:

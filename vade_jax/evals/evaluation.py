@@ -15,6 +15,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import tqdm
@@ -85,7 +86,9 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
         claim(path, wanted, tasks.MAY_CHANGE)
     if policy is not None:
         for task in chosen:
-            policy.check(task, stores[task.name])
+            store = stores[task.name]
+            assert isinstance(store, answers.Store)
+            policy.check(task, store)
     return Prepared(evaluation, workdir, chosen, records, others, policy, stores, judge)
 
 
@@ -100,8 +103,10 @@ def answer(prepared: Prepared) -> None:
     # An engine is closed before anything is scored: the judge may need its memory.
     with contextlib.closing(prepared.policy):
         for task in prepared.tasks:
+            store = prepared.stores[task.name]
+            assert isinstance(store, answers.Store)
             with tqdm.tqdm(total=len(task.keys), desc=f"asking {task.name}") as bar:
-                for done in prepared.policy.ask(task, prepared.stores[task.name]):
+                for done in prepared.policy.ask(task, store):
                     bar.update(done)
 
 
@@ -225,10 +230,10 @@ def _checkpoint_policy(
     def load() -> Policy:
         if local:
             devices = mesh.make(**evaluation.mesh.to_dict())
-            dtype = compute_dtype(evaluation.model, devices)
+            dtype = compute_dtype(evaluation.model, devices)  # pyright: ignore[reportArgumentType] (it has what is read here)
             return place_policy(directory, devices, dtype)
         # vLLM reads the weights itself.
-        unused = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
+        unused: dict[str, Any] = dict.fromkeys(("graphdef", "params", "shardings", "mesh", "dtype"))
         return Policy(directory=directory, shape=shape, tokenizer=tokenizer, **unused)
 
     @functools.cache
@@ -243,7 +248,7 @@ def _checkpoint_policy(
     return policies.EnginePolicy(
         directory,
         tokenizer,
-        datasets.prompt_builder(evaluation.data, tokenizer),
+        datasets.prompt_builder(evaluation.data, tokenizer),  # pyright: ignore[reportArgumentType] (it has what is read here)
         # The built-in engine is laid out for the size of a group; one server answers all.
         make_engine if local else lambda num_samples: make_engine(0),
         seed=evaluation.seed,

@@ -166,8 +166,8 @@ def _sums(x_M: np.ndarray, cluster_M: Sequence[Hashable] | None) -> tuple[np.nda
     """Returns the sum and the number of items of each cluster, by default of each item."""
     if cluster_M is None:
         return x_M, np.ones(len(x_M))
-    _, cluster_M = np.unique(np.asarray(cluster_M), return_inverse=True)
-    return np.bincount(cluster_M, x_M), np.bincount(cluster_M)
+    _, place_M = np.unique(np.asarray(cluster_M), return_inverse=True)
+    return np.bincount(place_M, x_M), np.bincount(place_M)
 
 
 def _checked(correct_MG: np.ndarray) -> np.ndarray:

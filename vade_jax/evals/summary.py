@@ -187,7 +187,7 @@ def difference(mine: Results, other: Results, seed: int) -> dict[str, Any]:
     shared = [name for name in mine if name in other]
     groups = {name: [name] for name in shared}
     if set(benchmarks.PAPER) <= set(shared):
-        groups["average"] = benchmarks.PAPER
+        groups["average"] = list(benchmarks.PAPER)
     found = {}
     for label, names in groups.items():
         gap = stats.difference(

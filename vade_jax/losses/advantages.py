@@ -44,7 +44,7 @@ def group_normalized(
     chex.assert_equal_shape([reward_N, valid_N])
     reward_N = jnp.where(valid_N, reward_N, 0)
 
-    def total(x_N):
+    def total(x_N: Array) -> jax.Array:
         return jax.ops.segment_sum(x_N, group_N, num_groups)
 
     count_M = total(valid_N.astype(reward_N.dtype))

@@ -15,7 +15,7 @@ from vade_jax.types import Array
 MAX_LOG = 20.0  # both signs, as verl
 
 
-def token(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array) -> jax.Array:
+def token(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array) -> Array:
     """Returns log w of every token by itself; `mask_NT` makes it interchangeable with `sequence`."""
     del mask_NT
     return old_logp_NT - rollout_logp_NT

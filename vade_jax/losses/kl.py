@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from vade_jax.types import Array
 
 
-def k1(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
+def k1(logp_NT: Array, ref_logp_NT: Array) -> Array:
     """Returns log pi - log pi_ref."""
     chex.assert_equal_shape([logp_NT, ref_logp_NT])
     return logp_NT - ref_logp_NT
@@ -23,7 +23,7 @@ def absolute(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
     return jnp.abs(k1(logp_NT, ref_logp_NT))
 
 
-def k2(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
+def k2(logp_NT: Array, ref_logp_NT: Array) -> Array:
     """Returns (log pi - log pi_ref)^2 / 2."""
     return k1(logp_NT, ref_logp_NT) ** 2 / 2
 
@@ -37,17 +37,17 @@ def k3(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
     return jnp.clip(jnp.exp(x_NT) - x_NT - 1, -10, 10)
 
 
-def straight_through(value_NT: Array, gradient_NT: Array) -> jax.Array:
+def straight_through(value_NT: Array, gradient_NT: Array) -> Array:
     """Returns the value of one estimator with the gradient of another (verl's `k1+`, `k3+`)."""
     return gradient_NT + jax.lax.stop_gradient(value_NT - gradient_NT)
 
 
-def k1_with_gradient_of_k2(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
+def k1_with_gradient_of_k2(logp_NT: Array, ref_logp_NT: Array) -> Array:
     """Returns verl's `k1+`."""
     return straight_through(k1(logp_NT, ref_logp_NT), k2(logp_NT, ref_logp_NT))
 
 
-def k3_with_gradient_of_k2(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
+def k3_with_gradient_of_k2(logp_NT: Array, ref_logp_NT: Array) -> Array:
     """Returns verl's `k3+`."""
     return straight_through(k3(logp_NT, ref_logp_NT), k2(logp_NT, ref_logp_NT))
 
@@ -62,7 +62,7 @@ ESTIMATORS = {
 }
 
 
-def estimate(logp_NT: Array, ref_logp_NT: Array, how: str) -> jax.Array:
+def estimate(logp_NT: Array, ref_logp_NT: Array, how: str) -> Array:
     """Returns the estimator that a config calls `how`, a key of ESTIMATORS.
 
     Raises:

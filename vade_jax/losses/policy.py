@@ -97,7 +97,7 @@ def _surrogates(
     clip_low: float,
     clip_high: float,
     dual_clip: float | None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[Array, Array, Array]:
     """Returns the loss without clip, the loss with clip, and the dual clip's ceiling."""
     chex.assert_rank([log_ratio_NT, advantage_N], [2, 1])
     chex.assert_equal_shape_prefix([log_ratio_NT, advantage_N], 1)
@@ -120,7 +120,7 @@ def aggregate(
     *,
     num_tokens: Array | None = None,
     num_sequences: Array | None = None,
-    scale: Array | None = None,
+    scale: Array | int | None = None,
 ) -> jax.Array:
     """Returns per-token values reduced to a scalar, named as in verl.
 

@@ -6,5 +6,5 @@ and here it is the other trainer's. Set JAX_PLATFORMS to have it otherwise.
 
 import jax
 
-if not jax.config.jax_platforms:
+if not jax.config.jax_platforms:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
     jax.config.update("jax_platforms", "cpu")

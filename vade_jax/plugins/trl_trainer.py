@@ -113,7 +113,7 @@ class Selecting:
     def _choose(self, num_rows: int) -> list[dict[str, Any]]:
         """Returns this process's `num_rows` rows: its part of G copies of each chosen one."""
         processes, rank = self.accelerator.num_processes, self.accelerator.process_index
-        chosen = [None]
+        chosen: list[Any] = [None]
         if rank == 0:
             num_prompts = num_rows * processes // self.num_generations
             chosen = [self.selector.select(num_prompts)]
@@ -205,7 +205,7 @@ def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable:
         return lambda reward_NF, said: np.asarray(correct(reward_NF), np.float32)
     if correct is None and len(names) == 1:
         correct = names[0]
-    if names.count(correct) != 1:
+    if correct is None or names.count(correct) != 1:
         raise ValueError(
             f"correct={correct!r}: name the one reward function that says whether an"
             f" answer is right, of {names}, or give a function of all rewards"

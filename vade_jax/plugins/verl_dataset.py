@@ -68,9 +68,10 @@ class SelectingDataset(RLHFDataset):
     training: "SelectingDataset | None" = None  # this process's, for the replay buffer
 
     def __init__(self, data_files, tokenizer, config, processor=None, max_samples=-1):
-        self.selector, self._queue, self._unanswered = None, [], 0
+        self.selector: Any = None
+        self._queue, self._unanswered = [], 0
         chooses = data_files == config.train_files
-        self.settings = _settings(config) if chooses else None
+        self.settings: Any = _settings(config) if chooses else None
         super().__init__(data_files, tokenizer, config, processor, max_samples)
         if not chooses:
             return

@@ -44,7 +44,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
     return [
         _chart("ratio", "Effective ratio", ratio, y=(0, 1)),
         _chart("score", "Validation accuracy", score, points=True),
-        _chart("norm", "Gradient norm", norm, log=curves.has_spikes(shown)),
+        _chart("norm", "Gradient norm", norm, log=curves.has_spikes(np.asarray(shown))),
         _chart("efficiency", "Score against rollouts", score, axis="rollouts", points=True),
     ]
 

@@ -73,7 +73,7 @@ def validation(records: Records) -> Curve:
     The sets are those of the last validation: a run that goes on may have others, or other answers to a
     question.
     """
-    wanted = {_VALIDATION.fullmatch(name)["set"] for name in validation_names(records)}
+    wanted = {m["set"] for name in validation_names(records) if (m := _VALIDATION.fullmatch(name))}
     steps, values = [], []
     for record in records:
         found = _most_samples(record)
@@ -243,7 +243,7 @@ class Mean:
         return f"{mean} ± {form.format(self.half)}" if self.half > 0 else mean
 
 
-def mean(values: Sequence[float], level: float = 0.95) -> Mean:
+def mean(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Mean:
     """Returns the mean of what is finite, with the interval of Student's t.
 
     The values are taken as independent draws from a normal distribution; of two or three seeds the

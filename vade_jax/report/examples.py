@@ -83,7 +83,9 @@ def rise(visits: Sequence[Group]) -> float:
     if not judged:
         return 0.0
     third = max(1, len(judged) // 3)
-    return _rate(judged[-third:]) - _rate(judged[:third])
+    first, last = _rate(judged[:third]), _rate(judged[-third:])
+    assert first is not None and last is not None  # all of these are judged
+    return last - first
 
 
 def _rate(groups: Sequence[Group]) -> float | None:

@@ -130,7 +130,7 @@ def _draw_progress(records: Records, path: PathLike) -> None:
     title = "Rollouts in groups\nwhose rewards differ"
     useful = Panel(title, curves.effective_rollouts, plotting.from_zero)
     rows = {"steps": (score, RATIO, NORM, spent), "rollouts": (score, RATIO, NORM, useful)}
-    note = {"note": FOOTNOTE, "note_size": 9.5}
+    note: dict[str, Any] = {"note": FOOTNOTE, "note_size": 9.5}
     with plotting.panels(path, 2, 4, size=(13, 6), **note) as (_, grid):
         for row, (x_axis, panels) in zip(grid, rows.items(), strict=True):
             for axes, panel in zip(row, panels, strict=True):
@@ -270,7 +270,7 @@ def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
         "effective_ratio": "Effective ratio",
         "hopeless": "Share on hopeless prompts",
     }
-    rows = {"sharey": "row", "height_ratios": heights}
+    rows: dict[str, Any] = {"sharey": "row", "height_ratios": heights}
     with plotting.panels(path, num_rows, 4, size=size, note=ARMS_NOTE, **rows) as (_, grid):
         for row, (name, arms) in zip(grid, compared.groups.items(), strict=True):
             ordered = sorted(arms, key=lambda arm: arms[arm].means["late"].mean)

@@ -147,7 +147,7 @@ def _learned(records: Records) -> list[Fact]:
     if forgotten.size:
         families = curves.forgotten_families(records)
         last = {name: curves.forgotten(records, name).values[-1] for name in families}
-        most = sorted(last, key=last.get, reverse=True)[:3]
+        most = sorted(last, key=last.__getitem__, reverse=True)[:3]
         detail = ", ".join(f"{name} {100 * last[name]:.0f} %" for name in most if last[name])
         value = f"{100 * forgotten[-1]:.1f} %"
         found.append(Fact("Known questions forgotten", value, detail))

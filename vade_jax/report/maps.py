@@ -83,7 +83,11 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
     looks = plotting.looks(arm for arms in lines.values() for arm in arms)
     num_columns = len(lines) if len(lines) < 4 else 2
     num_rows = -(-len(lines) // num_columns)
-    layout = {"size": (5.4 * num_columns + 2.2, 4.2 * num_rows), "sharex": True, "sharey": "row"}
+    layout: dict[str, Any] = {
+        "size": (5.4 * num_columns + 2.2, 4.2 * num_rows),
+        "sharex": True,
+        "sharey": "row",
+    }
     all_lines = [by_rate for arms in lines.values() for by_rate in arms.values()]
     with plotting.panels(path, num_rows, num_columns, note=RATES_NOTE, **layout) as (figure, grid):
         for panel in grid.flat[len(lines) :]:

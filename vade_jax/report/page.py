@@ -14,6 +14,7 @@ from typing import Any
 import jinja2
 
 from vade_jax import atomic
+from vade_jax.data import sources
 from vade_jax.report import (
     charts,
     contact_sheet,
@@ -25,7 +26,7 @@ from vade_jax.report import (
     run,
 )
 from vade_jax.report.run import Prompt, Run
-from vade_jax.types import Item, PathLike
+from vade_jax.types import PathLike
 
 Section = dict[str, Any]  # what the template shows of one run
 
@@ -38,12 +39,12 @@ CURVES, ANSWERS, PICTURES = 1_000_000, 1_000_000, 2_300_000  # of them, to begin
 LISTED = 9  # prompts of a list
 
 
-def at_start(workdir: PathLike, items: Sequence[Item]) -> None:
+def at_start(workdir: PathLike, items: sources.Source) -> None:
     """Draws a sheet of samples of what a run trains on: figures/samples.png."""
     contact_sheet.draw(items, pathlib.Path(workdir) / "figures" / "samples.png")
 
 
-def at_end(workdir: PathLike, items: Sequence[Item]) -> pathlib.Path:
+def at_end(workdir: PathLike, items: sources.Source) -> pathlib.Path:
     """Draws the figures of a run that has just ended, and writes its page, versions and pictures.
 
     `items` is the source of its training data, by row.
@@ -61,7 +62,7 @@ def at_end(workdir: PathLike, items: Sequence[Item]) -> pathlib.Path:
 
 
 def write(
-    workdir: PathLike, compare: Sequence[PathLike] = (), *, items: Sequence[Item] | None = None
+    workdir: PathLike, compare: Sequence[PathLike] = (), *, items: sources.Source | None = None
 ) -> pathlib.Path:
     """Writes report.html, or comparison.html of several runs, into `workdir`; returns the path.
 
@@ -162,7 +163,7 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
     """Returns the page."""
     lines = len(runs) * (5 + len(curves.DETAILS))
     points = max(60, min(500, CURVES // (40 * lines)))
-    shown = {
+    shown: dict[str, Any] = {
         "dynamics": charts.dynamics(runs, points),
         "details": charts.details(runs, points),
         "calibration": charts.calibration(runs, points),

@@ -8,7 +8,7 @@ import io
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vade_jax import atomic
@@ -105,7 +105,7 @@ def thumbnail(image: Any, num_images: int = 1) -> Picture:
     page = images.to_rgb(image)
     page.thumbnail((SIDE, SIDE))
     page.info.clear()  # a color profile may be larger than the picture
-    ways = {"image/jpeg": {"format": "JPEG", "quality": 80}}
+    ways: dict[str, dict[str, Any]] = {"image/jpeg": {"format": "JPEG", "quality": 80}}
     if page.getcolors(DRAWN):  # None where there are more: then PNG is never smaller
         ways["image/png"] = {"format": "PNG"}
     encoded = {}
@@ -157,13 +157,13 @@ def of_run(run: Run) -> Find:
     Data of the hub are looked up in its cache alone, and only where `HF_HUB_OFFLINE` is set: a page is no
     reason to download a data set.
     """
-    data = run.config.get("data")
+    data: Any = run.config.get("data")
     try:
         if hub.parse(str(data["train"])) and not _hub_is_off():
             return lambda uid: None
         if data["train"] != "procedural":
             # No answer is judged here: rows need no kind that only the run's rules know.
-            where = {"split": "train", "image_root": data.get("image_root", "")}
+            where: dict[str, Any] = {"split": "train", "image_root": data.get("image_root", "")}
             return finder(sources.rows(data["train"], has_rules=False, **where))
         seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
         items = procedural.Procedural(seed, data["num_train"], mixture=data.get("mixture"))
@@ -177,7 +177,7 @@ def _hub_is_off() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-def finder(items: Sequence[Item]) -> Find:
+def finder(items: sources.Source) -> Find:
     """Returns uid -> item, or None where no item has it or its row cannot be read.
 
     A uid usually ends in the item's place, so that one item is looked at; a file's own ids are read
@@ -187,8 +187,7 @@ def finder(items: Sequence[Item]) -> Find:
 
     def read(place: int | None) -> Item | None:
         try:
-            known = place is not None and place < len(items)
-            return items[place] if known else None
+            return items[place] if place is not None and place < len(items) else None
         except (ValueError, OSError):
             return None
 
@@ -202,10 +201,12 @@ def finder(items: Sequence[Item]) -> Find:
     return find
 
 
-def _ids(items: Sequence[Item]) -> dict[str, int]:
+def _ids(items: sources.Source) -> dict[str, int]:
     """Returns the places of the rows of a file that have an id of their own."""
     found: dict[str, int] = {}
-    for place in range(len(items)) if isinstance(items, sources.Rows) else ():
+    if not isinstance(items, sources.Rows):
+        return found
+    for place in range(len(items)):
         try:
             row = items.row(place)
             name = row.get("id", row.get("uid"))

@@ -16,7 +16,7 @@ from vade_jax.types import PathLike
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe-Ito
 INK, FAINT = "#333333", "#8a8a8a"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 11,
     "axes.titlesize": 11.5,
     "axes.titlelocation": "left",

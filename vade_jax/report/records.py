@@ -124,7 +124,7 @@ def write(groups: Groups, path: PathLike) -> None:
 
 def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> None:
     """Writes a table a third smaller than parquet's defaults do."""
-    options = {
+    options: dict[str, Any] = {
         "use_dictionary": ["group", "arm", "settings"],
         "column_encoding": {
             f"{field.name}.list.element": ENCODINGS[field.type]
@@ -174,7 +174,7 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
 
 def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
     """Returns the metrics by step of the columns by metric; a value is null where there was none."""
-    found = [{"step": step} for step in row.pop("step")]
+    found = [{"step": step} for step in row.pop("step") or ()]
     for name, values in row.items():
         for record, value in zip(found, values, strict=True) if values else ():
             if value is not None:

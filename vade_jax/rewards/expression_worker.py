@@ -15,9 +15,11 @@ import resource
 import signal
 import sys
 from fractions import Fraction
+from typing import Any
 
 import latex2sympy2_extended
 import math_verify
+import math_verify.errors
 import sympy
 from sympy.parsing import sympy_parser
 
@@ -76,7 +78,7 @@ def compare(key, given, question: str = "equal", room: list[str] | None = None) 
         question: "equal" or "relation", which is whether one is the other by a constant factor.
         room: numerator and denominator of how far they may be apart.
     """
-    read = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
+    read: Any = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
     try:
         right = read(key)
     except Exception:
@@ -103,7 +105,7 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
         return x == y
     if x.is_infinite or y.is_infinite:
         return False
-    symbols = sorted(x.free_symbols | y.free_symbols, key=str)
+    symbols: list[Any] = sorted(x.free_symbols | y.free_symbols, key=str)
     is_complex = x.has(sympy.I) and y.has(sympy.I)
     digits = 150 if symbols else 500
     seen = [_agree(x.subs(p), y.subs(p), is_complex, digits) for p in _points(symbols)]
@@ -143,7 +145,7 @@ def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool 
 
 def _is_zero(x: sympy.Expr, digits: int = 150) -> bool:
     """Returns whether a constant is zero: its first digit is not found among so many."""
-    parts = x.evalf(50, maxn=digits).as_real_imag()
+    parts: Any = x.evalf(50, maxn=digits).as_real_imag()
     if not all(part.is_Number for part in parts):
         raise ValueError(f"{x} has no value")
     return all(part == 0 or part._prec < 60 for part in parts)
@@ -166,7 +168,7 @@ def _is_multiple(right: list, value: list) -> bool:
 
 
 # ------------------------------------------------------------------------------ reading
-def _built(tree) -> sympy.Basic:
+def _built(tree) -> Any:
     """Returns the expression of a tree, or of LaTeX."""
     if isinstance(tree, str):
         return _parsed(tree)
@@ -186,7 +188,7 @@ def _parsed(text: str) -> sympy.Basic:
         extraction_config=_ANY_LATEX,
         fallback_mode="no_fallback",
         extraction_mode="first_match",
-        parsing_timeout=None,
+        parsing_timeout=None,  # pyright: ignore[reportArgumentType] (None: it has none)
     )
     if not found or isinstance(found[0], str):
         raise ValueError(f"{text} is no formula")

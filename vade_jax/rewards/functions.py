@@ -30,6 +30,8 @@ from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+    import numpy as np
+
     from vade_jax import types
 
 RULES = "rules"  # stands for the built-in verifiers among the names of functions
@@ -50,7 +52,9 @@ def texts(chats: Sequence[Any]) -> list[str]:
 
 
 def arguments(
-    item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
+    item: "types.Item",
+    answers: Sequence[str],
+    tokens: Sequence["np.ndarray | Sequence[int]"] | None,
 ) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
@@ -101,7 +105,10 @@ class UserFunction:
     timeout_s: float
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
+        self,
+        item: "types.Item",
+        answers: Sequence[str],
+        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
     ) -> list[Judgement]:
         """Judges all answers to one item.
 
@@ -256,7 +263,10 @@ class SumOfJudges:
     num_threads: int = 1
 
     def __call__(
-        self, item: "types.Item", answers: Sequence[str], tokens: Sequence[Sequence[int]] | None
+        self,
+        item: "types.Item",
+        answers: Sequence[str],
+        tokens: Sequence["np.ndarray | Sequence[int]"] | None,
     ) -> list[Judgement]:
         """Judges all answers to one item; raises RewardFailure."""
         each = [judge(item, answers, tokens) for judge in self.judges]

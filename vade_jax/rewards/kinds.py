@@ -64,10 +64,10 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     lone letter is an option's own, also where the text of another is that letter, as with points of a
     drawing.
     """
-    key = letter(key)
+    right = letter(key)
     chosen, behind = _labelled(given)
-    if key is None or not choices:
-        return compare(chosen, key)
+    if right is None or not choices:
+        return compare(chosen, right)
     if behind and chosen not in (named(behind, choices) or [chosen]):
         return "unreadable"
     options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
@@ -77,7 +77,7 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     )
     by_text = [] if is_letter else named(given, choices)
     found = {options[x] for x in by_text or [chosen] if x in options}
-    return compare(found.pop() if len(found) == 1 else None, options.get(key))
+    return compare(found.pop() if len(found) == 1 else None, options.get(right))
 
 
 def named(text: str, choices: Sequence[str]) -> list[str]:
@@ -175,10 +175,10 @@ def expression(given: str, key: str, **_) -> str:
     reason = _decided(None if is_prose else value, right, Rules())
     if reason == "different" and not any(units):
         # 60 min and 1 h: other letters, which no formula makes equal, may be other units.
-        quantities = [reading.read(text, numeric=True) for text in (given, key)]
-        names = [getattr(x, "unit", None) for x in quantities]
-        if all(names) and names[0] != names[1]:
-            return _decided(*quantities, Rules())
+        one, other = (reading.read(text, numeric=True) for text in (given, key))
+        names = [getattr(x, "unit", None) for x in (one, other)]
+        if other is not None and all(names) and names[0] != names[1]:
+            return _decided(one, other, Rules())
     return reason
 
 

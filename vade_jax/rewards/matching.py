@@ -54,11 +54,11 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         return _same_relation(given, key, rules)
     if isinstance(given, Collection) or isinstance(key, Collection):
         return _same_collection(given, key, rules)
-    texts = [x.text if isinstance(x, Words) else _name_of(x) for x in (given, key)]
-    if None not in texts:
+    one, other = (x.text if isinstance(x, Words) else _name_of(x) for x in (given, key))
+    if one is not None and other is not None:
         is_spelled = not isinstance(given, Words) and not isinstance(key, Words)
         read = str if is_spelled else answers.signed_words
-        return read(texts[0]) == read(texts[1])
+        return read(one) == read(other)
     if isinstance(given, values.Latex) and given.spelled == getattr(key, "spelled", None):
         return True
     can_ask = all(
@@ -94,12 +94,14 @@ def _in_one_unit(given: Value, key: Value):
             # What was rounded in another unit stands for no exact value: no digits.
             yield dataclasses.replace(given, value=value, tree=_tree_of(value), digits=0), key
     elif factor := units.convert(Fraction(1), mine, wanted):
+        assert isinstance(given, Formula)  # as it has a unit
         yield Formula(("*", given.tree, _tree_of(factor))), key
 
 
 def _in_radians(value: Value) -> Value:
     if getattr(value, "unit", None) != "degree":
         return value
+    assert isinstance(value, Number | Formula)  # as it has a unit
     return Formula(("*", value.tree, ("/", ("c", "pi"), ("n", "180"))))
 
 
@@ -134,6 +136,7 @@ def _rounding(given: Value, key: Value) -> Fraction | None:
     decimals = [x for x in (given, key) if isinstance(x, Number) and x.last is not None]
     if len(decimals) != 1 or decimals[0].digits < _ENOUGH or decimals[0].value.denominator == 1:
         return None
+    assert decimals[0].last is not None
     return Fraction(10) ** decimals[0].last / 2
 
 
@@ -143,12 +146,15 @@ def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
         return True
     room = _rounding(given, key)
     x, y = (
-        None if isinstance(side, values.Latex) else values.exact(side.tree) for side in (given, key)
+        values.exact(side.tree) if isinstance(side, Number | Formula) else None
+        for side in (given, key)
     )
     if x is not None and y is not None:
         return abs(x - y) <= (room or 0)
-    sent = [getattr(side, "tree", None) or side.text for side in (key, given)]
-    return _ask(rules, *sent, room=room)
+    right, left = (
+        getattr(side, "tree", None) or getattr(side, "text", "") for side in (key, given)
+    )
+    return _ask(rules, right, left, room=room)
 
 
 def _tree_of(value: Fraction) -> Tree:
@@ -206,7 +212,7 @@ def named(value: Value, rules: Rules) -> tuple[str, Value] | None:
 
 def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
     """Returns whether a side equals the next one, which may be its value to any number of decimals."""
-    if not all(isinstance(side, Number | Formula) for side in (left, right)):
+    if not isinstance(left, Number | Formula) or not isinstance(right, Number | Formula):
         return False
     if same(left, right, rules):
         return True
@@ -222,18 +228,20 @@ def _chained(sign: str, left: Value, right: Value, rules: Rules) -> bool:
 
 
 def _name_of(side: Value) -> str | None:
-    is_name = isinstance(side, Formula) and side.tree[0] == "v" and not side.unit
-    return side.tree[1] if is_name else None
+    if isinstance(side, Formula) and side.tree[0] == "v" and not side.unit:
+        return side.tree[1]
+    return None
 
 
 def _spread(value: Relation, other: Collection) -> tuple[Relation, ...]:
     r"""Returns (x, y) = (1, 2) as x = 1, y = 2, and x = \{1, 2\} as x = 1, x = 2; () of anything else."""
     left, right = value.sides[0], value.sides[-1]
+    if not isinstance(right, Collection):  # A:B = 1
+        return ()
     if isinstance(left, Collection):
         lefts, fits = left.items, not other.brackets
     else:
-        fits = isinstance(right, Collection) and right.brackets in ("", "or", "{}")
-        lefts = [left] * len(right.items) if fits else []
+        lefts, fits = [left] * len(right.items), right.brackets in ("", "or", "{}")
     pairs = zip(lefts, right.items, strict=True) if fits else ()
     return tuple(Relation(("=",), pair) for pair in pairs)
 
@@ -241,8 +249,8 @@ def _spread(value: Relation, other: Collection) -> tuple[Relation, ...]:
 def _label_of(side: Value) -> str | None:
     """Returns the name that a side only is: x_1, AB, |AB|, NO/BO, A:B, (p, q)."""
     if isinstance(side, Collection) and side.brackets in ("()", ":"):
-        labels = [_label_of(item) for item in side.items]
-        return None if None in labels else f"({side.brackets}{','.join(labels)})"
+        found = [x for x in map(_label_of, side.items) if x is not None]
+        return f"({side.brackets}{','.join(found)})" if len(found) == len(side.items) else None
     if not isinstance(side, Formula) or side.unit:
         return _name_of(side)
     op, *parts = side.tree
@@ -250,8 +258,8 @@ def _label_of(side: Value) -> str | None:
         return f"|{_points(parts[0])}|" if _points(parts[0]) else None
     if op != "/":
         return _name_of(side)
-    labels = [part[1] if part[0] == "v" else _points(part) for part in parts]
-    return None if None in labels else "/".join(labels)
+    labels = [part[1] if part[0] == "v" else _points(part) or "" for part in parts]
+    return "/".join(labels) if all(labels) else None
 
 
 def _points(tree: Tree) -> str | None:
@@ -283,6 +291,7 @@ def _same_relation(given: Value, key: Value, rules: Rules) -> bool:
             return same(mine[1], wanted[1], rules)
         return _same_equation(given, key, rules)
     one, other = (given, key) if isinstance(given, Relation) else (key, given)
+    assert isinstance(one, Relation)  # one of the two is
     found = named(one, rules)
     if isinstance(other, Collection) and any(isinstance(x, Relation) for x in other.items):
         spread = _spread(one, other) if found else ()
@@ -305,8 +314,11 @@ def _same_equation(given: Relation, key: Relation, rules: Rules) -> bool:
         return False
     is_linear = len(sides) == 2 and signs[0] in ("=", "!=", *_FLIPPED)  # no x \sim y
     if is_linear and all(isinstance(side, Number | Formula) for side in (*sides, *key.sides)):
-        parts = [(signs[0], *(side.tree for side in pair)) for pair in (key.sides, sides)]
-        return _ask(rules, *parts, "relation")
+        right, left = (
+            (signs[0], *(side.tree for side in pair if isinstance(side, Number | Formula)))
+            for pair in (key.sides, sides)
+        )
+        return _ask(rules, right, left, "relation")
     pairs = list(zip(sides, key.sides, strict=True))
     turned = list(zip(sides[::-1], key.sides, strict=True)) if set(signs) == {"="} else pairs
     return any(all(same(x, y, rules) for x, y in each) for each in (pairs, turned))
@@ -318,8 +330,10 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
         is_pair = len(value.items) == 2 and value.brackets in ("()", "[]", "(]", "[)")
         if value.brackets == "u" or is_pair:
             return "", value
-        found = [_interval(item) for item in value.items]
-        if value.brackets != "or" or None in found or len({name for name, _ in found}) != 1:
+        found = [x for x in map(_interval, value.items) if x is not None]
+        if value.brackets != "or" or len(found) < len(value.items):
+            return None
+        if len({name for name, _ in found}) != 1:
             return None
         return found[0][0], Collection("u", tuple(one for _, one in found))
     if not isinstance(value, Relation):
@@ -344,27 +358,27 @@ def _interval(value: Value) -> tuple[str, Collection] | None:
             ends = (minus, sides[1]), (sides[1], plus)
             return name, Collection("u", tuple(Collection("()", pair) for pair in ends))
         case (("<" | "<="), ("<" | "<=")):
-            return name, Collection(opener + closer, (sides[0], sides[2]))
+            return name, Collection(opener + closer, (sides[0], sides[-1]))
     return None
 
 
 # ------------------------------------------------------------------------------ collections
 def _same_collection(given: Value, key: Value, rules: Rules) -> bool:
-    found = _interval(given), _interval(key)
-    if None not in found and (found[0][0] or found[1][0]):  # x < -1 or x > 3
+    one, other = _interval(given), _interval(key)
+    if one is not None and other is not None and (one[0] or other[0]):  # x < -1 or x > 3
         return _same_relation(given, key, rules)
-    given, key = _flat(given), _flat(key)
-    given, key = _unnamed(given, key, rules), _unnamed(key, given, rules, is_key=True)
-    if given is None or key is None or len(given.items) != len(key.items):
+    flat, flat_key = _flat(given), _flat(key)
+    mine, wanted = _unnamed(flat, flat_key, rules), _unnamed(flat_key, flat, rules, is_key=True)
+    if mine is None or wanted is None or len(mine.items) != len(wanted.items):
         return False
-    pair = {given.brackets, key.brackets}
+    pair = {mine.brackets, wanted.brackets}
     if not (rules.lists or len(pair) == 1 or pair <= _LOOSE or pair == {"", "="}):
         return False
-    is_set = key.brackets in ("or", "{}", "u") or (not key.brackets and not rules.lists)
+    is_set = wanted.brackets in ("or", "{}", "u") or (not wanted.brackets and not rules.lists)
     is_ordered = not is_set if rules.ordered is None else rules.ordered
     if is_ordered or "=" in pair:
-        return all(same(x, y, rules) for x, y in zip(given.items, key.items, strict=True))
-    return _matched(given.items, key.items, rules)
+        return all(same(x, y, rules) for x, y in zip(mine.items, wanted.items, strict=True))
+    return _matched(mine.items, wanted.items, rules)
 
 
 def _flat(value: Value) -> Collection:
@@ -386,8 +400,8 @@ def _unnamed(
     """
     if any(isinstance(item, Relation) for item in other.items):
         return value
-    found = [named(item, rules) for item in value.items]
-    if not found or None in found:
+    found = [x for item in value.items if (x := named(item, rules)) is not None]
+    if not found or len(found) < len(value.items):
         return value
     names, items = [name for name, _ in found], [item for _, item in found]
     if len({name.partition("_")[0] for name in names}) == 1:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from vade_jax.rewards import verify
 
 if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+    import numpy as np
+
     from vade_jax import types
 
 
@@ -32,7 +34,9 @@ class Judgement:
 
 UNKNOWN = Judgement(math.nan, math.nan, reason="no_verdict")
 # (item, texts of all answers to it, their tokens) -> a judgement each
-Judge = Callable[["types.Item", Sequence[str], Sequence[Sequence[int]]], list[Judgement]]
+Judge = Callable[
+    ["types.Item", Sequence[str], Sequence["np.ndarray | Sequence[int]"] | None], list[Judgement]
+]
 
 
 def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:

@@ -110,6 +110,8 @@ class _Worker:
             bufsize=0,
             start_new_session=True,  # Ctrl-C is for the run
         )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
         if self._reply(START_SECONDS) != "ready":
             self.kill()
             raise RewardFailure(
@@ -123,7 +125,7 @@ class _Worker:
     def ask(self, request: list, deadline: float) -> str:
         """Returns the worker's reason, "timeout", or "crash" if it ended."""
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.write(json.dumps(request).encode() + b"\n")
         except BrokenPipeError:
             return "crash"
         return self._reply(deadline)
@@ -132,13 +134,13 @@ class _Worker:
         """Ends the process; may be called again."""
         self._process.kill()
         self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
+        self._stdin.close()
+        self._stdout.close()
 
     def _reply(self, seconds: float) -> str:
-        if not connection.wait([self._process.stdout], seconds):
+        if not connection.wait([self._stdout.fileno()], seconds):
             return "timeout"
-        return os.read(self._process.stdout.fileno(), 100).decode().strip() or "crash"
+        return os.read(self._stdout.fileno(), 100).decode().strip() or "crash"
 
 
 SHARED = WorkerPool()

@@ -12,6 +12,7 @@ left to SymPy's own reader; or else nothing. No bracket is read more than twice,
 import functools
 import itertools
 import re
+from typing import TypeGuard
 
 from vade_jax.rewards import answers, formulas, tokens, units, values
 from vade_jax.rewards.tokens import CLOSERS, OPENERS, SEPARATORS, Cursor, Senseless, Unread
@@ -264,9 +265,10 @@ def _bracketed(c: Cursor) -> Value | None:
     found = [_group(c)]
     while found[-1] is not None and c.accept("\\cup"):
         found.append(_group(c))
-    if None in found or not c.ends():
+    groups = [group for group in found if group is not None]
+    if len(groups) < len(found) or not c.ends():
         return None
-    return found[0] if len(found) == 1 else Collection("u", tuple(found))
+    return groups[0] if len(groups) == 1 else Collection("u", tuple(groups))
 
 
 def _group(c: Cursor) -> Value | None:
@@ -318,7 +320,7 @@ def _environment(c: Cursor) -> Value:
     return Collection("rows", tuple(Collection("rows", row) for row in cells))
 
 
-def _is_list(value: Value | None) -> bool:
+def _is_list(value: Value | None) -> TypeGuard[Collection]:
     return isinstance(value, Collection) and value.brackets in ("", "or")
 
 

@@ -132,7 +132,7 @@ class Client:
         """Returns what was counted since the last call."""
         with self._lock:
             counts, self._counts = self._counts, collections.Counter()
-        return dict.fromkeys(("requests", "retries", "failures"), 0) | dict(counts)
+        return {"requests": 0, "retries": 0, "failures": 0, **counts}
 
 
 class Judge:
@@ -228,7 +228,7 @@ def _said(reply: Any) -> tuple[str, tuple[int, int]]:
     tokens = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
     if not isinstance(text, str) or not all(isinstance(n, int) for n in tokens):
         raise TypeError(f"content {text!r:.80}, tokens {tokens!r:.80}")
-    return text, tuple(tokens)
+    return text, (tokens[0], tokens[1])
 
 
 def _rewards(reply: Any) -> Any:

@@ -37,7 +37,7 @@ _DRESS = """
 left right big Big bigg Bigg bigl bigr Bigl Bigr displaystyle textstyle limits mathbf mathit boldsymbol bm boxed
 therefore
 """
-_NAMES = dict.fromkeys(_DRESS.split(), "")
+_NAMES: dict[str, str] = dict.fromkeys(_DRESS.split(), "")
 _NAMES |= {
     one: name for name, *of in map(str.split, re.split("[:\n]", _SAME.strip())) for one in of
 }
@@ -115,7 +115,9 @@ def cut(text: str, *, thousands: bool = True) -> list[Token]:
 def _cut(text: str, thousands: bool, roman: bool, start: int) -> Iterator[Token]:
     spaced = False
     for match in _PATTERNS[thousands].finditer(text):
-        kind, found = match.lastgroup, match[match.lastgroup]
+        kind = match.lastgroup
+        assert kind is not None  # each alternative has a name
+        found = match[kind]
         first, end = start + match.start(), start + match.end()
         if kind in ("roman", "old"):
             inner = list(_cut(found, thousands, True, start + match.start(kind)))

@@ -9,6 +9,7 @@ import statistics
 import typing
 from collections.abc import Callable, Sequence
 
+from vade_jax import imports
 from vade_jax.rewards import functions
 from vade_jax.rewards.answers import in_form
 from vade_jax.rewards.mix import Judgement
@@ -58,7 +59,7 @@ def check(
                 one.counted()
             except Exception as error:
                 raise ValueError(
-                    f"reward.function {one.name!r}, metrics(): {functions.told(error)}"
+                    f"reward.function {one.name!r}, metrics(): {imports.told(error)}"
                 ) from error
     judged = [[judge.together(one) for one in zip(*each, strict=True)] for each in found]
     right, empty = zip(*judged, strict=True)

@@ -7,6 +7,7 @@ no Mm, and mW no MW.
 import functools
 import re
 from fractions import Fraction
+from typing import Any
 
 from vade_jax.rewards.tokens import Cursor, Unread
 
@@ -54,7 +55,8 @@ SCALES |= {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 def _registry():
     import pint  # a quarter of a second, for those who need it
 
-    registry = pint.UnitRegistry(non_int_type=Fraction, cache_folder=None)
+    exact: Any = Fraction
+    registry = pint.UnitRegistry(non_int_type=exact, cache_folder=None)
     for name in ("dollar", "euro", "pound_sterling", "yen"):
         registry.define(f"{name} = [currency_{name}]")
     registry.define("cent_coin = dollar/100")

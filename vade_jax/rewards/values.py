@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 Tree = tuple
 _LARGEST = 1000  # number before an exclamation mark that is calculated here
@@ -104,7 +105,7 @@ def _factorial(x: Fraction) -> Fraction | None:
     return Fraction(math.factorial(int(x))) if is_small else None
 
 
-_EXACT = {
+_EXACT: dict[str, Any] = {
     **{"+": operator.add, "*": operator.mul, "-": operator.neg, "^": _power, "!": _factorial},
     "/": lambda x, y: x / y if y else None,
 }
@@ -159,8 +160,8 @@ def size(tree: Tree) -> float | None:
         return float(len(str(Fraction(parts[0]))))
     if op in ("v", "c"):
         return 1.0
-    sizes = [size(part) for part in parts]
-    if None in sizes or (op == "/" and exact(parts[1]) == 0):
+    sizes = [x for x in map(size, parts) if x is not None]
+    if len(sizes) < len(parts) or (op == "/" and exact(parts[1]) == 0):
         return None
     most = sum(sizes)
     if op in ("^", "!"):

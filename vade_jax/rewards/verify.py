@@ -69,7 +69,11 @@ def verify(
         return Verdict(False, well_formed, None, "no_box")
     if len(extracted) > answers.MAX_LENGTH:
         return Verdict(False, well_formed, extracted, "too_long")
-    options = {"tolerance": tolerance, "choices": choices, "ordered": ordered}
+    options: dict[str, typing.Any] = {
+        "tolerance": tolerance,
+        "choices": choices,
+        "ordered": ordered,
+    }
     try:
         reason = KINDS[kind](extracted, answer, **options)
     except matching.Failed as failure:  # of SymPy: a timeout or a crash

@@ -6,6 +6,7 @@ log-probs under the distribution drawn from.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from vade_jax.types import Array, Params, Prompts
 
 
 def answers(
-    merge: Callable[[Params], object],
+    merge: Callable[[Params], Any],
     params: Params,
     prompts: Prompts,
     group_R: jax.Array | None,
@@ -137,7 +138,7 @@ def inverse_cdf(uniform_N: Array, prob_NV: Array) -> jax.Array:
     return jnp.argmax((cdf_NV > threshold_N[:, None]) & (prob_NV > 0), -1)
 
 
-def truncate(logits_NV: Array, top_p: float, top_k: int) -> jax.Array:
+def truncate(logits_NV: Array, top_p: float, top_k: int) -> Array:
     """Returns the logits with all but the top k, then all but the nucleus of mass p, at -inf."""
     if top_k:
         kth_N1 = jax.lax.top_k(logits_NV, min(top_k, logits_NV.shape[-1]))[0][:, -1:]

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import jax
 import numpy as np
 
-from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 # Is called once a prompt, as soon as its last answer is there, in any order of prompts and from any
 # thread: with the prompt's place m and the tokens of all its answers. So rewards
@@ -35,7 +35,7 @@ class Engine(Protocol):
     def generate(
         self,
         prompts: Sequence[Prompt],
-        num_rollouts_M: Array,
+        num_rollouts_M: np.ndarray,
         key: jax.Array,
         params_version: int,
         sampling: Sampling | None = None,
@@ -56,12 +56,14 @@ class Engine(Protocol):
             ValueError: the engine holds another version of the weights than `params_version`.
             EngineFailure: answers are missing and all retries are used up.
         """
+        ...
 
     def sync(self, params: Params, version: int) -> None:
         """Takes new weights; returns when every later answer is made with them."""
 
     def metrics(self) -> Metrics:
         """Returns what happened since the last call: retries, restarts, seconds of a sync."""
+        ...
 
     def close(self) -> None:
         """Frees what the engine holds."""
@@ -107,7 +109,7 @@ def to_rollouts(
         group_N=np.repeat(groups, num_rollouts_M),
         finished_N=np.array([answer.finished for answer in answers_N], bool),
         valid_N=np.ones(N, bool),
-        params_version=np.int32(params_version),
+        params_version=np.array(params_version, np.int32),
     )
 
 

@@ -43,7 +43,7 @@ class FakeEngine:
             group_N=group_N,
             finished_N=np.ones(group_N.shape, bool),
             valid_N=np.ones(group_N.shape, bool),
-            params_version=np.int32(params_version),
+            params_version=np.array(params_version, np.int32),
         )
 
     def sync(self, params: Params, version: int) -> None:

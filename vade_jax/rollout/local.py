@@ -12,6 +12,7 @@ of any sizes become rows, so uneven budgets need few programs.
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,7 +44,7 @@ class LocalEngine:
 
     def __init__(
         self,
-        merge: Callable[[Params], object],
+        merge: Callable[[Params], Any],
         params: Params,
         *,
         sampling: Sampling,
@@ -105,7 +106,7 @@ class LocalEngine:
             group_N=np.repeat(np.arange(len(prompts), dtype=np.int32), num_rollouts_M),
             finished_N=finished_N,
             valid_N=np.ones(len(length_N), bool),
-            params_version=np.int32(params_version),
+            params_version=np.array(params_version, np.int32),
         )
 
     def sync(self, params: Params, version: int) -> None:
@@ -176,11 +177,12 @@ class LocalEngine:
 
     def _put(self, x: np.ndarray) -> jax.Array:
         """Splits a host array, equal in all processes, over the mesh."""
+        assert self._sharding is not None
         return jax.make_array_from_callback(x.shape, self._sharding, x.__getitem__)
 
 
 def compile_answers(
-    merge: Callable[[Params], object],
+    merge: Callable[[Params], Any],
     mesh: Mesh | None,
     *,
     stop_ids: tuple[int, ...],

@@ -266,6 +266,7 @@ def make_state(
     """
     if shardings is None:
         shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
+        assert shardings is not None
 
     def placed(function, where):
         return jax.jit(function, out_shardings=where)(policy.params)
@@ -285,7 +286,7 @@ def abstract_state(policy: Policy, transform) -> TrainState:
     return TrainState(
         params=jax.eval_shape(lambda params: params, policy.params),
         opt_state=jax.eval_shape(transform.init, policy.params),
-        step=jax.ShapeDtypeStruct((), jnp.int32),
+        step=jax.eval_shape(lambda: jnp.int32(0)),
     )
 
 
@@ -309,18 +310,17 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
     """Returns the reward; validation looks at what is correct alone."""
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
     said = opening(run.reward.format, run.data.template, policy.tokenizer)
-    judge, options = mix.by_rules(run.reward.format, run.reward.format_weight, said), {}
-    if run.reward.functions:
-        judge = make_judge(run.reward, said)
-        options = {"num_threads": judge.num_threads, "metrics": judge.metrics}
-    return scoring.make_scorer(
+    make = functools.partial(
+        scoring.make_scorer,
         policy.tokenizer.decode,
-        judge,
         by_length=lambda length: (
             run.reward.overlong_factor * mix.overlong_penalty(length, limit, buffer)
         ),
-        **options,
     )
+    if run.reward.functions:
+        judge = make_judge(run.reward, said)
+        return make(judge, num_threads=judge.num_threads, metrics=judge.metrics)
+    return make(mix.by_rules(run.reward.format, run.reward.format_weight, said))
 
 
 def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:

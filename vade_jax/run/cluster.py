@@ -225,9 +225,10 @@ def take_gpus(layout: settings.Layout) -> None:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # the latter, wordless: no GPU for "cuda"
         named = f" and layout.train={layout.train!r}" if layout.train else ""
+        platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         why = _first_line(error).partition(" (set JAX")[0] or "none is there"
         raise ValueError(
-            f"JAX_PLATFORMS={jax.config.jax_platforms or ''!r}{named}: JAX has no device that it can use "
+            f"JAX_PLATFORMS={platforms or ''!r}{named}: JAX has no device that it can use "
             f"({why}): install JAX for the device, name GPUs that are there, or set JAX_PLATFORMS=cpu"
         ) from error
 

@@ -36,7 +36,7 @@ def keep(perf: settings.Perf, workdir: str) -> None:
     If other users can write there, the cache is put into `workdir`. A directory that
     JAX_COMPILATION_CACHE_DIR names stays what it is. The run directory must exist.
     """
-    if not perf.compile_cache or jax.config.jax_compilation_cache_dir:
+    if not perf.compile_cache or jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         return
     name = jax.default_backend()
     if name == "cpu":
@@ -98,7 +98,7 @@ def _is_whole(data: bytes) -> bool:
 
 def _num_cores() -> int:
     """Returns the cores that this process may use; a sweep gives each of its runs a few."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _kind_of_cpu() -> str:

@@ -27,11 +27,11 @@ ORBAX = "_METADATA"  # in each StandardCheckpoint
 
 
 def convert(
-    source: str,
-    target: str,
+    source: types.PathLike,
+    target: types.PathLike,
     dtype: str = "float32",
     step: int | None = None,
-    base: str | None = None,
+    base: types.PathLike | None = None,
 ) -> None:
     """Writes `target`, which must not exist, whole or not at all.
 
@@ -78,7 +78,7 @@ def convert(
 
 
 def _find(
-    source: pathlib.Path, step: int | None, base: str | None
+    source: pathlib.Path, step: int | None, base: types.PathLike | None
 ) -> tuple[pathlib.Path, pathlib.Path, dict]:
     """Returns where the parameters are, the Hugging Face directory they go with, the run's config."""
     if (source / ORBAX).exists():
@@ -105,7 +105,7 @@ def _find(
     return root / str(step) / "policy", found, started
 
 
-def _base(root: pathlib.Path, started: dict, given: str | None) -> pathlib.Path:
+def _base(root: pathlib.Path, started: dict, given: types.PathLike | None) -> pathlib.Path:
     """Returns the Hugging Face directory of a run's config, or the one that was given."""
     if given:
         return pathlib.Path(hub.model(str(given)))
@@ -159,7 +159,9 @@ def _restore(stored: pathlib.Path, abstract: types.Params, what: str) -> types.P
     """Returns the parameters in `stored`, which must have the shapes of `abstract`."""
     with contextlib.closing(ocp.StandardCheckpointer()) as reader:
         with _whole(stored):
-            there = reader.metadata(stored).item_metadata.tree
+            metadata = reader.metadata(stored).item_metadata
+            assert metadata is not None
+            there = metadata.tree
         sizes, found = _sizes(abstract), _sizes(there)
         for path in {**sizes, **found}:
             if sizes.get(path) != found.get(path):

@@ -24,7 +24,7 @@ class Subset(Sequence):
     """The rows of a source that passed the audit, read on demand."""
 
     source: sources.Source
-    index: Sequence[int]
+    index: np.ndarray
     # Hashes, of each row: what it asks, what else its verdict may depend on, its question and pictures.
     checksums: np.ndarray = dataclasses.field(default_factory=_no_hashes)
     all_details: np.ndarray = dataclasses.field(default_factory=_no_hashes)

@@ -189,7 +189,7 @@ def _launch(
 ) -> list[process.LaunchedServer]:
     """Starts all servers at once, since each takes minutes; one that fails stops the others."""
     engine, layout, data = sections.engine, sections.layout, sections.data
-    options = {"max_model_len": longest}
+    options: dict[str, Any] = {"max_model_len": longest}
     if files.load_config(directory).vision:
         limits = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
         options["mm_processor_kwargs"] = limits

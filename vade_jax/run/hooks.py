@@ -7,11 +7,11 @@ Each hook is a module, or any object, with these functions. `experiments/hooks.p
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from vade_jax import settings
-from vade_jax.data import prompts, tokens
+from vade_jax.data import prompts, sources, tokens
 from vade_jax.trainer.choosing import Expand
 from vade_jax.trainer.scoring import Advantage
 from vade_jax.trainer.validation import Validate
@@ -21,11 +21,13 @@ from vade_jax.types import Item, PathLike
 class Page(Protocol):
     """Shows a run: `vade_jax.report`."""
 
-    def at_start(self, workdir: PathLike, items: Sequence[Item]) -> Any:
+    def at_start(self, workdir: PathLike, items: sources.Source) -> Any:
         """Shows what the run trains on."""
+        ...
 
-    def at_end(self, workdir: PathLike, items: Sequence[Item]) -> Any:
+    def at_end(self, workdir: PathLike, items: sources.Source) -> Any:
         """Shows what came of it; `items` is the source of its training data, by row."""
+        ...
 
 
 class Benchmarks(Protocol):
@@ -33,11 +35,13 @@ class Benchmarks(Protocol):
 
     def paths(self, section: settings.Eval) -> Mapping[str, str]:
         """Returns the file of each benchmark in `eval.benchmarks`; ValueError: one is wrong."""
+        ...
 
     def make(
         self, section: settings.Eval, data: settings.Data, tokenizer: tokens.Tokenizer
     ) -> list[Validate]:
         """Returns a validation for each of them; ValueError: a file is not of its benchmark."""
+        ...
 
 
 class Variants(Protocol):
@@ -51,9 +55,11 @@ class Variants(Protocol):
 
     def vary(self, run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Vary":
         """Returns what makes variants of the training items."""
+        ...
 
     def advantage(self, run: settings.Run) -> Advantage:
         """Returns what compares the answers to a problem and to its variants."""
+        ...
 
 
 class Vary(Protocol):

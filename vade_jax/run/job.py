@@ -145,6 +145,7 @@ def _benchmarks(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> lis
     """Returns the validations of `eval.benchmarks`; `checks.check` has seen that there is a hook."""
     if not run.eval.benchmarks:
         return []
+    assert hooks.benchmarks is not None
     return hooks.benchmarks.make(run.eval, run.data, data.build_prompt.tokenizer)
 
 
@@ -157,6 +158,7 @@ class Variants:
 
 
 def _variants(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> Variants:
+    assert hooks.variants is not None
     hooks.variants.check_texts(run, data.train)
     vary = hooks.variants.vary(run, data.build_prompt)
     return Variants(vary, hooks.variants.advantage(run))

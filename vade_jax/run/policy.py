@@ -21,8 +21,8 @@ class Policy:
     """
 
     directory: str
-    shape: object  # models.qwen.config.Config
-    graphdef: object
+    shape: config.Config
+    graphdef: model.GraphDef
     params: Params
     shardings: Params
     tokenizer: tokens.Tokenizer
@@ -105,7 +105,7 @@ def abstract_policy(
         graphdef=model.graph(shape, dtype=dtype, place=mesh.Place(devices), adapter=adapter),
         params=params,
         shardings=mesh.shardings(devices, params),
-        tokenizer=None,
+        tokenizer=None,  # pyright: ignore[reportArgumentType] (it comes with the weights)
         mesh=devices,
         dtype=dtype,
         base=base,

@@ -19,7 +19,7 @@ from vade_jax.run.checks import beginning
 from vade_jax.store import checkpoints, metrics, rollout_log
 from vade_jax.trainer import loop, processes
 from vade_jax.trainer.rounds import Round, StepData
-from vade_jax.types import Metrics
+from vade_jax.types import Array, Metrics
 
 # Fits a terminal of 80 columns with all of its numbers.
 EXAMPLE = 300  # characters of the first prompt and answer
@@ -215,7 +215,7 @@ def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
     return answers, groups
 
 
-def _joined(of_rounds: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Sequence[Any]]:
+def _joined(of_rounds: Sequence[rollout_log.Table]) -> dict[str, Sequence[Any] | Array]:
     if len(of_rounds) == 1:
         return dict(of_rounds[0])
     return {name: [x for one in of_rounds for x in one[name]] for name in of_rounds[0]}

@@ -50,7 +50,7 @@ class Teaching:
 
     def recipe(self) -> dict[str, Any]:
         """Returns what a finished warm start must have been made with, to be taken for this one."""
-        wanted = {
+        wanted: dict[str, Any] = {
             "seed": self.seed,
             "model": self.model.to_dict(),
             "warm_start": self.warm_start.to_dict(),
@@ -261,7 +261,7 @@ def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
     """Returns the teacher's answers as rollouts, one a prompt."""
     answers = []
     for text in texts:
-        token_T = [*tokenizer.encode(text), tokenizer.im_end]
+        token_T = np.array([*tokenizer.encode(text), tokenizer.im_end])
         answers.append(Answer(token_T, np.zeros(len(token_T)), finished=True))
     return to_rollouts(
         answers,

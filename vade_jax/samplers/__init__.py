@@ -2,7 +2,7 @@
 
 from vade_jax import fields, imports
 from vade_jax.samplers import dapo, pooled, uniform, vade
-from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, belief_metrics
+from vade_jax.samplers.base import Needs, PerItem, Sampler, Spec, State, belief_metrics
 from vade_jax.samplers.rivals import (
     arcus,
     bots,
@@ -59,6 +59,7 @@ __all__ = [
     "PerItem",
     "Sampler",
     "Spec",
+    "State",
     "belief_metrics",
     "find",
 ]

@@ -15,7 +15,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import chex
 import jax
@@ -25,7 +25,8 @@ import numpy as np
 from vade_jax import arrays, fields, types
 from vade_jax.types import Array
 
-State = Any  # a frozen dataclass of arrays
+State = Any  # a frozen dataclass of arrays, which the selector alone looks into
+S = TypeVar("S")  # that of one selector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +91,9 @@ class Sampler(NamedTuple):
 
     init: Callable[..., State]
     propose: Callable[[State, jax.Array, int], types.Proposal]
-    keep: Callable[[State, types.Feedback], jax.Array]
+    keep: Callable[[State, types.Feedback], Array]
     update: Callable[[State, types.Feedback], State]
-    believe: Callable[[State, types.Proposal], dict[str, jax.Array]]
+    believe: Callable[[State, types.Proposal], Mapping[str, Array]]
     needs: Needs = Needs()
 
     @property
@@ -164,7 +165,7 @@ def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
             )
     of_both = {"num_rollouts": options.num_rollouts}
     if "seed" in known and hasattr(options, "seed"):
-        of_both["seed"] = options.seed
+        of_both["seed"] = getattr(options, "seed")  # noqa: B009 (not of every `AroundOptions`)
     return spec(**of_both | dict(options.base_options))
 
 
@@ -282,7 +283,7 @@ def least_visited(visits_I: Array) -> jax.Array:
     return (jnp.min(visits_I) - visits_I).astype(jnp.float32)
 
 
-def gumbel_scores(log_weight_I: Array, key: jax.Array) -> jax.Array:
+def gumbel_scores(log_weight_I: Array, key: jax.Array) -> Array:
     """Returns scores of which the B largest are a draw by weight, without replacement (Gumbel top-k).
 
     They are log w + Gumbel noise: first one item is drawn with probability w over the sum, then one of
@@ -295,7 +296,7 @@ def gumbel_scores(log_weight_I: Array, key: jax.Array) -> jax.Array:
     return log_weight_I + jax.random.gumbel(key, log_weight_I.shape)
 
 
-def mix_uniform(score_I: Array, key: jax.Array, num_uniform: int) -> jax.Array:
+def mix_uniform(score_I: Array, key: jax.Array, num_uniform: int) -> Array:
     """Returns the scores with +inf for `num_uniform` items, each as likely as any other.
 
     NaN stays, where that many others exist.
@@ -304,7 +305,7 @@ def mix_uniform(score_I: Array, key: jax.Array, num_uniform: int) -> jax.Array:
         return score_I
     even_I = jnp.where(jnp.isnan(score_I), score_I, 0.0)
     index_M = top_b(even_I, key, min(num_uniform, len(score_I)))
-    return score_I.at[index_M].set(jnp.inf)
+    return jnp.asarray(score_I).at[index_M].set(jnp.inf)
 
 
 def same_num_rollouts(index_M: Array, num_rollouts: int) -> types.Proposal:
@@ -314,7 +315,7 @@ def same_num_rollouts(index_M: Array, num_rollouts: int) -> types.Proposal:
 
 
 # ------------------------------------------------------------------------------ outcomes, keeping
-def outcome(feedback: types.Feedback) -> jax.Array:
+def outcome(feedback: types.Feedback) -> Array:
     """Returns 1 for groups all right, -1 for all wrong, 0 for mixed ones and those without answers."""
     asked_M = feedback.trials_M > 0
     right_M = asked_M & (feedback.successes_M == feedback.trials_M)
@@ -330,25 +331,25 @@ def is_pass(feedback: types.Feedback, num_items: int) -> bool:
     return len(feedback.index_M) == num_items
 
 
-def still_unseen(unseen_I: Array, feedback: types.Feedback) -> jax.Array:
+def still_unseen(unseen_I: jax.Array, feedback: types.Feedback) -> jax.Array:
     """Returns what a warm-up has still to visit: a prompt without valid answers stays unseen."""
     index_M = feedback.index_M
     return unseen_I.at[index_M].set(unseen_I[index_M] & (feedback.trials_M == 0))
 
 
-def keep_all(state: State, feedback: types.Feedback) -> jax.Array:
+def keep_all(state: State, feedback: types.Feedback) -> Array:
     """Returns True for every group: the `keep` of a selector that filters nothing."""
     del state
     return jnp.ones(feedback.index_M.shape, bool)
 
 
-def keep_mixed(state: State, feedback: types.Feedback) -> jax.Array:
+def keep_mixed(state: State, feedback: types.Feedback) -> Array:
     """Returns True for groups of right and wrong answers."""
     del state
     return feedback.mixed_M
 
 
-def keep_varied(state: State, feedback: types.Feedback) -> jax.Array:
+def keep_varied(state: State, feedback: types.Feedback) -> Array:
     """Returns True for groups whose training rewards are not all equal: some advantage is not 0."""
     del state
     num_groups = len(feedback.index_M)
@@ -366,12 +367,12 @@ def no_belief(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
 
 
 def compiled(
-    init: Callable[..., State],
-    propose: Callable[[State, jax.Array, int], types.Proposal],
-    update: Callable[[State, types.Feedback], State],
+    init: Callable[..., S],
+    propose: Callable[[S, jax.Array, int], types.Proposal],
+    update: Callable[[S, types.Feedback], S],
     *,
-    keep: Callable[[State, types.Feedback], jax.Array] = keep_all,
-    believe: Callable[[State, types.Proposal], dict[str, jax.Array]] = no_belief,
+    keep: Callable[[S, types.Feedback], Array] = keep_all,
+    believe: Callable[[S, types.Proposal], Mapping[str, Array]] = no_belief,
     needs: Needs = Needs(),
 ) -> Sampler:
     """Returns a selector with its functions compiled.

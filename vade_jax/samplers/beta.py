@@ -30,7 +30,7 @@ def draw(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     return x_I / (x_I + y_I)
 
 
-def posterior_mean(alpha_I: Array, beta_I: Array) -> jax.Array:
+def posterior_mean(alpha_I: Array, beta_I: Array) -> Array:
     """Returns E[p] = (alpha + 1) / (alpha + beta + 2)."""
     return (alpha_I + 1) / (alpha_I + beta_I + 2)
 
@@ -66,19 +66,19 @@ def decay_and_count(
     chex.assert_equal_shape([index_M, successes_M, trials_M])
     decay_M = jnp.where(trials_M > 0, decay_selected, decay_rest)
 
-    def count(count_I, new_M):
+    def count(count_I: Array, new_M: Array) -> jax.Array:
         selected_M = decay_M * count_I[index_M] + new_M
-        return (decay_rest * count_I).at[index_M].set(selected_M)
+        return jnp.asarray(decay_rest * count_I).at[index_M].set(selected_M)
 
     return count(alpha_I, successes_M), count(beta_I, trials_M - successes_M)
 
 
 @chex.dataclass(frozen=True)
-class BetaState:
+class BetaState(types.Pytree):
     """The state of a selector that counts and nothing else: p ~ Beta(alpha + 1, beta + 1)."""
 
-    alpha_I: Array  # float32
-    beta_I: Array  # float32
+    alpha_I: jax.Array  # float32
+    beta_I: jax.Array  # float32
 
 
 def no_counts(num_items: int) -> BetaState:
@@ -104,12 +104,12 @@ def counted(
 
 
 # ------------------------------------------------------------------------------ scoring
-def info_gain(p_I: Array) -> jax.Array:
+def info_gain(p_I: Array) -> Array:
     """Returns I(p) = p (1 - p)^2, Eq. 4: largest, 4/27, at p = 1/3."""
     return p_I * (1 - p_I) * (1 - p_I)
 
 
-def outcome_variance(p_I: Array) -> jax.Array:
+def outcome_variance(p_I: Array) -> Array:
     """Returns p (1 - p), the paper's ablation of Eq. 4: largest, 1/4, at p = 1/2."""
     return p_I * (1 - p_I)
 
@@ -127,7 +127,7 @@ def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.
     a_I = jnp.maximum(alpha_I, beta_I) + 1.0
     b_I = jnp.minimum(alpha_I, beta_I) + 1.0
 
-    def add(k, logs):
+    def add(k: jax.Array, logs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         on_I, total_I = k < num_rollouts, a_I + b_I + k
         return (
             logs[0] + jnp.where(on_I, jnp.log1p(-b_I / total_I), 0),
@@ -139,7 +139,7 @@ def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.
     return -jnp.expm1(logs[0]) - jnp.exp(logs[1])
 
 
-def believe(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
+def believe(state: State, proposal: types.Proposal) -> dict[str, Array]:
     """Implements `Sampler.believe` for states with `alpha_I` and `beta_I`."""
     alpha_M, beta_M = state.alpha_I[proposal.index_M], state.beta_I[proposal.index_M]
     return {

@@ -34,7 +34,7 @@ def draw(words: jax.Array, shape_I: Array) -> jax.Array:
     get = jax.vmap(lambda row_Z, z: row_Z.at[z].get(mode="clip"))
     put = jax.vmap(lambda row_Z, z, x: row_Z.at[z].set(x, mode="drop"))
 
-    def redraw(carry):
+    def redraw(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Redraws the lowest set bit of every word: a 32nd of the first pass's work."""
         count, gamma_I, todo_Q = carry
         bit_Q = todo_Q & (~todo_Q + 1)  # the lowest set bit, 0 if there is none

@@ -39,7 +39,7 @@ def draw(key: jax.Array, mean_I: Array, var_I: Array, temper: float = 1.0) -> ja
 
 def condition(
     mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     """Returns mean and variance after k of n answers were right (Laplace).
 
     Two Newton steps for the mode x of the posterior, from x = mean: with p = sigma(x),
@@ -47,7 +47,7 @@ def condition(
     var = 1 / (n p (1-p) + 1 / var) at that x.
     """
 
-    def precision(x_M):
+    def precision(x_M: Array) -> tuple[jax.Array, Array]:
         p_M = jax.nn.sigmoid(x_M)
         return p_M, trials_M * p_M * (1 - p_M) + 1 / var_M
 
@@ -71,14 +71,14 @@ def log_evidence(mean_M: Array, var_M: Array, successes_M: Array, trials_M: Arra
 
 def expectation(
     f: Callable[[Array], Array], mean_I: Array, var_I: Array, num_points: int = NUM_POINTS
-) -> jax.Array:
+) -> Array:
     """Returns E[f(p)]; `f` takes any shape."""
     node_Z, weight_Z = quadrature(num_points)
     x_IZ = mean_I[:, None] + jnp.sqrt(var_I)[:, None] * node_Z
     return f(jax.nn.sigmoid(x_IZ)) @ weight_Z
 
 
-def posterior_mean(mean_M: Array, var_M: Array) -> jax.Array:
+def posterior_mean(mean_M: Array, var_M: Array) -> Array:
     """Returns E[p]."""
     return expectation(lambda p_MZ: p_MZ, mean_M, var_M)
 
@@ -91,7 +91,7 @@ def prob_mixed(mean_M: Array, var_M: Array, num_rollouts: int | Array) -> jax.Ar
     return 1 - all_right_M - all_wrong_M
 
 
-def believe(state: State, proposal: types.Proposal) -> dict[str, jax.Array]:
+def believe(state: State, proposal: types.Proposal) -> dict[str, Array]:
     """Implements `Sampler.believe` for states with `mean_I` and `var_I`."""
     mean_M, var_M = state.mean_I[proposal.index_M], state.var_I[proposal.index_M]
     return {

@@ -41,7 +41,7 @@ class PooledOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class PooledState:
+class PooledState(types.Pytree):
     """Decayed counts of right and wrong answers, of every item and of each of the A categories."""
 
     alpha_I: Array  # float32
@@ -80,15 +80,15 @@ def selector(options: PooledOptions) -> base.Sampler:
         )
         category_M = state.category_I[feedback.index_M]
 
-        def count(count_A, new_M):
-            return (options.memory * count_A).at[category_M].add(new_M)
+        def count(count_A: Array, new_M: Array) -> jax.Array:
+            return jnp.asarray(options.memory * count_A).at[category_M].add(new_M)
 
         return state.replace(
             right_A=count(state.right_A, right_M),
             wrong_A=count(state.wrong_A, wrong_M),
         )
 
-    def believe(state: PooledState, proposal: types.Proposal) -> dict[str, jax.Array]:
+    def believe(state: PooledState, proposal: types.Proposal) -> dict[str, Array]:
         alpha_I, beta_I = posterior(state, options.strength)
         return beta.believe(state.replace(alpha_I=alpha_I, beta_I=beta_I), proposal)
 
@@ -105,7 +105,7 @@ SPEC = base.Spec(
 )
 
 
-def posterior(state: PooledState, strength: float) -> tuple[jax.Array, jax.Array]:
+def posterior(state: PooledState, strength: float) -> tuple[Array, Array]:
     """Returns alpha_I and beta_I of Beta(alpha + 1, beta + 1): what is believed of every pass rate."""
     asked_A = state.right_A + state.wrong_A
     rate_I = ((state.right_A + PRIOR / 2) / (asked_A + PRIOR))[state.category_I]

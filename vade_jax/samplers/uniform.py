@@ -6,14 +6,13 @@ import jax.numpy as jnp
 
 from vade_jax import types
 from vade_jax.samplers import base
-from vade_jax.types import Array
 
 
 @chex.dataclass(frozen=True)
-class UniformState:
+class UniformState(types.Pytree):
     """How often each item has been rolled out; in a run the counts never differ by more than one."""
 
-    visits_I: Array  # int32
+    visits_I: jax.Array  # int32
 
 
 def selector(options: base.Options) -> base.Sampler:

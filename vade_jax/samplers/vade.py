@@ -42,7 +42,7 @@ def greedy(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     return jnp.where(total_I == 0, 0.5, ratio_I)
 
 
-def mean(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
+def mean(key: jax.Array, alpha_I: Array, beta_I: Array) -> Array:
     """Returns the posterior means: not in the paper."""
     del key
     return beta.posterior_mean(alpha_I, beta_I)
@@ -72,13 +72,13 @@ class VadeOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class VadeState:
+class VadeState(types.Pytree):
     """Decayed counts of every item; the posterior of its pass rate is Beta(alpha+1, beta+1)."""
 
-    alpha_I: Array  # float32, right answers
-    beta_I: Array  # float32, wrong answers
-    unseen_I: Array  # bool, still to be visited by the warm-up
-    streak_I: Array | None = None  # int32, visits in a row up to now; None: not capped
+    alpha_I: jax.Array  # float32, right answers
+    beta_I: jax.Array  # float32, wrong answers
+    unseen_I: jax.Array  # bool, still to be visited by the warm-up
+    streak_I: jax.Array | None = None  # int32, visits in a row up to now; None: not capped
 
 
 def selector(options: VadeOptions) -> base.Sampler:

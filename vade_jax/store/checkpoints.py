@@ -147,7 +147,7 @@ class Checkpointer:
             stored = _stored(manager.item_metadata(step))
         # Before any array is read: orbax would say the same in many more words, or not at all.
         _check_structure(stored, wanted, self._path(step))
-        args = {"progress": ocp.args.JsonRestore()}
+        args: dict[str, Any] = {"progress": ocp.args.JsonRestore()}
         for name, named in wanted.items():
             if named:  # what was saved without arrays is not asked for any
                 into = {path: _to_read_into(leaf) for path, leaf in named.items()}

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from vade_jax import atomic
-from vade_jax.types import PathLike
+from vade_jax.types import Array, PathLike
 
-Table = Mapping[str, Sequence[Any]]  # columns
+Table = Mapping[str, Sequence[Any] | Array]  # columns
 
 # One type a column, whatever a step holds, so that many files read as one table.
 COLUMNS = {
@@ -81,10 +81,10 @@ def write(path: PathLike, table: Table, groups: Table | None = None) -> None:
     for name, values in (groups or {}).items():
         columns[name] = _column(name, values).take(columns["group"])
     with atomic.replacing(path) as temporary:
-        table = pyarrow.table(columns)
-        table = table.replace_schema_metadata({_CHECKSUM: _sum_of_columns(table.schema)})
+        whole = pyarrow.table(columns)
+        whole = whole.replace_schema_metadata({_CHECKSUM: _sum_of_columns(whole.schema)})
         pyarrow.parquet.write_table(
-            table,
+            whole,
             temporary,
             compression="zstd",
             use_dictionary=False,  # zstd makes as little of what is repeated, in three quarters of the time
@@ -134,7 +134,7 @@ def is_mixed(num_right: float, num_answers: int) -> bool:
     return 0 < num_right < num_answers
 
 
-def _column(name: str, values: Sequence[Any]) -> Any:
+def _column(name: str, values: Sequence[Any] | Array) -> Any:
     import pyarrow
 
     kind = COLUMNS.get(name)

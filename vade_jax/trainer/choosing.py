@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent import futures
-from typing import Any
+from typing import Generic, Self, TypeVar
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ from vade_jax import arrays, samplers
 from vade_jax.data import loading
 from vade_jax.types import Item, Prompt, Proposal
 
+T = TypeVar("T")
 # (items with their images, proposal, key) -> the variants shown in their place, and the proposal with the
 # difficulties that resulted in its `extra_M`.
 Expand = Callable[[Sequence[Item], Proposal, jax.Array], tuple[Sequence[Item], Proposal]]
@@ -33,7 +34,7 @@ class Chosen:
     prompts: Sequence[Prompt]
     seconds: float  # that it took, in whatever thread
 
-    def identity(self) -> list[Any]:
+    def identity(self) -> list[np.ndarray | list[str]]:
         """Returns what several processes, each of which chooses by itself, must have in common."""
         texts = [prompt.text for prompt in self.prompts]
         return [np.asarray(self.proposal.index_M), texts]
@@ -59,7 +60,7 @@ class ChoosePrompts:
 
     def __call__(
         self,
-        posterior: Any,
+        posterior: samplers.State,
         key: jax.Array,
         num_prompts: int,
         used: AbstractSet[int] = frozenset(),
@@ -154,23 +155,24 @@ def _without(used: AbstractSet[int], proposal: Proposal) -> Proposal:
     return jax.tree.map(lambda x: x[unused_M], proposal)
 
 
-class Lookahead:
+class Lookahead(Generic[T]):
     """Chooses in one thread, one choice at a time. Use it in a `with` statement."""
 
-    def __init__(self, choose: Callable[..., Chosen]):
+    def __init__(self, choose: Callable[..., T]):
         self._choose = choose
         self._thread = futures.ThreadPoolExecutor(1, "lookahead")
-        self._chosen: futures.Future | None = None
+        self._chosen: futures.Future[T] | None = None
 
-    def start(self, *args: Any) -> None:
+    def start(self, *args: object) -> None:
         """Begins to choose with these arguments; an earlier choice that nobody took is dropped."""
         self._chosen = self._thread.submit(self._choose, *args)
 
-    def result(self) -> Chosen:
+    def result(self) -> T:
         """Waits for the choice that was begun last."""
+        assert self._chosen is not None, "nothing was begun"
         return self._chosen.result()
 
-    def __enter__(self) -> "Lookahead":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_) -> None:

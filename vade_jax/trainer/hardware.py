@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from vade_jax.data import images
 from vade_jax.models.qwen import config, flops
@@ -75,7 +76,7 @@ class Utilisation:
         valid_N = rollouts.valid_N
         decoder = flops.decoder(
             self.shape.text,
-            [prompt.length for prompt in prompts],
+            np.array([prompt.length for prompt in prompts]),
             rollouts.length_N[valid_N],
             rollouts.group_N[valid_N],
         )

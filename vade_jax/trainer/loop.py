@@ -11,12 +11,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
 
-from vade_jax import rng
+from vade_jax import rng, samplers
 from vade_jax.data.columns import RejectedItem
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import EngineFailure
@@ -35,7 +35,7 @@ class Progress:
     """Everything that a step changes and a checkpoint holds."""
 
     state: TrainState
-    posterior: Any  # the selector's state
+    posterior: samplers.State  # the selector's state
     visited_I: np.ndarray  # int32, the step of the latest visit to each item, 0 before any
     step: int = 0  # RL steps done; also the version of the weights
     rollouts_total: int = 0
@@ -46,13 +46,12 @@ class Progress:
     # Visits to items beyond one for each place of each batch: rounds of refill make more, variants fewer
     more_visits: int = 0
 
-    def paid_for(self, feedback: Feedback, **changes: Any) -> "Progress":
-        """Returns the progress with some more answers in its totals, and other changes."""
+    def paid_for(self, feedback: Feedback) -> "Progress":
+        """Returns the progress with some more answers in its totals."""
         return dataclasses.replace(
             self,
             rollouts_total=self.rollouts_total + len(feedback.length_N),
             tokens_total=self.tokens_total + int(feedback.length_N.sum()),
-            **changes,
         )
 
     def after(
@@ -60,7 +59,7 @@ class Progress:
         step: int,
         data: StepData,
         state: TrainState,
-        posterior: Any,
+        posterior: samplers.State,
         num_prompts: int,
         is_updated: bool,
     ) -> "Progress":
@@ -68,8 +67,8 @@ class Progress:
         visited_I = self.visited_I.copy()
         visited_I[data.feedback.index_M] = step
         num_visits = len(np.unique(data.feedback.index_M))
-        return self.paid_for(
-            data.feedback,
+        return dataclasses.replace(
+            self.paid_for(data.feedback),
             state=state,
             posterior=posterior,
             step=step,
@@ -199,7 +198,7 @@ def run(
                             recorder.save(progress, last=True)
                         break
                     feedback, posterior = measured
-                    progress = progress.paid_for(feedback, posterior=posterior)
+                    progress = dataclasses.replace(progress.paid_for(feedback), posterior=posterior)
 
                 # Line 6 on: draw p ~ Beta for every item, score I(p) (Eq. 4), propose the top B.
                 with clock("select"):
@@ -271,7 +270,7 @@ def _saved_on_failure(
         # A row that can no longer be read fails in one process: the others would not save with it.
         if isinstance(error, OSError | RejectedItem) and processes.several():
             raise
-        if data is not None:
+        if metrics is not None and data is not None:
             recorder.step(progress.step, metrics | spent() | progress.metrics(), data)
         if progress.step:
             recorder.save(progress, last=True)

@@ -158,6 +158,7 @@ class Place:
 
         def gather(path, x):
             split = _spec(f"{name}/{path_name(path)}".removesuffix("/value"), RULES)
+            assert split is not None, "every weight has a rule"
             split = P(*split[max(len(split) - x.ndim, 0) :])  # of one layer
             if "fsdp" not in split:
                 return x
@@ -246,5 +247,5 @@ def _check_divides(mesh, name, shape, spec):
         if size % ways:
             raise ValueError(
                 f"{name} {tuple(shape)}: {size} is not divisible by {ways}, the mesh's "
-                f"{' x '.join(names)}: choose a divisor of it for mesh.{names[-1]}"
+                f"{' x '.join(names)}: choose a divisor of it for mesh.{[*names][-1]}"
             )

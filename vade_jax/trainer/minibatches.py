@@ -99,7 +99,7 @@ def split(
     mask_NT = answer_mask(rollouts)
 
     def lay_out(piece: Piece) -> Batch:
-        def place(x_N):
+        def place(x_N: Array) -> np.ndarray:
             out = np.zeros((num_rows * shape.answers_per_row, *x_N.shape[1:]), x_N.dtype)
             out[piece.slot_N] = x_N[piece.answers]
             return out
@@ -286,4 +286,4 @@ def num_slots(mask_NT: Array) -> int:
 def cut(batch: Batch, length: int) -> Batch:
     """Returns the batch with the first `length` tokens of every answer."""
     names = ("token_NT", "mask_NT", "rollout_logp_NT", "old_logp_NT", "ref_logp_NT")
-    return batch.replace(**{name: batch[name][:, :length] for name in names})
+    return batch.replace(**{name: getattr(batch, name)[:, :length] for name in names})

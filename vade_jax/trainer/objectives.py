@@ -22,11 +22,7 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
         max_tokens: the longest that an answer may be, the constant of "seq-mean-token-sum-norm".
     """
     log_ratio = LOG_RATIOS[loss.ratio]
-    clip = {
-        "clip_low": loss.clip_low,
-        "clip_high": loss.clip_high,
-        "dual_clip": loss.dual_clip or None,
-    }
+    dual_clip = loss.dual_clip or None
 
     def objective(logp_NT: Array, batch: Batch, totals: Totals) -> tuple[jax.Array, Metrics]:
         def reduce(x_NT):
@@ -40,14 +36,22 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
 
         old_NT, mask_NT = batch.old_logp_NT, batch.mask_NT
         log_ratio_NT = log_ratio(logp_NT, old_NT, mask_NT)
-        loss_NT = policy.clipped(log_ratio_NT, batch.advantage_N, **clip)
+        loss_NT = policy.clipped(
+            log_ratio_NT,
+            batch.advantage_N,
+            clip_low=loss.clip_low,
+            clip_high=loss.clip_high,
+            dual_clip=dual_clip,
+        )
         metrics = policy.metrics(
             log_ratio_NT,
             batch.advantage_N,
             ratios.token(logp_NT, old_NT),
             mask_NT,
+            clip_low=loss.clip_low,
+            clip_high=loss.clip_high,
+            dual_clip=dual_clip,
             num_tokens=totals.num_tokens,
-            **clip,
         )
         metrics |= agreement(logp_NT, batch, totals)
         if loss.importance:

@@ -108,7 +108,7 @@ def _from_tokens(
     valid_N = rollouts.valid_N
     answers = (rollouts.token_NT, rollouts.length_N, rollouts.group_N)
     found = {
-        name: samplers.FROM_TOKENS[name](*(x[valid_N] for x in answers), num_groups)
+        name: samplers.FROM_TOKENS[name](*(x[valid_N] for x in answers), num_groups=num_groups)
         for name in measures
         if name in samplers.FROM_TOKENS
     }

@@ -67,7 +67,8 @@ def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransforma
         )
         return weight, State(remainder, inner_state)
 
-    return optax.GradientTransformation(init, update)
+    # Called with all three, by their place.
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def replace(params: Params, weights: Params) -> Params:

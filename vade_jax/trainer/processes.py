@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 
 from vade_jax.rewards.functions import RewardFailure
 from vade_jax.rollout.engine import Engine, EngineFailure, OnGroup, Sampling, ignore
-from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
+from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
 Tensors = Iterator[tuple[str, np.ndarray]]
@@ -188,45 +188,48 @@ class LeaderEngine:
     def generate(
         self,
         prompts: Sequence[Prompt],
-        num_rollouts_M: Array,
+        num_rollouts_M: np.ndarray,
         key: jax.Array,
         params_version: int,
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
     ) -> Rollouts:
         """See `Engine.generate`. The leader's groups come one by one, the others' at the end."""
-        made = []
+        made: list[Rollouts] = []
 
         def lead():
+            assert self._engine is not None
             made.append(
                 self._engine.generate(
                     prompts, num_rollouts_M, key, params_version, sampling, on_group
                 )
             )
-            fields = dict(made[0].items())
+            fields = dict(vars(made[0]))
             return {name: [np.shape(x), np.asarray(x).dtype.name] for name, x in fields.items()}
 
         shapes = on_leader(lead)
         fields = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
-        rollouts = Rollouts(**from_leader(dict(made[0].items()) if made else fields))
+        rollouts = Rollouts(**from_leader(dict(vars(made[0])) if made else fields))
         if not made:
             _report(on_group, rollouts, len(prompts))
         return rollouts
 
     def sync(self, params: Params, version: int) -> None:
         """See `Engine.sync`."""
-        hand_over(
-            iter(self._tensors(params)),
-            lambda tensors: self._engine.sync(tensors, version),
-        )
+
+        def sync(tensors: Iterable[Any]) -> None:
+            assert self._engine is not None
+            self._engine.sync(tensors, version)
+
+        hand_over(iter(self._tensors(params)), sync)
 
     def metrics(self) -> Metrics:
         """See `Engine.metrics`; empty in the other processes, which write none."""
-        return self._engine.metrics() if is_leader() else {}
+        return self._engine.metrics() if self._engine is not None and is_leader() else {}
 
     def close(self) -> None:
         """See `Engine.close`."""
-        if is_leader():
+        if self._engine is not None and is_leader():
             self._engine.close()
 
 

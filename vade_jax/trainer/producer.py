@@ -5,7 +5,6 @@ the posterior that a checkpoint holds.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -70,7 +69,7 @@ class Producer:
         """Returns what engine and reward counted since the last call: retries, failures, costs."""
         return self.engine.metrics() | self.score.metrics()
 
-    def start(self, posterior: Any, step: int) -> None:
+    def start(self, posterior: samplers.State, step: int) -> None:
         """Begins to choose the prompts of `step` in a thread, unless a pass still changes the posterior."""
         if not self.pass_is_due(step):
             self._start(posterior, step)
@@ -83,8 +82,8 @@ class Producer:
         return self._ahead.result()
 
     def roll_out(
-        self, chosen: Chosen, posterior: Any, step: int, clock: Clock
-    ) -> tuple[StepData, Any]:
+        self, chosen: Chosen, posterior: samplers.State, step: int, clock: Clock
+    ) -> tuple[StepData, samplers.State]:
         """Returns the answers that a step learns from, and the posterior that they make.
 
         The paper updates the posterior after the policy. That needs no weights, and done here it lets
@@ -130,8 +129,8 @@ class Producer:
         return passes.is_due(self.measure, self.selector, step - 1)
 
     def roll_out_all(
-        self, posterior: Any, step: int, stop: Callable[[], bool]
-    ) -> tuple[Feedback, Any] | None:
+        self, posterior: samplers.State, step: int, stop: Callable[[], bool]
+    ) -> tuple[Feedback, samplers.State] | None:
         """Returns what the answers to all items say before `step`, and the posterior with them.
 
         None where `stop()` was true between two batches. Raises as `roll_out`.

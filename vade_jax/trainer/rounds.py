@@ -22,7 +22,7 @@ from vade_jax.trainer.scoring import Scorer, Scores, ScoringThread
 from vade_jax.trainer.timing import Clock
 from vade_jax.types import Array, Feedback, Metrics, Prompt, Rollouts
 
-T = TypeVar("T")
+T = TypeVar("T", Rollouts, Feedback)
 
 # Of `refill.ask="estimate"`, as in GRESO's code (arXiv 2506.02177): a quarter more than the share
 # of dropped groups calls for, and at least 64 prompts.
@@ -62,7 +62,7 @@ def answer(
         with clock("gen"):
             rollouts = engine.generate(
                 chosen.prompts,
-                chosen.proposal.num_rollouts_M,
+                np.asarray(chosen.proposal.num_rollouts_M),
                 key,
                 version,
                 on_group=scoring_thread,
@@ -127,7 +127,7 @@ class StepData:
         kept = drop(self.rollouts, self.keep_M)
         rollouts, order_N = take(kept, self.learned_M)
         prompts = [self.prompts[m] for m in self.learned_M]
-        return prompts, rollouts, self.feedback.advantage_N[order_N]
+        return prompts, rollouts, np.asarray(self.feedback.advantage_N)[order_N]
 
 
 class Gathering:
@@ -238,7 +238,7 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
     }
 
 
-def _forecast(rounds) -> Metrics:
+def _forecast(rounds: Sequence[Round]) -> Metrics:
     """What the selector thought of the prompts before it saw answers, averaged over all of them."""
     weights = np.array([len(one.chosen.items) for one in rounds])
     values = [samplers.belief_metrics(one.belief) for one in rounds]

@@ -6,10 +6,11 @@ format and length and is what advantages are made from.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
@@ -55,11 +56,12 @@ class Scorer:
 
 
 def make_scorer(
-    decode: Callable[[Sequence[int]], str],
+    decode: Callable[[np.ndarray], str],
     judge: mix.Judge,
     *,
     by_length: Callable[[int], float] = lambda length: 0.0,
-    **options: Any,
+    num_threads: int = 1,
+    metrics: Callable[[], Metrics] = dict,
 ) -> Scorer:
     """Returns the reward of a run.
 
@@ -68,7 +70,8 @@ def make_scorer(
         judge: says what texts are worth.
         by_length: tokens of an answer, the end included -> what is added to its reward; whether it
             is correct stays as it is.
-        **options: of the `Scorer`.
+        num_threads: of the `Scorer`.
+        metrics: of the `Scorer`.
     """
 
     def score(item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
@@ -78,7 +81,7 @@ def make_scorer(
                 text=text,
                 extracted=judgement.extracted,
                 reward=judgement.reward + by_length(len(tokens)),
-                correct=judgement.correct,
+                correct=math.nan if judgement.correct is None else judgement.correct,
                 reason=judgement.reason,
             )
             for tokens, text, judgement in zip(
@@ -86,7 +89,7 @@ def make_scorer(
             )
         ]
 
-    return Scorer(score, **options)
+    return Scorer(score, num_threads, metrics)
 
 
 # ------------------------------------------------------------------------------ a round's answers
@@ -125,7 +128,7 @@ class ScoringThread:
     def __init__(self, score: Scorer, items: Sequence[Item]):
         self._score, self._items = score, items
         self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
-        self._groups: dict[int, futures.Future] = {}
+        self._groups: dict[int, futures.Future[list[Scored]]] = {}
         self.seconds = 0.0  # of scoring, most of it hidden behind the engine's
 
     def __enter__(self) -> "ScoringThread":
@@ -150,16 +153,17 @@ class ScoringThread:
         Raises:
             RewardFailure: a user's function failed.
         """
-        scored, N = [], len(rollouts.group_N)
+        scored: list[Scored] = []
+        N = len(rollouts.group_N)
 
-        def lead():
+        def lead() -> None:
             scored.extend(self._wait())
             assert len(scored) == N, "an answer was not reported"
 
         processes.on_leader(lead)
         both_N2 = np.array([(x.reward, x.correct) for x in scored] or np.zeros((N, 2)), np.float32)
         both_N2 = processes.from_leader(both_N2)
-        known_N = ~np.isnan(both_N2).any(1)
+        known_N = ~np.any(np.isnan(both_N2), axis=1)
         reward_N, correct_N = np.where(known_N, both_N2.T, np.float32(0))
         return Scores(
             text_N=[answer.text for answer in scored],
@@ -178,7 +182,7 @@ class ScoringThread:
             failed[0].result()
         return [answer for m in sorted(self._groups) for answer in self._groups[m].result()]
 
-    def _timed(self, item, answers):
+    def _timed(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
         start = time.perf_counter()
         scored = self._score(item, answers)
         self.seconds += time.perf_counter() - start
@@ -199,6 +203,7 @@ class Advantage(Protocol):
         proposal: Proposal,
     ) -> Array:
         """Returns float32 `advantage_N`, 0 where `valid_N` is False, of one round's answers."""
+        ...
 
 
 _group_normalized = jax.jit(advantages.group_normalized, static_argnames=("num_groups", "std"))
@@ -237,10 +242,10 @@ def collect(
     advantage: Advantage = group_normalized,
 ) -> Feedback:
     """Returns every prompt's counts and every answer's advantage, times the proposal's weights."""
-    M, group_N = len(proposal.index_M), rollouts.group_N
-    valid_N, length_N = np.asarray(rollouts.valid_N), rollouts.length_N
+    M, group_N = len(proposal.index_M), np.asarray(rollouts.group_N)
+    valid_N, length_N = np.asarray(rollouts.valid_N), np.asarray(rollouts.length_N)
 
-    def count(x_N):
+    def count(x_N: np.ndarray) -> np.ndarray:
         return np.bincount(group_N, x_N * valid_N, M).astype(np.float32)
 
     advantage_N = advantage(scores.reward_N, group_N, M, valid_N, length_N, proposal)
@@ -286,7 +291,7 @@ def check_answers(
             first = int(np.argmax(bad_N))
             raise NotFinite(
                 f"{when}: the {name} of {bad_N.sum()} answers are not finite ({x_N[first]}), the "
-                f"first is one to {prompts[feedback.group_N[first]].uid}; {_GOOD}"
+                f"first is one to {prompts[int(feedback.group_N[first])].uid}; {_GOOD}"
             )
 
 
@@ -332,4 +337,4 @@ def varied(feedback: Feedback) -> np.ndarray:
     On the host: rounds of any size compile nothing.
     """
     reward_N, num_groups = np.asarray(feedback.reward_N), len(feedback.index_M)
-    return arrays.varies(reward_N, feedback.group_N, num_groups, feedback.valid_N)
+    return np.asarray(arrays.varies(reward_N, feedback.group_N, num_groups, feedback.valid_N))

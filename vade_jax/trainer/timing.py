@@ -59,9 +59,9 @@ def _compile_seconds() -> list[float]:
     """Returns the list that grows by the seconds of every program that XLA compiles from now on."""
     seconds: list[float] = []
 
-    def listen(event: str, duration: float, **_) -> None:
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == COMPILED:
-            seconds.append(duration)
+            seconds.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     return seconds

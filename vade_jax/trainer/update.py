@@ -7,7 +7,7 @@ denominators, so the gradients of micro-batches add up to the gradient of the on
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +124,7 @@ def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
 
 # ------------------------------------------------------------------------------ programs
 def make_logp(
-    merge: Callable[[Params], object],
+    merge: Callable[[Params], Any],
     *,
     temperature: float,
     banned: tuple[int, ...],
@@ -299,7 +299,7 @@ def make_optimizer(
     )
     if config.frozen:
         # Frozen parameters have no moments and no part in the norm that is clipped.
-        transforms = {"train": trained, "freeze": optax.set_to_zero()}
+        transforms: dict[Any, Any] = {"train": trained, "freeze": optax.set_to_zero()}
         trained = optax.partition(transforms, lambda params: _labels(params, config.frozen))
     return precision.of_bfloat16(trained) if keeps_remainders(config, param_dtype) else trained
 
@@ -317,7 +317,8 @@ def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformati
         gradients, state = jax.lax.optimization_barrier((gradients, state))
         return inner.update(gradients, jax.device_put(state, jax.memory.Space.Device), params)
 
-    return optax.GradientTransformation(inner.init, update)
+    # Called with all three, by their place.
+    return optax.GradientTransformation(inner.init, update)  # pyright: ignore[reportArgumentType]
 
 
 def schedule(config: settings.Optimizer) -> optax.Schedule:

@@ -12,10 +12,12 @@ import collections
 import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from vade_jax import types
+from vade_jax.data import sources
 from vade_jax.data.procedural import canvas, diagrams, handwriting, scenes
 from vade_jax.rewards import verify
 
@@ -84,7 +86,7 @@ def _philox(seed: int, number: int) -> np.random.Generator:
 
 
 def expand_mixture(
-    mixture: Mapping[tuple[str, int] | str, float] | None = None,
+    mixture: Mapping[Any, float] | None = None,
 ) -> dict[tuple[str, int], float]:
     """Returns the probability of each (family, level), strata spread over their members.
 
@@ -143,7 +145,7 @@ class Procedural:
         seed: int,
         size: int,
         split: str = "train",
-        mixture: Mapping[tuple[str, int] | str, float] | None = None,
+        mixture: Mapping[Any, float] | None = None,
         image_size: int = 112,
     ):
         if split not in SPLITS:
@@ -185,7 +187,7 @@ def _make(
     family: str, rng: np.random.Generator, level: int, size: int, split: str
 ) -> canvas.Sample:
     make, _, stratum = FAMILIES[family]
-    own = {"split": split} if stratum == HANDWRITTEN else {}
+    own: dict[str, Any] = {"split": split} if stratum == HANDWRITTEN else {}
     return make(rng, level, size, **own)
 
 
@@ -233,7 +235,7 @@ class Mislabelled(Sequence):
         ValueError: the share is no probability.
     """
 
-    def __init__(self, source: Sequence[types.Item], share: float, seed: int):
+    def __init__(self, source: sources.Source, share: float, seed: int):
         if not 0 <= share <= 1:
             raise ValueError(f"share={share} must be in 0 .. 1")
         self._source, self._share, self._seed = source, share, seed
@@ -282,7 +284,7 @@ class Teacher:
         seed: of the draws.
     """
 
-    def __init__(self, source: Sequence[types.Item], noise: Mapping[str, float], seed: int):
+    def __init__(self, source: sources.Source, noise: Mapping[str, float], seed: int):
         self._noise, self._seed = dict(noise), seed
         self._stand_ins = collections.defaultdict(list)
         for i in range(min(len(source), 2000)):
@@ -290,7 +292,9 @@ class Teacher:
             self._stand_ins[_family_level(item)].append(item)
         for kind in noise:
             if kind not in self._stand_ins:  # rarer than one item of these
-                self._stand_ins[kind] = list(Procedural(seed, 100, "warmup", {kind: 1.0}))
+                self._stand_ins[kind] = [
+                    *map(Procedural(seed, 100, "warmup", {kind: 1.0}).__getitem__, range(100))
+                ]
 
     def __call__(self, item: types.Item, index: int) -> str:
         """Returns what the teacher writes under item number `index`."""

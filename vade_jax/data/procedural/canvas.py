@@ -72,7 +72,7 @@ class Canvas:
     def text(self, x, y, text: str, height: float, color=INK) -> None:
         """Writes `text` centred on (x, y); `height` is the font size."""
         size = round(height * self._scale)
-        self._draw.text(*self._pixels((x, y)), text, fill=color, font=font(size), anchor="mm")
+        self._draw.text(self._pixels((x, y))[0], text, fill=color, font=font(size), anchor="mm")
 
     def shape(self, name: str, x, y, radius: float, color) -> None:
         """Draws one of `SHAPES` around (x, y), each with about the same area."""
@@ -94,7 +94,9 @@ class Canvas:
 @functools.cache
 def font(pixels: int) -> ImageFont.FreeTypeFont:
     """Returns Pillow's own font in a size."""
-    return ImageFont.load_default(size=pixels)
+    found = ImageFont.load_default(size=pixels)
+    assert isinstance(found, ImageFont.FreeTypeFont)  # as a size is given
+    return found
 
 
 def direction(degrees: float) -> tuple[float, float]:

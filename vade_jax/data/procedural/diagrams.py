@@ -19,7 +19,7 @@ _HIGHEST = 10
 # ------------------------------------------------------------------------------ bar charts
 def _draw_bars(
     rng: np.random.Generator,
-    values: Sequence[float],
+    values: np.ndarray,
     size: int,
     *,
     ticks: Sequence[int],
@@ -160,7 +160,7 @@ def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 def _bisector(corners: np.ndarray, i: int) -> np.ndarray:
     """Returns the unit vector from corner i into the triangle, halving its angle."""
     sides = [corners[(i + k) % 3] - corners[i] for k in (1, 2)]
-    middle = sum(side / np.linalg.norm(side) for side in sides)
+    middle = sum((side / np.linalg.norm(side) for side in sides), np.zeros(2))
     return middle / np.linalg.norm(middle)
 
 

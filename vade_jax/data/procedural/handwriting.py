@@ -11,6 +11,7 @@ Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits" (UCI, 1998), 8 
 
 import functools
 import importlib.util
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -34,7 +35,7 @@ def scans(split: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the scans that a split may use, `[N, 8, 8]` with ink from 0 to 1, and their digits."""
     from sklearn import datasets  # an extra, and slow to import
 
-    found = datasets.load_digits()
+    found: Any = datasets.load_digits()
     held_out = np.arange(len(found.target)) % HELD_OUT == 0
     mine = held_out if split == "validation" else ~held_out
     return found.images[mine] / 16, found.target[mine]

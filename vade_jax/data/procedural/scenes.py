@@ -38,7 +38,7 @@ def _draw(
 
 
 def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
-    return options[rng.integers(len(options))]
+    return options[int(rng.integers(len(options)))]
 
 
 def _things(rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]) -> list[Thing]:

@@ -153,8 +153,8 @@ def equal(gold: str, given: str, *, functions: bool = True) -> bool:
     gold, given = (_evaluate_list(text, functions) for text in (gold, given))
     if gold == given:
         return True
-    values = [latex.value(text, functions=functions) for text in (gold, given)]
-    return None not in values and round(values[0], 2) == round(values[1], 2)
+    x, y = (latex.value(text, functions=functions) for text in (gold, given))
+    return x is not None and y is not None and round(x, 2) == round(y, 2)
 
 
 def _evaluate_list(text: str, functions: bool) -> str:
@@ -220,8 +220,8 @@ def read_extraction(reply: str) -> str | None:
 
 def close(gold: str, given: str) -> bool:
     """Returns whether both are numbers that differ by less than a millionth."""
-    values = [latex.value(text.lower()) for text in (gold, given)]
-    return None not in values and abs(values[0] - values[1]) < 1e-6
+    x, y = (latex.value(text.lower()) for text in (gold, given))
+    return x is not None and y is not None and abs(x - y) < 1e-6
 
 
 # ------------------------------------------------------------------------------ registry

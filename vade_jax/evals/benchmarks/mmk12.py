@@ -19,13 +19,14 @@ _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 def _item(row: base.FileRow) -> types.Item:
     answer = row.text("answer").strip()
-    if kinds.letter(answer) is None:
+    letter = kinds.letter(answer)
+    if letter is None:
         raise row.bad("answer", f"{answer!r} is no letter; this is the form of the test split")
     return types.Item(
         uid=f"mmk12:{row.text('id')}",
         question=row.text("question"),
         images=(row.image("image"),),
-        answer=kinds.letter(answer),
+        answer=letter,
         kind="choice",
         metadata={"subject": row.text("subject")},
     )

@@ -9,6 +9,7 @@ head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 
 import dataclasses
 import math
+from typing import Any
 
 import chex
 import jax
@@ -16,14 +17,14 @@ import jax.numpy as jnp
 
 from vade_jax.models.qwen import blockwise, layers
 from vade_jax.models.qwen.blockwise import KeySet
-from vade_jax.types import Array
+from vade_jax.types import Array, Pytree
 
 LANES = 128  # of a TPU's vector: rows of tokens come in multiples of it
 MAX_SPLASH_BLOCK = 512
 
 
 @chex.dataclass(frozen=True)
-class Cache:
+class Cache(Pytree):
     """Keys and values of prompts, and the position at which their answers start.
 
     J stands before P because decoding multiplies matrices [P, K] of one head: in any other order every
@@ -46,11 +47,11 @@ class Cache:
 
 
 @chex.dataclass(frozen=True)
-class OwnCache:
+class OwnCache(Pytree):
     """Keys and values of the answers' own tokens; slots behind the current step are zeros."""
 
-    key_LNJTK: Array
-    value_LNJTK: Array
+    key_LNJTK: jax.Array
+    value_LNJTK: jax.Array
 
 
 def causal(
@@ -119,7 +120,8 @@ def splash(
     num_kv_heads = k_NTJK.shape[2]
     block = math.gcd(length, MAX_SPLASH_BLOCK)
     names = [field.name for field in dataclasses.fields(kernels.BlockSizes)]
-    sizes = kernels.BlockSizes(**{name: block for name in names if name.startswith("block_")})
+    blocks: dict[str, Any] = {name: block for name in names if name.startswith("block_")}
+    sizes = kernels.BlockSizes(**blocks)
     square = (length, length)
     mask = masks.CausalMask(square) if valid_NT11 is None else masks.FullMask(square)
     mask = masks.MultiHeadMask([mask] * (num_heads // num_kv_heads))
@@ -136,7 +138,7 @@ def splash(
         segment_NT = valid_NT11[:, :, 0, 0].astype(jnp.int32)
         segments_NT = kernels.SegmentIds(segment_NT, segment_NT)
     of_heads = jax.vmap(attend, in_axes=(0, 0, 0, None))
-    out_NJQTK = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
+    out_NJQTK: Any = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
     return join_queries(out_NJQTK.swapaxes(2, 3)[:, :, None])
 
 

@@ -37,7 +37,7 @@ head (H = J x Q), S keys of a set.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ class KeySet(NamedTuple):
 
     key: jax.Array
     value: jax.Array
-    mask: jax.Array  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
+    mask: jax.Array | None  # bool, broadcasts to scores [R, J, GUQ, S] or [R, G, J, UQ, S]
 
 
 class OwnKeys(NamedTuple):
@@ -101,7 +101,8 @@ def attend(
     # Turns must divide their block. A padded query is cut off again: its gradient is 0.
     pad = -num_queries % (blocks.turn or 1)
     q_RJGUQK = jnp.pad(q_RJGUQK, [(0, pad if i == 3 else 0) for i in range(6)])
-    return _attention(blocks, q_RJGUQK, key_sets, own)[:, :, :, :num_queries]
+    out: Any = _attention(blocks, q_RJGUQK, key_sets, own)
+    return out[:, :, :, :num_queries]
 
 
 def _choose_blocks(num_queries: int, scores: int, min_block: int, causal: bool) -> Blocks:
@@ -157,8 +158,8 @@ def _backward(blocks, residuals, dout):
     dqs = []
     for start, stop in _bounds(blocks, q):
 
-        def one(first, q, *rest, stop=stop):
-            return _gradients(q, *rest, _visible(q, first, stop, key_sets, own))
+        def one(first, q, dout, log_total, delta, stop=stop):
+            return _gradients(q, dout, log_total, delta, _visible(q, first, stop, key_sets, own))
 
         given = (q, dout, log_total, delta)
         dq, totals = _in_turns(blocks, one, start, stop, *given, totals=totals)
@@ -167,7 +168,9 @@ def _backward(blocks, residuals, dout):
         tuple(d.astype(x.dtype) for d, x in zip(total, k, strict=False))
         for total, k in zip(totals, keys, strict=True)
     ]
-    dsets = [KeySet(*dkey, None) for dkey in dkeys[: len(key_sets)]]  # masks have none
+    dsets = [
+        KeySet(dkey, dvalue, None) for dkey, dvalue in dkeys[: len(key_sets)]
+    ]  # masks have none
     return _join(dqs).astype(q.dtype), dsets, OwnKeys(*dkeys[-1]) if own else None
 
 
@@ -183,7 +186,8 @@ def _softmax(q, key_sets):
     # One maximum for all sets: with a maximum of its own, a set of very low scores would weigh as
     # much as one of high scores.
     top = functools.reduce(jnp.maximum, tops)
-    total, out = 0.0, 0.0
+    total: Any = 0.0
+    out: Any = 0.0
     for score, keys in zip(scores, key_sets, strict=True):
         weight = jnp.exp(score - _flat(top, keys.key))
         total += _unflat(jnp.sum(weight, -1, keepdims=True), shape)

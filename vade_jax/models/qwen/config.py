@@ -191,6 +191,7 @@ class Config:
         }
 
     def _vision_to_hf(self) -> dict[str, Any]:
+        assert self.vision is not None
         section = list(self.text.mrope_section)
         vision = {hf: getattr(self.vision, ours) for ours, hf in _VISION_NAMES.items()}
         return {
@@ -214,8 +215,10 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     if fields.get("hidden_act", "silu") != "silu":
         raise ValueError(f"text hidden_act {fields['hidden_act']!r} is not 'silu'")
     rope = _section(fields, "rope_parameters") or _section(fields, "rope_scaling")
-    turns = rope if "rope_theta" in rope else {"rope_theta": 1e6} | fields
-    shape = {ours: _number(fields, hf) for ours, hf in _TEXT_NAMES.items() if ours != "norm_eps"}
+    turns = rope if "rope_theta" in rope else {"rope_theta": 1e6, **fields}
+    shape: dict[str, Any] = {
+        ours: _number(fields, hf) for ours, hf in _TEXT_NAMES.items() if ours != "norm_eps"
+    }
     shape["norm_eps"] = _real(fields, "rms_norm_eps", 0.1)
     shape["rope_theta"] = _real(turns, "rope_theta", 1e12)
     shape["qk_norm"] = family == "qwen3"
@@ -229,7 +232,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
                 f"head_dim {head_width} must be hidden_size / num_attention_heads = {usual}"
             )
         shape["own_head_width"] = head_width
-    section = (head_width // 2, 0, 0)
+    section: Any = (head_width // 2, 0, 0)
     if is_vl := family == "qwen2_5_vl":
         section = _numbers(rope, "mrope_section")
     # Published as type; transformers 5 saves rope_type, and M-RoPE as "default".
@@ -312,7 +315,7 @@ def _divides(small_name: str, small: int, large_name: str, large: int) -> None:
         raise ValueError(f"{large_name} {large} must be a multiple of {small_name} {small}")
 
 
-def _published(*, tie_embeddings: bool, **text: int) -> Config:
+def _published(*, tie_embeddings: bool, **text: Any) -> Config:
     """Returns a published model: all have the same tower, head width and special tokens."""
     vision = VisionConfig(
         depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
@@ -328,9 +331,19 @@ def _text_model(
     **more: Any,
 ) -> Config:
     """Returns a published text model; `sizes` are those of `TextConfig`, from the width on."""
-    width, _, num_heads, *_ = sizes
+    width, num_layers, num_heads, num_kv_heads, mlp_width = sizes
     section = ((own_head_width or width // num_heads) // 2, 0, 0)
-    text = TextConfig(vocab_size, *sizes, section, own_head_width=own_head_width, **more)
+    text = TextConfig(
+        vocab_size,
+        width,
+        num_layers,
+        num_heads,
+        num_kv_heads,
+        mlp_width,
+        section,
+        own_head_width=own_head_width,
+        **more,
+    )
     return Config(text, None, tie_embeddings)
 
 
@@ -361,15 +374,15 @@ TINY = Config(
     bos_token_id=320,
     eos_token_id=322,
 )
-_QWEN25 = {"max_positions": 32768}
-_QWEN3 = {"max_positions": 40960, "qk_norm": True}
+_QWEN25: dict[str, Any] = {"max_positions": 32768}
+_QWEN3: dict[str, Any] = {"max_positions": 40960, "qk_norm": True}
 PRESETS = {
     "tiny": TINY,
     "tiny_reader": TINY,  # its weights are part of the package: models/qwen/tiny_checkpoint.py
     "tiny_6m": dataclasses.replace(
         TINY,
         text=dataclasses.replace(TINY.text, width=256, num_layers=6, num_heads=8, mlp_width=704),
-        vision=dataclasses.replace(TINY.vision, width=160, num_heads=5, mlp_width=432),
+        vision=VisionConfig(depth=4, width=160, num_heads=5, mlp_width=432, full_blocks=(1, 3)),
     ),
     "tiny_qwen2.5": _tiny_text_model(mrope_section=(16, 0, 0)),
     "tiny_qwen3": _tiny_text_model(mrope_section=(32, 0, 0), own_head_width=64, qk_norm=True),

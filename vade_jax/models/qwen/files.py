@@ -217,7 +217,7 @@ def identity(directory: str | os.PathLike) -> int:
         if (directory / name).exists():
             value = zlib.crc32((directory / name).read_bytes(), value)
     for name, tensor in sorted(open_tensors(directory).items()):
-        mapped = tensor
+        mapped: Any = tensor
         while not isinstance(mapped, mmap.mmap):
             mapped = mapped.base
         mapped.madvise(mmap.MADV_RANDOM)  # or megabytes around each place are read
@@ -323,12 +323,12 @@ def write_tensors(
         dtype: of all of them.
         blocks: their values in that order, in pieces of any size; what belongs to this file is taken.
     """
-    header = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, size in sizes.items():
         start, end = end, end + dtype.itemsize * math.prod(size)
         offsets = {"data_offsets": [start, end]}
-        header[name] = {"dtype": _DTYPE_NAMES[dtype], "shape": list(size)} | offsets
+        header[name] = {"dtype": _DTYPE_NAMES[dtype], "shape": list(size), **offsets}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the values are aligned in the mapped file
     with open(path, "wb") as file:
@@ -336,7 +336,7 @@ def write_tensors(
         # A block is of one tensor, so a file ends where a block does.
         while end > 0:
             block = next(blocks).reshape(-1).view(np.uint8)
-            file.write(block)
+            file.write(block.data)
             end -= block.size
 
 

@@ -38,20 +38,25 @@ class Placement(Protocol):
     ways: int  # how many devices share the rows
     platform: str  # of these devices: "cpu", "tpu", "gpu" ("cuda" where there is only a compiler)
 
-    def rows(self, x: jax.Array) -> jax.Array:
+    def rows(self, x: jax.Array, /) -> jax.Array:
         """Splits the first axis: every device has its own prompts, answers or images."""
+        ...
 
-    def width(self, x_D: jax.Array) -> jax.Array:
+    def width(self, x_D: jax.Array, /) -> jax.Array:
         """Splits the last axis instead, so that rows can be looked up without a copy of all."""
+        ...
 
-    def whole(self, x: jax.Array) -> jax.Array:
+    def whole(self, x: jax.Array, /) -> jax.Array:
         """Gives every device all of `x`, which is small."""
+        ...
 
-    def looked_up(self, x_D: jax.Array) -> jax.Array:
+    def looked_up(self, x_D: jax.Array, /) -> jax.Array:
         """Splits the last axis as the weights' is, and the first over the axes that are left."""
+        ...
 
-    def head(self, x_DV: jax.Array) -> jax.Array:
+    def head(self, x_DV: jax.Array, /) -> jax.Array:
         """Splits a gradient of the head as the head is."""
+        ...
 
     def apart(
         self, function: Callable[..., jax.Array], *heads_NTHK: jax.Array, split_heads: bool = True
@@ -60,6 +65,7 @@ class Placement(Protocol):
 
         Without `split_heads` on its rows alone, as where the weights of the heads are not split either.
         """
+        ...
 
     def weights(self, module: T, name: str, dtype: Any) -> T:
         """Brings a module's matrices to where they are used, in the compute dtype.
@@ -72,6 +78,7 @@ class Placement(Protocol):
             name: its path in the model, such as "text/layers".
             dtype: of the computation.
         """
+        ...
 
 
 class Anywhere:

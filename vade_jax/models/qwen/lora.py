@@ -11,6 +11,7 @@ starts at 0, the adapter that a run starts with is the base model: it serves as 
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def attach(model: nnx.Module, adapter: Adapter, rngs: nnx.Rngs) -> None:
         modules[path].lora = nnx.data(made)
 
 
-def _beside(linear: nnx.Module, rank: int, rngs: nnx.Rngs) -> nnx.LoRA:
+def _beside(linear: Any, rank: int, rngs: nnx.Rngs) -> nnx.LoRA:
     *stack, width, out_width = linear.kernel.shape
     make = lambda rngs: nnx.LoRA(width, rank, out_width, dtype=linear.dtype, rngs=rngs)
     return nnx.vmap(make)(rngs.split(*stack)) if stack else make(rngs)
@@ -77,7 +78,7 @@ def split(params: Params) -> tuple[Params, Params]:
 
 def join(base: Params, adapter: Params, scale: float) -> Params:
     """Returns the whole tree, with alpha / r in B."""
-    flat = traverse_util.flatten_dict(adapter)
+    flat: dict[Any, Any] = traverse_util.flatten_dict(adapter)
     scaled = {path: leaf * scale if path[-1] == B else leaf for path, leaf in flat.items()}
     return together(base, traverse_util.unflatten_dict(scaled))
 

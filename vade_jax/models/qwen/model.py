@@ -67,6 +67,7 @@ class Qwen25VL(nnx.Module):
 
     def image_features(self, images: types.Images, *, remat: bool = True) -> jax.Array:
         """Returns the features of merged cells, `[B, W, C, D]`; finite garbage in invalid cells."""
+        assert self.vision is not None
         return self.vision(images, remat=remat)
 
     def hidden(self, prompts: types.Prompts, *, remat: bool = True) -> jax.Array:
@@ -171,8 +172,8 @@ class Qwen25VL(nnx.Module):
 
     def head(self, dtype=None) -> jax.Array:
         """Returns the matrix `[D, V]` from hidden states to logits, in the compute dtype or `dtype`."""
-        tied = self.lm_head is None
-        head_DV = self.embedding[...].T if tied else self.lm_head.kernel[...]
+        head = self.lm_head
+        head_DV = self.embedding[...].T if head is None else head.kernel[...]
         return arrays.rounded(head_DV, dtype or self.dtype)
 
     def logits(self, hidden_D: jax.Array) -> jax.Array:

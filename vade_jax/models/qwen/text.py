@@ -60,7 +60,7 @@ class Attention(nnx.Module):
         """Returns the output and the keys, for whoever attends to them next."""
         heads = (*x_NUD.shape[:2], -1, self.head_width)
         q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
-        if self.query_norm is not None:
+        if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         # Keys are kept rotated: a cache is never turned again, and a query sees the difference of the
         # two positions alone.
@@ -230,7 +230,7 @@ class Decoder(nnx.Module):
     ) -> attention.KeySet:
         """Returns the keys of each row's prompt, `[R, J, P, K]`."""
         if group_R is not None:
-            keys = Keys(*(layers.take(x, group_R, self.place) for x in keys))
+            keys = Keys(*(layers.take(x, jnp.asarray(group_R), self.place) for x in keys))
             length_M = jnp.take(jnp.asarray(length_M), group_R)
         return attention.prompt_keys(*keys, length_M)
 

@@ -8,6 +8,7 @@ is then `[B * W, 64]` rows, full attention `[B, W * 64]`, and slots that no patc
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ def normalize(patch_E: types.Array) -> jax.Array:
     whatever the backend makes of a division.
     """
     levels = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
-    table = (levels - np.float32(MEAN)) / np.float32(STD)  # [256, 3]
+    table = (levels - np.array(MEAN, np.float32)) / np.array(STD, np.float32)  # [256, 3]
     channel_E = np.arange(3 * _PIXELS) // _PIXELS
     index_E = jnp.asarray(patch_E, jnp.int32) * 3 + channel_E
     return jnp.take(jnp.asarray(table.reshape(-1)), index_E, mode="clip")
@@ -83,7 +84,7 @@ class Block(nnx.Module):
         qkv = qkv.reshape(*x_BWSD.shape[:3], 3, self.num_heads, -1)
         q, k, v = (qkv[..., i, :, :] for i in range(3))
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
-        out = _attend(place, full, q, k, v, valid_BWS)
+        out: Any = _attend(place, full, q, k, v, valid_BWS)
         out = checkpoint_name(place.rows(out), blockwise.SAVED)
         x_BWSD = x_BWSD + self.proj(out.reshape(x_BWSD.shape))
         return x_BWSD + self.mlp(self.norm2(x_BWSD))

@@ -31,10 +31,13 @@ _MAX_LISTED = 8  # problems named in one error
 class Tensor(Protocol):
     """What is read: an array, or anything that reads a slice when it is asked for."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    def __getitem__(self, index: Any, /) -> np.ndarray: ...
 
 
 class Transform(NamedTuple):
@@ -172,6 +175,7 @@ def _fill_on_devices(
 
     Takes the memory of `whole`. A process reads from disk what its own devices hold, no more.
     """
+    assert isinstance(whole.sharding, NamedSharding)
     mesh, spec = whole.sharding.mesh, whole.sharding.spec
     axes = (*spec, *[None] * (whole.ndim - len(spec)))
     axes = transform.axes(axes[1:] if stacked else axes)
@@ -272,7 +276,10 @@ def _blocks(value: _Value, layer, transform, size, dtype) -> Iterator[np.ndarray
         count = min(step, size[0] - first)
         if isinstance(kernel := value.kernel, jax.Array):
             # What other processes hold has to come here: all of them then get every row.
-            everywhere = None if kernel.is_fully_addressable else kernel.sharding.mesh
+            everywhere = None
+            if not kernel.is_fully_addressable:
+                assert isinstance(kernel.sharding, NamedSharding)
+                everywhere = kernel.sharding.mesh
             take = _reader(transform, count, dtype, layer is not None, everywhere)
             yield np.asarray(take(value, layer or 0, first))
         else:
@@ -309,7 +316,7 @@ def check_params(shape: config.Config, params: types.Params) -> None:
 # ------------------------------------------------------------------------------ the table for one model
 def _entries(shape: config.Config) -> Iterator[_Entry]:
     # A model has some of the lines: one without a vision tower, without biases, with tied embeddings.
-    own = traverse_util.flatten_dict(model.abstract(shape), sep="/")
+    own: dict[str, Any] = traverse_util.flatten_dict(model.abstract(shape), sep="/")
     assert {path for path, _ in TABLE.values()} >= own.keys(), "a parameter is in no line"
     for pattern, (path, transform) in TABLE.items():
         if path not in own:

@@ -74,10 +74,9 @@ def two_level(
     num_slots = len(problem_M)
     valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N
     reward_N = jnp.where(valid_N, reward_N, 0)  # a NaN of an invalid answer must not leak
-    if highest is None:
-        highest = jnp.max(jnp.abs(reward_N))
+    most = jnp.max(jnp.abs(reward_N)) if highest is None else highest
     # Not 0: without any reward all ranges are.
-    top = jnp.maximum(highest, jnp.finfo(reward_N.dtype).tiny)
+    top = jnp.maximum(most, jnp.finfo(reward_N.dtype).tiny)
     relative_N = above_problem(difficulty_M, problem_M)[group_N]
 
     def level(of_N, weigh):
@@ -86,6 +85,7 @@ def two_level(
         if norm == "sequence":
             a_N = over_batch(a_N, of_N, num_slots, valid_N)
         elif norm == "code":
+            assert length_N is not None
             a_N = over_tokens(a_N, length_N, valid_N, padded_length)
         if weigh:
             a_N = by_difficulty(a_N, relative_N, weight)
@@ -109,7 +109,7 @@ def problems(variant_M: Array) -> jax.Array:
     return jnp.cumsum(jnp.asarray(variant_M) == 0) - 1
 
 
-def above_problem(difficulty_M: Array, problem_M: Array) -> jax.Array:
+def above_problem(difficulty_M: Array, problem_M: Array) -> Array:
     """Returns how much harder each slot is than the mean slot of its problem."""
 
     def total(x_M):
@@ -121,7 +121,7 @@ def above_problem(difficulty_M: Array, problem_M: Array) -> jax.Array:
 
 def over_batch(
     a_N: Array, group_N: Array, num_groups: int, valid_N: Array, epsilon: float = 1e-6
-) -> jax.Array:
+) -> Array:
     """Returns the z-score over the batch of advantages that are z-scores of their groups.
 
     Their mean is 0. The squares of a group of n answers add up to n - 1 unless its rewards are equal,

@@ -1,6 +1,7 @@
 """What a run adds for a selector that asks for variants: they are made, and compared on two levels."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -31,7 +32,8 @@ def check(run: settings.Run) -> None:
             f"scale_by_std=False with {run.selector.name}, whose advantages are divided by stds: set it to True"
         )
     spec = samplers.find(run.selector.name)
-    slots = 1 + spec.options(**run.selector.options).num_variants
+    options: Any = spec.options(**run.selector.options)
+    slots = 1 + options.num_variants
     if run.num_prompts % slots:
         raise ValueError(
             f"num_prompts={run.num_prompts}: a problem and its variants take {slots} prompts; set "
@@ -78,6 +80,7 @@ def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Var
             return False
         return True
 
+    more: dict[str, Any]
     if run.data.train == "procedural":
         texts, more = built_in.texts, {"allowed": built_in.allowed}
     else:

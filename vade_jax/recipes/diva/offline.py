@@ -110,7 +110,7 @@ def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Repo
     work = functools.partial(make_row, source, chat, wanted, beside)
     building = directory / "rows.tmp"
     # Half of a surrogate pair, which UTF-8 has not, is written as JSON's own escape, \ud83d.
-    text = {"encoding": "utf-8", "errors": "backslashreplace"}
+    text: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
     with (
         building.open("w", **text) as rows,
         (directory / "rejects.jsonl").open("w", **text) as rejects,
@@ -246,11 +246,11 @@ def portable(source: sources.Rows, index: int, directory: pathlib.Path) -> dict[
         ValueError: a column has bytes besides the images.
     """
 
-    def written(image):
+    def written(image: Any) -> str:
         if isinstance(image, Mapping):
             image = image.get("bytes") or image.get("path")
         if isinstance(image, bytes):
-            kind = images.opened(image).format.lower()
+            kind = str(images.opened(image).format).lower()
             return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
         if image.startswith("data:") or os.path.isabs(image):
             return image

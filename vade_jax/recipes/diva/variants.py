@@ -151,13 +151,14 @@ class Vary:
             key: decides, with the number of the slot, what is drawn: a resumed run makes the
                 variants that the uninterrupted one would have made.
         """
+        assert proposal.extra_M is not None
         made, variant_M = list(items), np.asarray(proposal.extra_M["variant"])
         wanted_M = np.asarray(proposal.extra_M["difficulty"], np.float32)
         difficulty_M = wanted_M.copy()
         for m in np.flatnonzero(variant_M):
             own = float(wanted_M[m - variant_M[m]])  # of the problem itself
             rng = np.random.default_rng([*jax.random.key_data(key).tolist(), int(m)])
-            made[m], difficulty_M[m] = self(items[m], own, float(wanted_M[m]), rng)
+            made[m], difficulty_M[m] = self(items[int(m)], own, float(wanted_M[m]), rng)
         extra_M = {**proposal.extra_M, "difficulty": difficulty_M}
         return made, proposal.replace(extra_M=extra_M)
 
@@ -213,6 +214,7 @@ class Vary:
             if operator is None:
                 return None
             done = pictures.apply(operator, shown, question, allowed, rng)
+        assert done is not None  # without words there is room
         shown, question, what = done
         shown = tuple(Image.fromarray(picture) for picture in shown)
         return _variant(item, f"picture {what}", operator.delta, question, shown)

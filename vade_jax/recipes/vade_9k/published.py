@@ -129,7 +129,7 @@ def _find_files(path: pathlib.Path) -> list[pathlib.Path]:
             f"{directory}: {other} is of no split, other files are: is it for training? Move "
             "it, or name it train_..."
         )
-    kept = [f for f, m in zip(files, splits, strict=True) if m[1] == "train"]
+    kept = [f for f, m in zip(files, splits, strict=True) if m and m[1] == "train"]
     if not kept:
         raise ValueError(
             f"{directory} has no training split, only {files[0].name} and the like: "
@@ -261,7 +261,7 @@ def _llava(row: Row) -> list[texts.Sample]:
         raise texts.Refused("bad_turns", f"turns of {speakers} are no questions and answers")
     if others := [text for _, text in said if not isinstance(text, str)]:
         raise texts.Refused("bad_turns", f"{others[0]!r:.60} is no text")
-    shown = {"images": _images(row, "image"), "answer_is": "turn"}
+    shown: dict[str, Any] = {"images": _images(row, "image"), "answer_is": "turn"}
     questions = _unmarked([text for _, text in said[::2]], shown["images"])
     answers = [text for _, text in said[1::2]]
     return [
@@ -278,7 +278,7 @@ def _chartqa(row: Row) -> list[texts.Sample]:
     label = label[0] if isinstance(label, list) else label
     images = _images(row, "image") or [f"png/{_text(row, 'imgname')}"]
     answer = _text({"label": label}, "label")
-    options = {"choices": (), "tolerance": CHARTQA_TOLERANCE}
+    options: dict[str, Any] = {"choices": (), "tolerance": CHARTQA_TOLERANCE}
     return [texts.Sample(_text(row, "query"), answer, images, **options)]
 
 

@@ -99,4 +99,5 @@ class Build:
         """Returns the settings of nested plain values, as `dataclasses.asdict` gives them."""
         subsets = {name: Subset(**one) for name, one in values["subsets"].items()}
         own, data = tuple(values["own"]), PromptSettings(**values["data"])
-        return cls(**{**values, "subsets": subsets, "own": own, "data": data})
+        made: dict[str, Any] = {**values, "subsets": subsets, "own": own, "data": data}
+        return cls(**made)

@@ -107,7 +107,11 @@ def normalise(sample: Sample) -> dict[str, Any]:
     except ValueError as error:
         raise Refused("bad_gold", str(error)) from error
     # Once more with all that a run will grade with.
-    options = {"tolerance": tolerance, "choices": choices, "ordered": sample.more.get("ordered")}
+    options: dict[str, Any] = {
+        "tolerance": tolerance,
+        "choices": choices,
+        "ordered": sample.more.get("ordered"),
+    }
     verdict = verify.verify(f"\\boxed{{{answer}}}", answer, kind, **options)
     if not verdict.correct:
         raise Refused("bad_gold", f"{answer!r} is no {kind} ({verdict.reason})")
@@ -154,7 +158,7 @@ def split_choices(text: str) -> tuple[str, tuple[str, ...]]:
     if len(found) < 2 or labels != [chr(65 + i) for i in range(len(found))]:
         return text, ()
     question = "\n".join(lines[:start]).rstrip()
-    return question, tuple(match.groups()[-1].strip() for match in found)
+    return question, tuple(match.groups()[-1].strip() for match in found if match)
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:

@@ -172,7 +172,7 @@ class VllmClient:
 
     def __init__(self, target: str | LaunchedServer, control_s: float = 30.0):
         self.launched = None if isinstance(target, str) else target
-        url = target if self.launched is None else self.launched.url
+        url = target if isinstance(target, str) else target.url
         self._http = http.Client(url, timeout_s=control_s)
         self.url, self.abort = self._http.url, self._http.abort
 

@@ -124,7 +124,7 @@ class ServerPool:
         Raises:
             EngineFailure: all tries failed, a server refused, or none is left.
         """
-        member = None
+        member: _Member | None = None
 
         def attempt() -> T:
             nonlocal member
@@ -139,14 +139,17 @@ class ServerPool:
 
         def mend():
             # Whatever went wrong: a server that is well is left as it is.
+            assert member is not None
             self._mend(member, ended)
             self._count("rollout/retries")
 
         try:
             return self._retrying(mend, ended)(attempt)
         except RefusedError as error:
+            assert member is not None
             raise EngineFailure(f"{what}: {member.server} refuses: {error}") from error
         except TransientError as error:
+            assert member is not None
             raise EngineFailure(
                 f"{what}: no answer in {self._tries} tries; the last error of "
                 f"{member.server}: {error}"

@@ -19,8 +19,9 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent import futures
+from typing import Any
 
 import jax
 import numpy as np
@@ -176,7 +177,7 @@ class VllmServerEngine:
 
     def _answers(self, prompts, num_rollouts_M, requests, sampling, on_group):
         """Returns every answer in order; reports each prompt once, when its last one is here."""
-        answers_N: list[Answer | None] = [None] * int(num_rollouts_M.sum())
+        answers_N: list[Any] = [None] * int(num_rollouts_M.sum())  # of `Answer`, once it is here
         missing_M = num_rollouts_M.copy()
         stop_M = np.cumsum(num_rollouts_M)
 
@@ -195,7 +196,7 @@ class VllmServerEngine:
                     report(request.m)
         return answers_N
 
-    def _finished(self, prompts, requests, sampling) -> Iterator[tuple[Request, list[Answer]]]:
+    def _finished(self, prompts, requests, sampling) -> Generator[tuple[Request, list[Answer]]]:
         """Yields requests with their answers as they arrive.
 
         When it is left early, what waits is cancelled and what is in flight is hung up on. That is

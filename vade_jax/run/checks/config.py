@@ -20,7 +20,7 @@ def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noq
     Raises:
         ValueError: names the field, its value and the fix.
     """
-    if jax.config.jax_enable_x64:
+    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         raise ValueError("JAX_ENABLE_X64 is set, but the model's indices have 32 bits: unset it")
     samplers.find(run.selector.name)
     fields.check_word("reward.format", run.reward.format, answers.FORMATS)

@@ -53,16 +53,16 @@ class ArcusOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class ArcusState:
+class ArcusState(types.Pytree):
     """arcsin sqrt(p) of every item is N(mean, var) in the coming step."""
 
-    mean_I: Array  # float32, radians
-    var_I: Array  # float32
-    seen_I: Array  # int32, the step of the last visit, from 0; -1 before the first
-    drift: Array  # float32, v
-    noise: Array  # float32, Q
-    target: Array  # float32, psi*, radians
-    step: Array  # int32
+    mean_I: jax.Array  # float32, radians
+    var_I: jax.Array  # float32
+    seen_I: jax.Array  # int32, the step of the last visit, from 0; -1 before the first
+    drift: jax.Array  # float32, v
+    noise: jax.Array  # float32, Q
+    target: jax.Array  # float32, psi*, radians
+    step: jax.Array  # int32
 
 
 def selector(options: ArcusOptions) -> base.Sampler:
@@ -130,7 +130,7 @@ def learned(state: ArcusState, feedback: types.Feedback, rate: float) -> ArcusSt
     z_M, noise_M = observed(feedback.successes_M, feedback.trials_M)
     again_M = (feedback.trials_M > 0) & (seen_M >= 0)
 
-    def total(x_M):
+    def total(x_M: Array) -> jax.Array:
         return jnp.sum(jnp.where(again_M, x_M, 0.0))
 
     error_M, steps_M = z_M - mean_M, state.step - seen_M
@@ -235,7 +235,7 @@ def best_target(
     mixed_I = prob_mixed(mean_I, var_I, num_rollouts)
     log_mixed_I = jnp.log(at_least_tiny(mixed_I))
 
-    def share(target):
+    def share(target: jax.Array) -> jax.Array:
         log_I = log_nearness(mean_I, var_I, target) + log_mixed_I
         chance_I = inclusion(jnp.exp((log_I - jnp.max(log_I)) / temperature), num_drawn)
         return jnp.sum(chance_I * mixed_I) / jnp.sum(chance_I)
@@ -253,7 +253,7 @@ def inclusion(weight_I: Array, num_drawn: float) -> jax.Array:
     come to c from below.
     """
 
-    def newton(_, c):
+    def newton(_: jax.Array, c: jax.Array) -> jax.Array:
         sure_I = c * weight_I >= 1
         rest = jnp.sum(jnp.where(sure_I, 0.0, weight_I))
         new = (num_drawn - jnp.sum(sure_I)) / jnp.maximum(rest, 1e-30)

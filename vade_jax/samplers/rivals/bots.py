@@ -48,7 +48,7 @@ class BotsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class BotsState:
+class BotsState(types.Pytree):
     """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
 
     alpha_I: Array  # float32
@@ -77,7 +77,11 @@ def selector(options: BotsOptions) -> base.Sampler:
             rates["strong_I"] = np.asarray(strong_rate, np.float32)
         zero_I = np.zeros(num_items, np.float32)
         return BotsState(
-            alpha_I=zero_I, beta_I=zero_I, progress=np.float32(0), started=np.bool_(False), **rates
+            alpha_I=zero_I,
+            beta_I=zero_I,
+            progress=np.zeros((), np.float32),
+            started=np.zeros((), bool),
+            **rates,
         )
 
     def propose(state: BotsState, key: jax.Array, num_prompts: int) -> types.Proposal:
@@ -97,10 +101,10 @@ def selector(options: BotsOptions) -> base.Sampler:
         stays, weight = 1 - options.forget, options.guess_weight * options.num_rollouts
         index_M, asked_M = feedback.index_M, feedback.trials_M > 0
 
-        def count(count_I, guessed_I, new_M):
+        def count(count_I: Array, guessed_I: Array, new_M: Array) -> jax.Array:
             rest_I = stays * count_I + weight * guessed_I
             seen_M = stays * count_I[index_M] + new_M
-            return rest_I.at[index_M].set(jnp.where(asked_M, seen_M, rest_I[index_M]))
+            return jnp.asarray(rest_I).at[index_M].set(jnp.where(asked_M, seen_M, rest_I[index_M]))
 
         wrong_M = feedback.trials_M - feedback.successes_M
         return state.replace(
@@ -118,7 +122,7 @@ SPEC = base.Spec("bots", BotsOptions, selector)
 # ------------------------------------------------------------------------------ guessing
 def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
     """Returns the state with c moved a tenth of the way to what this step's prompts say."""
-    if state.weak_I is None:
+    if state.weak_I is None or state.strong_I is None:
         return state
     index_M, asked_M = feedback.index_M, feedback.trials_M > 0
     total = jnp.maximum(jnp.sum(asked_M), 1)
@@ -136,7 +140,7 @@ def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
 
 def guess(state: BotsState) -> jax.Array:
     """Returns the pass rates that are expected without asking."""
-    if state.weak_I is None:
+    if state.weak_I is None or state.strong_I is None:
         mean_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         return jnp.full_like(mean_I, jnp.nanmean(mean_I))
     return jnp.clip(state.weak_I + state.progress * (state.strong_I - state.weak_I), 0, 1)

@@ -68,7 +68,7 @@ def selector(options: CuresOptions) -> base.Sampler:
 SPEC = base.Spec("cures", CuresOptions, selector)
 
 
-def split(options: CuresOptions, sigma_M: Array) -> jax.Array:
+def split(options: CuresOptions, sigma_M: Array) -> Array:
     """Returns int32 num_rollouts_M in proportion to `sigma_M`, B G of them, within the bounds.
 
     Rounded by Sainte-Lague: each next answer goes where sigma / (n + 1/2) is largest, n those had.

@@ -64,13 +64,13 @@ def _is_table(given: Any) -> bool:
 
 
 @chex.dataclass(frozen=True)
-class DivaState:
+class DivaState(types.Pytree):
     """The difficulty of every problem, and the answers that are still to change it."""
 
-    visits_I: Array  # int32
-    difficulty_I: Array  # float32, from 1 to 9
-    score_I: Array  # float32, the sum over these answers
-    count_I: Array  # float32, how many they are
+    visits_I: jax.Array  # int32
+    difficulty_I: jax.Array  # float32, from 1 to 9
+    score_I: jax.Array  # float32, the sum over these answers
+    count_I: jax.Array  # float32, how many they are
 
 
 def selector(options: DivaOptions) -> base.Sampler:
@@ -153,6 +153,7 @@ def scores(options: DivaOptions, feedback: types.Feedback) -> tuple[Array, Array
 def believe(state: DivaState, proposal: types.Proposal) -> dict[str, jax.Array]:
     """Returns the difficulties of problems and of variants: once made, those that they really have."""
     del state
+    assert proposal.extra_M is not None
     is_problem_M = proposal.extra_M["variant"] == 0
     difficulty_M = proposal.extra_M["difficulty"]
     return {
@@ -201,7 +202,7 @@ def by_table(
 
 
 # ------------------------------------------------------------------------------ what is asked for
-def wanted(key: jax.Array, difficulty_Q: Array, num_variants: int) -> jax.Array:
+def wanted(key: jax.Array, difficulty_Q: Array, num_variants: int) -> Array:
     """Returns the difficulties wanted of the variants of each problem, [Q, num_variants].
 
     They lie whole steps away from the problem's own, within [1, 9]. One variant gets `TARGET`.
@@ -210,7 +211,7 @@ def wanted(key: jax.Array, difficulty_Q: Array, num_variants: int) -> jax.Array:
     problem instead. Between whole difficulties the targets are interpolated.
     """
 
-    def between(target):
+    def between(target: Sequence[float]) -> jax.Array:
         return jnp.interp(own_Q1, np.arange(1.0, 10.0), np.array(target, float))
 
     own_Q1 = difficulty_Q[:, None]

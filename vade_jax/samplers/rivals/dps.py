@@ -40,11 +40,11 @@ class DpsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class DpsState:
+class DpsState(types.Pytree):
     """The level of every item after the last step, and what is known of how it moves."""
 
-    belief_I3: Array  # float32, the probability of each level
-    count_I33: Array  # float32, of moves to a level (row) from a level (column)
+    belief_I3: jax.Array  # float32, the probability of each level
+    count_I33: jax.Array  # float32, of moves to a level (row) from a level (column)
 
 
 def selector(options: DpsOptions) -> base.Sampler:
@@ -84,7 +84,7 @@ def selector(options: DpsOptions) -> base.Sampler:
 SPEC = base.Spec("dps", DpsOptions, selector)
 
 
-def transitions(count_I33: Array) -> jax.Array:
+def transitions(count_I33: Array) -> Array:
     """Returns Phi, the mean probabilities of a move: every column sums to 1."""
     return count_I33 / jnp.sum(count_I33, axis=1, keepdims=True)
 

@@ -47,16 +47,16 @@ class GresoOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class GresoState:
+class GresoState(types.Pytree):
     """When each item was last visited, and how often in a row it taught nothing."""
 
-    epoch_I: Array  # int32, of the last visit; -1 before the first
-    streak_I: Array  # int32, latest visits all right (> 0) or all wrong (< 0) in a row
-    luck_I: Array  # float32 in [0, 1), decides how many epochs the item is skipped
-    epoch: Array  # int32, the current one
-    p_easy: Array  # float32
-    p_hard: Array  # float32
-    step: Array  # int32
+    epoch_I: jax.Array  # int32, of the last visit; -1 before the first
+    streak_I: jax.Array  # int32, latest visits all right (> 0) or all wrong (< 0) in a row
+    luck_I: jax.Array  # float32 in [0, 1), decides how many epochs the item is skipped
+    epoch: jax.Array  # int32, the current one
+    p_easy: jax.Array  # float32
+    p_hard: jax.Array  # float32
+    step: jax.Array  # int32
 
 
 def selector(options: GresoOptions) -> base.Sampler:
@@ -94,7 +94,7 @@ def selector(options: GresoOptions) -> base.Sampler:
         # The first epoch visits everything: its shares say nothing about the skipping.
         change = jnp.where(epoch > 0, options.adjustment, 0.0)
 
-        def adjusted(p, sign, goal):
+        def adjusted(p: jax.Array, sign: int, goal: float) -> jax.Array:
             """Returns p lowered where too many groups had this outcome, else raised."""
             share = jnp.sum(sign_M == sign) / jnp.maximum(jnp.sum(asked_M), 1)
             step = jnp.where(share >= goal, -change, change)

@@ -65,7 +65,7 @@ SPEC = base.Spec("insight", InsightOptions, selector)
 
 
 # ------------------------------------------------------------------------------ score
-def difficulty(mean_C: Array, target: float, sharpness: float) -> jax.Array:
+def difficulty(mean_C: Array, target: float, sharpness: float) -> Array:
     """Returns w = m (1 - m) exp(-eta (m - mu)^2)."""
     return mean_C * (1 - mean_C) * jnp.exp(-sharpness * (mean_C - target) ** 2)
 

@@ -13,6 +13,7 @@ well each has predicted these counts.
 """
 
 import dataclasses
+from typing import TypeVar
 
 import chex
 import jax
@@ -49,13 +50,13 @@ class KalmanOptions(WalkOptions):
 
 
 @chex.dataclass(frozen=True)
-class KalmanState:
+class KalmanState(types.Pytree):
     """log(p / (1 - p)) of every item is N(mean, var)."""
 
-    mean_I: Array  # float32
-    var_I: Array  # float32
+    mean_I: jax.Array  # float32
+    var_I: jax.Array  # float32
     # float32, faded log-probability of the counts of past steps under each noise scale
-    evidence_Q: Array
+    evidence_Q: jax.Array
 
 
 def selector(options: KalmanOptions) -> base.Sampler:
@@ -82,6 +83,9 @@ SPEC = base.Spec("kalman", KalmanOptions, selector)
 
 
 # ------------------------------------------------------------------------------ the walk
+Walk = TypeVar("Walk", bound=KalmanState)
+
+
 def begin(options: WalkOptions, num_items: int) -> KalmanState:
     """Returns the state before any answers."""
     return KalmanState(
@@ -91,7 +95,7 @@ def begin(options: WalkOptions, num_items: int) -> KalmanState:
     )
 
 
-def walked(options: WalkOptions, state: KalmanState, feedback: types.Feedback) -> KalmanState:
+def walked(options: WalkOptions, state: Walk, feedback: types.Feedback) -> Walk:
     """Returns the state one step later: the logits have walked, and the step's counts are in."""
     index_M, asked_M = feedback.index_M, feedback.trials_M > 0
     counts = feedback.successes_M, feedback.trials_M
@@ -101,7 +105,7 @@ def walked(options: WalkOptions, state: KalmanState, feedback: types.Feedback) -
     var_M = rest_I[index_M] + scale * options.noise_selected * asked_M
     new_mean_M, new_var_M = gaussian.condition(mean_M, var_M, *counts)
 
-    def evidence(scale):
+    def evidence(scale: Array) -> jax.Array:
         """Returns the log-probability of this step's counts, had the noise this scale."""
         added = scale * (options.noise_selected + options.noise_rest)
         var_M = state.var_I[index_M] + added

@@ -25,7 +25,6 @@ import jax.numpy as jnp
 from vade_jax import fields, types
 from vade_jax.samplers import base, beta, gaussian
 from vade_jax.samplers.rivals import kalman
-from vade_jax.types import Array
 
 # Of the quadrature: right within 1 % up to a variance of 2 of the logit, 5 % at 4, a quarter at 10.
 NUM_POINTS = 5
@@ -43,15 +42,20 @@ class KgpsOptions(kalman.WalkOptions):
 class KgpsState(kalman.KalmanState):
     """`kalman`'s, and what the warm-up is still to visit."""
 
-    unseen_I: Array  # bool; all are visited once before the belief chooses
+    unseen_I: jax.Array  # bool; all are visited once before the belief chooses
 
 
 def selector(options: KgpsOptions) -> base.Sampler:
     """Returns the selector: the B prompts of the largest expected information gain."""
 
     def init(num_items: int) -> KgpsState:
-        unseen_I = jnp.ones(num_items, bool)
-        return KgpsState(**kalman.begin(options, num_items), unseen_I=unseen_I)
+        begun = kalman.begin(options, num_items)
+        return KgpsState(
+            mean_I=begun.mean_I,
+            var_I=begun.var_I,
+            evidence_Q=begun.evidence_Q,
+            unseen_I=jnp.ones(num_items, bool),
+        )
 
     def propose(state: KgpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         score_I = gaussian.expectation(beta.outcome_variance, state.mean_I, state.var_I, NUM_POINTS)

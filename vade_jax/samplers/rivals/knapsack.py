@@ -50,16 +50,16 @@ class KnapsackOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class KnapsackState:
+class KnapsackState(types.Pytree):
     """The newest answers to every item, counted."""
 
-    alpha_I: Array  # float32, right ones that the buffer holds
-    beta_I: Array  # float32, wrong ones
+    alpha_I: jax.Array  # float32, right ones that the buffer holds
+    beta_I: jax.Array  # float32, wrong ones
     # float32, of the newest groups, the newest first: as many as fill the paper's buffer of 16 by the
     # smallest groups. A sum alone could not forget: p would never be 0 or 1 again behind a mixed group.
-    right_I8: Array
-    wrong_I8: Array
-    visits_I: Array  # int32
+    right_I8: jax.Array
+    wrong_I8: jax.Array
+    visits_I: jax.Array  # int32
 
 
 def selector(options: KnapsackOptions) -> base.Sampler:
@@ -107,7 +107,7 @@ SPEC = base.Spec(
 )
 
 
-def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> jax.Array:
+def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
     """Returns int32 num_rollouts_M of prompts with these newest answers, right and wrong."""
     total_M = alpha_M + beta_M
     known_M = total_M > options.min_count - 0.5  # the counts are sums of fractions
@@ -147,7 +147,7 @@ def held(count_M8: Array, buffer: int) -> jax.Array:
 
 # ------------------------------------------------------------------------------ value
 # A prompt's answers are cells of a row [M, G]: cell g stands for answer g + 1.
-def gain(p_M: Array, max_rollouts: int) -> jax.Array:
+def gain(p_M: Array, max_rollouts: int) -> Array:
     """Returns Value(N + 1) - Value(N) for N = 0 ... max_rollouts - 1; decreasing from N = 1 on."""
     p_MG, n_G = p_M[:, None], jnp.arange(max_rollouts)
     first_MG = p_MG**n_G * (1 - p_MG) + (1 - p_MG) ** n_G * p_MG
@@ -185,7 +185,7 @@ def fill_order(
     return jnp.where(mixed_M[:, None], mixed_MG, other_M[:, None])
 
 
-def fill(gain_MG: Array, low_M: Array, order_MG: Array, budget: int) -> jax.Array:
+def fill(gain_MG: Array, low_M: Array, order_MG: Array, budget: int) -> Array:
     """Returns int32 num_rollouts_M that add up to `budget`.
 
     The first `low_M` answers to each prompt are given; the rest of the budget fills cells by class,

@@ -41,13 +41,13 @@ class Mmr1Options(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class Mmr1State:
+class Mmr1State(types.Pytree):
     """What was last measured of every item, and the weights made from it."""
 
-    pass_rate_I: Array  # float32, of the latest group
-    measured_I: Array  # bool
-    self_bleu_I: Array  # float32
-    weight_I: Array  # float32
+    pass_rate_I: jax.Array  # float32, of the latest group
+    measured_I: jax.Array  # bool
+    self_bleu_I: jax.Array  # float32
+    weight_I: jax.Array  # float32
 
 
 def selector(options: Mmr1Options) -> base.Sampler:
@@ -58,7 +58,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
     unknown and monotonous.
     """
 
-    def weights(state: Mmr1State) -> jax.Array:
+    def weights(state: Mmr1State) -> Array:
         bleu_I = state.self_bleu_I
         variance_I = outcome_variance(state.pass_rate_I, state.measured_I)
         weight_I = options.outcome_weight * variance_I
@@ -144,7 +144,7 @@ def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:
     return jnp.where(measured_I, variance_I, mean)
 
 
-def stretched(weight_I: Array) -> jax.Array:
+def stretched(weight_I: Array) -> Array:
     """Returns the weights moved and scaled onto [0, 1]; all 0 if they are equal."""
     low, high = jnp.nanmin(weight_I), jnp.nanmax(weight_I)
     return (weight_I - low) / jnp.maximum(high - low, 1e-12)
@@ -178,10 +178,9 @@ def bleu(answers: Sequence[np.ndarray]) -> np.ndarray:
     """
     length_G = np.array([len(answer) for answer in answers])
     log_G = np.zeros(len(answers))
-    for order in ORDERS:
-        match_G = matches(answers, order)
-        if order == 1:
-            some_G = match_G > 0  # without a single word in common BLEU is 0
+    found = [matches(answers, order) for order in ORDERS]
+    some_G = found[0] > 0  # without a single word in common BLEU is 0
+    for order, match_G in zip(ORDERS, found, strict=True):
         match_G = np.where(match_G > 0, match_G, SMOOTHING)
         log_G += np.log(match_G / np.maximum(length_G - order + 1, 1)) / len(ORDERS)
     brevity_G = np.minimum(0, 1 - closest(length_G) / np.maximum(length_G, 1))

@@ -48,13 +48,13 @@ class MoppsOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class MoppsState:
+class MoppsState(types.Pytree):
     """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
 
-    alpha_I: Array  # float32
-    beta_I: Array  # float32
-    passes_I: Array  # int32, how often the item has been a candidate
-    step: Array  # int32
+    alpha_I: jax.Array  # float32
+    beta_I: jax.Array  # float32
+    passes_I: jax.Array  # int32, how often the item has been a candidate
+    step: jax.Array  # int32
 
 
 def selector(options: MoppsOptions) -> base.Sampler:

@@ -44,14 +44,14 @@ class RemindOptions(base.AroundOptions):
 
 
 @chex.dataclass(frozen=True)
-class RemindState:
+class RemindState(types.Pytree):
     """The state of the selector below, and the queue."""
 
     base: base.State
     # int32, the step that a queued item joined in, or was last reviewed in: the queue's order. A number
     # an item, where a list would change its length; within one step the order is random.
-    since_I: Array
-    step: Array  # int32, steps so far
+    since_I: jax.Array
+    step: jax.Array  # int32, steps so far
 
 
 def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sampler:
@@ -84,7 +84,7 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         place_S = places(reviewed_I[proposal.index_M], place_key, size)
         return replaced(proposal, place_S, head_S, there_S)
 
-    def keep(state: RemindState, feedback: types.Feedback) -> jax.Array:
+    def keep(state: RemindState, feedback: types.Feedback) -> Array:
         return below.keep(state.base, feedback)
 
     def update(state: RemindState, feedback: types.Feedback) -> RemindState:
@@ -105,7 +105,7 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
             base=after, since_I=state.since_I.at[index_M].set(since_M), step=state.step + 1
         )
 
-    def believe(state: RemindState, proposal: types.Proposal) -> dict[str, jax.Array]:
+    def believe(state: RemindState, proposal: types.Proposal) -> dict[str, Array]:
         queued_M = state.since_I[proposal.index_M] != NOT_QUEUED
         belief = below.believe(state.base, proposal)
         return {**belief, "remind/reviewed": queued_M.astype(jnp.float32)}
@@ -144,13 +144,14 @@ def replaced(
 ) -> types.Proposal:
     """Returns the proposal with the items `there_S` in these places, and as many answers as these had."""
     old_S = proposal.index_M[place_S]
-    index_M = proposal.index_M.at[place_S].set(jnp.where(there_S, index_S, old_S))
+    index_M = jnp.asarray(proposal.index_M).at[place_S].set(jnp.where(there_S, index_S, old_S))
     proposal = proposal.replace(index_M=index_M)
     # What was drawn for the item that gave its place away is not of the other one.
     if proposal.p_M is not None:
         p_S = jnp.where(there_S, jnp.nan, proposal.p_M[place_S])
-        proposal = proposal.replace(p_M=proposal.p_M.at[place_S].set(p_S))
+        proposal = proposal.replace(p_M=jnp.asarray(proposal.p_M).at[place_S].set(p_S))
     if proposal.weight_M is not None:
         weight_S = jnp.where(there_S, 1.0, proposal.weight_M[place_S])
-        proposal = proposal.replace(weight_M=proposal.weight_M.at[place_S].set(weight_S))
+        weight_M = jnp.asarray(proposal.weight_M).at[place_S].set(weight_S)
+        proposal = proposal.replace(weight_M=weight_M)
     return proposal

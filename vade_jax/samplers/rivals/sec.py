@@ -14,7 +14,6 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from vade_jax import fields, types
 from vade_jax.samplers import base
@@ -35,12 +34,12 @@ class SecOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class SecState:
+class SecState(types.Pytree):
     """The learning gain expected of each of the A categories."""
 
-    value_A: Array  # float32, Q
-    category_I: Array  # int32
-    visits_I: Array  # int32
+    value_A: jax.Array  # float32, Q
+    category_I: jax.Array  # int32
+    visits_I: jax.Array  # int32
 
 
 def selector(options: SecOptions) -> base.Sampler:
@@ -49,9 +48,9 @@ def selector(options: SecOptions) -> base.Sampler:
     def init(num_items: int, *, category: Array | None = None) -> SecState:
         category_I, num_categories = base.categories("sec", category, num_items)
         return SecState(
-            value_A=np.zeros(num_categories, np.float32),
-            category_I=category_I,
-            visits_I=np.zeros(num_items, np.int32),
+            value_A=jnp.zeros(num_categories, jnp.float32),
+            category_I=jnp.asarray(category_I),
+            visits_I=jnp.zeros(num_items, jnp.int32),
         )
 
     def propose(state: SecState, key: jax.Array, num_prompts: int) -> types.Proposal:
@@ -69,7 +68,7 @@ def selector(options: SecOptions) -> base.Sampler:
     def update(state: SecState, feedback: types.Feedback) -> SecState:
         arm_N = state.category_I[feedback.index_M][feedback.group_N]
 
-        def total(x_N):
+        def total(x_N: Array | float) -> jax.Array:
             """Returns the sum over the valid answers of each category."""
             valid_N = jnp.where(feedback.valid_N, x_N, 0.0)
             return jax.ops.segment_sum(valid_N, arm_N, len(state.value_A))
@@ -108,7 +107,7 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
     first_A = jnp.where(nan_A, -1e9, logit_A)
     refill_A = jnp.where(nan_A, -1e9, 0.0)
 
-    def add(carry):
+    def add(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         count, count_A, missing = carry
         room_A = count_A < size_A
         logit_A = jnp.where(room_A, jnp.where(count == 0, first_A, refill_A), -jnp.inf)
@@ -135,7 +134,7 @@ def next_in_arms(
     """
     category_I, visits_I = state.category_I, state.visits_I
 
-    def first(index_C):
+    def first(index_C: Array) -> jax.Array:
         """Returns the first items of every category, sought among `index_C` only."""
         arm_C = category_I[index_C]
         rank_C = rank_in_category(luck_I[index_C], arm_C, visits_I[index_C])

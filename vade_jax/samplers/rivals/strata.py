@@ -21,7 +21,7 @@ from vade_jax.types import Array
 
 
 @chex.dataclass(frozen=True)
-class StrataState:
+class StrataState(types.Pytree):
     """The pass rate of each of the A categories, at the latest pass."""
 
     rate_A: Array  # float32
@@ -58,7 +58,7 @@ def selector(options: base.Options) -> base.Sampler:
             return state
         arm_M = state.category_I[feedback.index_M]
 
-        def total(x_M):
+        def total(x_M: Array) -> jax.Array:
             return jax.ops.segment_sum(x_M, arm_M, len(state.rate_A))
 
         right_A, asked_A = total(feedback.successes_M), total(feedback.trials_M)

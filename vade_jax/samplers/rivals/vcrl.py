@@ -44,16 +44,16 @@ class VcrlOptions(base.Options):
 
 
 @chex.dataclass(frozen=True)
-class VcrlState:
+class VcrlState(types.Pytree):
     """Visits, and the memory bank: items with a priority above -inf are in it."""
 
-    visits_I: Array  # int32, replays not counted
-    priority_I: Array  # float32
-    access_I: Array  # int32, the step that put the item in
-    replays_I: Array  # int32, how often the item has been taken out
-    last_I: Array  # int32, the step of the latest visit or replay; 0 before the first
-    dropped: Array  # int32, groups whose places the next proposal fills from the bank
-    step: Array  # int32
+    visits_I: jax.Array  # int32, replays not counted
+    priority_I: jax.Array  # float32
+    access_I: jax.Array  # int32, the step that put the item in
+    replays_I: jax.Array  # int32, how often the item has been taken out
+    last_I: jax.Array  # int32, the step of the latest visit or replay; 0 before the first
+    dropped: jax.Array  # int32, groups whose places the next proposal fills from the bank
+    step: jax.Array  # int32
 
 
 def selector(options: VcrlOptions) -> base.Sampler:
@@ -80,17 +80,17 @@ def selector(options: VcrlOptions) -> base.Sampler:
         index_M = base.top_b(score_I, key, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
 
-    def keep(state: VcrlState, feedback: types.Feedback) -> jax.Array:
+    def keep(state: VcrlState, feedback: types.Feedback) -> Array:
         # A replayed group is trained on whatever its variance.
         wanted_M = reaches(state, feedback) | taken(state, feedback)
         return (feedback.trials_M > 0) & wanted_M
 
-    def taken(state, feedback):
+    def taken(state: VcrlState, feedback: types.Feedback) -> Array:
         """Returns which groups came out of the bank; `state` is the one that proposed them."""
         index_M = feedback.index_M
         return replayed(state, len(index_M), within=within)[index_M]
 
-    def reaches(state, feedback):
+    def reaches(state: VcrlState, feedback: types.Feedback) -> Array:
         """Returns which groups reach the threshold of their step."""
         # `step` counts steps begun: in a second round it is one ahead of the first's.
         early = state.step - is_second(state) < options.first_steps
@@ -98,7 +98,7 @@ def selector(options: VcrlOptions) -> base.Sampler:
         variance_M = variance(feedback.successes_M, feedback.trials_M)
         return (variance_M >= kappa) & (feedback.trials_M > 0)
 
-    def is_second(state):
+    def is_second(state: VcrlState) -> Array:
         """Returns whether a proposal of `state` is its step's second round."""
         return (state.dropped > 0) & within
 
@@ -148,7 +148,7 @@ SPEC = base.Spec(
 )
 
 
-def variance(successes_M: Array, trials_M: Array) -> jax.Array:
+def variance(successes_M: Array, trials_M: Array) -> Array:
     """Returns the variance of binary rewards over the largest possible; 0 for one answer or none."""
     half_M = jnp.floor(trials_M / 2)
     most_M = half_M * (trials_M - half_M)
