@@ -80,6 +80,24 @@ from vade_jax.plugins import choosing
         assert said.endswith(f"in the repository, pip install '.[{extra}]'\n")
 
 
+# ------------------------------------------------------------------------------ GitHub's files
+@pytest.mark.release
+def test_workflows_and_forms_are_what_github_reads():
+    of = lambda folder: [str(path) for path in (ROOT / ".github" / folder).glob("*.yml")]
+    for schema, files in (
+        ("vendor.github-workflows", of("workflows")),
+        ("vendor.github-issue-forms", of("ISSUE_TEMPLATE")),
+    ):
+        check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema]
+        assert files and "ok" in run(*check, *files)
+
+
+def test_the_workflow_has_the_stages_of_the_ci():
+    stages = set(re.findall(r"^make ([\w-]+)", (ROOT / ".ci/run").read_text(), re.M))
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert not [stage for stage in stages if not re.search(rf"\b{stage}\b", workflow)]
+
+
 # ------------------------------------------------------------------------------ Dockerfiles
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
 def test_a_dockerfile_copies_what_is_there_and_is_pinned(path):
