@@ -1,6 +1,8 @@
 """Command-line entry: config and workdir flags, and one clear line for a user's mistake."""
 
+import dataclasses
 import difflib
+import inspect
 import os
 import re
 import sys
@@ -12,7 +14,7 @@ from ml_collections import ConfigDict, config_flags
 from configs import default
 from experiments import paths
 from experiments.errors import check_all_flags, disk_errors, user_errors
-from vade_jax import fields
+from vade_jax import fields, settings
 from vade_jax.run import cluster
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -85,6 +87,9 @@ def default_workdir() -> str:
 
 def parse(argv):
     """Parses the flags; whatever a config file or an override raises becomes one line."""
+    if {"-h", "-help", "--help"} & set(argv[1:]):
+        print(help_text())
+        sys.exit(0)
     try:
         # The very words, as ml_collections looks for overrides in sys.argv.
         argv[:] = [re.sub("^(--?config=)(~.*)", _at_home, word, flags=re.DOTALL) for word in argv]
@@ -102,6 +107,32 @@ def parse(argv):
     ) as error:
         print(f"error: {_one_line(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def help_text() -> str:
+    """Returns what a command is for, its own flags, and where its settings are explained.
+
+    absl's own help leaves out the flags of this file, or else has a hundred of other packages.
+    """
+    main = sys.modules["__main__"]
+    own = (main.__file__ or "", __name__, "experiments.errors")
+    by_module = flags.FLAGS.flags_by_module_dict()
+    found = [
+        flag
+        for module in by_module
+        if module in own or module == sys.argv[0]
+        for flag in by_module[module]
+    ]
+    lines = [inspect.cleandoc(main.__doc__ or ""), "", "Flags:"]
+    for flag in sorted(found, key=lambda flag: flag.name):
+        value = "" if flag.default in (None, False, "") else f" (default {flag.default})"
+        lines.append(f"  --{flag.name}: {flag.help}{value}")
+    sections = [f for f in dataclasses.fields(settings.Run) if dataclasses.is_dataclass(f.type)]
+    lines += ["", "Settings of a run, such as --config.optimizer.learning_rate=2e-6:"]
+    for field in sections:
+        lines.append(f"  {field.name:<12} {inspect.getdoc(field.type).splitlines()[0]}")
+    lines += ["Each is explained by python -m experiments.config --config=FILE [--grep=WORD]."]
+    return "\n".join(lines)
 
 
 def _at_home(flag):
