@@ -20,7 +20,7 @@ def selector(options: base.Options) -> base.Sampler:
     """Returns the uniform selector: the least visited items, with ties broken at random.
 
     Every epoch visits each item once, in a new random order. A batch that crosses the end of an epoch
-    takes all items still due, and fills up with items of the next epoch, which are then not due in it.
+    takes all items still due, and fills up with items of the next epoch, which are then not due again in it.
     No permutation is stored: `visits_I` says which items are due, and the keys given to `propose` decide
     their order.
     """

@@ -40,7 +40,7 @@ def greedy(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     """Returns alpha / (alpha + beta), or 1/2 without counts: the paper's greedy ablation."""
     del key
     total_I = alpha_I + beta_I
-    # The inner `where` avoids 0/0: with a NaN score an item without counts would lose every top B.
+    # The inner `where` avoids 0/0, the outer one gives 1/2: with a NaN an item would lose every top B.
     ratio_I = alpha_I / jnp.where(total_I == 0, 1, total_I)
     return jnp.where(total_I == 0, 0.5, ratio_I)
 
