@@ -76,8 +76,8 @@ class Client:
         timeout_s: the longest wait for a whole reply in seconds, unless a request sets its own.
         headers: headers of every request.
         by_proxy: whether a server on the internet is reached through the proxy that the environment names
-            (HTTPS_PROXY, NO_PROXY). A server with a private address or a host name without a dot never
-            is.
+            (HTTPS_PROXY, NO_PROXY). Servers with a private address or a host name without a dot are always
+            reached directly.
 
     Raises:
         ValueError: `url` is not a URL.
@@ -233,7 +233,7 @@ def retrying(
 
 
 def _until(end: float, response: httpx.Response):
-    """Yields the bytes of a reply. Raises a timeout if it arrives too slowly or is too long."""
+    """Yields the bytes of a reply. Raises a timeout at time `end`, or if the reply is too long."""
     left = MOST_BYTES
     for part in response.iter_bytes():
         yield part

@@ -21,7 +21,7 @@ _ADAPTER = 2**30
 
 
 def adapter_key(key: jax.Array) -> jax.Array:
-    """Returns the key that initializes the adapter of the run with `key`."""
+    """Returns the key that initialises the adapter of the run with `key`."""
     return jax.random.fold_in(key, _ADAPTER)
 
 

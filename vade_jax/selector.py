@@ -94,7 +94,7 @@ class Selector:
 
     @_in_32_bits
     def propose(self, batch_size: int) -> tuple[list, np.ndarray]:
-        """Returns the ids that `select` would return, and how many answers to roll out for each."""
+        """Chooses items like `select`; returns their ids and how many answers to roll out for each."""
         with self._lock:
             key = rng.step_keys(self._key, self._selections + 1).select
             proposal = self._functions.propose(self._state, key, operator.index(batch_size))

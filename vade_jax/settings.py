@@ -78,7 +78,7 @@ class Diva(Section):
 
     # Changes that may be made to the pictures of harder variants
     changes: tuple[str, ...] = (*("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur"),)
-    # How advantages are normalized over the batch. "sequence": over answers. "code": over tokens, as in
+    # How advantages are normalised over the batch. "sequence": over answers. "code": over tokens, as in
     # the authors' code.
     norm: str = choice("sequence", "code", "off")
     weight: float = number(0.1, at_least=0)  # k, how much a variant's difficulty counts
@@ -109,7 +109,8 @@ class Model(Section):
     preset: str = ""
     # Model size that the checkpoint must have, such as 7b or qwen3-4b; empty: any
     size: str = ""
-    dtype: str = choice("auto", "float32", "bfloat16")  # Dtype of the computation
+    # Dtype of the computation; "auto": float32 on CPUs, bfloat16 on other devices
+    dtype: str = choice("auto", "float32", "bfloat16")
     # Dtype of the weights during RL. With its optimizer state, a bfloat16 weight takes 10 bytes instead of
     # 12, and no update is lost (trainer/precision.py). The warm start always uses float32.
     param_dtype: str = choice("float32", "bfloat16")
@@ -192,7 +193,7 @@ class Data(Section):
     drop_too_long: bool = True
     # Prompts are padded to a few multiples of this many tokens
     length_multiple: int = number(128, at_least=1)
-    num_threads: int = number(4, at_least=0)  # Threads that decode images; 0: none
+    num_threads: int = number(4, at_least=0)  # Threads that decode images; 0: the main thread does
 
 
 # ------------------------------------------------------------------------------ rollouts
@@ -417,9 +418,9 @@ class Mesh(Section):
 
     path: ClassVar[str] = "mesh."
 
-    data: int = 1  # Devices along the axis that splits batches and copies the weights
+    data: int = 1  # Devices along the axis that splits batches and replicates the weights
     fsdp: int = -1  # Devices along the axis that splits batches and weights
-    tensor: int = 1  # Devices along the axis that splits the matrix products of a layer
+    tensor: int = 1  # Devices along the axis that splits attention heads and the MLP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -475,13 +476,13 @@ class Run(Section):
 
     seed: int = fields.seed()  # Seed of data, selection, rollouts and the tiny model's weights
     num_steps: int = number(240, at_least=1)  # RL steps of the run, unless num_epochs is set
-    # Epochs of the run: it takes as many steps as it needs to roll out each item this often, at num_prompts
-    # items a step (DIVA's variants are not items, further rounds of `refill` do not count); 0: num_steps
-    # says it
+    # Epochs over the training items: the run takes as many steps as it needs to roll out each item this
+    # often, with num_prompts prompts a step. DIVA's variants take places of a batch but are not items;
+    # further rounds of `refill` do not count. 0: num_steps sets the length of the run.
     num_epochs: float = number(0.0, at_least=0)
-    # Answers that the run may generate, those of passes and of refill's rounds included, as a multiple of
-    # the answers of num_steps steps of one round. Once they are spent, no step begins; no pass begins that
-    # would spend the rest. 0: num_steps alone ends the run.
+    # Answers that the run may generate, as a multiple of the answers in num_steps steps of one round; those
+    # of passes and of refill's rounds count too. Once they are spent, no further step begins, nor does a
+    # pass that would spend all that is left. 0: num_steps alone ends the run.
     budget: float = number(0.0, at_least=0)
     num_prompts: int = number(512, at_least=1)  # B, prompts in a step
     # G, answers to a prompt

@@ -20,7 +20,7 @@ def group_normalized(
     """Returns A = (R - mean) / (std + epsilon) over the valid answers of the same group.
 
     Eq. 2 of VADE (arXiv 2511.18902) and GRPO (arXiv 2402.03300), with verl's epsilon and the unbiased
-    std (ddof 1). Groups may have any size and order, and answers of a group need not be neighbors.
+    std (ddof 1). Groups may have any size and order, and answers of a group need not be neighbours.
 
     There are two departures from verl. If all rewards of a group are equal, its advantages are exactly 0:
     rounding of the mean leaves a difference near 1e-8, which divided by epsilon would be up to 0.1. And an

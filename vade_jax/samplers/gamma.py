@@ -20,7 +20,7 @@ def draw(words: jax.Array, shape_I: Array) -> jax.Array:
         shape_I: at least 1. NaN gives NaN.
     """
     num_items = len(shape_I)
-    # Padded to whole words of 32 items. XLA on CPU also vectorizes only such lengths (others: 5x slower).
+    # Padded to whole words of 32 items. XLA on CPU also vectorises only such lengths (others: 5x slower).
     shape_I = jnp.pad(shape_I, (0, -num_items % 32), constant_values=1)
     item_I = jnp.arange(len(shape_I), dtype=jnp.uint32)
     gamma_I = _propose(words, item_I, jnp.uint32(0), shape_I)
@@ -72,7 +72,7 @@ def _propose(words: jax.Array, item_I: Array, count: jax.Array, shape_I: Array) 
 
 
 def _unit(bits_I: Array) -> jax.Array:
-    """Returns uniforms in (0, 1), never 0 or 1: the centers of 2^23 equal cells."""
+    """Returns uniforms in (0, 1), never 0 or 1: the centres of 2^23 equal cells."""
     # The upper 23 bits become the mantissa of a float in [1, 2).
     one_to_two_I = jax.lax.bitcast_convert_type((bits_I >> 9) | jnp.uint32(0x3F800000), jnp.float32)
     return one_to_two_I - jnp.float32(1 - 2**-24)
