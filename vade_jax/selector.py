@@ -88,7 +88,7 @@ class Selector:
         """Returns the ids of `batch_size` different items, in random order.
 
         Raises:
-            ValueError: there are fewer.
+            ValueError: there are fewer items.
         """
         return self.propose(batch_size)[0]
 
@@ -215,6 +215,7 @@ class Selector:
                 f"{ids[m]!r}: {correct[m]:g} right of {trials[m]:g} answers: give the number of"
                 " right answers and of all"
             )
+        # Groups of the same id are merged: an update takes every item once.
         places, slot = np.unique([self._place[name] for name in ids], return_inverse=True)
         return _counted(places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int))
 

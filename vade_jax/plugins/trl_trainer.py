@@ -119,6 +119,7 @@ class Selecting:
             num_prompts = num_rows * processes // self.num_generations
             chosen = [self.selector.select(num_prompts)]
         self._chosen = broadcast_object_list(chosen)[0]
+        # TRL expects the G copies of a row next to each other, over all processes in the order of rank.
         places = np.repeat([self._place[i] for i in self._chosen], self.num_generations)
         rows = self.train_dataset
         if self.args.remove_unused_columns:
@@ -126,6 +127,7 @@ class Selecting:
         return rows.__getitems__(places[rank * num_rows :][:num_rows].tolist())
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        # TRL takes only rewards from a function, so the functions are wrapped while TRL calls them.
         given, self._said = self.reward_funcs, {}
         names = self.reward_func_names
         self.reward_funcs = [*map(self._only_rewards, names, given)]

@@ -129,6 +129,7 @@ def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.
     b_I = jnp.minimum(alpha_I, beta_I) + 1.0
 
     def add(k, logs):
+        # G may differ between prompts: the loop runs to the largest, and factors from G on do not count.
         on_I, total_I = k < num_rollouts, a_I + b_I + k
         return (
             logs[0] + jnp.where(on_I, jnp.log1p(-b_I / total_I), 0),

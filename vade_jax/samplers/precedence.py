@@ -43,6 +43,7 @@ class Precedence:
         num_uniform = base.share_of(self.uniform_share, num_prompts)
         score_I = base.mix_uniform(score_I, keys.uniform, num_uniform)
         if self.max_consecutive:
+            # Last: an item that has to rest does so even if the uniform share drew it.
             tired_I = state.streak_I >= self.max_consecutive
             score_I = jnp.where(tired_I, -jnp.inf, score_I)
         return score_I

@@ -251,6 +251,7 @@ def best_target(
         chance_I = inclusion(jnp.exp((log_I - jnp.max(log_I)) / temperature), num_drawn)
         return jnp.sum(chance_I * mixed_I) / jnp.sum(chance_I)
 
+    # Targets from pass rate 1 / 2G to 1 - 1 / 2G, the hardest first; `argmax` finds the first good one.
     edge = np.arcsin(1 / np.sqrt(2 * num_rollouts))
     target_Q = jnp.linspace(edge, np.pi / 2 - edge, NUM_TARGETS)
     share_Q = jax.lax.map(share, target_Q)

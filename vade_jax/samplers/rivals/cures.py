@@ -80,5 +80,5 @@ def split(options: CuresOptions, sigma_M: Array) -> jax.Array:
     n_G = jnp.arange(options.max_rollouts)
     gain_MG = sigma_M[:, None] / (n_G + 0.5)
     low_M = jnp.full(len(sigma_M), options.min_rollouts)
-    order_MG = jnp.full(gain_MG.shape, knapsack.WITHIN)
+    order_MG = jnp.full(gain_MG.shape, knapsack.WITHIN)  # one class: only the gain decides
     return knapsack.fill(gain_MG, low_M, order_MG, options.num_rollouts * len(sigma_M))

@@ -83,6 +83,7 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)
         head_S, there_S = head(state.since_I, head_key, size)
         there_S &= (state.step + 1) % options.every == 0
+        # Where the wrapped selector chose a prompt that is due for review, its place is taken first.
         reviewed_I = jnp.zeros(state.since_I.shape, bool).at[head_S].set(there_S)
         place_S = places(reviewed_I[proposal.index_M], place_key, size)
         return replaced(proposal, place_S, head_S, there_S)
