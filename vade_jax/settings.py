@@ -477,7 +477,7 @@ class Run(Section):
     seed: int = fields.seed()  # Seed of data, selection, rollouts and the tiny model's weights
     num_steps: int = number(240, at_least=1)  # RL steps of the run, unless num_epochs is set
     # Epochs over the training items: the run takes as many steps as it needs to roll out each item this
-    # often, with num_prompts prompts a step. DIVA's variants take places of a batch but are not items;
+    # often, with B prompts a step. DIVA's variants take places of a batch but are not items;
     # further rounds of `refill` do not count. 0: num_steps sets the length of the run.
     num_epochs: float = number(0.0, at_least=0)
     # Answers that the run may generate, as a multiple of the answers in num_steps steps of one round; those
