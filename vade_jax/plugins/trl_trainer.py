@@ -47,7 +47,7 @@ class Selecting:
 
     Args:
         *args: arguments of the trainer.
-        selector: name of the selector, a key of `samplers.SAMPLERS`.
+        selector: name of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME.
         selector_options: its hyperparameters, and optionally `seed` (default: the trainer's) and
             `arrays`.
         id_column: the column of `train_dataset` with the id of each row, unique and the same in every

@@ -39,7 +39,8 @@ class Settings:
     """The settings in `data.selector` of verl's config.
 
     num_rollouts: answers to a row, the value of `actor_rollout_ref.rollout.n`
-    name, options, seed: the selector (a key of `samplers.SAMPLERS`), its hyperparameters and its seed
+    name, options, seed: the selector (a key of `samplers.SAMPLERS` or path/to/file.py:NAME), its
+        hyperparameters and its seed
     id_column: the column of ids, unique and the same in every run; a dot separates a field of a struct
     correct: the value that says whether an answer is right: "score", or a key of `reward_extra_info`
     threshold: an answer is right if that value is above it. verl's own mixed rewards are above 0.5 only
