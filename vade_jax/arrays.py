@@ -1,4 +1,4 @@
-"""Reductions under masks and by group, casts that round, padding to a few sizes, answers in rows."""
+"""Array helpers: masked and grouped reductions, casts that really round, padding, and rows of answers."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ from vade_jax.types import Array
 
 
 def rounded(x: Array, dtype) -> jax.Array:
-    """Returns `x` in `dtype`, rounded to it whatever the compiler makes of the result.
+    """Returns `x` cast to `dtype` and rounded to it, even where the compiler would drop the cast.
 
-    XLA drops a cast to bfloat16 that another cast takes back ("excess precision": elementwise on TPUs
-    and GPUs, inside YNNPACK's fusions on CPUs since jaxlib 0.11) and computes with all of the float32.
-    A policy with float32 weights and the same weights stored in bfloat16 would be two functions, and
-    the KL between them not 0. `reduce_precision` is never dropped.
+    XLA drops a cast to bfloat16 that is followed by a cast back ("excess precision": elementwise on TPUs
+    and GPUs, and inside YNNPACK's fusions on CPUs since jaxlib 0.11), and computes with the full float32
+    value. A policy with float32 weights and the same weights stored in bfloat16 would then be two
+    different functions, with a KL between them that is not 0. XLA never drops `reduce_precision`.
     """
     x, dtype = jnp.asarray(x), jnp.dtype(dtype)
     if dtype.itemsize < x.dtype.itemsize:
@@ -25,14 +25,15 @@ def rounded(x: Array, dtype) -> jax.Array:
 
 
 def masked_mean(x: Array, mask: Array, axis: int | None = None) -> jax.Array:
-    """Returns the mean of `x` where `mask` is 1, and 0 where nothing is selected."""
+    """Returns the mean of `x` where `mask` is 1; 0 if the mask is 0 everywhere."""
     return jnp.sum(x * mask, axis) / jnp.maximum(jnp.sum(mask, axis), 1)
 
 
 def group_range(x_N: Array, group_N: Array, num_groups: int, valid_N: Array) -> tuple[Array, Array]:
-    """Returns the lowest and the highest valid value of each group; inf and -inf where there is none.
+    """Returns the lowest and the highest valid value of each group; inf and -inf for a group without any.
 
-    NumPy arrays give NumPy arrays, so that a host with groups of ever new sizes compiles nothing.
+    With NumPy arrays the computation stays in NumPy: on the host, group sizes change all the time, and
+    JAX would compile a program for each.
     """
     if isinstance(x_N, np.ndarray):
         low_M, high_M = np.full(num_groups, np.inf), np.full(num_groups, -np.inf)
@@ -47,19 +48,21 @@ def group_range(x_N: Array, group_N: Array, num_groups: int, valid_N: Array) -> 
 
 
 def varies(x_N: Array, group_N: Array, num_groups: int, valid_N: Array) -> Array:
-    """Returns which groups have two valid values that differ, bool `[M]`.
+    """Returns which groups have at least two different valid values, bool `[M]`.
 
-    Of rewards: the groups that an update learns from. Their share is the effective ratio. A NaN differs
-    from everything, so that it reaches the loss, which is checked, and is not taken for a constant.
+    For rewards, these are the groups that an update learns from; their share is the effective ratio. A
+    group with a NaN counts as varied: the NaN then reaches the loss, which is checked, instead of being
+    taken for a constant.
     """
     low_M, high_M = group_range(x_N, group_N, num_groups, valid_N)
     return ~(low_M >= high_M)
 
 
 def bucket(size: int, multiple: int) -> int:
-    """Returns the smallest `multiple` x {1, 2, 3, 4, 6, 8, 12, 16, ...} that holds `size`.
+    """Returns the smallest of `multiple` x {1, 2, 3, 4, 6, 8, 12, 16, ...} that is at least `size`.
 
-    Two sizes an octave: padding stays under a half, and a run compiles a handful of shapes.
+    There are two sizes per factor of 2, so less than half of the result is padding, and a run compiles
+    only a few shapes.
     """
     unit = multiple
     while unit < size:
@@ -70,7 +73,7 @@ def bucket(size: int, multiple: int) -> int:
 
 
 def pad_rows(x: np.ndarray, num_rows: int, value: float = 0) -> np.ndarray:
-    """Returns `x` with rows of `value` appended until it has `num_rows`."""
+    """Returns `x` padded to `num_rows` rows with rows of `value`."""
     if len(x) > num_rows:
         raise ValueError(f"{len(x)} rows do not fit in {num_rows}")
     tail = np.full((num_rows - len(x), *x.shape[1:]), value, x.dtype)
@@ -78,17 +81,17 @@ def pad_rows(x: np.ndarray, num_rows: int, value: float = 0) -> np.ndarray:
 
 
 def stack(rows: Sequence[np.ndarray], length: int, value: float = 0) -> np.ndarray:
-    """Returns ragged rows as one array, each right-padded to `length`."""
+    """Returns rows of different lengths as one array, each right-padded with `value` to `length`."""
     return np.stack([pad_rows(np.asarray(row), length, value) for row in rows])
 
 
 def rows(
     num_answers_M: Array, answers_per_row: int, num_rows: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lays flat answers out in rows of one prompt each.
+    """Arranges flat answers in rows, where each row holds answers to one prompt.
 
     Args:
-        num_answers_M: answers of each prompt, in any split.
+        num_answers_M: number of answers to each prompt; they may differ.
         answers_per_row: G, the capacity of a row; a larger group takes several rows.
         num_rows: pads to this many rows; the added ones repeat prompt 0 and stay empty.
 

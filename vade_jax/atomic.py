@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes: a file exists whole or not at all."""
 
 import contextlib
 import os
@@ -8,24 +8,24 @@ import shutil
 import threading
 from collections.abc import Iterable, Iterator
 
-_TEMPORARY = re.compile(r".+\.\d+-\d+\.tmp")  # a name, its process and thread
+_TEMPORARY = re.compile(r".+\.\d+-\d+\.tmp")  # NAME.PROCESS-THREAD.tmp
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, fsync: bool = False) -> Iterator[pathlib.Path]:
-    """Yields a temporary path beside `path`, which takes its place when the block succeeds.
+    """Yields a temporary path in the same directory; when the block succeeds, it replaces `path`.
 
-    Readers see the old file or the new one, never a part of it. Whatever the block raises leaves
-    the old file alone.
+    Readers see the old file or the new one, never a part of it. If the block raises, the old file stays
+    as it was.
 
     Args:
-        path: where the file belongs; its directory is made.
-        fsync: wait for the disk before the old file is given up, so that a power cut cannot leave
-            an empty one. For what cannot be made again.
+        path: the final path; its directory is made if needed.
+        fsync: whether to wait for the disk before the old file is replaced, so that a power cut cannot
+            leave an empty file. Meant for data that cannot be produced again.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two processes or threads may write the same path: the last one wins, with a whole file.
+    # Two processes or threads may write the same path: the last one wins, and its file is whole.
     owner = f"{os.getpid()}-{threading.get_ident()}"
     temporary = path.with_name(f"{path.name}.{owner}.tmp")
     try:
@@ -39,17 +39,16 @@ def replacing(path: str | os.PathLike[str], *, fsync: bool = False) -> Iterator[
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, fsync: bool = False) -> None:
-    """Writes a text file at once; a lone surrogate, which UTF-8 has not, becomes "?"."""
+    """Writes a text file atomically; a lone surrogate, which UTF-8 cannot encode, becomes "?"."""
     with replacing(path, fsync=fsync) as temporary:
         temporary.write_text(text, "utf-8", errors="replace")
 
 
 def remove_strays(directory: str | os.PathLike[str], replaced: Iterable[str] = ()) -> None:
-    """Removes what a killed process had half-written in `directory`, when nobody writes there now.
+    """Removes what a killed process left half-written in `directory`; no process may be writing there.
 
-    Files of `replacing` at any depth, and directories right there that were to replace those of the names
-    `replaced`: with a dot before the name and `.new` or `.old` behind it. Where the name is a link, they lie
-    beside what it points to.
+    Removes the temporary files of `replacing`, at any depth, and for each name in `replaced` the
+    directories `.NAME.new` and `.NAME.old`. Where NAME is a link, these are next to its target.
     """
     for path in pathlib.Path(directory).rglob("*.tmp"):
         if _TEMPORARY.fullmatch(path.name) and path.is_file():

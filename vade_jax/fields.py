@@ -1,4 +1,4 @@
-"""Typed, checked settings: frozen dataclasses whose fields carry their ranges.
+"""Typed, checked settings: frozen dataclasses whose fields define their own ranges.
 
 A `Section` checks every field when it is made, so a typo or an impossible value is one clear error
 before anything is built. The settings of a run, the options of a selector and the constants of the
@@ -26,13 +26,13 @@ from typing import Any, ClassVar, Self
 # ------------------------------------------------------------------------------ fields
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The numbers from one end to the other; `at_least` and `at_most` are ends that belong to them."""
+    """A range of numbers: `at_least` and `at_most` are inclusive bounds, `above` and `below` exclusive."""
 
     at_least: float | None = None
     above: float = -math.inf
     at_most: float | None = None
     below: float = math.inf
-    why: str = ""  # completes the error message
+    why: str = ""  # the reason for the range, added to the error message
 
     def __contains__(self, value: float) -> bool:
         high_enough = value > self.above if self.at_least is None else value >= self.at_least
@@ -51,11 +51,11 @@ class Interval:
 
 
 def number(default: float, **interval: Any) -> Any:
-    """Returns a field for a number in an `Interval`, whose fields the arguments are."""
+    """Returns a field for a number in a range; `interval` takes the fields of `Interval`."""
     return dataclasses.field(default=default, metadata={"interval": Interval(**interval)})
 
 
-# Of a larger seed `jax.random.key` takes the lowest 32 bits without a word: two seeds would be one.
+# `jax.random.key` silently keeps only the lowest 32 bits of a larger seed, so two seeds could be the same.
 SEED = Interval(at_least=0, below=2**32, why="as keys have 32 bits")
 
 
@@ -70,23 +70,23 @@ def fraction(default: float) -> Any:
 
 
 def choice(default: str, *others: str) -> Any:
-    """Returns a field for one of a few words, the default among them."""
+    """Returns a field for one of a few words; the first one is the default."""
     words = tuple(dict.fromkeys((default, *others)))
     return dataclasses.field(default=default, metadata={"words": words})
 
 
 def location() -> Any:
-    """Returns a field for a path, empty by default; see `at_home`."""
+    """Returns a field for a path, empty by default; `at_home` expands a "~" in it."""
     return dataclasses.field(default="", metadata={"is_path": True})
 
 
 def at_home(name: str, path: str) -> str:
-    """Returns a path with the home directory in the place of a "~" or "~user" at its start.
+    """Returns `path` with a "~" or "~user" at its start replaced by the home directory.
 
-    A shell does that at the start of a word alone, and not behind the "=" of a flag.
+    A shell does this only at the start of a word, not after the "=" of a flag.
 
     Raises:
-        ValueError: there is no such user, so it would become a directory of that name.
+        ValueError: there is no such user; the path would become a directory with "~" in its name.
     """
     found = os.path.expanduser(path)
     if found.startswith("~") and not os.path.exists(found):
@@ -97,9 +97,9 @@ def at_home(name: str, path: str) -> str:
 
 
 class FrozenDict(Mapping):
-    """A dict that nobody changes, as sections share their defaults.
+    """An immutable dict. Sections share their default values, so these must not change.
 
-    `types.MappingProxyType` is one too, but cannot be pickled or copied.
+    `types.MappingProxyType` is immutable too, but it cannot be pickled or copied.
     """
 
     def __init__(self, values: Mapping[str, Any]):
@@ -119,12 +119,12 @@ class FrozenDict(Mapping):
 
 
 def mapping(**default: Any) -> Any:
-    """Returns a field for a mapping, whose keys are not known here."""
+    """Returns a field for a mapping with any keys; `default` is its default value."""
     return dataclasses.field(default_factory=lambda: FrozenDict(default))
 
 
 class Section:
-    """A dataclass of checked fields. `path` is its name in the whole, with a dot, for messages."""
+    """A dataclass of checked fields. `path` is the prefix of their names in messages, such as "loss."."""
 
     path: ClassVar[str] = ""
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
@@ -142,7 +142,7 @@ class Section:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the section with `values`, nested as the fields are; the others are defaults.
+        """Returns a section from nested mappings; fields that `values` leaves out get their defaults.
 
         Raises:
             ValueError: a field is unknown, or a value has the wrong type or is out of its range.
@@ -159,12 +159,12 @@ class Section:
             if isinstance(kind, type) and issubclass(kind, Section):
                 value = value if isinstance(value, kind) else _section(cls.path + name, value, kind)
             elif typing.get_origin(kind) is tuple and isinstance(value, list):
-                value = tuple(value)  # as JSON has it
+                value = tuple(value)  # JSON has no tuples
             made[name] = value
         return cls(**made)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns nested plain dicts of all fields: `from_dict` gives the section back."""
+        """Returns all fields as nested plain dicts, from which `from_dict` makes an equal section."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: _plain(value) for name, value in values.items()}
 
@@ -177,7 +177,7 @@ def _section(name: str, value: Any, kind: type[Section]) -> Section:
 
 
 def _plain(value: Any) -> Any:
-    """Returns sections and mappings, at any depth, as dicts."""
+    """Returns `value` with sections and mappings turned into dicts, at any depth."""
     if isinstance(value, Section):
         return value.to_dict()
     if isinstance(value, Mapping):
@@ -186,7 +186,7 @@ def _plain(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------ checks
-# Words of versions before 1.0, and what they are called since.
+# Words of versions before 1.0, and the words that replaced them.
 RENAMED = {
     "sampler": "selector",
     "contender": "selector",
@@ -199,7 +199,7 @@ RENAMED = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns what an unknown name is called today, or else a question with the nearest known one, or ""."""
+    """Returns a hint for an unknown name: its new name, or "did you mean" the nearest known one, or ""."""
     known = list(known)
     if RENAMED.get(name) in known:
         return f"it is called {RENAMED[name]!r} now; "
@@ -208,7 +208,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
-    """Raises ValueError, with the nearest word, unless `value` is one of `words`."""
+    """Raises ValueError unless `value` is one of `words`; the message suggests the nearest one."""
     if value not in words:
         known = [str(word) for word in words]
         hint = did_you_mean(str(value), known)
@@ -216,7 +216,7 @@ def check_word(name: str, value: Any, words: Iterable[Any]) -> None:
 
 
 def check_type(name: str, value: Any, kind: Any) -> None:
-    """Raises ValueError unless `value` is a `kind`, a class or a generic such as tuple[str, ...]."""
+    """Raises ValueError unless `value` is of the type `kind`: a class, or a generic like tuple[str, ...]."""
     parts = typing.get_args(kind)
     kind = typing.get_origin(kind) or kind
     accepted = (int, float) if kind is float else kind
@@ -231,12 +231,13 @@ def check_type(name: str, value: Any, kind: Any) -> None:
 
 
 def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
-    """Raises ValueError where a setting has a secret in it: config.json, logs and errors would show it.
+    """Raises ValueError if a setting holds a secret: config.json, logs and errors would show it.
 
     Args:
-        setting: its name.
-        url: of a server: without user, password and query.
-        variable: that holds a key; what is no name in capitals may be the key itself.
+        setting: the name of the setting.
+        url: URL of a server; it must have no user, password or query.
+        variable: name of the environment variable that holds a key. If it is not a name in capitals, it
+            may be the key itself.
     """
     parts = urllib.parse.urlsplit(url)
     if "@" in parts.netloc or parts.query:
@@ -252,12 +253,12 @@ def check_no_secret(setting: str, *, url: str = "", variable: str = "") -> None:
 
 
 def value(section: Section, name: str) -> Any:
-    """Returns a field by its dotted name, such as "model.checkpoint"."""
+    """Returns the value of a field by its dotted name, such as "model.checkpoint"."""
     return operator.attrgetter(name)(section)
 
 
 def replaced(section: Section, values: Mapping[str, Any]) -> Any:
-    """Returns the section with other values of some dotted fields."""
+    """Returns a copy of the section with new `values` for some fields, given by their dotted names."""
     for name, new in values.items():
         first, _, rest = name.partition(".")
         inner = replaced(getattr(section, first), {rest: new}) if rest else new

@@ -1,8 +1,8 @@
-"""The HTTP client of everything that asks a server: rollouts, judges, evaluations.
+"""The HTTP client for all requests to servers: rollouts, judges and evaluations.
 
-A request fails in one of two ways. `TransientError`: asking again may help (no connection, a
-time-out, an error inside the server, a reply that was cut off). `RefusedError`: the request is wrong
-and stays wrong. `retrying` asks again after the first and lets the second pass.
+A request fails in one of two ways. `TransientError`: a retry may help (no connection, a timeout, an
+error inside the server, a reply that was cut off). `RefusedError`: the request itself is wrong, and a
+retry fails too. `retrying` retries after the first and lets the second pass.
 """
 
 import contextlib
@@ -25,25 +25,25 @@ import tenacity
 from vade_jax import fields
 
 CONNECT_S = 10.0
-# Idle connections are kept for less than the 5 s after which uvicorn, vLLM's server, hangs up: a
-# request that meets the hang-up half-way fails, and would count as a retry.
+# uvicorn, vLLM's server, closes idle connections after 5 s. A request sent at that moment would fail and
+# count as a retry, so connections are dropped here earlier.
 KEEPALIVE_S = 2.0
 LONGEST_PAUSE_S = 30.0
-MOST_BYTES = 1 << 29  # of a reply, unpacked: the tokens of a large batch are a tenth of it
-MAX_RETRY_AFTER_S = 120.0  # that a server's Retry-After is granted
-# Of refused requests, those after which no other is answered: a wrong key, model or path.
+MOST_BYTES = 1 << 29  # largest reply, decompressed; the tokens of a large batch take a tenth of it
+MAX_RETRY_AFTER_S = 120.0  # longest pause that a server can ask for with Retry-After
+# Statuses of a wrong key, model or path: every other request would be refused too.
 HOPELESS = (401, 403, 404)
 _TRANSIENT = (408, 409, 425, 429)  # and every status from 500 on
-_SHOWN = 500  # characters of a server's error
+_SHOWN = 500  # characters of a server's reply that an error message shows
 
-logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request as INFO
+logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every request
 
 
 class TransientError(Exception):
-    """A request failed in a way that asking again may mend.
+    """A request failed, and a retry may succeed.
 
     Attributes:
-        pause_s: the pause that the server asks for (Retry-After), 0 if it does not.
+        pause_s: the pause that the server asks for (Retry-After), in seconds; 0 if it asks for none.
     """
 
     def __init__(self, message: str, pause_s: float = 0.0):
@@ -52,7 +52,7 @@ class TransientError(Exception):
 
 
 class RefusedError(Exception):
-    """The server will not do this, however often it is asked."""
+    """The server refused a request, and would refuse a retry too."""
 
     def __init__(self, status: int, detail: str):
         super().__init__(f"HTTP {status}: {detail}")
@@ -67,16 +67,17 @@ def _is_on_the_internet(host: str) -> bool:
 
 
 class Client:
-    """JSON requests to one server over kept connections, from any thread.
+    """Sends JSON requests to one server over persistent connections, from any thread.
 
-    The number of connections is not limited here: the callers' threads limit it.
+    The client does not limit the number of connections: the number of calling threads does.
 
     Args:
-        url: http(s)://host[:port][/path]; the paths of requests are put behind it.
-        timeout_s: the longest wait for a whole reply, unless a request says otherwise.
-        headers: of every request.
-        by_proxy: a server on the internet is reached as the environment says (HTTPS_PROXY, NO_PROXY).
-            Others, told by a name without a dot or a private address, never are.
+        url: http(s)://host[:port][/path]; the path of each request is appended to it.
+        timeout_s: the longest wait for a whole reply in seconds, unless a request sets its own.
+        headers: headers of every request.
+        by_proxy: whether a server on the internet is reached through the proxy that the environment names
+            (HTTPS_PROXY, NO_PROXY). Servers with a private address or a host name without a dot are always
+            reached directly.
 
     Raises:
         ValueError: `url` is not a URL.
@@ -99,8 +100,7 @@ class Client:
             raise ValueError(f"server {url!r} is no URL: write http://host:port")
         fields.check_no_secret("the server", url=url)
         self.url = url.rstrip("/")
-        # A server may repeat the key that it was given, in an error for one, and so may httpx: nobody
-        # is to see it.
+        # The server or httpx may repeat the key, for example in an error message. It is masked there.
         key = headers.get("Authorization", "").removeprefix("Bearer ").strip()
         self._secret = key if len(key) > 3 else None
         self._timeout_s = timeout_s
@@ -115,18 +115,18 @@ class Client:
         self._lock, self._closed = threading.Lock(), False
 
     def ask(self, method: str, path: str, body: Any = None, timeout_s: float | None = None) -> Any:
-        """Returns the JSON of a reply, None for an empty one.
+        """Sends a request and returns the JSON of the reply, or None if the reply is empty.
 
         Raises:
-            TransientError: no connection, no whole reply in time, a reply that is no JSON, an error
-                inside the server, or the request was ended by `abort` or `close`.
+            TransientError: no connection, no whole reply in time, a reply that is not JSON, an error
+                inside the server, or `abort` or `close` ended the request.
             RefusedError: the server says that the request is wrong.
         """
         if self._closed:
             raise TransientError("the work was ended")
         timeout_s = timeout_s or self._timeout_s
         end = time.monotonic() + timeout_s
-        # Not httpx's `json=`: it fails on the lone surrogates that models sometimes write.
+        # httpx's own `json=` fails on lone surrogates, which models sometimes write.
         content = None if body is None else json.dumps(body).encode()
         stream = self._client.stream(
             method,
@@ -151,33 +151,33 @@ class Client:
         """Ends every request in flight, from any thread; the server drops their answers."""
         with self._lock:
             for sock in self._sockets:
-                # Closing would not wake a thread that waits for the socket; this does. Idle
-                # connections die too: httpx notices and opens others.
-                with contextlib.suppress(OSError):  # it has just been closed
+                # Unlike `close`, `shutdown` wakes a thread that waits for the socket. It also ends idle
+                # connections; httpx notices that and opens new ones.
+                with contextlib.suppress(OSError):  # already closed
                     sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Ends every request in flight, and those to come."""
+        """Ends every request in flight and makes all later ones fail."""
         self._closed = True
         self.abort()
 
     def _register(self, event: str, info: Mapping[str, Any]) -> None:
-        """Remembers the sockets of new connections, while httpx has them, for `abort`."""
+        """Remembers the sockets of new connections for `abort`, as long as httpx holds them."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             sock = info["return_value"].get_extra_info("socket")
             with self._lock:
                 self._sockets.add(sock)
-            if self._closed:  # after `close` had looked through the sockets
+            if self._closed:  # `close` ran before this socket was registered
                 self.abort()
 
 
 def bearer(variable: str, setting: str = "api_key_env") -> dict[str, str]:
-    """Returns the header with the key that an environment variable holds, none for no variable.
+    """Returns an Authorization header with the key in an environment variable; {} if `variable` is "".
 
-    White space around the key, such as the end of a line that a file of secrets has, is no part of it.
+    White space around the key, such as the newline at the end of a secrets file, is removed.
 
     Raises:
-        ValueError: there is no such variable, or no header can hold its value, which is not shown.
+        ValueError: the variable is missing, or a header cannot hold its value (which is not shown).
     """
     fields.check_no_secret(setting, variable=variable)
     if not variable:
@@ -203,17 +203,17 @@ def retrying(
     on_retry: Callable[[], Any] = lambda: None,
     ended: threading.Event | None = None,
 ) -> tenacity.Retrying:
-    """Returns what calls a function until it raises no `TransientError`, or `tries` times.
+    """Returns a caller that repeats a function after each `TransientError`, up to `tries` calls.
 
-    The last error passes. Pauses double from `backoff_s` to 30 s, less a random part of at most
-    half, so that requests that failed together do not come back together; a server's own wish for
-    a longer pause is granted.
+    The error of the last call passes. Pauses double from `backoff_s` up to 30 s. Each is shortened by a
+    random part of up to half, so that requests that failed together do not return together. If the
+    server asks for a longer pause, it gets it, up to MAX_RETRY_AFTER_S.
 
     Args:
-        tries: calls, the first included.
-        backoff_s: the longest first pause.
-        on_retry: is called before each pause.
-        ended: when it is set pauses end, and no other try is made.
+        tries: number of calls, the first included.
+        backoff_s: longest first pause, in seconds.
+        on_retry: called before each pause.
+        ended: an event that, once set, ends a pause and prevents further calls.
     """
 
     def pause(state: tenacity.RetryCallState) -> float:
@@ -235,7 +235,7 @@ def retrying(
 
 
 def _until(end: float, response: httpx.Response):
-    """Yields a reply's bytes; one that trickles in for ever is a stall, as is one without end."""
+    """Yields the bytes of a reply. Raises a timeout at time `end`, or if the reply is too long."""
     left = MOST_BYTES
     for part in response.iter_bytes():
         yield part
@@ -248,7 +248,7 @@ def _content(response: httpx.Response, data: bytes) -> Any:
     status = response.status_code
     if status in _TRANSIENT or status >= 500:
         wish = response.headers.get("Retry-After", "")
-        pause_s = float(wish) if wish.isdecimal() else 0.0  # a date is left to us
+        pause_s = float(wish) if wish.isdecimal() else 0.0  # Retry-After may be a date: ignored
         raise TransientError(f"HTTP {status}: {_message(data)}", pause_s)
     if status >= 300:
         raise RefusedError(status, _message(data))
@@ -260,7 +260,7 @@ def _content(response: httpx.Response, data: bytes) -> Any:
 
 
 def _message(data: bytes) -> str:
-    """Returns the server's words about an error, or the start of what it sent, fit for a terminal."""
+    """Returns the message in a server's error, or else the start of its reply, in printable characters."""
     said = data[:_SHOWN].decode(errors="replace")
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         said = str(json.loads(data)["error"]["message"])[:_SHOWN]

@@ -1,4 +1,4 @@
-"""What users write themselves, a reward or a selector, by its place: path/to/file.py:NAME or module:NAME."""
+"""Loads users' own rewards and selectors by their place: path/to/file.py:NAME or module:NAME."""
 
 import functools
 import importlib
@@ -15,12 +15,12 @@ from vade_jax import fields
 
 
 def load(place: str, setting: str, more: str = "") -> Any:
-    """Returns what has the name after the colon in a file or a module.
+    """Imports a file or module and returns the object NAME in it.
 
     Args:
         place: path/to/file.py:NAME or module:NAME.
-        setting: that gave it, for the messages.
-        more: another word that the setting may have, for the message about a place without a colon.
+        setting: name of the setting that holds `place`, for error messages.
+        more: other values that the setting accepts, for the error about a place without a colon.
 
     Raises:
         ValueError: there is no such file, module or name, or importing it fails.
@@ -50,29 +50,29 @@ def load(place: str, setting: str, more: str = "") -> Any:
 
 
 def label(place: str) -> str:
-    """Returns what a place is called in tables and names of files: mine.NAME for path/to/mine.py:NAME.
+    """Returns the short name of a place for tables and file names: mine.NAME for path/to/mine.py:NAME.
 
-    A word that is no place stays as it is.
+    A word without a colon stays as it is.
     """
     where, colon, name = place.rpartition(":")
     return f"{pathlib.Path(where).stem}.{name}" if colon else place
 
 
 def _is_own(value: Any, module: Any) -> bool:
-    """Returns whether a module has made a value, and not imported it."""
+    """Returns whether a module defines a value itself, rather than importing it."""
     if isinstance(value, type) or inspect.isfunction(value):
         return value.__module__ == module.__name__
     return not inspect.ismodule(value)
 
 
-@functools.cache  # functions of one file share what it has
+@functools.cache  # a file is imported once: its functions share its globals
 def _import_file(path: str):
-    """Imports a file under a name of its own; modules in its directory can be imported from it."""
+    """Imports a file as a module of its own; it can import other modules in its directory."""
     file = pathlib.Path(path)
     spec = importlib.util.spec_from_file_location(f"users_file_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look there
+    sys.modules[spec.name] = module  # dataclasses and pickle look it up there
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
     spec.loader.exec_module(module)
@@ -80,7 +80,7 @@ def _import_file(path: str):
 
 
 def told(error: BaseException) -> str:
-    """Returns an error in one line, with the line of the user's own code that led to it."""
+    """Returns an error as one line of text, with the file and line of the user's code that caused it."""
     said = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, TypeError) and "unexpected keyword" in str(error):
         said += " (end its parameters with **kwargs)"
@@ -88,7 +88,7 @@ def told(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """Returns the innermost line that is neither Python's, nor a package's, nor this package's; or ""."""
+    """Returns the innermost line of an error's traceback that is in the user's code, or ""."""
     packages = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     here = os.path.dirname(__file__)
     causes = [x for x in (error.__cause__, error) if x is not None]

@@ -1,4 +1,4 @@
-"""A selector as one small object, for training loops that are not this package's.
+"""A selector as one small object, for training loops outside this package.
 
 selector = Selector(len(dataset), seed=0)
 for step in range(num_steps):
@@ -27,11 +27,11 @@ from vade_jax.losses import advantages
 from vade_jax.samplers import base
 from vade_jax.types import Feedback
 
-FORMAT = 1  # of the saved state
+FORMAT = 1  # version of the saved state
 
 
 def _in_32_bits(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a method that computes as in a run, whatever JAX_ENABLE_X64 its program has set."""
+    """Returns a method that computes in 32 bits, as in a run, even if JAX_ENABLE_X64 is set."""
 
     @functools.wraps(method)
     def wrapped(*args, **kwargs):
@@ -42,23 +42,24 @@ def _in_32_bits(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Selector:
-    """Says which items to roll out next, and learns from how many answers were right.
+    """Chooses the items to roll out next, and learns from the number of right answers.
 
-    The n-th `select` of a seed draws what step n of `trainer.loop` draws, so what it returns depends
-    on the seed, the observations so far and n alone. All methods may be called from any thread.
+    With the same seed, the n-th `select` draws what step n of `trainer.loop` draws. Its result depends
+    only on the seed, on n and on the observations so far. Any thread may call any method.
 
     Args:
-        items: how many there are; or their ids, unique, which then stand for them everywhere. A
-            saved state fits only the same ids in the same order.
-        name: of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME; not of one that asks
-            for variants of items.
-        seed: of all draws.
-        arrays: what the selector's `init` needs of every item, such as SEC's category.
+        items: the number of items, or a sequence of their unique ids. `select` returns ids and `observe`
+            takes them. A saved state fits only the same ids in the same order.
+        name: name of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME. It must not be
+            one that asks for variants of items.
+        seed: seed of all draws.
+        arrays: values of every item that the selector's `init` takes, such as SEC's category.
         **options: the selector's hyperparameters.
 
     Raises:
-        ValueError: an unknown name, option or array, one that needs a pass over all items, several
-            rounds a step or weights, no items, or ids that are not unique or have no order.
+        ValueError: the name, an option or an array is unknown; the selector needs variants, a pass over
+            all items before the first step, or several rounds a step; there are no items; or the ids are
+            not unique or have no order.
     """
 
     @_in_32_bits
@@ -87,13 +88,13 @@ class Selector:
         """Returns the ids of `batch_size` different items, in random order.
 
         Raises:
-            ValueError: there are fewer.
+            ValueError: there are fewer items.
         """
         return self.propose(batch_size)[0]
 
     @_in_32_bits
     def propose(self, batch_size: int) -> tuple[list, np.ndarray]:
-        """Returns what `select` does, and how many answers to each it asks for."""
+        """Chooses items like `select`; returns their ids and how many answers to roll out for each."""
         with self._lock:
             key = rng.step_keys(self._key, self._selections + 1).select
             proposal = self._functions.propose(self._state, key, operator.index(batch_size))
@@ -108,20 +109,22 @@ class Selector:
         correct: Sequence[float],
         trials: int | Sequence[int],
     ) -> None:
-        """Learns from one step's answers. An id that occurs twice counts once, with both groups.
+        """Learns from the answers of one step. If an id occurs twice, its counts are added up.
 
         Args:
-            ids: whose answers; not only selected ones. MoPPS and VCRL tell by the number of ids what the
-                latest `select` did: give them all of it, with 0 trials where no answer came.
-            correct: right answers to each; a soft score between 0 and `trials` counts in part.
-            trials: valid answers to each, or to all of them. Where it is 0, nothing is learned of that id.
+            ids: the items that were answered; they need not have been selected. MoPPS and VCRL take the
+                number of ids for the batch size of the latest `select`, so give them that whole batch,
+                with 0 trials where no answer came.
+            correct: number of right answers to each item; a fraction is a soft score.
+            trials: number of valid answers to each item, or one number for all. With 0, nothing is
+                learned about that item.
 
         Raises:
             ValueError: an unknown id, lengths that differ, or counts outside [0, trials].
         """
         feedback = self._feedback(ids, correct, trials)
         if not len(feedback.index_M):
-            return  # no step, so nothing decays either
+            return  # an empty observation is not a step: nothing decays
         with self._lock:
             self._state = self._functions.update(self._state, feedback)
 
@@ -140,7 +143,7 @@ class Selector:
         return {name: np.asarray(value) for name, value in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that changes, as NumPy arrays and plain values."""
+        """Returns the state, and what identifies the selector, as NumPy arrays and plain values."""
         with self._lock:
             arrays = {k: np.asarray(v) for k, v in base.leaves(self._state).items()}
             return {**self._identity, "selections": self._selections, "state": arrays}
@@ -150,7 +153,8 @@ class Selector:
         """Continues from what `state_dict` returned.
 
         Raises:
-            ValueError: it is of another selector, seed, data set or version, or damaged; names what differs.
+            ValueError: `saved` is damaged, or was made by a selector with another name, seed, data set or
+                version; the message names what differs.
         """
         there, here = _one_by_one(saved), _one_by_one(self._identity)
         differing = [
@@ -179,7 +183,7 @@ class Selector:
             self._selections = selections
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes `state_dict` as one .npz file, whole or not at all."""
+        """Writes `state_dict` to one .npz file, atomically."""
         saved = self.state_dict()
         arrays = saved.pop("state")
         with atomic.replacing(path) as temporary, temporary.open("wb") as file:
@@ -189,7 +193,8 @@ class Selector:
         """Continues from what `save` wrote.
 
         Raises:
-            ValueError: as `load_state_dict`, or the file is not a saved selector.
+            ValueError: as in `load_state_dict`, or the file is not a saved selector.
+            FileNotFoundError: there is no such file.
         """
         try:
             with np.load(path) as file:
@@ -197,7 +202,7 @@ class Selector:
             saved = dict(json.loads(str(arrays.pop("selector"))))
         except FileNotFoundError:
             raise
-        # NumPy and zipfile raise many kinds for a file that is damaged.
+        # NumPy and zipfile raise many kinds of errors for a damaged file.
         except Exception as error:
             raise ValueError(f"{path} is not a saved selector: {error}") from error
         self.load_state_dict({**saved, "state": arrays})
@@ -224,17 +229,22 @@ class Selector:
                 f"{ids[m]!r}: {correct[m]:g} right of {trials[m]:g} answers: give the number of"
                 " right answers and of all"
             )
+        # Groups of the same id are merged: an update takes every item once.
         places, slot = np.unique([self._place[name] for name in ids], return_inverse=True)
         return _counted(places, np.bincount(slot, correct), np.bincount(slot, trials).astype(int))
 
 
 def _array_type(array: Any) -> str:
-    """Returns the type and shape of an array in a few words; of None that it is missing."""
+    """Returns the dtype and shape of an array for messages, such as float32[8]; None is "missing"."""
     return "missing" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
 def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sampler:
-    """Returns the functions of a selector; one that draws by itself gets the seed too."""
+    """Returns the functions of a selector, built with `seed` if it has such an option.
+
+    Raises:
+        ValueError: the name or an option is unknown, or the selector needs what this object cannot do.
+    """
     if "method" in options:
         raise ValueError(f"method={options['method']!r}: give name={options['method']!r}")
     spec = samplers.find(name, "name")
@@ -251,7 +261,7 @@ def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
             " first select"
         )
     if needs.rounds is not None and needs.rounds > 1:
-        # Here a `select` is a step: the next step's would be taken for this one's second round.
+        # Here every `select` is a step. Such a selector would take the next one for a second round.
         raise ValueError(
             f"name={name!r} fills dropped groups in round {needs.rounds} of the same step,"
             f" and here every step has one round: choose another{needs.or_without('rounds')}"
@@ -260,19 +270,19 @@ def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
 
 
 def _own(spec: base.Spec, seed: int) -> dict[str, int]:
-    """Returns the options that this object sets: the seed of a selector that draws by itself."""
+    """Returns the options that this object sets itself: the seed, for a selector with that option."""
     return {"seed": seed} if "seed" in spec.option_names else {}
 
 
 def _options(name: str, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Returns all options of a selector, as JSON has them."""
+    """Returns all options of a selector, defaults included, as plain JSON values."""
     spec = samplers.find(name, "name")
     whole = spec.options.from_dict({**_own(spec, seed), **given}).to_dict()
     return json.loads(json.dumps(whole, default=_as_json))
 
 
 def _one_by_one(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an identity with each option under a name of its own."""
+    """Returns an identity with one entry per option, so that messages name the option that differs."""
     options = {f"options.{name}": value for name, value in identity.get("options", {}).items()}
     return {name: value for name, value in identity.items() if name != "options"} | options
 
@@ -291,7 +301,7 @@ def _unique(items: int | Sequence[Hashable]) -> Sequence[Hashable]:
 
 
 def _plain(ids: Any) -> list:
-    """Returns ids as Python's own values, whatever array they come in, or a list of its scalars."""
+    """Returns ids from an array, or from a list of NumPy scalars, as plain Python values."""
     if hasattr(ids, "tolist"):
         return ids.tolist()
     return [name.item() if isinstance(name, np.generic) else name for name in ids]
@@ -311,13 +321,14 @@ def _check_arrays(selector, name, arrays):
 
 
 def _counted(index_M, successes_M, trials_M) -> Feedback:
-    """Returns the feedback of groups of which only the counts are known.
+    """Returns the feedback for groups of which only the counts are known.
 
-    Answers are padded to few numbers with invalid ones, which change no bit: otherwise every step
-    with another number of valid answers would compile.
+    Invalid answers pad the arrays to one of a few sizes; they do not change the result. Without padding,
+    every new number of valid answers would compile a new program.
     """
     group_N = np.repeat(np.arange(len(index_M), dtype=np.int32), trials_M)
     first_M = np.cumsum(trials_M) - trials_M
+    # The first answers of each group are the right ones; a soft count ends in one fraction.
     order_N = np.arange(len(group_N)) - first_M[group_N]
     correct_N = np.clip(successes_M[group_N] - order_N, 0, 1).astype(np.float32)
     valid_N = np.ones(len(group_N), bool)
@@ -342,7 +353,7 @@ def _counted(index_M, successes_M, trials_M) -> Feedback:
 
 
 def _identity(name, options, seed, ids, arrays) -> dict[str, Any]:
-    """What a saved selector must share with the one that continues it."""
+    """Returns what a saved selector must have in common with the one that continues it."""
     digest = lambda x: hashlib.sha256(repr(list(x)).encode()).hexdigest()[:16]
     return {
         "format": FORMAT,
@@ -356,5 +367,5 @@ def _identity(name, options, seed, ids, arrays) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """Returns a mapping or an array as JSON has it."""
+    """Returns a mapping or an array as a plain JSON value."""
     return dict(value) if isinstance(value, Mapping) else _plain(value)

@@ -1,13 +1,15 @@
 """Every setting of a run: its default, meaning, unit and range, written once.
 
 `Run` is a tree of frozen dataclasses. Each checks its own ranges when it is made, so a typo or an
-impossible value is one clear error before anything is built. Where the paper (arXiv 2511.18902) names
-no value, the default is that of verl's Qwen2.5-VL recipe. What needs more than the numbers to be
-checked (a selector's options, files, GPUs, packages) is in `run/checks/`.
+impossible value is one clear error before anything is built. Where the paper (arXiv 2511.18902) gives
+no value, the default is that of verl's Qwen2.5-VL recipe. Checks that need more than these values (a
+selector's options, files, GPUs, packages) are in `run/checks/`.
 
     run = settings.Run.from_dict({"num_steps": 200, "model": {"preset": "tiny"}})
 
-Throughout, 0 and "" mean "none" where None would be natural: a command line can type them.
+0 and "" mean "none" where None would be natural, because a command line can type them.
+
+`experiments.config` prints the comment of each field as the meaning of that setting.
 """
 
 import dataclasses
@@ -23,57 +25,72 @@ from vade_jax.fields import Section, choice, fraction, location, mapping, number
 # ------------------------------------------------------------------------------ selection
 @dataclasses.dataclass(frozen=True)
 class Selector(Section):
-    """Which prompts are rolled out."""
+    """The selector, which chooses the prompts of every step."""
 
     path: ClassVar[str] = "selector."
 
-    name: str = "vade"  # one of docs/selectors.md, or your own: path/to/file.py:NAME
-    options: Mapping[str, Any] = mapping()  # hyperparameters that differ from the defaults
-    # What the selector needs of every item: array=metadata fields, such as "family,level"
+    # Name of the selector: one of docs/selectors.md, or your own as path/to/file.py:NAME
+    name: str = "vade"
+    # Hyperparameters of the selector that differ from its defaults
+    options: Mapping[str, Any] = mapping()
+    # Arrays that the selector needs for every item: name of the array to metadata fields ("family,level")
     arrays: Mapping[str, Any] = mapping()
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure(Section):
-    """Passes over all items, whose answers only the selector learns from."""
+    """Passes over all items. The selector learns from their answers, the policy does not."""
 
     path: ClassVar[str] = "measure."
 
-    every: int = number(0, at_least=0)  # steps; the first is before step 1; 0: never
-    num_rollouts: int = number(0, at_least=0)  # answers to each item; 0: num_rollouts
-    # Items in the engine at once; 0: as many as give the answers of a step.
+    # Steps from one pass to the next, the first before step 1; 0: no passes
+    every: int = number(0, at_least=0)
+    # Answers to each item in a pass; 0: as many as in a step (num_rollouts)
+    num_rollouts: int = number(0, at_least=0)
+    # Items in the engine at once during a pass; 0: as many as make the answers of one step
     num_prompts: int = number(0, at_least=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Refill(Section):
-    """What a step does about the groups that the selector drops."""
+    """How a step replaces the groups that the selector drops."""
 
     path: ClassVar[str] = "refill."
 
-    max_rounds: int = number(1, at_least=0)  # of rollouts in a step; 1 never asks again; 0: no cap
-    # How many prompts a later round rolls out: a whole batch (DAPO), what is missing (VCRL), or as
-    # many as this step's share of dropped groups makes likely to be needed (estimate, GRESO).
+    # Most rounds of rollouts in a step; 1: dropped groups are not replaced; 0: no limit
+    max_rounds: int = number(1, at_least=0)
+    # Prompts of a later round. "batch": a whole batch (DAPO). "missing": one for each missing group
+    # (VCRL). "estimate": the number likely to be needed, from the share of groups that this step has
+    # kept so far (GRESO).
     ask: str = choice("batch", "missing", "estimate")
-    # With fewer groups than a batch: train on fewer, repeat those that are there, or stop the run.
+    # What happens when max_rounds leaves too few groups for a batch. "fewer": train on fewer groups.
+    # "repeat": train on the kept groups more than once. "stop": end the run.
     at_cap: str = choice("fewer", "repeat", "stop")
-    surplus: str = choice("discard", "train")  # what becomes of groups beyond a batch
+    # What happens to kept groups beyond a batch: they are discarded or trained on
+    surplus: str = choice("discard", "train")
 
 
 @dataclasses.dataclass(frozen=True)
 class Diva(Section):
-    """What a selector that asks for variants (diva, arXiv 2603.01106) adds to a run."""
+    """Variants of items and their advantages, for a selector that asks for them (diva, arXiv 2603.01106)."""
 
     path: ClassVar[str] = "diva."
 
-    changes: tuple[str, ...] = (  # of pictures, in harder variants
-        *("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur"),
-    )
-    norm: str = choice("sequence", "code", "off")  # of advantages over the batch
-    weight: float = number(0.1, at_least=0)  # k, of a variant's difficulty
-    weighted: str = choice("global", "both")  # which advantages are weighted by it
-    balance: str = choice("range", "low_reward", "off")  # low_reward: the authors' code
+    # Changes that may be made to the pictures of harder variants
+    changes: tuple[str, ...] = (*("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur"),)
+    # How advantages are normalised over the batch. "sequence": over answers. "code": over tokens, as in
+    # the authors' code.
+    norm: str = choice("sequence", "code", "off")
+    weight: float = number(0.1, at_least=0)  # k, how much a variant's difficulty counts
+    # Which advantages are weighted by difficulty: those of the problem ("global"), or also those of the
+    # variant ("both")
+    weighted: str = choice("global", "both")
+    # How advantages are scaled by the rewards of their group. "range": by (max - min reward) / largest
+    # possible reward. "low_reward": by 0.1 where all rewards are below 0.15, as in the authors' code.
+    balance: str = choice("range", "low_reward", "off")
+    # Factor on the local advantages: answers compared with those to the same variant
     local_share: float = number(1.0, at_least=0)
+    # Factor on the global advantages: answers compared with all answers to the same problem
     global_share: float = number(1.0, at_least=0)
 
 
@@ -84,33 +101,37 @@ class Model(Section):
 
     path: ClassVar[str] = "model."
 
-    checkpoint: str = (
-        location()
-    )  # a Hugging Face directory, or a name on the hub; empty: the preset's
-    # "tiny_reader" (1.6 M weights that can read the built-in pictures, from the package), or random weights:
-    # "tiny" (the same sizes), "tiny_6m", or text-only "tiny_qwen2.5" and "tiny_qwen3"
+    # Checkpoint to start from: a Hugging Face directory or a name on the hub; empty: the preset
+    checkpoint: str = location()
+    # A tiny model, used without a checkpoint. "tiny_reader" comes with the package: 1.6 M weights that can
+    # read the built-in pictures. The others have random weights: "tiny" (the same sizes), "tiny_6m", and
+    # the text-only "tiny_qwen2.5" and "tiny_qwen3".
     preset: str = ""
-    size: str = ""  # such as 7b or qwen3-4b: the checkpoint must have this shape; empty: any
-    dtype: str = choice("auto", "float32", "bfloat16")  # of the computation
-    # Of the weights in RL. bfloat16 takes 10 bytes a weight with its optimizer in the place of 12, and
-    # loses no update: trainer/precision.py. The warm start is in float32.
+    # Model size that the checkpoint must have, such as 7b or qwen3-4b; empty: any
+    size: str = ""
+    # Dtype of the computation; "auto": float32 on CPUs, bfloat16 on other devices
+    dtype: str = choice("auto", "float32", "bfloat16")
+    # Dtype of the weights during RL. With its optimizer state, a bfloat16 weight takes 10 bytes instead of
+    # 12, and no update is lost (trainer/precision.py). The warm start always uses float32.
     param_dtype: str = choice("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
 class Lora(Section):
-    """A low-rank adapter (arXiv 2106.09685) that learns in the place of all weights.
+    """A low-rank adapter (arXiv 2106.09685) that is trained instead of the model's weights.
 
-    The base is then kept in the dtype of the computation, once: it is the reference policy too.
+    The base weights are kept once, in the dtype of the computation: they are also the reference policy.
     """
 
     path: ClassVar[str] = "lora."
 
-    rank: int = number(0, at_least=0)  # 0: no adapter, all weights learn
-    alpha: float = number(32.0, above=0)  # what the adapter adds is times alpha / rank
-    # Searched in the published names of the layers, such as "q_proj|v_proj"; empty: all linear ones
+    rank: int = number(0, at_least=0)  # Rank of the adapter; 0: no adapter, all weights learn
+    alpha: float = number(32.0, above=0)  # Scale: the adapter's output is times alpha / rank
+    # Layers with an adapter: a pattern searched in their published names, such as "q_proj|v_proj"; empty:
+    # all linear layers
     targets: str = ""
-    vision: bool = False  # True: the vision tower's layers too; False: it stays as it is
+    # Whether layers of the vision tower get an adapter too; False: the tower stays as it is
+    vision: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,73 +140,91 @@ class WarmStart(Section):
 
     path: ClassVar[str] = "warm_start."
 
-    num_steps: int = number(0, at_least=0)  # 0: none
-    batch_size: int = number(64, at_least=1)
-    learning_rate: float = number(1e-3, above=0)
-    b2: float = number(0.95, at_least=0, below=1)  # short runs want a short memory
-    mixture: Mapping[str, Any] = mapping()  # of its questions, as data.mixture; empty: that
-    # family_level: how often the teacher gives the answer of another item of it, which is at times right too
+    num_steps: int = number(0, at_least=0)  # Supervised steps; 0: no warm start
+    batch_size: int = number(64, at_least=1)  # Questions in a supervised step
+    learning_rate: float = number(1e-3, above=0)  # Peak learning rate of the warm start
+    # Decay of AdamW's second moment; lower than in RL, as so few steps need a short memory
+    b2: float = number(0.95, at_least=0, below=1)
+    # Weights of the question types, as in data.mixture; empty: those of data.mixture
+    mixture: Mapping[str, Any] = mapping()
+    # Share of wrong targets for each "family_level": the teacher gives the answer to another item of the
+    # same family and level, which happens to be right at times
     noise: Mapping[str, Any] = mapping()
-    directory: str = location()  # where it lies or goes; empty: in the run directory
+    # Directory of the warm-started model, reused if it exists; empty: one in the run directory
+    directory: str = location()
 
 
 @dataclasses.dataclass(frozen=True)
 class Data(Section):
-    """Questions, and how they become prompts."""
+    """The questions, and how they become prompts."""
 
     path: ClassVar[str] = "data."
 
-    # "procedural", a .jsonl/.parquet/.arrow file, a directory, or OWNER/NAME[@REVISION][:SPLIT] of the
-    # Hugging Face hub
+    # Training data: "procedural" (built in), a .jsonl/.parquet/.arrow file, a directory, or
+    # OWNER/NAME[@REVISION][:SPLIT] on the Hugging Face hub
     train: str = location()
-    validation: str = location()  # a directory made by build_data holds both
+    # Validation data, in the forms of data.train; a directory made by build_data holds both
+    validation: str = location()
     # Share of the rows of data.train that are held out for the validation, where data.validation is empty
     validation_share: float = number(0.0, at_least=0, below=1)
-    # Of rows that name no kind, and whose answer may be of several, such as a formula; empty: they are
-    # rejected. A key of vade_jax.rewards.verify.KINDS
+    # Kind of answer (a key of vade_jax.rewards.verify.KINDS) for rows that name none and whose answer fits
+    # several, such as a formula; empty: such rows are rejected
     kind: str = ""
-    # Another directory that images may be read from; by default they may not leave that of their file
+    # Another directory that images may be read from; by default they must be in the directory of their file
     image_root: str = location()
-    num_train: int = number(0, at_least=0)  # items; of files, 0 takes all
-    num_validation: int = number(0, at_least=0)
-    # Of the built-in data: weights of "family_level" or of a stratum; empty: the default ones
+    num_train: int = number(0, at_least=0)  # Training items; 0: all in the file
+    num_validation: int = number(0, at_least=0)  # Validation items; 0: all in the file
+    # Weights of the question types in the built-in data, by "family_level" or by stratum; empty: the
+    # default weights
     mixture: Mapping[str, Any] = mapping()
-    wrong_golds: float = fraction(0.0)  # share, on purpose
+    # Share of built-in training items that get a wrong reference answer on purpose
+    wrong_golds: float = fraction(0.0)
+    # Text of the prompt that tells the policy how to answer
     instruction: str = (
         "Think step by step inside <think> </think>, then give the final answer inside \\boxed{}."
     )
-    # Given to the chat template, such as enable_thinking=False for Qwen3
+    # Arguments of the chat template, such as enable_thinking=False for Qwen3
     template: Mapping[str, Any] = mapping()
+    # Fewest pixels of an image; smaller images are enlarged
     min_pixels: int = number(
         3136, at_least=1568, why="as an image has at least two cells of 28 x 28"
     )
-    max_pixels: int = 1003520
-    max_prompt_length: int = number(8192, at_least=1)  # tokens
-    drop_too_long: bool = True  # leave longer prompts out, counted and listed; or fail
-    length_multiple: int = number(128, at_least=1)  # prompts are padded to few of these
-    num_threads: int = number(4, at_least=0)  # that decode images; 0: none
+    max_pixels: int = 1003520  # Most pixels of an image; larger images are reduced
+    max_prompt_length: int = number(8192, at_least=1)  # Longest prompt, in tokens, images included
+    # True: longer prompts are left out, counted and listed; False: they are an error
+    drop_too_long: bool = True
+    # Prompts are padded to a few multiples of this many tokens
+    length_multiple: int = number(128, at_least=1)
+    num_threads: int = number(4, at_least=0)  # Threads that decode images; 0: the main thread does
 
 
 # ------------------------------------------------------------------------------ rollouts
 @dataclasses.dataclass(frozen=True)
 class Engine(Section):
-    """Who makes the rollouts."""
+    """The engine that makes the rollouts."""
 
     path: ClassVar[str] = "engine."
 
+    # The built-in engine ("local"), or vLLM behind HTTP ("vllm_server")
     name: str = choice("local", "vllm_server")
-    prompts_per_call: int = number(64, at_least=1)  # local: decoded together
-    urls: tuple[str, ...] = ()  # servers that run already; empty: the run starts its own
-    model: str = ""  # the name they serve it under; empty: the checkpoint's path
-    num_servers: int = number(1, at_least=1)  # that the run starts
-    tensor_parallel: int = number(1, at_least=1)  # GPUs of each
-    max_in_flight: int = number(256, at_least=1)  # requests at once, over all servers
-    timeout_s: float = number(1800.0, above=0)  # of a request; then the server hangs
-    start_s: float = number(600.0, above=0)  # for a server that the run starts
-    wait_s: float = number(300.0, at_least=0)  # for a server of `urls` that is down
-    retries: int = number(3, at_least=0)  # of a request, before the run saves and stops
-    sync_directory: str = location()  # shared with the servers; empty: <workdir>/weights
-    options: Mapping[str, Any] = mapping()  # more of vLLM's own, such as max_num_seqs
+    prompts_per_call: int = number(64, at_least=1)  # Prompts that "local" decodes together
+    # URLs of vLLM servers that already run; empty: the run starts servers
+    urls: tuple[str, ...] = ()
+    # Name under which the servers of `urls` serve the model; empty: the checkpoint's path
+    model: str = ""
+    num_servers: int = number(1, at_least=1)  # vLLM servers that the run starts
+    tensor_parallel: int = number(1, at_least=1)  # GPUs of each server
+    max_in_flight: int = number(256, at_least=1)  # Most requests at once, over all servers
+    # Longest wait for a request's answers, in seconds; after it the server counts as hung
+    timeout_s: float = number(1800.0, above=0)
+    # Longest wait for a server that the run starts, in seconds
+    start_s: float = number(600.0, above=0)
+    # Longest wait for a server of `urls` that is down, in seconds
+    wait_s: float = number(300.0, at_least=0)
+    retries: int = number(3, at_least=0)  # Retries of a request before the run saves and stops
+    # Directory through which the servers get new weights; empty: <workdir>/weights
+    sync_directory: str = location()
+    options: Mapping[str, Any] = mapping()  # Other options of vLLM, such as max_num_seqs
 
     def __post_init__(self):
         super().__post_init__()
@@ -195,61 +234,69 @@ class Engine(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Layout(Section):
-    """Which GPU trains and which serves: the top of configs/qwen.py explains it."""
+    """Which GPUs train and which serve; the top of configs/qwen.py explains the layouts."""
 
     path: ClassVar[str] = "layout."
 
-    train: str = ""  # "0,1": the GPUs that train; empty: all
-    serve: str = ""  # "2,3": the GPUs of the vLLM servers; empty: all
-    train_memory: float = number(0.0, at_least=0, below=1)  # JAX's share; 0: its default
-    serve_memory: float = number(0.9, above=0, below=1)  # vLLM's share of a GPU
-    sleep: bool = False  # vLLM gives its memory back while the policy learns
-    # What waits in the host's memory while it is not needed: the reference policy, or all: the
-    # optimizer's state too
+    train: str = ""  # GPUs that train, such as "0,1"; empty: all
+    serve: str = ""  # GPUs of the vLLM servers, such as "2,3"; empty: all
+    # Share of a GPU's memory that JAX reserves; 0: JAX's default
+    train_memory: float = number(0.0, at_least=0, below=1)
+    serve_memory: float = number(0.9, above=0, below=1)  # Share of a GPU's memory that vLLM takes
+    sleep: bool = False  # True: vLLM frees its GPU memory while the policy learns
+    # What is kept in the host's memory while it is not in use: nothing, the reference policy, or "all" (the
+    # reference policy and the optimizer state)
     offload: str = choice("", "reference", "all")
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling(Section):
-    """How answers are drawn in training."""
+    """How the answers of a step are sampled."""
 
     path: ClassVar[str] = "sampling."
 
+    # Sampling temperature; the log-probs of the loss use it too
     temperature: float = number(1.0, above=0, why="as rollouts need to differ (eval's may be 0)")
+    # Nucleus sampling: only the likeliest tokens with this total probability; 1: all tokens
     top_p: float = number(1.0, above=0, at_most=1)
-    top_k: int = number(0, at_least=0)  # 0: all tokens
-    max_tokens: int = number(2048, at_least=1)  # of an answer, the end included
+    top_k: int = number(0, at_least=0)  # Only this many likeliest tokens are sampled; 0: all
+    max_tokens: int = number(2048, at_least=1)  # Longest answer, in tokens, end token included
 
 
 @dataclasses.dataclass(frozen=True)
 class Reward(Section):
-    """reward = (1 - format_weight) correct + format_weight well formed - what length costs.
+    """reward = (1 - format_weight) correct + format_weight well formed - cost of length.
 
-    Or functions of one's own in the place of correct and well formed: docs/rewards.md.
+    Your own functions can replace "correct" and "well formed": see docs/rewards.md.
     """
 
     path: ClassVar[str] = "reward."
 
-    format: str = "think_boxed"  # a key of vade_jax.rewards.answers.FORMATS
-    format_weight: float = number(0.1, at_least=0, below=1)
-    overlong_buffer: int = number(0, at_least=0)  # last tokens of max_tokens that cost
-    overlong_factor: float = number(1.0, at_least=0)  # what an answer cut off costs
-    # "path/to/file.py:name" or "module:name", "rules" for the above, several behind commas; empty: rules
+    # Form that a well-formed answer has, a key of vade_jax.rewards.answers.FORMATS
+    format: str = "think_boxed"
+    format_weight: float = number(0.1, at_least=0, below=1)  # Share of the reward for a good form
+    # Tokens before max_tokens over which the cost of length grows from 0; 0: length costs nothing
+    overlong_buffer: int = number(0, at_least=0)
+    overlong_factor: float = number(1.0, at_least=0)  # Cost of an answer of max_tokens tokens
+    # Reward functions, separated by commas: "path/to/file.py:name", "module:name", or "rules" for the
+    # built-in rules; empty: the rules alone
     function: str = ""
-    weights: tuple[float, ...] = ()  # of each function; empty: 1
-    # Where no function says which answers are correct, those with a higher reward are.
+    weights: tuple[float, ...] = ()  # Weight of each reward function; empty: 1 each
+    # An answer is correct above this reward, where no function says which answers are correct
     correct_above: float = number(0.5)
-    timeout_s: float = number(300.0, above=0)  # of a call; then its answers have no verdict
-    concurrency: int = number(1, at_least=1)  # calls at a time; beyond 1 from several threads
+    # Longest call of a reward function, in seconds; after it the call's answers have no verdict
+    timeout_s: float = number(300.0, above=0)
+    # Calls of reward functions at a time, each in its own thread
+    concurrency: int = number(1, at_least=1)
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The names in `function`; none: rules alone."""
+        """The names in `function`; empty if only the rules judge."""
         return tuple(filter(None, (name.strip() for name in self.function.split(","))))
 
     @property
     def has_rules(self) -> bool:
-        """Whether the built-in verifiers judge, so that every row needs a right answer of a kind."""
+        """Whether the built-in rules judge. Every row then needs a reference answer and its kind."""
         return not self.functions or "rules" in self.functions
 
     def __post_init__(self):
@@ -270,10 +317,13 @@ class Loss(Section):
 
     path: ClassVar[str] = "loss."
 
+    # Whose probability ratio is clipped: each token's (GRPO) or the whole answer's (GSPO)
     ratio: str = choice("token", "sequence")
-    clip_low: float = number(0.2, at_least=0, below=1)
-    clip_high: float = number(0.2, at_least=0)
-    dual_clip: float = 3.0  # 0: none
+    clip_low: float = number(0.2, at_least=0, below=1)  # Clip: the ratio is at least 1 - clip_low
+    clip_high: float = number(0.2, at_least=0)  # Clip: the ratio is at most 1 + clip_high
+    # Largest loss of a token in a bad answer, in multiples of |advantage|; 0: no limit
+    dual_clip: float = 3.0
+    # How the losses of tokens become one number, named as in verl: losses/policy.py
     aggregate: str = choice(
         "token-mean",
         "token-sum",
@@ -281,14 +331,17 @@ class Loss(Section):
         "seq-mean-token-mean",
         "seq-mean-token-sum-norm",
     )
-    mask_cut_off: bool = False  # True: answers that were cut off are not trained on
-    kl: str = choice("k3", "k1", "abs", "k2", "k1+", "k3+")  # estimator: losses.kl
-    kl_coef: float = number(0.01, at_least=0)  # 0: no reference policy is kept
-    # "behaviour" takes the engine's log-probs for the old policy's; "trainer" computes them again.
+    mask_cut_off: bool = False  # True: answers cut off at max_tokens are not trained on
+    # Estimator of the KL to the reference policy: losses/kl.py
+    kl: str = choice("k3", "k1", "abs", "k2", "k1+", "k3+")
+    kl_coef: float = number(0.01, at_least=0)  # Weight of the KL; 0: no reference policy is kept
+    # Source of the old policy's log-probs. "trainer": computed again by the trainer. "behaviour": those of
+    # the engine.
     old_logp: str = choice("trainer", "behaviour")
-    # "token" or "sequence": truncated trainer/engine importance weights; empty: none
+    # Truncated importance weights of the trainer's policy over the engine's, of each token or of the whole
+    # answer; empty: none
     importance: str = choice("", "token", "sequence")
-    importance_cap: float = number(2.0, above=0)
+    importance_cap: float = number(2.0, above=0)  # Largest importance weight
 
     def __post_init__(self):
         super().__post_init__()
@@ -306,7 +359,7 @@ GRPO = types.MappingProxyType(
         aggregate="token-mean",
     )
 )
-GSPO = types.MappingProxyType(  # its authors' narrow clip
+GSPO = types.MappingProxyType(  # with the narrow clip of its authors
     dict(
         ratio="sequence",
         clip_low=3e-4,
@@ -319,7 +372,8 @@ DAPO = types.MappingProxyType(  # arXiv 2503.14476: clip-higher, no KL
     GRPO | dict(clip_high=0.28, dual_clip=10.0, kl_coef=0.0)
 )
 DR_GRPO = (
-    types.MappingProxyType(  # arXiv 2503.20783: a constant for the length, no KL; scale_by_std
+    # arXiv 2503.20783: divides by a constant length, no KL; it also needs scale_by_std=False
+    types.MappingProxyType(
         GRPO | dict(aggregate="seq-mean-token-sum-norm", dual_clip=0.0, kl_coef=0.0)
     )
 )
@@ -327,32 +381,37 @@ DR_GRPO = (
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer(Section):
-    """AdamW behind a clip of the global gradient norm."""
+    """AdamW, after the gradient is clipped to a global norm."""
 
     path: ClassVar[str] = "optimizer."
 
-    learning_rate: float = number(1e-6, at_least=0)  # the peak
-    warmup_steps: int = number(0, at_least=0)  # optimizer updates from 0 to the peak
-    decay_steps: int = number(0, at_least=0)  # cosine to a tenth; 0: constant
-    b1: float = number(0.9, at_least=0, below=1)
-    b2: float = number(0.999, at_least=0, below=1)
-    weight_decay: float = number(0.01, at_least=0)
-    clip_norm: float = number(1.0, above=0, at_most=math.inf)
-    remainders: bool = True  # beside bfloat16 weights; without them small updates round to nothing
-    frozen: tuple[str, ...] = ()  # parameter path prefixes, such as ("vision",)
+    learning_rate: float = number(1e-6, at_least=0)  # Peak learning rate
+    warmup_steps: int = number(0, at_least=0)  # Updates in which the rate rises from 0 to its peak
+    # Updates after the warm-up in which the rate falls to a tenth of its peak, as a cosine; 0: constant
+    decay_steps: int = number(0, at_least=0)
+    b1: float = number(0.9, at_least=0, below=1)  # Decay of AdamW's first moment
+    b2: float = number(0.999, at_least=0, below=1)  # Decay of AdamW's second moment
+    weight_decay: float = number(0.01, at_least=0)  # Weight decay of AdamW
+    clip_norm: float = number(1.0, above=0, at_most=math.inf)  # Largest global norm of the gradient
+    # Whether bfloat16 weights keep the rest of their float32 value; without it small updates round to zero
+    remainders: bool = True
+    # Prefixes of the paths of parameters that do not learn, such as ("vision",)
+    frozen: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch(Section):
-    """How a step's rollouts are cut into optimizer updates and into what memory holds."""
+    """How a step's rollouts are split into optimizer updates, and those into pieces that fit in memory."""
 
     path: ClassVar[str] = "batch."
 
-    prompts_per_minibatch: int = 128  # prompts of an optimizer update
-    prompts_per_microbatch: int = 16  # prompts in memory at once
-    answers_per_row: int = number(0, at_least=0)  # share a prompt; 0: num_rollouts
-    vocab_chunk: int = number(1024, at_least=1)  # tokens whose logits exist at once
-    remat: bool = True  # compute activations again in the backward pass
+    prompts_per_minibatch: int = 128  # Prompts of one optimizer update
+    prompts_per_microbatch: int = 16  # Prompts in memory at once
+    # Answers that share one copy of their prompt; 0: num_rollouts
+    answers_per_row: int = number(0, at_least=0)
+    vocab_chunk: int = number(1024, at_least=1)  # Tokens whose logits are in memory at once
+    # True: activations are computed again in the backward pass instead of kept
+    remat: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -361,9 +420,9 @@ class Mesh(Section):
 
     path: ClassVar[str] = "mesh."
 
-    data: int = 1
-    fsdp: int = -1
-    tensor: int = 1
+    data: int = 1  # Devices along the axis that splits batches and replicates the weights
+    fsdp: int = -1  # Devices along the axis that splits batches and weights
+    tensor: int = 1  # Devices along the axis that splits attention heads and the MLP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -372,13 +431,15 @@ class Eval(Section):
 
     path: ClassVar[str] = "eval."
 
-    every: int = number(5, at_least=0)  # steps; the first is before step 1; 0: only at the end
-    num_samples: int = number(4, at_least=1)  # accuracy is the mean of so many answers
-    temperature: float = number(1.0, at_least=0)
-    max_tokens: int = number(2048, at_least=1)
-    benchmarks: str = ""  # "mathvista:FILE,chartqa:FILE", scored by rules alone
-    profile: str = "cot"  # of their prompts and rules; or paper
-    benchmark_items: int = number(0, at_least=0)  # the first of each; 0: all
+    # Steps from one validation to the next, the first before step 1; 0: one validation, at the end
+    every: int = number(5, at_least=0)
+    num_samples: int = number(4, at_least=1)  # Answers to each question; accuracy is their mean
+    temperature: float = number(1.0, at_least=0)  # Sampling temperature of validation answers
+    max_tokens: int = number(2048, at_least=1)  # Longest validation answer, in tokens
+    # Benchmarks to validate on too, as "mathvista:FILE,chartqa:FILE"; scored by rules, without a judge
+    benchmarks: str = ""
+    profile: str = "cot"  # Prompts and rules of the benchmarks: "cot" or "paper"
+    benchmark_items: int = number(0, at_least=0)  # First items of each benchmark; 0: all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -387,45 +448,49 @@ class Checkpoint(Section):
 
     path: ClassVar[str] = "checkpoint."
 
-    every: int = number(20, at_least=1)  # steps
-    keep: int = number(2, at_least=1)  # the newest
+    every: int = number(20, at_least=1)  # Steps from one checkpoint to the next
+    keep: int = number(2, at_least=1)  # Number of newest checkpoints that are kept
 
 
 @dataclasses.dataclass(frozen=True)
 class Perf(Section):
-    """What is done for speed, and what it is compared with."""
+    """Compilation cache and speed figures."""
 
     path: ClassVar[str] = "perf."
 
-    # Compiled programs are kept in the run directory's parent, for the next run: run/compiled.py
+    # Whether compiled programs are kept for the next run, in the parent of the run directory
+    # (run/compiled.py)
     compile_cache: bool = True
-    # Of one device in the dtype of the computation, for perf/mfu; 0: bfloat16's, by its name
+    # Peak TFLOP/s of one device in the dtype of the computation, for perf/mfu; 0: the bfloat16 peak known
+    # for the device's name
     peak_tflops: float = number(0.0, at_least=0)
 
 
 # ------------------------------------------------------------------------------ the run
 def places_per_item(selector: str, options: Mapping[str, Any]) -> int:
-    """Returns how many of a batch's places an item takes: with DIVA's variants, one more for each."""
+    """Returns how many places in a batch an item takes: 1, and 1 for each of DIVA's variants."""
     return 1 + options.get("num_variants", 1) if selector == "diva" else 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Run(Section):
-    """A training run, whole."""
+    """A whole training run."""
 
-    seed: int = fields.seed()  # of data, selection, rollouts and the tiny model
-    num_steps: int = number(240, at_least=1)  # RL steps, where num_epochs does not say it
-    # As many steps as take this many times the items of the data: B a step, of which DIVA's variants are
-    # no items, and without further rounds of `refill`; 0: num_steps.
+    seed: int = fields.seed()  # Seed of data, selection, rollouts and the tiny model's weights
+    num_steps: int = number(240, at_least=1)  # RL steps of the run, unless num_epochs is set
+    # Epochs over the training items: the run takes as many steps as it needs to roll out each item this
+    # often, with B prompts a step. DIVA's variants take places of a batch but are not items;
+    # further rounds of `refill` do not count. 0: num_steps sets the length of the run.
     num_epochs: float = number(0.0, at_least=0)
-    # Answers that may be paid for, those of passes and of refill's rounds included, over those of
-    # num_steps plain steps: once they are spent, no step begins, and no pass that spends them all.
-    # 0: num_steps alone ends the run.
+    # Answers that the run may generate, as a multiple of the answers in num_steps steps of one round; those
+    # of passes and of refill's rounds count too. Once they are spent, no further step begins, nor does a
+    # pass that would spend all that is left. 0: num_steps alone ends the run.
     budget: float = number(0.0, at_least=0)
-    num_prompts: int = number(512, at_least=1)  # B, prompts a step
+    num_prompts: int = number(512, at_least=1)  # B, prompts in a step
     # G, answers to a prompt
     num_rollouts: int = number(8, at_least=2, why="as a group of one has no advantage")
-    scale_by_std: bool = True  # GRPO's advantage; False is Dr. GRPO's
+    # Whether advantages are divided by the group's standard deviation (GRPO); False: not (Dr. GRPO)
+    scale_by_std: bool = True
     selector: Selector = Selector()
     measure: Measure = Measure()
     refill: Refill = Refill()
@@ -445,18 +510,18 @@ class Run(Section):
     eval: Eval = Eval()
     checkpoint: Checkpoint = Checkpoint()
     perf: Perf = Perf()
-    tensorboard: bool = False
-    wandb: str = ""  # Weights & Biases project that gets the numbers too; empty: none
+    tensorboard: bool = False  # Whether metrics are also written for TensorBoard
+    wandb: str = ""  # Weights & Biases project that also gets the metrics; empty: none
 
     @property
     def max_rollouts(self) -> int:
-        """The answers that `budget` stands for, at least one; 0: any number."""
+        """The number of answers that `budget` allows, at least one; 0: no limit."""
         num_answers = self.budget * self.num_steps * self.num_prompts * self.num_rollouts
         return max(round(num_answers), 1) if self.budget else 0
 
     @property
     def whole_measure(self) -> Measure:
-        """The passes over all items, with G answers and a step's number of them where none is named."""
+        """`measure` with its zeros filled in: G answers to an item, and a step's answers at once."""
         num_rollouts = self.measure.num_rollouts or self.num_rollouts
         num_prompts = self.num_prompts * self.num_rollouts // num_rollouts
         return dataclasses.replace(
@@ -466,11 +531,11 @@ class Run(Section):
         )
 
     def with_items(self, num_items: int) -> "Run":
-        """Returns the same run with the steps that its epochs over so many items take."""
+        """Returns the run with `num_steps` set to what `num_epochs` over `num_items` items take."""
         if not self.num_epochs:
             return self
         places = num_items * places_per_item(self.selector.name, self.selector.options)
-        # 1.1 epochs of 100 items are 110 items, not a part of the next one more.
+        # In floats 1.1 x 100 is slightly above 110. Rounding keeps that from adding a step.
         num_steps = math.ceil(round(self.num_epochs * places / self.num_prompts, 6))
         return dataclasses.replace(self, num_steps=max(num_steps, 1))
 
@@ -483,7 +548,8 @@ class Run(Section):
                 "the engine's: set loss.old_logp='trainer'"
             )
         if sampling.top_p < 1 or sampling.top_k:
-            # Else every ratio would be off by what the truncation leaves out.
+            # The engine's log-probs are of the truncated distribution and the trainer's are not, so
+            # every ratio of the two would be off.
             for name, fitting in (("old_logp", "trainer"), ("importance", "")):
                 if (value := getattr(loss, name)) != fitting:
                     raise ValueError(

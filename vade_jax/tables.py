@@ -1,4 +1,4 @@
-"""Tables in Markdown."""
+"""Tables of text, in Markdown and for a terminal."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 def markdown(
     header: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()
 ) -> str:
-    """Returns a table; the columns of `right` are set to the right. A cell's own bars stay in it."""
+    """Returns a Markdown table; the columns `right` are right-aligned. Bars in cells are escaped."""
     rule = ["---:" if i in right else "---" for i in range(len(header))]
     lines = [[" ".join(cell.split("\n")).replace("|", "\\|") for cell in row] for row in rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
@@ -19,7 +19,7 @@ def for_terminal(
     note: str,
     left: Collection[int] = (0,),
 ) -> str:
-    """Returns a table that lines up as it stands, the columns of `left` to the left; with title and note."""
+    """Returns a title, a table padded for a terminal and a note; all columns but `left` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     rule = ["-" * (width - 1) + ("-" if i in left else ":") for i, width in enumerate(widths)]
     lines = []

@@ -1,6 +1,6 @@
-"""The values that parts of vade_jax hand to each other, and the key of dimension letters.
+"""The values that parts of vade_jax pass to each other, and the key of dimension letters.
 
-Arrays end in their logical shape, one capital letter a dimension:
+The name of an array ends in its logical shape, one capital letter per dimension:
 
     I  items of the data set             N  answers (rollouts), flat: N = R x G
     M  prompts of a batch                R  rows: one prompt and G consecutive answers to it
@@ -13,9 +13,9 @@ Arrays end in their logical shape, one capital letter a dimension:
     W  vision windows of an image        S  patch slots of a window (64)
     C  merged cells of a window (16)     E  values of a patch (588 = 3 x 14 x 14)
 
-A file may have letters of its own beside these, such as A for categories or Q for candidates.
-`length_N` and the like count tokens; `*_N` alone is one scalar an answer. The suffix is the
-logical shape, never the shard.
+A file may define further letters, such as A for categories or Q for candidates. `length_N` and similar
+arrays count tokens; an array `*_N` has one scalar per answer. The suffix is the shape of the whole
+array, never of a shard.
 """
 
 import dataclasses
@@ -45,38 +45,38 @@ class Pytree:
 # ------------------------------------------------------------------------------ selection
 @chex.dataclass(frozen=True)
 class Proposal(Pytree):
-    """What a selector asks the engine for: prompts, and how many answers to each."""
+    """The selector's choice for one round: prompts, and how many answers to each."""
 
-    index_M: Array  # int32, rows of the data set, without duplicates, but for variants of an item
-    num_rollouts_M: Array  # int32
-    # float32, the pass rate drawn or estimated for each; None: none
+    # int32, rows of the data set; without duplicates, except for variants of an item
+    index_M: Array
+    num_rollouts_M: Array  # int32, answers to ask for
+    # float32, the pass rate that the selector drew or estimated for each prompt; None: it has none
     p_M: Array | None = None
-    # float32, a factor of the advantages of each group; None: all weigh the same
+    # float32, a factor on the advantages of each group; None: 1 for all
     weight_M: Array | None = None
-    # What only the selector understands, arrays with one entry a prompt. It gets them back with
-    # the feedback.
+    # The selector's private arrays, with one entry per prompt. They come back with the feedback.
     extra_M: dict[str, Array] | None = None
 
 
 @chex.dataclass(frozen=True)
 class Feedback(Pytree):
-    """What came back for one proposal. Counts are over valid answers only."""
+    """The outcome of one proposal. Counts are over valid answers only."""
 
     index_M: Array  # int32
     successes_M: Array  # float32, correct answers (never the mixed reward)
     trials_M: Array  # float32, valid answers
-    group_N: Array  # int32, which slot of the proposal the answer belongs to
-    reward_N: Array  # float32, the reward that the advantages are made from
-    correct_N: Array  # float32, 0 or 1; between them where a `Selector` is given soft scores
+    group_N: Array  # int32, the slot of the proposal that the answer belongs to
+    reward_N: Array  # float32, the reward that advantages are computed from
+    correct_N: Array  # float32, 0 or 1; in between if `selector.Selector` was given soft scores
     advantage_N: Array  # float32
     length_N: Array  # int32, tokens
-    valid_N: Array  # bool, False where the engine gave no answer
-    # The proposal's, or what a pass over all items has measured for the selector.
+    valid_N: Array  # bool, False if there is no answer or no verdict on it
+    # The proposal's own, or values that a pass over all items measured for the selector.
     extra_M: dict[str, Array] | None = None
 
     @property
-    def mixed_M(self) -> Array:  # noqa: N802 (named as its fields are)
-        """Which groups have right and wrong answers: the paper's groups that teach."""
+    def mixed_M(self) -> Array:  # noqa: N802 (named like the fields)
+        """Which groups have both right and wrong answers: only these teach, according to the paper."""
         return (self.successes_M > 0) & (self.successes_M < self.trials_M)
 
 
@@ -91,11 +91,11 @@ class Item:
     answer: str
     kind: str  # "choice" | "yesno" | "int" | "float" | "text" | "list" | "expr"
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # The row as its file has it, for reward functions; empty in a run without them.
+    # The unchanged row of the file, for reward functions; empty in a run without them.
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def without_images(self) -> "Item":
-        """What is kept of an item once its prompt is built: a decoded image takes megabytes."""
+        """Returns the item without its images, to keep once the prompt is built: each takes megabytes."""
         return dataclasses.replace(self, images=())
 
 
@@ -111,33 +111,33 @@ class Prompt:
 
     @property
     def length(self) -> int:
-        """Tokens, image tokens included."""
+        """Number of tokens, image tokens included."""
         return len(self.token_P)
 
 
 # ------------------------------------------------------------------------------ model input
 @chex.dataclass(frozen=True)
 class Images(Pytree):
-    """Images cut to windows of 64 patch slots: window attention is then a reshape.
+    """Images cut into windows of 64 patch slots, so that window attention is a reshape.
 
-    A window is 4 x 4 merged cells, a cell 2 x 2 patches; slot = 4 * cell + patch in the cell,
-    cells row-major in the window. Edge windows leave slots empty.
+    A window has 4 x 4 merged cells, and a cell has 2 x 2 patches; slot = 4 * cell + patch in the cell,
+    with cells in row-major order. Windows at an edge have empty slots.
     """
 
     patch_BWSE: Array  # uint8, (channel, y, x) order within E
-    row_BWS: Array  # int32, patch row in its image
-    col_BWS: Array  # int32, patch column in its image
+    row_BWS: Array  # int32, row of the patch in its image
+    col_BWS: Array  # int32, column of the patch in its image
     valid_BWS: Array  # bool, False for empty slots, padded windows and padded images
 
 
 @chex.dataclass(frozen=True)
 class Prompts(Pytree):
-    """A batch of prompts, right-padded, with the images they show."""
+    """A batch of prompts, right-padded, with their images."""
 
     token_MP: Array  # int32
     length_M: Array  # int32
     position_MPX: Array  # int32
-    # int32, the position (all three axes) of an answer's first token
+    # int32, the position of an answer's first token, the same on all three axes
     next_position_M: Array
     cell_MP: Array  # int32, index into the flat (B, W, C) merged cells; -1 for text
     images: Images
@@ -146,29 +146,29 @@ class Prompts(Pytree):
 # ------------------------------------------------------------------------------ rollouts
 @chex.dataclass(frozen=True)
 class Rollouts(Pytree):
-    """Flat answers, in any split over prompts: `group_N` says whose (sorted, ascending)."""
+    """Flat answers; a prompt may have any number. `group_N` (ascending) is the prompt of each answer."""
 
     token_NT: Array  # int32, the end token included, right-padded
     length_N: Array  # int32
-    logp_NT: Array  # float32, behaviour policy, at the sampling temperature; 0 behind the end
+    logp_NT: Array  # float32, of the policy that sampled, at its temperature; 0 after the end
     group_N: Array  # int32
-    finished_N: Array  # bool, False when cut at the length limit
-    valid_N: Array  # bool
-    params_version: Array  # int32 scalar, the version of the weights that made them
+    finished_N: Array  # bool, False if the answer was cut off at the length limit
+    valid_N: Array  # bool, False if there is no answer or, once scored, no verdict on it
+    params_version: Array  # int32 scalar, the version of the weights that made the answers
 
 
 @chex.dataclass(frozen=True)
 class Batch(Pytree):
-    """Everything one gradient step needs; leaves may carry a leading micro-batch axis."""
+    """The arrays of one optimizer update; they may have a leading micro-batch axis."""
 
     prompts: Prompts
     token_NT: Array  # int32
     mask_NT: Array  # float32, 1 on the tokens of valid answers
-    group_R: Array | None  # int32, row -> prompt; None: row r is prompt r's
+    group_R: Array | None  # int32, the prompt of each row; None: row r has prompt r
     advantage_N: Array  # float32
-    rollout_logp_NT: Array  # float32, the engine's
-    old_logp_NT: Array  # float32, of the policy before this step's updates
-    ref_logp_NT: Array  # float32
+    rollout_logp_NT: Array  # float32, log-probs that the engine reported
+    old_logp_NT: Array  # float32, log-probs of the policy before the updates of this step
+    ref_logp_NT: Array  # float32, log-probs of the reference policy
 
 
 @chex.dataclass(frozen=True)

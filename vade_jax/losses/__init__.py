@@ -1,1 +1,1 @@
-"""Losses: pure functions of arrays, from rewards and log-probs to one number."""
+"""Losses: pure functions of arrays, from rewards and log-probs to a scalar."""

@@ -1,4 +1,4 @@
-"""Advantages: how much better an answer is than its group."""
+"""Advantages: how much better each answer is than the mean of its group."""
 
 import chex
 import jax
@@ -19,12 +19,12 @@ def group_normalized(
 ) -> jax.Array:
     """Returns A = (R - mean) / (std + epsilon) over the valid answers of the same group.
 
-    Eq. 2 of VADE (arXiv 2511.18902), GRPO (arXiv 2402.03300), with verl's epsilon and the unbiased
+    Eq. 2 of VADE (arXiv 2511.18902) and GRPO (arXiv 2402.03300), with verl's epsilon and the unbiased
     std (ddof 1). Groups may have any size and order, and answers of a group need not be neighbours.
 
-    Two departures from verl. A group whose rewards are all equal has advantage exactly 0: rounding of
-    the mean leaves a difference near 1e-8, which divided by epsilon would be up to 0.1. And an answer
-    that is alone in its group has 0, where verl takes its reward for its advantage.
+    There are two departures from verl. If all rewards of a group are equal, its advantages are exactly 0:
+    rounding of the mean leaves a difference near 1e-8, which divided by epsilon would be up to 0.1. And an
+    answer that is alone in its group has advantage 0; verl uses its reward as the advantage.
 
     Args:
         reward_N: the training reward.
@@ -32,7 +32,7 @@ def group_normalized(
         num_groups: M; static under jit.
         valid_N: which answers count; all, if None. The others have advantage 0, and their rewards,
             which may be NaN, change nothing.
-        std: False divides by nothing (Dr. GRPO, arXiv 2503.20783).
+        std: whether to divide by the std; False: not (Dr. GRPO, arXiv 2503.20783).
         epsilon: added to the std.
 
     Returns:

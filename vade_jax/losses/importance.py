@@ -1,9 +1,10 @@
-"""Importance weights for answers that an engine sampled with slightly other probabilities.
+"""Importance weights for answers that an engine sampled with slightly different probabilities.
 
-The engine (vLLM in bfloat16, say) and the trainer give the same token different probabilities at the same
-weights: other kernels, other precision. An answer drawn from pi_rollout counts for pi_old, the trainer's,
-with the weight w = pi_old / pi_rollout. Single tokens can have enormous weights, which is why they are
-truncated. The weights carry no gradient and multiply the per-token loss after clipping.
+With the same model weights, the engine (for example vLLM in bfloat16) and the trainer give the same token
+different probabilities, because their kernels and precision differ. So an answer drawn from pi_rollout gets
+the importance weight w = pi_old / pi_rollout, where pi_old is the trainer's policy. Single tokens can have
+enormous importance weights, so these are truncated. They carry no gradient and multiply the per-token loss
+after clipping.
 """
 
 import chex
@@ -16,13 +17,13 @@ MAX_LOG = 20.0  # both signs, as verl
 
 
 def token(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array) -> Array:
-    """Returns log w of every token by itself; `mask_NT` makes it interchangeable with `sequence`."""
+    """Returns log w of every token; the unused `mask_NT` makes it interchangeable with `sequence`."""
     del mask_NT
     return old_logp_NT - rollout_logp_NT
 
 
 def sequence(old_logp_NT: Array, rollout_logp_NT: Array, mask_NT: Array) -> jax.Array:
-    """Returns log w of the whole answer, on each of its tokens: unbiased, and varies more."""
+    """Returns log w of the whole answer, on each of its tokens: unbiased, but with more variance."""
     log_NT = old_logp_NT - rollout_logp_NT
     log_N1 = jnp.sum(log_NT * mask_NT, axis=1, keepdims=True)
     return jnp.broadcast_to(log_N1, log_NT.shape)
@@ -45,8 +46,8 @@ def truncated(
         old_logp_NT: log-probs of the trainer at the weights that made the answers.
         rollout_logp_NT: log-probs of the engine.
         mask_NT: 1 on the tokens of the answer.
-        level: a key of LEVELS, what has one weight.
-        cap: what one token or answer can weigh at most.
+        level: a key of LEVELS: whether a token or a whole answer has one weight.
+        cap: largest weight of a token or answer.
 
     Returns:
         `weight_NT`, 0 where the mask is 0, without gradient; log w is clamped to +-20.

@@ -31,7 +31,7 @@ def k2(logp_NT: Array, ref_logp_NT: Array) -> Array:
 def k3(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
     """Returns e^x - x - 1, x = log pi_ref - log pi: Eq. 4 of GRPO (arXiv 2402.03300).
 
-    Clamped as in verl: x to +-20, the result to +-10. Beyond, the gradient is 0.
+    As in verl, x is clamped to +-20 and the result to +-10; where it is clamped, the gradient is 0.
     """
     x_NT = jnp.clip(-k1(logp_NT, ref_logp_NT), -20, 20)
     return jnp.clip(jnp.exp(x_NT) - x_NT - 1, -10, 10)
@@ -63,7 +63,7 @@ ESTIMATORS = {
 
 
 def estimate(logp_NT: Array, ref_logp_NT: Array, how: str) -> Array:
-    """Returns the estimator that a config calls `how`, a key of ESTIMATORS.
+    """Returns the estimate of `how`, a key of ESTIMATORS.
 
     Raises:
         ValueError: `how` is unknown.

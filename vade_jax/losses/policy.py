@@ -37,11 +37,11 @@ def clipped(
         advantage_N: A, the same for all tokens of an answer.
         clip_low: how far below 1 the ratio of a bad answer still counts.
         clip_high: how far above 1 the ratio of a good answer still counts.
-        dual_clip: c > 1, at most -c A is lost on a token of a bad answer (arXiv 1912.09729); None: no
+        dual_clip: c > 1, the loss of a token in a bad answer is at most -c A (arXiv 1912.09729); None: no
             bound. verl uses 3 with token ratios and none with sequence ratios.
 
     Returns:
-        `loss_NT`; tokens behind the end of an answer have garbage, for `aggregate` to mask.
+        `loss_NT`; tokens after the end of an answer have garbage, which `aggregate` masks.
 
     Raises:
         ValueError: `dual_clip` is not above 1.
@@ -66,9 +66,9 @@ def metrics(
     """Returns verl's clip fractions and its estimate -log r of the KL, as means over tokens.
 
     Args:
-        log_ratio_NT: the one that was clipped.
+        log_ratio_NT: the log-ratio that was clipped.
         advantage_N: as in `clipped`.
-        token_log_ratio_NT: `ratios.token`, whatever was clipped.
+        token_log_ratio_NT: from `ratios.token`, whichever ratio was clipped.
         mask_NT: 1 on the tokens that count.
         clip_low: as in `clipped`.
         clip_high: as in `clipped`.

@@ -1,7 +1,7 @@
-"""The selector inside other trainers: trl_trainer for TRL, verl_dataset and verl_replay for verl.
+"""Selectors inside other trainers: trl_trainer for TRL, verl_dataset and verl_replay for verl.
 
-The selector's few arrays stay on the CPU: JAX would take most of an accelerator's memory for itself,
-and here it is the other trainer's. Set JAX_PLATFORMS to have it otherwise.
+The few arrays of a selector stay on the CPU. On an accelerator JAX would reserve most of the memory, which
+the other trainer needs. Set JAX_PLATFORMS to change that.
 """
 
 import jax

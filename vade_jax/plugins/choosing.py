@@ -1,4 +1,4 @@
-"""What the plugins share: making a selector for rows of another trainer, and counting for it."""
+"""Code that the plugins share: it makes a selector for another trainer's rows and counts its answers."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -20,23 +20,23 @@ def make_selector(
     num_rollouts: int,
     options: Mapping[str, Any] | None = None,
 ) -> Selector:
-    """Returns the selector of a trainer that rolls out `num_prompts` x `num_rollouts` answers.
+    """Returns a selector for a trainer that rolls out `num_prompts` x `num_rollouts` answers a step.
 
     Args:
-        ids: the stable id of every row.
-        name: of the selector, a key of `samplers.SAMPLERS`.
-        seed: of the draws, unless `options` has one.
-        num_prompts: different rows of a step.
-        num_rollouts: answers to each.
-        options: what `Selector` takes besides, such as `decay_rest` or `arrays`.
+        ids: the id of every row, the same in every run.
+        name: name of the selector, a key of `samplers.SAMPLERS` or a user's own (path/to/file.py:NAME).
+        seed: seed of the draws, unless `options` has one.
+        num_prompts: different rows in a step.
+        num_rollouts: answers to each row.
+        options: further arguments of `Selector`, such as `decay_rest` or `arrays`.
 
     Raises:
-        ValueError: an unfit or unknown selector, an unknown option, ids that are not unique, or fewer
-            rows than a step needs.
+        ValueError: the selector is unknown or cannot work here, an option is unknown, the ids are not
+            unique, or there are fewer rows than a step needs.
     """
     given = {"seed": seed, "num_rollouts": num_rollouts, **(options or {})}
     if spec := (samplers.find(name) if ":" in name else samplers.SAMPLERS.get(name)):
-        # What another trainer cannot give: it asks us for rows and for nothing else.
+        # Another trainer only asks for rows, so it cannot give variants or uneven groups.
         selector = spec(**{x: given[x] for x in given if x in spec.option_names})
         if selector.needs.variants or selector.needs.uneven:
             variants = "makes variants of a row, which are other rows"
@@ -57,8 +57,8 @@ def make_selector(
 def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> float:
     """Tells the selector which answers were right, and returns the share of mixed groups.
 
-    `ids_N` says whose answer each is; `right_N` is 1 for right, 0 for wrong and NaN without a
-    verdict: such an answer counts as not given.
+    `ids_N` is the row of each answer. `right_N` is 1 for a right answer, 0 for a wrong one, and NaN if
+    there is no verdict; answers without a verdict do not count.
     """
     ids = list(dict.fromkeys(ids_N))
     place = {name: m for m, name in enumerate(ids)}
@@ -71,12 +71,12 @@ def observe(selector: Selector, ids_N: Sequence[Any], right_N: np.ndarray) -> fl
 
 
 def above(score: np.ndarray, threshold: float) -> np.ndarray:
-    """Returns 1 where the score is above, 0 where it is not, and NaN where it is NaN."""
+    """Returns 1 where the score is above `threshold`, 0 where it is not, and NaN where it is NaN."""
     return np.where(np.isnan(score), np.nan, score > threshold)
 
 
 def misfit(package: str, tested: str, problem: str) -> TypeError:
-    """Returns the error of a version that lacks what a plugin needs; `tested` ones work."""
+    """Returns the error for a package version without what a plugin needs; version `tested` works."""
     return TypeError(
         f"{package} {metadata.version(package)} does not fit the selector: {problem}."
         f" Use {package} {tested}"
@@ -86,9 +86,10 @@ def misfit(package: str, tested: str, problem: str) -> TypeError:
 def check_hooks(
     package: str, tested: str, hooks: Mapping[str, tuple[Callable | None, str]]
 ) -> None:
-    """Raises `misfit` unless every hook exists with the parameters the plugin was written for.
+    """Raises `misfit` unless every hook exists with the parameters that the plugin was written for.
 
-    `hooks` has, for each name, the function found and its parameters in words: "self, inputs".
+    `hooks` maps each name to the function that was found (or None) and to its expected parameters, such as
+    "self, inputs".
     """
     for name, (function, wanted) in hooks.items():
         found = "none"

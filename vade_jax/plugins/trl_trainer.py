@@ -1,14 +1,14 @@
-"""The selector in TRL: a GRPOTrainer that rolls out the prompts the selector chooses.
+"""Selectors in TRL: a GRPOTrainer that rolls out the prompts that a selector chooses.
 
 trainer = SelectingGRPOTrainer(
     model="Qwen/Qwen2.5-VL-3B-Instruct", args=args, train_dataset=rows,
     reward_funcs=[accuracy, format], correct="accuracy", id_column="id",
 )
 
-TRL's loader reads batches ahead, before the rewards are known that should decide them. Here it
-counts steps over placeholders, and the rows are chosen and read when a generation starts: every
-choice knows all rewards before it, whatever the number of iterations or accumulation steps. The
-hooks are `GRPOTrainer`'s, of trl/trainer/grpo_trainer.py.
+TRL's loader reads batches ahead, before the rewards that should decide them are known. So here the
+loader only counts steps over placeholder rows. The real rows are chosen and read when a generation
+starts. Every choice then knows all earlier rewards, for any number of iterations or accumulation
+steps. The hooks are methods of `GRPOTrainer` in trl/trainer/grpo_trainer.py.
 """
 
 import pathlib
@@ -41,28 +41,29 @@ except ImportError as error:
 class Selecting:
     """A mixin for a GRPOTrainer: `class Mine(Selecting, MyGRPOTrainer): pass`.
 
-    All processes roll out what the first one's selector chooses; only that one learns and is saved,
-    in each checkpoint. A resumed run chooses what the uninterrupted one would have chosen next.
-    Evaluation is TRL's. Groups that a selector would drop (`keep`) are trained on.
+    The selector of the first process chooses the prompts for all processes. Only that selector learns,
+    and every checkpoint saves it. A resumed run chooses what the uninterrupted run would have chosen.
+    Evaluation stays as in TRL. Groups that a selector would drop (`keep`) are trained on.
 
     Args:
-        *args: the trainer's.
-        selector: a key of `samplers.SAMPLERS`.
-        selector_options: its hyperparameters, `seed` (else the trainer's) and `arrays`.
-        id_column: the column of `train_dataset` with an id of each row, unique and the same in every
+        *args: arguments of the trainer.
+        selector: name of the selector, a key of `samplers.SAMPLERS` or path/to/file.py:NAME.
+        selector_options: its hyperparameters, and optionally `seed` (default: the trainer's) and
+            `arrays`.
+        id_column: the column of `train_dataset` with the id of each row, unique and the same in every
             run.
-        correct: says which answers are right: the name of a reward function, or a function of the
-            rewards [N, functions] that returns 1, 0 or NaN (no verdict) of each answer. Needed where
-            there are several reward functions: their sum also pays for format.
-        threshold: with a name, an answer is right when its reward is above. A function that returns
-            two lists, rewards and which answers are correct, as `vade_jax.rewards.functions` has it,
-            says so itself.
-        **kwargs: the trainer's.
+        correct: says which answers are right. It is the name of a reward function, or a function that
+            takes the rewards [N, functions] and returns 1, 0 or NaN (no verdict) for each answer. Required
+            if there are several reward functions, whose sum also rewards the format.
+        threshold: if `correct` is a name, an answer is right when that reward is above the threshold. A
+            reward function may also return two lists, the rewards and which answers are correct (see
+            `vade_jax.rewards.functions`); then the second list decides.
+        **kwargs: arguments of the trainer.
 
     Raises:
-        TypeError: when the class is made, the trainer lacks what this builds on.
+        TypeError: when the class is defined, the trainer lacks a method that this mixin overrides.
         ValueError: the data has no such ids, `correct` names no reward function, or the selector
-            does not fit.
+            cannot work in this trainer.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -92,12 +93,12 @@ class Selecting:
             options=selector_options,
         )
         self._right = _verdict(correct, threshold, self.reward_func_names)
-        self._said = {}  # by the name of a reward function: which answers it calls correct
+        self._said = {}  # name of a reward function -> which answers it calls correct
         self._place = {name: i for i, name in enumerate(ids)}
         self._chosen = []
 
     def get_train_dataloader(self):
-        """Returns TRL's loader over as many placeholders as there are rows."""
+        """Returns TRL's loader over placeholders, one for each row of the data set."""
         rows = self.train_dataset
         self.train_dataset = datasets.Dataset.from_dict({"prompt": [""] * len(rows)})
         try:
@@ -111,13 +112,14 @@ class Selecting:
         return super()._generate_and_score_completions(inputs)
 
     def _choose(self, num_rows: int) -> list[dict[str, Any]]:
-        """Returns this process's `num_rows` rows: its part of G copies of each chosen one."""
+        """Returns the `num_rows` rows of this process: its part of G copies of each chosen row."""
         processes, rank = self.accelerator.num_processes, self.accelerator.process_index
         chosen: list[Any] = [None]
         if rank == 0:
             num_prompts = num_rows * processes // self.num_generations
             chosen = [self.selector.select(num_prompts)]
         self._chosen = broadcast_object_list(chosen)[0]
+        # TRL expects the G copies of a row next to each other, over all processes in the order of rank.
         places = np.repeat([self._place[i] for i in self._chosen], self.num_generations)
         rows = self.train_dataset
         if self.args.remove_unused_columns:
@@ -125,6 +127,7 @@ class Selecting:
         return rows.__getitems__(places[rank * num_rows :][:num_rows].tolist())
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        # TRL takes only rewards from a function, so the functions are wrapped while TRL calls them.
         given, self._said = self.reward_funcs, {}
         names = self.reward_func_names
         self.reward_funcs = [*map(self._only_rewards, names, given)]
@@ -144,7 +147,7 @@ class Selecting:
         return rewards
 
     def _only_rewards(self, name: str, function: Any) -> Any:
-        """Returns the function without what it says is correct, which is kept."""
+        """Returns a reward function that returns only rewards; which answers are correct is stored."""
         if hasattr(function, "forward"):
             return function  # a reward model
 
@@ -160,7 +163,7 @@ class Selecting:
         return later if functions.is_async(function) else lambda **given: keep(function(**given))
 
     def _save_checkpoint(self, model, trial):
-        # Before the rest: TRL uploads the folder once it has written its own files.
+        # The selector is saved first, because TRL uploads the folder after it has written its own files.
         if self.is_world_process_zero():
             folder = pathlib.Path(self._get_output_dir(trial=trial))
             folder /= f"checkpoint-{self.state.global_step}"
@@ -182,7 +185,7 @@ class Selecting:
 
 
 class SelectingGRPOTrainer(Selecting, GRPOTrainer):
-    """TRL's GRPOTrainer on the prompts that the selector chooses: see `Selecting`."""
+    """TRL's GRPOTrainer on the prompts that a selector chooses: see `Selecting`."""
 
 
 def _ids(rows: Any, column: str) -> list:
@@ -200,7 +203,7 @@ def _ids(rows: Any, column: str) -> list:
 
 
 def _verdict(correct: Any, threshold: float, names: list[str]) -> Callable:
-    """Returns what makes 1, 0 or NaN an answer of the rewards [N, functions] and of what was said."""
+    """Returns a function of (rewards [N, functions], `_said`) that gives 1, 0 or NaN for each answer."""
     if callable(correct):
         return lambda reward_NF, said: np.asarray(correct(reward_NF), np.float32)
     if correct is None and len(names) == 1:

@@ -1,4 +1,4 @@
-"""The selector in verl: a data set whose rows are the ones the selector chooses.
+"""Selectors in verl: a data set whose rows are those that a selector chooses.
 
 data.custom_cls.path=pkg://vade_jax.plugins.verl_dataset data.custom_cls.name=SelectingDataset
 data.dataloader_num_workers=0
@@ -6,8 +6,8 @@ data.dataloader_num_workers=0
 trainer.v1.sampler.custom_sampler.path=pkg://vade_jax.plugins.verl_replay
 trainer.v1.sampler.custom_sampler.name=SelectingReplayBuffer
 
-The last two lines bring the rewards back in verl's default trainer (`PPOTrainer` of
-verl/trainer/ppo/v1/trainer_base.py); its deprecated one (`trainer.use_v1=False`, `RayPPOTrainer` of
+The last two settings return the rewards to the selector in verl's default trainer (`PPOTrainer` in
+verl/trainer/ppo/v1/trainer_base.py). verl's deprecated trainer (`trainer.use_v1=False`, `RayPPOTrainer` in
 verl/trainer/ppo/ray_trainer.py) calls `on_batch_end` instead.
 """
 
@@ -24,8 +24,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from vade_jax.plugins import choosing
 
 TESTED = "0.9.1"
-ID = "selector_id"  # in a row's extra_info
-PATIENCE = 64  # batches without any reward until the run stops
+ID = "selector_id"  # key of the row's id in its extra_info
+PATIENCE = 64  # batches without any reward after which the run stops
 
 HOOKS = {
     "RLHFDataset": (RLHFDataset, "data_files, tokenizer, config, processor, max_samples"),
@@ -36,13 +36,15 @@ choosing.check_hooks("verl", TESTED, HOOKS)
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """`data.selector` of verl's config.
+    """The settings in `data.selector` of verl's config.
 
-    num_rollouts: answers to a row, `actor_rollout_ref.rollout.n`
-    name, options, seed: the selector, a key of `samplers.SAMPLERS`, and what it takes
-    id_column: the column of ids, unique and the same in every run; a dot goes into a struct
-    correct: what says that an answer is right: "score", or a key of `reward_extra_info`
-    threshold: an answer is right above it. verl's own mixed rewards are above 0.5 only when right
+    num_rollouts: answers to a row, the value of `actor_rollout_ref.rollout.n`
+    name, options, seed: the selector (a key of `samplers.SAMPLERS` or path/to/file.py:NAME), its
+        hyperparameters and its seed
+    id_column: the column of ids, unique and the same in every run; a dot separates a field of a struct
+    correct: the value that says whether an answer is right: "score", or a key of `reward_extra_info`
+    threshold: an answer is right if that value is above it. verl's own mixed rewards are above 0.5 only
+        for right answers
     """
 
     num_rollouts: int
@@ -55,17 +57,18 @@ class Settings:
 
 
 class SelectingDataset(RLHFDataset):
-    """verl's data set, of which each training batch is what the selector chooses.
+    """verl's data set, with training batches that a selector chooses.
 
-    Validation files are left to verl. A row's id, as text, is `extra_info["selector_id"]`.
-    `state_dict` goes into verl's `data.pt`. Groups that a selector would drop (`keep`) are trained on.
-    Arguments are `RLHFDataset`'s.
+    Validation files stay as in verl. The id of a row, as text, is in `extra_info["selector_id"]`. verl saves
+    the `state_dict` in its `data.pt`. Groups that a selector would drop (`keep`) are trained on. The
+    arguments are those of `RLHFDataset`.
 
     Raises:
-        ValueError: `data.selector` or the ids do not fit, or the loader would read ahead.
+        ValueError: `data.selector` or the ids are not valid, or the loader would read ahead.
     """
 
-    training: "SelectingDataset | None" = None  # this process's, for the replay buffer
+    # The training data set of this process, for the replay buffer.
+    training: "SelectingDataset | None" = None
 
     def __init__(self, data_files, tokenizer, config, processor=None, max_samples=-1):
         self.selector: Any = None
@@ -99,7 +102,7 @@ class SelectingDataset(RLHFDataset):
         return row
 
     def learn(self, ids_N: Sequence[str], score_N: Sequence[float]) -> float:
-        """Counts answers as right above the threshold, and returns the share of mixed groups."""
+        """Tells the selector which answers are right (above the threshold); returns the mixed share."""
         right_N = choosing.above(np.asarray(score_N, float), self.settings.threshold)
         self._unanswered = 0
         return choosing.observe(self.selector, ids_N, right_N)
@@ -107,8 +110,8 @@ class SelectingDataset(RLHFDataset):
     def on_batch_end(self, batch: DataProto) -> None:
         """Learns from a batch of verl's deprecated trainer, which calls this after every step.
 
-        That trainer saves before it calls: a resumed run lacks the answers of the last step. Where
-        the last step ended an epoch it restores nothing, and the selector starts anew.
+        That trainer saves its checkpoint before this call, so a resumed run lacks the answers of the last
+        step. If the last step ended an epoch, it restores no data state, and the selector starts again.
         """
         ids_N = [extra[ID] for extra in batch.non_tensor_batch["extra_info"]]
         if self.settings.correct == "score":
@@ -118,7 +121,7 @@ class SelectingDataset(RLHFDataset):
         self.learn(ids_N, score_N)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what the selector knows, and the rows chosen that are not yet fetched."""
+        """Returns the state of the selector, and the chosen rows that are not yet fetched."""
         if self.selector is None:
             return {}
         return {"selector": self.selector.state_dict(), "queue": list(self._queue)}
@@ -140,10 +143,10 @@ class SelectingDataset(RLHFDataset):
 
 
 def verdict(extra: Mapping[str, Any], correct: str) -> Any:
-    """Returns what the reward function gave under the name `correct`.
+    """Returns the value that the reward function returned under the name `correct`.
 
     Raises:
-        ValueError: it gave no such thing.
+        ValueError: it returned no such value.
     """
     if correct not in extra:
         raise ValueError(

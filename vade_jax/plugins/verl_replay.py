@@ -1,8 +1,8 @@
-"""Rewards on their way back in verl: replay buffers that tell the selector which answers were right.
+"""Replay buffers for verl that tell the selector which answers were right.
 
-See verl_dataset for the settings. `SelectingReplayBuffer` is for `trainer.v1.trainer_mode=sync`,
-`SelectingReplayBufferAsync` for the others. verl hands `algorithm.filter_groups` to its own buffers
-only: with these, groups are not filtered.
+verl_dataset explains the settings. `SelectingReplayBuffer` is for `trainer.v1.trainer_mode=sync`,
+`SelectingReplayBufferAsync` for the other modes. verl passes `algorithm.filter_groups` only to its own
+buffers, so with these groups are not filtered.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ class Selecting:
     """A mixin for replay buffers: `class Mine(Selecting, MyReplayBuffer): pass`.
 
     Raises:
-        TypeError: when the class is made, the buffer lacks what this builds on.
-        ValueError: the buffer is not of the trainer's mode, or the answers lack the verdict.
+        TypeError: when the class is defined, the buffer lacks the method that this mixin overrides.
+        ValueError: the buffer does not fit the trainer's mode, or the answers have no verdict.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -42,7 +42,7 @@ class Selecting:
         super().__init__(trainer_mode=trainer_mode, **kwargs)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int):
-        """Returns verl's sample and metrics; of a training batch, the selector has then learned."""
+        """Returns verl's sample and metrics; the selector learns from it if it is a training batch."""
         batch, metrics = super().sample(
             global_steps=global_steps, partition_id=partition_id, batch_size=batch_size
         )
@@ -52,18 +52,18 @@ class Selecting:
 
 
 class SelectingReplayBuffer(Selecting, ReplayBuffer):
-    """verl's synchronous replay buffer, which reports to the selector."""
+    """verl's synchronous replay buffer, with reports to the selector."""
 
 
 class SelectingReplayBufferAsync(Selecting, ReplayBufferAsync):
-    """verl's asynchronous replay buffer, which reports to the selector.
+    """verl's asynchronous replay buffer, with reports to the selector.
 
-    Batches are then chosen before all rewards of those before them are known.
+    A batch may be chosen before all rewards of the earlier batches are known.
     """
 
 
 def _learn(batch: tq.KVBatchMeta) -> float:
-    """Tells this process's selector how the batch was scored; returns the share of mixed groups."""
+    """Tells the selector of this process which answers were right; returns the share of mixed groups."""
     dataset = verl_dataset.SelectingDataset.training
     if dataset is None:
         raise RuntimeError("data.custom_cls is no SelectingDataset: see verl_dataset")
@@ -92,7 +92,7 @@ def _score(value: Any, correct: str) -> float:
 
 
 def _last_outputs(keys: list[str]) -> list[str]:
-    """Returns one key an answer: of several outputs, "{prompt}_{answer}_{output}", the last."""
+    """Returns one key per answer: that of its last output, from keys "{prompt}_{answer}_{output}"."""
     last = {}
     for key in sorted(keys, key=lambda key: int(key.rsplit("_", 1)[1])):
         last[key.rsplit("_", 1)[0]] = key
@@ -100,5 +100,5 @@ def _last_outputs(keys: list[str]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns the value that tensordict may have wrapped."""
+    """Returns the value, without the wrapper that tensordict may have put around it."""
     return getattr(value, "data", value)

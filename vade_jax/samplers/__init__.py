@@ -29,15 +29,15 @@ _RIVALS = (
     *(kgps, knapsack, mapp, mmr1, mopps, sec, strata, vcrl),
 )
 _BASES = {file.SPEC.name: file.SPEC for file in (*_OWN, *_RIVALS)}
-# ReMind goes around any of the others, and is told which there are.
+# ReMind wraps any of the others, so it needs to know them.
 SAMPLERS: dict[str, Spec] = {**_BASES, "remind": remind.spec(_BASES)}
 
 
 def find(name: str, setting: str = "selector.name") -> Spec:
-    """Returns the selector of a name, or of a user's own file: "path/to/file.py:NAME", "module:NAME".
+    """Returns the selector `name`, or one in a user's file: "path/to/file.py:NAME" or "module:NAME".
 
     Raises:
-        ValueError: there is none; the message names the setting and the nearest name.
+        ValueError: there is no such selector; the message names the setting and the nearest name.
     """
     if ":" not in name:
         fields.check_word(setting, name, SAMPLERS)
@@ -48,8 +48,8 @@ def find(name: str, setting: str = "selector.name") -> Spec:
     return found
 
 
-# What of `Needs.items` a pass over all items computes from the answers' tokens:
-# (token_NT, length_N, group_N, num_groups) -> one value a group.
+# Values of `Needs.items` that a pass over all items computes from the tokens of its answers:
+# (token_NT, length_N, group_N, num_groups) -> one value per group.
 FROM_TOKENS = {"self_bleu": mmr1.self_bleu}
 
 __all__ = [

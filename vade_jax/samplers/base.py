@@ -4,11 +4,11 @@ A new selector is one file, an import and an entry in `samplers/__init__.py`, an
 
     a frozen dataclass of hyperparameters, derived from `Options`
     a frozen dataclass of arrays, the state
-    a function from the first to a `Sampler`, whose closure holds all that is static
+    a function from the hyperparameters to a `Sampler`, whose closure holds everything static
     SPEC, which names them
 
-What a selector needs of the run is declared in its `Needs`, and the run settings that go with it in its
-`Spec`: no other file asks for a selector's name.
+A selector declares what it needs from the run in its `Needs`, and the run settings that go with it in
+its `Spec`. No other file checks for a selector's name.
 """
 
 import dataclasses
@@ -31,10 +31,10 @@ S = TypeVar("S")  # that of one selector
 
 @dataclasses.dataclass(frozen=True)
 class PerItem:
-    """A value of every item that `init` takes as an argument of this name.
+    """A value of every item, which `init` takes as the argument `name`.
 
-    It is "required", "optional", or "measured": then it may be left out where a pass over all items
-    measures it.
+    It is "required", "optional", or "measured". A "measured" value may be left out if a pass over all
+    items measures it.
     """
 
     name: str
@@ -43,17 +43,17 @@ class PerItem:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a selector needs of the run around it, and asks of it. The defaults are those of most selectors.
+    """What a selector needs from the run. The defaults fit most selectors.
 
     Attributes:
         items: values of every item that `init` takes.
-        rounds: the rounds of rollouts in a step that the selector is made for; None: any number.
-        passes: whether passes over all items come between the steps (`trainer.passes`): "any" number
-            may, the "first" one comes before step 1, or "never", as the selector would take a pass
-            for a round of a step.
+        rounds: the number of rounds of rollouts in a step that the selector works with; None: any.
+        passes: the passes over all items between steps (`trainer.passes`) that the selector works with.
+            "any": any number, or none. "first": it needs one before step 1. "never": none, as it would
+            take a pass for a round of a step.
         variants: whether it asks for variants of items, see `trainer.choosing`.
-        uneven: whether the prompts of a proposal may get different numbers of answers.
-        without: options that do without one of the above, by its name, such as
+        uneven: whether it may ask for a different number of answers to each prompt.
+        without: for the name of a need above, the option of the selector that removes it, such as
             {"rounds": "replay='next_step' of vcrl"}.
     """
 
@@ -65,28 +65,27 @@ class Needs:
     without: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def named(self, *how: str) -> tuple[str, ...]:
-        """Returns the names of `items` of these sorts, of all by default."""
+        """Returns the names in `items`; only those with one of these values of `how`, if given."""
         return tuple(x.name for x in self.items if not how or x.how in how)
 
     def or_without(self, need: str) -> str:
-        """Returns the other way out for a message about a need, as `without` has it, or ""."""
+        """Returns the end of a message about a need: the option that removes it, or ""."""
         return f", or give the option {self.without[need]}" if need in self.without else ""
 
 
 class Sampler(NamedTuple):
-    """A selector: four pure functions, what it thinks, and what it needs.
+    """A selector: five pure functions, and what they need from the run.
 
     Attributes:
         init: (num_items, **arrays) -> state.
         propose: (state, key, num_prompts) -> Proposal. `num_prompts` is static.
-        keep: (state, feedback) -> keep_M, the groups to train on.
+        keep: (state, feedback) -> keep_M, the groups to train on. `state` is the one that proposed them.
         update: (state, feedback) -> state.
-        believe: (state, proposal) -> what the selector thinks of the chosen prompts before their
-            answers are there, arrays with one entry a prompt. "posterior_mean" and "prob_mixed" are
-            what every posterior can tell; "alpha" and "beta", the counts of a Beta posterior, go to
-            the rollout log; a name with a slash is a metric of the selector's own, NaN where it does
-            not apply.
-        needs: of the run.
+        believe: (state, proposal) -> what the selector expects of the chosen prompts before their answers
+            are known, as arrays with one entry per prompt. Every posterior has "posterior_mean" and
+            "prob_mixed". "alpha" and "beta", the counts of a Beta posterior, go to the rollout log. A
+            name with a slash is a metric of this selector; it is NaN where it does not apply.
+        needs: what the selector needs from the run.
     """
 
     init: Callable[..., State]
@@ -98,7 +97,7 @@ class Sampler(NamedTuple):
 
     @property
     def drops(self) -> bool:
-        """Whether `keep` may be False."""
+        """Whether `keep` may return False for a group."""
         return self.keep is not KEEP_ALL
 
 
@@ -113,25 +112,25 @@ class Options(fields.Section):
 
 @dataclasses.dataclass(frozen=True)
 class AroundOptions(Options):
-    """The hyperparameters that every selector around another one has, see `below`."""
+    """The hyperparameters of a selector that wraps another one, see `below`."""
 
-    base: str = "uniform"  # the name of the other one
-    base_options: Mapping[str, Any] = fields.mapping()  # its hyperparameters
+    base: str = "uniform"  # Name of the wrapped selector
+    base_options: Mapping[str, Any] = fields.mapping()  # Hyperparameters of the wrapped selector
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spec:
-    """What `SAMPLERS` holds of a selector: how its hyperparameters become a `Sampler`."""
+    """An entry of `SAMPLERS`: builds a selector from its hyperparameters."""
 
     name: str
     options: type[Options]
-    build: Callable[[Any], Sampler]  # from an instance of `options`
-    # Dotted settings of a run to the values that go with this selector.
+    build: Callable[[Any], Sampler]  # takes an instance of `options`
+    # Settings of a run (dotted names) that go with this selector, and their values.
     goes_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def option_names(self) -> tuple[str, ...]:
-        """The hyperparameters, in order."""
+        """The names of the hyperparameters, in order."""
         return tuple(field.name for field in dataclasses.fields(self.options))
 
     def __call__(self, **hyperparameters: Any) -> Sampler:
@@ -149,10 +148,10 @@ class Spec:
 
 
 def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
-    """Returns the selector that `options` name. G, and the seed if there is one, are those of `options`.
+    """Returns the selector that `options` wraps, with the G of `options` and, if both have one, its seed.
 
     Raises:
-        ValueError: it is none of `specs`, or has no such option.
+        ValueError: `base` is not in `specs`, or has no such option.
     """
     fields.check_word("base", options.base, specs)
     spec = specs[options.base]
@@ -171,21 +170,21 @@ def below(specs: Mapping[str, Spec], options: AroundOptions) -> Sampler:
 
 # ------------------------------------------------------------------------------ arrays of a state
 def leaves(state: State) -> dict[str, Array]:
-    """Returns the arrays of a state by name, `base.alpha_I` for those of a selector inside of it.
+    """Returns the arrays of a state by name; `base.alpha_I` is one of the wrapped selector.
 
-    A field that the options leave empty is not among them.
+    Fields that are None are left out.
     """
     found = jax.tree_util.tree_leaves_with_path(state)
     return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in found}
 
 
 def is_per_item(name: str) -> bool:
-    """Returns whether an array of this name has one entry an item along its first axis."""
+    """Returns whether the first axis of an array with this name is the items."""
     return re.search(r"_I\d*$", name) is not None
 
 
 def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
-    """Raises ValueError unless `values` has one, not None or NaN, for each of `num_items` items."""
+    """Raises ValueError unless `values` has one entry for each item, and none of them is None or NaN."""
     if values is None:
         raise ValueError(
             f"{selector} needs the {name} of every item:"
@@ -195,7 +194,7 @@ def check_per_item(selector: str, name: str, values: Any, num_items: int) -> Non
         raise ValueError(
             f"{name} has shape {np.shape(values)}: give one value for each of the {num_items} items"
         )
-    value_I = np.asarray(values, object)  # an array of strings would make one of NaN
+    value_I = np.asarray(values, object)  # an array of strings would turn NaN into "nan"
     missing = [i for i, value in enumerate(value_I) if value is None or value != value]
     if missing:
         raise ValueError(
@@ -205,7 +204,7 @@ def check_per_item(selector: str, name: str, values: Any, num_items: int) -> Non
 
 
 def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
-    """Raises ValueError unless `values` has a number from 0 to 1 for each of `num_items` items."""
+    """Raises ValueError unless `values` has a number from 0 to 1 for each item."""
     check_per_item(selector, name, values, num_items)
     for i, value in enumerate(np.asarray(values).tolist()):
         if not (isinstance(value, int | float) and 0 <= value <= 1):
@@ -214,17 +213,17 @@ def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
             )
 
 
-# What names an item's category in built-in data, and in files.
+# The metadata that names an item's category: "family,level" in built-in data, "subset" in files.
 BY_CATEGORY = "family,level|subset"
 
 
 def categories(selector: str, category: Any, num_items: int) -> tuple[np.ndarray, int]:
-    """Returns int32 `category_I`, counted from 0, and how many there are.
+    """Returns int32 `category_I`, numbered from 0, and the number of categories, A.
 
-    Done outside of a compiled `init`: categories may be names, and A is a shape.
+    It cannot be compiled: categories may be names, and A is a shape.
 
     Raises:
-        ValueError: not every item has one.
+        ValueError: not every item has a category.
     """
     check_per_item(selector, "category", category, num_items)
     known, category_I = np.unique(np.asarray(category), return_inverse=True)
@@ -233,15 +232,15 @@ def categories(selector: str, category: Any, num_items: int) -> tuple[np.ndarray
 
 # ------------------------------------------------------------------------------ choosing
 def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
-    """Returns the `num_prompts` items of highest score, in random order, without duplicates.
+    """Returns the `num_prompts` items with the highest scores, in random order, without duplicates.
 
-    NaN loses against every number.
+    NaN ranks below every number.
 
     Args:
-        score_I: any floats, infinities too.
-        key: decides which of several tied items get in, and the order: mini-batches cut from it are
-            alike.
-        num_prompts: B, at most as many as there are items.
+        score_I: any floats, including infinities.
+        key: decides which of several tied items get in, and the order. The order is random so that the
+            mini-batches cut from it are alike.
+        num_prompts: B, at most the number of items.
 
     Returns:
         int32 index_M.
@@ -253,8 +252,9 @@ def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
     random_I = jax.random.uniform(tie_key, score_I.shape)
     # A minimum, not [-1]: XLA on CPU turns a slice of top_k into a sort of all items, 211 ms for 1 M.
     threshold = jnp.min(score_I[jax.lax.top_k(score_I, num_prompts)[1]])
-    # top_k alone breaks ties by index, which would favour the head of the data set. So a second one:
-    # above the threshold, all are in [1, 2); at it, the luckiest of [0, 1) get in; below it, none.
+    # top_k alone breaks ties by index, which would favour the start of the data set. So a second top_k
+    # ranks items by a random number: in [1, 2) above the threshold, so that all get in; in [0, 1) at the
+    # threshold; -1 below it.
     rank_I = jnp.where(score_I == threshold, random_I, -1.0)
     rank_I = jnp.where(score_I > threshold, 1 + random_I, rank_I)
     index_M = jax.lax.top_k(rank_I, num_prompts)[1]
@@ -262,7 +262,7 @@ def top_b(score_I: Array, key: jax.Array, num_prompts: int) -> jax.Array:
 
 
 def check_num_prompts(num_prompts: int, num_items: int) -> None:
-    """Raises ValueError unless so many different items exist."""
+    """Raises ValueError unless there are `num_prompts` different items to choose."""
     if not 1 <= num_prompts <= num_items:
         raise ValueError(
             f"cannot choose {num_prompts} prompts of a data set of {num_items}:"
@@ -271,35 +271,36 @@ def check_num_prompts(num_prompts: int, num_items: int) -> None:
 
 
 def share_of(share: float, num_prompts: int) -> int:
-    """Returns the whole places that a share of a batch has, or a multiple of it: 29 of 0.29 x 100.
+    """Returns `share` x `num_prompts`, rounded down: 29 for 0.29 x 100. `share` may be above 1.
 
-    In floats that product is 28.999999999999996, hence the 1e-6 before it is rounded down.
+    In floats that product is 28.999999999999996, so 1e-6 is added before rounding.
     """
     return math.floor(share * num_prompts + 1e-6)
 
 
 def least_visited(visits_I: Array) -> jax.Array:
-    """Returns scores that put the items visited least first: an epoch is a shuffled pass."""
+    """Returns scores that rank the least visited items first, so that every epoch is a shuffled pass."""
     return (jnp.min(visits_I) - visits_I).astype(jnp.float32)
 
 
 def gumbel_scores(log_weight_I: Array, key: jax.Array) -> Array:
-    """Returns scores of which the B largest are a draw by weight, without replacement (Gumbel top-k).
+    """Returns scores whose B largest are a weighted draw without replacement (Gumbel top-k).
 
-    They are log w + Gumbel noise: first one item is drawn with probability w over the sum, then one of
-    the others with what is left, and so on. Weights need not sum to 1; one of 0 only fills a batch.
+    A score is log w + Gumbel noise. The largest one is a draw in proportion to w, the next one is such a
+    draw among the other items, and so on. Weights need not sum to 1. An item of weight 0 is only chosen
+    if too few others exist.
 
     Args:
-        log_weight_I: log w, -inf for a weight of 0; NaN stays.
-        key: of the noise, another one than that of `top_b`.
+        log_weight_I: log w, -inf for a weight of 0; NaN stays NaN.
+        key: key of the noise; it must differ from the key of `top_b`.
     """
     return log_weight_I + jax.random.gumbel(key, log_weight_I.shape)
 
 
 def mix_uniform(score_I: Array, key: jax.Array, num_uniform: int) -> Array:
-    """Returns the scores with +inf for `num_uniform` items, each as likely as any other.
+    """Returns the scores with +inf for `num_uniform` items that are drawn uniformly.
 
-    NaN stays, where that many others exist.
+    An item with score NaN is drawn only if too few others exist.
     """
     if num_uniform == 0:
         return score_I
@@ -316,7 +317,7 @@ def same_num_rollouts(index_M: Array, num_rollouts: int) -> types.Proposal:
 
 # ------------------------------------------------------------------------------ outcomes, keeping
 def outcome(feedback: types.Feedback) -> Array:
-    """Returns 1 for groups all right, -1 for all wrong, 0 for mixed ones and those without answers."""
+    """Returns 1 for groups that are all right, -1 for all wrong, 0 for mixed or without valid answers."""
     asked_M = feedback.trials_M > 0
     right_M = asked_M & (feedback.successes_M == feedback.trials_M)
     wrong_M = asked_M & (feedback.successes_M == 0)
@@ -324,15 +325,16 @@ def outcome(feedback: types.Feedback) -> Array:
 
 
 def is_pass(feedback: types.Feedback, num_items: int) -> bool:
-    """Returns whether the answers are of a pass over all items: `trainer.passes`.
+    """Returns whether the feedback is of a pass over all items (`trainer.passes`): it has every item.
 
-    Sizes are static, so steps and passes are two programs.
+    The number of groups is a static shape, so `update` compiles to one program for steps and one for
+    passes.
     """
     return len(feedback.index_M) == num_items
 
 
 def still_unseen(unseen_I: jax.Array, feedback: types.Feedback) -> jax.Array:
-    """Returns what a warm-up has still to visit: a prompt without valid answers stays unseen."""
+    """Returns which items the warm-up has yet to visit; a prompt without valid answers stays unseen."""
     index_M = feedback.index_M
     return unseen_I.at[index_M].set(unseen_I[index_M] & (feedback.trials_M == 0))
 
@@ -344,13 +346,13 @@ def keep_all(state: State, feedback: types.Feedback) -> Array:
 
 
 def keep_mixed(state: State, feedback: types.Feedback) -> Array:
-    """Returns True for groups of right and wrong answers."""
+    """Returns True for groups with both right and wrong answers."""
     del state
     return feedback.mixed_M
 
 
 def keep_varied(state: State, feedback: types.Feedback) -> Array:
-    """Returns True for groups whose training rewards are not all equal: some advantage is not 0."""
+    """Returns True for groups whose training rewards differ, so that their advantages are not all 0."""
     del state
     num_groups = len(feedback.index_M)
     return arrays.varies(feedback.reward_N, feedback.group_N, num_groups, feedback.valid_N)
@@ -377,11 +379,13 @@ def compiled(
 ) -> Sampler:
     """Returns a selector with its functions compiled.
 
-    `init` runs once and may look at its arrays, so it is left as it is; its state is made of jax arrays.
+    `init` is not compiled: it runs once and may look at the values of its arrays. Its state is turned
+    into jax arrays.
     """
 
     def initial(num_items: int, **arrays: Any) -> State:
-        return jax.tree.map(jnp.array, init(num_items, **arrays))  # a buffer each
+        # `jnp.array` copies, so that no two arrays of the state share a buffer.
+        return jax.tree.map(jnp.array, init(num_items, **arrays))
 
     return Sampler(
         init=initial,
@@ -401,10 +405,10 @@ METRICS = {
 
 
 def belief_metrics(belief: Mapping[str, Array]) -> types.Metrics:
-    """Returns the means of what `Sampler.believe` has said.
+    """Returns metrics: the mean over the prompts of each value that `Sampler.believe` returned.
 
-    With the state that made the proposal, `vade/predicted_effective_ratio` is a forecast, made before
-    the rollouts: it shows whether the posterior is calibrated.
+    If `believe` was given the state that made the proposal, `vade/predicted_effective_ratio` is a
+    forecast from before the rollouts, and shows whether the posterior is calibrated.
     """
     metrics = {METRICS[x]: float(np.mean(belief[x])) for x in METRICS if x in belief}
     for name in belief:

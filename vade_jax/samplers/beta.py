@@ -1,7 +1,7 @@
 """The Beta posterior of every item's pass rate: the equations of VADE (arXiv 2511.18902).
 
 `alpha_I` and `beta_I` are decayed counts of right and wrong answers. The posterior of the pass rate p
-is Beta(alpha + 1, beta + 1): without answers every p is as likely. The prior's +1 never decays.
+is Beta(alpha + 1, beta + 1): without answers, all p are equally likely. The prior's +1 never decays.
 """
 
 import chex
@@ -18,9 +18,9 @@ from vade_jax.types import Array
 def draw(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
     """Returns one draw p ~ Beta(alpha + 1, beta + 1) for every item: Algorithm 1's Thompson draw.
 
-    p = x / (x + y) with x ~ Gamma(alpha + 1), y ~ Gamma(beta + 1). `key` decides all draws; an item's
-    draw depends on its index and counts only. Exact up to float32: normals and uniforms have 23 bits,
-    as in `jax.random`. A NaN count gives NaN.
+    p = x / (x + y) with x ~ Gamma(alpha + 1), y ~ Gamma(beta + 1). `key` decides all draws; with the same
+    key, an item's draw depends only on its index and its counts. Exact up to float32: normals and
+    uniforms have 23 bits, as in `jax.random`. A NaN count gives NaN.
     """
     chex.assert_rank([alpha_I, beta_I], 1)
     chex.assert_equal_shape([alpha_I, beta_I])
@@ -54,9 +54,9 @@ def decay_and_count(
     Args:
         alpha_I: right answers so far, decayed.
         beta_I: wrong answers so far, decayed.
-        index_M: the items rolled out, without duplicates (variants of an item: the last one counts).
+        index_M: the items rolled out, without duplicates (for variants of an item, the last one counts).
         successes_M: r, right answers of the step.
-        trials_M: n, valid answers of the step. A prompt that brought none is one of the rest, for
+        trials_M: n, valid answers of the step. A prompt without any is treated as one of the rest:
             nothing was observed that could replace its history.
         decay_selected: lambda_1.
         decay_rest: lambda_2.
@@ -75,10 +75,10 @@ def decay_and_count(
 
 @chex.dataclass(frozen=True)
 class BetaState(types.Pytree):
-    """The state of a selector that counts and nothing else: p ~ Beta(alpha + 1, beta + 1)."""
+    """The state of a selector that only counts: p ~ Beta(alpha + 1, beta + 1)."""
 
-    alpha_I: jax.Array  # float32
-    beta_I: jax.Array  # float32
+    alpha_I: jax.Array  # float32, right answers
+    beta_I: jax.Array  # float32, wrong answers
 
 
 def no_counts(num_items: int) -> BetaState:
@@ -90,7 +90,7 @@ def no_counts(num_items: int) -> BetaState:
 def counted(
     state: State, feedback: types.Feedback, *, decay_selected: float, decay_rest: float
 ) -> State:
-    """Returns a state with `alpha_I` and `beta_I` after one step, see `decay_and_count`."""
+    """Returns `state` with its `alpha_I` and `beta_I` updated by `decay_and_count`."""
     alpha_I, beta_I = decay_and_count(
         state.alpha_I,
         state.beta_I,
@@ -120,14 +120,16 @@ INFO_GAINS = {"p(1-p)^2": info_gain, "p(1-p)": outcome_variance}
 def prob_mixed(alpha_I: Array, beta_I: Array, num_rollouts: int | Array) -> jax.Array:
     """Returns the predictive probability that G answers are neither all right nor all wrong.
 
-    1 - B(a+G, b) / B(a, b) - B(a, b+G) / B(a, b) with a = alpha + 1, b = beta + 1. As
-    B(a+G, b) / B(a, b) = prod_k (a+k) / (a+b+k), the likelier of the two is taken from 1 by
-    expm1 of a sum of log1p: lgamma would lose all digits for large counts.
+    1 - B(a+G, b) / B(a, b) - B(a, b+G) / B(a, b) with a = alpha + 1, b = beta + 1. Both quotients are
+    products: B(a+G, b) / B(a, b) = prod_k (a+k) / (a+b+k), k < G. 1 minus the larger one is computed as
+    -expm1 of a sum of log1p, because lgamma would lose all digits for large counts.
     """
+    # The probability is symmetric in a and b, so a may be the larger one.
     a_I = jnp.maximum(alpha_I, beta_I) + 1.0
     b_I = jnp.minimum(alpha_I, beta_I) + 1.0
 
     def add(k: jax.Array, logs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        # G may differ between prompts: the loop runs to the largest, and factors from G on do not count.
         on_I, total_I = k < num_rollouts, a_I + b_I + k
         return (
             logs[0] + jnp.where(on_I, jnp.log1p(-b_I / total_I), 0),

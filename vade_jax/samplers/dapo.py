@@ -1,4 +1,4 @@
-"""DAPO's dynamic sampling (arXiv 2503.14476): groups without signal are not trained on."""
+"""DAPO's dynamic sampling (arXiv 2503.14476): groups without a learning signal are dropped."""
 
 import dataclasses
 
@@ -13,18 +13,19 @@ KEEPS = {"mixed": base.keep_mixed, "varied": base.keep_varied}
 
 @dataclasses.dataclass(frozen=True)
 class DapoOptions(base.AroundOptions):
-    """The hyperparameters of DAPO's filter, and of the selector below it: the paper's is "uniform"."""
+    """The hyperparameters of DAPO's filter and of the selector that it wraps ("uniform" in the paper)."""
 
-    # Groups of right and wrong answers ("mixed"), or those whose training rewards differ ("varied").
+    # Groups that are kept: those with right and wrong answers ("mixed"), or those whose training rewards
+    # differ ("varied")
     keep: str = fields.choice("mixed", *KEEPS)
 
 
 def selector(options: DapoOptions) -> base.Sampler:
-    """Returns DAPO's filter around another selector, the constraint of Eq. 11 of arXiv 2503.14476.
+    """Returns DAPO's filter around another selector: the constraint of Eq. 11 of arXiv 2503.14476.
 
-    Groups are kept with 0 < correct < G. A selector only says which; the paper's dynamic sampling,
-    rolling out prompts until a batch of such groups is full, is the training loop's refill in
-    rounds. The base proposes, and learns from, every round.
+    It keeps groups with 0 < correct < G. In the paper, dynamic sampling rolls out prompts until a batch
+    of such groups is full; here the training loop's refill rounds do that. The wrapped selector proposes
+    the prompts of every round and learns from all of its answers.
     """
     return base.below(BASES, options)._replace(keep=jax.jit(KEEPS[options.keep]))
 
@@ -33,6 +34,6 @@ SPEC = base.Spec(
     "dapo",
     DapoOptions,
     selector,
-    # VADE's comparison allows three times the rollouts at most.
+    # The comparison in VADE's paper allows at most three times the rollouts.
     goes_with={"refill.max_rounds": 3},
 )

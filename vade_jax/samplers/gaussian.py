@@ -1,8 +1,9 @@
 """A Gaussian posterior of every item's logit pass rate, log(p / (1 - p)) ~ N(mean, var).
 
-A Beta posterior can only forget; this one can also drift, and the variance says by how much. The counts
-are binomial, so conditioning has no closed form: `condition` takes the mode and the curvature there
-(Laplace), and what has to be exact is integrated by 32-point Gauss-Hermite quadrature.
+A Beta posterior can only forget. This one can also drift, and the variance says by how much. The counts
+are binomial, so conditioning on them has no closed form: `condition` takes the mode of the posterior and
+its curvature there (Laplace). Where an exact value is needed, 32-point Gauss-Hermite quadrature computes
+it.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from vade_jax.samplers.base import State
 from vade_jax.types import Array
 
 NUM_NEWTON = 2
-MAX_MOVE = 2.0  # of the logit, a Newton step
+MAX_MOVE = 2.0  # largest Newton step on the logit
 
 
 def quadrature(num_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns node_Z and weight_Z: E[f(x)], x ~ N(0, 1), is the sum of weight * f(node)."""
+    """Returns node_Z and weight_Z with E[f(x)] = sum_z weight_z f(node_z) for x ~ N(0, 1)."""
     node_Z, weight_Z = np.polynomial.hermite_e.hermegauss(num_points)
     return node_Z.astype(np.float32), (weight_Z / weight_Z.sum()).astype(np.float32)
 
@@ -40,7 +41,7 @@ def draw(key: jax.Array, mean_I: Array, var_I: Array, temper: float = 1.0) -> ja
 def condition(
     mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array
 ) -> tuple[Array, Array]:
-    """Returns mean and variance after k of n answers were right (Laplace).
+    """Returns the mean and variance of the logit after k of n answers were right (Laplace).
 
     Two Newton steps for the mode x of the posterior, from x = mean: with p = sigma(x),
     x += clip((k - n p - (x - mean) / var) / (n p (1-p) + 1 / var), -2, 2); then
@@ -51,8 +52,8 @@ def condition(
         p_M = jax.nn.sigmoid(x_M)
         return p_M, trials_M * p_M * (1 - p_M) + 1 / var_M
 
-    # Two steps suffice from the prior's mean. Far out on the logit the slope is flat, and a whole
-    # Newton step would overshoot: hence the clip.
+    # Two steps from the prior's mean suffice. Far from 0 the sigmoid is flat and a full Newton step would
+    # overshoot, so steps are clipped.
     x_M = mean_M
     for _ in range(NUM_NEWTON):
         p_M, precision_M = precision(x_M)
@@ -62,7 +63,7 @@ def condition(
 
 
 def log_evidence(mean_M: Array, var_M: Array, successes_M: Array, trials_M: Array) -> jax.Array:
-    """Returns log P(this sequence of k right of n answers), the logit integrated out."""
+    """Returns log P(one given sequence of k right of n answers), with the logit integrated out."""
     x_MZ = mean_M[:, None] + jnp.sqrt(var_M)[:, None] * NODE_Z
     right_MZ = successes_M[:, None] * jax.nn.log_sigmoid(x_MZ)
     wrong_MZ = (trials_M - successes_M)[:, None] * jax.nn.log_sigmoid(-x_MZ)
@@ -72,7 +73,7 @@ def log_evidence(mean_M: Array, var_M: Array, successes_M: Array, trials_M: Arra
 def expectation(
     f: Callable[[Array], Array], mean_I: Array, var_I: Array, num_points: int = NUM_POINTS
 ) -> Array:
-    """Returns E[f(p)]; `f` takes any shape."""
+    """Returns E[f(p)] of every item; `f` must work elementwise on arrays of any shape."""
     node_Z, weight_Z = quadrature(num_points)
     x_IZ = mean_I[:, None] + jnp.sqrt(var_I)[:, None] * node_Z
     return f(jax.nn.sigmoid(x_IZ)) @ weight_Z

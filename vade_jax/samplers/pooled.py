@@ -1,18 +1,18 @@
-"""Pooled: items of a category share what is known of them, and a batch is a draw, not a top B.
+"""Pooled: the items of a category share their counts, and a batch is a weighted draw, not a top B.
 
-A candidate of this project, not of a paper. In a few epochs an item is visited a handful of times, so its
-own counts say little, and what they say is old by its next visit. But the items of a category, such as a
-family and level or a data set, mostly move together. With m the recent pass rate of an item's category
-and a, b its own decayed counts, its pass rate is believed to be
+This selector is from this project, not from a paper. In a few epochs an item is visited only a few times,
+so its own counts say little, and are out of date by the next visit. But the pass rates of the items in a
+category, such as a family and level or a data set, mostly move together. With m the recent pass rate of an
+item's category and a, b its own decayed counts, the posterior of its pass rate is
 
-    p ~ Beta(s m + a, s (1 - m) + b)                  the category is worth s = `strength` answers
+    p ~ Beta(s m + a, s (1 - m) + b)                  the category counts as s = `strength` answers
 
 and a batch is drawn without replacement in proportion to V = E[1 - p^G - (1-p)^G], the chance of a mixed
-group, as in MaPP (arXiv 2609.34990). Counts of a category fade fast, at every step, so that one that was
-given up as solved or hopeless is unknown again after a while, and is looked at with a few items. Nothing
-is ever left out for good: V is above 0 everywhere.
+group, as in MaPP (arXiv 2609.34990). The counts of a category fade fast, at every step. So a category that
+looked solved or hopeless is unknown again after a while, and a few of its items are tried. No item is ever
+excluded for good, because V is always above 0.
 
-Without categories all items share one, the pass rate of the whole data.
+Without categories, all items share one, with the pass rate of the whole data set.
 """
 
 import dataclasses
@@ -26,17 +26,18 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
-PRIOR = 1.0  # answers, half of them right, that a category has without any
+PRIOR = 1.0  # answers, half of them right, that are added to the counts of every category
 
 
 @dataclasses.dataclass(frozen=True)
 class PooledOptions(base.Options):
     """The hyperparameters of pooled."""
 
-    strength: float = fields.number(4.0, above=0)  # s, the answers that a category stands for
-    memory: float = fields.fraction(0.9)  # what a step leaves of the counts of every category
-    # What is left of an item's own counts when it is visited, and what a step leaves of all others.
+    strength: float = fields.number(4.0, above=0)  # s, answers that a category counts as
+    memory: float = fields.fraction(0.9)  # What is left of every category's counts after a step
+    # What is left of a chosen item's own counts after a step
     decay_selected: float = fields.fraction(0.5)
+    # What is left of any other item's own counts after a step
     decay_rest: float = fields.fraction(0.98)
 
 
@@ -44,15 +45,15 @@ class PooledOptions(base.Options):
 class PooledState(types.Pytree):
     """Decayed counts of right and wrong answers, of every item and of each of the A categories."""
 
-    alpha_I: Array  # float32
-    beta_I: Array  # float32
-    right_A: Array  # float32
-    wrong_A: Array  # float32
+    alpha_I: Array  # float32, right answers to the item
+    beta_I: Array  # float32, wrong answers to the item
+    right_A: Array  # float32, right answers in the category
+    wrong_A: Array  # float32, wrong answers in the category
     category_I: Array  # int32
 
 
 def selector(options: PooledOptions) -> base.Sampler:
-    """Returns the selector; `init(num_items, category=...)` takes the category of every item."""
+    """Returns the pooled selector; `init(num_items, category=...)` takes the category of every item."""
 
     def init(num_items: int, *, category: Array | None = None) -> PooledState:
         if category is None:
@@ -106,8 +107,8 @@ SPEC = base.Spec(
 
 
 def posterior(state: PooledState, strength: float) -> tuple[Array, Array]:
-    """Returns alpha_I and beta_I of Beta(alpha + 1, beta + 1): what is believed of every pass rate."""
+    """Returns alpha_I and beta_I of Beta(alpha + 1, beta + 1), the posterior of every pass rate."""
     asked_A = state.right_A + state.wrong_A
     rate_I = ((state.right_A + PRIOR / 2) / (asked_A + PRIOR))[state.category_I]
-    # The prior is the category's, in place of the +1 that VADE's posterior has.
+    # The category is the prior here. It replaces the +1 of VADE's posterior, hence the -1.
     return state.alpha_I + strength * rate_I - 1, state.beta_I + strength * (1 - rate_I) - 1

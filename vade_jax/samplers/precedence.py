@@ -1,7 +1,7 @@
-"""Who comes first whatever the scores say: a warm-up, an even share of the batch, a rest after a streak.
+"""Rules that override a selector's scores: a warm-up, a uniform share of the batch, a rest after a streak.
 
-None of it is in the paper of VADE (arXiv 2511.18902). The rules change the scores of a selector between what
-it thinks and its top B, so that the selector itself has the paper's lines alone.
+None of them is in the paper of VADE (arXiv 2511.18902). They change the scores just before the top B is
+taken, so that `vade.py` itself has only the paper's lines.
 """
 
 import dataclasses
@@ -16,12 +16,13 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class Precedence:
-    """The rules of one selector, each left out by its default.
+    """The rules of one selector; by default, each is off.
 
     Attributes:
-        visits_all: items not visited yet come before all others, in random order.
-        uniform_share: of a batch, drawn evenly from all items.
-        max_consecutive: an item chosen in so many steps in a row is left out of the next; 0: none is.
+        visits_all: whether items not yet visited come before all others, in random order.
+        uniform_share: share of a batch that is drawn uniformly from all items.
+        max_consecutive: after being chosen in this many steps in a row, an item is left out of the next
+            step; 0: no limit.
     """
 
     visits_all: bool = False
@@ -37,20 +38,21 @@ class Precedence:
         }
 
     def scores(self, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int):
-        """Returns the scores with +inf for who comes first, and -inf for who rests."""
+        """Returns the scores with +inf for items that come first, and -inf for items that rest."""
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
         num_uniform = base.share_of(self.uniform_share, num_prompts)
         score_I = base.mix_uniform(score_I, keys.uniform, num_uniform)
         if self.max_consecutive:
+            # Last: an item that has to rest does so even if the uniform share drew it.
             tired_I = state.streak_I >= self.max_consecutive
             score_I = jnp.where(tired_I, -jnp.inf, score_I)
         return score_I
 
     def update(self, state: Any, feedback: types.Feedback) -> dict[str, Any]:
-        """Returns the arrays after the answers to a proposal, or after a pass, which tires nothing."""
+        """Returns the arrays after a proposal was answered; a pass over all items leaves streaks alone."""
         index_M, streak_I = feedback.index_M, state.streak_I
         if self.max_consecutive and not base.is_pass(feedback, len(streak_I)):
-            # Zero for all that this step left out: a streak is of steps in a row.
+            # A streak is of steps in a row, so it ends for every item that this step left out.
             streak_M = jnp.where(feedback.trials_M > 0, streak_I[index_M] + 1, 0)
             streak_I = jnp.zeros_like(streak_I).at[index_M].set(streak_M)
         return {

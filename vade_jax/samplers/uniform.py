@@ -1,4 +1,4 @@
-"""Uniform shuffling without replacement, the baseline of every selector."""
+"""Uniform selection without replacement, the baseline of every other selector."""
 
 import chex
 import jax
@@ -10,18 +10,18 @@ from vade_jax.samplers import base
 
 @chex.dataclass(frozen=True)
 class UniformState(types.Pytree):
-    """How often each item has been rolled out; in a run the counts never differ by more than one."""
+    """How often each item has been rolled out; within a run the counts differ by at most one."""
 
     visits_I: jax.Array  # int32
 
 
 def selector(options: base.Options) -> base.Sampler:
-    """Returns the uniform selector: the least visited items, ties broken at random.
+    """Returns the uniform selector: the least visited items, with ties broken at random.
 
-    That is a fresh random order every epoch, each item once: within an epoch every draw is
-    uniform over the items still due. A batch that reaches over the end of an epoch takes all that
-    are due and fills up with others, which then are not due in the next. No permutation has to be
-    kept: what is due follows from `visits_I`, the order from the keys given to `propose`.
+    Every epoch visits each item once, in a new random order. A batch that crosses the end of an epoch
+    takes all items still due, and fills up with items of the next epoch, which are then not due again in it.
+    No permutation is stored: `visits_I` says which items are due, and the keys given to `propose` decide
+    their order.
     """
 
     def init(num_items: int) -> UniformState:

@@ -1,6 +1,6 @@
 """VADE (arXiv 2511.18902): Thompson draws of every pass rate, scored by information gain.
 
-Algorithm 1, with what `propose` and `update` are of it:
+Algorithm 1, with the lines that `propose` and `update` implement:
 
     for every item i                                    # warm-up
         alpha_i, beta_i <- right and wrong of G answers
@@ -14,11 +14,14 @@ Algorithm 1, with what `propose` and `update` are of it:
         the rest: alpha_i <- lambda_2 alpha_i           #          Eq. 6
                   beta_i  <- lambda_2 beta_i
 
-The paper's warm-up rolls out the whole data set before step 1 and trains on none of it: `warmup="measured"`.
-Departures. The default, `warmup="full"`, puts items never visited first, in random order, in ordinary
-on-policy steps that also train, and in which counts decay as in any other. The greedy ratio of an item
-without counts, 0/0 in the paper, is 1/2. Prompts without valid answers count as not chosen: the
-warm-up comes back to them.
+The paper's warm-up rolls out the whole data set before step 1 and trains on none of it: that is
+`warmup="measured"`.
+
+Departures from the paper:
+- The default, `warmup="full"`, warms up in ordinary steps, which train, and in which counts decay as in
+  any other step. Items never visited come first, in random order.
+- The greedy ratio of an item without counts, 0/0 in the paper, is 1/2.
+- A prompt without valid answers counts as not chosen: the warm-up comes back to it.
 """
 
 import dataclasses
@@ -34,55 +37,61 @@ from vade_jax.types import Array
 
 # ------------------------------------------------------------------------------ the p that is scored
 def greedy(key: jax.Array, alpha_I: Array, beta_I: Array) -> jax.Array:
-    """Returns alpha / (alpha + beta), 1/2 without counts: the paper's ablation."""
+    """Returns alpha / (alpha + beta), or 1/2 without counts: the paper's greedy ablation."""
     del key
     total_I = alpha_I + beta_I
-    # The inner `where` keeps 0/0 out of the quotient: a NaN there would win or lose every top-B.
+    # The inner `where` avoids 0/0, the outer one gives 1/2: with a NaN an item would lose every top B.
     ratio_I = alpha_I / jnp.where(total_I == 0, 1, total_I)
     return jnp.where(total_I == 0, 0.5, ratio_I)
 
 
 def mean(key: jax.Array, alpha_I: Array, beta_I: Array) -> Array:
-    """Returns the posterior means: not in the paper."""
+    """Returns the posterior means; not in the paper."""
     del key
     return beta.posterior_mean(alpha_I, beta_I)
 
 
-# A Thompson draw now and then makes what is uncertain look worth a visit: it is the exploration.
+# Thompson draws explore: now and then the draw of an uncertain item is high enough to be chosen.
 DRAWS = {"thompson": beta.draw, "greedy": greedy, "mean": mean}
 
 
 # ------------------------------------------------------------------------------ the selector
 @dataclasses.dataclass(frozen=True)
 class VadeOptions(base.Options):
-    """The hyperparameters of VADE. The last two are not in the paper; 0 leaves each out."""
+    """The hyperparameters of VADE. The last two are not in the paper; 0 turns them off."""
 
-    decay_selected: float = fields.fraction(0.2)  # lambda_1 of Eq. 5
-    decay_rest: float = fields.fraction(0.999)  # lambda_2 of Eq. 6, a step
-    info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)  # I(p) of Eq. 4
-    draw: str = fields.choice("thompson", *DRAWS)  # the p that is scored
-    # "last_update" overrides the decays by 0 and 1: only the latest answers to a prompt count.
+    # lambda_1 of Eq. 5: what is left of a chosen item's counts after a step
+    decay_selected: float = fields.fraction(0.2)
+    # lambda_2 of Eq. 6: what is left of any other item's counts after a step
+    decay_rest: float = fields.fraction(0.999)
+    # I(p) of Eq. 4: the information gain of an item with pass rate p
+    info_gain: str = fields.choice("p(1-p)^2", *beta.INFO_GAINS)
+    # The pass rate p that is scored: a Thompson draw, the greedy ratio, or the posterior mean
+    draw: str = fields.choice("thompson", *DRAWS)
+    # "two_scale": the decays of Eq. 5 and 6. "last_update": only the latest answers to a prompt count, as
+    # with decays of 0 and 1.
     history: str = fields.choice("two_scale", "last_update")
-    # What comes before Thompson selection: "full" visits every item once, in steps that train;
-    # "measured", the paper's, is a pass over all items that trains nothing; "none" is neither.
+    # What comes before Thompson selection. "full": every item is visited once, in steps that train.
+    # "measured": a pass over all items that does not train, as in the paper. "none": nothing.
     warmup: str = fields.choice("full", "measured", "none")
-    # An item chosen in so many steps in a row is left out of the next; a step has one round then.
+    # Steps in a row after which an item is left out of the next step; a step then has one round; 0: no limit
     max_consecutive: int = fields.number(0, at_least=0)
-    uniform_share: float = fields.fraction(0.0)  # of a batch, drawn evenly from all items
+    # Share of a batch that is drawn uniformly from all items
+    uniform_share: float = fields.fraction(0.0)
 
 
 @chex.dataclass(frozen=True)
 class VadeState(types.Pytree):
-    """Decayed counts of every item; the posterior of its pass rate is Beta(alpha+1, beta+1)."""
+    """Decayed counts of every item; the posterior of its pass rate is Beta(alpha + 1, beta + 1)."""
 
     alpha_I: jax.Array  # float32, right answers
     beta_I: jax.Array  # float32, wrong answers
-    unseen_I: jax.Array  # bool, still to be visited by the warm-up
-    streak_I: jax.Array | None = None  # int32, visits in a row up to now; None: not capped
+    unseen_I: jax.Array  # bool, not yet visited by the warm-up
+    streak_I: jax.Array | None = None  # int32, latest steps in a row that chose it; None: no limit
 
 
 def selector(options: VadeOptions) -> base.Sampler:
-    """Returns VADE: Eq. 4 to 6; who comes first whatever the scores say is in `precedence`."""
+    """Returns VADE, Eq. 4 to 6. Warm-up, uniform share and streaks are in `precedence`."""
     draw_pass_rate = DRAWS[options.draw]
     info_gain = beta.INFO_GAINS[options.info_gain]
     decay_selected, decay_rest = options.decay_selected, options.decay_rest
@@ -124,7 +133,7 @@ def selector(options: VadeOptions) -> base.Sampler:
         return VadeState(alpha_I=alpha_I, beta_I=beta_I, **first.update(state, feedback))
 
     needs = base.Needs(
-        # A second round would end the streaks of what the first has chosen.
+        # The update after a second round would end the streaks of the items that the first round chose.
         rounds=1 if options.max_consecutive else None,
         passes="first" if options.warmup == "measured" else "any",
         without={"rounds": "max_consecutive=0 of vade", "passes": "warmup='none' of vade"},

@@ -1,1 +1,1 @@
-"""Selectors of other papers, a file each."""
+"""Selectors from other papers, one file each."""

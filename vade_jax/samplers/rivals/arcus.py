@@ -1,25 +1,30 @@
-"""ARCUS (arXiv 2609.38018): a Gaussian belief on the arc of every pass rate, and a pace that it sets itself.
+"""ARCUS (arXiv 2609.38018): a Gaussian posterior of arcsin sqrt(p) of every pass rate, and a moving target.
 
-GRPO's z-scored gradient climbs psi = arcsin sqrt(p), so that is where pass rates are tracked. Of every item
-psi ~ N(mean, var), at first N(pi/4, pi^2/48), as wide as a flat one. A step of the loop:
+GRPO's z-scored gradient climbs psi = arcsin sqrt(p), so ARCUS tracks that instead of the pass rate p. For
+every item psi ~ N(mean, var), at first N(pi/4, pi^2/48), which has the variance of a uniform psi. One step:
 
     correct, by k of n right    z = arcsin sqrt((k + 3/8) / (n + 3/4)), R = 1 / (4n + 2)
                                 (k = 0: z = 0, k = n: z = pi/2, R = 1 / 2n)
                                 K = var / (var + R), mean += K (z - mean), var *= 1 - K
     predict                     mean += v sin(2 mean), var += Q, mean within [0, pi/2]
-    learn v, Q                  from how far prompts seen again lay from their prediction
+    learn v, Q                  from the prediction errors of prompts that were seen before
     score                       s = kappa y: nearness to the target psi* times the chance of a mixed group
     choose                      B items, drawn without replacement with weights s^(1/T)
-    move psi*                   to the hardest prompts of which a draw would still bring as many mixed
-                                groups as the best target does, but for a slack
+    move psi*                   towards the hardest target whose draw would bring as large a share of mixed
+                                groups as the best target's, up to a slack
 
-Once 100 items were seen, those not seen yet are believed to be like them: their mean, and their variance.
+Once 100 items have been seen, each unseen item gets their mean, and a variance that covers their spread.
 
-What the paper leaves open: v and Q begin at 0 and at Q's floor; a mean that is clipped leaves var as it is.
-Departures. The extra quarter of a batch, of which the best groups are trained on (rho = .25), is left out:
-rho = 0, its comparison at equal rollouts. All beliefs are predicted in every step, by the v and Q of that
-step, not when an item is looked at. n counts the valid answers. The theory is that of advantages divided by
-the standard deviation; for others the paper wants p in place of psi.
+The paper leaves open where v and Q start and what clipping does: here v starts at 0 and Q at its floor, and
+clipping a mean does not change var.
+
+Departures from the paper:
+- The paper rolls out an extra quarter of a batch and trains on the best groups (rho = .25). Here rho = 0, as
+  in the paper's comparison at equal rollouts.
+- Every posterior is predicted in every step, with the v and Q of that step, not only when an item is read.
+- n counts only valid answers.
+
+The theory assumes advantages divided by the standard deviation; for others the paper uses p instead of psi.
 """
 
 import dataclasses
@@ -34,27 +39,28 @@ from vade_jax.samplers import base
 from vade_jax.types import Array
 
 PRIOR_MEAN, PRIOR_VAR = np.float32(np.pi / 4), np.float32(np.pi**2 / 48)
-LEAST_NOISE = 1e-5  # of Q
-LEAST_SLOPE = 0.05  # of sin(2 mean), which v is divided by
-ENOUGH = 100  # items seen, from which on the others are believed to be like them
-NUM_TARGETS = 41
-MAX_MOVE = 0.005  # of the target, in radians a step
-MAX_ITEMS = 2**14  # that the target is found from
-NUM_NEWTON = 10  # exact to rounding where a batch is not most of the data
+LEAST_NOISE = 1e-5  # floor of Q
+LEAST_SLOPE = 0.05  # floor of sin(2 mean) where v's update divides by it
+ENOUGH = 100  # seen items, from which on unseen items get their mean and variance
+NUM_TARGETS = 41  # candidates for the target
+MAX_MOVE = 0.005  # largest move of the target, in radians a step
+MAX_ITEMS = 2**14  # most items that the target is computed from
+NUM_NEWTON = 10  # exact to rounding unless a batch is most of the data set
 
 
 @dataclasses.dataclass(frozen=True)
 class ArcusOptions(base.Options):
     """The hyperparameters of ARCUS, as in its experiments."""
 
-    temperature: float = fields.number(0.3, above=0)  # T of the draw
-    learning_rate: float = fields.fraction(0.1)  # beta, of v and Q
-    slack: float = fields.fraction(0.03)  # epsilon, of the share of mixed groups
+    temperature: float = fields.number(0.3, above=0)  # T, temperature of the weighted draw
+    learning_rate: float = fields.fraction(0.1)  # beta, learning rate of v and Q
+    # epsilon: how much smaller the share of mixed groups may be at the target than at the best one
+    slack: float = fields.fraction(0.03)
 
 
 @chex.dataclass(frozen=True)
 class ArcusState(types.Pytree):
-    """arcsin sqrt(p) of every item is N(mean, var) in the coming step."""
+    """The posterior of every item in the coming step: arcsin sqrt(p) ~ N(mean, var)."""
 
     mean_I: jax.Array  # float32, radians
     var_I: jax.Array  # float32
@@ -94,11 +100,11 @@ def selector(options: ArcusOptions) -> base.Sampler:
         num_items, num_prompts = len(state.mean_I), len(feedback.index_M)
         state = predicted(corrected(learned(state, feedback, rate), feedback))
         state = state.replace(step=state.step + 1)
-        if base.is_pass(feedback, num_items):  # it says nothing of a draw
+        if base.is_pass(feedback, num_items):  # no draw was made, so the target stays
             return state
         aim = best_target(state, num_rollouts, num_prompts, options.temperature, options.slack)
         move = jnp.clip(aim - state.target, -MAX_MOVE, MAX_MOVE)
-        # The target waits until a pass over the data could have been made.
+        # The target stays until there were enough steps to visit every item once.
         waits = state.step < -(-num_items // num_prompts)
         return state.replace(target=state.target + jnp.where(waits, 0.0, move))
 
@@ -110,7 +116,7 @@ SPEC = base.Spec("arcus", ArcusOptions, selector)
 
 # ------------------------------------------------------------------------------ the belief
 def observed(successes_M: Array, trials_M: Array) -> tuple[jax.Array, jax.Array]:
-    """Returns z and R, what k of n right answers say of psi and the variance of that."""
+    """Returns z and R: the psi that k of n right answers suggest, and the variance of z."""
     num_M = jnp.maximum(trials_M, 1)
     right_M, wrong_M = successes_M >= num_M, successes_M <= 0
     z_M = jnp.arcsin(jnp.sqrt((successes_M + 3 / 8) / (num_M + 3 / 4)))
@@ -119,11 +125,13 @@ def observed(successes_M: Array, trials_M: Array) -> tuple[jax.Array, jax.Array]
 
 
 def learned(state: ArcusState, feedback: types.Feedback, rate: float) -> ArcusState:
-    """Returns the state with v and Q moved by the errors of its predictions.
+    """Returns the state with v and Q updated from the errors of its predictions.
 
-    With nu = z - mean, s = var + R, d the steps since the last visit and h = max(sin 2 mean, .05), over the
-    prompts seen before: v += rate sum(nu) / sum(d h), and
-    Q <- max(1e-5, (1 - rate) Q + rate max(Q + mean(nu^2 - s) / mean(d), 0)).
+    With nu = z - mean, s = var + R, d the steps since the last visit and h = max(sin 2 mean, .05), all over
+    the prompts that were seen before:
+
+        v <- v + rate sum(nu) / sum(d h)
+        Q <- max(1e-5, (1 - rate) Q + rate max(Q + mean(nu^2 - s) / mean(d), 0))
     """
     index_M = feedback.index_M
     mean_M, var_M, seen_M = (x[index_M] for x in (state.mean_I, state.var_I, state.seen_I))
@@ -137,7 +145,7 @@ def learned(state: ArcusState, feedback: types.Feedback, rate: float) -> ArcusSt
     slope_M = jnp.maximum(jnp.sin(2 * mean_M), LEAST_SLOPE)
     steps, excess = total(steps_M), total(error_M**2 - var_M - noise_M)
     any_again = jnp.any(again_M)
-    # Without such prompts the quotients are 0 / 1.
+    # Without such prompts both quotients are 0 / 1.
     drift = total(error_M) / jnp.where(any_again, total(steps_M * slope_M), 1)
     found = jnp.maximum(state.noise + excess / jnp.where(any_again, steps, 1), 0)
     noise = jnp.maximum((1 - rate) * state.noise + rate * found, LEAST_NOISE)
@@ -145,7 +153,7 @@ def learned(state: ArcusState, feedback: types.Feedback, rate: float) -> ArcusSt
 
 
 def corrected(state: ArcusState, feedback: types.Feedback) -> ArcusState:
-    """Returns the state given the answers: a Kalman step for every prompt that has any."""
+    """Returns the state after a Kalman correction for every prompt with valid answers."""
     index_M, asked_M = feedback.index_M, feedback.trials_M > 0
     mean_M, var_M = state.mean_I[index_M], state.var_I[index_M]
     z_M, noise_M = observed(feedback.successes_M, feedback.trials_M)
@@ -159,7 +167,7 @@ def corrected(state: ArcusState, feedback: types.Feedback) -> ArcusState:
 
 
 def predicted(state: ArcusState) -> ArcusState:
-    """Returns the state one step on; items never seen are like those seen, once there are enough."""
+    """Returns the state one step later; unseen items get the mean and variance of enough seen ones."""
     mean_I, var_I, seen_I = state.mean_I, state.var_I, state.seen_I >= 0
     next_I = clipped(mean_I + state.drift * jnp.sin(2 * mean_I))
     mean_I = jnp.where(seen_I, next_I, mean_I)
@@ -176,17 +184,17 @@ def predicted(state: ArcusState) -> ArcusState:
 
 
 def clipped(mean_I: Array) -> jax.Array:
-    """Returns the means within [0, pi/2]."""
+    """Returns the means clipped to [0, pi/2]."""
     return jnp.clip(mean_I, 0, np.pi / 2)
 
 
 def prob_mixed(mean_I: Array, var_I: Array, num_rollouts: int | Array) -> jax.Array:
-    """Returns y, the paper's closed form for the chance that G answers differ.
+    """Returns y, the paper's closed form for the chance of a mixed group of G answers.
 
-    y = 1 - (exp(-G mean^2 / a) + exp(-G (pi/2 - mean)^2 / a)) / sqrt(a), a = 1 + 2 G var. Two
-    approximations: cos(psi)^2G, the chance that all are wrong, by exp(-G psi^2), and likewise at the
-    other end; and psi is integrated over the whole line, so y is up to .09 too high where a belief
-    reaches beyond 0 or pi/2.
+    y = 1 - (exp(-G mean^2 / a) + exp(-G (pi/2 - mean)^2 / a)) / sqrt(a), a = 1 + 2 G var. There are two
+    approximations. The chance that all answers are wrong, cos(psi)^2G, is replaced by exp(-G psi^2), and
+    the chance that all are right likewise. And psi is integrated over the whole line, so y is up to .09
+    too high where the posterior reaches beyond 0 or pi/2.
     """
     a_I = 1 + 2 * num_rollouts * var_I
     ends_I = jnp.exp(-num_rollouts * mean_I**2 / a_I)
@@ -207,8 +215,8 @@ def believe(state: ArcusState, proposal: types.Proposal) -> dict[str, jax.Array]
 def log_nearness(mean_I: Array, var_I: Array, target: Array) -> jax.Array:
     """Returns log kappa, kappa = E[exp(-(psi - psi*)^2 / 2 sigma^2)].
 
-    sigma = min(sin psi*, cos psi*) / sqrt 2: narrower towards both ends. In logarithms, as weights
-    kappa^(1/T) of distant items underflow.
+    sigma = min(sin psi*, cos psi*) / sqrt 2 is narrower towards both ends. It is a logarithm because the
+    weights kappa^(1/T) of distant items would underflow.
     """
     width = jnp.minimum(jnp.sin(target), jnp.cos(target)) ** 2 / 2
     total_I = width + var_I
@@ -216,7 +224,10 @@ def log_nearness(mean_I: Array, var_I: Array, target: Array) -> jax.Array:
 
 
 def at_least_tiny(x_I: Array) -> jax.Array:
-    """Returns what has a logarithm: a sure belief at 0 or pi/2 has y = 0, rounded below it at times."""
+    """Returns `x_I`, at least 1e-30, so that it has a logarithm.
+
+    A certain posterior at 0 or pi/2 has y = 0, which rounding can make negative.
+    """
     return jnp.maximum(x_I, 1e-30)
 
 
@@ -225,8 +236,8 @@ def best_target(
 ) -> jax.Array:
     """Returns the hardest of 41 targets whose draw is expected to bring enough mixed groups.
 
-    Enough is the most that one of them brings, as a share of the batch, less `slack`. Of more than 16,384
-    items so many, evenly spaced, stand for all.
+    Enough means the largest share of mixed groups in a batch that any of the targets brings, minus
+    `slack`. Of more than 16,384 items, only an evenly spaced part is used.
     """
     num_items = len(state.mean_I)
     some = slice(None, None, -(-num_items // MAX_ITEMS))
@@ -240,6 +251,7 @@ def best_target(
         chance_I = inclusion(jnp.exp((log_I - jnp.max(log_I)) / temperature), num_drawn)
         return jnp.sum(chance_I * mixed_I) / jnp.sum(chance_I)
 
+    # Targets from pass rate 1 / 2G to 1 - 1 / 2G, the hardest first; `argmax` finds the first good one.
     edge = np.arcsin(1 / np.sqrt(2 * num_rollouts))
     target_Q = jnp.linspace(edge, np.pi / 2 - edge, NUM_TARGETS)
     share_Q = jax.lax.map(share, target_Q)
@@ -247,10 +259,10 @@ def best_target(
 
 
 def inclusion(weight_I: Array, num_drawn: float) -> jax.Array:
-    """Returns the chance of every item to be among those drawn, min(1, c w), which add up to `num_drawn`.
+    """Returns each item's chance of being drawn, min(1, c w), with c such that they add up to `num_drawn`.
 
-    Where fewer weights are above 0, those have chance 1. The sum is concave in c, so Newton's steps
-    come to c from below.
+    If fewer items have a weight above 0, their chance is 1. The sum is concave in c, so Newton's method
+    approaches c from below.
     """
 
     def newton(_: jax.Array, c: jax.Array) -> jax.Array:

@@ -1,21 +1,26 @@
-"""BOTS (arXiv 2510.26374): answers that nobody gave are guessed, and count a little.
+"""BOTS (arXiv 2510.26374): items that are not rolled out get guessed answers, which count a little.
 
-Every step moves the counts of every item, lambda = `forget`, rho = `guess_weight`, G answers a prompt:
+Every step changes the counts of every item, with lambda = `forget`, rho = `guess_weight` and G answers per
+prompt:
 
     rolled out   alpha <- (1 - lambda) alpha + right answers
-    the rest     alpha <- (1 - lambda) alpha + rho G g          and beta with wrong and 1 - g
+    the rest     alpha <- (1 - lambda) alpha + rho G g
 
-The guess g of an item's pass rate lies between those of two reference models, a weak and a strong one,
-g = clip(weak + c (strong - weak), 0, 1). How far the policy has come, c, is one running number: the same
-interpolation between the means of a step's prompts. Chosen are the items whose Thompson draw is nearest
-to 1/2.
+and the same for beta with wrong answers and 1 - g. The guess g of an item's pass rate is interpolated
+between the pass rates of two reference models, a weak and a strong one: g = clip(weak + c (strong - weak),
+0, 1). The policy's progress c is a running mean, where each step's value comes from the same interpolation
+between the mean pass rates of the step's prompts. BOTS chooses the items whose Thompson draw is nearest to
+1/2.
 
-From the public code (Trinity-RFT), where a larger lambda forgets faster; the paper describes it both ways.
-Departures. Reference pass rates are optional: without them g is the mean belief about all items, most of
-which is guessed itself, so that it stays near the prior's 1/2 in a pool much larger than 1 / lambda
-batches. A prompt's own answers count as many as came, where the code scales their rate to the nominal
-number; a prompt without valid answers is one of the rest. The code's option that halves rho while guesses
-are poor is left out.
+This follows the public code (Trinity-RFT), where a larger lambda forgets faster; the paper describes it both
+ways.
+
+Departures from the code:
+- Reference pass rates are optional. Without them, g is the mean posterior mean over all items. Most of that
+  is guessed itself, so it stays near the prior's 1/2 if there are many more items than in 1 / lambda batches.
+- A prompt's answers count as they are; the code scales their pass rate to the nominal number of answers.
+- A prompt without valid answers is treated as one of the rest.
+- The option that halves rho while guesses are poor is left out.
 """
 
 import dataclasses
@@ -29,7 +34,7 @@ from vade_jax import fields, rng, types
 from vade_jax.samplers import base, beta
 from vade_jax.types import Array
 
-MOMENTUM = 0.9  # of c, as in the code
+MOMENTUM = 0.9  # momentum of c, as in the code
 DRAWS = {
     "thompson": beta.draw,
     "mean": lambda key, alpha_I, beta_I: beta.posterior_mean(alpha_I, beta_I),
@@ -38,32 +43,33 @@ DRAWS = {
 
 @dataclasses.dataclass(frozen=True)
 class BotsOptions(base.Options):
-    """The hyperparameters of BOTS, values as in its published configuration."""
+    """The hyperparameters of BOTS; the defaults are those of its published configuration."""
 
-    forget: float = fields.fraction(0.1)  # lambda, what a step takes of the distance to the prior
-    guess_weight: float = fields.fraction(0.1)  # rho, what a guessed answer counts
-    draw: str = fields.choice("thompson", *DRAWS)  # the p that is scored
-    # 0: the nearest to 1/2. Above: drawn without replacement, weights exp(-|p - 1/2| / temperature).
+    forget: float = fields.fraction(0.1)  # lambda, the share of every count that a step forgets
+    guess_weight: float = fields.fraction(0.1)  # rho, how much a guessed answer counts
+    # The pass rate p that is scored: a Thompson draw or the posterior mean
+    draw: str = fields.choice("thompson", *DRAWS)
+    # 0: the items with p nearest to 1/2. Above 0: a draw without replacement with weights
+    # exp(-|p - 1/2| / temperature)
     temperature: float = fields.number(0.0, at_least=0)
 
 
 @chex.dataclass(frozen=True)
 class BotsState(types.Pytree):
-    """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
+    """The posterior of every item's pass rate is Beta(alpha + 1, beta + 1), as in VADE."""
 
-    alpha_I: Array  # float32
-    beta_I: Array  # float32
-    progress: Array  # float32, c; 0 is the weak reference, 1 the strong one
+    alpha_I: Array  # float32, right answers, guessed ones included
+    beta_I: Array  # float32, wrong answers, guessed ones included
+    progress: Array  # float32, c: 0 is as good as the weak reference, 1 as the strong one
     started: Array  # bool, whether c has been measured
-    weak_I: Array | None = None  # float32, pass rates of the references; None: not given
-    strong_I: Array | None = None
+    weak_I: Array | None = None  # float32, pass rates of the weak reference; None: not given
+    strong_I: Array | None = None  # float32, pass rates of the strong reference
 
 
 def selector(options: BotsOptions) -> base.Sampler:
     """Returns BOTS.
 
-    `init(num_items, weak_rate=..., strong_rate=...)` takes the pass rates of the references: both, or
-    none.
+    `init(num_items, weak_rate=..., strong_rate=...)` takes the pass rates of both references, or neither.
     """
 
     def init(
@@ -89,7 +95,7 @@ def selector(options: BotsOptions) -> base.Sampler:
         p_I = DRAWS[options.draw](keys.draw, state.alpha_I, state.beta_I)
         score_I = -jnp.abs(p_I - 0.5)
         if options.temperature:
-            # `uniform` is free: BOTS draws no share of its batch evenly.
+            # BOTS draws no uniform share of its batch, so the key `uniform` is free for the noise.
             score_I = base.gumbel_scores(score_I / options.temperature, keys.uniform)
         index_M = base.top_b(score_I, keys.ties, num_prompts)
         proposal = base.same_num_rollouts(index_M, options.num_rollouts)
@@ -121,7 +127,7 @@ SPEC = base.Spec("bots", BotsOptions, selector)
 
 # ------------------------------------------------------------------------------ guessing
 def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
-    """Returns the state with c moved a tenth of the way to what this step's prompts say."""
+    """Returns the state with c moved a tenth of the way to the value that this step's prompts give."""
     if state.weak_I is None or state.strong_I is None:
         return state
     index_M, asked_M = feedback.index_M, feedback.trials_M > 0
@@ -139,7 +145,7 @@ def advanced(state: BotsState, feedback: types.Feedback) -> BotsState:
 
 
 def guess(state: BotsState) -> jax.Array:
-    """Returns the pass rates that are expected without asking."""
+    """Returns g, the guessed pass rate of every item."""
     if state.weak_I is None or state.strong_I is None:
         mean_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         return jnp.full_like(mean_I, jnp.nanmean(mean_I))

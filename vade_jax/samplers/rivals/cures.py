@@ -1,17 +1,20 @@
-"""CurES (arXiv 2510.01037): prompts drawn by the standard deviation of one answer.
+"""CurES (arXiv 2510.01037): prompts are drawn by the standard deviation of one answer.
 
-Of every item the counts of right and wrong answers, p = (alpha + 1) / (alpha + beta + 2). B prompts are
-drawn without replacement with weights exp(sqrt(p (1 - p)) / tau): the paper bounds what a prompt can
-bring in a step by a multiple of sqrt(p (1 - p)) and adds an entropy term, tau's.
+The counts of right and wrong answers to an item give p = (alpha + 1) / (alpha + beta + 2). B prompts are
+drawn without replacement with weights exp(sqrt(p (1 - p)) / tau): the paper bounds the gain from a prompt
+in a step by a multiple of sqrt(p (1 - p)) and adds an entropy term, whose weight is tau.
 
-The theory was known to us second-hand; the public code was read. There tau is the number of accepted
-answers + 1 over 0.01, at least 100, so that the largest weight is 1.005 of the smallest and the prompts
-are as good as uniform. tau of the paper's runs is not known; 0.1 is ours.
-Departures. The data are not cut into shards of 10 steps, each with counts of its own and 4 answers to
-every prompt first: counts stay, and can be old. The other half of CurES, answers in
-proportion to the standard deviation of a prompt's gradient, is `rollouts="sigma"`, with sqrt(p (1 - p))
-for it, as if all answers had gradients of one size: the paper measures them. As no p is 0 or 1 here, no
-prompt is cut off from answers, as one with 0/4 or 4/4 is in the code.
+We know the theory second-hand, and have read the public code. In the code, tau is (number of accepted
+answers + 1) / 0.01, which is at least 100: the largest weight is 1.005 times the smallest, so the draw is
+practically uniform. The tau of the paper's runs is not known; the default 0.1 is ours.
+
+Departures from the code:
+- The code cuts the data into shards of 10 steps. Each shard starts its own counts, with 4 answers to every
+  prompt. Here counts are kept for the whole run, and can be old.
+- The other half of CurES splits the answers in proportion to the standard deviation of each prompt's
+  gradient, which the paper measures. `rollouts="sigma"` does so with sqrt(p (1 - p)) in its place, as if the
+  gradients of all answers had the same size.
+- p is never 0 or 1 here, so every prompt can get answers. In the code, a prompt with 0/4 or 4/4 gets none.
 """
 
 import dataclasses
@@ -27,14 +30,14 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class CuresOptions(base.Options):
-    """The hyperparameters of CurES; `num_rollouts` is the mean."""
+    """The hyperparameters of CurES; `num_rollouts` is the mean number of answers."""
 
-    temperature: float = fields.number(0.1, above=0)  # tau
-    # "equal": as many answers to every prompt. "sigma": B G answers in proportion to sqrt(p (1 - p)),
-    # from `min_rollouts` to `max_rollouts` each.
+    temperature: float = fields.number(0.1, above=0)  # tau, temperature of the weighted draw
+    # "equal": G answers to every prompt. "sigma": B G answers in proportion to sqrt(p (1 - p)), from
+    # `min_rollouts` to `max_rollouts` each
     rollouts: str = fields.choice("equal", "sigma")
-    min_rollouts: int = 2
-    max_rollouts: int = 16
+    min_rollouts: int = 2  # Fewest answers to a prompt with rollouts="sigma"
+    max_rollouts: int = 16  # Most answers to a prompt with rollouts="sigma"
 
     def __post_init__(self):
         super().__post_init__()
@@ -44,7 +47,7 @@ class CuresOptions(base.Options):
 
 
 def selector(options: CuresOptions) -> base.Sampler:
-    """Returns CurES's choice of prompts and, on demand, its split of the answers."""
+    """Returns CurES's choice of prompts and, with `rollouts="sigma"`, its split of the answers."""
 
     def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -69,12 +72,13 @@ SPEC = base.Spec("cures", CuresOptions, selector)
 
 
 def split(options: CuresOptions, sigma_M: Array) -> Array:
-    """Returns int32 num_rollouts_M in proportion to `sigma_M`, B G of them, within the bounds.
+    """Returns int32 num_rollouts_M in proportion to `sigma_M`, within the bounds; their sum is B G.
 
-    Rounded by Sainte-Lague: each next answer goes where sigma / (n + 1/2) is largest, n those had.
+    The rounding is Sainte-Lague's: the next answer goes to the prompt with the largest sigma / (n + 1/2),
+    where n is the number of answers that it has.
     """
     n_G = jnp.arange(options.max_rollouts)
     gain_MG = sigma_M[:, None] / (n_G + 0.5)
     low_M = jnp.full(len(sigma_M), options.min_rollouts)
-    order_MG = jnp.full(gain_MG.shape, knapsack.WITHIN)
+    order_MG = jnp.full(gain_MG.shape, knapsack.WITHIN)  # one class: only the gain decides
     return knapsack.fill(gain_MG, low_M, order_MG, options.num_rollouts * len(sigma_M))

@@ -1,8 +1,8 @@
-"""DIVA-GRPO (arXiv 2603.01106): every problem comes with variants as hard as it needs.
+"""DIVA-GRPO (arXiv 2603.01106): every problem comes with variants of a suitable difficulty.
 
-The selector keeps how difficult each problem is, from 1 to 9, and asks for harder variants of easy ones
-and easier variants of hard ones. Who makes them, and what they do to advantages, is no part of it. Where
-the paper and its public code differ, an option says which.
+The selector tracks the difficulty of each problem, from 1 to 9, and asks for harder variants of easy
+problems and easier variants of hard ones. Making the variants, and what they change about advantages, is
+done elsewhere (`recipes.diva`). Where the paper and its public code differ, an option chooses.
 """
 
 import dataclasses
@@ -20,28 +20,33 @@ from vade_jax.samplers import base
 from vade_jax.types import Array
 
 EASIEST, HARDEST, FIRST = 1.0, 9.0, 5.0
-TARGET = (9, 8, 7, 6, 6, 5, 5, 5, 4)  # of an only variant, by the problem's difficulty
-TARGET_MEAN = (8, 7.5, 7, 6.5, 6, 5.5, 4.5, 3.5, 3)  # of several
-TABLE = ((0.05, 2), (0.3, 1), (0.5, 0), (0.7, -1), (1.0, -2))
-_HARDER = 4  # what takes the place of an easier variant is 0 .. 3 harder
-_ROOM = 1e-5  # for mean rewards at the edge of a range: tenths are no binary fractions
+# Difficulty of a variant, by the difficulty of its problem (1 to 9): of the only variant, and the mean of the
+# draw for each of several
+TARGET = (9, 8, 7, 6, 6, 5, 5, 5, 4)
+TARGET_MEAN = (8, 7.5, 7, 6.5, 6, 5.5, 4.5, 3.5, 3)
+TABLE = ((0.05, 2), (0.3, 1), (0.5, 0), (0.7, -1), (1.0, -2))  # (highest mean score, change)
+_HARDER = 4  # a variant that replaces a further easier one is 0 .. 3 harder than the problem
+_ROOM = 1e-5  # tolerance for mean rewards at the edge of a range, as tenths are not exact in binary
 
 
 @dataclasses.dataclass(frozen=True)
 class DivaOptions(base.Options):
     """The hyperparameters of DIVA's selector."""
 
-    num_variants: int = fields.number(1, at_least=0)  # of each problem; the paper: 1, 3
-    # What a mean score s does to a difficulty D. "linear", the paper's: D + eta (0.5 - s). "table", the
-    # public code's: D + the change of the range that s lies in.
+    num_variants: int = fields.number(1, at_least=0)  # Variants of each problem (the paper: 1, 3)
+    # How a mean score s changes a difficulty D. "linear" (the paper): D + eta (0.5 - s). "table" (the
+    # public code): D + the change that `table` has for s
     rule: str = fields.choice("linear", "table")
-    eta: float = fields.number(4.0, at_least=0)  # of the linear rule
-    table: Sequence[tuple[float, float]] = TABLE  # (highest score, change), ascending
-    score: str = fields.choice("accuracy", "reward")  # or the code's
-    # The paper re-calibrates after an "epoch", from all its answers; the code every "step".
+    eta: float = fields.number(4.0, at_least=0)  # Step size of the linear rule
+    # Ranges of the rule "table", as pairs (highest score, change) with ascending scores
+    table: Sequence[tuple[float, float]] = TABLE
+    # Score of an answer: whether it is right, or its reward (the public code)
+    score: str = fields.choice("accuracy", "reward")
+    # When difficulties change: after an "epoch", from all of its answers (the paper), or after every
+    # "step" (the public code)
     when: str = fields.choice("epoch", "step")
-    # "group" takes in the answers to variants, as both do, so that hints make hard problems look
-    # easier; "original" leaves them out.
+    # Answers that count for a problem. "group": those to its variants too, as in the paper and the code,
+    # so that hints make hard problems look easier. "original": only those to the problem itself
     estimate: str = fields.choice("group", "original")
 
     def __post_init__(self):
@@ -53,7 +58,7 @@ class DivaOptions(base.Options):
 
 
 def _is_table(given: Any) -> bool:
-    """Returns whether these are pairs of numbers, the first ones ascending."""
+    """Returns whether `given` holds pairs of numbers whose first numbers ascend."""
     try:
         pairs = np.asarray(given, np.float64)
     except (TypeError, ValueError):
@@ -65,19 +70,20 @@ def _is_table(given: Any) -> bool:
 
 @chex.dataclass(frozen=True)
 class DivaState(types.Pytree):
-    """The difficulty of every problem, and the answers that are still to change it."""
+    """The difficulty of every problem, and the scores since it last changed."""
 
     visits_I: jax.Array  # int32
     difficulty_I: jax.Array  # float32, from 1 to 9
-    score_I: jax.Array  # float32, the sum over these answers
-    count_I: jax.Array  # float32, how many they are
+    score_I: jax.Array  # float32, sum of the scores of the answers since the last change
+    count_I: jax.Array  # float32, number of these answers
 
 
 def selector(options: DivaOptions) -> base.Sampler:
-    """Returns the DIVA selector: uniform's order, each problem with its variants behind it.
+    """Returns the DIVA selector: problems in the order of uniform, each followed by its variants.
 
-    `num_prompts` is problems times (1 + num_variants). `extra_M["variant"]` counts the slots of a problem,
-    0 is the problem itself, and `extra_M["difficulty"]` says how difficult each is to be (`wanted`).
+    `num_prompts` is the number of problems times (1 + num_variants). `extra_M["variant"]` numbers the slots
+    of a problem, where 0 is the problem itself, and `extra_M["difficulty"]` is the difficulty that each slot
+    should have (`wanted`).
     """
     slots = 1 + options.num_variants
 
@@ -112,12 +118,12 @@ def selector(options: DivaOptions) -> base.Sampler:
     def update(state: DivaState, feedback: types.Feedback) -> DivaState:
         index_M = feedback.index_M
         score_M, count_M = scores(options, feedback)
-        # A problem's slots have one index: `add` sums over them, and `max`, with the same value from
-        # each, counts them as one visit.
+        # All slots of a problem have the same index. `add` sums over them. `max` gets the same value
+        # from each of them, so together they count as one visit.
         score_I = state.score_I.at[index_M].add(score_M)
         count_I = state.count_I.at[index_M].add(count_M)
         visits_I = state.visits_I.at[index_M].max(state.visits_I[index_M] + 1)
-        # An epoch ends when the last problem has its visit: then the least number rises.
+        # An epoch ends when the last problem is visited, which raises the smallest number of visits.
         ends_epoch = jnp.min(visits_I) > jnp.min(state.visits_I)
         due = ends_epoch if options.when == "epoch" else True
         if options.rule == "linear":
@@ -139,7 +145,7 @@ SPEC = base.Spec("diva", DivaOptions, selector)
 
 
 def scores(options: DivaOptions, feedback: types.Feedback) -> tuple[Array, Array]:
-    """Returns the sum of the scores of each slot's valid answers, and how many they are."""
+    """Returns the sum of the scores of each slot's valid answers, and the number of these answers."""
     score_M, count_M = feedback.successes_M, feedback.trials_M
     if options.score == "reward":
         reward_N = jnp.where(feedback.valid_N, feedback.reward_N, 0)
@@ -151,7 +157,10 @@ def scores(options: DivaOptions, feedback: types.Feedback) -> tuple[Array, Array
 
 
 def believe(state: DivaState, proposal: types.Proposal) -> dict[str, jax.Array]:
-    """Returns the difficulties of problems and of variants: once made, those that they really have."""
+    """Returns the difficulties of problems and of variants, each NaN in the slots of the other.
+
+    They are the wanted difficulties; once the variants are made, those that the variants really have.
+    """
     del state
     assert proposal.extra_M is not None
     is_problem_M = proposal.extra_M["variant"] == 0
@@ -164,12 +173,12 @@ def believe(state: DivaState, proposal: types.Proposal) -> dict[str, jax.Array]:
 
 # ------------------------------------------------------------------------------ how difficulties change
 def linear(difficulty_I: Array, score_I: Array, count_I: Array, eta: float) -> jax.Array:
-    """Returns D + eta (0.5 - s) within [1, 9], the paper's rule; D where nothing was counted.
+    """Returns D + eta (0.5 - s), clipped to [1, 9]: the paper's rule. Without answers D stays.
 
     Args:
         difficulty_I: D.
         score_I: the sum of the scores of the answers to each problem.
-        count_I: how many these are; s is the mean.
+        count_I: the number of these answers; s is the mean score.
         eta: step size.
     """
     mean_I = score_I / jnp.maximum(count_I, 1)
@@ -184,14 +193,14 @@ def by_table(
     table: Sequence[tuple[float, float]] = TABLE,
     room: float = 0.0,
 ) -> jax.Array:
-    """Returns D plus the change of the range that s lies in, within [1, 9], as the code does.
+    """Returns D plus the change that `table` has for the mean score s, clipped to [1, 9]: the code's rule.
 
-    The first (highest, change) with s <= highest is taken, none for s outside of all. Sums of right
-    answers are compared as whole numbers, n s <= m c for highest = m / n: 3 of 10 lie in the range
-    that ends at 0.3. For other sums, `room` widens the ranges.
+    The change is that of the first (highest, change) with s <= highest, and 0 if there is none. For
+    highest = m / n, a sum of scores S over c answers is compared in whole numbers, as n S <= m c, so that
+    3 right of 10 are in the range that ends at 0.3. For sums of rewards, `room` widens the ranges.
     """
     change_I = jnp.zeros_like(difficulty_I)
-    # From the last range to the first: where several hold, the first one's change is written last.
+    # From the last range to the first, so that the first fitting range overwrites the later ones.
     for highest, change in reversed(table):
         edge = fractions.Fraction(str(highest))
         most_I = (edge.numerator + room * edge.denominator) * count_I
@@ -203,12 +212,12 @@ def by_table(
 
 # ------------------------------------------------------------------------------ what is asked for
 def wanted(key: jax.Array, difficulty_Q: Array, num_variants: int) -> Array:
-    """Returns the difficulties wanted of the variants of each problem, [Q, num_variants].
+    """Returns the wanted difficulties of the variants of each problem, [Q, num_variants].
 
-    They lie whole steps away from the problem's own, within [1, 9]. One variant gets `TARGET`.
-    Several get a normal draw around `TARGET_MEAN` with standard deviation 1, rounded; of easier
-    ones a problem keeps the first, and each further one becomes 0 to 3 steps harder than the
-    problem instead. Between whole difficulties the targets are interpolated.
+    They are whole steps away from the problem's own difficulty, within [1, 9]. A single variant gets
+    `TARGET`. Several variants get normal draws around `TARGET_MEAN` with standard deviation 1, rounded. If
+    more than one of them is easier than the problem, all but the first of these become 0 to 3 steps harder
+    than the problem instead. For fractional difficulties, the targets are interpolated.
     """
 
     def between(target: Sequence[float]) -> jax.Array:

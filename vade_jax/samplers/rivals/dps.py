@@ -1,20 +1,24 @@
 """DPS (arXiv 2603.10887): every prompt is a Markov chain over three levels; the likeliest mixed ones win.
 
-A prompt's group is all wrong, mixed or all right: levels 0, 1, 2. How it moves between them from step to
-step is learned, prompt by prompt, as counts of moves a_33 (to, from), a Dirichlet posterior whose mean is
-Phi = a with each column divided by its sum. With f the belief before the step and mu = Phi f the
-forecast for it, a step makes
+The group of a prompt is all wrong, mixed or all right: levels 0, 1, 2. For each prompt, DPS learns how the
+level moves from step to step. It counts the moves in a 3 x 3 matrix a (to, from), a Dirichlet posterior
+whose mean Phi is a with each column divided by its sum. With f the level probabilities before a step and
+mu = Phi f their forecast, a step sets
 
     rolled out    f' = the level seen, a <- decay a + (1 - decay) + xi, xi = f'_i Phi_ij f_j over its sum
     the rest      f' = mu,             a <- decay a + (1 - decay)
 
-and the B prompts with the largest forecast of "mixed", (Phi f')_1, are rolled out next. What explores is
-that counts decay: with the default a prompt not seen is nearly as unknown after three steps as at first.
+and the B prompts with the largest forecast of "mixed", (Phi f')_1, are rolled out next. The decay of the
+counts makes DPS explore: with the default, a prompt that was not seen for three steps is nearly as unknown
+as at the start.
 
-The equations are those of the authors' public code; of the paper only the abstract was read. Departures:
-the code scores random candidates, in its scripts as many as there are prompts, here all always compete;
-ties, such as those of the first steps, are broken at random; the bonus for entropy, off in the code, is
-left out; a prompt without valid answers is one of the rest.
+The equations are from the authors' public code; of the paper we have read only the abstract.
+
+Departures from the code:
+- The code scores random candidates, in its scripts as many as there are prompts. Here all items compete.
+- Ties, such as those in the first steps, are broken at random.
+- The entropy bonus, which is off in the code, is left out.
+- A prompt without valid answers is treated as one of the rest.
 """
 
 import dataclasses
@@ -34,17 +38,17 @@ WRONG, MIXED, RIGHT = range(3)
 class DpsOptions(base.Options):
     """The hyperparameters of DPS."""
 
-    # lambda, what a step leaves of the distance of every transition count to its prior, 1 (the code:
-    # 0.5 for countdown and geometry, 0.7 for mathematics)
+    # lambda, what a step leaves of the distance between every transition count and its prior, 1 (the
+    # code: 0.5 for countdown and geometry, 0.7 for mathematics)
     decay: float = fields.fraction(0.5)
 
 
 @chex.dataclass(frozen=True)
 class DpsState(types.Pytree):
-    """The level of every item after the last step, and what is known of how it moves."""
+    """The level of every item after the last step, and the counts of its moves."""
 
-    belief_I3: jax.Array  # float32, the probability of each level
-    count_I33: jax.Array  # float32, of moves to a level (row) from a level (column)
+    belief_I3: jax.Array  # float32, f, the probability of each level
+    count_I33: jax.Array  # float32, a, moves to a level (row) from a level (column)
 
 
 def selector(options: DpsOptions) -> base.Sampler:
@@ -67,7 +71,8 @@ def selector(options: DpsOptions) -> base.Sampler:
         belief_I3 = forecast(state.count_I33, state.belief_I3)
         count_I33 = decay * state.count_I33 + (1 - decay)
         level_M3 = jax.nn.one_hot(base.outcome(feedback) + MIXED, 3)
-        # xi: where the prompt has come from, given where it is. Both by what was known before.
+        # xi: the probability of each move, given the level that was seen. It uses the counts and the
+        # level probabilities from before this step.
         before_M33 = transitions(state.count_I33[index_M])
         moved_M33 = level_M3[:, :, None] * before_M33 * state.belief_I3[index_M][:, None, :]
         moved_M33 = moved_M33 / jnp.sum(moved_M33, (1, 2), keepdims=True)
@@ -85,7 +90,7 @@ SPEC = base.Spec("dps", DpsOptions, selector)
 
 
 def transitions(count_I33: Array) -> Array:
-    """Returns Phi, the mean probabilities of a move: every column sums to 1."""
+    """Returns Phi, the mean transition probabilities; every column sums to 1."""
     return count_I33 / jnp.sum(count_I33, axis=1, keepdims=True)
 
 
@@ -95,7 +100,7 @@ def forecast(count_I33: Array, belief_I3: Array) -> jax.Array:
 
 
 def believe(state: DpsState, proposal: types.Proposal) -> dict[str, jax.Array]:
-    """Returns the forecast of "mixed". Levels say nothing of the pass rate of a mixed group."""
+    """Returns the forecast of "mixed". There is no posterior mean: levels do not tell a pass rate."""
     index_M = proposal.index_M
     level_M3 = forecast(state.count_I33[index_M], state.belief_I3[index_M])
     return {"prob_mixed": level_M3[:, MIXED]}

@@ -1,14 +1,17 @@
-"""GRESO (arXiv 2506.02177): prompts that taught nothing lately are skipped, mostly.
+"""GRESO (arXiv 2506.02177): prompts that taught nothing lately are mostly skipped.
 
-Epochs are shuffled passes, as uniform's. Where one comes to an item whose latest z visits were all right
-(or all wrong), the item is kept with probability max(p^z, keep_min), p = p_easy (p_hard), else skipped
-until the next epoch. The two probabilities follow how many such groups a batch has.
+An epoch is a shuffled pass over the items, as in uniform. If the latest z visits of an item were all right
+(or all wrong), an epoch visits it only with probability max(p^z, keep_min), where p = p_easy (p_hard), and
+otherwise skips it. Both probabilities adapt to the share of such groups in the batches.
 
-Departures from Algorithm 1: the number of epochs skipped is drawn at once, with the p of the moment (see
-`due`); easy and hard mean all right and all wrong, where the public code has thresholds on the mean
-reward. The paper's adaptive rollouts, prompts in place of the groups that `keep` drops, are the training
-loop's refill in rounds (its "estimate"). `update` comes after every round: there p_easy and p_hard are
-adjusted once a round, and the targets are shares of the round.
+Departures from Algorithm 1:
+- The number of epochs that an item is skipped is decided by one random number per visit instead of one per
+  epoch (see `due`).
+- Easy and hard mean all right and all wrong; the public code has thresholds on the mean reward.
+- The paper's adaptive rollouts, which replace the groups that `keep` drops, are the refill rounds of the
+  training loop (`refill.ask="estimate"`).
+- `update` runs after every round, so p_easy and p_hard are adjusted once a round, and the target shares are
+  those of a round.
 """
 
 import dataclasses
@@ -24,18 +27,21 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class GresoOptions(base.Options):
-    """The hyperparameters of GRESO, constants as in its public code."""
+    """The hyperparameters of GRESO; the defaults are those of its public code."""
 
-    # Probability of visiting an item whose latest visit was all right (all wrong), at first.
+    # Initial probability of visiting an item whose latest visit was all right
     p_easy: float = 0.5
+    # Initial probability of visiting an item whose latest visit was all wrong
     p_hard: float = 0.5
-    adjustment: float = fields.fraction(0.01)  # of both, an update from epoch 2 on
-    target: float = fields.fraction(0.25)  # the share of such prompts in a batch
-    easy_share: float = fields.fraction(1 / 3)  # of `target` that is all right
-    p_min: float = fields.fraction(0.05)  # bounds of p_easy and p_hard
-    p_max: float = 0.95
-    keep_min: float = fields.number(0.01, at_least=1e-6, at_most=1)  # of a visit
-    # Of which items are skipped; the order in an epoch is the given keys'.
+    # Change of p_easy and p_hard in every update, from the second epoch on
+    adjustment: float = fields.fraction(0.01)
+    target: float = fields.fraction(0.25)  # Wanted share of groups all right or all wrong
+    easy_share: float = fields.fraction(1 / 3)  # Share of `target` that is all right
+    p_min: float = fields.fraction(0.05)  # Lower bound of p_easy and p_hard
+    p_max: float = 0.95  # Upper bound of p_easy and p_hard
+    # Lowest probability of visiting an item in an epoch
+    keep_min: float = fields.number(0.01, at_least=1e-6, at_most=1)
+    # Seed that decides which items are skipped; the keys of the run decide the order in an epoch
     seed: int = fields.seed()
 
     def __post_init__(self):
@@ -48,12 +54,14 @@ class GresoOptions(base.Options):
 
 @chex.dataclass(frozen=True)
 class GresoState(types.Pytree):
-    """When each item was last visited, and how often in a row it taught nothing."""
+    """When each item was last visited, and how many visits in a row taught nothing."""
 
-    epoch_I: jax.Array  # int32, of the last visit; -1 before the first
-    streak_I: jax.Array  # int32, latest visits all right (> 0) or all wrong (< 0) in a row
-    luck_I: jax.Array  # float32 in [0, 1), decides how many epochs the item is skipped
-    epoch: jax.Array  # int32, the current one
+    epoch_I: jax.Array  # int32, epoch of the last visit; -1 before the first
+    streak_I: (
+        jax.Array
+    )  # int32, latest visits in a row that were all right (> 0) or all wrong (< 0)
+    luck_I: jax.Array  # float32 in [0, 1), decides for how many epochs the item is skipped
+    epoch: jax.Array  # int32, the current epoch
     p_easy: jax.Array  # float32
     p_hard: jax.Array  # float32
     step: jax.Array  # int32
@@ -75,8 +83,8 @@ def selector(options: GresoOptions) -> base.Sampler:
 
     def propose(state: GresoState, key: jax.Array, num_prompts: int) -> types.Proposal:
         due_I = due(state, options.keep_min)
-        # Overdue items count as those of the current epoch: an epoch's order is random, and nobody
-        # comes first for having been left over.
+        # Overdue items rank like those of the current epoch: the order within an epoch is random, and
+        # an item left over from an earlier one does not come first.
         score_I = -jnp.maximum(due_I, current_epoch(state, due_I))
         index_M = base.top_b(score_I, key, num_prompts)
         return base.same_num_rollouts(index_M, options.num_rollouts)
@@ -84,18 +92,18 @@ def selector(options: GresoOptions) -> base.Sampler:
     def update(state: GresoState, feedback: types.Feedback) -> GresoState:
         due_I, index_M = due(state, options.keep_min), feedback.index_M
         epoch = current_epoch(state, due_I)
-        # A batch that reaches over the end of an epoch has visited some items in the next.
+        # A batch that crosses the end of an epoch visits some items of the next epoch.
         visited_M = jnp.maximum(due_I[index_M], epoch)
-        # New luck only for those visited: how long an item is skipped is settled at its visit.
+        # Only visited items get new luck: a visit decides how long its item is then skipped.
         luck_I = jax.random.uniform(rng.own_key(options.seed, state.step), state.luck_I.shape)
         sign_M, asked_M = base.outcome(feedback), feedback.trials_M > 0
         streak_M = extended(state.streak_I[index_M], sign_M)
         streak_M = jnp.where(asked_M, streak_M, state.streak_I[index_M])
-        # The first epoch visits everything: its shares say nothing about the skipping.
+        # The first epoch visits every item, so its shares say nothing about the skipping.
         change = jnp.where(epoch > 0, options.adjustment, 0.0)
 
         def adjusted(p: jax.Array, sign: int, goal: float) -> jax.Array:
-            """Returns p lowered where too many groups had this outcome, else raised."""
+            """Returns p, lowered if too many groups had this outcome, and raised otherwise."""
             share = jnp.sum(sign_M == sign) / jnp.maximum(jnp.sum(asked_M), 1)
             step = jnp.where(share >= goal, -change, change)
             return jnp.clip(p + step * jnp.any(asked_M), options.p_min, options.p_max)
@@ -126,13 +134,14 @@ SPEC = base.Spec(
 def due(state: GresoState, keep_min: float) -> jax.Array:
     """Returns the epoch of every item's next visit, float32.
 
-    Tossing a coin of probability `keep` in every epoch until it says "visit" skips k epochs or more
-    with probability (1 - keep)^k. So one uniform number u an item decides it: k is the whole part of
-    log(1 - u) / log(1 - keep). Nothing has to be decided, or stored, epoch by epoch.
+    In the paper, each epoch visits an item with probability `keep`, so it skips at least k epochs with
+    probability (1 - keep)^k. One uniform number u per item gives the same distribution: k is the integer
+    part of log(1 - u) / log(1 - keep). So no decision is made or stored for every epoch. `keep` uses the
+    current p_easy and p_hard.
     """
     p_I = jnp.where(state.streak_I > 0, state.p_easy, state.p_hard)
     keep_I = jnp.maximum(p_I ** jnp.abs(state.streak_I), keep_min)
-    # At keep = 1 (no streak) a number is divided by -inf: none is skipped.
+    # Without a streak, keep = 1: the quotient is a finite number over -inf, 0, and no epoch is skipped.
     skipped_I = jnp.floor(jnp.log1p(-state.luck_I) / jnp.log1p(-keep_I))
     return state.epoch_I + 1 + skipped_I
 
@@ -140,11 +149,11 @@ def due(state: GresoState, keep_min: float) -> jax.Array:
 def current_epoch(state: GresoState, due_I: Array) -> jax.Array:
     """Returns the epoch that the next batch begins in: the earliest one with an item due.
 
-    It never goes back: lower p_easy and p_hard move items to later epochs, higher ones to earlier.
+    It never decreases, although the due epochs can: higher p_easy and p_hard move them to earlier epochs.
     """
     return jnp.maximum(state.epoch.astype(due_I.dtype), jnp.nanmin(due_I))
 
 
 def extended(streak_M: Array, sign_M: Array) -> jax.Array:
-    """Returns the signed streaks after one more outcome: another sign begins a new one."""
+    """Returns the signed streaks after one more outcome: another sign begins a new streak, 0 ends it."""
     return jnp.where(streak_M * sign_M > 0, streak_M, 0) + sign_M

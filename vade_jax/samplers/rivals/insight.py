@@ -1,18 +1,22 @@
-"""InSight (arXiv 2603.01907): the prompts whose answers say the most about their own pass rate.
+"""InSight (arXiv 2603.01907): chooses the prompts whose answers tell most about their own pass rate.
 
-Of every item a Beta posterior of the pass rate p, as MoPPS's. An item's score is the product of
+Every item has a Beta posterior of its pass rate p, as in MoPPS. Its score is the product of
 
-    w = m (1 - m) exp(-eta (m - mu)^2), m = E[p]: middling difficulty, rather hard than easy
-    I = H(p) - E[H(p | K answers)]: what K answers are expected to tell of p, in nats
+    w = m (1 - m) exp(-eta (m - mu)^2), m = E[p]: medium difficulty, and hard rather than easy
+    I = H(p) - E[H(p | K answers)]: the information that K answers are expected to give about p, in nats
 
-and the B largest of a random pool of candidates are taken: nothing is drawn from the posterior.
+and the B largest scores in a random pool of candidates are chosen. Nothing is drawn from the posterior.
 
-What the paper leaves open. How candidates change from step to step: here every step draws others. Whether
-prompts had pass rates before step 1: here none has. As published, without decay, I falls with the number of
-answers so fast that every prompt never seen comes before every prompt seen, so a pass over all items comes
-first, and later the score mostly counts visits; `decay` below 1 gives the difficulty more say. The text and
-a table have mu = 0.3, one line of the appendix 3.0.
-Departures: I is computed in another, equal form (see `information`); ties are broken at random.
+The paper leaves two things open: how candidates change from step to step (here every step draws a new pool),
+and whether prompts have pass rates before step 1 (here none has). Its text and a table have mu = 0.3, one
+line of the appendix has 3.0.
+
+As published, without decay, I falls quickly with the number of answers. Every unseen prompt then comes before
+every seen one, so the first epoch visits all items, and later the score mostly counts visits. With `decay`
+below 1, difficulty matters more.
+
+Departures from the paper: I is computed in another, equal form (see `information`), and ties are broken at
+random.
 """
 
 import dataclasses
@@ -32,11 +36,12 @@ from vade_jax.types import Array
 class InsightOptions(base.Options):
     """The hyperparameters of InSight, as in its experiments; K is `num_rollouts`."""
 
-    target: float = fields.fraction(0.3)  # mu, the pass rate that `sharpness` pulls to
-    sharpness: float = fields.number(3.0, at_least=0)  # eta
-    # What is left of an item's counts when it is visited; items not visited keep theirs.
+    target: float = fields.fraction(0.3)  # mu, the preferred pass rate
+    sharpness: float = fields.number(3.0, at_least=0)  # eta, how strongly `target` is preferred
+    # What is left of an item's counts after it is visited; items that are not visited keep theirs
     decay: float = fields.fraction(1.0)
-    candidates: float = fields.number(16, at_least=1)  # pool over batch
+    # Size of the pool of candidates, as a multiple of the batch
+    candidates: float = fields.number(16, at_least=1)
 
 
 def selector(options: InsightOptions) -> base.Sampler:
@@ -45,7 +50,7 @@ def selector(options: InsightOptions) -> base.Sampler:
     def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys, num_items = rng.selection_keys(key), len(state.alpha_I)
         size = min(base.share_of(options.candidates, num_prompts), num_items)
-        # All alike but for NaN, which no pool should hold while there are numbers.
+        # All scores are 0 except NaN, so the pool is random, and has NaN only if there is nothing else.
         candidate_C = base.top_b(0 * (state.alpha_I + state.beta_I), keys.draw, size)
         alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]
         mean_C = beta.posterior_mean(alpha_C, beta_C)
@@ -74,8 +79,8 @@ def information(alpha_C: Array, beta_C: Array, num_rollouts: int) -> jax.Array:
     """Returns the mutual information of the pass rate and K answers, in nats.
 
     The paper has H(p) - E[H(p | s)], s the number of right answers, which takes the entropies of K + 2
-    Beta distributions. The same information seen from the other side is H(answers) - E[H(answers | p)].
-    Both need the chance q_s of one sequence with s right ones; the second has besides it only
+    Beta distributions. Mutual information is symmetric, so H(answers) - E[H(answers | p)] is the same.
+    Both need the chance q_s of one sequence with s right answers. Besides that, the second needs only
 
         E[H(answers | p)] = K (psi(a+b+1) - m psi(a+1) - (1-m) psi(b+1)), m = a / (a+b),
 
@@ -83,7 +88,7 @@ def information(alpha_C: Array, beta_C: Array, num_rollouts: int) -> jax.Array:
     """
     a_C, b_C = alpha_C + 1, beta_C + 1
     total_C, k_K = a_C + b_C, jnp.arange(num_rollouts)
-    # Over the total, so that large counts leave sums of small logarithms.
+    # Factors are divided by the total, so that for large counts the logarithms stay small.
     right_CS, wrong_CS, all_CS = (
         jnp.pad(jnp.cumsum(jnp.log((x_C[:, None] + k_K) / total_C[:, None]), 1), ((0, 0), (1, 0)))
         for x_C in (a_C, b_C, total_C)

@@ -1,19 +1,21 @@
-"""After KGPS (arXiv 2607.27610): a Gaussian belief of every logit pass rate, scored by E[p (1-p)].
+"""After KGPS (arXiv 2607.27610): a Gaussian posterior of every logit pass rate, scored by E[p (1-p)].
 
-Not the paper's program: its abstract was read, and the few lines that another paper (arXiv 2609.38018)
-has on it. The abstract has a Gaussian belief of the logit, a Kalman step, process noise that grows with
-the size of the policy update, and a utility averaged over the belief. Second-hand are the walk without a
-drift, a first pass over all prompts in steps that train, E[p (1-p)] by 5-point Gauss-Hermite quadrature.
+This is not the paper's program. We have read its abstract, and a few lines about it in another paper (arXiv
+2609.38018). From the abstract come a Gaussian posterior of the logit, a Kalman step, process noise that grows
+with the size of the policy update, and a utility averaged over the posterior. From the other paper come the
+walk without a drift, a first visit of all prompts in steps that train, and E[p (1-p)] by 5-point
+Gauss-Hermite quadrature.
 
-The belief is `kalman`'s, with the same noise for every item. What differs is the choice: no draw, the B
-largest averages. The averaging explores: far out on the logit, p (1-p) is larger on average the wider the
-belief is, so that prompts solved or failed come back as their variance grows.
+The posterior is that of `kalman`, with the same noise for every item. The choice differs: nothing is drawn,
+and the B largest averages win. The averaging explores. For a logit far from 0, the average of p (1-p) grows
+with the variance, so prompts that were solved or failed come back as their variance grows.
 
-Departures. A selector does not know the size of the policy update: the next prompts are chosen while the
-policy learns. In its place the noise grows with what the update did, as far as counts show it: its scale
-is learned by evidence, as `kalman`'s. Counts are conditioned on as binomial (Laplace), where
-the second-hand account has the logit of the observed rate, with a plug-in noise that is infinite for
-groups all right or all wrong. The top B, the prior and the noise are own choices.
+Departures:
+- A selector does not know the size of the policy update, because the next prompts are chosen while the
+  policy learns. Instead, the scale of the noise is learned from the counts by evidence, as in `kalman`.
+- Counts are treated as binomial (Laplace). The second-hand account uses the logit of the observed rate, with
+  a plug-in noise that is infinite for groups all right or all wrong.
+- The top B, the prior and the noise are our own choices.
 """
 
 import dataclasses
@@ -26,27 +28,28 @@ from vade_jax import fields, types
 from vade_jax.samplers import base, beta, gaussian
 from vade_jax.samplers.rivals import kalman
 
-# Of the quadrature: right within 1 % up to a variance of 2 of the logit, 5 % at 4, a quarter at 10.
+# Points of the quadrature. Its error is within 1 % up to a logit variance of 2, 5 % at 4, and 25 % at 10.
 NUM_POINTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class KgpsOptions(kalman.WalkOptions):
-    """The hyperparameters: those of the walk."""
+    """The hyperparameters of KGPS: those of the walk, with other defaults."""
 
-    noise_selected: float = fields.number(0.0, at_least=0)  # the walk is the same for every item
-    noise_rest: float = fields.number(0.01, at_least=0)
+    # Variance that a visit adds; 0: the walk is the same for every item
+    noise_selected: float = fields.number(0.0, at_least=0)
+    noise_rest: float = fields.number(0.01, at_least=0)  # Variance that a step adds to every item
 
 
 @chex.dataclass(frozen=True)
 class KgpsState(kalman.KalmanState):
-    """`kalman`'s, and what the warm-up is still to visit."""
+    """The state of `kalman`, and the items that the warm-up has not visited."""
 
-    unseen_I: jax.Array  # bool; all are visited once before the belief chooses
+    unseen_I: jax.Array  # bool; every item is visited once before the posterior chooses
 
 
 def selector(options: KgpsOptions) -> base.Sampler:
-    """Returns the selector: the B prompts of the largest expected information gain."""
+    """Returns the selector: it chooses the B prompts with the largest E[p (1-p)]."""
 
     def init(num_items: int) -> KgpsState:
         begun = kalman.begin(options, num_items)

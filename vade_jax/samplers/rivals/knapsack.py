@@ -1,16 +1,19 @@
-"""Knapsack RL (arXiv 2509.25849): a step's answers go to the prompts where one more pays.
+"""Knapsack RL (arXiv 2509.25849): the answers of a step go to the prompts where one more is worth most.
 
-B prompts share B G answers. N answers to a prompt with pass rate p are worth, by the paper's equation,
+B prompts share B G answers. By the paper's equation, N answers to a prompt with pass rate p are worth
 
     Value(N) = (1 - p^N - (1-p)^N) p (1-p)^2,
 
-the chance of a mixed group times its information gain. This is concave in N from 1 on, so handing out one
-answer after the other, always where it adds most, solves the knapsack exactly.
+the chance of a mixed group times its information gain. This is concave in N from N = 1 on. So the knapsack
+is solved exactly by handing out one answer after another, each to the prompt where it adds most.
 
-Departures from the public code: it is exact (the code's recursion scores a prompt without extra answers
-as 0), no group exceeds `max_rollouts`, prompts not yet rolled out do not share the surplus of those all
-wrong, and a batch of mixed prompts only is no error. Of a group that the buffer of newest answers holds
-in part all answers count alike, where the code knows which came last; the order means nothing.
+Departures from the public code:
+- The solution is exact; the recursion in the code scores a prompt without extra answers as 0.
+- No group exceeds `max_rollouts`.
+- Prompts not yet rolled out get no part of the surplus that goes to prompts all wrong.
+- A batch of only mixed prompts is not an error.
+- If the buffer of newest answers holds a part of a group, all answers of the group count by that share. The
+  code knows which came last, but the order of answers in a group means nothing.
 """
 
 import dataclasses
@@ -26,17 +29,19 @@ from vade_jax.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class KnapsackOptions(base.Options):
-    """The hyperparameters of Knapsack RL; `num_rollouts` is the mean, and what unknown prompts get."""
+    """The hyperparameters of Knapsack RL. `num_rollouts` is the mean, and the number for unknown prompts."""
 
-    min_rollouts: int = 2  # the least for a prompt with right and wrong answers
-    max_rollouts: int = 128  # the most for any prompt
-    negative_rollouts: int = 2  # where the newest answers are all wrong, before a surplus
-    positive_rollouts: int = 2  # the same for all right
-    # A mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers: see `usable`.
+    min_rollouts: int = 2  # Fewest answers to a prompt with right and wrong answers
+    max_rollouts: int = 128  # Most answers to any prompt
+    # Answers to a prompt whose newest answers are all wrong, before it gets a surplus
+    negative_rollouts: int = 2
+    # Answers to a prompt whose newest answers are all right, before it gets a surplus
+    positive_rollouts: int = 2
+    # A mixed prompt can use ln(1 - confidence) / ln(max(p, 1-p)) answers; the rest is a surplus
     confidence: float = fields.number(0.9, at_least=0, at_most=1 - 1e-6)
-    # p is of this many newest answers, of 8 groups at most; of more if the newest group is larger.
+    # Newest answers, of at most 8 groups, that p is computed from; more if the newest group is larger
     buffer: int = fields.number(16, at_least=1)
-    min_count: int = fields.number(8, at_least=1)  # answers from which on p is known
+    min_count: int = fields.number(8, at_least=1)  # Fewest answers from which p counts as known
 
     def __post_init__(self):
         super().__post_init__()
@@ -51,19 +56,20 @@ class KnapsackOptions(base.Options):
 
 @chex.dataclass(frozen=True)
 class KnapsackState(types.Pytree):
-    """The newest answers to every item, counted."""
+    """Counts of the newest answers to every item."""
 
-    alpha_I: jax.Array  # float32, right ones that the buffer holds
-    beta_I: jax.Array  # float32, wrong ones
-    # float32, of the newest groups, the newest first: as many as fill the paper's buffer of 16 by the
-    # smallest groups. A sum alone could not forget: p would never be 0 or 1 again behind a mixed group.
+    alpha_I: jax.Array  # float32, right answers in the buffer
+    beta_I: jax.Array  # float32, wrong answers in the buffer
+    # float32, right and wrong answers of the 8 newest groups, newest first. 8 of the smallest groups (two
+    # answers) fill the paper's buffer of 16. Groups are kept apart because a single sum could not forget:
+    # after one mixed group, p would never be 0 or 1 again.
     right_I8: jax.Array
     wrong_I8: jax.Array
     visits_I: jax.Array  # int32
 
 
 def selector(options: KnapsackOptions) -> base.Sampler:
-    """Returns the Knapsack selector: uniform's order, with uneven groups."""
+    """Returns the Knapsack selector: prompts in the order of uniform, with groups of different sizes."""
 
     def init(num_items: int) -> KnapsackState:
         zero_I = jnp.zeros(num_items, jnp.float32)
@@ -102,15 +108,15 @@ SPEC = base.Spec(
     "knapsack",
     KnapsackOptions,
     selector,
-    # Its smallest group: rows of two answers, so that none stays empty in part.
+    # Rows of two answers, the size of the smallest group, so that no row is partly empty.
     goes_with={"batch.answers_per_row": 2},
 )
 
 
 def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
-    """Returns int32 num_rollouts_M of prompts with these newest answers, right and wrong."""
+    """Returns int32 num_rollouts_M for prompts with `alpha_M` right and `beta_M` wrong newest answers."""
     total_M = alpha_M + beta_M
-    known_M = total_M > options.min_count - 0.5  # the counts are sums of fractions
+    known_M = total_M > options.min_count - 0.5  # counts are sums of fractions, so they are inexact
     wrong_M, right_M = known_M & (alpha_M == 0), known_M & (beta_M == 0)
     mixed_M = known_M & ~wrong_M & ~right_M
     low_M = jnp.select(
@@ -120,11 +126,11 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
     )
     p_M = jnp.where(known_M, alpha_M / jnp.maximum(total_M, 1), 0.5)
     gain_MG = gain(p_M, options.max_rollouts)
-    # What the mixed prompts cannot use goes evenly to those all wrong, else to the other ones.
+    # What the mixed prompts cannot use goes evenly to prompts all wrong, or else to the other prompts.
     useful = usable(p_M, mixed_M, options.confidence, options.max_rollouts)
     order_MG = fill_order(gain_MG, low_M, mixed_M, wrong_M, useful)
-    # One more answer to a prompt that is not mixed adds nothing by Value. Among those the one with
-    # the fewest answers is next, so that a surplus is spread evenly.
+    # One more answer to a prompt that is not mixed adds nothing to Value. Among these, the prompt with the
+    # fewest answers is next, which spreads the surplus evenly.
     level_G = -jnp.arange(options.max_rollouts, dtype=jnp.float32)
     gain_MG = jnp.where(mixed_M[:, None], gain_MG, level_G)
     return fill(gain_MG, low_M, order_MG, options.num_rollouts * len(alpha_M))
@@ -132,13 +138,13 @@ def share(options: KnapsackOptions, alpha_M: Array, beta_M: Array) -> Array:
 
 # ------------------------------------------------------------------------------ newest answers
 def pushed(count_M8: Array, count_M: Array, asked_M: Array) -> jax.Array:
-    """Returns the counts with one more group in front, where it has answers; the oldest goes."""
+    """Returns the counts with a new group in front, and the oldest dropped, if the group has answers."""
     longer_M8 = jnp.concatenate([count_M[:, None], count_M8[:, :-1]], axis=1)
     return jnp.where(asked_M[:, None], longer_M8, count_M8)
 
 
 def held(count_M8: Array, buffer: int) -> jax.Array:
-    """Returns the share of each group that a buffer of newest answers holds; of the newest, all."""
+    """Returns the share of each group that a buffer of newest answers holds; 1 for the newest group."""
     newer_M8 = jnp.cumsum(count_M8, axis=1) - count_M8
     room_M8 = jnp.maximum(buffer - newer_M8, 0)
     share_M8 = jnp.minimum(room_M8 / jnp.maximum(count_M8, 1), 1)
@@ -146,7 +152,7 @@ def held(count_M8: Array, buffer: int) -> jax.Array:
 
 
 # ------------------------------------------------------------------------------ value
-# A prompt's answers are cells of a row [M, G]: cell g stands for answer g + 1.
+# The answers to a prompt are the cells of one row of [M, G]: cell g stands for answer g + 1.
 def gain(p_M: Array, max_rollouts: int) -> Array:
     """Returns Value(N + 1) - Value(N) for N = 0 ... max_rollouts - 1; decreasing from N = 1 on."""
     p_MG, n_G = p_M[:, None], jnp.arange(max_rollouts)
@@ -155,9 +161,10 @@ def gain(p_M: Array, max_rollouts: int) -> Array:
 
 
 def usable(p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int) -> jax.Array:
-    """Returns how many answers the mixed prompts can use, each to see both outcomes.
+    """Returns how many answers the mixed prompts can use in total, if each is to see both outcomes.
 
-    N answers with max(p, 1-p)^N <= 1 - confidence show the rarer outcome with that confidence.
+    With N answers such that max(p, 1-p)^N <= 1 - confidence, the rarer outcome occurs with at least that
+    confidence.
     """
     likely_M = jnp.where(mixed_M, jnp.maximum(p_M, 1 - p_M), 0.5)
     need_M = jnp.floor(jnp.log1p(-confidence) / jnp.log(likely_M))
@@ -165,7 +172,7 @@ def usable(p_M: Array, mixed_M: Array, confidence: float, max_rollouts: int) -> 
 
 
 # ------------------------------------------------------------------------------ filling
-# The classes of cells, in the order in which they are filled. CLOSED cells never are.
+# The classes of cells, in the order in which they are filled. CLOSED cells are never filled.
 WITHIN, ALL_WRONG, REST, BEYOND, CLOSED = range(5)
 
 
@@ -174,8 +181,8 @@ def fill_order(
 ) -> jax.Array:
     """Returns the class of every cell.
 
-    The `useful` best cells of the mixed prompts come first (WITHIN), then prompts all wrong, then those
-    all right or unknown, and at last what the mixed ones cannot use (BEYOND).
+    First come the `useful` best cells of the mixed prompts (WITHIN), then prompts all wrong (ALL_WRONG), then
+    prompts all right or unknown (REST), and last the other cells of the mixed prompts (BEYOND).
     """
     free_MG = jnp.arange(gain_MG.shape[1]) >= low_M[:, None]
     candidate_MG = jnp.where(free_MG & mixed_M[:, None], gain_MG, -jnp.inf)
@@ -186,10 +193,10 @@ def fill_order(
 
 
 def fill(gain_MG: Array, low_M: Array, order_MG: Array, budget: int) -> Array:
-    """Returns int32 num_rollouts_M that add up to `budget`.
+    """Returns int32 num_rollouts_M whose sum is `budget`.
 
-    The first `low_M` answers to each prompt are given; the rest of the budget fills cells by class,
-    within it by gain. As the gain of a row falls, a row is filled from the left.
+    Each prompt gets `low_M` answers. The rest of the budget fills cells in the order of their class, and
+    within a class by gain. Gains fall along a row, so a row is filled from the left.
     """
     free_MG = jnp.arange(gain_MG.shape[1]) >= low_M[:, None]
     order_MG = jnp.where(free_MG, order_MG, CLOSED)
@@ -199,6 +206,6 @@ def fill(gain_MG: Array, low_M: Array, order_MG: Array, budget: int) -> Array:
 
 
 def places(*keys: Array) -> jax.Array:
-    """Returns the place of every cell when sorted by the last key, then by those before it."""
+    """Returns the rank of every cell when sorted by the last key, then by the keys before it."""
     order_Q = jnp.lexsort(keys)
     return jnp.zeros_like(order_Q).at[order_Q].set(jnp.arange(len(order_Q)))

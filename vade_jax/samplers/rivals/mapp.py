@@ -4,12 +4,14 @@ With a Beta posterior of every pass rate p, a prompt's weight is
 
     V = E[1 - p^G - (1-p)^G] = 1 - B(a+G, b) / B(a, b) - B(a, b+G) / B(a, b)
 
-and a batch is a draw in proportion to V. The posterior is MoPPS's: at a visit the counts decay towards
-the prior, else they stay. Only this half of the paper is here. The other half, "advantage denoising",
-makes the advantages from the same posterior, and by the paper's own table it brings most of the gain.
+and a batch is a draw in proportion to V. The posterior is that of MoPPS: the counts of a visited item decay
+towards the prior, all others stay. This is only half of the paper. The other half, "advantage denoising",
+computes advantages from the same posterior; by the paper's own table it brings most of the gain.
 
-Departures: the draw is without replacement, over all items; the paper does not say which, and its
-experiments draw from 8 B random candidates. A prompt without valid answers keeps its posterior.
+Departures from the paper:
+- The draw is without replacement and from all items. The paper does not say whether items are replaced, and
+  its experiments draw from 8 B random candidates.
+- A prompt without valid answers keeps its posterior.
 """
 
 import dataclasses
@@ -25,7 +27,7 @@ from vade_jax.samplers import base, beta
 class MappOptions(base.Options):
     """The hyperparameters of MaPP's selection."""
 
-    # lambda, what is left of the distance to the prior, Beta(1, 1), when an item is visited
+    # lambda, what is left of the distance to the prior, Beta(1, 1), after an item is visited
     decay: float = fields.fraction(0.5)
 
 
@@ -40,7 +42,7 @@ def selector(options: MappOptions) -> base.Sampler:
         return base.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
-        # Counts here are without the prior's 1, so what decays is the distance to it.
+        # These counts leave out the prior's 1, so the decay acts on the distance to the prior.
         return beta.counted(state, feedback, decay_selected=options.decay, decay_rest=1.0)
 
     return base.compiled(beta.no_counts, propose, update, believe=beta.believe)

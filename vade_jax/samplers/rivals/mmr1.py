@@ -1,11 +1,13 @@
-"""MMR1's variance-aware sampling (arXiv 2509.21268): half a batch by variance, half uniform.
+"""MMR1's variance-aware sampling (arXiv 2509.21268): half of a batch by variance, half uniform.
 
-An item's weight is outcome_weight P (1 - P) + diversity_weight D, P its pass rate, D the diversity of its
-answers; floor(mixture B) prompts are drawn in proportion to it, the others evenly. The paper makes the
-weights from passes over all items (`trainer.passes`), so a step's own answers change nothing.
+An item's weight is outcome_weight P (1 - P) + diversity_weight D, where P is its pass rate and D the
+diversity of its answers. floor(mixture B) prompts are drawn in proportion to the weights, the others
+uniformly. The paper computes the weights in passes over all items (`trainer.passes`), so the answers of a
+step do not change them.
 
-Departures: no item twice in a batch, where both draw with replacement; until an item has answers its
-P (1 - P) is the mean of those that have, 1/4 at first.
+Departures from the paper and its code:
+- No item occurs twice in a batch; both draw with replacement.
+- Until an item has answers, its P (1 - P) is the mean of the items that have some, and 1/4 at first.
 """
 
 import dataclasses
@@ -25,13 +27,13 @@ from vade_jax.types import Array
 class Mmr1Options(base.Options):
     """The hyperparameters of MMR1, as in its public code."""
 
-    mixture: float = fields.fraction(0.5)  # lambda, the share of a batch drawn by weight
-    outcome_weight: float = fields.number(0.8, at_least=0)  # alpha
-    diversity_weight: float = fields.number(0.2, at_least=0)  # beta
-    # How much of the old weights a pass leaves; of those before the first one, nothing.
+    mixture: float = fields.fraction(0.5)  # lambda, the share of a batch that is drawn by weight
+    outcome_weight: float = fields.number(0.8, at_least=0)  # alpha, the weight of P (1 - P)
+    diversity_weight: float = fields.number(0.2, at_least=0)  # beta, the weight of D
+    # What a pass leaves of the old weights; the first pass replaces them
     momentum: float = fields.fraction(0.0)
-    # The "paper" has D = 1 - self-BLEU and the weights as they are; the "code" has D = self-BLEU, so
-    # that monotony wins, and weights stretched over [0, 1].
+    # "paper": D = 1 - self-BLEU, and the weights as they are. "code": D = self-BLEU, so that similar
+    # answers win, and the weights are stretched to [0, 1]
     variant: str = fields.choice("paper", "code")
 
     def __post_init__(self):
@@ -42,20 +44,20 @@ class Mmr1Options(base.Options):
 
 @chex.dataclass(frozen=True)
 class Mmr1State(types.Pytree):
-    """What was last measured of every item, and the weights made from it."""
+    """The latest measurement of every item, and the weights computed from it."""
 
     pass_rate_I: jax.Array  # float32, of the latest group
-    measured_I: jax.Array  # bool
-    self_bleu_I: jax.Array  # float32
+    measured_I: jax.Array  # bool, whether the item has had answers
+    self_bleu_I: jax.Array  # float32, of the latest group; 1 if unknown
     weight_I: jax.Array  # float32
 
 
 def selector(options: Mmr1Options) -> base.Sampler:
-    """Returns the selector of MMR1.
+    """Returns the MMR1 selector.
 
-    `init(num_items, pass_rate=..., self_bleu=...)` takes what was measured before (see `self_bleu`). What
-    is left out has to come with the feedback of a pass over the data: before it, all items count as
-    unknown and monotonous.
+    `init(num_items, pass_rate=..., self_bleu=...)` takes earlier measurements (see `self_bleu`). If one is
+    left out, a pass over all items has to measure it. Until then, every pass rate is unknown and every
+    self-BLEU is 1.
     """
 
     def weights(state: Mmr1State) -> Array:
@@ -97,7 +99,7 @@ def selector(options: Mmr1Options) -> base.Sampler:
         if not base.is_pass(feedback, len(state.weight_I)):
             return state
         old_I = state.weight_I
-        # Weights from before the first pass are nobody's measurement: none of them stays.
+        # Weights from before the first pass are not measurements, so they have no momentum.
         stays = jnp.where(jnp.any(state.measured_I), options.momentum, 0.0)
         state = measured(state, feedback)
         return state.replace(weight_I=stays * old_I + (1 - stays) * weights(state))
@@ -113,13 +115,13 @@ SPEC = base.Spec(
     "mmr1",
     Mmr1Options,
     selector,
-    goes_with={"measure.every": 35},  # T of its main run
+    goes_with={"measure.every": 35},  # T, the steps between passes in the paper's main run
 )
 
 
 # ------------------------------------------------------------------------------ weights
 def measured(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
-    """Returns the state with the latest pass rates and, where they were measured, self-BLEUs."""
+    """Returns the state with the pass rates of a pass and, if it measured them, the self-BLEUs."""
     index_M, asked_M = feedback.index_M, feedback.trials_M > 0
     rate_M = feedback.successes_M / jnp.maximum(feedback.trials_M, 1)
     rate_M = jnp.where(asked_M, rate_M, state.pass_rate_I[index_M])
@@ -136,7 +138,7 @@ def measured(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
 
 
 def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:
-    """Returns P (1 - P); items without answers have the mean of the others, 1/4 if there is none."""
+    """Returns P (1 - P); items without answers get the mean of the others, or 1/4 if no item has any."""
     variance_I = pass_rate_I * (1 - pass_rate_I)
     total = jnp.nansum(jnp.where(measured_I, variance_I, 0.0))
     count = jnp.sum(measured_I)
@@ -145,24 +147,25 @@ def outcome_variance(pass_rate_I: Array, measured_I: Array) -> jax.Array:
 
 
 def stretched(weight_I: Array) -> Array:
-    """Returns the weights moved and scaled onto [0, 1]; all 0 if they are equal."""
+    """Returns the weights shifted and scaled to [0, 1]; all 0 if they are equal."""
     low, high = jnp.nanmin(weight_I), jnp.nanmax(weight_I)
     return (weight_I - low) / jnp.maximum(high - low, 1e-12)
 
 
 # ------------------------------------------------------------------------------ self-BLEU
-# On the host, from tokens: answers are ragged, and there are few passes.
+# This runs on the host, in NumPy: answers have different lengths, and passes are rare.
 ORDERS = (1, 2, 3)
-SMOOTHING = 0.1  # stands for 0 matches from bigrams on (Chen and Cherry 2014, method 1)
+SMOOTHING = 0.1  # replaces 0 matches of bigrams and trigrams (Chen and Cherry 2014, method 1)
 
 
 def self_bleu(token_NT: Array, length_N: Array, group_N: Array, num_groups: int) -> np.ndarray:
-    """Returns the mean BLEU of each answer against the others of its group, [num_groups].
+    """Returns the mean BLEU of the answers of each group against the others in the group, [num_groups].
 
-    BLEU-3 with equal weights, as MMR1's; padding does not count here. 1: all answers say the same, in
-    3 tokens or more. As in its code, an order that an answer is too short for is smoothed, as one without
-    a match: the same single token in all answers has 0.1^(2/3) = 0.22, the same two have 0.46. A group of
-    fewer than two answers has 1: nothing in it differs.
+    This is BLEU-3 with equal weights, as in MMR1; padding does not count here. It is 1 if all answers are
+    the same and have at least 3 tokens. As in MMR1's code, an order that is longer than the answer is
+    smoothed like one without a match: if all answers are the same single token, the result is
+    0.1^(2/3) = 0.22, and for the same two tokens it is 0.46. A group with fewer than two answers has 1,
+    because nothing in it differs.
     """
     groups = [[] for _ in range(num_groups)]
     for token_T, length, m in zip(token_NT, length_N, group_N, strict=True):
@@ -172,14 +175,14 @@ def self_bleu(token_NT: Array, length_N: Array, group_N: Array, num_groups: int)
 
 
 def bleu(answers: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns BLEU (Papineni et al. 2002) of each of the answers, the others its references, [G].
+    """Returns the BLEU (Papineni et al. 2002) of each answer with the others as its references, [G].
 
-    Clipped precisions and the brevity penalty against the reference of the closest length.
+    It uses clipped precisions, and the brevity penalty against the reference of the closest length.
     """
     length_G = np.array([len(answer) for answer in answers])
     log_G = np.zeros(len(answers))
     found = [matches(answers, order) for order in ORDERS]
-    some_G = found[0] > 0  # without a single word in common BLEU is 0
+    some_G = found[0] > 0  # without a token in common, BLEU is 0
     for order, match_G in zip(ORDERS, found, strict=True):
         match_G = np.where(match_G > 0, match_G, SMOOTHING)
         log_G += np.log(match_G / np.maximum(length_G - order + 1, 1)) / len(ORDERS)
@@ -188,11 +191,14 @@ def bleu(answers: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def matches(answers: Sequence[np.ndarray], order: int) -> np.ndarray:
-    """Returns how many runs of `order` tokens of each answer another one has as often, [G]."""
+    """Returns the clipped number of matching n-grams of each answer, with n = `order`, [G].
+
+    Each n-gram counts at most as often as it occurs in any one of the other answers.
+    """
     num_answers = len(answers)
     radix = 1 + max(int(answer.max(initial=0)) for answer in answers)
     runs = []
-    for answer in answers:  # each run of tokens as one number
+    for answer in answers:  # each n-gram becomes one number in base `radix`
         width = max(len(answer) - order + 1, 0)
         runs.append(sum(answer[i : i + width] * radix**i for i in range(order)))
     names, place_Q = np.unique(np.concatenate(runs), return_inverse=True)
@@ -202,17 +208,17 @@ def matches(answers: Sequence[np.ndarray], order: int) -> np.ndarray:
     count_GU = np.bincount(
         owner_Q * len(names) + place_Q, minlength=num_answers * len(names)
     ).reshape(num_answers, len(names))
-    # Clipping needs, of every run, the most that one of the *others* has. That is the most of all,
-    # but for the answer that has it: there it is the second most.
+    # Clipping needs the largest count of every n-gram among the *other* answers. That is the largest count
+    # of all, except for the answer that has it: there it is the second largest.
     second_U, most_U = np.partition(count_GU, (-2, -1), axis=0)[-2:]
     others_GU = np.where(count_GU == most_U, second_U, most_U)
     return np.minimum(count_GU, others_GU).sum(1)
 
 
 def closest(length_G: np.ndarray) -> np.ndarray:
-    """Returns the length of another answer that is nearest, of two the shorter, [G]."""
+    """Returns, for each answer, the closest length of another answer; of two, the shorter, [G]."""
     distance_GG = np.abs(length_G[:, None] - length_G) * 1.0
     np.fill_diagonal(distance_GG, np.inf)
-    # A tie goes to the shorter: lengths are whole, so a fraction of one decides nothing else.
+    # A fraction below 1/2 makes ties go to the shorter; lengths are integers, so it changes nothing else.
     shorter_G = length_G / (length_G.max() + 1.0) / 2
     return length_G[np.argmin(distance_GG + shorter_G, axis=1)]

@@ -1,9 +1,11 @@
-"""MoPPS (arXiv 2507.04632): Thompson draws on a pool of candidates, the nearest to 1/2 win.
+"""MoPPS (arXiv 2507.04632): Thompson draws for a pool of candidates; those nearest to 1/2 win.
 
-A step's candidates are the next of a shuffled pass over the data, so each item is one once a pass.
-Departures from Algorithm 1 and its public code: a pool that reaches over the end of a pass takes items of
-the next one, where the code's loader drops the remainder; a prompt without valid answers keeps its
-posterior.
+The candidates of a step are the next items of a shuffled pass over the data, so each item is a candidate
+once in every pass.
+
+Departures from Algorithm 1 and its public code:
+- A pool that crosses the end of a pass takes items of the next pass; the code's loader drops the remainder.
+- A prompt without valid answers keeps its posterior.
 """
 
 import dataclasses
@@ -21,18 +23,19 @@ from vade_jax.types import Array
 class MoppsOptions(base.Options):
     """The hyperparameters of MoPPS, as in its public code."""
 
-    # lambda, what is left of the distance to the prior when an item is visited (the paper: 1 for
-    # mathematics, 0.5 for countdown and geometry). Items not visited keep theirs.
+    # lambda, what is left of the distance to the prior after an item is visited (the paper: 1 for
+    # mathematics, 0.5 for countdown and geometry); items that are not visited keep theirs
     decay: float = fields.fraction(1.0)
-    prior_alpha: float = fields.number(1.0, at_least=1)  # alpha_0
-    prior_beta: float = fields.number(1.0, at_least=1)  # beta_0
-    candidates: float = fields.number(16, at_least=1)  # pool over batch (or 8)
-    # "topk" takes the draws nearest to `target`; "threshold" random ones within `band`, then the
-    # nearest to it.
+    prior_alpha: float = fields.number(1.0, at_least=1)  # alpha_0 of the Beta prior
+    prior_beta: float = fields.number(1.0, at_least=1)  # beta_0 of the Beta prior
+    # Size of the pool of candidates, as a multiple of the batch (the code: 16 or 8)
+    candidates: float = fields.number(16, at_least=1)
+    # "topk": the draws nearest to `target`. "threshold": random draws within `band`, then those nearest
+    # to it
     selection: str = fields.choice("topk", "threshold")
-    target: float = fields.fraction(0.5)  # gamma*, the pass rate sought
-    band: tuple[float, float] = (0.3, 0.7)  # pass rates as good as any other
-    # Of the order of the passes, the shuffled loader's; draws come from the given keys.
+    target: float = fields.fraction(0.5)  # gamma*, the wanted pass rate with "topk"
+    band: tuple[float, float] = (0.3, 0.7)  # Range of wanted pass rates with "threshold"
+    # Seed of the order of the passes, as the code's data loader has one; draws use the keys of the run
     seed: int = fields.seed()
 
     def __post_init__(self):
@@ -43,16 +46,16 @@ class MoppsOptions(base.Options):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The band that is sought: of width 0 for "topk"."""
+        """The range of wanted pass rates; its width is 0 for "topk"."""
         return (self.target, self.target) if self.selection == "topk" else self.band
 
 
 @chex.dataclass(frozen=True)
 class MoppsState(types.Pytree):
-    """The posterior of every item's pass rate is Beta(alpha+1, beta+1), as VADE's."""
+    """The posterior of every item's pass rate is Beta(alpha + 1, beta + 1), as in VADE."""
 
-    alpha_I: jax.Array  # float32
-    beta_I: jax.Array  # float32
+    alpha_I: jax.Array  # float32, right answers and alpha_0 - 1
+    beta_I: jax.Array  # float32, wrong answers and beta_0 - 1
     passes_I: jax.Array  # int32, how often the item has been a candidate
     step: jax.Array  # int32
 
@@ -60,7 +63,7 @@ class MoppsState(types.Pytree):
 def selector(options: MoppsOptions) -> base.Sampler:
     """Returns MoPPS, Algorithm 1 of arXiv 2507.04632."""
     low, high = options.bounds
-    # Counts start from the prior's; the posterior's own +1 is the first of both.
+    # Counts start from the prior. Beta(alpha + 1, beta + 1) adds the other 1.
     first_alpha, first_beta = options.prior_alpha - 1, options.prior_beta - 1
 
     def init(num_items: int) -> MoppsState:
@@ -72,10 +75,10 @@ def selector(options: MoppsOptions) -> base.Sampler:
         )
 
     def pool(state: MoppsState, num_prompts: int) -> jax.Array:
-        """Returns the candidates: the same for `propose` and the `update` that follows.
+        """Returns the candidates, the same in `propose` and in the `update` that follows.
 
-        `update` counts them, but a proposal does not say who they were. So they are drawn again, from
-        a key of the selector's own that both know.
+        `update` counts the candidates, but a proposal does not list them. So `update` draws them again,
+        with a key that depends only on the selector's seed and step.
         """
         size = min(base.share_of(options.candidates, num_prompts), len(state.passes_I))
         key = rng.own_key(options.seed, state.step)
@@ -83,7 +86,7 @@ def selector(options: MoppsOptions) -> base.Sampler:
 
     def propose(state: MoppsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
-        # Sorted, so that neighbours in the pool are neighbours in memory.
+        # Sorted, so that the reads below go through memory in order.
         candidate_C = jnp.sort(pool(state, num_prompts))
         alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]
         p_C = beta.draw(keys.draw, alpha_C, beta_C)
@@ -92,7 +95,7 @@ def selector(options: MoppsOptions) -> base.Sampler:
         return proposal.replace(p_M=p_C[chosen_M])
 
     def update(state: MoppsState, feedback: types.Feedback) -> MoppsState:
-        # Decay towards the prior, not towards nothing: what decays is the distance to it.
+        # Counts decay towards the prior, not towards 0, so the prior is subtracted first.
         alpha_I, beta_I = beta.decay_and_count(
             state.alpha_I - first_alpha,
             state.beta_I - first_beta,

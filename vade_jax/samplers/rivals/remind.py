@@ -1,20 +1,22 @@
-"""ReMind (arXiv 2606.03087): around any selector, a queue of mastered prompts that are asked again.
+"""ReMind (arXiv 2606.03087): wraps any selector with a queue of mastered prompts that are rolled out again.
 
     a group all right               its prompt joins the tail of the queue with probability `enter`
     a queued prompt, all right      it leaves the queue
     a queued prompt, not all right  it goes to the tail
     every `every`-th step           `share` of the B places go to the head of the queue, the others to
-                                    the prompts that the selector below has chosen, as ever
+                                    prompts that the wrapped selector chooses, as in any other step
 
-A review costs nothing extra, and for the selector below it is a visit like any other: it learns from it,
-and may drop the group.
+A review needs no extra rollouts. For the wrapped selector it is a visit like any other: the selector learns
+from it, and may drop the group.
 
-Of the paper the abstract was read; the rules and their constants are from one second-hand account, which
-leaves open what these do. If the selector below chooses a queued prompt by itself, that group counts as its
-review. Reviews take random places of the batch, first those of
-prompts that are on review anyway, so that none is there twice. A shorter queue takes fewer places, a share
-below one place takes none. A step is a round of rollouts where there are several. A pass over all items
-changes nothing in the queue.
+We have read only the abstract of the paper. The rules and their constants are from one second-hand account.
+It leaves these points open:
+- If the wrapped selector itself chooses a queued prompt, that counts as its review.
+- Reviews take random places of the batch, but first those of prompts that are due for review anyway, so that
+  no prompt is in the batch twice.
+- If the queue is shorter than the share, it takes fewer places. A share of less than one place takes none.
+- Where a step has several rounds of rollouts, each round counts as a step.
+- A pass over all items does not change the queue.
 """
 
 import dataclasses
@@ -36,30 +38,31 @@ NOT_QUEUED = -1
 class RemindOptions(base.AroundOptions):
     """The hyperparameters of ReMind's queue; `base` is any selector without variants."""
 
-    every: int = fields.number(5, at_least=1)  # steps from one review to the next
-    share: float = fields.fraction(0.1)  # of the batch of such a step
-    enter: float = fields.fraction(0.25)  # probability that a mastered prompt joins the queue
-    # Of who joins, and of the selector below; what is proposed is the given keys'.
+    every: int = fields.number(5, at_least=1)  # Steps from one review to the next
+    share: float = fields.fraction(0.1)  # Share of the batch that reviews take in such a step
+    enter: float = fields.fraction(0.25)  # Probability that a mastered prompt joins the queue
+    # Seed that decides which prompts join the queue, and seed of the wrapped selector; proposals use the
+    # keys of the run
     seed: int = fields.seed()
 
 
 @chex.dataclass(frozen=True)
 class RemindState(types.Pytree):
-    """The state of the selector below, and the queue."""
+    """The state of the wrapped selector, and the queue."""
 
     base: base.State
-    # int32, the step that a queued item joined in, or was last reviewed in: the queue's order. A number
-    # an item, where a list would change its length; within one step the order is random.
+    # int32, the step in which a queued item joined or was last reviewed: the order of the queue. Within one
+    # step the order is random. It is one number per item because the length of a list would change.
     since_I: jax.Array
     step: jax.Array  # int32, steps so far
 
 
 def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sampler:
-    """Returns one of `specs` with ReMind's queue around it.
+    """Returns the selector of `specs` that `options.base` names, with ReMind's queue around it.
 
     Raises:
-        ValueError: `base` or an option of it is unknown, or it asks for variants of items, which
-            belong together.
+        ValueError: `base` or one of its options is unknown, or it asks for variants of items, which
+            must stay together.
     """
     below = base.below(specs, options)
     if below.needs.variants:
@@ -80,6 +83,7 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)
         head_S, there_S = head(state.since_I, head_key, size)
         there_S &= (state.step + 1) % options.every == 0
+        # Where the wrapped selector chose a prompt that is due for review, its place is taken first.
         reviewed_I = jnp.zeros(state.since_I.shape, bool).at[head_S].set(there_S)
         place_S = places(reviewed_I[proposal.index_M], place_key, size)
         return replaced(proposal, place_S, head_S, there_S)
@@ -92,12 +96,12 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
         if base.is_pass(feedback, len(state.since_I)):
             return state.replace(base=after)
         right_M, since_M = base.outcome(feedback) == 1, state.since_I[index_M]
-        # `update` gets no key. Which items would join in this step follows from the selector's seed
-        # and the step, item by item: whatever is resumed, or comes in another order, joins alike.
+        # `update` gets no key. The selector's seed and the step decide for every item whether it may join
+        # in this step, so a resumed run and feedback in another order give the same queue.
         key = rng.joining_key(options.seed, state.step)
         joins_I = jax.random.uniform(key, state.since_I.shape) < options.enter
         queued_M = jnp.where(right_M, NOT_QUEUED, state.step)
-        # Without a valid answer it was not reviewed: it keeps its place.
+        # A prompt without valid answers was not reviewed: it keeps its place in the queue.
         queued_M = jnp.where(feedback.trials_M > 0, queued_M, since_M)
         others_M = jnp.where(right_M & joins_I[index_M], state.step, NOT_QUEUED)
         since_M = jnp.where(since_M != NOT_QUEUED, queued_M, others_M)
@@ -120,13 +124,13 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
 
 
 def spec(specs: Mapping[str, base.Spec]) -> base.Spec:
-    """Returns the entry `remind` of `SAMPLERS`, around any one of `specs`."""
+    """Returns the entry "remind" of `SAMPLERS`, which can wrap any of `specs`."""
     return base.Spec("remind", RemindOptions, functools.partial(selector, specs))
 
 
 # ------------------------------------------------------------------------------ the queue
 def head(since_I: Array, key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the first `size` items of the queue, and whether each is there: those that are come first."""
+    """Returns the first `size` items of the queue, and whether each is really queued (those come first)."""
     order_I = jnp.where(since_I == NOT_QUEUED, -jnp.inf, -since_I.astype(jnp.float32))
     index_S = base.top_b(order_I, key, size)
     index_S = index_S[jnp.argsort(since_I[index_S] == NOT_QUEUED, stable=True)]
@@ -134,7 +138,7 @@ def head(since_I: Array, key: jax.Array, size: int) -> tuple[jax.Array, jax.Arra
 
 
 def places(again_M: Array, key: jax.Array, size: int) -> jax.Array:
-    """Returns `size` places of a batch, random ones behind all those of `again_M`."""
+    """Returns `size` places of a batch: first all places in `again_M`, then random ones."""
     luck_M = jax.random.uniform(key, again_M.shape)
     return jnp.argsort(jnp.where(again_M, -1.0, luck_M))[:size]
 
@@ -142,11 +146,11 @@ def places(again_M: Array, key: jax.Array, size: int) -> jax.Array:
 def replaced(
     proposal: types.Proposal, place_S: Array, index_S: Array, there_S: Array
 ) -> types.Proposal:
-    """Returns the proposal with the items `there_S` in these places, and as many answers as these had."""
+    """Returns the proposal with items `index_S` in `place_S` where `there_S`; numbers of answers stay."""
     old_S = proposal.index_M[place_S]
     index_M = jnp.asarray(proposal.index_M).at[place_S].set(jnp.where(there_S, index_S, old_S))
     proposal = proposal.replace(index_M=index_M)
-    # What was drawn for the item that gave its place away is not of the other one.
+    # The pass rate and weight were those of the replaced item, so they do not apply to the new one.
     if proposal.p_M is not None:
         p_S = jnp.where(there_S, jnp.nan, proposal.p_M[place_S])
         proposal = proposal.replace(p_M=jnp.asarray(proposal.p_M).at[place_S].set(p_S))

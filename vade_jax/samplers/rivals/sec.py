@@ -1,12 +1,14 @@
 """SEC, the self-evolving curriculum (arXiv 2505.14970): a bandit over categories.
 
-Each slot of a batch draws a category from softmax(Q / temperature), with replacement. It takes the next
-item of a shuffled pass over that category. A category's reward r is the mean |advantage| of its answers,
-and Q <- Q + learning_rate (r - Q): Algorithm 1 and Eq. 5.
+Each slot of a batch draws a category from softmax(Q / temperature), with replacement, and takes the next
+item of a shuffled pass over that category. The reward r of a category is the mean |advantage| of its
+answers, and Q <- Q + learning_rate (r - Q): Algorithm 1 and Eq. 5. The paper's advantages are divided by
+the standard deviation of the group, which is the default of the loop.
 
-Departures: no item comes twice in a batch, so the slots of a category with fewer items go to a random
-category that still has some. A category without a valid answer counts as not drawn. Advantages divided by
-the group's standard deviation (the loop's default) are those of the paper.
+Departures from the paper:
+- No item occurs twice in a batch. If a category gets more slots than it has items, the rest go to random
+  categories that still have items.
+- A category without a valid answer counts as not drawn.
 """
 
 import dataclasses
@@ -19,23 +21,23 @@ from vade_jax import fields, types
 from vade_jax.samplers import base
 from vade_jax.types import Array
 
-POOL = 20  # candidates a prompt: the few that are sorted
+POOL = 20  # candidates per prompt of the batch, which are the only items that get sorted
 
 
 @dataclasses.dataclass(frozen=True)
 class SecOptions(base.Options):
     """The hyperparameters of SEC."""
 
-    # tau (the paper: 1.0 countdown, 0.4 mathematics, 0.2 puzzles)
+    # tau, temperature of the softmax (the paper: 1.0 for countdown, 0.4 for mathematics, 0.2 for puzzles)
     temperature: float = fields.number(1.0, above=0)
     learning_rate: float = fields.fraction(0.5)  # alpha of Q <- Q + alpha (r - Q)
-    # "paper" updates the categories drawn; "code" updates the others too, with r = 0.
+    # "paper": only the categories drawn are updated. "code": the others too, with r = 0
     variant: str = fields.choice("paper", "code")
 
 
 @chex.dataclass(frozen=True)
 class SecState(types.Pytree):
-    """The learning gain expected of each of the A categories."""
+    """The expected reward of each of the A categories, and the visits of their items."""
 
     value_A: jax.Array  # float32, Q
     category_I: jax.Array  # int32
@@ -43,7 +45,7 @@ class SecState(types.Pytree):
 
 
 def selector(options: SecOptions) -> base.Sampler:
-    """Returns SEC. `init(num_items, category=...)` takes the category of every item, numbers or names."""
+    """Returns SEC; `init(num_items, category=...)` takes the category of every item, a number or name."""
 
     def init(num_items: int, *, category: Array | None = None) -> SecState:
         category_I, num_categories = base.categories("sec", category, num_items)
@@ -59,7 +61,7 @@ def selector(options: SecOptions) -> base.Sampler:
         size_A = jnp.bincount(state.category_I, length=len(state.value_A))
         logit_A = state.value_A / options.temperature
         count_A = slots(arm_key, logit_A, size_A, num_prompts)
-        # New luck in every step is a new order of the rest of each pass: no permutation is stored.
+        # New luck in every step shuffles the rest of each pass again, so no permutation is stored.
         luck_I = jax.random.uniform(luck_key, state.visits_I.shape)
         index_M = next_in_arms(state, luck_I, size_A, count_A, num_prompts)
         index_M = jax.random.permutation(tie_key, index_M)
@@ -69,7 +71,7 @@ def selector(options: SecOptions) -> base.Sampler:
         arm_N = state.category_I[feedback.index_M][feedback.group_N]
 
         def total(x_N: Array | float) -> jax.Array:
-            """Returns the sum over the valid answers of each category."""
+            """Returns the sum of `x_N` over the valid answers in each category."""
             valid_N = jnp.where(feedback.valid_N, x_N, 0.0)
             return jax.ops.segment_sum(valid_N, arm_N, len(state.value_A))
 
@@ -97,12 +99,12 @@ SPEC = base.Spec(
 
 # ------------------------------------------------------------------------------ categories
 def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> jax.Array:
-    """Returns how many of `num_prompts` slots each category gets, none more than it has items.
+    """Returns how many of `num_prompts` slots each category gets, at most the number of its items.
 
-    Drawn from the softmax of `logit_A`; slots that do not fit are drawn again, evenly over the
+    Slots are drawn from the softmax of `logit_A`. Those that do not fit are drawn again, uniformly over the
     categories with room. A category whose value is NaN gets a slot only when no other has room.
     """
-    # -1e9 rather than -inf: a softmax of nothing but -inf, where only NaN categories have room, is NaN.
+    # -1e9, not -inf: if only NaN categories have room, a softmax of only -inf would be NaN.
     nan_A = jnp.isnan(logit_A)
     first_A = jnp.where(nan_A, -1e9, logit_A)
     refill_A = jnp.where(nan_A, -1e9, 0.0)
@@ -111,7 +113,7 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
         count, count_A, missing = carry
         room_A = count_A < size_A
         logit_A = jnp.where(room_A, jnp.where(count == 0, first_A, refill_A), -jnp.inf)
-        # Always B draws, of which the first `missing` count: shapes cannot depend on what is missing.
+        # B draws every time, of which the first `missing` count: shapes must be static.
         arm_M = jax.random.categorical(
             jax.random.fold_in(key, count), logit_A, shape=(num_prompts,)
         )
@@ -127,15 +129,16 @@ def slots(key: jax.Array, logit_A: Array, size_A: Array, num_prompts: int) -> ja
 def next_in_arms(
     state: SecState, luck_I: Array, size_A: Array, count_A: Array, num_prompts: int
 ) -> jax.Array:
-    """Returns `index_M`, the first `count_A` items of every category: see `rank_in_category`.
+    """Returns `index_M`, the first `count_A` items of every category in the order of `rank_in_category`.
 
-    Sorting a million items takes 20 times as long as all the rest: only those that `likely` finds
-    are sorted, and all of them where that are too few or too many (one category is visited unevenly).
+    Sorting a million items takes 20 times as long as everything else, so only the items that `likely`
+    finds are sorted. If these are too few or too many, which can happen when the items of a category were
+    visited unevenly, all items are sorted.
     """
     category_I, visits_I = state.category_I, state.visits_I
 
     def first(index_C: Array) -> jax.Array:
-        """Returns the first items of every category, sought among `index_C` only."""
+        """Returns the first items of every category among the candidates `index_C`."""
         arm_C = category_I[index_C]
         rank_C = rank_in_category(luck_I[index_C], arm_C, visits_I[index_C])
         chosen_C = (rank_C < count_A[arm_C]).astype(jnp.float32)
@@ -151,18 +154,19 @@ def next_in_arms(
     enough = jnp.all(found_A >= count_A) & (jnp.sum(found_A) <= POOL * num_prompts)
 
     def first_of_likely():
-        # top_k fills up with items that are not likely. That does no harm: those stand behind the
-        # likely ones of their category, which has enough of them.
+        # top_k fills up with items that are not likely. That does no harm: they rank after the likely
+        # items of their category, and every category has enough of those.
         return first(jax.lax.top_k(likely_I, POOL * num_prompts)[1])
 
     return jax.lax.cond(enough, first_of_likely, first_of_all)
 
 
 def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax.Array:
-    """Returns 1.0 for the items that are first in their category, some more than `count_A` of each.
+    """Returns 1.0 for the first items of each category, somewhat more of them than `count_A`.
 
-    Luck is uniform: of the d items of fewest visits, about n have luck below n / d. So a bound on
-    visits + luck finds n items without sorting; 6 standard deviations and 10 more make it safe.
+    Luck is uniform: of the d items with the fewest visits, about n have luck below n / d. So a bound on
+    visits + luck finds about n items without sorting. Asking for 6 standard deviations and 10 items more
+    makes it safe.
     """
     category_I, num_arms = state.category_I, len(size_A)
     level_A = jax.ops.segment_min(state.visits_I, category_I, num_arms)
@@ -170,7 +174,7 @@ def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax
     due_I = (ahead_I == 0).astype(jnp.int32)
     due_A = jax.ops.segment_sum(due_I, category_I, num_arms)
     wanted_A = jnp.where(count_A > 0, count_A + 6 * jnp.sqrt(count_A) + 10, 0)
-    # Within this pass; where too few are left of it, all of those and the rest of the next pass.
+    # The bound within this pass. If too few of its items are left, all of them, and the rest from the next.
     now_A = wanted_A / jnp.maximum(due_A, 1)
     later_A = 1 + (wanted_A - due_A) / jnp.maximum(size_A - due_A, 1)
     bound_A = jnp.where(wanted_A < due_A, now_A, later_A)
@@ -178,7 +182,7 @@ def likely(state: SecState, luck_I: Array, size_A: Array, count_A: Array) -> jax
 
 
 def rank_in_category(luck_I: Array, category_I: Array, visits_I: Array) -> jax.Array:
-    """Returns each item's place (from 0) in its category: the least visited first, then by luck."""
+    """Returns each item's rank (from 0) in its category: the least visited first, then by luck."""
     num_items = len(category_I)
     order_I = jnp.lexsort((luck_I, visits_I, category_I))
     place_I = jnp.zeros(num_items, jnp.int32).at[order_I].set(jnp.arange(num_items))

@@ -1,13 +1,13 @@
-"""Strata: a control that is told the pass rate of every category, by passes over all items.
+"""Strata: a control that learns the pass rate of every category from passes over all items.
 
-Of no paper: it says what a selector could gain that knew how hard each kind of prompt is now.
-Passes (`trainer.passes`) measure the mean pass rate p of each category; between them nothing is learned.
-Items are drawn without replacement in proportion to p (1 - p), the variance of one answer, so that the
-categories in which answers differ fill the batch and none of those is left out.
+It is not from a paper. It shows what a selector could gain if it knew how hard each kind of prompt is now.
+Passes (`trainer.passes`) measure the mean pass rate p of each category; between passes nothing is learned.
+Items are drawn without replacement in proportion to p (1 - p), the variance of one answer. So categories
+whose answers differ fill the batch, and no such category is left out.
 
-The estimate of p has half a right and half a wrong answer more than were seen (Jeffreys' prior). Twenty wrong
-answers do not show that p is 0, and a category of weight 0 would never be asked again: what the policy
-forgets for a while would be lost for good.
+The estimate of p adds half a right and half a wrong answer (Jeffreys' prior). Twenty wrong answers do not
+show that p is 0, and a category of weight 0 would never be drawn again: what the policy forgets for a while
+would be lost for good.
 """
 
 import chex
@@ -22,7 +22,7 @@ from vade_jax.types import Array
 
 @chex.dataclass(frozen=True)
 class StrataState(types.Pytree):
-    """The pass rate of each of the A categories, at the latest pass."""
+    """The pass rate of each of the A categories, from the latest pass."""
 
     rate_A: Array  # float32
     category_I: Array  # int32
@@ -31,14 +31,14 @@ class StrataState(types.Pytree):
 def selector(options: base.Options) -> base.Sampler:
     """Returns the control.
 
-    `init(num_items, category=..., pass_rate=...)` takes the category of every item and, where no pass
-    is going to measure them, pass rates.
+    `init(num_items, category=..., pass_rate=...)` takes the category of every item, and its pass rate if
+    no pass will measure it.
     """
 
     def init(
         num_items: int, *, category: Array | None = None, pass_rate: Array | None = None
     ) -> StrataState:
-        # Before the first pass all categories are as good as any other.
+        # Before the first pass all categories have the same pass rate, so all items are equally likely.
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
         category_I, _ = base.categories("strata", category, num_items)
         base.check_rates("strata", "pass_rate", pass_rate, num_items)
@@ -77,7 +77,7 @@ SPEC = base.Spec(
     "strata",
     base.Options,
     selector,
-    # One answer an item measures a category of hundreds.
+    # One answer per item is enough to measure a category of hundreds.
     goes_with={
         "selector.arrays": {"category": base.BY_CATEGORY},
         "measure.every": 10,

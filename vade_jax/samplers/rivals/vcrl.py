@@ -1,21 +1,22 @@
-"""VCRL (arXiv 2509.19803): only groups of high variance train, and they come back.
+"""VCRL (arXiv 2509.19803): only groups of high variance are trained on, and their items come back.
 
 A group with c of n right has v = c (n-c) / (floor(n/2) ceil(n/2)), its variance over the largest possible.
-It is trained on if v reaches the threshold kappa, and enters the memory bank with priority v; the
-priorities of the others become momentum P + (1 - momentum) (steps since they entered). Items of the bank
-take the places of dropped groups. They are rolled out anew and, as in the paper, trained on whatever their
-variance; to enter the bank again they have to reach the threshold. Places that the bank cannot fill take
-the next items of uniform's order, which the threshold filters: the paper does not say.
+If v reaches the threshold kappa, the group is trained on, and its item enters the memory bank with priority
+v. The priority P of every other item in the bank becomes momentum P + (1 - momentum) (steps since it
+entered). Items of the bank take the places of dropped groups. They are rolled out again and, as in the paper,
+trained on whatever their variance; to enter the bank again, they must reach the threshold. The paper does not
+say what happens if the bank is too small: here the next items in the order of uniform take the places left,
+and the threshold filters them.
 
-The training loop knows nothing of a bank. With replay="same_step" it asks for a second round (its refill of
-2 rounds, "missing") of as many prompts as were dropped, and `propose` tells the two rounds of a step apart
-by `state.dropped`: 0 before the first; behind it, the places that are empty. So one state describes both
+The training loop does not know the bank. With replay="same_step", it asks for a second round (its refill with
+2 rounds, "missing") with as many prompts as groups were dropped. `state.dropped` tells `propose` which round
+it is: it is 0 before the first round, and after it the number of places to fill:
 
-    step t, round 1: dropped = 0    propose B by uniform's order; update sets dropped = d
+    step t, round 1: dropped = 0    propose B in the order of uniform; update sets dropped = d
     step t, round 2: dropped = d    propose d, the best of the bank first; update sets dropped = 0
 
-and a step without dropped groups is over after its first round. With replay="next_step" there is one round,
-`dropped` is that of the step before, and the bank's items stand at the front of the next batch.
+A step without dropped groups ends after its first round. With replay="next_step" there is one round,
+`dropped` is from the step before, and items of the bank take as many places in the next batch.
 """
 
 import dataclasses
@@ -34,31 +35,31 @@ class VcrlOptions(base.Options):
     """The hyperparameters of VCRL."""
 
     threshold_first: float = fields.fraction(0.3)  # kappa in the first steps
-    threshold: float = fields.fraction(0.8)  # kappa after them
-    first_steps: int = fields.number(20, at_least=0)  # how many these are
-    momentum: float = fields.fraction(0.9)  # alpha_m
-    max_replays: int = fields.number(2, at_least=0)  # an item's, out of the bank
-    # When items of the bank come back: in the "same_step", at the beginning of the batch of the
-    # "next_step", which needs no second round, or in "none".
+    threshold: float = fields.fraction(0.8)  # kappa after the first steps
+    first_steps: int = fields.number(20, at_least=0)  # Number of steps with `threshold_first`
+    momentum: float = fields.fraction(0.9)  # alpha_m, momentum of the priorities in the bank
+    max_replays: int = fields.number(2, at_least=0)  # Most times that an item comes out of the bank
+    # When items of the bank come back: in a second round of the "same_step", in the batch of the
+    # "next_step", or never ("none")
     replay: str = fields.choice("same_step", "next_step", "none")
 
 
 @chex.dataclass(frozen=True)
 class VcrlState(types.Pytree):
-    """Visits, and the memory bank: items with a priority above -inf are in it."""
+    """Visits, and the memory bank: the items with a priority above -inf."""
 
-    visits_I: jax.Array  # int32, replays not counted
+    visits_I: jax.Array  # int32, without replays
     priority_I: jax.Array  # float32
-    access_I: jax.Array  # int32, the step that put the item in
-    replays_I: jax.Array  # int32, how often the item has been taken out
+    access_I: jax.Array  # int32, the step in which the item entered the bank
+    replays_I: jax.Array  # int32, how often the item came out of the bank
     last_I: jax.Array  # int32, the step of the latest visit or replay; 0 before the first
     dropped: jax.Array  # int32, groups whose places the next proposal fills from the bank
     step: jax.Array  # int32
 
 
 def selector(options: VcrlOptions) -> base.Sampler:
-    """Returns VCRL: uniform's order, filtered by variance, with a memory bank."""
-    # Whether the bank's items come back in a second round of the step that dropped groups.
+    """Returns VCRL: items in the order of uniform, filtered by variance, with a memory bank."""
+    # Whether items of the bank come back in a second round of the step that dropped the groups.
     within = options.replay == "same_step"
 
     def init(num_items: int) -> VcrlState:
@@ -86,35 +87,35 @@ def selector(options: VcrlOptions) -> base.Sampler:
         return (feedback.trials_M > 0) & wanted_M
 
     def taken(state: VcrlState, feedback: types.Feedback) -> Array:
-        """Returns which groups came out of the bank; `state` is the one that proposed them."""
+        """Returns which groups came out of the bank, where `state` is the one that proposed them."""
         index_M = feedback.index_M
         return replayed(state, len(index_M), within=within)[index_M]
 
     def reaches(state: VcrlState, feedback: types.Feedback) -> Array:
         """Returns which groups reach the threshold of their step."""
-        # `step` counts steps begun: in a second round it is one ahead of the first's.
+        # The update after the first round counts the step, so in the second round `step` is one higher.
         early = state.step - is_second(state) < options.first_steps
         kappa = jnp.where(early, options.threshold_first, options.threshold)
         variance_M = variance(feedback.successes_M, feedback.trials_M)
         return (variance_M >= kappa) & (feedback.trials_M > 0)
 
     def is_second(state: VcrlState) -> Array:
-        """Returns whether a proposal of `state` is its step's second round."""
+        """Returns whether `state` proposes the second round of a step."""
         return (state.dropped > 0) & within
 
     def update(state: VcrlState, feedback: types.Feedback) -> VcrlState:
         index_M, taken_M = feedback.index_M, taken(state, feedback)
         step = state.step + ~is_second(state)
-        # What a second round drops stays empty: there is no third.
+        # Places of groups that a second round drops stay empty: there is no third round.
         dropped = jnp.sum(~keep(state, feedback))
         no_places = is_second(state) | (options.replay == "none")
         dropped = jnp.where(no_places, 0, dropped)
 
-        # The bank: out with what was taken, then the others age, then in with the new ones. An item
-        # that was taken and is good again enters with its new variance.
+        # The bank: remove the items that were taken, age the others, then add the new ones. An item that
+        # was taken and reaches the threshold again enters with its new variance.
         replays_M = state.replays_I[index_M] + taken_M
         priority_I = state.priority_I.at[index_M].add(jnp.where(taken_M, -jnp.inf, 0))
-        # Priorities age once a step: where a second round follows, behind that one.
+        # Priorities age once per step, after its last round.
         ends_step = (dropped == 0) | (not within)
         aged_I = aged(priority_I, step - state.access_I, options.momentum)
         priority_I = jnp.where(ends_step, aged_I, priority_I)
@@ -156,21 +157,22 @@ def variance(successes_M: Array, trials_M: Array) -> Array:
 
 
 def aged(priority_I: Array, age_I: Array, momentum: float) -> Array:
-    """Returns the priorities one step later; those that entered in this one, at age 0, stay."""
+    """Returns the priorities one step later; items of age 0, which entered in this step, keep theirs."""
     later_I = momentum * priority_I + (1 - momentum) * age_I
     later_I = jnp.where(age_I > 0, later_I, priority_I)
-    # With momentum 0 an item outside of the bank would be 0 x -inf, NaN.
+    # With momentum 0, an item outside of the bank would get 0 x -inf, which is NaN.
     return jnp.where(priority_I > -jnp.inf, later_I, -jnp.inf)
 
 
 def replayed(state: VcrlState, num_prompts: int, *, within: bool = False) -> jax.Array:
-    """Returns which items the batch takes from the bank: for each group dropped, the next best.
+    """Returns which items the batch takes from the bank: for each dropped group, the next best item.
 
     Args:
-        state: of the selector, when it proposes.
-        num_prompts: of the batch. `propose`, `keep` and `update` give the same number, so all three
-            agree about what was taken, and no proposal has to carry it.
-        within: the batch is of the step that has dropped them, and takes no item twice.
+        state: the state of the selector when it proposes.
+        num_prompts: the size of the batch. `propose`, `keep` and `update` pass the same number, so all
+            three agree about what was taken, and the proposal does not have to store it.
+        within: whether the batch is the second round of the step that dropped the groups. Then items of
+            the first round are not taken again.
 
     Returns:
         bool taken_I.
