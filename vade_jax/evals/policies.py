@@ -167,7 +167,7 @@ class EnginePolicy:
                 Answer(
                     uid=built[n // per_item].uid,
                     sample=int(n % per_item),
-                    text=self.tokenizer.decode(rollouts.token_NT[n, :length]),
+                    text=self.tokenizer.decode(np.asarray(rollouts.token_NT[n, :length])),
                     num_tokens=length,
                     finished=bool(rollouts.finished_N[n]),
                 )

@@ -45,7 +45,7 @@ def pass_at_k(correct_MG: np.ndarray, k: int) -> float:
         raise ValueError(f"k={k} must be in 1 .. {num}, the number of answers")
     wrong_M = num - correct_MG.sum(1)
     missed_M = scipy.special.comb(wrong_M, k) / scipy.special.comb(num, k)
-    return 1 - float(missed_M.mean())
+    return 1 - float(np.mean(missed_M))
 
 
 def majority(answer_MG: Sequence[Sequence[Hashable | None]], correct_MG: np.ndarray) -> float:

@@ -160,7 +160,8 @@ def _restore(stored: pathlib.Path, abstract: types.Params, what: str) -> types.P
     with contextlib.closing(ocp.StandardCheckpointer()) as reader:
         with _whole(stored):
             metadata = reader.metadata(stored).item_metadata
-            assert metadata is not None
+            if metadata is None:
+                raise ValueError("no metadata")
             there = metadata.tree
         sizes, found = _sizes(abstract), _sizes(there)
         for path in {**sizes, **found}:

@@ -58,7 +58,7 @@ def place_policy(
     wanted: settings.Lora = settings.Lora(),  # noqa: B008 (frozen)
     key: jax.Array | None = None,
     *,
-    param_dtype: jnp.dtype = jnp.float32,
+    param_dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> Policy:
     """Loads a Hugging Face directory onto the mesh, its weights in `param_dtype`, computing in `dtype`.
 
@@ -86,7 +86,7 @@ def abstract_policy(
     devices: jax.sharding.Mesh,
     dtype: jnp.dtype,
     wanted: settings.Lora,
-    param_dtype: jnp.dtype = jnp.float32,
+    param_dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> Policy:
     """Returns a policy with shapes in the place of arrays, without directory and tokenizer.
 
