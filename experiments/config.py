@@ -14,7 +14,6 @@ import dataclasses
 import inspect
 import io
 import math
-import re
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -188,7 +187,7 @@ def _about(name: str) -> str:
 
 def _cell(text: str) -> str:
     """Returns a text as a cell of Markdown, where [...] would be a link."""
-    return re.sub(r"([|\[])", r"\\\1", text)
+    return text.replace("[", "\\[")
 
 
 def _text(value: Any) -> str:

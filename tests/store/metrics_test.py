@@ -144,7 +144,7 @@ def test_wandb_gets_the_same_names_and_numbers(wandb, tmp_path):
     ("package", "options", "line"),
     [
         ("wandb", {"wandb": "p"}, r"wandb='p' needs the package: pip install wandb"),
-        ("tensorboardX", {"tensorboard": True}, r"pip install 'vade_jax\[tracking\]'"),
+        ("tensorboardX", {"tensorboard": True}, r"pip install '\.\[tracking\]'"),
     ],
 )
 def test_a_missing_package_is_one_line(package, options, line, tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ def test_a_batch_is_whole_problems():
     nine = {"num_prompts": 9, "batch": settings.Batch(9, 9)}
     with pytest.raises(ValueError, match=r"num_prompts=9.*multiple of 2"):
         hook.check(run(**nine))
-    hook.check(run(**nine, sampler__options={"num_variants": 2}))
+    hook.check(run(**nine, selector__options={"num_variants": 2}))
 
 
 def propose(num_variants, num_prompts=8):
