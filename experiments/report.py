@@ -1,7 +1,8 @@
-"""One page of a run, or of several over each other: open report.html in a browser.
+"""One page of a run, of several over each other, or of a sweep: open it in a browser.
 
-    python -m experiments.report --workdir=runs/tiny_gspo
+    python -m experiments.report --workdir=runs/tiny_gspo                     # report.html
     python -m experiments.report --workdir=runs/a --compare runs/b runs/c     # comparison.html
+    python -m experiments.report --workdir=runs/table1                        # a sweep's: sweep.html
 
 The file holds everything, pictures and charts too, and needs no server and no network. A run that was
 cut short or lost some of its files is shown as far as it goes; the page says what is missing. Pictures come
@@ -9,24 +10,41 @@ from the run directory or from its data, as far as they are here: nothing is dow
 """
 
 import argparse
+import json
 import os
+import pathlib
 import sys
 from collections.abc import Sequence
 
-from experiments import errors, paths
+from experiments import errors, paths, results
 from vade_jax import report
+from vade_jax.report import records, sweep_page
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Writes the page that the command line asks for."""
     parser = argparse.ArgumentParser("experiments.report", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--workdir", type=paths.path, required=True, help="a run directory")
+    parser.add_argument("--workdir", type=paths.path, required=True, help="of a run or of a sweep")
     parser.add_argument("--compare", type=paths.path, nargs="+", action="extend", default=[])
     given = parser.parse_args(arguments)
     with errors.user_errors():
-        path = report.write(given.workdir, given.compare)
+        if found := sorted(pathlib.Path(given.workdir).glob("*/records.parquet")):
+            if given.compare:
+                raise ValueError("--compare: is of runs, and --workdir is of a sweep")
+            path = of_sweep(found[0])
+        else:
+            path = report.write(given.workdir, given.compare)
     print(f"{path} ({path.stat().st_size / 1e6:.1f} MB): open it in a browser")
+
+
+def of_sweep(table: pathlib.Path) -> pathlib.Path:
+    """Makes the tables, figures and page of a sweep again, from the table of its runs."""
+    groups = records.read(table)
+    compared = table.with_name("table.json")
+    baseline = json.loads(compared.read_text())["baseline"] if compared.exists() else "uniform"
+    results.write(groups, str(table.parent), baseline)
+    return table.with_name(sweep_page.FILE)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from experiments import errors, paths
 from vade_jax import atomic, fields, settings
-from vade_jax.report import across, comparison, controls, figures, records
+from vade_jax.report import across, comparison, controls, figures, records, sweep_page
 from vade_jax.run import directory
 from vade_jax.run.checks import place
 
@@ -152,6 +152,7 @@ def write(groups: comparison.Groups, workdir: str, baseline: str) -> None:
         text = controls.markdown(checked)
         atomic.write_text(os.path.join(workdir, "controls.md"), text)
         print(text)
+    sweep_page.write(groups, compared, workdir, checked)
 
 
 def write_across(groups: comparison.Groups, workdir: str, baseline: str) -> None:

@@ -22,7 +22,7 @@ from experiments.sweeps import moves
 from experiments.sweeps.programs import Ended, Program, ProgramPool
 from experiments.sweeps.runs import PlannedRun, pinned, planned
 from vade_jax import atomic, imports
-from vade_jax.report import comparison, curves, records
+from vade_jax.report import comparison, curves, records, sweep_page
 from vade_jax.run.directory import own
 from vade_jax.store import metrics
 
@@ -144,7 +144,9 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
         with errors.user_errors():  # a policy that was removed
             text = moves.markdown(finished, baseline)
         atomic.write_text(os.path.join(directory, "moves.md"), text)
-    print(f"tables, figures and records are in {directory}")
+    print(
+        f"tables, figures and records are in {directory}; open {sweep_page.FILE} there in a browser"
+    )
 
 
 if __name__ == "__main__":

@@ -97,9 +97,9 @@ def test_without_rules_no_row_needs_an_answer_and_all_columns_are_kept(tmp_path)
 
 
 def test_bad_files_are_one_clear_error(tmp_path):
-    with pytest.raises(ValueError, match="does not exist: give a .jsonl"):
+    with pytest.raises(ValueError, match=r"does not exist: give a \.jsonl"):
         sources.rows(tmp_path / "none.jsonl")
-    with pytest.raises(ValueError, match="has no rows: give a .jsonl"):
+    with pytest.raises(ValueError, match=r"has no rows: give a \.jsonl"):
         sources.rows(tmp_path)
     with pytest.raises(ValueError, match="no column 'answer'"):
         sources.rows(files.write_jsonl(tmp_path / "a.jsonl", {"question": "q", "ans": "1"}))
