@@ -17,11 +17,14 @@ if os.environ["JAX_PLATFORMS"] != "cpu":
     os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 # LLVM's level; what XLA itself does to a program stays. Compiling is most of the suite's work. jaxlib 0.10
 # can also leave out the detour by MLIR for fusions, two thirds of the rest; later ones cannot.
-LEVEL = "--xla_backend_optimization_level=0"
-NO_DETOUR = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-fast = f"{LEVEL} {NO_DETOUR if metadata.version('jaxlib').startswith('0.10.') else ''} "
 if os.environ["JAX_PLATFORMS"] == "cpu":
-    os.environ["XLA_FLAGS"] = fast + os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = (
+        f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')}"
+    )
+    if metadata.version("jaxlib").startswith("0.10."):
+        os.environ["XLA_FLAGS"] += (
+            " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+        )
 
 # What one test has compiled, another finds on disk, in whatever process. Not from session to session:
 # a program that is not compiled does not print what XLA has to say about it.

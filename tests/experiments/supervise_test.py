@@ -12,7 +12,9 @@ def test_names_on_the_hub_become_commits_before_anything_is_made(tmp_path, monke
     """The sweep's warm starts come first: another commit than the runs' would pass unseen."""
     monkeypatch.setattr(hub, "pin", lambda text, kind, begun: f"{text}@{SHA}" if text else "")
     seen = []
-    monkeypatch.setattr(supervise.warm_start, "untrained", lambda model, *_: seen.append(model))
+    monkeypatch.setattr(
+        supervise.warm_start, "untrained", lambda model, *_, **__: seen.append(model)
+    )
     monkeypatch.setattr(supervise.warm_start, "warm_started", lambda of, *_: seen.append(of.model))
     monkeypatch.setattr(checks.model, "check_model", lambda *_: None)
     c = tiny_gspo.get_config("smoke")
@@ -26,7 +28,7 @@ def test_jax_gets_the_gpus_of_the_layout_before_anything_is_made(tmp_path, monke
     seen = []
     monkeypatch.setattr(cluster, "take_gpus", lambda layout: seen.append(layout.train_memory))
     monkeypatch.setattr(supervise.compiled, "keep", lambda *_: seen.append("JAX is used"))
-    monkeypatch.setattr(supervise.warm_start, "untrained", lambda *_: "")
+    monkeypatch.setattr(supervise.warm_start, "untrained", lambda *_, **__: "")
     monkeypatch.setattr(checks.model, "check_model", lambda *_: None)
     monkeypatch.setattr(supervise.warm_start, "warm_started", lambda *_: None)
     c = tiny_gspo.get_config("smoke")
