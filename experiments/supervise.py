@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from experiments import cli, hooks
 from experiments.errors import user_errors
 from vade_jax import settings
-from vade_jax.run import checks, compiled, job, warm_start
+from vade_jax.run import checks, compiled, directory, job, warm_start
 from vade_jax.run.cluster import StopSignal
 from vade_jax.trainer.scoring import NotFinite
 
@@ -28,6 +28,7 @@ def main(config: ConfigDict, workdir: str) -> None:
             compiled.keep(run.perf, workdir)
             base = warm_start.untrained(run.model, run.seed, workdir, is_taught=True)
             checks.model.check_model(run, base)
+            directory.begin(run.to_dict(), workdir)
         try:
             with user_errors((checks.UserError,)):
                 made = warm_start.warm_started(job.teaching(run), base, workdir, StopSignal())

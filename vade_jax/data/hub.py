@@ -108,9 +108,9 @@ def table(name: Name, split: str) -> pa.Table:
 
 def cache() -> pathlib.Path:
     """Returns the directory that files of the hub are kept in."""
-    import huggingface_hub
+    from huggingface_hub import constants
 
-    return pathlib.Path(huggingface_hub.constants.HF_HOME)
+    return pathlib.Path(constants.HF_HOME)
 
 
 def _snapshot(name: Name, kind: str, patterns: list[str]) -> str:
