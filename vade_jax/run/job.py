@@ -249,7 +249,7 @@ def is_done(run: settings.Run, workdir: str) -> bool:
 
 
 def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -> bool:
-    """Returns whether a run over so many items ends after a step, as `loop.run` has it."""
+    """Returns whether a run over `num_items` items ends after a step: see `loop.is_over`."""
     return loop.is_over(
         step,
         rollouts_total,

@@ -149,7 +149,7 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
     """Trains the checkpoint in `base` and writes it to `target`; resumes what was stopped.
 
     Returns:
-        False if `stop()` was true; then the state is saved beside `target`.
+        False if `stop()` was true; the state is then saved next to `target`.
     """
     wanted = teaching.warm_start
     with checks.user_errors():
@@ -191,7 +191,7 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
 
 
 def _partial(target: str) -> str:
-    """Returns the directory of an unfinished warm start's state; a killed process may leave it behind."""
+    """Returns the directory of the state of an unfinished warm start, which a killed process leaves."""
     return f"{target}.partial"
 
 

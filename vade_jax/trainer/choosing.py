@@ -32,10 +32,10 @@ class Chosen:
     proposal: Proposal
     items: Sequence[Item]  # without their images, which the prompts have
     prompts: Sequence[Prompt]
-    seconds: float  # that it took, in whatever thread
+    seconds: float  # that choosing and building took, in whichever thread
 
     def identity(self) -> list[np.ndarray | list[str]]:
-        """Returns what several processes, each of which chooses by itself, must have in common."""
+        """Returns what must be equal in all processes, each of which makes its own choice."""
         texts = [prompt.text for prompt in self.prompts]
         return [np.asarray(self.proposal.index_M), texts]
 
@@ -65,7 +65,7 @@ class ChoosePrompts:
         num_prompts: int,
         used: AbstractSet[int] = frozenset(),
     ) -> Chosen:
-        """Returns what a round rolls out, as the posterior says before it.
+        """Returns what a round rolls out, chosen by the posterior before it.
 
         Args:
             posterior: the selector's state.
@@ -83,7 +83,7 @@ class ChoosePrompts:
         return self._build(proposal, read, start)
 
     def everything(self, batch: range, num_rollouts: int) -> Chosen:
-        """Returns a batch of items in their own order, whatever the selector thinks of them."""
+        """Returns a batch of items in the order of the data, without asking the selector."""
         proposal = Proposal(
             index_M=np.array(batch, np.int32),
             num_rollouts_M=np.full(len(batch), num_rollouts, np.int32),
@@ -133,7 +133,7 @@ class ChoosePrompts:
         return jax.tree.map(lambda a, b: np.concatenate([a, b])[:num_prompts], first, more)
 
     def _check(self, proposal: Proposal, num_prompts: int) -> None:
-        """Raises ValueError unless a selector, which may be a user's own, keeps to its contract."""
+        """Raises ValueError if a selector, which may be a user's own, breaks its contract."""
         index_M, num_M = proposal.index_M, proposal.num_rollouts_M
         sizes = (num_prompts,) if not self.selector.needs.variants else index_M.shape
         if index_M.shape != sizes or num_M.shape != sizes or index_M.dtype.kind != "i":
@@ -156,7 +156,7 @@ def _without(used: AbstractSet[int], proposal: Proposal) -> Proposal:
 
 
 class Lookahead(Generic[T]):
-    """Chooses in one thread, one choice at a time. Use it in a `with` statement."""
+    """Makes choices in a thread, one at a time. Use it in a `with` statement."""
 
     def __init__(self, choose: Callable[..., T]):
         self._choose = choose
@@ -164,11 +164,11 @@ class Lookahead(Generic[T]):
         self._chosen: futures.Future[T] | None = None
 
     def start(self, *args: object) -> None:
-        """Begins to choose with these arguments; an earlier choice that nobody took is dropped."""
+        """Begins a choice with these arguments; an earlier choice that nobody took is dropped."""
         self._chosen = self._thread.submit(self._choose, *args)
 
     def result(self) -> T:
-        """Waits for the choice that was begun last."""
+        """Waits for the latest choice and returns it."""
         assert self._chosen is not None, "nothing was begun"
         return self._chosen.result()
 

@@ -1,9 +1,9 @@
 """Algorithm 1 of VADE (arXiv 2511.18902): the only training loop.
 
-Every part is passed in: no selector, model or engine is known here by name. A step draws from keys that
-depend on the run's key and the step's number alone (`rng`), so a resumed run repeats what an
-uninterrupted one would have done. Two things overlap: answers are scored while others are being made,
-and the next step's prompts are chosen while the policy learns.
+The loop is given its parts and knows no selector, model or engine by name. The random keys of a step depend
+only on the run's key and the step's number (`rng`), so a resumed run repeats what an uninterrupted run would
+have done. Two things overlap with others: answers are scored while the engine makes more of them, and the
+next step's prompts are chosen while the policy learns.
 """
 
 import contextlib
@@ -43,11 +43,11 @@ class Progress:
     known: Known = frozenset()  # questions of the validation
     validated: int = 0  # the latest step whose policy was validated
     skipped_updates: int = 0  # steps that had nothing to learn from
-    # Visits to items beyond one for each place of each batch: rounds of refill make more, variants fewer
+    # Visits to items minus places in batches: rounds of refill add visits, variants of one item save them
     more_visits: int = 0
 
     def paid_for(self, feedback: Feedback) -> "Progress":
-        """Returns the progress with some more answers in its totals."""
+        """Returns the progress with the answers of `feedback` added to its totals."""
         return dataclasses.replace(
             self,
             rollouts_total=self.rollouts_total + len(feedback.length_N),
@@ -63,7 +63,7 @@ class Progress:
         num_prompts: int,
         is_updated: bool,
     ) -> "Progress":
-        """Returns the progress after a step that asked for `num_prompts` prompts."""
+        """Returns the progress after a step of `num_prompts` prompts."""
         visited_I = self.visited_I.copy()
         visited_I[data.feedback.index_M] = step
         num_visits = len(np.unique(data.feedback.index_M))
@@ -90,24 +90,25 @@ class Progress:
 def is_over(
     step: int, rollouts_total: int, *, num_steps: int, max_rollouts: int, next_pass: int = 0
 ) -> bool:
-    """Returns whether a run ends after `step`, when so many answers have been paid for.
+    """Returns whether a run ends after `step`, with `rollouts_total` answers paid for.
 
-    So it does before a pass over all items (`next_pass` answers) that leaves nothing for a step.
+    It also ends before a pass over all items whose `next_pass` answers would use up the budget: no step could
+    follow.
     """
     return step >= num_steps or 0 < max_rollouts <= rollouts_total + next_pass
 
 
 class Recorder(Protocol):
-    """Where a run writes to."""
+    """Writes down what a run does."""
 
     def step(self, step: int, metrics: Metrics, data: StepData | None) -> None:
-        """Takes the metrics of a step, and its rollouts."""
+        """Records the metrics of a step and its answers."""
 
     def add(self, step: int, metrics: Metrics) -> None:
-        """Takes metrics of the latest step that were not there when the step was taken."""
+        """Adds metrics to the latest step, which is already recorded."""
 
     def save(self, progress: Progress, *, last: bool) -> None:
-        """Takes the progress after a step; `last`: the run ends here."""
+        """Saves the progress after a step if a checkpoint is due; `last`: the run ends here, so always."""
 
 
 def run(
@@ -122,30 +123,30 @@ def run(
     max_rollouts: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
-    """Trains until the run `is_over` or `stop()` is true; saves the latest step before it returns.
+    """Trains until the run `is_over` or `stop()` is true, and saves the latest step before it returns.
 
-    The selector's state is called the posterior here, as for VADE; a baseline's may be just counters.
-    A step that has nothing to learn from leaves policy and optimizer as they are, and is counted.
+    The selector's state is called the posterior here, as VADE's is; that of a baseline may be a counter.
+    A step without a group to learn from leaves policy and optimizer unchanged, and is counted.
 
     Args:
-        progress: where to start.
-        num_steps: RL steps in all, those already done included.
+        progress: where the run starts or goes on.
+        num_steps: RL steps in all, including those already done.
         producer: chooses prompts, and makes and rewards the answers.
         learn: improves the policy on a batch of rollouts.
         validate: measures the policy.
         recorder: takes metrics, rollouts and checkpoints.
         eval_every: steps between validations, of which the first is before any step; 0: one, at the end.
             One that failed is made up when the run resumes.
-        max_rollouts: the budget of answers, passes included; 0: none. A step that has begun is
-            finished, so its last rounds may go beyond; a pass that would is not begun.
+        max_rollouts: the budget of answers, including those of passes; 0: no budget. A step that has begun
+            is finished, so its last rounds may exceed the budget; a pass that would exceed it does not begin.
         stop: asked after each step, and between the batches of a pass over all items.
 
     Raises:
-        NotFinite: names the step, and what is NaN or infinite; nothing is saved after it.
-        EngineFailure: there are no more answers; every step that was taken is saved.
-        RewardFailure: a reward function failed; every step that was taken is saved.
-        BatchNotFilled: the refill asks to stop; every step that was taken is saved.
-        OSError, RejectedItem: an item can no longer be read; a run of one process has saved every step.
+        NotFinite: a number is NaN or infinite; the message names it and the step, which is not saved.
+        EngineFailure: the engine makes no more answers; all steps taken are saved.
+        RewardFailure: a reward function failed; all steps taken are saved.
+        BatchNotFilled: a step kept too few groups and the settings say to stop; all steps taken are saved.
+        OSError, RejectedItem: an item can no longer be read; all steps are saved if one process runs.
     """
     engine, selector = producer.engine, producer.selector
     measure, num_items, num_prompts = producer.measure, producer.num_items, producer.num_prompts
@@ -159,12 +160,12 @@ def run(
         return over or (eval_every > 0 and step % eval_every == 0)
 
     def validated(progress: Progress, key: jax.Array) -> tuple[Metrics, Progress]:
-        """Returns what the validation after the latest step finds, and the progress with it."""
+        """Validates the policy of the latest step; returns the metrics and the progress."""
         found, known = validate(engine, key, progress.step, progress.known)
         return found, dataclasses.replace(progress, known=known, validated=progress.step)
 
     def counted(clock: Clock, data: StepData) -> Metrics:
-        """Returns what a step has taken up to now: time, memory, retries and the like."""
+        """Returns what a step has cost so far: time, memory, retries."""
         found = producer.metrics() | hardware.memory()
         return found | clock.metrics(data.prompts, data.rollouts)
 
@@ -180,7 +181,7 @@ def run(
                 metrics, progress = validated(progress, key)
             recorder.step(0, metrics | producer.metrics() | progress.metrics(), None)
         elif progress.validated < progress.step and is_validated(progress.step, over):
-            # The engine failed in this validation: the step was saved without.
+            # The engine failed during this validation, so the step was saved without it.
             key = rng.step_keys(producer.key, progress.step).validation
             metrics, progress = validated(progress, key)
             recorder.add(progress.step, metrics)
@@ -193,7 +194,7 @@ def run(
                 if producer.pass_is_due(step):
                     with clock("measure"):
                         measured = producer.roll_out_all(progress.posterior, step, stop)
-                    if measured is None:  # stopped: resumed, the run begins the pass anew
+                    if measured is None:  # stopped: a resumed run begins the pass again
                         if progress.step:
                             recorder.save(progress, last=True)
                         break
@@ -233,21 +234,21 @@ def run(
                         found, progress = validated(progress, key)
                     metrics |= found
             recorder.step(step, metrics | spent() | progress.metrics(), data)
-            ends = over or stop()  # asked once: what ends the loop has been saved
-            clock = Clock()  # the next step's: it waits for the saving
+            ends = over or stop()  # asked once, so that what ends the loop is also what was saved
+            clock = Clock()  # of the next step, which waits until this one is saved
             with clock("save_checkpoint"):
                 recorder.save(progress, last=ends)
     return progress
 
 
 def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
-    """Returns how often the data were gone through, and the share visited in the last epoch's steps.
+    """Returns the epochs done, and the share of the items visited in the steps of the last epoch.
 
-    Items are counted: not the places of a batch, some of which are variants', nor one round alone.
+    Counts items, over all rounds. Places in a batch would count variants of one item several times.
     """
     visits = progress.step * num_prompts + progress.more_visits
     num_steps = math.ceil(num_items * progress.step / visits)
-    # Not before step 1: a 0 is no visit.
+    # An item that was never visited has step 0.
     recent = np.count_nonzero(progress.visited_I > max(0, progress.step - num_steps))
     return {
         "vade/epochs": visits / num_items,
@@ -263,11 +264,11 @@ def _saved_on_failure(
     data: StepData | None = None,
     spent: Callable[[], Metrics] = dict,
 ) -> Iterator[None]:
-    """Records and saves the last step if the run cannot go on, then raises why."""
+    """Records and saves the last step if the run cannot go on, and raises the reason."""
     try:
         yield
     except (EngineFailure, RewardFailure, BatchNotFilled, OSError, RejectedItem) as error:
-        # A row that can no longer be read fails in one process: the others would not save with it.
+        # A row that one process cannot read: the other processes would not take part in the saving.
         if isinstance(error, OSError | RejectedItem) and processes.several():
             raise
         if metrics is not None and data is not None:
@@ -281,7 +282,7 @@ def _saved_on_failure(
 def _recorded_if_not_finite(
     recorder: Recorder, step: int, metrics: Metrics, data: StepData
 ) -> Iterator[None]:
-    """Records the step whose losses are not finite, so that its answers can be looked at."""
+    """Records a step whose losses are not finite, so that people can look at its answers."""
     try:
         yield
     except scoring.NotFinite:

@@ -22,7 +22,7 @@ from vade_jax.trainer import rounds
 from vade_jax.types import Array, Batch, Metrics, Prompt, Rollouts
 
 T = TypeVar("T")
-MIN_LENGTH = 16  # tokens; below it another length is not worth a program of its own
+MIN_LENGTH = 16  # tokens; shorter answers are not worth compiling another program
 
 
 @dataclasses.dataclass(frozen=True)

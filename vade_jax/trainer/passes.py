@@ -1,4 +1,4 @@
-"""A pass over the data: every item is rolled out, for the selector alone.
+"""A pass over the data: every item is rolled out, and only the selector learns from the answers.
 
 Lines 1-4 of Algorithm 1 of VADE (arXiv 2511.18902) are one such pass before the first step; MMR1 (arXiv
 2509.21268) makes its weights from one every T steps. The answers are paid for, so they count in
@@ -104,7 +104,7 @@ def _built_ahead(
 def _from_tokens(
     rollouts: Rollouts, num_groups: int, measures: Sequence[str]
 ) -> dict[str, np.ndarray] | None:
-    """Returns what a selector wants to know of the answers' tokens, such as MMR1's diversity."""
+    """Returns the values that a selector needs from the answers' tokens, such as MMR1's diversity."""
     valid_N = rollouts.valid_N
     answers = (rollouts.token_NT, rollouts.length_N, rollouts.group_N)
     found = {

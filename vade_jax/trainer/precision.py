@@ -1,4 +1,4 @@
-"""bfloat16 weights that lose no update: beside each of them lies the rest of its float32.
+"""bfloat16 weights that lose no update: each is stored with the rest of its float32 value, the remainder.
 
 A bfloat16 has 8 significant bits, so an update of 1e-6 to a weight of 0.02 rounds to nothing, every
 time. Here the optimizer keeps the low 16 bits of every float32 weight as an int16; the weight itself,

@@ -1,7 +1,7 @@
-"""Makes what a step learns from: prompts, answers, rewards, and the posterior that these make.
+"""Makes what a step learns from: prompts, answers and rewards; and the posterior updated by them.
 
-One object owns the choice of prompts, the engine and the reward. The loop owns the weights, and hands in
-the posterior that a checkpoint holds.
+One object owns the choice of prompts, the engine and the reward. The loop owns the weights, and passes in the
+posterior, which is part of a checkpoint.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from vade_jax.types import Feedback, Metrics
 
 
 class Producer:
-    """Rolls out steps, and passes over all items. Use it in a `with` statement.
+    """Rolls out steps and passes over all items. Use it in a `with` statement.
 
     Args:
-        choose: the selector over the data set.
+        choose: asks the selector, and builds the prompts.
         engine: makes the answers.
         score: rewards them.
-        key: of the whole run. Draws depend on it and on the step's number alone.
+        key: of the whole run. Draws depend only on it and on the step's number.
         num_prompts: B, prompts a step.
         advantage: compares the answers of a group (Eq. 2).
         refill: what a step does about the groups that the selector drops.
@@ -66,11 +66,11 @@ class Producer:
         return len(self.choose.items)
 
     def metrics(self) -> Metrics:
-        """Returns what engine and reward counted since the last call: retries, failures, costs."""
+        """Returns what engine and reward have counted since the last call: retries, failures, costs."""
         return self.engine.metrics() | self.score.metrics()
 
     def start(self, posterior: samplers.State, step: int) -> None:
-        """Begins to choose the prompts of `step` in a thread, unless a pass still changes the posterior."""
+        """Begins to choose the prompts of `step` in a thread; after a pass, if one changes the posterior."""
         if not self.pass_is_due(step):
             self._start(posterior, step)
 
@@ -78,16 +78,16 @@ class Producer:
         self._ahead.start(posterior, rng.step_keys(self.key, step).select, self.num_prompts)
 
     def chosen(self) -> Chosen:
-        """Waits for the prompts that were begun last."""
+        """Waits for the prompts that `start` has begun to choose."""
         return self._ahead.result()
 
     def roll_out(
         self, chosen: Chosen, posterior: samplers.State, step: int, clock: Clock
     ) -> tuple[StepData, samplers.State]:
-        """Returns the answers that a step learns from, and the posterior that they make.
+        """Returns the answers that a step learns from, and the posterior updated by them.
 
-        The paper updates the posterior after the policy. That needs no weights, and done here it lets
-        the next prompts be chosen while the policy learns.
+        The paper updates the posterior after the policy. The posterior needs no weights: updated here, it
+        lets the next prompts be chosen while the policy learns.
 
         Args:
             chosen: the prompts of the first round.
@@ -96,10 +96,10 @@ class Producer:
             clock: of the step.
 
         Raises:
-            EngineFailure: there are no more answers.
+            EngineFailure: the engine makes no more answers.
             RewardFailure: a reward function failed.
-            BatchNotFilled: `refill` asks to stop.
-            NotFinite: names what of the answers is NaN or infinite.
+            BatchNotFilled: too few groups were kept, and `refill` says to stop.
+            NotFinite: a number of the answers is NaN or infinite; the message names it.
         """
         selector, keys = self.selector, rng.step_keys(self.key, step)
         gathering = Gathering(self.num_prompts, self.refill)
@@ -117,7 +117,7 @@ class Producer:
                 posterior = selector.update(posterior, feedback)
             if not (missing := gathering.num_missing()):
                 break
-            # Some groups were dropped: other prompts in their places.
+            # Some groups were dropped: other prompts take their places.
             with clock("select"):
                 select_key = rng.round_key(keys.select, number + 1)
                 chosen = self.choose(posterior, select_key, missing, gathering.used)
@@ -131,9 +131,9 @@ class Producer:
     def roll_out_all(
         self, posterior: samplers.State, step: int, stop: Callable[[], bool]
     ) -> tuple[Feedback, samplers.State] | None:
-        """Returns what the answers to all items say before `step`, and the posterior with them.
+        """Rolls out all items before `step`; returns their feedback and the posterior updated by it.
 
-        None where `stop()` was true between two batches. Raises as `roll_out`.
+        Returns None if `stop()` was true between two batches. Raises what `roll_out` does.
         """
         feedback = passes.roll_out_all(
             self.choose,

@@ -1,8 +1,8 @@
 """The rollouts of one step, gathered in one or more rounds.
 
-Usually a step has one round. A selector that drops groups, such as DAPO's (arXiv 2503.14476), leaves
-places in the batch; then another round asks for other prompts, until the batch is full or a cap is
-reached. The posterior is updated after every round, so a selector's decays are per round.
+Usually a step has one round. A selector that drops groups, as DAPO does (arXiv 2503.14476), leaves places in
+the batch empty. Another round then asks for other prompts, until the batch is full or a cap is reached. The
+posterior is updated after every round, so a selector's decays are per round.
 """
 
 import collections
@@ -30,7 +30,7 @@ ESTIMATE_MARGIN, ESTIMATE_LEAST = 1.25, 64
 
 
 class BatchNotFilled(RuntimeError):  # noqa: N818 (says what happened)
-    """A step has kept too few groups, and the settings ask to stop then."""
+    """A step kept too few groups, and the settings say to stop."""
 
 
 def answer(
@@ -41,21 +41,21 @@ def answer(
     version: int,
     clock: Clock,
 ) -> tuple[Rollouts, Scores]:
-    """Generates the answers to the chosen prompts and scores them, both at once.
+    """Generates the answers to the chosen prompts, and scores each group while others are generated.
 
-    Answers without a verdict come back as invalid: they count for nothing, like those that an engine
-    could not make.
+    Answers without a verdict are returned as invalid. They do not count, like answers that the engine could
+    not make.
 
     Args:
         engine: holds the weights.
         score: rewards the answers.
         chosen: prompts, and how many answers to each.
         key: of the answers.
-        version: of the weights that shall answer.
+        version: of the weights that have to answer.
         clock: of the step.
 
     Raises:
-        EngineFailure: there are no more answers, or they come from other weights.
+        EngineFailure: the engine makes no more answers, or answers with other weights.
         RewardFailure: a reward function failed, or has no verdict on a single answer to several prompts.
     """
     with ScoringThread(score, chosen.items) as scoring_thread:
@@ -67,17 +67,17 @@ def answer(
                 version,
                 on_group=scoring_thread,
             )
-        # Answers of older weights would enter the ratio as if the current policy had drawn them.
+        # The ratio would take answers of older weights for draws of the current policy.
         if (found := int(rollouts.params_version)) != version:
             raise EngineFailure(
                 f"the engine answered with weights {found} instead of {version}: its sync did not take"
             )
-        with clock("reward"):  # what is left of scoring when the last answer is there
+        with clock("reward"):  # only what is left to score after the last answer
             scores = scoring_thread.scores(rollouts)
     clock.beside("prepare", chosen.seconds)
     clock.beside("judge", scoring_thread.seconds)
     valid_N = np.asarray(rollouts.valid_N)
-    # Some answers without a verdict are a slow server; all of them, to several prompts, are one that is gone.
+    # A slow server leaves some answers without a verdict. No verdict at all means that the server is gone.
     if len(chosen.prompts) > 1 and valid_N.any() and not (valid_N & scores.known_N).any():
         raise RewardFailure(
             f"no verdict on any of {len(valid_N)} answers ({collections.Counter(scores.reason_N)}): "
@@ -88,14 +88,14 @@ def answer(
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """One round of a step: what was rolled out, and what came of it."""
+    """One round of a step: what was rolled out, and how it was scored."""
 
     chosen: Chosen
     rollouts: Rollouts
     scores: Scores
     feedback: Feedback
     keep_M: np.ndarray  # bool, the groups that the selector would train on
-    belief: Mapping[str, Array]  # what the selector thought before, see `Sampler.believe`
+    belief: Mapping[str, Array]  # what the selector had expected, see `Sampler.believe`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Gathering:
         return sum(int(one.keep_M.sum()) for one in self.rounds)
 
     def add(self, one: Round) -> None:
-        """Takes a round."""
+        """Adds a round."""
         self.rounds.append(one)
         self.used.update(map(int, one.chosen.proposal.index_M))
 
@@ -207,7 +207,7 @@ class Gathering:
             return kept if train_all else kept[: self._num_prompts]
         if self._refill.at_cap == "repeat":
             return np.resize(kept, self._num_prompts)
-        # Dropped groups, marked invalid in `batch`: fewer groups would be other shapes and a new program.
+        # `batch` marks dropped groups invalid. Fewer groups would be other shapes, and XLA would compile again.
         return np.sort(np.concatenate([kept, dropped[:missing]]))
 
 
@@ -239,7 +239,7 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
 
 
 def _forecast(rounds: Sequence[Round]) -> Metrics:
-    """What the selector thought of the prompts before it saw answers, averaged over all of them."""
+    """Returns what the selector expected of the prompts before it saw answers, averaged over them."""
     weights = np.array([len(one.chosen.items) for one in rounds])
     values = [samplers.belief_metrics(one.belief) for one in rounds]
     return jax.tree.map(lambda *x: np.average(x, weights=weights / weights.sum()), *values)

@@ -25,7 +25,7 @@ from vade_jax.types import Array, Feedback, Item, Metrics, Prompt, Proposal, Rol
 # ------------------------------------------------------------------------------ one answer
 @dataclasses.dataclass(frozen=True)
 class Scored:
-    """What one answer was worth; NaN without a verdict."""
+    """The scores of one answer; NaN without a verdict."""
 
     text: str
     extracted: str | None  # what was compared with the gold answer
@@ -51,7 +51,7 @@ class Scorer:
     metrics: Callable[[], Metrics] = dict
 
     def __call__(self, item: Item, answers: Sequence[np.ndarray]) -> list[Scored]:
-        """Returns what each answer was worth."""
+        """Returns the scores of each answer."""
         return self.score(item, answers)
 
 
@@ -95,7 +95,7 @@ def make_scorer(
 # ------------------------------------------------------------------------------ a round's answers
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What all answers of a round were worth, in the order of the rollouts.
+    """The scores of all answers of a round, in the order of the rollouts.
 
     The texts are empty in processes that are not the leader.
     """
@@ -129,7 +129,7 @@ class ScoringThread:
         self._score, self._items = score, items
         self._threads = futures.ThreadPoolExecutor(score.num_threads, "scoring")
         self._groups: dict[int, futures.Future[list[Scored]]] = {}
-        self.seconds = 0.0  # of scoring, most of it hidden behind the engine's
+        self.seconds = 0.0  # of scoring, most of it while the engine still generates
 
     def __enter__(self) -> "ScoringThread":
         return self
@@ -191,7 +191,7 @@ class ScoringThread:
 
 # ------------------------------------------------------------------------------ advantages, counts
 class Advantage(Protocol):
-    """How much better an answer is than its group, or what a selector takes for that."""
+    """Advantages: how much better each answer is than its group, as the run's objective defines it."""
 
     def __call__(
         self,
@@ -267,7 +267,7 @@ def collect(
 
 # ------------------------------------------------------------------------------ numbers that are not finite
 class NotFinite(RuntimeError):  # noqa: N818 (says what happened)
-    """A number of a step is NaN or infinite; the last checkpoint is from before it."""
+    """A number of a step is NaN or infinite. The last checkpoint was saved before that step."""
 
 
 def check_answers(

@@ -29,7 +29,7 @@ class Clock:
         self.beside(name, time.perf_counter() - start)
 
     def beside(self, name: str, seconds: float) -> None:
-        """Takes the seconds of a part that ran beside the others, in a thread of its own."""
+        """Adds the seconds of a part that ran in another thread, at the same time as the rest."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:

@@ -91,7 +91,7 @@ class Learner:
         for batch in batches:
             state, metrics = self.update(state, self.put(batch))
             history.append(metrics)
-        # Fetched once, behind the last update: fetching earlier would wait for each of them.
+        # Fetched once, after the last update: to fetch earlier would be to wait for every update.
         metrics = _mean_over_minibatches(jax.device_get(history))
         metrics["actor/updates"] = len(history)
         seconds = time.perf_counter() - start
@@ -279,9 +279,9 @@ def _sum_over_microbatches(run, batch):
 def make_optimizer(
     config: settings.Optimizer, param_dtype: str = "float32"
 ) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip: the optimizer of verl's Qwen2.5-VL recipe.
+    """Returns AdamW after a clip of the global norm: the optimizer of verl's Qwen2.5-VL recipe.
 
-    Weight decay is decoupled and on every parameter, as torch's AdamW has it. Where
+    Weight decay is decoupled and applies to every parameter, as in torch's AdamW. Where
     `keeps_remainders`, its results are to be applied with `precision.replace`.
 
     Raises:

@@ -39,7 +39,7 @@ class UserError(ValueError):
 def user_errors() -> Iterator[None]:
     """Turns the errors that name a user's mistake into `UserError`.
 
-    Wraps what is done before any training step; behind that a traceback is wanted.
+    Wraps what is done before the first training step. After it, people want the traceback.
     """
     try:
         yield

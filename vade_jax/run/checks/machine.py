@@ -74,7 +74,7 @@ def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
 
 
 def _told_share() -> tuple[float, str]:
-    """Returns the share of a GPU that JAX takes by itself, and who says so.
+    """Returns the share of a GPU that JAX takes by default, and what sets it.
 
     Raises:
         ValueError: a variable says it, by something that is no number.
