@@ -1,6 +1,6 @@
 """Programs that one run has compiled and the next one finds: JAX's persistent cache, cleaned at each start.
 
-The cache lies next to the run directories, so a resumed run, and the next of the same shapes, compile nothing.
+The cache lies next to the run directories: a resumed run, and the next of the same shapes, compile nothing.
 JAX's keys hold the program, its versions, the options and the devices. Three things are left to do:
 
 - JAX writes an entry in place. A process that is killed meanwhile leaves a part of it, which JAX can

@@ -207,7 +207,7 @@ class Gathering:
             return kept if train_all else kept[: self._num_prompts]
         if self._refill.at_cap == "repeat":
             return np.resize(kept, self._num_prompts)
-        # `batch` marks dropped groups invalid. Fewer groups would be other shapes, and XLA would compile again.
+        # `batch` marks dropped groups invalid. Fewer groups would be other shapes: XLA would compile again.
         return np.sort(np.concatenate([kept, dropped[:missing]]))
 
 
