@@ -74,7 +74,7 @@ def collate(
             f"a prompt of {longest} tokens does not fit in prompt_length={sizes['prompt_length']}"
         )
     # Right padding: attention masks by length alone, and an answer's queries can be laid directly
-    # behind their prompt. Pads have token 0 and position 0, which nothing looks at.
+    # after their prompt. Pads have token 0 and position 0, which nothing looks at.
     token_MP = arrays.stack([p.token_P for p in prompts], sizes["prompt_length"])
     position_MPX = arrays.stack([p.position_PX for p in prompts], token_MP.shape[1])
     pictures = [image for prompt in prompts for image in prompt.images]

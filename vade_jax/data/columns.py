@@ -300,7 +300,7 @@ def _value(answer: str) -> Fraction | None:
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
     """Returns the row's kind, the one that its answer certainly has, or the default.
 
-    Without a default, an answer beside a solution that ends in a box is a formula, as in MATH's rows.
+    Without a default, an answer next to a solution that ends in a box is a formula, as in MATH's rows.
     """
     is_math = _boxed(row) is not None
     inferred = (

@@ -29,7 +29,7 @@ def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: 
     """Returns M-RoPE positions, int32 [P, 3]: (time, row, column) of each token.
 
     Text counts on along all three axes. The cells of an image share one time and add their row and
-    column; the text behind it goes on max(rows, columns) later.
+    column; the text after it goes on max(rows, columns) later.
 
     Args:
         token_P: ids, image pads expanded to one per merged cell.
@@ -59,7 +59,7 @@ class PromptBuilder:
 
     Args:
         tokenizer: of the checkpoint.
-        instruction: put behind the question in the user's turn as it is; may be empty.
+        instruction: put after the question in the user's turn as it is; may be empty.
         template: variables of the chat template.
         min_pixels: least area of a resized image; at least two merged cells.
         max_pixels: greatest area.

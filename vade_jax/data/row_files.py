@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
 
 
 class Table(NamedTuple):
-    """The rows of files of one form, one behind the other.
+    """The rows of files of one form, one after the other.
 
     `columns` are all that the files have, wanted or not; of a .jsonl file those of its first rows,
     None where all of these are broken. `read` of a broken line raises ValueError.

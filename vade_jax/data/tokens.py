@@ -34,7 +34,7 @@ _TOKENS = (
 _DEFAULT_TOKENS = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
 _NESTED = 8  # control tokens within each other that leave nothing behind
 _BROKEN = (ValueError, AttributeError, LookupError, TypeError, RecursionError)
-SPARE_ROWS = 10  # rows of the embedding behind the last token, as published files have
+SPARE_ROWS = 10  # rows of the embedding after the last token, as published files have
 
 
 class Tokenizer:
@@ -44,7 +44,7 @@ class Tokenizer:
         pad, im_end, vision_start, vision_end, image_pad, video_pad: ids of those tokens.
         stop_ids: ids that end an answer (the end of the turn, the end of the text).
         banned_ids: ids that must never be sampled: every vision token. A sampled image pad would ask
-            for image features that do not exist. Rows of the embedding behind the last token are not
+            for image features that do not exist. Rows of the embedding after the last token are not
             among them: vLLM's softmax runs over all rows, so ours does.
         why_no_images: why the template has no place for them, as that of a text model has none; "": it
             has one.
@@ -187,7 +187,7 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 class _Generation(jinja2.ext.Extension):
     """{% generation %} ... {% endgeneration %}, around what the assistant said: shown as it is.
 
-    A call, as in transformers, so what is set in it is not known behind it.
+    A call, as in transformers, so what is set in it is not known after it.
     """
 
     tags = frozenset({"generation"})  # pyright: ignore[reportAssignmentType] (it is only read)
@@ -224,7 +224,7 @@ def _read_special(directory: pathlib.Path) -> dict[str, str]:
     if (path := directory / "tokenizer_config.json").is_file():
         config = json.loads(path.read_bytes())
         found |= config
-    # Beside the tokens in the newer file the older one is not read.
+    # Next to the tokens in the newer file the older one is not read.
     path = directory / "special_tokens_map.json"
     if "added_tokens_decoder" not in config and path.is_file():
         found |= json.loads(path.read_bytes())
@@ -279,7 +279,7 @@ def build(
 ) -> Tokenizer:
     """Writes a tiny tokenizer in the published form and returns it.
 
-    Byte-level BPE over NFC text, special tokens in the published order behind the vocabulary; with
+    Byte-level BPE over NFC text, special tokens in the published order after the vocabulary; with
     the chat template, preprocessor_config.json and generation_config.json of a checkpoint. The
     template has no default system turn: short prompts matter on a CPU.
 
@@ -314,7 +314,7 @@ def build(
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
-    """Returns a byte-level BPE of `num_merged` entries, with the special tokens behind it."""
+    """Returns a byte-level BPE of `num_merged` entries, with the special tokens after it."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.normalizer = tokenizers.normalizers.NFC()
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_SPLIT), "isolated")
@@ -335,7 +335,7 @@ def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
 
 
 def _configs(ids: Mapping[str, int], min_pixels: int, max_pixels: int) -> dict[str, dict[str, Any]]:
-    """Returns the JSON files beside tokenizer.json, by name."""
+    """Returns the JSON files next to tokenizer.json, by name."""
     end, text_end = "<|im_end|>", "<|endoftext|>"
     return {
         "tokenizer_config.json": {

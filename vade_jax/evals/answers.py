@@ -114,7 +114,7 @@ def _files(path: str) -> list[pathlib.Path]:
     """Returns one file, the answers of another evaluation, or all files of a directory."""
     root = pathlib.Path(path)
     files = [root]
-    if (root / NAME).is_file():  # beside it, an evaluation has the same answers with its decisions
+    if (root / NAME).is_file():  # next to it, an evaluation has the same answers with its decisions
         files = [root / NAME]
     elif root.is_dir():
         # Of an evaluation; the raw replies of its server are in a file of the same name.

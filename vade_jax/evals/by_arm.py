@@ -1,4 +1,4 @@
-"""The policies of a sweep in the paper's tables: seeds together, each arm beside its baseline.
+"""The policies of a sweep in the paper's tables: seeds together, each arm next to its baseline.
 
 The answers of all seeds of an arm are pooled, as if one policy had answered each question more often. So
 standard errors and intervals say how much other questions would change a number, not how much other

@@ -1,6 +1,6 @@
 """Asks a server many questions: a bounded number at a time, again when one fails, none that has a reply.
 
-For what is asked in bulk beside training: benchmarks, verdicts on answers, other wordings of
+For what is asked in bulk apart from training: benchmarks, verdicts on answers, other wordings of
 questions. Every reply is kept on disk, so work that was cut off continues where it was.
 """
 

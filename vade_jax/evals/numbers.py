@@ -18,7 +18,7 @@ _UNIT = (
     r"\.?(?:\s?(?:\^\s?\{?[23]\}?|²|³))?"
 )
 _DENIALS = ("!", "<", ">", "not", "\\ne", "≠")  # what "=" is none behind
-_FRACTION = re.compile(  # not behind a number: 3\\frac{1}{2} is not 31/2
+_FRACTION = re.compile(  # not after a number: 3\\frac{1}{2} is not 31/2
     r"(?<![0-9])(?<![0-9] )\\[dt]?frac\s?\{([^{}]*)\}\s?\{([^{}]*)\}"
 )
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
@@ -32,7 +32,7 @@ _QUANTITY = re.compile(
 def number(text: str) -> tuple[decimal.Decimal, bool] | None:
     r"""Returns (value, whether a percent sign follows), or None if `text` is not one number.
 
-    Understands thousands commas, a/b and \frac{a}{b}, "x = 5", currency signs and a unit behind the number.
+    Understands thousands commas, a/b and \frac{a}{b}, "x = 5", currency signs and a unit after the number.
     """
     match = _quantity(text)
     if match is None:

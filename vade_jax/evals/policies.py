@@ -29,7 +29,7 @@ class ServerPolicy:
     """A server that answers: each answer has its own request and seed."""
 
     chat: chats.Chat
-    data: Data  # the sizes of pictures, and what is put behind every question
+    data: Data  # the sizes of pictures, and what is put after every question
     seed: int
     directory = template = ""  # the server has the weights, and knows the template
 

@@ -101,7 +101,7 @@ class Data(Section):
 
     path: ClassVar[str] = "data."
 
-    instruction: str = ""  # put behind every question
+    instruction: str = ""  # put after every question
     template: Mapping[str, Any] = mapping()  # given to the chat template
     min_pixels: int = number(
         settings.Data.min_pixels,

@@ -1,6 +1,6 @@
 """What an evaluation writes at the end: the paper's table, differences to others, breakdowns.
 
-The paper's numbers stand beside ours only under the profile that they were made with.
+The paper's numbers are shown next to ours only under the profile that they were made with.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from vade_jax.evals.results import Result
 from vade_jax.evals.tasks import OWN_RULES, Task
 
 Results = Mapping[str, Result]  # by benchmark
-# The sections of a task's record that tell what a difference may come from, beside the policy.
+# The sections of a task's record that tell what a difference may come from, besides the policy.
 _COMPARABLE = ("sampling", "prompt", "images", "scoring", "data")
 _PAPER = "arXiv 2511.18902"
 
@@ -97,7 +97,7 @@ def _usual_scorer(name: str) -> str:
 
 
 def _protocol(profile: str, known: Results) -> list[str]:
-    """Returns what belongs beside any number that is compared with a published one."""
+    """Returns what belongs next to any number that is compared with a published one."""
     lines = []
     if any(result.settings.get("scoring", {}).get("by") == "judge" for result in known.values()):
         lines.append("The prompts of the judge are worded by vade_jax.")

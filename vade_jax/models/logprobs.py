@@ -102,7 +102,7 @@ def _chunk_logp(hidden_ND, head_DV, token_N, *, temperature, banned):
 # A custom_vjp and not jax.checkpoint: differentiated by JAX, the loop over chunks would add up the
 # gradient of the head in the head's compute dtype, and in bfloat16 a sum stops growing once its terms
 # are below 1/256 of it. It would also reduce that gradient over the devices in every chunk. Here it is
-# summed in float32, on each device by itself, and reduced once behind the loop.
+# summed in float32, on each device by itself, and reduced once after the loop.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _chunked_logp(one, place, hidden, head_DV, token):
     """Returns `one` of every chunk on every device; the leading axes are [chunks, devices]."""

@@ -115,7 +115,7 @@ _END = " \n\t.$\\)]"  # what may follow the box: a full stop, the end of a formu
 
 
 def boxed(text: str) -> bool:
-    r"""Returns whether exactly one \boxed{} is there, and nothing but punctuation behind it."""
+    r"""Returns whether exactly one \boxed{} is there, and nothing but punctuation after it."""
     found = boxes(text)
     if len(found) != 1 or text.count("\\boxed") != 1:
         return False

@@ -184,7 +184,7 @@ def _letters(c: Cursor) -> Tree:
 
 
 def _is_word(c: Cursor, token: tokens.Token) -> bool:
-    """Returns whether letters are a word: upright, four of them, or two beside two others."""
+    """Returns whether letters are a word: upright, four of them, or two next to two others."""
     if len(token.text) == 1 or token.text.isupper():
         return token.roman and len(token.text) > 1
     beside = (c.tokens[i] for i in (c.at - 1, c.at + 1) if 0 <= i < len(c.tokens))
@@ -218,7 +218,7 @@ def spelled(c: Cursor) -> str:
 
 
 def _between(c: Cursor, closer: str) -> Tree:
-    """Reads a sum and the bracket behind it; the one before it has been taken."""
+    """Reads a sum and the bracket after it; the one before it has been taken."""
     trig, c.in_trig = c.in_trig, min(c.in_trig, 1)
     tree = summed(c)
     c.in_trig = trig

@@ -47,7 +47,7 @@ def letter(text: str) -> str | None:
 
 
 def _labelled(text: str) -> tuple[str | None, str]:
-    """Returns the letter that `text` chooses, or None, and the text behind it."""
+    """Returns the letter that `text` chooses, or None, and the text after it."""
     text = _LEAD.sub("", answers.plain(text), count=1)
     if match := _LONE.fullmatch(text):
         return match[1].upper(), ""
@@ -60,7 +60,7 @@ def _labelled(text: str) -> tuple[str | None, str]:
 def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     """Compares letters; the text of an option stands for it, and equal options for each other.
 
-    A letter with the text of another option behind it is unreadable, as is a text that may be of two. A
+    A letter with the text of another option after it is unreadable, as is a text that may be of two. A
     lone letter is an option's own, also where the text of another is that letter, as with points of a
     drawing.
     """
@@ -84,7 +84,7 @@ def named(text: str, choices: Sequence[str]) -> list[str]:
     """Returns the letters of the options that have this text: letter by letter or, if none has, by words.
 
     Signs count: x < 3 and x > 3 are two options, as are 1/2 and -1/2. A percent sign does where there is
-    an option without it: 20 is the text of 20% beside 30%, but not beside 20.
+    an option without it: 20 stands for 20% where the other option is 30%, but not where it is 20.
     """
     text, options = answers.plain(text), [answers.plain(option) for option in choices]
     if not text:
@@ -165,7 +165,7 @@ def expression(given: str, key: str, **_) -> str:
     if right is None:
         return "bad_key"
     value = reading.read(given)
-    # Beside a quantity, a letter behind a number is a unit and no factor: 50 cm is 0.5 m.
+    # Next to a quantity, a letter after a number is a unit and no factor: 50 cm is 0.5 m.
     units = [bool(getattr(x, "unit", None)) for x in (value, right)]
     if units == [False, True]:
         value = reading.read(given, numeric=True)

@@ -132,7 +132,7 @@ def _room(given: Number, key: Number, rules: Rules) -> Fraction:
 
 
 def _rounding(given: Value, key: Value) -> Fraction | None:
-    """Returns half a unit of the last digit of a decimal beside an exact value, None without such a pair."""
+    """Returns half a unit of the last digit of a decimal that is compared with an exact value, else None."""
     decimals = [x for x in (given, key) if isinstance(x, Number) and x.last is not None]
     if len(decimals) != 1 or decimals[0].digits < _ENOUGH or decimals[0].value.denominator == 1:
         return None
@@ -141,7 +141,7 @@ def _rounding(given: Value, key: Value) -> Fraction | None:
 
 
 def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether SymPy says that two formulas are equal, a decimal beside an exact one nearly so."""
+    """Returns whether SymPy says that two formulas are equal, nearly so if one is a decimal and the other exact."""
     if isinstance(given, Formula) and given == key:
         return True
     room = _rounding(given, key)
@@ -394,7 +394,7 @@ def _flat(value: Value) -> Collection:
 def _unnamed(
     value: Collection, other: Collection, rules: Rules, is_key: bool = False
 ) -> Collection | None:
-    """Returns the values of x = 3, x = -5, or those of x = 1, y = 2 in order, beside values without names.
+    """Returns the values of x = 3, x = -5, or those of x = 1, y = 2 in order, to compare with values without names.
 
     None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
     """

@@ -45,7 +45,7 @@ def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
     Args:
         form: the format that is asked for, a key of `answers.FORMATS`.
         format_weight: its share of the reward.
-        opening: a tag that the prompt ends in: the answer goes on behind it, or says it again.
+        opening: a tag that the prompt ends in: the answer goes on after it, or says it again.
     """
 
     def whole(text: str) -> str:

@@ -44,9 +44,9 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
 
     Args:
         text: of an answer or a key, as LaTeX or plain.
-        numeric: a number is expected: a letter behind it is a unit (5 m) or a factor (2.5M), and no name.
+        numeric: a number is expected: a letter after it is a unit (5 m) or a factor (2.5M), and no name.
         thousands: whether a comma before three digits belongs to a number; by default it does, but not in
-            "(3,100)", where no other comma has a space behind.
+            "(3,100)", where no other comma has a space after it.
     """
     plain = _PLAIN.fullmatch(text)
     if plain and len(text) < 100 and (thousands is not False or "," not in text):
@@ -211,7 +211,7 @@ def _based(c: Cursor) -> Value:
 
 
 def _measured(c: Cursor, tree: values.Tree) -> Value:
-    """Reads what is behind a number or a formula, and makes the value of both."""
+    """Reads what follows a number or a formula, and makes the value of both."""
     scale, unit, percent = units.behind(c) or ("", None, False)
     unit, c.unit = c.unit if unit is None else unit, None
     if any(node[0] in ("pm", "mp") for node in values.nodes(tree)):
@@ -340,7 +340,7 @@ def _in_brackets(opener: str, inside: Value | None, closer: str) -> Value:
 def _calculated(
     tree: values.Tree, scale: str, unit: str | None, percent: bool, full: bool = False
 ) -> Value:
-    """Returns the number or the formula of a tree and of what is behind it; a sum is a number if `full`."""
+    """Returns the number or the formula of a tree and of what follows it; a sum is a number if `full`."""
     if values.size(tree) is None:
         raise Senseless
     infinite = values.INFINITY.tree

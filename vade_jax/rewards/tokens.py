@@ -185,7 +185,7 @@ class Cursor:
     length: int = 0  # operations of this side
 
     def peek(self, ahead: int = 0) -> str:
-        """Returns the text of a token, "" behind the last."""
+        """Returns the text of a token, "" after the last."""
         at = self.at + ahead
         text = self.tokens[at].text if at < len(self.tokens) else ""
         return text[self.offset :] if ahead == 0 else text

@@ -1,4 +1,4 @@
-"""Units behind a number: which words are one, and how many of one make another (by pint).
+"""Units after a number: which words are one, and how many of one make another (by pint).
 
 Only words of the table are units, so no letter of a formula is taken for one. Prefixes keep their case: mm is
 no Mm, and mW no MW.

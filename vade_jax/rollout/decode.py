@@ -131,7 +131,7 @@ def inverse_cdf(uniform_N: Array, prob_NV: Array) -> jax.Array:
     0 is never taken.
     """
     cdf_NV = jnp.cumsum(prob_NV, -1)
-    # In float32 the sum is not quite 1, and differs by a rounding behind the last token that can be drawn:
+    # In float32 the sum is not quite 1, and differs by a rounding after the last token that can be drawn:
     # scaled by what is reached there, a draw near 1 stays inside.
     total_N = jnp.max(jnp.where(prob_NV > 0, cdf_NV, 0), -1)
     threshold_N = uniform_N * total_N

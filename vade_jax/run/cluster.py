@@ -195,7 +195,7 @@ def _first_line(error: BaseException) -> str:
 def _on_abort_say(text: str, code: int) -> None:
     """Adds one clear line where JAX ends this process itself, because another one is not there.
 
-    It does so from C++, by SIGABRT behind a stack trace, where no Python handler runs.
+    It does so from C++, by SIGABRT after a stack trace, where no Python handler runs.
     """
 
     def say(number):

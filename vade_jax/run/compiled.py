@@ -31,7 +31,7 @@ MAX_BYTES = 2 * 10**9
 
 
 def keep(perf: settings.Perf, workdir: str) -> None:
-    """Lets JAX keep what it compiles beside `workdir`, unless the settings or the user say otherwise.
+    """Lets JAX keep what it compiles next to `workdir`, unless the settings or the user say otherwise.
 
     If other users can write there, the cache is put into `workdir`. A directory that
     JAX_COMPILATION_CACHE_DIR names stays what it is. The run directory must exist.

@@ -150,8 +150,8 @@ def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
 def per_item(items: Subset, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Returns an array for each name: a field of numbers as it is, else a code for each distinct value.
 
-    `wanted` is name -> fields behind commas; values that differ in one of them are different. Of
-    several such lists, behind bars, the first that the first item has is taken.
+    `wanted` is name -> fields, separated by commas; values that differ in one of them are different. Of
+    several such lists, separated by bars, the first that the first item has is taken.
 
     Raises:
         ValueError: an item lacks a field, or a value is no text or number.

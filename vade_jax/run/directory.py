@@ -29,7 +29,7 @@ REPLACED = (
     *EXPORTED,
     "tiny_model",
     "warm_start",
-)  # directories that are written beside and then renamed
+)  # directories that are written under another name, and then renamed
 
 
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:

@@ -50,7 +50,7 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
     devices = jax.devices() if devices is None else devices
     shape = np.array([data, fsdp, tensor])
     known = int(np.prod(shape[shape > 0]))
-    # Two axes of -1, or devices that do not divide, leave a -1 behind: the check below names it.
+    # Two axes of -1, or devices that do not divide, leave a -1: the check below names it.
     if (shape == -1).sum() == 1 and len(devices) % known == 0:
         shape[shape == -1] = len(devices) // known
     if shape.min() < 1 or np.prod(shape) != len(devices):

@@ -5,7 +5,7 @@ time. Here the optimizer keeps the low 16 bits of every float32 weight as an int
 rounded, is what the model computes with. Together they are float32 again, bit for bit, and the optimizer
 never sees anything else. Kahan's compensation and stochastic rounding (both for this in arXiv
 2010.06192) are the alternatives. A compensation in bfloat16 takes the same two bytes but rounds too:
-beside a weight of 1 it stalls on updates of 1e-6. Stochastic rounding needs none, but it adds noise and
+next to a weight of 1 it stalls on updates of 1e-6. Stochastic rounding needs none, but it adds noise and
 a key. optax has neither.
 
 Bytes a weight: 2 + 2, 2 for the first moment and 4 for the second, whose steps of 0.1 % bfloat16 would

@@ -216,7 +216,7 @@ def metrics(data: StepData, num_prompts: int) -> Metrics:
     """Returns the metrics of all groups of a step, kept or not, and how many there were.
 
     `vade/trained_effective_ratio` is of those that the policy learns from, over B: groups whose rewards
-    differ. With `_correct` behind it, it is the paper's effective ratio: groups neither all right nor
+    differ. With `_correct` after it, it is the paper's effective ratio: groups neither all right nor
     all wrong. Both are above 1 where a surplus is trained on.
     """
     kept_M = data.learned_M[data.keep_M[data.learned_M]]

@@ -70,7 +70,7 @@ def _type(row: base.FileRow) -> str:
 
 
 def prompt(item: types.Item, profile: str) -> str:
-    """Returns the question with an instruction behind it."""
+    """Returns the question with an instruction after it."""
     cot = base.check_profile(profile) == "cot"
     return f"{item.question}\n{base.BOXED if cot else INSTRUCTION}"
 

@@ -64,7 +64,7 @@ def _bounded(result: int | float) -> int | float:
 
 
 def _tokens(text: str) -> list[str]:
-    """Returns the tokens up to an unknown sign, "?" there, and "" behind the last."""
+    """Returns the tokens up to an unknown sign, "?" there, and "" after the last."""
     found, end = [], 0
     while match := _TOKEN.match(text, end):
         found.append(match[1])
@@ -80,7 +80,7 @@ class _Parser:
         self._functions = functions
 
     def peek(self) -> str:
-        """Returns the next token, "" behind the last one."""
+        """Returns the next token, "" after the last one."""
         return self._tokens[self._next]
 
     def _take(self, *expected: str) -> str:
@@ -91,7 +91,7 @@ class _Parser:
         return token
 
     def sum(self):
-        """Reads terms behind + and -."""
+        """Reads terms after + and -."""
         total = self._product()
         while self.peek() in ("+", "-"):
             sign = 1 if self._take() == "+" else -1
@@ -99,7 +99,7 @@ class _Parser:
         return total
 
     def _product(self):
-        """Reads factors behind signs of multiplication and division, from the left."""
+        """Reads factors after signs of multiplication and division, from the left."""
         result = self._signed()
         while self.peek() in _TIMES + _OVER:
             result = result * self._signed() if self._take() in _TIMES else result / self._signed()
@@ -174,7 +174,7 @@ class _Parser:
         return _power(_FUNCTIONS[name](self._operand()), exponent)
 
     def _operand(self):
-        """Returns what a function applies to: what is in parentheses, or the product behind it."""
+        """Returns what a function applies to: what is in parentheses, or the product after it."""
         return self._group() if self.peek() == "(" else self._product()
 
 

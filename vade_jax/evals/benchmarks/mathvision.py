@@ -21,7 +21,7 @@ INSTRUCTION = (
 )
 LMMS_INSTRUCTION = 'Please solve the problem step by step and put your answer in one "\\boxed{}".'
 FORMS = (("id", "question", "options", "image", "answer", "level", "subject"),)
-# What an answer without a box stands behind, in the official order: the last flag that is there wins.
+# What an answer without a box follows, in the official order: the last flag that is there wins.
 _FLAGS = tuple(
     flag.replace("the", word)
     for flag in (

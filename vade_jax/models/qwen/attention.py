@@ -3,7 +3,7 @@
 This file brings queries and keys into the shapes that `blockwise.attend` computes with, and says which
 keys are visible; the softmax itself is there.
 
-Letters beside those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
+Letters besides those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
 """
 
@@ -48,7 +48,7 @@ class Cache(Pytree):
 
 @chex.dataclass(frozen=True)
 class OwnCache(Pytree):
-    """Keys and values of the answers' own tokens; slots behind the current step are zeros."""
+    """Keys and values of the answers' own tokens; slots after the current step are zeros."""
 
     key_LNJTK: jax.Array
     value_LNJTK: jax.Array
@@ -64,7 +64,7 @@ def causal(
 ) -> jax.Array:
     """Returns causal self-attention of right-padded rows, `[N, T, H, K]`.
 
-    Real tokens never see padding, which lies behind them, so `length_N` changes no value that is used:
+    Real tokens never see padding, which lies after them, so `length_N` changes no value that is used:
     cuDNN skips work by it.
     """
     # The hardware of the mesh decides, not that of the process: a program for GPUs can be compiled

@@ -32,7 +32,7 @@ are unrolled in the program; long rows get longer blocks, not more. Where the sc
 too many for the memory, equal *turns* inside each block follow one another in a loop. Without own keys
 there is one block.
 
-Letters beside those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
+Letters besides those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), S keys of a set.
 """
 

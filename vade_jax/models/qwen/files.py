@@ -3,7 +3,7 @@
 What is written here has one file more, checksums.json, for `check`.
 
 A safetensors file is the header's size (8 bytes, little-endian), the header (JSON: name -> dtype, shape and
-offsets behind the header) and the values (https://github.com/huggingface/safetensors). Its own library
+offsets after the header) and the values (https://github.com/huggingface/safetensors). Its own library
 wants every tensor of a file in memory at once to write it, so the few lines that stream are here.
 """
 
@@ -49,7 +49,7 @@ def load(
     """Returns the config and the parameters of a Qwen2.5-VL checkpoint directory.
 
     The parameters are NumPy arrays, or, with `shardings` (of `mesh.shardings`), `jax.Array`s that go
-    from the files straight to their devices: beside them one tensor, as the file has it, is in memory
+    from the files straight to their devices: besides them, only one tensor is in memory, as it is in the file
     (1.1 GB at most of the 7B in bfloat16). Every process of the mesh calls this.
 
     Raises:
@@ -138,7 +138,7 @@ def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def check_is_one(directory: str | os.PathLike) -> None:
-    """Raises ValueError if a directory has all weights in one file and, beside it, an index of others.
+    """Raises ValueError if a directory has all weights in one file and, next to it, an index of others.
 
     transformers and `load` then read the one file, vLLM what the index lists.
     """
@@ -155,7 +155,7 @@ def check_is_one(directory: str | os.PathLike) -> None:
 def _listed(directory: pathlib.Path) -> dict[str, str]:
     """Returns the index, {tensor: file}; empty where there is none.
 
-    Or where all weights are in one file: transformers then reads that alone, and an index beside it is of
+    Or where all weights are in one file: transformers then reads that alone, and an index next to it is of
     files that it has replaced.
     """
     if (directory / SINGLE).is_file() or not (directory / INDEX).exists():
@@ -297,7 +297,7 @@ def save(
 
 
 def copy_tokenizer(source: str | os.PathLike, directory: str | os.PathLike) -> None:
-    """Copies what a checkpoint has beside its weights: tokenizer, chat template, processor.
+    """Copies what a checkpoint has besides its weights: tokenizer, chat template, processor.
 
     To be called before `save`, which keeps these files and completes the directory at once.
     """

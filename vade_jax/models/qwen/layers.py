@@ -29,7 +29,7 @@ class Placement(Protocol):
 
     Weights have their shardings from outside. Left alone, the compiler derives those of the activations
     from the weights', and sometimes splits the width and gathers all rows on every device. The model
-    names the split only where that was seen to happen: behind each layer and around lookups.
+    names the split only where that was seen to happen: after each layer and around lookups.
 
     A placement is compared by value: it is part of the static description of a model, and two equal
     ones must not compile twice. `trainer.mesh.Place` is the implementation on a mesh.

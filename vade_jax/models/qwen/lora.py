@@ -19,7 +19,7 @@ from flax import nnx, traverse_util
 
 from vade_jax.types import Params
 
-NAME = "lora"  # of the adapter in the tree, beside the kernel that it adds to
+NAME = "lora"  # of the adapter in the tree, next to the kernel that it adds to
 A, B = "lora_a", "lora_b"
 
 

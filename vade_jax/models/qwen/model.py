@@ -10,7 +10,7 @@ nothing of that is left in the compiled program.
 Four forwards, all with the same parameters:
 
     hidden          whole rows, one prompt each: the plain forward, which the others must equal
-    answer_hidden   the training forward: each prompt once, its answers beside it
+    answer_hidden   the training forward: each prompt once, its answers next to it
     prefill         prompts to caches, and the state that predicts the first token
     decode          one more token of every answer
 """

@@ -1,4 +1,4 @@
-"""The decoder, run in three ways: over prompts, over answers beside their prompts, and token by token.
+"""The decoder, run in three ways: over prompts, over answers next to their prompts, and token by token.
 
 The layer is written once. It is given `attend`, a function from queries, keys and values to outputs that
 says what the queries may see; the three ways differ only in it:
@@ -208,7 +208,7 @@ class Decoder(nnx.Module):
             y_NUD, keys = layer(y_NUD, rotation, attend)
             return y_NUD, _heads_first(keys)
 
-        # The scan reads the caches and returns the new keys alone, which are written behind it, in one
+        # The scan reads the caches and returns the new keys alone, which are written after it, in one
         # place for all layers. Caches that went through the scan would be copied whole in each step.
         caches = (cache.key_LMJPK, cache.value_LMJPK, own.key_LNJTK, own.value_LNJTK)
         y_NUD, new = jax.lax.scan(run, y_ND[:, None], (self.layers, *caches))

@@ -5,7 +5,7 @@ Import, export and the weight sync of engines all read TABLE. Both naming scheme
 in memory); the published one is written.
 
 A checkpoint may be larger than the host's free memory, and a parameter than a device's. So nothing here
-holds more than one tensor beside the parameters: a tensor goes to the devices as it lies in the file, split
+holds more than one tensor besides the parameters: a tensor goes to the devices as it lies in the file, split
 so that its transform moves nothing between them, is transformed there and written into its layer.
 """
 
@@ -209,7 +209,7 @@ def from_params(
     """Yields (published name, tensor) as NumPy arrays: one tensor is on the host at a time.
 
     `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. A kernel
-    with an adapter beside it (`lora.join`) is yielded as their sum. All processes that hold a part of
+    with an adapter next to it (`lora.join`) is yielded as their sum. All processes that hold a part of
     the parameters must iterate together; each gets everything.
 
     Raises:

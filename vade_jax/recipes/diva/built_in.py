@@ -255,7 +255,7 @@ def allowed(item: Item) -> frozenset[str]:
 
 
 def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the steps say beside the facts of the picture."""
+    """Returns what the steps say besides the facts of the picture."""
     middle = canvas.UNITS / 2
     match asks:
         case "color" | "shape":
@@ -303,7 +303,7 @@ def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _either(right: str, options: Sequence[str]) -> str:
-    """Returns the right option and the one behind it, in the order of the options."""
+    """Returns the right option and the one after it, in the order of the options."""
     i = options.index(right)
     pair = sorted((i, (i + 1) % len(options)))
     return " or ".join(options[j] for j in pair)

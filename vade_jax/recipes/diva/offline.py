@@ -2,7 +2,7 @@
 
 A paraphrase is kept if the server, given the images, answers it as the gold says; hints come from a
 solution of the server's own that ends in the gold. Everything that is not kept is listed with its
-reason beside the raw replies, which a later call reads again: work that was cut off goes on.
+reason next to the raw replies, which a later call reads again: work that was cut off goes on.
 """
 
 import base64

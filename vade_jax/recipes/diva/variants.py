@@ -146,7 +146,7 @@ class Vary:
         Args:
             items: of each slot, all of a problem the same, with their images.
             proposal: on the host. Its `extra_M` has "variant", the ordinal of each slot within its
-                problem (0 is the item itself, the others are made from it and stand behind it), and
+                problem (0 is the item itself, the others are made from it and follow it), and
                 "difficulty", how hard each is to be.
             key: decides, with the number of the slot, what is drawn: a resumed run makes the
                 variants that the uninterrupted one would have made.

@@ -42,7 +42,7 @@ def build(settings: Build, target: str | os.PathLike) -> None:
         max_length=settings.data.max_prompt_length,
     )
     building = _empty(target)
-    asked = _asked(settings)  # behind what fails at once: it reads every picture of the benchmarks
+    asked = _asked(settings)  # after what fails at once: it reads every picture of the benchmarks
     pictures = building / "pictures"
     order = {"seed": settings.seed, "per_row": settings.per_row}
     drawn = []

@@ -1,7 +1,7 @@
 r"""From the texts of published data sets to one question, its choices, one gold and its kind.
 
 Data sets say in their questions how they want the answer ("Answer with the letter."). Such hints and
-wishes are taken off, since a run puts its own instruction behind every question, and options come in
+wishes are taken off, since a run puts its own instruction after every question, and options come in
 one form. What cannot be read with certainty is `Refused` with a reason, never guessed.
 """
 
@@ -128,9 +128,9 @@ def normalise(sample: Sample) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------ questions
 def strip(text: str) -> str:
-    """Returns `text` without known hints before and wishes behind the question."""
+    """Returns `text` without known hints before and wishes after the question."""
     text = text.strip()
-    # Several may stand behind one another.
+    # Several may follow one another.
     while (shorter := _SUFFIX.sub("", _PREFIX.sub("", text)).strip()) != text:
         text = shorter
     return text
@@ -139,7 +139,7 @@ def strip(text: str) -> str:
 def split_choices(text: str) -> tuple[str, tuple[str, ...]]:
     """Returns the question and the texts of its options A, B, ..., or `text` and none.
 
-    Options are the lines behind "Choices:", or at least two labelled lines at the end.
+    Options are the lines after "Choices:", or at least two labelled lines at the end.
     """
     lines = text.rstrip().split("\n")
     headers = [i for i, line in enumerate(lines) if _HEADER.fullmatch(line)]
