@@ -141,7 +141,7 @@ def _rounding(given: Value, key: Value) -> Fraction | None:
 
 
 def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether SymPy says that two formulas are equal, nearly so if one is a decimal and the other exact."""
+    """Returns whether SymPy finds two formulas equal; a decimal need only be near an exact one."""
     if isinstance(given, Formula) and given == key:
         return True
     room = _rounding(given, key)
@@ -394,7 +394,7 @@ def _flat(value: Value) -> Collection:
 def _unnamed(
     value: Collection, other: Collection, rules: Rules, is_key: bool = False
 ) -> Collection | None:
-    """Returns the values of x = 3, x = -5, or those of x = 1, y = 2 in order, to compare with values without names.
+    """Returns the values of x = 3, x = -5, or of x = 1, y = 2, to compare them with values without names.
 
     None if the names cannot be left out: {3, -5} is not x = 3, y = -5.
     """
