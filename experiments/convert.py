@@ -3,7 +3,7 @@
     python -m experiments.convert --source=HF_DIRECTORY --target=DIR
     python -m experiments.convert --source=runs/tiny_gspo --target=DIR [--step=100]
 
-What comes from and goes to where is in vade_jax/run/convert.py.
+vade_jax/run/convert.py describes which files are read and written.
 """
 
 from collections.abc import Sequence

@@ -95,7 +95,8 @@ class Run:
     records: list[metrics.Record] = dataclasses.field(default_factory=list)
     groups: list[Group] = dataclasses.field(default_factory=list)  # by step
     prompts: dict[str, Prompt] = dataclasses.field(default_factory=dict)  # by uid
-    logs: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)  # readable logs, by step
+    # The readable logs, by step.
+    logs: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)  # what is missing or broken
 
     @property
