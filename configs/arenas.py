@@ -48,13 +48,13 @@ ARENAS = {
 
 
 def sizes(name):
-    """Returns the words that change the size of an arena, with their defaults."""
+    """Returns the words that set the sizes of an arena, with their defaults."""
     steps = ARENAS[name]["steps"]
     return {"prompts": 16, "pool": 256, "rollouts": 8, "steps": steps, "model": "tiny"}
 
 
 def put(run, name, args):
-    """Puts an arena of these sizes into a config of the tiny job."""
+    """Changes `run`, a config of the tiny job, into an arena with the sizes in `args`."""
     arena = ARENAS[name]
     run.num_prompts, run.num_steps, run.num_rollouts = args.prompts, args.steps, args.rollouts
     run.batch.prompts_per_minibatch = run.batch.prompts_per_microbatch = run.num_prompts // 4

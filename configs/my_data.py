@@ -16,7 +16,7 @@ from configs import default, tiny
 
 
 def get_config(arg=None):
-    """Returns the config; `arg` as the docstring of the file says."""
+    """Returns the config; the docstring of the file lists the words of `arg`."""
     c = tiny.base(arg)
     default.gspo(c)
     c.data.train, c.data.validation = "docs/examples/counting/train.jsonl", ""

@@ -97,7 +97,7 @@ def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:
 
 
 def lora(c: ConfigDict) -> None:
-    """Lets an adapter learn, ten times as fast as all weights would; the paper has none."""
+    """Trains an adapter, at ten times the learning rate for all weights; the paper uses no adapter."""
     c.lora.rank, c.lora.alpha = 32, 32.0
     c.optimizer.learning_rate = 1e-5
 

@@ -40,7 +40,7 @@ class Setting:
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints what the flags ask for."""
+    """Prints the settings, or the page, that the flags ask for."""
     with errors.user_errors():
         errors.check_all_flags(words)
         config = cli.config()
@@ -150,7 +150,7 @@ def _comments_of(source: str) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------ the page
 def page() -> str:
-    """Returns docs/settings.md."""
+    """Returns the text of docs/settings.md."""
     sections: dict[str, list[Setting]] = {}
     for setting in of_run("vade"):
         sections.setdefault(setting.path.rpartition(".")[0], []).append(setting)

@@ -31,9 +31,9 @@ MODEL = paths.define(
 
 
 def main(words: Sequence[str]) -> None:
-    """Converts what the flags name."""
+    """Converts the source that the flags name."""
     logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
-    jax.config.update("jax_platforms", "cpu")  # the host has room for a 7B
+    jax.config.update("jax_platforms", "cpu")  # the host's memory holds a 7B
     with errors.user_errors():
         errors.check_all_flags(words)
         source, target = SOURCE.value, TARGET.value

@@ -118,5 +118,6 @@ def step_bytes(shape: config.TextConfig, sizes: workload.Sizes, copies: int, own
     """Returns the bytes that a step reads: all weights, the prompts' caches and `own` tokens an answer."""
     # A weight is 4 bytes and takes 2 FLOPs a token.
     weights = 2 * (flops.layers(shape, 1) + flops.head(shape, 1))
+    # Tokens in caches; each has a key and a value of 4 bytes in every layer and head.
     keys = sizes.num_prompts * copies * sizes.prompt + sizes.num_answers * own
     return weights + keys * 8 * shape.num_layers * shape.num_kv_heads * shape.head_width

@@ -296,6 +296,7 @@ def replica(run: settings.Run, policy: Policy, lengths: Lengths, device: Device)
     """Returns a vLLM server on `engine.tensor_parallel` devices, or on all if there are fewer."""
     text = policy.shape.text
     num_devices = min(run.engine.tensor_parallel, policy.mesh.size)
+    # A key and a value of 2 bytes each.
     token = 4 * text.num_layers * text.num_kv_heads * text.head_width
     return Replica(
         num_devices=num_devices,

@@ -116,7 +116,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Cases that were timed in turns; the first row is ours."""
+    """Cases that were timed by turns; the first row is our own code."""
 
     title: str
     rows: list[Row]

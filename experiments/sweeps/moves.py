@@ -1,4 +1,4 @@
-"""How far training moved the weights of a sweep's runs, and whether it moved them the same way."""
+"""How far training moved the weights in each run of a sweep, and whether in the same direction."""
 
 import collections
 import math

@@ -242,10 +242,10 @@ def record(name: str, outcome: Outcome) -> dict:
 
 
 def kinds(job: Job, wanted: str) -> Sequence[str]:
-    """Returns the kinds of faults that a list with commas names; all of the job's where it is empty.
+    """Returns the kinds of faults in a comma-separated list; all kinds of the job if it is empty.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the job has no such kind of fault.
     """
     known, words = job.kinds(), [word.strip() for word in wanted.split(",") if word.strip()]
     if unknown := [word for word in words if word not in known]:

@@ -85,7 +85,7 @@ def draw(compared: Comparison, path: PathLike) -> None:
                 is_mean, mean = place == len(rows), curves.mean(values)
                 if not mean.count:
                     continue
-                half = mean.half if mean.count > 2 else 0
+                half = mean.half if mean.count > 2 else 0  # that of two seeds is too wide to draw
                 style = {"fmt": "D" if is_mean else "o", "elinewidth": 2.4 if is_mean else 1.4}
                 axes.errorbar(mean.mean, place, xerr=half, color=looks[label].color, **style)
                 dots = {"s": 7, "color": looks[label].color, "alpha": 0.45, "linewidths": 0}

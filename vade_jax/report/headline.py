@@ -241,6 +241,7 @@ def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
     inside = timed(PHASES)
     rest = max(0.0, whole - sum(phase.total for phase in inside))
     inside.append(Phase("rest", "everything else", rest, rest / len(step), rest / whole))
+    # Timings with unknown names are shown with what ran at the same time.
     names = {name[9:] for record in run.records for name in record if name.startswith("timing_s/")}
     more = sorted(names - {"step", *PHASES, *BESIDE})
     return inside, timed(BESIDE | dict.fromkeys(more, ""))

@@ -123,6 +123,7 @@ def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
             by_rate[config["optimizer"]["learning_rate"]] = arm
     found = {key: by_rate for key, by_rate in found.items() if len(by_rate) > 1}
     budgets = collections.Counter(budget for _, _, budget in found).most_common(1)
+    # Batches compare only at equal rollouts: those with the commonest total are kept.
     batches: dict[int, dict[float, comparison.Arm]] = {}
     for (_, size, budget), by_rate in sorted(found.items(), key=lambda item: item[0][1]):
         if budget == budgets[0][0]:
@@ -229,6 +230,7 @@ def _draw_setting(
     counted = collections.Counter(arm for arms in arms_of for arm in arms if arm != baseline)
     shown = [arm for arm, count in counted.items() if count > 1]
     for i, arm in enumerate(shown):
+        # Arms are shifted sideways, so that their intervals do not cover each other.
         look, shift = looks[arm], 0.08 * (i - (len(shown) - 1) / 2)
         places = [place for place, arms in enumerate(arms_of) if arm in arms]
         means = [arms_of[place][arm].difference for place in places]

@@ -163,6 +163,7 @@ def _asked(prompt: Prompt, question: str, picture: pictures.Picture | None) -> d
 def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) -> str:
     """Returns the page."""
     lines = len(runs) * (5 + len(curves.DETAILS))
+    # Assumes 40 bytes of JSON for a point.
     points = max(60, min(500, CURVES // (40 * lines)))
     shown: dict[str, Any] = {
         "dynamics": charts.dynamics(runs, points),

@@ -159,7 +159,7 @@ def labels(workdirs: Sequence[PathLike]) -> list[str]:
 
 
 def read(workdir: PathLike, label: str = "") -> Run:
-    """Returns what a run directory holds; an empty run if it holds nothing."""
+    """Returns the run in a directory; the run is empty if the directory has nothing of one."""
     run = Run(pathlib.Path(workdir), label)
     run.records = _read_records(run.workdir / metrics.FILE, run.notes)
     run.config = _read_mapping(run.workdir / CONFIG, run.notes)
