@@ -1,6 +1,6 @@
 """Lists every setting of a run: its value, default, range and meaning.
 
-    python -m experiments.config                                      # all settings
+    python -m experiments.config                                      # all of them
     python -m experiments.config --config=configs/tiny_gspo.py        # and what a config sets
     python -m experiments.config --grep=learning_rate
     python -m experiments.config --markdown > docs/settings.md
