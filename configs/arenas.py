@@ -1,7 +1,7 @@
-"""Arenas: the tiny job with data in which better choosing can show, and the controls that say if it does.
+"""Arenas: the tiny job with data on which better selection can show, and the controls that test if it does.
 
-configs/sweep.py makes a sweep of each. What their controls showed is in docs/arenas.md, what came of them in
-docs/results.md.
+configs/sweep.py makes a sweep of each arena. docs/arenas.md has the results of the controls, docs/results.md
+those of the sweeps.
 """
 
 from ml_collections import ConfigDict
@@ -11,8 +11,8 @@ from vade_jax.report import controls
 
 DOSE = 3  # times the prompts a step
 
-# How often the teacher gives the answer of another item of the same family and level, where right answers are
-# to be rare at first. It is often the same answer: 0.66 to 0.76 of Frontier's letters are then wrong.
+# How often the teacher gives the answer of another item of the same family and level, so that right answers
+# are rare at first. The other item often has the same answer: 0.66 to 0.76 of Frontier's letters are wrong.
 SHY = 0.9
 ARENAS = {
     "frontier": {
@@ -33,13 +33,13 @@ ARENAS = {
         ),
         "noise": dict.fromkeys(("letter_0", "initials_0", "initials_1"), SHY),
         "warm_start": 500,
-        "steps": 80,  # at 60 the second rung has hardly begun
+        "steps": 80,  # by step 60 the second rung has hardly begun
     },
     "digits": {
         "mixture": dict(read_0=35, hidden_0=20, spell_0=18, spell_1=9, spell_2=18),
         "taught": dict(read_0=57, hidden_0=3, spell_0=15, spell_1=10, spell_2=15),
-        # With more noise the letters that many digits share are likelier than the right ones. At 0.8
-        # the teacher is wrong in 0.59 to 0.72 of the answers.
+        # With more noise, letters that the names of many digits share would be likelier than the right
+        # letters. At 0.8 the teacher is wrong in 0.59 to 0.72 of the answers.
         "noise": dict.fromkeys(("spell_0", "spell_1", "spell_2"), 0.8),
         "warm_start": 500,
         "steps": 60,
@@ -48,13 +48,13 @@ ARENAS = {
 
 
 def sizes(name):
-    """Returns the words that change the size of an arena, with their defaults."""
+    """Returns the words that set the sizes of an arena, with their defaults."""
     steps = ARENAS[name]["steps"]
     return {"prompts": 16, "pool": 256, "rollouts": 8, "steps": steps, "model": "tiny"}
 
 
 def put(run, name, args):
-    """Puts an arena of these sizes into a config of the tiny job."""
+    """Changes `run`, a config of the tiny job, into an arena with the sizes in `args`."""
     arena = ARENAS[name]
     run.num_prompts, run.num_steps, run.num_rollouts = args.prompts, args.steps, args.rollouts
     run.batch.prompts_per_minibatch = run.batch.prompts_per_microbatch = run.num_prompts // 4
@@ -64,15 +64,15 @@ def put(run, name, args):
     run.warm_start.mixture = ConfigDict(arena["taught"])
     run.warm_start.noise = ConfigDict(arena["noise"])
     run.warm_start.num_steps = arena["warm_start"]
-    # The same questions for all arms; fewer validations pay for more of them.
+    # All arms have the same validation questions. Validating less often pays for more questions.
     run.data.num_validation, run.eval.num_samples, run.eval.every = 1024, 4, 20
     run.checkpoint.every = 30
-    # With a constant rate two runs of one seed ended up to 0.08 apart; with this one their curves settle.
+    # At a constant learning rate two runs with one seed ended up to 0.08 apart; with decay the curves settle.
     run.optimizer.learning_rate, run.optimizer.decay_steps = 2e-4, 4 * run.num_steps
 
 
 def controls_of(run):
-    """Returns what runs beside the selectors to show whether an arena can tell them apart."""
+    """Returns the arms that show whether an arena can tell selectors apart."""
     rivals = arms.rivals(run)
     dose = {
         "num_prompts": DOSE * run.num_prompts,
@@ -84,6 +84,6 @@ def controls_of(run):
     return {
         controls.DOSE: rivals["uniform"] | dose,
         controls.ORACLE: arms.selector(run, "strata"),
-        # Told nothing of families and levels: all items in one category.
+        # Knows nothing of families and levels: all items are in one category.
         "pooled_blind": {"selector": {**rivals["pooled"]["selector"], "arrays": {}}},
     }

@@ -1,4 +1,4 @@
-"""The string behind a config's colon: `--config=configs/tiny_gspo.py:uniform,seed=3`."""
+"""The argument of a config, the words after the colon: `--config=configs/tiny_gspo.py:uniform,seed=3`."""
 
 import ml_collections
 
@@ -6,12 +6,13 @@ from vade_jax import fields
 
 
 def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
-    """Returns `defaults` with the words of `arg` put in: `name` sets True, `name=value` casts.
+    """Returns `defaults` changed by the words of `arg`: `name` sets True, `name=value` sets a value.
 
-    Only for choices that move several fields; single fields are `--config.name=value`.
+    A value is cast to the type of its default. Words are for choices that change several fields; a single
+    field is set by `--config.name=value`.
 
     Raises:
-        ValueError: an unknown word, with the nearest known one.
+        ValueError: a word is unknown (the message names the nearest known one), or its value does not fit.
     """
     values = ml_collections.ConfigDict(defaults)
     for word in filter(None, (arg or "").split(",")):
@@ -34,19 +35,20 @@ def parse(arg: str | None, **defaults) -> ml_collections.ConfigDict:
 def without(arg: str | None, word: str) -> tuple[bool, str]:
     """Takes a word out of a config's argument; returns whether it was there, and the other words.
 
-    For a word such as `arms`, which makes a sweep of a config: the other words are then for its runs.
+    For a word such as `arms`, which turns a config into a sweep: the other words are then for its runs.
     """
     words = (arg or "").split(",")
     return word in words, ",".join(x for x in words if x != word)
 
 
 def of_run(arg: str | None, selector: str = "vade", **more) -> ml_collections.ConfigDict:
-    """Returns the choices that every run has, and `more`: the selector if named, `smoke` and the seed.
+    """Returns the choices that every run has, and `more`: selector, `smoke`, seed and reward.
 
-    `reward=paper` is the paper's reward, right or wrong; the default adds a little for the format.
+    `selector` is the default selector. `reward=paper` is the paper's reward, right or wrong; the default
+    reward adds a little for the format.
 
     Raises:
-        ValueError: an unknown word, or more than one selector.
+        ValueError: a word is unknown, or more than one selector is named.
     """
     words = dict(vade=False, uniform=False, selector="", smoke=False, seed=0, reward="")
     args = parse(arg, **words, **more)

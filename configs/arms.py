@@ -1,4 +1,4 @@
-"""What a sweep varies: selectors (arms), losses, data and seeds. experiments/sweep.py runs it."""
+"""What a sweep varies: selectors (arms), losses, data and seeds. experiments/sweep.py runs the sweep."""
 
 import functools
 import itertools
@@ -10,18 +10,18 @@ from ml_collections import ConfigDict
 from configs import default
 from vade_jax import samplers
 
-Changes = dict[str, Any]  # nested as a config is, of the fields that change
+Changes = dict[str, Any]  # the fields of a config that change, nested like the config
 
 DATA = {
     "clean": {},
     "wrong10": {"data": {"wrong_golds": 0.1}},
 }
-# Of Eq. 5 and 6: what is left of a selected prompt's counts, and of the others'.
+# Decays of Eq. 5 and 6: the share that is kept of a selected prompt's counts, and of the others' counts.
 DECAYS = ((0.0, 0.2, 0.5, 0.8), (0.95, 0.99, 0.999, 1.0))
 PAPER = ("uniform", "dapo", "vade")
-BUDGET = 3  # VADE's comparison lets DAPO have so many times the others' rollouts
+BUDGET = 3  # in VADE's comparison DAPO may use this many times the others' rollouts
 LOSSES = {"gspo": default.gspo, "grpo": default.grpo}
-PPO_STYLE = LOSSES | {"dapo": default.dapo, "dr_grpo": default.dr_grpo}  # clipped ratios, all four
+PPO_STYLE = LOSSES | {"dapo": default.dapo, "dr_grpo": default.dr_grpo}  # all clip ratios
 
 
 def make(
@@ -36,11 +36,11 @@ def make(
     """Returns a sweep: every chosen arm with every chosen loss, data and seed.
 
     Args:
-        run: what all runs share; the command line changes it by `--config.run.FIELD=VALUE`.
-        name: of the folder of tables and figures.
-        arms: label -> changes; another `selector.name` starts from no options.
-        chosen: the arms that run unless others are asked for.
-        losses: label -> changes.
+        run: the settings that all runs share; the command line changes them by `--config.run.FIELD=VALUE`.
+        name: the folder of tables and figures.
+        arms: label -> changes; an arm with another `selector.name` starts without options.
+        chosen: the arms that run by default, with commas between.
+        losses: label -> changes; all of them run by default.
         baseline: the arm that the others are compared with, seed by seed.
     """
     c = ConfigDict()
@@ -59,9 +59,10 @@ def make(
 
 
 def changes(run: ConfigDict, put: Callable[[ConfigDict], None]) -> Changes:
-    """Returns what `put`, such as `default.gspo`, changes in `run`.
+    """Returns the changes that `put`, such as `default.gspo`, makes to `run`.
 
-    What it derives from the limit of answers, as `default.dapo` does, follows that of `run`: a reference.
+    A value that `put` derives from the length limit of answers (as `default.dapo` does) stays a reference
+    to the limit of `run`, and follows it when it changes.
     """
     c = ConfigDict(run.to_dict())
     c.sampling.max_tokens = run.sampling.get_oneway_ref("max_tokens")
@@ -70,12 +71,12 @@ def changes(run: ConfigDict, put: Callable[[ConfigDict], None]) -> Changes:
 
 
 def loss_name(run: ConfigDict) -> str:
-    """Returns the loss that `run` has, or the one that it needs the fewest changes for."""
+    """Returns the loss of `run`, or the loss that needs the fewest changes to `run`."""
     return min(PPO_STYLE, key=lambda name: len(changes(run, PPO_STYLE[name]).get("loss", {})))
 
 
 def selector(run: ConfigDict, name: str, **options) -> Changes:
-    """Returns the changes to a selector with these options, and what `default` sets with it."""
+    """Returns the changes to a selector with these options, and to the settings that go with it."""
 
     def put(c):
         default.selector(c, name)
@@ -85,7 +86,7 @@ def selector(run: ConfigDict, name: str, **options) -> Changes:
 
 
 def rivals(run: ConfigDict) -> dict[str, Changes]:
-    """Returns the selectors that are compared; VADE is the one of `run`, with its options."""
+    """Returns the selectors to compare, by label; VADE has the options of `run`."""
     own = run.selector.options.to_dict()
     rest = [name for name in samplers.SAMPLERS if name not in PAPER]
     return {
@@ -101,12 +102,12 @@ def rivals(run: ConfigDict) -> dict[str, Changes]:
 
 
 def budgeted(changes: Changes) -> Changes:
-    """Returns the changes with full batches, however many rounds they take, while a budget lasts."""
+    """Returns the changes with batches refilled until full, in any number of rounds, within a budget."""
     return changes | {"budget": float(BUDGET), "refill": {**changes["refill"], "max_rounds": 0}}
 
 
 def variants(run: ConfigDict) -> dict[str, Changes]:
-    """Returns VADE with one option changed: an ablation of the paper, or one of ours."""
+    """Returns VADE with one option changed, by label: ablations of the paper, and some of our own."""
     part = functools.partial(selector, run, "vade")
     return {
         "vade_p1p": part(info_gain="p(1-p)"),
@@ -114,7 +115,7 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
         "vade_last_update": part(history="last_update"),
         "vade_mean": part(draw="mean"),
         "vade_no_decay": part(decay_selected=1.0, decay_rest=1.0),
-        "vade_decay_selected": part(decay_rest=1.0),  # this decay alone
+        "vade_decay_selected": part(decay_rest=1.0),  # only this decay
         "vade_decay_rest": part(decay_selected=1.0),
         "vade_no_warmup": part(warmup="none"),
         "vade_full_warmup": part(warmup="full"),
@@ -124,9 +125,9 @@ def variants(run: ConfigDict) -> dict[str, Changes]:
 
 
 def decay_grid(run: ConfigDict) -> dict[str, Changes]:
-    """Returns VADE over lambda_1 (of what is selected) x lambda_2 (of the rest), in thousandths.
+    """Returns VADE over lambda_1 (selected prompts) x lambda_2 (all others), labelled in thousandths.
 
-    decay_200_999 is the paper's.
+    decay_200_999 is the paper's choice.
     """
     own = run.selector.options.to_dict()
     return {
@@ -138,7 +139,7 @@ def decay_grid(run: ConfigDict) -> dict[str, Changes]:
 
 
 def _difference(before: Mapping[str, Any], after: ConfigDict) -> Changes:
-    # Only what differs, so that `--config.run.FIELD=VALUE` still reaches the other fields of an arm.
+    # Only what differs: `--config.run.FIELD=VALUE` can then still change the other fields of an arm.
     found = {}
     for name, value in after.items(preserve_field_references=True):
         if isinstance(value, ConfigDict):

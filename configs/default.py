@@ -1,7 +1,7 @@
-"""The fields of a config: those of vade_jax/settings.py, with its defaults. Other files change them.
+"""The default config: every field of vade_jax/settings.py with its default. Other configs change it.
 
-A config is a ConfigDict here and on the command line alone; `settings.Run.from_dict` checks it and
-makes it the typed, frozen settings that everything else takes.
+A config is a ConfigDict only here and on the command line. `settings.Run.from_dict` checks it and turns it
+into the typed, frozen settings that all other code takes.
 """
 
 import operator
@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
 
 
 def _options(name: str) -> ConfigDict:
-    """Returns a selector's own hyperparameters; G and the seed are the run's."""
+    """Returns a selector's hyperparameters, without G and the seed, which are settings of the run."""
     options = samplers.find(name).options().to_dict()
     return ConfigDict({x: options[x] for x in options if x not in ("num_rollouts", "seed")})
 
@@ -37,24 +37,24 @@ def gspo(c: ConfigDict) -> None:
 def dapo(c: ConfigDict) -> None:
     """Sets DAPO (arXiv 2503.14476): GRPO with clip-higher, no KL, soft overlong punishment.
 
-    The last fifth of an answer's limit costs, as in the paper, whatever the limit becomes. The other
-    part, dynamic sampling, is a selector: `selector(c, "dapo")`.
+    The last fifth of the length limit is punished, as in the paper; it follows later changes of the limit.
+    DAPO's other part, dynamic sampling, is a selector: `selector(c, "dapo")`.
     """
     c.loss.update(settings.DAPO)
     c.reward.overlong_buffer = c.sampling.get_ref("max_tokens") // 5
 
 
 def dr_grpo(c: ConfigDict) -> None:
-    """Sets Dr. GRPO (arXiv 2503.20783): GRPO without the std, an answer's own length, and KL."""
+    """Sets Dr. GRPO (arXiv 2503.20783): GRPO without std, without division by answer length, without KL."""
     c.loss.update(settings.DR_GRPO)
     c.scale_by_std = False
 
 
 def selector(c: ConfigDict, name: str) -> None:
-    """Sets another selector, with its own defaults and with the settings that go with it.
+    """Sets another selector, with its default options and with the settings that go with it.
 
     Raises:
-        ValueError: there is no such selector; with the nearest one.
+        ValueError: there is no such selector; the message names the nearest one.
     """
     found = samplers.find(name, "selector")
     if name == c.selector.name:
@@ -69,7 +69,7 @@ def selector(c: ConfigDict, name: str) -> None:
 
 
 def put(c: ConfigDict, path: str, value) -> None:
-    """Sets the field of a dotted path."""
+    """Sets the field with a dotted path."""
     section, _, name = path.rpartition(".")
     value = ConfigDict(dict(value)) if hasattr(value, "items") else value
     setattr(operator.attrgetter(section)(c) if section else c, name, value)

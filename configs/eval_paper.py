@@ -1,14 +1,14 @@
-"""The paper's five benchmarks: average@4, or greedy where the paper's numbers are.
+"""The paper's five benchmarks: average@4, or greedy decoding where the paper's numbers are greedy.
 
     python -m experiments.evaluate --config=configs/eval_paper.py --checkpoint=DIR --workdir=DIR \
         --config.benchmarks.mathvista=testmini.parquet --judge_server=URL
 
-Hardware: what the policy needs, and a server for the judge. That is the paper's Qwen2.5-72B-Instruct unless
---judge_model=NAME says another; what it is asked is worded here, and MathVision is scored by rules. What else
-can be asked, and how: docs/evaluation.md.
+Hardware: what the policy needs, and a server for the judge. The judge is the paper's Qwen2.5-72B-Instruct
+unless --judge_model=NAME names another. The wording of its prompts is our own, and MathVision is scored by
+rules. docs/evaluation.md describes everything else that can be evaluated.
 
-Arguments: `cot` (the policy reasons and boxes its answer; another protocol, other numbers);
-`seed=3`. What every field means stands in vade_jax/evals/settings.py.
+Arguments: `cot` (the policy reasons and boxes its answer: a different protocol with different numbers);
+`seed=3`. vade_jax/evals/settings.py explains every field.
 """
 
 from ml_collections import ConfigDict
@@ -19,9 +19,9 @@ from vade_jax.evals.settings import Evaluation
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
-    """Returns what is asked, of whom, and who judges; what no protocol fixes is pinned there."""
+    """Returns the evaluation: benchmarks, protocol and judge; `Evaluation` pins what no protocol fixes."""
     args = arguments.parse(arg, cot=False, seed=0)
-    profile = "cot" if args.cot else "paper"  # never in one table
+    profile = "cot" if args.cot else "paper"  # never mix the two in one table
     c = ConfigDict(Evaluation(profile=profile, seed=args.seed).to_dict())
     c.judge.model = PAPER_JUDGE
     return c

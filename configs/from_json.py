@@ -1,8 +1,8 @@
-"""The config of an earlier run, or any other written as JSON: the same run once more.
+"""The config of an earlier run, or any other config in a JSON file: repeats that run.
 
     python -m experiments.train --config=configs/from_json.py:runs/a/config.json --workdir=runs/b
 
-On the same machine it gives the same metrics and the same policy.
+On the same machine the new run has the same metrics and the same policy.
 """
 
 import json
@@ -14,10 +14,10 @@ from configs import default
 
 
 def get_config(arg=None):
-    """Returns the config in the file `arg`; fields that it does not have yet are the defaults.
+    """Returns the config in the file `arg`; fields that the file lacks get their defaults.
 
     Raises:
-        ValueError: there is no such file, it is not JSON, or it holds no config.
+        ValueError: there is no such file, it is not JSON, or it is not a config.
     """
     arg = os.path.expanduser(arg or "")
     if not os.path.isfile(arg):
@@ -29,12 +29,12 @@ def get_config(arg=None):
         text = file.read()
     try:
         found = _tuples(json.loads(text))
-    except ValueError as error:  # ml_collections cannot make json's and codecs' own errors again
+    except ValueError as error:  # ml_collections cannot re-create json's and codecs' errors
         raise ValueError(f"{arg} is damaged, or not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{arg} holds no config: its JSON is no object")
     c = default.get_config()
-    c.selector.options = ConfigDict()  # the defaults there are VADE's
+    c.selector.options = ConfigDict()  # the default options are VADE's
     c.update(found)
     return c
 

@@ -3,24 +3,23 @@ r"""Geometry3K on Qwen2.5-VL-3B-Instruct with GRPO: where most selectors for VLM
     pip install -e '.[train,cuda,vllm,hub]'
     python -m experiments.train --config=configs/geo3k.py --workdir=runs/geo3k
 
-2,101 questions to train on, 601 to validate, `hiyouga/geometry3k` of the hub; its own rows are EasyR1's
-form, and files that verl's `examples/data_preprocess/geo3k.py` makes are read as they are:
+2,101 questions to train on and 601 to validate, from `hiyouga/geometry3k` on the hub, whose rows have
+EasyR1's format. Files made by verl's `examples/data_preprocess/geo3k.py` are read as they are:
 
     --config.data.train=train.parquet --config.data.validation=test.parquet
 
 B, G, the clip, the KL and the length of answers are those of DPS's code for the 3B (arXiv 2603.10887);
 MoPPS (2507.04632) has the same B and G. EasyR1's own recipe has 5 answers of up to 2,048 tokens. Numbers
-are compared as numbers and formulas by math-verify (`data.kind`); these libraries take mathruler for
-both.
+are compared as numbers, and formulas by math-verify (`data.kind`); these libraries use mathruler for both.
 
-Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other that needs no
-category of the rows (`sec` and `strata` do; so does `pooled`, but for
-`--config.selector.arrays={}`); the layouts and the rest of configs/qwen.py. `arms` makes it a sweep over
-uniform, dapo, vade and pooled, every arm of configs/sweep.py at hand:
+Arguments: `vade` (the default), `uniform`, `selector=dapo`, `selector=dps` or any other selector that does
+not need categories of rows (`sec` and `strata` need them, and so does `pooled` without
+`--config.selector.arrays={}`); the layouts and other arguments of configs/qwen.py. `arms` makes a sweep
+over uniform, dapo, vade and pooled; every arm of configs/sweep.py can be named:
 
     python -m experiments.sweep --config=configs/geo3k.py:arms --workdir=runs/geo3k --config.seeds=0,1,2
 
-What a run takes, before anything is bought (with `'.[train,cuda]'`, in an environment of its own):
+To see what a run needs before you rent hardware (with `'.[train,cuda]'`, in a separate environment):
 
     python -m experiments.bench --suite=plan --config=configs/geo3k.py --target=h200 --devices=4
 
@@ -30,14 +29,14 @@ Not run yet.
 from configs import arguments, arms, default, qwen
 
 ARMS = "uniform,dapo,vade,pooled"
-BY_CATEGORY = ("pooled",)  # can do without
+BY_CATEGORY = ("pooled",)  # selectors by category that also work without categories
 
 
 def get_config(arg=None):
-    """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/qwen.py.
+    """Returns the config, or a sweep if `arg` has the word `arms`; the other words are as in configs/qwen.py.
 
     Raises:
-        ValueError: an unknown word, or a selector beside `arms`.
+        ValueError: a word is unknown, or a selector is named together with `arms`.
     """
     is_sweep, words = arguments.without(arg, "arms")
     run = _run(words)
@@ -46,7 +45,7 @@ def get_config(arg=None):
     if run.selector.name != "vade":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     known = arms.rivals(run) | arms.variants(run)
-    # The rows name no family: all of them are one category.
+    # The rows name no family, so all of them form one category.
     for name in BY_CATEGORY:
         known[name]["selector"].update(arrays={})
     return arms.make(run, "geo3k", arms=known, chosen=ARMS, losses={"grpo": {}}, baseline="uniform")

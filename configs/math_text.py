@@ -1,16 +1,16 @@
-r"""Text maths: VADE + GSPO on Qwen2.5-1.5B-Instruct, the models and data of most papers on selection.
+r"""Text maths: VADE + GSPO on Qwen2.5-1.5B-Instruct, the kind of model and data in most selection papers.
 
     python -m experiments.train --config=configs/math_text.py --workdir=runs/math \
         --config.model.checkpoint=DIR --config.data.train=train.jsonl \
         --config.data.validation=math500.jsonl
 
 The files of MATH (problem, solution) and GSM8K (question, answer) are read as they are, .jsonl or .parquet.
-Qwen2.5, Qwen2.5-Math and Qwen3 of any size, such as `--config.model.size=qwen3-4b`; the checkpoint must
-have that shape. `--config.data.template.enable_thinking=True` lets Qwen3 think at length. Arguments as in
-configs/qwen.py, with its layouts; `single` is one GPU. `smoke` is a tiny text model, for tests.
+Qwen2.5, Qwen2.5-Math and Qwen3 of any size work, for example `--config.model.size=qwen3-4b`; the checkpoint
+must have that size. `--config.data.template.enable_thinking=True` lets Qwen3 think at length. Arguments and
+layouts are as in configs/qwen.py; `single` is one GPU. `smoke` is a tiny text model, for tests.
 
-Not run at this size yet. The batch is smaller than Table 4's, and prompts and answers have the lengths
-of maths.
+Not run at this size yet. The batch is smaller than in Table 4, and the length limits of prompts and answers
+suit maths.
 """
 
 from ml_collections import ConfigDict
@@ -22,8 +22,8 @@ def get_config(arg=None):
     """Returns the config; `arg` as in configs/qwen.py."""
     c = qwen.base(arg, "qwen2.5-1.5b")
     default.gspo(c)
-    c.data.template = ConfigDict({"enable_thinking": False})  # Qwen2.5's template has no such word
-    c.reward.format = "boxed"  # a base model does not write think tags by itself
+    c.data.template = ConfigDict({"enable_thinking": False})  # Qwen2.5's template ignores this word
+    c.reward.format = "boxed"  # a base model does not write think tags unless told to
     c.data.instruction = "Please reason step by step, and put your final answer within \\boxed{}."
     if c.model.preset:
         return _smoke(c)
@@ -34,7 +34,7 @@ def get_config(arg=None):
 
 
 def _smoke(c: ConfigDict) -> ConfigDict:
-    """Returns the tiny text model's run; the built-in data are pictures, so it too needs files."""
+    """Returns a run of the tiny text model; it needs files too, because the built-in data are pictures."""
     c.model.preset = "tiny_qwen2.5"
     c.warm_start.num_steps, c.eval.num_samples = 0, 1
     c.data.train = c.data.validation = ""

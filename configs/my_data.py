@@ -4,18 +4,19 @@
     python -m experiments.train --config=configs/my_data.py --workdir=runs/mine --config.data.train=rows.jsonl
 
 The first command trains on the ten rows of docs/examples/counting, the second on yours: pictures of any size
-and shape, questions of up to 512 tokens, rows without a picture too. A fifth of the rows is held out for the
-validation. The policy is the tiny one of the package: far too small to be good at your questions, and quick
-to show that rows, rewards and selector are what you meant. Then take the same file to configs/qwen3b_gspo.py.
+and shape, questions of up to 512 tokens, rows with or without a picture. A fifth of the rows is held out for
+validation. The policy is the tiny model of the package. It is far too small to be good at your questions, but
+it quickly shows whether rows, rewards and selector are as you want them. Then use the same file with
+configs/qwen3b_gspo.py.
 
-Arguments: as those of configs/tiny.py, without `smoke`: a selector, `seed=3`, `reward=paper`.
+Arguments: those of configs/tiny.py except `smoke`: a selector, `seed=3`, `reward=paper`.
 """
 
 from configs import default, tiny
 
 
 def get_config(arg=None):
-    """Returns the config; `arg` as the docstring of the file says."""
+    """Returns the config; the docstring of the file lists the words of `arg`."""
     c = tiny.base(arg)
     default.gspo(c)
     c.data.train, c.data.validation = "docs/examples/counting/train.jsonl", ""

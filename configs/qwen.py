@@ -4,33 +4,32 @@ r"""The paper's runs (arXiv 2511.18902, Table 4): Qwen2.5-VL-Instruct on 4 x H20
         --config.model.checkpoint=DIR --config.data.train=FILE --config.data.validation=FILE
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`; a
-layout (below); `bf16`, weights in bfloat16 for GPUs of 80 GB; `lora`, an adapter of rank 32 on the
-decoder instead of all weights; `smoke` (the tiny model, for tests). What a run needs of every device,
-before it is started:
+layout (below); `bf16`, weights in bfloat16, for GPUs of 80 GB; `lora`, which trains an adapter of rank 32 on
+the decoder instead of all weights; `smoke` (the tiny model, for tests). To see how much memory a run needs on
+each device before you start it:
 
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
 
-Layouts, who has which GPU:
+Layouts, which GPU does what:
 
 colocated (the default): every GPU trains and serves. Two vLLM servers of two GPUs each take
-    `layout.serve_memory` of every GPU and keep it, JAX takes `layout.train_memory`. They work in
-    turns, so no GPU waits for another. With `layout.sleep` vLLM frees its share while the policy
-    learns; JAX can use it only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
-`single`: the same on one GPU: the 3B on an H200, adapters (`lora`) of both on an H100.
-`split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory. One half waits
-    while the other works: for longer prompts or a larger model than fit beside each other.
+    `layout.serve_memory` of every GPU and keep it; JAX takes `layout.train_memory`. Training and
+    serving alternate, so no GPU waits for another. With `layout.sleep` vLLM frees its share while the
+    policy learns; JAX can use that share only with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async.
+`single`: the same on one GPU: the 3B on an H200, or adapters (`lora`) of the 3B and the 7B on an H100.
+`split`: GPUs 0 and 1 train, GPUs 2 and 3 serve, each with nearly all of its memory. Each half waits
+    while the other works: for prompts or models that are too large for the colocated layout.
 `local`: no vLLM. The built-in engine decodes with the trainer's own arrays, on GPU or TPU.
-elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that run already (vLLM on
-    TPU, other hosts). `engine.sync_directory` must be a directory that both sides see.
+elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that already run (vLLM on TPU,
+    other hosts). `engine.sync_directory` must be a directory that both sides can read.
 
 Weights reach vLLM through `engine.sync_directory`, by default in the run directory; /dev/shm/NAME is
 faster on one node and takes 16 GB for the 7B.
 
 None of this has been run on a GPU yet. The plan expects 163 s for a typical step of the 7B on four GPUs
-(about 11 hours for 240 steps) and 319 s for the 3B on one (about 21 hours): at 40 % of the peak, without
-rewards, weight sync and validation. The paper reports these averages over its five benchmarks,
-untrained, with VADE + GRPO and with VADE + GSPO: 58.63, 64.75 and 64.57 for the 7B; 50.65, 57.32 and
-56.38 for the 3B.
+(about 11 hours for 240 steps) and 319 s for the 3B on one (about 21 hours), at 40 % of the peak, without
+rewards, weight sync and validation. The paper reports these averages over its five benchmarks, in the order
+untrained, VADE + GRPO, VADE + GSPO: 58.63, 64.75 and 64.57 for the 7B; 50.65, 57.32 and 56.38 for the 3B.
 """
 
 from collections.abc import Callable
@@ -43,9 +42,8 @@ from configs import arguments, default, tiny
 def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
     """Returns everything but the loss, for a checkpoint of `size`, such as "3b" or "qwen2.5-1.5b".
 
-    `selector` is the one where `arg` names none.
-
-    Table 4 is spelled out, also where it agrees with the defaults.
+    `selector` is the default, used if `arg` names none. Every value of Table 4 is set here, even where it
+    equals the default.
     """
     args = arguments.of_run(
         arg, selector, single=False, split=False, local=False, lora=False, bf16=False
@@ -72,7 +70,7 @@ def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
     c.optimizer.learning_rate = 1e-6
     c.loss.kl_coef = 0.01
     c.batch.prompts_per_minibatch = 128
-    c.batch.prompts_per_microbatch = 8  # 64 answers: 16 a device
+    c.batch.prompts_per_microbatch = 8  # 64 answers, 16 on each device
     layout(c)
     if args.bf16:
         bfloat16(c, layout)
@@ -85,34 +83,34 @@ def base(arg: str | None, size: str, selector: str = "vade") -> ConfigDict:
 
 
 def bfloat16(c: ConfigDict, layout: Callable[[ConfigDict], None]) -> None:
-    """Keeps weights in bfloat16 and the reference in the host's memory: for GPUs of 80 GB.
+    """Keeps weights in bfloat16 and the reference in the host's memory, for GPUs of 80 GB.
 
-    Where GPUs train and serve, their memory is shared out as it is enough for the 3B on one and the 7B
-    on four.
+    If the same GPUs train and serve, their memory is divided so that the 3B fits on one GPU and the 7B on
+    four.
     """
     c.model.param_dtype, c.layout.offload = "bfloat16", "reference"
     if layout is single:
         c.layout.train_memory, c.layout.serve_memory = 0.85, 0.12
     elif layout is colocated:
-        c.batch.prompts_per_microbatch = 4  # one a device
+        c.batch.prompts_per_microbatch = 4  # one on each device
         c.layout.train_memory, c.layout.serve_memory = 0.74, 0.25
 
 
 def lora(c: ConfigDict) -> None:
-    """Lets an adapter learn, ten times as fast as all weights would; the paper has none."""
+    """Trains an adapter, at ten times the learning rate for all weights; the paper uses no adapter."""
     c.lora.rank, c.lora.alpha = 32, 32.0
     c.optimizer.learning_rate = 1e-5
 
 
 def colocated(c: ConfigDict) -> None:
-    """Sets two vLLM servers of two GPUs each, on the four GPUs that train."""
+    """Sets two vLLM servers of two GPUs each, on the same four GPUs that train."""
     c.engine.name = "vllm_server"
     c.engine.num_servers, c.engine.tensor_parallel = 2, 2
     c.layout.train_memory, c.layout.serve_memory = 0.68, 0.3
 
 
 def single(c: ConfigDict) -> None:
-    """Sets one vLLM server on the one GPU that trains."""
+    """Sets one vLLM server on the single GPU that also trains."""
     c.engine.name = "vllm_server"
     c.batch.prompts_per_microbatch = 1
     c.layout.train_memory, c.layout.serve_memory = 0.71, 0.25
@@ -127,5 +125,5 @@ def split(c: ConfigDict) -> None:
 
 
 def local(c: ConfigDict) -> None:
-    """Leaves everything to the trainer's own devices and arrays."""
+    """Sets the built-in engine, which decodes on the trainer's devices with its arrays."""
     c.engine.name = "local"

@@ -4,24 +4,24 @@ r"""DIVA-GRPO (arXiv 2603.01106) on Qwen2.5-VL-7B-Instruct: 64 problems a step, 
     python -m experiments.train --config=configs/qwen7b_diva.py --workdir=runs/qwen7b_diva \
         --config.model.checkpoint=DIR --config.data.train=variants.jsonl --config.data.validation=FILE
 
-The selector and the advantages are the paper's, the sizes those of its main run: 5 answers to each of 64
-problems and 64 variants, one update a step, no KL, 5 epochs; the clip and the lengths are EasyR1's, on
-which its code stands. The paper trained on R1-ShareVL-52K, its ablations on 5,000 questions of MMK12
-with 512 prompts a step:
+Selector and advantages are the paper's, and the sizes those of its main run: 5 answers to each of 64
+problems and 64 variants, one update a step, no KL, 5 epochs. Clip and lengths are those of EasyR1, on which
+the paper's code is built. The paper trained on R1-ShareVL-52K; for its ablations it trained on 5,000
+questions of MMK12 with 512 prompts a step:
 
     --config.num_prompts=512 --config.batch.prompts_per_minibatch=256 \
         --config.num_epochs=0 --config.num_steps=200
 
 `uniform` with `--config.num_prompts=64 --config.num_rollouts=10 --config.batch.prompts_per_minibatch=64`
-is its baseline. Arguments: as configs/qwen.py. Not run yet. The paper reports an average of 54.58 over
-MathVista, MathVerse, MathVision, OlympiadBench, WeMath and MMK12, 46.23 before training.
+is its baseline. Arguments are as in configs/qwen.py. Not run yet. The paper reports an average of 54.58 over
+MathVista, MathVerse, MathVision, OlympiadBench, WeMath and MMK12, and 46.23 before training.
 """
 
 from configs import default, qwen
 
 
 def get_config(arg=None):
-    """Returns the config; `arg` as in configs/qwen.py, but the selector is diva by default."""
+    """Returns the config; `arg` is as in configs/qwen.py, but the default selector is diva."""
     c = qwen.base(arg, "7b", "diva")
     default.grpo(c)
     c.loss.clip_high, c.loss.kl_coef = 0.3, 0.0

@@ -1,8 +1,8 @@
-"""Selectors against each other without a model: worlds with known pass rates.
+"""Compares selectors without a model, in simulated worlds with known pass rates.
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-An hour or two on 2 CPU cores, a few selectors in minutes; what came out is in docs/simulator.md.
+Takes an hour or two on 2 CPU cores, or minutes with a few selectors. docs/simulator.md has the results.
 
 Argument: `smoke` (seconds, for tests).
 """
@@ -22,7 +22,7 @@ DEFAULT = (
     "vade_slow_decay,vade_one_visit,vade_dapo,oracle,oracle_p1p"
 )
 P1P = {"info_gain": "p(1-p)"}
-VARIANTS = {  # of VADE: its options
+VARIANTS = {  # variants of VADE, by label: their options
     "vade": {},
     "vade_p1p": P1P,
     "vade_mean": {"draw": "mean"},
@@ -34,7 +34,7 @@ VARIANTS = {  # of VADE: its options
 
 
 def get_config(arg=None):
-    """Returns the worlds, who plays in them, and for how many rollouts."""
+    """Returns the worlds, the selectors that play in them, and the number of rollouts."""
     args = arguments.parse(arg, smoke=False)
     c = ConfigDict(Settings().to_dict())
     c.selectors = DEFAULT
@@ -48,7 +48,7 @@ def get_config(arg=None):
 
 
 def worlds() -> ConfigDict:
-    """Returns the worlds: a kind and its constants, see experiments/simulation/worlds.py."""
+    """Returns the worlds, each a kind and its constants; see experiments/simulation/worlds.py."""
     drift, skills = (
         {"kind": kind, **dataclasses.asdict(KINDS[kind].Constants())}
         for kind in ("drift", "skills")
@@ -61,23 +61,23 @@ def worlds() -> ConfigDict:
             skills=skills,  # 8 % mislabelled
             skills_clean={**skills, "hopeless": 0.0},
             skills_noisy={**skills, "hopeless": 0.2},
-            # twice the answers to a prompt teach 1.4 times as much
+            # twice as many answers to a prompt teach 1.4 times as much
             skills_concave={**skills, "answers": 0.5},
             skills_slow=slow,
-            skills_hard={**slow, "hard": 1.0},  # prompts failed mostly teach more
+            skills_hard={**slow, "hard": 1.0},  # prompts that are mostly failed teach more
         )
     )
 
 
 def entries() -> ConfigDict:
-    """Returns selectors with options, and what the arena does around them.
+    """Returns selectors with their options, and what the arena does for them.
 
-    `max_rounds`: rounds of rollouts until a batch of groups is kept. `measure_first`: all items are
-    rolled out before step 1, "paid" or "free", without training; `measure_every`: again after so
-    many rounds. See experiments/simulation/selectors.py.
+    `max_rounds`: the most rounds of rollouts for one batch of groups to keep. `measure_first`: a pass over
+    all items before step 1, without training, whose rollouts are "paid" or "free"; `measure_every`: another
+    such pass after this many rounds. See experiments/simulation/selectors.py.
     """
     refill = {"max_rounds": 3}
-    # no answers' texts here, so none is more diverse
+    # The simulated answers have no text, so no prompt's answers are more diverse than another's.
     mmr1 = {"options": {"diversity_weight": 0.0}, "measure_first": "paid", "measure_every": 35}
     return ConfigDict(
         dict(
@@ -87,7 +87,7 @@ def entries() -> ConfigDict:
             mmr1=mmr1,
             kalman_p1p=dict(name="kalman", options=P1P),
             **{label: vade(**options) for label, options in VARIANTS.items()},
-            vade_measured=vade(warmup="measured"),  # as the paper
+            vade_measured=vade(warmup="measured"),  # as in the paper
             vade_no_warmup=vade(warmup="none"),
             vade_one_visit=vade(max_consecutive=1),
             vade_dapo={"name": "dapo", "options": {"base": "vade"}, **refill},
@@ -98,5 +98,5 @@ def entries() -> ConfigDict:
 
 
 def vade(**options) -> dict:
-    """Returns an entry."""
+    """Returns the entry of VADE with these options."""
     return {"name": "vade", "options": options}

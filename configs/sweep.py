@@ -1,44 +1,48 @@
-r"""Sweeps: runs of one job that differ in selector, loss, data and seed, then tables and figures over seeds.
+r"""Sweeps: runs of one job that vary selector, loss, data and seed, then tables and figures over seeds.
 
     python -m experiments.sweep --config=configs/sweep.py --workdir=runs/table1 --parallel=2
     python -m experiments.sweep --config=configs/sweep.py:frontier --workdir=runs/frontier \
         --parallel=2 --config.seeds=0,1,2,3,4,5,6,7
     python -m experiments.sweep --config=configs/sweep.py:base=configs/tiny_grpo.py --workdir=runs/ablations
 
-Words behind the colon name the job that all runs share:
+Words after the colon name the job that all runs share:
 
-(none)     the tiny job; a run takes about two minutes on one quiet CPU core, DAPO's twice that
-frontier   an arena: solved, hopeless and learnable prompts; of the last one answer in four is right at first
-ladder     a letter of one color, then of two, then of three: each can be learned once the one below it is
-digits     as frontier, with real handwriting: read it, or find a letter of the digit's name
-base=FILE  any config of a run with VADE. This word comes last: behind its own colon are FILE's arguments, as
-           in base=configs/qwen7b_gspo.py:split
+(none)     the tiny job; a run takes about two minutes on one quiet CPU core, DAPO's run twice that
+frontier   an arena of solved, hopeless and learnable prompts; at first one answer in four to a learnable
+           prompt is right
+ladder     an arena: a letter of one color, then of two, then of three; each can be learned once the one below
+           it is learned
+digits     an arena like frontier, with real handwriting: read the digit, or find a letter of its name
+base=FILE  any config of a run with VADE. This word comes last: FILE's arguments follow after another colon,
+           as in base=configs/qwen7b_gspo.py:split
 
-and what they differ in:
+and what the runs vary:
 
-selectors  Table 1 of VADE (arXiv 2511.18902), of the tiny job: all selectors, with GSPO and GRPO
-controls   of an arena: `uniform`, `dose` (three times the prompts a step) and `oracle` (told the
+selectors  for the tiny job: Table 1 of VADE (arXiv 2511.18902), all selectors, with GSPO and GRPO
+controls   for an arena: `uniform`, `dose` (three times the prompts a step) and `oracle` (which is told the
            pass rate of every kind of prompt); vade_jax/report/controls.py says what they have to show
-ablations  of a base: Table 2 and more, VADE with one option changed; one that changes nothing is left out
+ablations  for a base: Table 2 and more, VADE with one option changed; a variant that changes nothing is left
+           out
 decays     both decays of Eq. 5 and 6, four values each: 16 arms, and decays.png
-losses     VADE and the uniform selector under GRPO, GSPO, DAPO's loss and Dr. GRPO
-precision  of the tiny job: weights in bfloat16 beside float32; docs/runs.md has what came out
+losses     VADE and the uniform selector with GRPO, GSPO, DAPO's loss and Dr. GRPO
+precision  for the tiny job: weights in bfloat16 compared with float32; docs/runs.md has the results
 
-More words: `smoke` (for tests); of an arena `prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096`
+More words: `smoke` (for tests); for an arena `prompts=32` a step, `rollouts=4` answers a prompt, `pool=4096`
 prompts in all, `steps=200`, `model=tiny_6m`.
 
-Others are at hand: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
+To choose others: `--config.arms=uniform,kalman,vade@5e-5` (VADE at that learning rate),
 `--config.losses=grpo`, `--config.seeds=0,1`, `--config.data=clean,wrong10` (a tenth of the training golds is
-wrong). What all runs share: `--config.run.num_steps=100`. Of the arms:
+wrong). To change what all runs share: `--config.run.num_steps=100`. The arms are:
 
-uniform, dapo, vade, vade_dapo: the paper's rows; DAPO is dynamic sampling, around either selector, with
-    full batches while three times the others' rollouts last
-dapo_three_rounds: at most three rounds a step instead, and part batches
-vade_measured: the paper's warm-up, a pass over all prompts; `vade` has none in the tiny job and its arenas
+uniform, dapo, vade, vade_dapo: the paper's rows. DAPO is dynamic sampling, around uniform or around VADE; it
+    refills its batches until it has used three times the rollouts of the others
+dapo_three_rounds: DAPO with at most three rounds a step, after which a batch may stay incomplete
+vade_measured: VADE with the paper's warm-up, a pass over all prompts; in the tiny job and its arenas `vade`
+    has no warm-up
 vade_p1p, vade_greedy, vade_last_update, ...: VADE's ablations
-remind_vade: a queue of mastered prompts around VADE; `remind` is around uniform, as its paper's
-kalman, mopps, greso, sec, ...: every other selector there is, with the options of its paper
-decay_500_999: VADE that keeps 0.5 of a visited prompt's counts and 0.999 of the others'
+remind_vade: a queue of mastered prompts around VADE; `remind` puts it around uniform, as its paper does
+kalman, mopps, greso, sec, ...: all other selectors, with the options of their papers
+decay_500_999: VADE that keeps 0.5 of a visited prompt's counts and 0.999 of the other prompts' counts
 """
 
 import importlib.util
@@ -49,14 +53,14 @@ from configs import arenas, arguments, arms, tiny
 from vade_jax.report import controls
 
 KINDS = ("selectors", "controls", "ablations", "decays", "losses", "precision")
-ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # those of Table 2
+ABLATED = ("vade_p1p", "vade_greedy", "vade_last_update")  # the ablations of Table 2
 
 
 def get_config(arg=None):
     """Returns the sweep that the words of `arg` name.
 
     Raises:
-        ValueError: a word is unknown or does not go with another, or the base is no run with VADE.
+        ValueError: a word is unknown or contradicts another, or the base is not a run with VADE.
     """
     arena, base, args = _words(arg)
     is_tiny = not arena and base is None
@@ -73,9 +77,9 @@ def get_config(arg=None):
     chosen, baseline = _chosen(run, kind)
     losses = {name: arms.changes(run, put) for name, put in arms.PPO_STYLE.items()}
     if base is not None and kind != "losses":
-        losses = {arms.loss_name(run): {}}  # as the base has set it
+        losses = {arms.loss_name(run): {}}  # the base's own loss
     elif base is not None and arms.loss_name(run) not in arms.LOSSES:
-        # What DAPO changes besides would stay in all.
+        # The other fields that DAPO's loss changes would stay changed under every loss.
         raise ValueError(f"config argument {arg!r}: losses are of a base with GRPO or GSPO")
     name = "arena" if arena else "table1" if kind == "selectors" else kind
     named = {"arms": known, "chosen": ",".join(chosen), "losses": losses, "baseline": baseline}
@@ -86,7 +90,7 @@ def get_config(arg=None):
 
 
 def _words(arg):
-    """Returns the arena or "", the base or None, and all other words."""
+    """Returns the name of the arena or "", the base or None, and the values of all words."""
     words = [word for word in (arg or "").split(",") if word]
     place = next((i for i, x in enumerate(words) if x.partition("=")[0] == "base"), len(words))
     base = ",".join(words[place:]).partition("=")[2] if place < len(words) else None
@@ -112,7 +116,7 @@ def _words(arg):
 
 
 def _chosen(run, kind):
-    """Returns the arms that run unless others are asked for, and the one that they are compared with."""
+    """Returns the arms that run by default, and the baseline that they are compared with."""
     if kind == "controls":
         return ("uniform", controls.DOSE, controls.ORACLE), "uniform"
     if kind == "decays":
@@ -127,10 +131,11 @@ def _chosen(run, kind):
 
 
 def _of_precision(is_smoke):
-    """Returns the sweep over the weights' dtype. All else is in float32, and selection is uniform.
+    """Returns the sweep over the weights' dtype. Everything else is float32, and selection is uniform.
 
-    float32_halves sums its gradients over half as large micro-batches: what rounding alone changes.
-    bfloat16 has its remainders (vade_jax/trainer/precision.py), bfloat16_plain has not.
+    float32_halves sums its gradients over micro-batches of half the size, which shows the effect of rounding
+    alone. bfloat16 stores the remainders of the weights (vade_jax/trainer/precision.py), bfloat16_plain does
+    not.
     """
     run = tiny.taught(tiny.base("smoke" if is_smoke else None, selector="uniform"))
     run.model.dtype = "float32"
@@ -152,7 +157,7 @@ def _of_precision(is_smoke):
 
 
 def _base(text):
-    """Returns the config of a run: FILE, or FILE:ARGUMENTS."""
+    """Returns the config that `text` names, FILE or FILE:ARGUMENTS."""
     file, _, words = text.partition(":")
     file = os.path.expanduser(file)
     if not pathlib.Path(file).is_file():

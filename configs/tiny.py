@@ -2,13 +2,12 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-It starts from the policy of the package that can read some of them (`model.preset="tiny_reader"`) and takes
-100 steps. The mini-batches have Table 4's proportion, four to a step. What this brings has not been measured
-over seeds: the tiny job of docs/tiny_job.md had a warm start for each seed, 200 steps and one mini-batch a
-step.
+It starts from a policy in the package that can read some of the pictures (`model.preset="tiny_reader"`) and
+trains for 100 steps. As in Table 4, a step has four mini-batches. Its gain has not been measured over seeds:
+the tiny job of docs/tiny_job.md had a warm start for each seed, 200 steps and one mini-batch a step.
 
 Arguments: `vade` (the default selector), `uniform` (the baseline) or `selector=kalman`; `seed=3`;
-`reward=paper` (0 or 1, without the share for the format); `smoke` (a minute, for tests).
+`reward=paper` (0 or 1, without a part for the format); `smoke` (a minute, for tests).
 """
 
 from ml_collections import ConfigDict
@@ -17,9 +16,9 @@ from configs import arguments, default
 
 
 def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
-    """Returns everything but the loss; `selector` is the one where `arg` names none.
+    """Returns everything but the loss; `selector` is the default, used if `arg` names none.
 
-    `more` are words that `arg` may have besides, for the config itself to read.
+    `more` are further words that `arg` may have, with their defaults; the calling config reads them.
     """
     args = arguments.of_run(arg, selector, **more)
     c = default.get_config()
@@ -28,7 +27,7 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
         c.reward.format_weight = 0.0
     c.num_steps = 100
     c.num_prompts = 32
-    c.model.preset = "tiny_reader"  # as a warm start has made it: `taught` makes one's own
+    c.model.preset = "tiny_reader"  # already warm-started; `taught` makes a new warm start
     c.selector.options.warmup = "none"
 
     c.warm_start.num_steps = 0
@@ -65,14 +64,14 @@ def base(arg: str | None, selector: str = "vade", **more) -> ConfigDict:
 
 
 def taught(c: ConfigDict) -> ConfigDict:
-    """Returns the config with a warm start of its own, which depends on the seed: what sweeps compare."""
-    if c.model.preset == "tiny_reader":  # a smoke test is taught two steps
+    """Returns the config with its own warm start, which depends on the seed, as sweeps need it."""
+    if c.model.preset == "tiny_reader":  # not a smoke test, which has a warm start of two steps
         c.model.preset, c.warm_start.num_steps, c.num_steps = "tiny", 1000, 200
     return c
 
 
 def smoke(c: ConfigDict) -> None:
-    """Shrinks a config to seconds: two steps of the tiny model."""
+    """Shrinks a run to seconds: two steps of the tiny model."""
     c.num_steps, c.num_epochs = 2, 0.0
     c.num_prompts = 4
     c.num_rollouts = 4

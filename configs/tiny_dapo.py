@@ -1,16 +1,16 @@
-"""DAPO on the tiny job, its filter of groups and its loss. See configs/tiny.py.
+"""DAPO on the tiny job, with its filter of groups and its loss. See configs/tiny.py.
 
     python -m experiments.train --config=configs/tiny_dapo.py --workdir=runs/tiny_dapo
 
-Up to three times the rollouts of configs/tiny_gspo.py, and about twice its time. A selector named behind
-the colon replaces the filter: `tiny_dapo.py:vade` is VADE with DAPO's loss.
+Takes up to three times the rollouts of configs/tiny_gspo.py, and about twice its time. A selector named
+after the colon replaces the filter: `tiny_dapo.py:vade` is VADE with DAPO's loss.
 """
 
 from configs import default, tiny
 
 
 def get_config(arg=None):
-    """Returns the config; `arg` as in configs/tiny.py, but the selector is dapo by default."""
+    """Returns the config; `arg` is as in configs/tiny.py, but the default selector is dapo."""
     c = tiny.base(arg, "dapo")
     default.dapo(c)
     return c

@@ -4,23 +4,24 @@ r"""DIVA-GRPO on the tiny job: 16 problems a step, each with a variant. See conf
     python -m experiments.sweep --config=configs/tiny_diva.py:arms --workdir=runs/diva \
         --config.seeds=0,1,2,3,4
 
-Runs on 2 CPU cores, as configs/tiny_gspo.py does. `arms` is the comparison of its paper: `grpo` has the
-same 16 problems a step, without variants and with as many answers in all. What came out over five seeds
-is in docs/tiny_job.md.
+Runs on 2 CPU cores, like configs/tiny_gspo.py. `arms` makes the comparison of DIVA's paper: the arm `grpo`
+has the same 16 problems a step and the same total of answers, but no variants. docs/tiny_job.md has the
+results over five seeds.
 
-`variants=3` is the paper's other number: 8 problems a step. The warm start sees neither variants nor
-other words. A selector named behind the colon replaces DIVA's, and then its variants and advantages.
+`variants=3` is the paper's other number of variants, with 8 problems a step. The warm start sees neither
+variants nor other wordings. A selector named after the colon replaces DIVA's selector, and with it the
+variants and the advantages.
 """
 
 from configs import arguments, arms, default, tiny
 
 
 def get_config(arg=None):
-    """Returns the config, or with the word `arms` a sweep; the rest of `arg` as in configs/tiny.py.
+    """Returns the config, or a sweep if `arg` has the word `arms`; the other words are as in configs/tiny.py.
 
     Raises:
-        ValueError: an unknown word, a selector beside `arms`, or `variants` beside a selector that is not
-            DIVA's.
+        ValueError: a word is unknown, a selector is named together with `arms`, or `variants` is given for
+            a selector other than DIVA's.
     """
     is_sweep, words = arguments.without(arg, "arms")
     run = _run(words)
@@ -29,7 +30,7 @@ def get_config(arg=None):
     if run.selector.name != "diva":
         raise ValueError(f"config argument {arg!r}: name no selector, --config.arms says which")
     tiny.taught(run)
-    slots = 1 + run.selector.options.num_variants  # of a problem and its variants
+    slots = 1 + run.selector.options.num_variants  # a problem and its variants
     smaller = {
         name: max(run.batch[name] // slots, 1) for name in run.batch if name.startswith("prompts_")
     }
@@ -48,7 +49,7 @@ def _run(arg):
     c = tiny.base(arg, "diva", variants=1)
     default.grpo(c)
     c.loss.kl_coef = 0.0
-    c.data.max_prompt_length = 160  # all hints fit; few of their words are tokens
+    c.data.max_prompt_length = 160  # fits all hints, whose words mostly take several tokens
     c.data.length_multiple = 40
     if c.selector.name == "diva":
         c.selector.options.num_variants = arguments.of_run(arg, variants=1).variants

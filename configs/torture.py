@@ -1,4 +1,4 @@
-"""A job for `python -m experiments.torture`: the tiny job at its smallest, of which every step learns.
+"""A job for `python -m experiments.torture`: the smallest tiny job in which every step learns.
 
     python -m experiments.torture --config=configs/torture.py --kills=100 --workdir=runs/torture
 
@@ -9,13 +9,13 @@ from configs import arguments, tiny_gspo
 
 
 def get_config(arg=None):
-    """Returns the config; `arg` as above."""
+    """Returns the config; `arg` is as above."""
     args = arguments.parse(arg, selector="vade", seed=0)
     c = tiny_gspo.get_config(f"smoke,selector={args.selector},seed={args.seed}")
-    c.num_steps = 3  # the first save, one that drops none before it, and one that does
-    # A policy that knows nothing gets some of its answers right.
+    c.num_steps = 3  # three saves: the first, one that deletes no older save, and one that does
+    # Even a policy that knows nothing gets some of its answers right.
     c.reward.function = "experiments.torture.reward:odd"
-    # Few programs to compile.
+    # These sizes leave few programs to compile.
     c.data.length_multiple = 128
     c.batch.prompts_per_microbatch = 4
     c.batch.remat = False

@@ -1,15 +1,15 @@
-"""The paper's training set (its Table 3): 9,471 questions of eleven published data sets, from files.
+"""The paper's training set (its Table 3): 9,471 questions from the files of eleven published data sets.
 
     python -m experiments.build_data --config=configs/vade_9k.py --source=DIR --target=DIR \
         --checkpoint=DIR
 
 SOURCE has a directory for each `path` of SUBSETS in vade_jax/recipes/vade_9k/settings.py, with the
-.parquet, .arrow, .jsonl or .json files as they are published: of LLaVA-OneVision-Data the configs of
-that name, HuggingFaceM4's ChartQA, ScienceQA. How the paper chose its rows is not known; here it is a
-seeded order. `--config.own="('mine',)"` adds directories of your own rows, in verl's or EasyR1's parquet
-or as JSONL beside images, whole.
+.parquet, .arrow, .jsonl or .json files as published: the configs of LLaVA-OneVision-Data with these names,
+HuggingFaceM4's ChartQA, and ScienceQA. How the paper chose its rows is not known; here rows are taken in a
+seeded order. `--config.own="('mine',)"` adds directories of your own, with all their rows: verl's or EasyR1's
+parquet, or JSONL next to its images.
 
-Needs a CPU only; it was tried on files made in the published schemas, not on the data sets themselves.
+Needs only a CPU. It was tried on files with the published schemas, not on the data sets themselves.
 """
 
 import dataclasses
@@ -21,6 +21,6 @@ from vade_jax.recipes.vade_9k import settings
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
-    """Returns the fields of `settings.Build`, with the seed that `arg` names."""
+    """Returns the fields of `settings.Build`, with the seed from `arg`."""
     build = settings.Build(seed=arguments.parse(arg, seed=0).seed)
     return ConfigDict(dataclasses.asdict(build))

@@ -1,14 +1,14 @@
-r"""Builds a data set of published ones, and looks for what a benchmark asks too.
+r"""Builds a data set from published ones, and finds the questions that a benchmark asks too.
 
     python -m experiments.build_data --config=configs/vade_9k.py --source=DIR --target=DIR \
         --checkpoint=DIR
     python -m experiments.build_data --config=configs/vade_9k.py --target=DIR --audit \
         --config.benchmarks.mathvista=testmini.parquet
 
-In TARGET: train.arrow and validation.arrow, index.json (uid, subset, domain, kind, hash, tokens and patches
-of every question), and report/ with what was rejected and why. `--config.data.train=TARGET`
-trains on it. The same files and seed give the same bytes. TARGET appears when all of it is
-written; a build that was stopped leaves TARGET.tmp, which the next one replaces.
+TARGET holds train.arrow and validation.arrow, index.json (uid, subset, domain, kind, hash, tokens and patches
+of every question), and report/, which lists what was rejected and why. `--config.data.train=TARGET` trains on
+it. The same files and seed give the same bytes. TARGET appears only when all of it is written; a build that
+was stopped leaves TARGET.tmp, which the next build replaces.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from vade_jax.recipes.vade_9k.settings import Build
 
 @contextlib.contextmanager
 def _stops(target: pathlib.Path) -> Iterator[None]:
-    """Ends with one line when Ctrl-C came."""
+    """Turns Ctrl-C into one line and an exit."""
     try:
         yield
     except KeyboardInterrupt:
@@ -37,7 +37,7 @@ def _stops(target: pathlib.Path) -> Iterator[None]:
 
 
 def main(c: ConfigDict, _: str) -> None:
-    """Builds, and audits if it is asked to; an existing TARGET is audited alone."""
+    """Builds the data, and audits them if asked to; with --audit an existing TARGET is only audited."""
     target = pathlib.Path(TARGET.value)
     with errors.user_errors(), _stops(target):
         settings = Build.from_dict(c.to_dict())

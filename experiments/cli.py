@@ -1,4 +1,4 @@
-"""Command-line entry: config and workdir flags, and one clear line for a user's mistake."""
+"""The entry point of commands: flags for config and workdir, and one clear line for a user's mistake."""
 
 import dataclasses
 import difflib
@@ -54,17 +54,17 @@ def run(main: Callable[[ConfigDict, str], None]) -> None:
         with cluster.ends_together(), disk_errors():
             with user_errors():
                 given = config()
-            # Absolute, as a reward function may change the current directory.
+            # Absolute, because a reward function may change the current directory.
             main(given, os.path.abspath(WORKDIR.value or default_workdir()))
 
     app.run(start, flags_parser=parse)
 
 
 def config() -> ConfigDict | None:
-    """Returns the config that the flags ask for.
+    """Returns the config that the flags ask for; None without --config.
 
-    `--config.selector.name=NAME` sets what goes with that selector, as the word `selector=NAME` does: the
-    options of the config's own selector would be left otherwise.
+    `--config.selector.name=NAME` also sets what goes with that selector, as the word `selector=NAME` does.
+    Otherwise the options of the config's own selector would stay.
     """
     if (found := CONFIG.value) is None:
         return None
@@ -78,7 +78,7 @@ def config() -> ConfigDict | None:
 
 
 def default_workdir() -> str:
-    """Returns runs/<name of the config file>, with its arguments behind it."""
+    """Returns runs/<name of the config file>_<its arguments>."""
     path = config_flags.get_config_filename(flags.FLAGS["config"])
     path, _, argument = path.partition(":")
     name = os.path.basename(path).removesuffix(".py")
@@ -91,7 +91,7 @@ def parse(argv):
         print(help_text())
         sys.exit(0)
     try:
-        # The very words, as ml_collections looks for overrides in sys.argv.
+        # Changes sys.argv in place: ml_collections looks for overrides there.
         argv[:] = [re.sub("^(--?config=)(~.*)", _at_home, word, flags=re.DOTALL) for word in argv]
         rest = flags.FLAGS(argv)
         check_all_flags(rest)
@@ -110,9 +110,9 @@ def parse(argv):
 
 
 def help_text() -> str:
-    """Returns what a command is for, its own flags, and where its settings are explained.
+    """Returns the purpose of a command, its own flags, and where its settings are explained.
 
-    absl's own help leaves out the flags of this file, or else has a hundred of other packages.
+    absl's own help either leaves out the flags of this file or lists a hundred flags of other packages.
     """
     main = sys.modules["__main__"]
     own = (main.__file__ or "", __name__, "experiments.errors")
@@ -140,7 +140,7 @@ def _at_home(flag):
 
 
 def _check_file():
-    """Raises OSError now if the config file is missing: ml_collections would at its first use."""
+    """Raises OSError if the config file is missing; ml_collections would raise only at its first use."""
     holder = flags.FLAGS["config"]
     path = config_flags.get_config_filename(holder) if holder.present else None
     if path is None:
@@ -156,7 +156,7 @@ def _check_file():
 
 
 def _one_line(error):
-    """Returns the sentence that matters: a config file's error comes wrapped in a traceback."""
+    """Returns an error as one line; the error of a config file comes wrapped in a traceback."""
     text = str(error)
     near = re.search(r'[Dd]id you mean "(\w+)" instead of "(\w+)"', text)
     if near or isinstance(error, KeyError | AttributeError):

@@ -1,12 +1,12 @@
-"""Every setting of a run: its value, default, range and meaning.
+"""Lists every setting of a run: its value, default, range and meaning.
 
     python -m experiments.config                                      # all of them
     python -m experiments.config --config=configs/tiny_gspo.py        # and what a config sets
     python -m experiments.config --grep=learning_rate
     python -m experiments.config --markdown > docs/settings.md
 
-The meaning of a setting is the comment at its field in vade_jax/settings.py; of a selector's option, in the
-selector's own file.
+The meaning of a setting is the comment at its field in vade_jax/settings.py; that of a selector's option is
+in the selector's file.
 """
 
 import ast
@@ -40,7 +40,7 @@ class Setting:
 
 
 def main(words: Sequence[str]) -> None:
-    """Prints what the flags ask for."""
+    """Prints the settings, or the page, that the flags ask for."""
     with errors.user_errors():
         errors.check_all_flags(words)
         config = cli.config()
@@ -76,7 +76,7 @@ def _value(run: settings.Run, setting: Setting) -> Any:
 
 # ------------------------------------------------------------------------------ the settings
 def of_run(selector: str) -> Iterator[Setting]:
-    """Yields every setting of a run with this selector, in the order of the file."""
+    """Yields every setting of a run with this selector, in the order of settings.py."""
     for setting in of_section(settings.Run):
         yield setting
         if setting.path == "selector.options":
@@ -86,7 +86,7 @@ def of_run(selector: str) -> Iterator[Setting]:
 
 
 def of_section(section: type[fields.Section], path: str = "") -> Iterator[Setting]:
-    """Yields the settings of a section and of those in it."""
+    """Yields the settings of a section, including those of its subsections."""
     meanings = comments(section)
     for field in dataclasses.fields(section):
         if isinstance(field.type, type) and issubclass(field.type, fields.Section):
@@ -98,7 +98,7 @@ def of_section(section: type[fields.Section], path: str = "") -> Iterator[Settin
 
 
 def kind(field: dataclasses.Field) -> str:
-    """Returns the words that a field may be, its range, or its type."""
+    """Returns the words that a field allows, or its type and range."""
     if words := field.metadata.get("words"):
         return " or ".join(map(repr, words))
     name = getattr(field.type, "__name__", str(field.type)).lower().replace("str", "text")
@@ -122,7 +122,7 @@ def _range(interval: fields.Interval | None) -> str:
 
 
 def comments(section: type) -> dict[str, str]:
-    """Returns the comment of each field of a dataclass: at its end, or in the lines above it."""
+    """Returns the comment of each field of a dataclass: the lines above it, and the end of its lines."""
     found: dict[str, str] = {}
     for base in reversed(section.__mro__[:-1]):
         if dataclasses.is_dataclass(base) and base is not fields.Section:
@@ -150,7 +150,7 @@ def _comments_of(source: str) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------ the page
 def page() -> str:
-    """Returns docs/settings.md."""
+    """Returns the text of docs/settings.md."""
     sections: dict[str, list[Setting]] = {}
     for setting in of_run("vade"):
         sections.setdefault(setting.path.rpartition(".")[0], []).append(setting)
@@ -176,7 +176,7 @@ def page() -> str:
 
 
 def _about(name: str) -> str:
-    """Returns the first sentence of the section's docstring."""
+    """Returns the first paragraph of the section's docstring."""
     section: Any = settings.Run
     if name == "selector.options":
         return "Of VADE; every selector's are in [the selectors](selectors.md).\n\n"
@@ -186,7 +186,7 @@ def _about(name: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Returns a text as a cell of Markdown, where [...] would be a link."""
+    """Returns a text as a cell of Markdown, with [ escaped: [...] would be a link."""
     return text.replace("[", "\\[")
 
 

@@ -3,7 +3,7 @@
     python -m experiments.convert --source=HF_DIRECTORY --target=DIR
     python -m experiments.convert --source=runs/tiny_gspo --target=DIR [--step=100]
 
-What comes from and goes to where is in vade_jax/run/convert.py.
+vade_jax/run/convert.py describes which files are read and written.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ MODEL = paths.define(
 
 
 def main(words: Sequence[str]) -> None:
-    """Converts what the flags name."""
+    """Converts the source that the flags name."""
     logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
-    jax.config.update("jax_platforms", "cpu")  # the host has room for a 7B
+    jax.config.update("jax_platforms", "cpu")  # the host's memory holds a 7B
     with errors.user_errors():
         errors.check_all_flags(words)
         source, target = SOURCE.value, TARGET.value

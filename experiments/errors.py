@@ -1,4 +1,4 @@
-"""One clear line for a user's mistake, and for a disk that takes nothing more."""
+"""One clear line for a user's mistake, and for a disk that refuses to be written."""
 
 import contextlib
 import errno
@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 def user_errors(
     kinds: tuple[type[Exception], ...] = (ValueError, OSError),
 ) -> Iterator[None]:
-    """Turns the errors that name a user's mistake into one line and exit code 2.
+    """Turns errors that name a user's mistake into one line and exit code 2.
 
-    Threads of tensorstore stay silent about orbax's event loop: a damaged checkpoint fails at its first
-    bad array, and every array that is read after that would print a traceback around the one line.
+    Messages of tensorstore's threads about orbax's closed event loop are suppressed: a damaged checkpoint
+    fails at its first bad array, and every array read after that would print a traceback around the line.
 
     Args:
-        kinds: of errors. The default is for what is done before any training step; behind that a
-            traceback is wanted.
+        kinds: the errors to turn into a line. The default is for code that runs before the first training
+            step; after it a traceback is more useful.
     """
     print_unraisable = sys.unraisablehook
     sys.unraisablehook = functools.partial(_but_closed_loops, print_unraisable)
@@ -33,7 +33,7 @@ def user_errors(
 
 
 def check_all_flags(rest: Sequence[str]) -> None:
-    """Raises ValueError if words are left behind the program's name: absl would run without them."""
+    """Raises ValueError if the command line has words that are not flags; absl would ignore them."""
     if rest[1:]:
         word = rest[1]
         hint = f"did you mean --{word}?" if "=" in word else "give values as --name=value"
@@ -41,12 +41,12 @@ def check_all_flags(rest: Sequence[str]) -> None:
 
 
 def _but_closed_loops(print_unraisable: Callable[..., None], found: Any) -> None:
-    """Reports exceptions that a thread could not raise, but for those of an event loop that is closed."""
+    """Reports exceptions that a thread could not raise, except those of a closed event loop."""
     if str(found.exc_value) != "Event loop is closed":
         print_unraisable(found)
 
 
-# A disk that is full, or read-only, or not one's own.
+# The disk is full or read-only, the user may not write there, or it fails.
 REFUSED = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.EIO, errno.ESTALE),
@@ -55,10 +55,10 @@ REFUSED = (
 
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turns what a disk refuses, at whatever moment, into one line and exit code 1."""
+    """Turns errors of a disk, at any time, into one line and exit code 1."""
     try:
         yield
-    except Exception as error:  # orbax and tensorstore raise other kinds, with the same words
+    except Exception as error:  # orbax and tensorstore raise other types with the same text
         if not any(os.strerror(number) in str(error) for number in REFUSED):
             raise
         said = str(error).strip().splitlines()[0][:300]
@@ -70,9 +70,9 @@ def disk_errors() -> Iterator[None]:
 
 
 def _end_with(line: str, code: int) -> NoReturn:
-    """Ends the process with a last line."""
-    # A save or a restore that failed leaves hundreds of futures, of which asyncio would print a
-    # traceback each when they are collected: behind the line, and with nothing that it does not say.
+    """Prints a last line and ends the process."""
+    # A failed save or restore leaves hundreds of futures. When they are collected, asyncio would print a
+    # traceback for each, after the line and without any new information.
     logging.getLogger("asyncio").disabled = True
     print(line, file=sys.stderr)
     sys.exit(code)

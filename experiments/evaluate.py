@@ -1,20 +1,20 @@
-r"""Scores a policy on the paper's benchmarks, from files of your own.
+r"""Scores a policy on the paper's benchmarks, read from files that you provide.
 
     python -m experiments.evaluate --config=configs/eval_paper.py --workdir=runs/eval \
         --checkpoint=runs/qwen7b_gspo --config.benchmarks.mathvista=testmini.parquet \
         --config.benchmarks.chartqa=chartqa.parquet --judge_server=URL --judge_model=NAME
 
-The policy is one of --checkpoint (a run, or a Hugging Face directory), --server (any that speaks
-OpenAI's chat API, with --model) and --answers (a file with uid, text[, sample]). Run again, it goes
-on where it was: answers and the judge's replies are kept as they come. In WORKDIR: report.md,
-results.json, and for each benchmark settings.json (all that was pinned), answers.jsonl, items.jsonl
+The policy is given by one of --checkpoint (a run, or a Hugging Face directory), --server (any server with
+OpenAI's chat API, together with --model) and --answers (a file with uid, text[, sample]). Answers and the
+judge's replies are saved as they come; the same command resumes an evaluation. WORKDIR holds report.md,
+results.json, and for each benchmark settings.json (everything that was pinned), answers.jsonl, items.jsonl
 (every answer with its verdict and the judge's words) and result.json.
 
     python -m experiments.evaluate --config=configs/eval_paper.py --workdir=runs/eval_all \
         --sweep=runs/paper --checkpoint=Qwen/Qwen2.5-VL-7B-Instruct --config.size=7B ...
 
-evaluates every finished run of a sweep, each in a directory of its own in WORKDIR, and --checkpoint as the
-policy before training; tables.md is the paper's Table 1, with paired differences to --baseline.
+evaluates every finished run of a sweep, each in its own directory in WORKDIR, and --checkpoint as the policy
+before training; tables.md is the paper's Table 1, with paired differences to --baseline.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ from vade_jax.run.directory import own
 
 
 def main(c: ConfigDict, workdir: str) -> None:
-    """Evaluates, or goes on where an evaluation in `workdir` was cut off."""
+    """Evaluates a policy, or resumes the evaluation in `workdir`."""
     with errors.user_errors():
         settings = Evaluation.from_dict(c.to_dict())
         owned = own(workdir)
-    with owned:  # two at once would mix their answers
+    with owned:  # two evaluations at once would mix their answers
         with errors.user_errors():
             prepared = evaluation.prepare(settings, workdir)
         with _stops(prepared):
@@ -53,10 +53,10 @@ def main(c: ConfigDict, workdir: str) -> None:
 
 
 def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None:
-    """Evaluates every finished run of a sweep, then writes the tables of all."""
+    """Evaluates every finished run of a sweep, then writes tables over all of them."""
     with errors.user_errors():
         found = by_arm.policies(directory)
-        by_arm.check_baseline(found, baseline)  # here: the policies below may take days
+        by_arm.check_baseline(found, baseline)  # now, because the evaluations may take days
     policies = {policy.name: policy.directory for policy in found}
     if c.model.checkpoint:
         policies[by_arm.BASE] = c.model.checkpoint
@@ -76,14 +76,14 @@ def of_sweep(c: ConfigDict, workdir: str, directory: str, baseline: str) -> None
 
 
 def _asked(c: ConfigDict, directory: str) -> dict[str, results.Result]:
-    """Returns what the directory has of the benchmarks of this call; others lie there from earlier ones."""
+    """Returns the results of this call's benchmarks; the directory may have others of earlier calls."""
     found = results.load_all(directory)
     return {name: result for name, result in found.items() if c.benchmarks.get(name)}
 
 
 @contextlib.contextmanager
 def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
-    """Ends with one line when the policy or the judge is gone, or at Ctrl-C."""
+    """Ends with one line if the policy or the judge fails, or at Ctrl-C."""
     try:
         yield
     except (ServerLost, EngineFailure, RewardFailure, KeyboardInterrupt) as error:
@@ -94,7 +94,7 @@ def _stops(prepared: evaluation.Prepared) -> Iterator[None]:
 
 
 def _from_flags(c: ConfigDict, workdir: str) -> None:
-    """Puts the flags over the config, where they are given."""
+    """Overrides the config by the flags that are given, and runs the evaluation."""
     for field, flag in FLAGS.items():
         if flag.value:
             section, _, name = field.rpartition(".")
@@ -113,7 +113,7 @@ if __name__ == "__main__":
     BASELINE = define(
         "baseline", default="uniform", help="The arm to compare a sweep's others with."
     )
-    FLAGS = {  # what each one puts its value into
+    FLAGS = {  # the config field that each flag sets
         "model.checkpoint": paths.define(
             "checkpoint", None, "A run directory, or a Hugging Face directory."
         ),

@@ -1,4 +1,4 @@
-"""Everything that a run of these commands is handed: its page, benchmarks as validation, DIVA's variants."""
+"""The hooks that these commands pass to a run: its page, benchmarks as validation, and DIVA's variants."""
 
 from vade_jax import report, run
 from vade_jax.evals import in_training

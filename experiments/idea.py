@@ -15,7 +15,7 @@ from vade_jax.report import plotting
 from vade_jax.samplers import beta
 
 TARGET = paths.define("target", "docs/idea.png", "The picture.")
-# What is known of three prompts: right and wrong answers so far.
+# Three prompts with their counts of right and wrong answers so far.
 PROMPTS = {"mostly right": (14.0, 1.0), "sometimes right": (3.0, 7.0), "hardly seen": (0.0, 1.0)}
 NUM_DRAWS = 12
 STEPS = (
@@ -50,7 +50,7 @@ def draw_posteriors(axes, counts, colors) -> None:
 
 
 def draw_scores(axes, colors) -> None:
-    """Draws the information gain, and on it where draws of each prompt fall."""
+    """Draws the information gain, and the points on it that draws for each prompt give."""
     p = np.linspace(0, 1, 200)
     axes.plot(p, beta.info_gain(p), color=plotting.FAINT)
     for number, (name, (right, wrong)) in enumerate(PROMPTS.items()):
@@ -62,7 +62,7 @@ def draw_scores(axes, colors) -> None:
 
 
 def draw_visit(axes, colors) -> None:
-    """Draws one prompt's posterior before and after a visit: 5 of 8 answers are right, old counts fade."""
+    """Draws one prompt's posterior before and after a visit with 5 of 8 answers right; old counts decay."""
     name = "hardly seen"
     right, wrong = PROMPTS[name]
     new = (0.2 * right + 5, 0.2 * wrong + 3)  # Eq. 5

@@ -1,10 +1,10 @@
-"""Writes a tiny Qwen2.5-VL checkpoint with a tokenizer of its own.
+"""Writes a tiny Qwen2.5-VL checkpoint with its own tokenizer.
 
     python -m experiments.make_tiny --directory=runs/tiny_model              # random weights
     python -m experiments.make_tiny --taught --directory=runs/tiny_reader    # and 1,000 supervised steps
 
-The second takes minutes. It is how the policy of the preset "tiny_reader", which comes with the package, was
-made: from seed 0, in float32, by the warm start of configs/tiny.py, and written in bfloat16.
+The second command takes minutes. It made the policy of the preset "tiny_reader", which comes with the
+package: from seed 0, in float32, by the warm start of configs/tiny.py, and written in bfloat16.
 """
 
 import os
@@ -27,7 +27,7 @@ STEPS = flags.DEFINE_integer("steps", 1000, "Supervised steps, with --taught.", 
 
 
 def main(words: Sequence[str]) -> None:
-    """Writes what the flags name."""
+    """Writes the checkpoint that the flags describe."""
     logging.set_verbosity(logging.WARNING)  # orbax logs every operation at INFO
     with errors.user_errors():
         errors.check_all_flags(words)
@@ -41,7 +41,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def write_taught(directory: str, seed: int, num_steps: int, workdir: str) -> None:
-    """Writes a checkpoint that was taught for `num_steps`; `workdir` holds what is made on the way."""
+    """Writes a checkpoint trained for `num_steps` supervised steps; `workdir` holds intermediate files."""
     c = tiny.base(f"seed={seed}")
     c.warm_start.num_steps = num_steps
     run = settings.Run.from_dict(c.to_dict())

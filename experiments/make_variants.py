@@ -1,13 +1,13 @@
-r"""Writes other wordings of your questions, and hints to them, as a language model makes them.
+r"""Lets a language model write other wordings of your questions, and hints to them.
 
     python -m experiments.make_variants --source=train.jsonl --target=train_variants.jsonl \
         --server=http://localhost:8000 --model=Qwen/Qwen2.5-VL-72B-Instruct
 
-Every usable row of the source is written with two more columns: `paraphrases`, wordings that the
-server, given the images, answers as the gold says (in most of --tries answers; with 0 they are
-trusted), and `steps`, hints from a solution of the server's own that ends in the gold, cut before the
-first that states it. What was not kept is listed with its reason in TARGET_replies/rejects.jsonl, the
-raw replies are in TARGET_replies/replies.jsonl: run again, it asks only what has no reply yet.
+Every usable row of the source is written with two more columns. `paraphrases` are other wordings: those that
+the server, given the images, answers with the gold in most of --tries answers (with 0 tries all are kept).
+`steps` are hints from a solution that the server wrote and that ends in the gold, up to the first hint that
+states the gold. TARGET_replies/rejects.jsonl lists what was not kept, with reasons, and
+TARGET_replies/replies.jsonl has the raw replies: run again, the command asks only what has no reply yet.
 """
 
 import dataclasses
@@ -29,15 +29,15 @@ from vade_jax.run.directory import own
 
 @dataclasses.dataclass(frozen=True)
 class Server(settings.Server):
-    """The flags that tell of the server."""
+    """The flags that describe the server."""
 
-    path: ClassVar[str] = "--"  # of their names, in messages
+    path: ClassVar[str] = "--"  # before their names, in messages
 
     fields: str = "{}"
 
 
 def main(words: Sequence[str]) -> None:
-    """Makes what the flags ask for."""
+    """Makes the variants that the flags ask for."""
     target = TARGET.value
     directory = offline.replies_directory(target)
     with errors.user_errors():

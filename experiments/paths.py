@@ -1,4 +1,4 @@
-"""Flags that are paths: a shell leaves a "~" behind "=" alone, so it becomes the home directory here."""
+"""Flags that are paths. A shell does not expand a "~" after "=", so it becomes the home directory here."""
 
 import argparse
 from typing import Any
@@ -16,18 +16,18 @@ class _Parser(flags.ArgumentParser):
 
 
 def define(name: str, default: str | None, help: str, **options: Any) -> flags.FlagHolder:
-    """Defines a flag as `flags.DEFINE_string` does."""
+    """Defines a path flag; the arguments are those of `flags.DEFINE_string`."""
     return flags.DEFINE(_Parser(), name, default, help, **options)
 
 
 def define_multi(name: str, default: list[str], help: str) -> flags.FlagHolder:
-    """Defines a flag that may be given several times."""
+    """Defines a path flag that may be given several times."""
     return flags.DEFINE_multi(_Parser(), flags.ArgumentSerializer(), name, default, help)
 
 
 def path(argument: str) -> str:
-    """Returns a path of `argparse`, whose `type` this is."""
+    """Returns the path of an argument; for `type=` of `argparse`."""
     try:
         return fields.at_home("the path", argument)
-    except ValueError as error:  # argparse has words of its own for that
+    except ValueError as error:  # argparse would replace the message of a ValueError
         raise argparse.ArgumentTypeError(str(error)) from error

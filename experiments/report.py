@@ -1,12 +1,12 @@
-"""One page of a run, of several over each other, or of a sweep: open it in a browser.
+"""Writes one page of a run, of several runs in the same charts, or of a sweep: open it in a browser.
 
     python -m experiments.report --workdir=runs/tiny_gspo                     # report.html
     python -m experiments.report --workdir=runs/a --compare runs/b runs/c     # comparison.html
     python -m experiments.report --workdir=runs/table1                        # a sweep's: sweep.html
 
-The file holds everything, pictures and charts too, and needs no server and no network. A run that was
-cut short or lost some of its files is shown as far as it goes; the page says what is missing. Pictures come
-from the run directory or from its data, as far as they are here: nothing is downloaded.
+The file contains everything, pictures and charts included, and needs no server and no network. A run that was
+cut short or lost files is shown as far as possible; the page says what is missing. Pictures come from the run
+directory or from its data if they are on this machine: nothing is downloaded.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def of_sweep(table: pathlib.Path) -> pathlib.Path:
-    """Makes the tables, figures and page of a sweep again, from the table of its runs."""
+    """Makes the tables, figures and page of a sweep again from the table of its runs; returns the page."""
     groups = records.read(table)
     compared = table.with_name("table.json")
     baseline = json.loads(compared.read_text())["baseline"] if compared.exists() else "uniform"
@@ -48,5 +48,5 @@ def of_sweep(table: pathlib.Path) -> pathlib.Path:
 
 
 if __name__ == "__main__":
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a page downloads nothing: pictures are of what is here
+    os.environ["HF_HUB_OFFLINE"] = "1"  # making a page must download nothing
     main(sys.argv[1:])

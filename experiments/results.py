@@ -1,11 +1,11 @@
-r"""The tables and figures of a sweep once more, from the table of its runs.
+r"""Makes the tables and figures of a sweep again, from the table of its runs.
 
     python -m experiments.results --records docs/results/frontier.parquet --workdir=runs/frontier_again
 
-Where several sweeps are given that differ in the size of a step or of the pool, a map of where selection
-pays is drawn as well. A sweep leaves {workdir}/{name}/records.parquet, a kilobyte a run. `--arms uniform
-vade kalman` leaves the others out, and is their order. `--across` takes every file for an arena of its own
-and prints one table, of all arms in all of them; of one file, every data/loss:
+Given several sweeps that differ in the size of a step or of the pool, it also draws a map of where selection
+pays. A sweep writes {workdir}/{name}/records.parquet, a kilobyte a run. `--arms uniform vade kalman` shows
+only these arms, in this order. `--across` treats each file as one arena (of a single file, each data/loss)
+and prints one table of all arms in all arenas:
 
     python -m experiments.results --across --workdir=runs/arenas \
         --records docs/results/frontier.parquet docs/results/digits.parquet
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_baseline(groups, given.baseline)
         if given.across and all(set(arms) == {given.baseline} for arms in groups.values()):
             raise ValueError(f"--across: there is no arm beside the baseline {given.baseline}")
-    place = given.arms.index if given.arms else lambda arm: arm  # as asked for, or by name
+    place = given.arms.index if given.arms else lambda arm: arm  # in this order, or by name
     first = lambda arm: (arm != given.baseline, place(arm))
     groups = {
         name: {arm: arms[arm] for arm in sorted(arms, key=first)} for name, arms in groups.items()
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def read(*paths: str) -> records.Groups:
-    """Returns the runs of several tables, by data/loss and arm, an arm's by seed.
+    """Returns the runs of several tables by data/loss, then by arm.
 
     Raises:
-        ValueError: a file is no table of runs, or two runs are one, or are seeds of one arm with other
-            settings.
+        ValueError: a file is not a table of runs, two files have the same run, or seeds of one arm have
+            different settings.
     """
     groups: dict[str, dict[str, list[records.Recorded]]] = {}
     for path in paths:
@@ -92,12 +92,10 @@ def _check_same_settings(one: records.Recorded, other: records.Recorded) -> None
 
 
 def apart(*paths: str) -> records.Groups:
-    """Returns the runs of several tables, by the table's name in front of data and loss.
-
-    One table needs no name in front.
+    """Returns the runs of several tables by table/data/loss, or by data/loss if there is only one table.
 
     Raises:
-        ValueError: as `read`; or two tables have the same name.
+        ValueError: as in `read`; or two tables have the same name.
     """
     by_name = {pathlib.Path(path).stem: path for path in paths}
     if len(by_name) < len(paths):
@@ -113,10 +111,10 @@ def apart(*paths: str) -> records.Groups:
 
 
 def only(groups: comparison.Groups, arms: Sequence[str]) -> comparison.Groups:
-    """Returns the groups with these arms alone.
+    """Returns the groups with only these arms.
 
     Raises:
-        ValueError: no group has one of them.
+        ValueError: one of the arms is in no group.
     """
     for arm in arms:
         _check_known("--arms", arm, groups)
@@ -127,7 +125,7 @@ def only(groups: comparison.Groups, arms: Sequence[str]) -> comparison.Groups:
 
 
 def check_baseline(groups: comparison.Groups, baseline: str) -> None:
-    """Raises ValueError, with the nearest arm, if no data/loss has `baseline`."""
+    """Raises ValueError if no data/loss has `baseline`; the message names the nearest arm."""
     _check_known("--baseline", baseline, groups)
 
 
@@ -137,8 +135,8 @@ def _check_known(flag: str, arm: str, groups: comparison.Groups) -> None:
 
 
 def write(groups: comparison.Groups, workdir: str, baseline: str) -> None:
-    """Writes tables, controls and figures of runs by data/loss and arm, and prints the first two."""
-    for name in ("controls.md", *figures.OF_SOME):  # none of an earlier table's may stay
+    """Writes tables, controls, figures and page of runs by data/loss and arm; prints tables and controls."""
+    for name in ("controls.md", *figures.OF_SOME):  # may be left from an earlier table
         pathlib.Path(workdir, name).unlink(missing_ok=True)
     compared = comparison.write(groups, workdir, baseline=baseline)
     figures.draw_sweep(groups, compared, workdir)
@@ -156,7 +154,7 @@ def write(groups: comparison.Groups, workdir: str, baseline: str) -> None:
 
 
 def write_across(groups: comparison.Groups, workdir: str, baseline: str) -> None:
-    """Writes the table of all arms in all arenas, and its figure, and prints the table."""
+    """Writes the table of all arms in all arenas and its figure; prints the table."""
     compared = comparison.compare(groups, baseline=baseline)
     across.draw(compared, os.path.join(workdir, "across.png"))
     text = across.markdown(compared)

@@ -1,11 +1,11 @@
-r"""Selectors against each other without a model: who wastes fewer rollouts, and who learns more.
+r"""Compares selectors without a model: which wastes fewer rollouts, and which learns more.
 
     python -m experiments.simulate --config=configs/simulate.py --workdir=runs/simulate
 
-The selectors of the package, all but diva and the control strata, play through their own
-functions, for the same number of rollouts, in worlds whose pass rates are known. Each (world, selector)
-is kept in the workdir, so an interrupted run goes on where it was; one whose settings changed is played
-again. After a change of the code take a new workdir.
+All selectors of the package except diva and the control strata choose through their own functions, for the
+same number of rollouts, in worlds whose pass rates are known. The result of each (world, selector) is kept in
+the workdir, so an interrupted run resumes; a result whose settings have changed is made again. After a change
+of the code use a new workdir.
 
     --config.selectors=vade,uniform --config.worlds=skills      # a few
     --config.num_items=1000000 --config.seeds=0,1               # a large pool
@@ -25,7 +25,7 @@ from vade_jax import atomic
 
 
 def main(c: ConfigDict, workdir: str) -> None:
-    """Plays what is missing; writes report.md, results.json and a figure a world."""
+    """Plays the cells that are missing; writes report.md, results.json and a figure for each world."""
     with errors.user_errors():
         settings = selectors.Settings.from_dict(c.to_dict())
         planned = selectors.cells(settings)
@@ -40,7 +40,7 @@ def main(c: ConfigDict, workdir: str) -> None:
             label: {name: x for name, x in summary.items() if name != "curves"}
             for label, summary in played.items()
         }
-        # After every world: an interrupted run leaves what it has.
+        # Written after every world, so that an interrupted run leaves the results so far.
         atomic.write_text(directory / "report.md", "\n".join(text))
         atomic.write_text(directory / "results.json", json.dumps(summaries, indent=1) + "\n")
     if table := results.overview(summaries):
@@ -49,7 +49,7 @@ def main(c: ConfigDict, workdir: str) -> None:
 
 
 def outcome(cell: selectors.Cell, directory: pathlib.Path) -> Mapping[str, Any]:
-    """Returns the summary of a cell, from its file or by playing it; prints one line."""
+    """Returns the summary of a cell, read from its file or made by playing it; prints one line."""
     path = directory / "cells" / cell.world / f"{cell.entry.label}.json"
     found = {}
     if path.exists():
@@ -72,10 +72,10 @@ def outcome(cell: selectors.Cell, directory: pathlib.Path) -> Mapping[str, Any]:
 
 
 def kept(path: pathlib.Path) -> Mapping[str, Any]:
-    """Returns what a cell's file holds.
+    """Returns the contents of a cell's file.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the file is damaged.
     """
     try:
         found = json.loads(path.read_text())

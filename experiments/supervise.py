@@ -1,8 +1,8 @@
-"""Makes the supervised warm start of a run and nothing else.
+"""Makes the supervised warm start of a run, and nothing else.
 
     python -m experiments.supervise --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-Leaves a Hugging Face checkpoint in <workdir>/warm_start: see vade_jax/run/warm_start.py.
+Writes a Hugging Face checkpoint into <workdir>/warm_start: see vade_jax/run/warm_start.py.
 """
 
 import sys

@@ -1,12 +1,12 @@
-r"""Selectors against each other on equal terms: many runs, then tables and figures over seeds.
+r"""Compares selectors on equal terms: makes many runs, then tables and figures over seeds.
 
     python -m experiments.sweep --config=configs/sweep.py --workdir=runs/table1 \
         --config.arms=vade,uniform --config.seeds=0,1,2 --parallel=2
 
-A run lies in {workdir}/{data}/{loss}/{arm}_seed{seed}, what it printed in a .log beside it. A finished
-one is reused, a stopped one resumed, and one that fails does not keep the others from going on.
-Runs of a seed share their warm start. `--report_only` makes the tables of what is there. On an
-accelerator leave --parallel at 1: cores are shared out, devices are not.
+A run is in {workdir}/{data}/{loss}/{arm}_seed{seed}; the .log next to this directory has what it printed. A
+finished run is reused, a stopped run is resumed, and a run that fails does not stop the others. Runs with the
+same seed share their warm start. `--report_only` makes the tables of the runs that are finished. On an
+accelerator leave --parallel at 1: runs get separate cores, but not separate devices.
 """
 
 import os
@@ -34,7 +34,7 @@ REPORT_ONLY = flags.DEFINE_bool("report_only", False, "Run nothing.")
 
 
 def main(c: ConfigDict, workdir: str) -> None:
-    """Makes the runs that are missing, then compares all that are finished."""
+    """Makes the runs that are missing, then compares all finished runs."""
     with errors.user_errors():
         runs = planned(c.to_dict(), workdir)
         if not REPORT_ONLY.value:
@@ -43,7 +43,7 @@ def main(c: ConfigDict, workdir: str) -> None:
     warn_without_baseline(runs, baseline)
     failed, stopped = [], False
     if not REPORT_ONLY.value:
-        with alone:  # a second sweep here would give other settings to runs that still wait
+        with alone:  # a second sweep here could change the settings of waiting runs
             failed, stopped = make(runs, PARALLEL.value)
     finished = [run for run in runs if run.is_finished()]
     if finished and not stopped:
@@ -59,7 +59,7 @@ def main(c: ConfigDict, workdir: str) -> None:
 
 
 def warn_without_baseline(runs: Sequence[PlannedRun], baseline: str) -> None:
-    """Says at the start, and not after hours, that the tables will show no differences."""
+    """Warns at the start, not after hours, that the tables will show no differences."""
     arms = dict.fromkeys(run.arm for run in runs)
     if baseline not in arms:
         print(
@@ -69,10 +69,10 @@ def warn_without_baseline(runs: Sequence[PlannedRun], baseline: str) -> None:
 
 
 def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
-    """Runs what is missing; returns what failed, and whether it was asked to stop."""
+    """Makes the missing runs; returns the programs that failed, and whether the sweep was asked to stop."""
     missing = {run.name: run for run in runs if not run.is_finished()}
     print(f"{len(runs)} runs, {len(runs) - len(missing)} of them finished before")
-    starts = {}  # of each seed, made with the config of the first run that needs it
+    starts = {}  # by seed: the warm start, with the config of the first run that needs it
     for run in missing.values():
         start = run.settings.warm_start
         complete = os.path.exists(os.path.join(start.directory, "config.json"))
@@ -92,7 +92,7 @@ def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
 
 
 def program(command: str, run: PlannedRun, name: str, log: str) -> Program:
-    """Returns what runs one of `COMMANDS` with the config of a run."""
+    """Returns the program that runs one of `COMMANDS` with the config of a run."""
     arguments = (f"--config={run.write_config()}", f"--workdir={run.directory}")
     return Program(name, (*COMMANDS[command], *arguments), log)
 
@@ -100,9 +100,9 @@ def program(command: str, run: PlannedRun, name: str, log: str) -> Program:
 def follow(
     pool: ProgramPool, programs: Sequence[Program], what: str, runs: Mapping[str, PlannedRun]
 ) -> list[Ended]:
-    """Runs programs under a progress bar; returns what failed.
+    """Runs programs under a progress bar; returns those that failed.
 
-    `runs` are the runs of these programs by name; a warm start has none.
+    `runs` has the run of each program by name; a warm start has no run.
     """
     failed = []
     with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
@@ -128,12 +128,13 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     directories = {}
     for run in finished:
         directories.setdefault(run.group, {}).setdefault(run.arm, []).append(run.directory)
-    with errors.user_errors():  # a damaged file of a run, by its name
+    with errors.user_errors():  # names a damaged file of a run
         groups = {
             name: {arm: list(map(records.of_directory, paths)) for arm, paths in arms.items()}
             for name, arms in directories.items()
         }
-    # First of all: tables and figures can be made of it again. Arms of an earlier call stay in it.
+    # The records are written first: tables and figures can be made from them again. Arms of an earlier
+    # call stay in them.
     path = os.path.join(directory, "records.parquet")
     with errors.user_errors():
         earlier = records.read(path) if os.path.exists(path) else {}
@@ -141,7 +142,7 @@ def report(finished: Sequence[PlannedRun], directory: str, baseline: str) -> Non
     results.write(groups, directory, baseline)
     comparison.write_selection(directories, directory)
     if len({run.settings.model.param_dtype for run in finished}) > 1:
-        with errors.user_errors():  # a policy that was removed
+        with errors.user_errors():  # a policy may have been removed
             text = moves.markdown(finished, baseline)
         atomic.write_text(os.path.join(directory, "moves.md"), text)
     print(

@@ -2,8 +2,8 @@
 
     python -m experiments.train --config=configs/tiny_gspo.py --workdir=runs/tiny_gspo
 
-An existing workdir is resumed. The loop itself is vade_jax/trainer/loop.py, what a config can say is in
-vade_jax/settings.py, and vade_jax/run/job.py builds one from the other.
+An existing workdir is resumed. The training loop is in vade_jax/trainer/loop.py, the settings are in
+vade_jax/settings.py, and vade_jax/run/job.py builds the loop from the settings.
 """
 
 import sys
@@ -25,7 +25,7 @@ from vade_jax.trainer.scoring import NotFinite
 
 
 def main(config: ConfigDict, workdir: str) -> None:
-    """Runs or resumes the job in `workdir` and prints what came of it."""
+    """Runs or resumes the job in `workdir`, and prints a summary."""
     with user_errors():
         job = settings.Run.from_dict(config.to_dict())
     start = time.perf_counter()

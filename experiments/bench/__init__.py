@@ -1,1 +1,1 @@
-"""What `python -m experiments.bench` measures: timing, workloads, and one file for each kind of suite."""
+"""The parts of `python -m experiments.bench`: timing, workloads, and one file for each kind of suite."""

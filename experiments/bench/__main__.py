@@ -1,23 +1,25 @@
-"""Measures the selector, the update, decoding, data and rewards, each beside its alternative and its floor.
+"""Measures selectors, update, decoding, data and rewards, against alternatives and lower bounds (floors).
 
     python -m experiments.bench --suite=all
     python -m experiments.bench --suite=plan --config=configs/qwen7b_gspo.py --target=h200 --devices=4
     python -m experiments.bench --suite=device --config=configs/qwen3b_gspo.py:bf16,local
 
-Ratios are of one run, in which all cases take turns; times of different runs do not compare. With
-`pip install trl==1.16.0`, TRL's own GRPO update runs beside ours. `--json=FILE` keeps the numbers.
+In each run all cases take turns, so the ratios of one run are valid; times of different runs are not
+comparable. After `pip install trl==1.16.0`, TRL's own GRPO update is measured too. `--json=FILE` writes the
+numbers.
 
-`long` is what a run's host does in 10,000 steps, and with 1,000,000 items, for some minutes; `all` leaves
-it out.
+`long` takes some minutes: it measures what a run costs its host over 10,000 steps, and with 1,000,000 items.
+`all` leaves it out.
 
-Four suites are of one run, and need its --config:
+Four suites measure one run, and need its --config:
 
-- `plan` times nothing: it compiles the run's programs with the target's own compiler, which needs no such
-  device, says what they take of each and send, how long a step should take, and exits with 1 when it does
-  not fit. See experiments/bench/plan.py for what it assumes.
-- `device` runs those programs on the devices that are there: seconds, memory, tokens a second, MFU.
-- `parity` compares log-probs with transformers, and gradients between our attention kernels, there.
-- `peer` runs TRL's update and transformers' generate after ours, of the same shapes, there.
+- `plan` times nothing. It compiles the run's programs with the target's own compiler, which needs no such
+  device. It prints the memory that they take on each device, what they send, and how long a step should take,
+  and exits with 1 if the run does not fit. experiments/bench/plan.py lists its assumptions.
+- `device` runs these programs on this machine's devices: seconds, memory, tokens a second, MFU.
+- `parity` compares log-probs with transformers, and gradients between our attention kernels, on this machine.
+- `peer` runs our update and decoding, then TRL's update and transformers' generate with the same shapes, on
+  this machine.
 """
 
 import os
@@ -43,7 +45,7 @@ from experiments.bench import (
 from vade_jax import settings
 
 SUITES = {
-    "draws": selectors.draws,  # of a Beta posterior, and VADE's proposal, compared with numpy
+    "draws": selectors.draws,  # draws from a Beta posterior and VADE's proposal, compared with numpy
     "selectors": selectors.steps,
     "update": update.run,
     "decode": decode.run,
@@ -61,7 +63,7 @@ TARGET = flags.DEFINE_string(
     "target",
     "h200",
     f"plan: one of {', '.join(targets.TARGETS)}.",
-    allow_override=True,  # experiments.convert has a flag of this name: one process may import both
+    allow_override=True,  # experiments.convert has a flag of the same name; one process may import both
 )
 DEVICES = flags.DEFINE_integer("devices", 1, "plan: devices that train.", 1)
 MFU = flags.DEFINE_float("mfu", 0.4, "plan: the share of the devices' peak FLOP/s that is reached.")
@@ -75,20 +77,20 @@ PROGRAMS = flags.DEFINE_list(
 
 
 def main(_) -> None:
-    """Runs a suite, or all of them; a plan has an exit code."""
+    """Runs a suite, or all of them; a suite of one run sets the exit code."""
     if SUITE.value in OF_A_RUN:
         sys.exit(of_a_run())
-    # `long` takes minutes, and is about no speed that changes with the others'.
+    # `long` takes minutes, and measures nothing that is compared with the other suites.
     names = [name for name in SUITES if name != "long"] if SUITE.value == "all" else [SUITE.value]
     timing.run({name: SUITES[name] for name in names}, QUICK.value, JSON.value)
 
 
 def of_a_run() -> int:
-    """Runs a suite that is about --config; returns the exit code."""
+    """Runs a suite for the run of --config; returns the exit code."""
     if cli.CONFIG.value is None:
         sys.exit(f"error: --suite={SUITE.value} needs --config, such as configs/qwen7b_gspo.py")
     values, rounds = cli.CONFIG.value.to_dict(), 1 if QUICK.value else 3
-    # Torch runs after JAX, or beside it: nobody may take the device's memory before it is used.
+    # Torch runs after JAX or at the same time, so JAX must not reserve the device's memory in advance.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with errors.user_errors():
         if SUITE.value == "plan":
@@ -103,7 +105,7 @@ def of_a_run() -> int:
 
 
 def print_plan(run: settings.Run) -> int:
-    """Prints the plan of a run; returns the exit code."""
+    """Prints the plan of a run; returns the exit code, 1 if the run does not fit."""
     jax.config.update("jax_platforms", "cpu")
     assumed = plan.Device(targets.find(TARGET.value), mfu=MFU.value, vllm_fraction=VLLM.value)
     report = plan.make(run, targets.devices(TARGET.value, DEVICES.value), assumed)

@@ -1,6 +1,6 @@
-"""The built-in engine: answers that share their prompt's cache, against one prefill an answer.
+"""Measures the built-in engine: answers that share their prompt's cache, against one prefill for each answer.
 
-Both draw the same tokens: answer n draws from fold_in(key, n) either way. Nothing ends early, so the
+Both draw the same tokens, because answer n draws from fold_in(key, n) either way. No answer ends early, so
 token counts are exact.
 """
 
@@ -19,7 +19,7 @@ SHARED, COPIED = "shared prompt cache", "a prompt for every answer"
 
 
 def run(quick: bool) -> Iterator[timing.Table]:
-    """Yields the tiny job's prompts and longer ones, each with an image."""
+    """Yields a table for the tiny job's prompts and one for longer prompts, each prompt with an image."""
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=32, answer=4)
         yield compare(sizes, rounds=2)
@@ -31,7 +31,7 @@ def run(quick: bool) -> Iterator[timing.Table]:
 
 
 def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
-    """Returns whole calls of `generate`, and those of one token: nearly all prefill."""
+    """Returns times of whole calls of `generate`, and of calls for one token, nearly all of it prefill."""
     shape = config.PRESETS["tiny"]
     calls = {name: make_generate(shape, sizes, name) for name in (SHARED, COPIED)}
     first = {name: f"{name}, prefill only" for name in calls}
@@ -50,7 +50,7 @@ def compare(sizes: workload.Sizes, *, rounds: int) -> timing.Table:
         later = (num_tokens - sizes.num_answers) / decoding
         notes[name] = f"{speed:,.0f} tokens/s, {later:,.0f} after the prefill"
         facts[name] = {"tokens_per_second": speed}
-    # A draw at a rounding error's edge may differ.
+    # A few tokens may differ, where a rounding error changes the outcome of a draw.
     ours, theirs = (generate().token_NT for generate in calls.values())
     facts[SHARED]["same_tokens"] = float(np.mean(ours == theirs))
     return timing.table(
@@ -93,7 +93,7 @@ def make_generate(shape: config.Config, sizes: workload.Sizes, how: str):
 def prefill_floor(
     shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Speed
 ) -> float:
-    """Returns the seconds of `copies` prefills of every prompt, with its image of 64 patches."""
+    """Returns the least seconds of `copies` prefills of every prompt, with its image of 64 patches."""
     rows = sizes.num_prompts * copies
     work = flops.vision(shape.vision, shape.text.width, 64 * rows)
     work += flops.layers(shape.text, rows * sizes.prompt)
@@ -104,7 +104,7 @@ def prefill_floor(
 def decode_floor(
     shape: config.Config, sizes: workload.Sizes, copies: int, machine: timing.Speed
 ) -> float:
-    """Returns the seconds of all decoding steps, which read `copies` caches of every prompt."""
+    """Returns the least seconds of all decoding steps, which read `copies` caches of every prompt."""
     text, answers, total = shape.text, sizes.num_answers, 0.0
     for own in range(1, sizes.answer + 1):
         work = flops.layers(text, answers) + flops.head(text, answers)
@@ -115,8 +115,9 @@ def decode_floor(
 
 
 def step_bytes(shape: config.TextConfig, sizes: workload.Sizes, copies: int, own: int) -> int:
-    """Returns what a step reads: all weights, the prompts' caches and `own` tokens an answer."""
-    # 4 bytes for 2 FLOPs
+    """Returns the bytes that a step reads: all weights, the prompts' caches and `own` tokens an answer."""
+    # A weight is 4 bytes and takes 2 FLOPs a token.
     weights = 2 * (flops.layers(shape, 1) + flops.head(shape, 1))
+    # Tokens in caches; each has a key and a value of 4 bytes in every layer and head.
     keys = sizes.num_prompts * copies * sizes.prompt + sizes.num_answers * own
     return weights + keys * 8 * shape.num_layers * shape.num_kv_heads * shape.head_width

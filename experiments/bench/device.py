@@ -1,8 +1,8 @@
-"""Runs the programs of a plan on the devices that are there, with random weights.
+"""Runs the programs of a plan on this machine's devices, with random weights.
 
-`--suite=plan` compiles them; this says how long they take, how much memory, and how well they use the
+`--suite=plan` only compiles them; this suite measures their time, their memory, and how well they use the
 devices. The shapes are the plan's: the longest prompts and answers that the settings allow. Each program
-runs in a process of its own, so the peak of its memory is its own.
+runs in a separate process, so that its peak of memory is measured alone.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from vade_jax.trainer import hardware, mesh
 from vade_jax.types import Feedback, Rollouts
 
 SELECTOR = "selector"
-# As --programs names them.
+# The names for --programs.
 SHORT = {"update": UPDATE, "log-probs": SCORE, "decode": DECODE, SELECTOR: SELECTOR}
 SELECTOR_SIZES = (10**4, 10**6, 10**8)
 GB = 1e9
@@ -37,13 +37,13 @@ GB = 1e9
 
 # ------------------------------------------------------------------------------ all programs
 def run(values: dict, wanted: Sequence[str], rounds: int, path: str | None) -> None:
-    """Measures programs one after another, prints them and writes them to `path`.
+    """Measures programs one after another, prints the results and writes them to `path`.
 
     Args:
-        values: the settings, as a dict that another process can be given.
-        wanted: keys of SHORT; none: all that the run has, and the selector.
-        rounds: how often each is timed; one run before that is not.
-        path: of a JSON file, written after each program; None: none.
+        values: the settings, as a dict that can be sent to another process.
+        wanted: keys of SHORT; empty: all programs that the run has, and the selector.
+        rounds: how often each program is timed, after one run that is not timed.
+        path: of a JSON file, written after each program; None: no file.
 
     Raises:
         ValueError: the run has no such program.
@@ -102,7 +102,7 @@ def _note(found: dict) -> str:
 
 # ------------------------------------------------------------------------------ one program
 def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
-    """Compiles and runs one program of a run; returns what it took."""
+    """Compiles and runs one program of a run; returns its measurements."""
     run = settings.Run.from_dict(values)
     policy, lengths = full_size.policy(run), plan_programs.largest(run)
     lowered = plan_programs.lowered(run, policy, lengths, name)
@@ -142,7 +142,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
 
 
 def _update(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dict]:
-    """Returns what takes one optimizer step more at each call."""
+    """Returns a function that takes the next optimizer step at each call."""
     transform, shardings = build.make_optimizer(run, policy)
     state, _ = build.make_state(policy, transform, shardings)
     batch = full_size.full_batch(run, policy, prompts, rollouts)
@@ -164,7 +164,7 @@ def _score(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], dic
 
 def _decode(run, policy: Policy, compiled, prompts, rollouts) -> Callable[[], Rollouts]:
     params = lora.together(policy.base, policy.params)
-    if mesh.batch_size(policy.mesh) > 1:  # as the engine does
+    if mesh.batch_size(policy.mesh) > 1:  # as in the engine
         shardings = lora.together(policy.base_shardings, policy.shardings)
         params = local.gather(policy.dtype, params, shardings)
     number_N = np.arange(len(rollouts.length_N), dtype=np.int32)
@@ -187,7 +187,7 @@ CALLS = {UPDATE: _update, SCORE: _score, DECODE: _decode}
 
 
 def _shortest(call: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    """Returns the shortest of some runs after a first, in seconds, and what the last one gave."""
+    """Returns the shortest of `rounds` runs in seconds, after an untimed run, and the last result."""
     call()
     times = []
     for _ in range(rounds):
@@ -201,7 +201,7 @@ def _finite(metrics: dict) -> dict[str, float]:
     """Returns the metrics on the host; fetching them waits for the program.
 
     Raises:
-        FloatingPointError: one is not finite.
+        FloatingPointError: a metric is not finite.
     """
     found = {name: float(value) for name, value in jax.device_get(metrics).items()}
     if bad := [name for name, value in found.items() if not np.isfinite(value)]:
@@ -210,7 +210,7 @@ def _finite(metrics: dict) -> dict[str, float]:
 
 
 def _peak(utilisation: hardware.Utilisation, policy: Policy) -> tuple[float, str]:
-    """Returns the FLOP/s that all devices could do, and where the number is from."""
+    """Returns the peak FLOP/s of all devices together, and the source of the number."""
     if utilisation.peak:
         return utilisation.peak, "the published peak"
     _, speed = timing.interleaved({}, rounds=3, num_bytes=2**20)
@@ -218,9 +218,9 @@ def _peak(utilisation: hardware.Utilisation, policy: Policy) -> tuple[float, str
 
 
 def _facts(name: str, compiled, devices, seconds: float, compile_seconds: float) -> dict:
-    """Returns what is told of every program."""
+    """Returns the facts that are reported for every program."""
     platform = targets.platform_of(devices)
-    stats = devices.devices.flat[0].memory_stats() or {}  # a CPU counts nothing
+    stats = devices.devices.flat[0].memory_stats() or {}  # a CPU has no statistics
     return {
         "name": name,
         "seconds": seconds,
@@ -236,7 +236,7 @@ def _facts(name: str, compiled, devices, seconds: float, compile_seconds: float)
 
 # ------------------------------------------------------------------------------ the selector
 def measure_selector(values: dict, name: str, rounds: int) -> list[dict]:
-    """Runs VADE's whole step (draw, choose, count, decay) over more and more items."""
+    """Returns measurements of VADE's whole step (draw, choose, count, decay) for growing numbers of items."""
     run = settings.Run.from_dict(values)
     sizes = SELECTOR_SIZES if jax.default_backend() != "cpu" else SELECTOR_SIZES[:2]
     return [_selector_step(n, min(run.num_prompts, n // 4), rounds) for n in sizes]

@@ -1,4 +1,4 @@
-"""A run's policy at its size with random weights, and full batches for it, on the devices that are there."""
+"""A run's policy at full size with random weights, and full batches for it, on this machine's devices."""
 
 import concurrent.futures
 import dataclasses
@@ -20,13 +20,13 @@ from vade_jax.trainer import mesh, minibatches
 from vade_jax.types import Batch, Params, Prompt, Rollouts
 
 T = TypeVar("T")
-FIRST_IMAGE_TOKEN = 4  # of a prompt: text comes before and after its image
+FIRST_IMAGE_TOKEN = 4  # place in a prompt; text comes before and after the image
 
 
 def alone(function: Callable[..., T], *arguments) -> T:
-    """Returns what a function returns in a process of its own.
+    """Calls a function in a separate process, and returns its result.
 
-    The device's memory is free before and after it, and its peak is the function's alone.
+    The device's memory is free before and after the call, and the peak is that of this call alone.
     """
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -35,7 +35,7 @@ def alone(function: Callable[..., T], *arguments) -> T:
 
 # ------------------------------------------------------------------------------ weights
 def policy(run: settings.Run, devices: Sequence | None = None) -> Policy:
-    """Returns the policy of a run with random weights, over all devices or these."""
+    """Returns the policy of a run with random weights, on `devices` or on all devices."""
     abstract = plan_programs.abstract_policy(run, devices or jax.devices())
 
     def fill(tree: Params, shardings: Params) -> Params:
@@ -48,9 +48,10 @@ def policy(run: settings.Run, devices: Sequence | None = None) -> Policy:
 
 
 def _random(path, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-    """Returns weights of a usual size: scales 1, biases 0, the rest about 1 / sqrt(inputs).
+    """Returns weights of usual magnitude: scales 1, biases 0, the rest about 1 / sqrt(inputs).
 
-    A hash of each place, which takes no memory: drawn numbers need their bits, as large as the weights.
+    They are hashes of their indices, which need no extra memory. Random draws would need arrays of bits as
+    large as the weights.
     """
     name = mesh.path_name(path)
     if name.endswith("scale") or name.endswith("bias"):
@@ -67,7 +68,7 @@ def _random(path, leaf: jax.ShapeDtypeStruct) -> jax.Array:
 
 # ------------------------------------------------------------------------------ prompts and answers
 def full_prompts(shape: config.Config, lengths: plan_programs.Lengths, count: int) -> list[Prompt]:
-    """Returns prompts of full length, of random text and one random image."""
+    """Returns prompts of full length, with random text and one random image."""
     rng, made = np.random.default_rng(0), []
     rows, cols = lengths.cells
     for m in range(count):
@@ -94,7 +95,7 @@ def full_rollouts(shape: config.Config, num_prompts: int, group_size: int, lengt
     return Rollouts(
         token_NT=rng.integers(0, _num_plain_tokens(shape), (N, length), np.int32),
         length_N=np.full(N, length, np.int32),
-        # About what such weights say of any token: ratios stay near 1.
+        # About the log-prob that random weights give any token, so that ratios stay near 1.
         logp_NT=np.full((N, length), -np.log(shape.text.vocab_size), np.float32),
         group_N=np.repeat(np.arange(num_prompts, dtype=np.int32), group_size),
         finished_N=np.ones(N, bool),
@@ -111,5 +112,5 @@ def full_batch(run: settings.Run, policy: Policy, of: list[Prompt], rollouts: Ro
 
 
 def _num_plain_tokens(shape: config.Config) -> int:
-    """Returns how many tokens come before the special ones."""
+    """Returns the number of tokens before the special ones."""
     return min(shape.image_token_id, shape.text.vocab_size) - 16

@@ -1,4 +1,4 @@
-"""What a step costs the host: images read, resized and cut to patches, and answers judged."""
+"""Measures what a step costs the host: reading, resizing and cutting images, and judging answers."""
 
 import functools
 import io
@@ -20,7 +20,7 @@ from vade_jax.run import warm_start
 from vade_jax.trainer import choosing
 
 # ------------------------------------------------------------------------------ --suite=data
-SIZE = (1200, 900)  # of a file; resized, an image has just under 1 MP
+SIZE = (1200, 900)  # of an image in a file; resized, it has just under 1 MP
 LIMITS = dict(min_pixels=3136, max_pixels=1003520)
 STEP = 512  # prompts of a step, in the paper's recipe
 MICRO = 16  # prompts of a micro-batch
@@ -46,7 +46,7 @@ def images(quick: bool) -> Iterator[timing.Table]:
 
 
 def _row(number: int) -> dict:
-    """A question about a smooth picture that no other number has, as a JPEG."""
+    """Returns a question about a smooth picture, a JPEG that is different for each number."""
     rng = np.random.default_rng(number)
     rough = rng.integers(0, 256, (24, 32, 3), np.uint8)
     file = io.BytesIO()
@@ -62,7 +62,7 @@ def _row(number: int) -> dict:
 
 
 def _speed(source, build, threads: loading.Map, rounds: int) -> timing.Table:
-    """Prompts by threads and without, micro-batches of them, and a decoder alone."""
+    """Returns the times of building prompts with and without threads, of cutting patches, and of decoding."""
     numbers = range(len(source))
 
     def make(i):
@@ -95,8 +95,8 @@ def _speed(source, build, threads: loading.Map, rounds: int) -> timing.Table:
 
 
 def _steps(source, build, threads: loading.Map, num_steps: int) -> timing.Table:
-    """Chooses and cuts batches, as a run does, and reads the memory early and at the end."""
-    # The host's share of a run's steps, without a policy.
+    """Chooses, builds and cuts batches as a run does, and compares the memory early and at the end."""
+    # This is the host's share of a run's steps, without a policy.
     selector = samplers.SAMPLERS["uniform"](num_rollouts=2)
     posterior = selector.init(len(source))
     choose = choosing.ChoosePrompts(selector, source, build, threads)
@@ -123,7 +123,7 @@ def _steps(source, build, threads: loading.Map, num_steps: int) -> timing.Table:
 
 
 def memory() -> int:
-    """Returns the bytes that are in memory and belong to this process alone; 0 but on Linux."""
+    """Returns the bytes in memory that belong to this process alone; 0 on systems other than Linux."""
     statm = pathlib.Path("/proc/self/statm")
     if not statm.exists():
         return 0
@@ -136,7 +136,7 @@ NUM_ANSWERS = 4096  # of a step, in the paper's recipe: 512 x 8
 NUM_FORMULAS = 256
 THOUGHTS = "The side is twice the other one, so both add up to three of it. " * 24
 
-# kind: (the right answer, what a policy writes: right, right in other words, wrong)
+# kind: (the gold, answers of a policy: right, right in other words, wrong)
 ANSWERS = {
     "choice": ("B", ("B", "(b)", "C")),
     "yesno": ("yes", ("yes", "Yes.", "no")),
@@ -145,7 +145,7 @@ ANSWERS = {
     "text": ("isosceles", ("isosceles", r"\text{Isosceles}", "equilateral")),
     "list": ("1, 2, 3", ("1, 2, 3", "1,2,3", "1, 2")),
 }
-# kind: (the right answer, an answer), which are other ones for each number
+# kind: (the gold, an answer); {0} is a number that makes each pair different
 VARIED = {
     "choice": ("B", "(B) {0}"),
     "yesno": ("yes", "Yes, all {0}"),
@@ -160,7 +160,7 @@ FORMULAS = (r"2\sqrt{3}", (r"2\sqrt{3}", r"\sqrt{12}", r"3\sqrt{2}"))
 
 
 def verdicts(quick: bool) -> Iterator[timing.Table]:
-    """Yields a table of a step's answers, which repeat themselves, and one by kind, where none does."""
+    """Yields a table for the answers of a step, which repeat, and a table by kind, where none repeats."""
     share = 64 if quick else 1
     plain = [
         (_reply(text), answer, kind) for kind, (answer, said) in ANSWERS.items() for text in said
@@ -187,7 +187,7 @@ def verdicts(quick: bool) -> Iterator[timing.Table]:
 
 
 def _by_kind(count: int) -> timing.Table:
-    """Each kind beside math-verify for everything: no answer comes twice, and nothing is remembered."""
+    """Returns times of each kind, and of math-verify on it; no answer repeats, and no cache helps."""
     cases = {}
     for kind, (answer, given) in VARIED.items():
         asked = [(_reply(given.format(n)), answer.format(n), kind) for n in range(101, 101 + count)]
@@ -210,7 +210,7 @@ def _verify_anew(asked: list[tuple[str, str, str]]) -> None:
 
 
 def _math_verify(asked: list[tuple[str, str, str]]) -> None:
-    """Asks math-verify as its own examples do: key and answer are parsed, and compared."""
+    """Calls math-verify as its own examples do: it parses gold and answer, and compares them."""
     import math_verify  # of the extra "train"
 
     for text, answer, _ in asked:

@@ -1,4 +1,4 @@
-"""transformers on the same weights, prompts and answers, in torch, on a GPU where there is one."""
+"""Runs transformers on the same weights, prompts and answers, in torch, on a GPU if there is one."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def load(directory: str, dtype: str, **options):
 
 
 def inputs(prompts: Sequence[Prompt], repeats: int) -> dict:
-    """Returns prompts of one length, each `repeats` times, as a model takes them; on the host."""
+    """Returns a model's inputs for prompts of one length, each repeated `repeats` times, on the host."""
     import torch
 
     ids_NP = np.repeat(np.stack([prompt.token_P for prompt in prompts]), repeats, 0).astype(
@@ -34,13 +34,13 @@ def inputs(prompts: Sequence[Prompt], repeats: int) -> dict:
     pictures = [x for prompt in prompts for _ in range(repeats) for x in prompt.images]
     if pictures:
         pixels = np.concatenate([np.asarray(vision.normalize(images.patches(x))) for x in pictures])
-        # The processor shows a picture twice, as two frames, in an order of (channel, frame, y, x).
+        # The processor gives a picture as two equal frames, in the order (channel, frame, y, x).
         pixels = pixels.reshape(len(pixels), 3, 1, -1).repeat(2, 2).reshape(len(pixels), -1)
         found["pixel_values"] = pixels
         found["image_grid_thw"] = np.array(
             [(1, x.shape[0] // images.PATCH, x.shape[1] // images.PATCH) for x in pictures]
         )
-        # Image tokens are those at the time of their neighbour (`data.batching`).
+        # Image tokens are those with the same time position as a neighbour (`data.batching`).
         time_NP = np.repeat(np.stack([x.position_PX[:, 0] for x in prompts]), repeats, 0)
         same_NP = np.diff(time_NP, axis=1) == 0
         is_image_NP = np.pad(same_NP, [(0, 0), (0, 1)]) | np.pad(same_NP, [(0, 0), (1, 0)])
@@ -60,7 +60,7 @@ def logprobs(
     given, T = _on(model, inputs(prompts, repeats)), rollouts.token_NT.shape[1]
     answer_NT = torch.from_numpy(rollouts.token_NT.astype(np.int64)).to(model.device)
     rows = []
-    for n in range(len(answer_NT)):  # one at a time: the logits of one answer are large enough
+    for n in range(len(answer_NT)):  # one at a time, because the logits of one answer are large
         with torch.no_grad():
             one = _behind(_row(given, n), answer_NT[n : n + 1])
             logits_TV = model(**one, logits_to_keep=T + 1).logits[0, :-1].float()
@@ -82,7 +82,7 @@ def generate_seconds(
 
     model = load(directory, dtype).eval()
     given, times = _on(model, inputs(prompts, num_rollouts)), []
-    for _ in range(rounds + 1):  # the first is not counted
+    for _ in range(rounds + 1):  # the first round is not counted
         start = time.perf_counter()
         with torch.no_grad():
             done = model.generate(
@@ -94,7 +94,7 @@ def generate_seconds(
 
 
 def _on(model, given: dict) -> dict:
-    """Returns inputs on the model's device, pictures in its dtype."""
+    """Returns the inputs on the model's device, with pictures in its dtype."""
     return {
         name: x.to(model.device, model.dtype if name == "pixel_values" else None)
         for name, x in given.items()
@@ -102,7 +102,7 @@ def _on(model, given: dict) -> dict:
 
 
 def _row(given: dict, n: int) -> dict:
-    """Returns the inputs of one row; all have as many images, of one size."""
+    """Returns the inputs of one row; all rows have the same number of images, of one size."""
     rows = len(given["input_ids"])
 
     def cut(x):
@@ -113,7 +113,7 @@ def _row(given: dict, n: int) -> dict:
 
 
 def _behind(given: dict, answer_1T) -> dict:
-    """Returns a row with an answer behind its prompt."""
+    """Returns a row with an answer appended to its prompt."""
     import torch
 
     fill = {"input_ids": answer_1T, "attention_mask": torch.ones_like(answer_1T)}

@@ -1,11 +1,11 @@
-"""What a long run over many items costs the host: memory, files, threads and time, step after step.
+"""Measures what a long run over many items costs the host at each step: memory, files, threads and time.
 
-The loop, the selector, the prompts' thread, the scoring, metrics.jsonl, the rollout log and the checkpoints
-are those of a run. The engine answers from known pass rates, and the learner learns nothing; both wait
-WAIT_S besides, less than any real ones take. The time of both is left out. What is timed is a step's
-overhead, without what is done beside them: the next prompts are chosen while the policy learns; answers are
-scored, and those of the last step written, while others are made. Its CPU time is that of all threads, and
-has these as well.
+The loop, the selector, the thread for prompts, the scoring, metrics.jsonl, the rollout log and the
+checkpoints are those of a real run. The engine is fake and answers from known pass rates; the learner learns
+nothing. Each also sleeps WAIT_S, which is less than a real engine or learner takes, and the time of both is
+left out. So the measured time is the overhead of a step, without the work that overlaps with engine and
+learner: the next prompts are chosen while the policy learns; answers are scored, and those of the last step
+written, while others are sampled. The CPU time is that of all threads and includes this work.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def run(quick: bool) -> Iterator[timing.Table]:
 
 
 class Items(Sequence):
-    """Questions without images, made when they are asked for."""
+    """Questions without images, made on demand."""
 
     def __init__(self, size: int):
         self._size = size
@@ -70,18 +70,18 @@ def _score(item: Item, answers: Sequence[np.ndarray]) -> list[scoring.Scored]:
 
 
 class Probe:
-    """Times what is not the host's, and looks at the process after every step."""
+    """Subtracts the time of engine and learner, and inspects the process after steps."""
 
     def __init__(self, engine: fake.FakeEngine):
         self._engine, self.elsewhere = engine, np.zeros(2)
-        self.seconds = []  # so far, by the clock and of CPU, without the engine's
-        self.process = []  # (bytes; files; threads), every LOOK_EVERY steps
+        self.seconds = []  # after each step: total by the clock and of CPU, without engine and learner
+        self.process = []  # (bytes, files, threads), every LOOK_EVERY steps
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def generate(self, *arguments, on_group, **options):
-        """The engine's, which takes a while after it has handed the groups on: scoring goes on meanwhile."""
+        """Calls the engine, then hands the groups on and waits, so that scoring can run meanwhile."""
         start, groups = _now(), []
         rollouts = self._engine.generate(
             *arguments, on_group=lambda *group: groups.append(group), **options
@@ -97,16 +97,16 @@ class Probe:
         return state, {"actor/loss": 0.0}
 
     def _wait(self) -> None:
-        """The clock alone stands still: what other threads compute meanwhile is the host's."""
+        """Sleeps, and leaves the sleep out of the clock but not of CPU time, which other threads may use."""
         start = time.perf_counter()
         time.sleep(WAIT_S)
         self.elsewhere[0] += time.perf_counter() - start
 
     def look(self) -> bool:
-        """The loop's `stop`: never."""
+        """Records a step; serves as the loop's `stop`, and returns False so that the loop goes on."""
         start = _now()
         self.seconds.append(start - self.elsewhere)
-        # Reading them lets other threads in: at every step it would be a cost of its own.
+        # Reading these files lets other threads run, which would be a cost at every step.
         if len(self.seconds) % LOOK_EVERY == 0:
             files, threads = (len(os.listdir(f"/proc/self/{x}")) for x in ("fd", "task"))
             self.process.append((host.memory(), files, threads))
@@ -115,7 +115,7 @@ class Probe:
 
 
 def _now() -> np.ndarray:
-    """The clock, and the CPU time of all threads, which a busy machine does not stretch."""
+    """Returns the clock, and the CPU time of all threads, which does not grow on a busy machine."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
@@ -133,7 +133,7 @@ def _table(num_items: int, num_steps: int, workdir: str) -> timing.Table:
     visited_I = np.zeros(num_items, np.int32)
     anew = loop.Progress(state, selector.init(num_items), visited_I)
     saved = checkpointer(settings_of_run.checkpoint, workdir)
-    with contextlib.redirect_stderr(io.StringIO()):  # the bar
+    with contextlib.redirect_stderr(io.StringIO()):  # hides the progress bar
         recorder = RunRecorder(workdir, saved, settings_of_run.to_dict(), 0)
         with contextlib.closing(recorder):
             loop.run(
@@ -182,7 +182,7 @@ def _resume(run: settings.Run, workdir: str, anew: loop.Progress) -> loop.Progre
 
 
 def _facts(seconds_S2: np.ndarray, process_L3: np.ndarray) -> dict[str, float]:
-    """Returns what a step takes and leaves, once the first tenth has compiled and allocated."""
+    """Returns a step's times and the growth of the process, without the first tenth, which warms up."""
     step_S2 = np.diff(_after_a_tenth(seconds_S2), axis=0)
     process_L3 = _after_a_tenth(process_L3)
     slope = np.polyfit(LOOK_EVERY * np.arange(len(process_L3)), process_L3[:, 0], 1)[0]

@@ -1,8 +1,9 @@
-"""Our log-probs beside transformers' on the device that is there, and our kernels beside each other.
+"""Compares our log-probs with transformers', and our attention kernels with each other, on this machine.
 
-Random weights in bfloat16, two prompts with pictures. transformers computes in float32 from the same
-weights: what it says is taken for the truth. Ours compute in bfloat16 with the attention of the hardware
-and with our own blocks, and in float32. The gradients are those of the sum of all log-probs.
+The weights are random, in bfloat16; two prompts have pictures. transformers computes in float32 from the same
+weights, and its log-probs are taken as the truth. Ours are computed in bfloat16 with the attention of the
+hardware, in bfloat16 with our own blocks, and in float32. The gradients are those of the mean of all
+log-probs.
 """
 
 import json
@@ -27,7 +28,7 @@ HARDWARE, BLOCKS, FLOAT32 = (
 
 
 def run(values: dict, path: str | None) -> None:
-    """Prints the largest differences and writes all of them to `path`, if there is one."""
+    """Prints the largest differences, and writes all differences to `path` if it is given."""
     found = full_size.alone(compare, values)
     text = tables.for_terminal(
         f"log-probs beside transformers {found['transformers']} in float32, {found['device']}",
@@ -51,7 +52,7 @@ def run(values: dict, path: str | None) -> None:
 
 
 def compare(values: dict) -> dict:
-    """Returns all differences of a run's model, as `run` prints them."""
+    """Returns all differences for a run's model, as `run` prints and writes them."""
     changes = {
         "model": {"param_dtype": "bfloat16", "dtype": "bfloat16"},
         "lora": {"rank": 0},

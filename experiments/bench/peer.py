@@ -1,8 +1,8 @@
-"""Our update and decoding, then TRL's update and transformers' generate, of the same model and shapes.
+"""Times our update and decoding, then TRL's update and transformers' generate, on the same model and shapes.
 
-The shapes are those that the settings allow at most, as in `--suite=device`; weights are random. Each side
-has a process of its own, so that each has the whole memory of the device. TRL gets one row an answer,
-in micro-batches of as many prompts, and weights, gradients and moments in the dtype of ours' computation.
+The shapes are the largest that the settings allow, as in `--suite=device`; weights are random. Each side runs
+in a separate process, so that each has the whole memory of the device. TRL gets one row for each answer,
+micro-batches with the same number of prompts, and weights, gradients and moments in our compute dtype.
 """
 
 import json
@@ -17,7 +17,7 @@ from vade_jax.models.qwen import files
 
 
 def run(values: dict, rounds: int, path: str | None) -> None:
-    """Prints seconds of both sides and writes them to `path`, if there is one."""
+    """Prints the seconds of both sides, and writes them to `path` if it is given."""
     found = {}
     for name in (UPDATE, DECODE):
         (found[name],) = full_size.alone(device.measure_program, values, name, rounds)
@@ -50,13 +50,13 @@ def _row(name: str, one: dict) -> list[str]:
 
 
 def _save(values: dict, directory: str) -> None:
-    """Writes the weights of both sides."""
+    """Writes the weights that both sides use."""
     policy = full_size.policy(settings.Run.from_dict(values))
     files.save(directory, policy.shape, policy.params, policy.dtype)
 
 
 def _workload(values: dict, num_prompts: int):
-    """Returns the run, the model's dtype, and the prompts and answers of ours."""
+    """Returns the run, the model's dtype, and the same prompts and answers that our side gets."""
     run = settings.Run.from_dict(values)
     policy, lengths = plan_programs.abstract_policy(run, None), plan_programs.largest(run)
     prompts = full_size.full_prompts(policy.shape, lengths, num_prompts)

@@ -1,17 +1,17 @@
-"""What a run needs of every device and how long a step should take, from its settings alone.
+"""Plans a run from its settings alone: the memory it needs on each device, and how long a step should take.
 
-Memory and traffic are those of the compiled programs (plan_programs.py), by the target's own compiler, for
-the largest batch: prompts of `data.max_prompt_length` with one image of `data.max_pixels` each, answers
-of `sampling.max_tokens`. Assumptions:
+Memory and traffic are those of the programs (plan_programs.py), compiled by the target's own compiler for the
+largest batch: prompts of `data.max_prompt_length` with one image of `data.max_pixels` each, and answers of
+`sampling.max_tokens`. Assumptions:
 
-- A replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory, and
-  a decoding step reads both once. It runs beside the update and sleeps never.
-- Times are useful FLOPs (nothing recomputed, nothing padded) at `mfu` of the peak; decoding takes the
-  longer of that and of its reads at the memory's bandwidth. Rewards, weight sync and validation are
-  not in it.
+- A replica of vLLM keeps bfloat16 weights and a cache of whole groups in its share of the memory, and a
+  decoding step reads both once. It keeps its memory during the update and never sleeps.
+- Times are those of useful FLOPs (nothing recomputed, nothing padded) at `mfu` of the peak. Decoding takes
+  this time or that of its reads at the memory's bandwidth, whichever is longer. Rewards, weight sync and
+  validation are not included.
 
-What such a plan does not show: speed, the memory that the runtime and its communication library keep for
-themselves, and fragmentation.
+The plan does not show the real speed, the memory that the runtime and its communication library keep for
+themselves, or fragmentation.
 """
 
 import dataclasses
@@ -49,11 +49,11 @@ VLLM = "vLLM's share"
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What is assumed of a device."""
+    """The assumptions about a device."""
 
     target: targets.Target
-    mfu: float = 0.4  # the share of the peak that is reached
-    # None: `layout.serve_memory`, if vLLM shares the devices
+    mfu: float = 0.4  # share of the peak that is reached
+    # None: `layout.serve_memory` if vLLM shares the devices, else 0.
     vllm_fraction: float | None = None
 
     @property
@@ -62,12 +62,12 @@ class Device:
 
     @property
     def capacity(self) -> float:
-        """Bytes."""
+        """The memory in bytes."""
         return self.memory_gb * GB
 
 
 class Report(NamedTuple):
-    """What a run needs, and whether that is there."""
+    """What a run needs, and whether the devices have it."""
 
     needs: dict[str, float]  # bytes on one device
     problems: list[str]
@@ -79,7 +79,7 @@ class Report(NamedTuple):
 
 
 def make(run: settings.Run, devices: Sequence, device: Device) -> Report:
-    """Compiles the programs of a run for `devices`, described ones too, and returns what they need.
+    """Compiles the programs of a run for `devices`, which may be only described; returns what they need.
 
     Raises:
         ValueError: the devices do not divide the model or a batch, or cannot serve vLLM.
@@ -116,7 +116,7 @@ def make(run: settings.Run, devices: Sequence, device: Device) -> Report:
 
 
 def _unseen(run: settings.Run, device: Device) -> list[str]:
-    """Returns what the compiler of a described device cannot be told."""
+    """Returns notes on settings that the compiler cannot take into account for a described device."""
     if run.layout.offload != "all" or device.target.platform != "cuda":
         return []
     return [
@@ -128,7 +128,7 @@ def _unseen(run: settings.Run, device: Device) -> list[str]:
 def find_problems(
     run: settings.Run, policy: Policy, needs: dict[str, float], device: Device
 ) -> list[str]:
-    """Returns what does not fit, each with what to change."""
+    """Returns the problems, each with the setting to change; none if the run fits."""
     found, total = [], sum(needs.values())
     if total > device.capacity:
         fix = smaller_batch(run, policy)
@@ -155,27 +155,27 @@ def find_problems(
 
 
 def smaller_batch(run: settings.Run, policy: Policy) -> str:
-    """Returns the setting for half a micro-batch, or "" where the devices cannot share one."""
+    """Returns the setting for half a micro-batch, or "" if the devices cannot divide it."""
     smaller = run.batch.prompts_per_microbatch // 2
     shared = smaller and smaller % mesh.batch_size(policy.mesh) == 0
     return f"batch.prompts_per_microbatch={smaller}" if shared else ""
 
 
 def fewer_prompts(run: settings.Run, policy: Policy) -> str:
-    """Returns the setting for half of what the built-in engine answers at once, or "" at its least."""
+    """Returns the setting for half as many prompts in a call of the built-in engine, or "" if too few."""
     fewer = run.engine.prompts_per_call // 2
-    # Fewer than one for each device are filled up.
+    # Fewer prompts than devices would be padded to one for each device, and save nothing.
     return f"engine.prompts_per_call={fewer}" if fewer >= mesh.batch_size(policy.mesh) else ""
 
 
 # ------------------------------------------------------------------------------ tables
 def program_table(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> str:
-    """Returns what each compiled program takes of one device, what it sends, and what stands out."""
+    """Returns the memory that each program takes on one device, what it sends, and remarks."""
     rows = []
     for name, x in programs.items():
         least = floor(policy, num_microbatches(run), backward=name == UPDATE)
         sent = sum(x.sent.values())
-        of_weights = name != DECODE and least  # an engine's weights are whole already
+        of_weights = name != DECODE and least  # an engine's weights are gathered already
         rows.append(
             (
                 name,
@@ -199,7 +199,7 @@ def program_table(run: settings.Run, policy: Policy, programs: dict[str, Program
 
 
 def memory_table(run: settings.Run, policy: Policy, needs: dict[str, float], device: Device) -> str:
-    """Returns the bytes of one device, by what they are for."""
+    """Returns the memory of one device by purpose."""
     numbers = {**needs, "total": sum(needs.values()), "device": device.capacity}
     lengths = largest(run)
     axes = ", ".join(f"{name} {size}" for name, size in policy.mesh.shape.items())
@@ -214,7 +214,7 @@ def memory_table(run: settings.Run, policy: Policy, needs: dict[str, float], dev
 
 
 def time_table(run: settings.Run, policy: Policy, device: Device) -> str:
-    """Returns the expected step, for the largest and for typical lengths."""
+    """Returns FLOPs and seconds of a step, for the largest and for typical lengths."""
     usual = typical(run)
     columns = []
     for lengths in (largest(run), usual):
@@ -222,7 +222,7 @@ def time_table(run: settings.Run, policy: Policy, device: Device) -> str:
         seconds = step_seconds(run, policy, lengths, device)
         work, seconds = ({**x, "step": sum(x.values())} for x in (work, seconds))
         columns += [{n: x / 1e15 for n, x in work.items()}, seconds]
-    # A micro-batch with one answer of full length pads all its answers to that.
+    # A micro-batch with one answer of full length pads all its answers to this length.
     prompt = arrays.bucket(usual.prompt, run.data.length_multiple)
     padded = Lengths(prompt, run.sampling.max_tokens, usual.cells)
     useful, done = (step_flops(run, policy.shape, lengths)["update"] for lengths in (usual, padded))
@@ -240,7 +240,7 @@ def time_table(run: settings.Run, policy: Policy, device: Device) -> str:
 
 # ------------------------------------------------------------------------------ time
 def step_flops(run: settings.Run, shape: config.Config, lengths: Lengths) -> dict[str, int]:
-    """Returns the useful FLOPs of a step, by what they are for."""
+    """Returns the useful FLOPs of a step by purpose."""
     M, P, T = run.num_prompts, lengths.prompt, lengths.answer
     N = M * run.num_rollouts
     tower = 0
@@ -264,7 +264,7 @@ def step_seconds(
     """Returns the seconds of each part of a step."""
     speed = device.mfu * device.target.peak_tflops * 1e12 * policy.mesh.size
     seconds = {n: x / speed for n, x in step_flops(run, policy.shape, lengths).items()}
-    # Decoding reads weights and caches at every token, for as many groups as fit at once.
+    # At every token, decoding reads the weights, and the caches of as many groups as fit at once.
     serve = replica(run, policy, lengths, device)
     num_replicas = policy.mesh.size // serve.num_devices
     groups = -(-run.num_prompts // num_replicas)
@@ -279,7 +279,7 @@ def step_seconds(
 
 
 class Replica(NamedTuple):
-    """Bytes of one copy of the model that decodes, over all its devices."""
+    """One copy of the model that decodes: its bytes, summed over its devices."""
 
     num_devices: int
     share: float
@@ -293,9 +293,10 @@ class Replica(NamedTuple):
 
 
 def replica(run: settings.Run, policy: Policy, lengths: Lengths, device: Device) -> Replica:
-    """Returns a vLLM server of `engine.tensor_parallel` devices, at most all of them."""
+    """Returns a vLLM server on `engine.tensor_parallel` devices, or on all if there are fewer."""
     text = policy.shape.text
     num_devices = min(run.engine.tensor_parallel, policy.mesh.size)
+    # A key and a value of 2 bytes each.
     token = 4 * text.num_layers * text.num_kv_heads * text.head_width
     return Replica(
         num_devices=num_devices,
@@ -307,7 +308,7 @@ def replica(run: settings.Run, policy: Policy, lengths: Lengths, device: Device)
 
 
 def serve_fraction(run: settings.Run, device: Device) -> float:
-    """Returns the share of the memory that vLLM takes on the devices that train."""
+    """Returns the share of memory that vLLM takes on the devices that train."""
     if device.vllm_fraction is not None:
         return device.vllm_fraction
     elsewhere = run.engine.name == "local" or run.engine.urls

@@ -1,4 +1,4 @@
-"""A run's programs, compiled for shapes: what one device holds, and for what.
+"""A run's programs, compiled for shapes: the memory that one device needs, by purpose.
 
 Nothing is allocated. The update, the log-probs and the decoding are lowered for `jax.ShapeDtypeStruct`s of
 the largest batch that the settings allow, and compiled for a mesh of described devices (targets.py).
@@ -34,13 +34,13 @@ TYPICAL = {"prompt": 1300, "answer": 500, "pixels": 1024 * 1024}
 UPDATE, SCORE, DECODE = "update", "log-probs", "prefill and decode"
 BEYOND = "log-probs or decoding, beyond the update"
 LARGE_COPY = 2**26  # bytes
-# What the compilers say of a program that is not as it should be.
+# Warnings of the compilers about a bad program.
 WARNINGS = ("Involuntary full rematerialization", "Can't reduce memory use below")
 
 
 # ------------------------------------------------------------------------------ shapes
 class Lengths(NamedTuple):
-    """One prompt, and each answer to it."""
+    """The sizes of a prompt and of each answer to it."""
 
     prompt: int
     answer: int
@@ -63,7 +63,7 @@ def largest(run: settings.Run) -> Lengths:
 
 
 def typical(run: settings.Run) -> Lengths:
-    """Returns a usual prompt with a picture of a megapixel, within the settings' limits."""
+    """Returns a typical prompt, with a picture of a megapixel, within the settings' limits."""
     return Lengths(
         min(TYPICAL["prompt"], run.data.max_prompt_length),
         min(TYPICAL["answer"], run.sampling.max_tokens),
@@ -72,7 +72,7 @@ def typical(run: settings.Run) -> Lengths:
 
 
 def image_cells(num_pixels: int) -> tuple[int, int]:
-    """Returns rows and columns of the image with the most cells, and the squarest of those."""
+    """Returns rows and columns of the image with the most cells; of several, the squarest."""
     cells = max(1, num_pixels // images.CELL**2)
     rows = np.arange(max(1, int((cells / 2) ** 0.5)), int(cells**0.5) + 1)
     best = rows[(rows * (cells // rows) == (rows * (cells // rows)).max())][-1]
@@ -80,12 +80,12 @@ def image_cells(num_pixels: int) -> tuple[int, int]:
 
 
 def num_microbatches(run: settings.Run) -> int:
-    """Returns the micro-batches of an update."""
+    """Returns the number of micro-batches of an update."""
     return run.batch.prompts_per_minibatch // run.batch.prompts_per_microbatch
 
 
 def abstract_policy(run: settings.Run, devices: Sequence) -> Policy:
-    """Returns the policy of a run on these devices, with shapes in the place of arrays.
+    """Returns the policy of a run on these devices, with shapes instead of arrays.
 
     Raises:
         ValueError: the model's size is not known, or the devices do not divide it.
@@ -131,7 +131,7 @@ def abstract_prompts(num_prompts: int, lengths: Lengths, ways: int, *leading: in
 
 
 def abstract_batch(run: settings.Run, policy: Policy, lengths: Lengths) -> Batch:
-    """Returns the shapes of a mini-batch, as `minibatches.split` makes them of groups of G answers."""
+    """Returns the shapes of a mini-batch, as `minibatches.split` makes it from groups of G answers."""
     shape = build.batch_shape(run, policy.mesh)
     size, leading = shape.prompts_per_microbatch, num_microbatches(run)
     num_rows = shape.rows_per_microbatch or size
@@ -157,7 +157,7 @@ def abstract_batch(run: settings.Run, policy: Policy, lengths: Lengths) -> Batch
 
 # ------------------------------------------------------------------------------ programs
 class TooLargeError(Exception):
-    """The compiler does not make a program: it needs more than the memory of a device."""
+    """The compiler refuses a program because it needs more than the memory of a device."""
 
     def __init__(self, program: str, said: str):
         super().__init__(f"{program}: {said}")
@@ -165,14 +165,14 @@ class TooLargeError(Exception):
 
 
 class Program(NamedTuple):
-    """What a compiled program takes of one device, in bytes, and what it sends."""
+    """The bytes that a compiled program takes on one device, and what it sends."""
 
     inputs: int
-    outputs: int  # beside donated inputs
+    outputs: int  # without those that reuse donated inputs
     temporary: int
     collectives: list[traffic.Collective]
     seconds: float  # to compile
-    remarks: list[str]  # what it should not do
+    remarks: list[str]  # on what it should not do
 
     @property
     def bytes(self) -> int:
@@ -180,15 +180,15 @@ class Program(NamedTuple):
 
     @property
     def sent(self) -> dict[str, float]:
-        """Bytes by kind of collective."""
+        """The bytes that one device sends, by kind of collective."""
         return traffic.total(self.collectives)
 
 
 def compiled(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, Program]:
-    """Returns what each program of a run needs; decoding is the built-in engine's.
+    """Returns what each program of a run needs; decoding is that of the built-in engine.
 
     Raises:
-        TooLargeError: a TPU's compiler refuses one. (CUDA's says what it would need.)
+        TooLargeError: a TPU's compiler refuses a program. (CUDA's compiler says what it would need.)
     """
     found = {}
     with tqdm.tqdm(total=len(names(run)), unit=" programs") as bar:  # one can take minutes
@@ -205,13 +205,13 @@ def compiled(run: settings.Run, policy: Policy, lengths: Lengths) -> dict[str, P
 
 
 def names(run: settings.Run) -> list[str]:
-    """Returns the programs that a run has."""
+    """Returns the names of the programs that a run has."""
     scores = run.loss.kl_coef or run.loss.old_logp == "trainer"
     return [UPDATE, *[SCORE] * bool(scores), *[DECODE] * (run.engine.name == "local")]
 
 
 def lowered(run: settings.Run, policy: Policy, lengths: Lengths, name: str):
-    """Returns a program of a run, traced for its shapes and not compiled yet."""
+    """Returns a program of a run, traced for its shapes but not yet compiled."""
     if name == DECODE:
         return _decoding(run, policy, lengths)
     transform, shardings = build.make_optimizer(run, policy)
@@ -224,11 +224,11 @@ def lowered(run: settings.Run, policy: Policy, lengths: Lengths, name: str):
 
 
 def _decoding(run: settings.Run, policy: Policy, lengths: Lengths):
-    """Returns prefill and decode loop, as the built-in engine calls them."""
+    """Returns the program of prefill and decoding loop, as the built-in engine calls it."""
     ways = mesh.batch_size(policy.mesh)
     size = run.engine.prompts_per_call
     size += -size % ways
-    # As many rows as prompts, or as groups of uneven size may take.
+    # One row for each prompt, or as many rows as groups of uneven size may need.
     uneven = build.num_rows(run, run.engine.prompts_per_call)
     num_rows = uneven + -uneven % ways or size
     where = local.rows_sharding(policy.mesh)
@@ -274,11 +274,11 @@ def measure(lowered, policy: Policy) -> Program:
 
 
 def parts(sizes, platform: str) -> tuple[int, int, int]:
-    """Returns the bytes of inputs, of outputs beside donated inputs, and of what is needed beside both.
+    """Returns the bytes of inputs, of outputs that do not reuse donated inputs, and of temporaries.
 
-    `sizes` is a compiled program's `memory_analysis()`. A TPU's temporaries may lie where an output
-    will, and are then in both of its sizes; its peak counts every byte once, and is what the compiler
-    holds against the memory of a chip.
+    `sizes` is a compiled program's `memory_analysis()`. On a TPU, temporaries may use the memory of a later
+    output and then count in both sizes. Its peak counts every byte once, and is what the compiler compares
+    with the memory of a chip; so the temporaries there are the peak less inputs and outputs.
     """
     inputs = sizes.argument_size_in_bytes
     outputs = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
@@ -289,7 +289,7 @@ def parts(sizes, platform: str) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def _warnings():
-    """Yields a list that will hold the lines that a compiler, which is no Python, writes to stderr."""
+    """Yields a list that gets the lines written to file descriptor 2: compilers bypass sys.stderr."""
     lines, sys_stderr = [], os.dup(2)
     with tempfile.TemporaryFile("w+") as file:
         os.dup2(file.fileno(), 2)
@@ -303,7 +303,7 @@ def _warnings():
 
 
 def _remarks(policy, text, collectives, warnings) -> list[str]:
-    """Returns what a program should not do."""
+    """Returns remarks on what a program does and should not do."""
     shape, whole, found = policy.shape, _whole_matrices(policy), []
     for x in collectives:
         if x.kind in ("all-gather", "all-reduce") and (x.dtype, _sides(x.shape)) in whole:
@@ -321,7 +321,7 @@ def _remarks(policy, text, collectives, warnings) -> list[str]:
 
 
 def _whole_matrices(policy: Policy) -> set[tuple[str, tuple[int, ...]]]:
-    """Returns float32 and the sides of one layer's matrices, as `fsdp` gathers them."""
+    """Returns ("f32", sides) of every matrix of a layer that `fsdp` splits, as it is after the gather."""
     found = set()
     for _, x, sharding in _parameters(policy):
         if "fsdp" in sharding.spec:
@@ -330,12 +330,12 @@ def _whole_matrices(policy: Policy) -> set[tuple[str, tuple[int, ...]]]:
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns what a matrix and its transpose have in common, as of a tied head; 1s are left out."""
+    """Returns the sorted dimensions without 1s, equal for a matrix and its transpose (as of a tied head)."""
     return tuple(sorted(x for x in shape if x > 1))
 
 
 def _parameters(policy: Policy) -> Iterator[tuple[str, Any, jax.sharding.NamedSharding]]:
-    """Yields the path, the shape and the sharding of every parameter, a base's too."""
+    """Yields the path, the shape and the sharding of every parameter, those of an adapter's base included."""
     params = lora.together(policy.base, policy.params)
     shardings = jax.tree.leaves(lora.together(policy.base_shardings, policy.shardings))
     for (path, x), sharding in zip(jax.tree.leaves_with_path(params), shardings, strict=True):
@@ -343,12 +343,12 @@ def _parameters(policy: Policy) -> Iterator[tuple[str, Any, jax.sharding.NamedSh
 
 
 def floor(policy: Policy, num_microbatches: int, *, backward: bool) -> float:
-    """Returns the bytes that a device must send for weights and gradients, as they are split.
+    """Returns the bytes that a device must at least send for weights and gradients, given their sharding.
 
-    A micro-batch gathers every matrix over `fsdp` once a pass, in the compute dtype, and reduces and
-    scatters its gradient in that dtype (the head's in float32) once. Over `data` the parts of the
-    gradients are summed. The base of an adapter has no gradients. The exchanges of activations are
-    not in it: those of looked-up rows are small, those over `tensor` are not.
+    For each micro-batch, every matrix is gathered over `fsdp` once in the forward and once in the backward
+    pass, in the compute dtype, and its gradient is reduced and scattered once, in that dtype (the head's in
+    float32). Over `data` the parts of the gradients are summed. The base of an adapter has no gradients.
+    Exchanges of activations are not counted: those of looked-up rows are small, those over `tensor` are not.
     """
     fsdp, data = policy.mesh.shape["fsdp"], policy.mesh.shape["data"]
     dtype = jnp.dtype(policy.dtype).itemsize
@@ -358,7 +358,7 @@ def floor(policy: Policy, num_microbatches: int, *, backward: bool) -> float:
         own = int(np.prod(sharding.shard_shape(x.shape)))
         learns = backward and (policy.adapter is None or lora.NAME in name.split("/"))
         if name == "embedding" and name != head:
-            continue  # looked up where it is
+            continue  # rows are looked up without gathering it
         split = any("fsdp" in (axes or ()) for axes in sharding.spec)
         gradient = 4 if name == head or not split else dtype
         if split:
@@ -370,7 +370,7 @@ def floor(policy: Policy, num_microbatches: int, *, backward: bool) -> float:
 
 
 def memory(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> dict[str, float]:
-    """Returns the bytes of one device by what they are for, at the worst moment of a step."""
+    """Returns the bytes of one device by purpose, at the worst moment of a step."""
     transform, shardings = build.make_optimizer(run, policy)
     state = build.abstract_state(policy, transform)
     weights = local_bytes(state.params, shardings.params)
@@ -378,12 +378,13 @@ def memory(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> d
     base = local_bytes(policy.base, policy.base_shardings)
     model = base + weights
     reference = 0
-    if run.loss.kl_coef:  # in the compute dtype; of an adapter its first values, in float32
+    if run.loss.kl_coef:
+        # In the compute dtype; for an adapter, the adapter's initial values in float32.
         reference = local_bytes(policy.params, policy.shardings)
         if policy.adapter is None:
             stored = jnp.dtype(run.model.param_dtype).itemsize
             reference = reference * min(policy.dtype.itemsize, stored) // stored
-    # In the host's memory, but for its own log-probs.
+    # With offload the reference is in the host's memory, except while its log-probs are computed.
     waits = reference if run.layout.offload else 0
     improve = programs[UPDATE]
     found = {
@@ -394,8 +395,8 @@ def memory(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> d
         "temporaries of the update, gradients among them": improve.temporary,
         "inputs and outputs of the update": improve.inputs + improve.outputs - model - moments,
     }
-    # The other programs run at other times, with the state and the reference beside them. The
-    # log-probs' weights are one of these; the built-in engine's are a copy, if there are several devices.
+    # The other programs run at other times, while state and reference stay in memory. The program of the
+    # log-probs takes its weights from these; on several devices the built-in engine has its own copy.
     kept = model + moments + reference
     several = mesh.batch_size(policy.mesh) > 1
     others = [
@@ -409,7 +410,7 @@ def memory(run: settings.Run, policy: Policy, programs: dict[str, Program]) -> d
 
 
 def local_bytes(tree, shardings) -> int:
-    """Returns what one device holds of arrays with these shardings; what a host holds is not there."""
+    """Returns the bytes that one device holds of arrays with these shardings, without those on the host."""
 
     def size(x, sharding):
         if sharding.memory_kind == mesh.HOST:

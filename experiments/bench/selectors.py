@@ -1,4 +1,4 @@
-"""Beta draws beside numpy's and jax.random's, and every selector's step beside a training step."""
+"""Times Beta draws against numpy's and jax.random's, and every selector's step against a training step."""
 
 import functools
 import tempfile
@@ -17,12 +17,12 @@ from vade_jax.run import build, job, warm_start
 from vade_jax.samplers import base, beta
 
 # ------------------------------------------------------------------------------ --suite=draws
-DRAW_BYTES = 12  # an item: two counts in, one draw out
-PROPOSE_BYTES = 9  # an item: two counts and a flag in
+DRAW_BYTES = 12  # for each item: two counts in, one draw out
+PROPOSE_BYTES = 9  # for each item: two counts and a flag in
 
 
 def draws(quick: bool) -> Iterator[timing.Table]:
-    """Yields one table for each range of counts, one for each size of data set."""
+    """Yields a table of draws for each range of counts, then one of proposals for each size of data set."""
     num_items, rounds = (20_000, 2) if quick else (1_000_000, 15)
     highest, sizes = ((8,), (2_000,)) if quick else ((0, 8, 10_000), (10_000, num_items))
     for high in highest:
@@ -32,7 +32,7 @@ def draws(quick: bool) -> Iterator[timing.Table]:
 
 
 def draw(num_items: int, highest: float, rounds: int) -> timing.Table:
-    """Returns draws of Beta(alpha + 1, beta + 1), counts uniform up to `highest`."""
+    """Returns the times of draws from Beta(alpha + 1, beta + 1), with counts uniform up to `highest`."""
     alpha_I, beta_I = _counts(num_items, highest)
     a_I, b_I = np.asarray(alpha_I, np.float64) + 1, np.asarray(beta_I, np.float64) + 1
     key, generator = jax.random.key(2), np.random.default_rng(2)
@@ -48,7 +48,7 @@ def draw(num_items: int, highest: float, rounds: int) -> timing.Table:
 
 
 def propose(num_items: int, num_prompts: int, rounds: int) -> timing.Table:
-    """Returns draw, score and top-B, and the same made of numpy or of jax.random.beta."""
+    """Returns the times of draw, score and top-B, and of the same done with numpy or jax.random.beta."""
     alpha_I, beta_I = _counts(num_items, 8)
     selector, key = samplers.SAMPLERS["vade"](warmup="none"), jax.random.key(2)
     state = selector.init(num_items).replace(alpha_I=alpha_I, beta_I=beta_I)
@@ -74,7 +74,7 @@ def propose(num_items: int, num_prompts: int, rounds: int) -> timing.Table:
 
 
 def _by_bytes(title, cases, num_items, bytes_per_item, rounds) -> timing.Table:
-    """Times the cases; the floor is reading or writing each item's numbers once."""
+    """Returns the times of cases; the floor is the time to read or write each item's numbers once."""
     num_bytes = num_items * bytes_per_item
     times, machine = timing.interleaved(cases, rounds=rounds, num_bytes=num_bytes)
     return timing.table(
@@ -97,7 +97,7 @@ NUM_ROLLOUTS, NUM_CATEGORIES = 8, 16
 
 
 def steps(quick: bool) -> Iterator[timing.Table]:
-    """Yields one table: each selector over a million items, and a training step."""
+    """Yields one table of each selector over a million items, and of a training step."""
     num_items, num_prompts, rounds = (2_000, 16, 2) if quick else (1_000_000, 512, 9)
     cases, floors = {}, {}
     rivals = ["mmr1", "sec"] if quick else sorted(set(samplers.SAMPLERS) - {"vade"})
@@ -127,7 +127,7 @@ _answer = jax.jit(arena.answer, static_argnames="total")
 
 
 class Selector:
-    """A selector a few steps into a run."""
+    """A selector after a few steps of a run."""
 
     def __init__(self, name: str, num_items: int, num_prompts: int):
         options = {"warmup": "none"} if name == "vade" else {}
@@ -144,7 +144,7 @@ class Selector:
         self._state = self._sampler.init(num_items, **arrays)
 
         def answer(index_M):
-            """Right half of the time; on the host, as the loop has them."""
+            """Returns feedback with half of the answers right, on the host as in the training loop."""
             proposal = base.same_num_rollouts(np.asarray(index_M), NUM_ROLLOUTS)
             p_I = np.full(num_items, 0.5, np.float32)
             found = _answer(jax.random.key(1), p_I, proposal, total=NUM_ROLLOUTS * num_prompts)
@@ -161,17 +161,17 @@ class Selector:
         return self._sampler.update(self._state, self._feedback)
 
     def num_bytes(self) -> tuple[int, int]:
-        """Returns what `propose` reads and `update` moves of the arrays over all items."""
+        """Returns the bytes that `propose` reads and that `update` moves, of the arrays over all items."""
         of_items = {n: x for n, x in base.leaves(self._state).items() if base.is_per_item(n)}
         after = base.leaves(self.update())
         read = sum(x.nbytes for x in of_items.values())
         changed = [x.nbytes for n, x in of_items.items() if not np.array_equal(x, after[n])]
-        few = 4 * self._num_prompts  # a method without such arrays: the prompts alone
+        few = 4 * self._num_prompts  # for a selector without such arrays: only the prompts
         return max(read, few), max(2 * sum(changed), few)
 
 
 class TinyStep:
-    """The tiny job without warm start, files and validation: a call takes one step."""
+    """The tiny job without warm start, files and validation; each call takes one step."""
 
     def __init__(self):
         self._directory = tempfile.TemporaryDirectory()

@@ -1,9 +1,8 @@
-"""Accelerators that a program can be compiled for without having one.
+"""Accelerators for which programs can be compiled without having the hardware.
 
-XLA's own compilers for TPU and CUDA take a description of devices. What they return is what the hardware
-would run: the same layouts, fusions, kernels, collectives and memory. Nothing is executed and nothing
-can be timed. On a machine without a GPU the tiles of a kernel cannot be measured either, so matrices are
-multiplied by cuBLAS and not by Triton.
+XLA's compilers for TPU and CUDA take a description of devices. They return what the hardware would run: the
+same layouts, fusions, kernels, collectives and memory. Nothing is executed and nothing can be timed. Without
+a GPU the tile sizes of kernels cannot be tuned either, so cuBLAS multiplies matrices instead of Triton.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from jax.experimental import topologies
 
 GB = 1e9
 HOST_GPUS = 8
-# Slices by the number of their chips; one chip of v5p is a part of one.
+# Slices by their number of chips; one chip of v5p is a part of a slice.
 GRID_3D = {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
 GRID_2D = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"}
 
@@ -25,12 +24,12 @@ class Target:
     """One device, by its published numbers.
 
     Attributes:
-        memory_gb: of 10^9 bytes; of a GPU what CUDA reports as its total, of a TPU what its compiler
-            has to give: 95.74, 31.25 and 15.75 GiB.
+        memory_gb: in 10^9 bytes; for a GPU the total that CUDA reports, for a TPU the memory that its
+            compiler can use: 95.74, 31.25 and 15.75 GiB.
         peak_tflops: bfloat16, dense.
-        bandwidth_tb: of the memory, 10^12 bytes a second.
-        grids: of a TPU, the slice of so many chips.
-        gpu: of a GPU, the fields of XLA's description that differ between them.
+        bandwidth_tb: of the memory, in 10^12 bytes a second.
+        grids: for a TPU, the slice by number of chips.
+        gpu: for a GPU, the fields of XLA's description that differ between GPUs.
     """
 
     memory_gb: float
@@ -54,14 +53,14 @@ TARGETS = {
     "h200": Target(150.754820096, 989, 4.8, gpu=HOPPER | {"name": "NVIDIA H200"}),
     "h100": Target(84.929347584, 989, 3.35232, gpu=HOPPER | {"name": "NVIDIA H100 80GB HBM3"}),
     "a100-80g": Target(84.987740160, 312, 2.039, gpu=AMPERE | {"name": "NVIDIA A100-SXM4-80GB"}),
-    # Of the cards with 24 GB it reports the least.
+    # It reports the least memory of all cards with 24 GB.
     "l4": Target(23.805820928, 121, 0.3, gpu=ADA | {"name": "NVIDIA L4"}),
     "v5p": Target(102.800, 459, 2.765, grids=GRID_3D),
     "v6e": Target(33.554, 918, 1.64, grids=GRID_2D),
     "v5e": Target(16.911, 197, 0.819, grids=GRID_2D),
 }
-# What is given to the compilers beside the program. Without a GPU nothing can be tuned, and the default
-# tiles of Triton do not fit every matrix.
+# Options of the compilers. Without a GPU nothing can be tuned, and the default tiles of Triton do not fit
+# every matrix.
 OPTIONS = {
     "cuda": {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0},
     "tpu": {},
@@ -69,10 +68,10 @@ OPTIONS = {
 
 
 def find(name: str) -> Target:
-    """Returns the target.
+    """Returns the target with a name.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no such target.
     """
     if name not in TARGETS:
         raise ValueError(f"--target={name!r}: one of {', '.join(TARGETS)}")
@@ -83,7 +82,7 @@ def devices(name: str, count: int) -> list:
     """Returns descriptions of `count` devices, to build a mesh from.
 
     Raises:
-        ValueError: the target's compiler is not installed, or there is no such number of devices.
+        ValueError: the target's compiler is not installed, or the target does not come in this number.
     """
     target = find(name)
     if target.platform == "tpu":
@@ -98,11 +97,11 @@ def _tpu(name: str, grids: dict[int, str], count: int) -> list:
     _need("libtpu", name, "tpu")
     import libtpu
 
-    # Without these libtpu asks the cloud's metadata server who it is, and waits for an answer.
+    # Without these, libtpu asks the cloud's metadata server for its identity and waits for an answer.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", "none")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")  # there is no chip to fight for
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")  # there is no chip to compete for
     os.environ.setdefault("TPU_LIBRARY_PATH", libtpu.get_library_path())
     kwargs = {"chips_per_host_bounds": [1, 1, 1]} if count == 1 else {}
     return topologies.get_topology_desc(f"{name}:{grids[count]}", "tpu", **kwargs).devices
@@ -165,6 +164,6 @@ def _description(target: Target) -> str:
 
 
 def platform_of(devices: jax.sharding.Mesh) -> str:
-    """Returns whose compiler a mesh needs: a key of OPTIONS, or "cpu"."""
+    """Returns the platform whose compiler a mesh needs: a key of OPTIONS, or "cpu"."""
     platform = devices.devices.flat[0].platform
     return "cuda" if platform == "gpu" else platform

@@ -1,9 +1,9 @@
-"""Times that can be divided by each other, the machine's speed in the same run, and tables of both.
+"""Times that can be compared, the machine's speed in the same run, and tables of both.
 
-A shared machine swings by a factor of two between runs. So the cases of a table take turns in one run,
-together with a matmul and a copy, and the shortest time of each counts. The matmul and the copy say how
-fast this machine was just then; from them come the floors, the time that the useful work would take if
-nothing were wasted.
+The speed of a shared machine varies by a factor of two between runs. So the cases of a table take turns in
+one run, together with a matmul and a copy, and the shortest time of each counts. The matmul and the copy
+measure how fast the machine was at that time. They give the floors: the time that the useful work would take
+if nothing were wasted.
 """
 
 import dataclasses
@@ -19,16 +19,16 @@ import jax.numpy as jnp
 from experiments import errors
 from vade_jax import atomic, tables
 
-Case = Callable[[], Any]  # runs once; what it returns is waited for
+Case = Callable[[], Any]  # runs once; the timer waits for its result
 MATMUL_SIZE, NUM_MATMULS = 1024, 8
 
 
 # ------------------------------------------------------------------------------ times
 class Speed(NamedTuple):
-    """What this machine reached in the run it is measured in."""
+    """The speed of this machine in the same run as the cases."""
 
     flops: float  # float32 matmul, FLOP/s
-    bandwidth: float  # bytes/s, read and written, of an array as large as the work's
+    bandwidth: float  # bytes/s, read and written, of an array as large as that of the work
 
 
 def interleaved(
@@ -36,14 +36,14 @@ def interleaved(
 ) -> tuple[dict[str, float], Speed]:
     """Returns the shortest time of each case in seconds, and the speed of the machine.
 
-    One run of each comes first, untimed: it compiles.
+    Each case first runs once untimed, to compile.
 
     Args:
-        cases: what is timed, in turns.
-        rounds: runs of each case.
-        num_bytes: that the work moves; the bandwidth is measured with as many, because an array
-            that fits in a cache is read faster.
-        budget: seconds after which a case sits out the further rounds; two it always takes.
+        cases: the cases to time, in turns.
+        rounds: timed runs of each case.
+        num_bytes: the bytes that the work moves. The bandwidth is measured with the same number, because
+            an array that fits in a cache is read faster.
+        budget: seconds after which a case skips further rounds; it always runs at least twice.
     """
     cases = {**cases, "matmul": _matmul(), "copy": _copy(num_bytes)}
     for run in cases.values():
@@ -66,7 +66,7 @@ def seconds(run: Case) -> float:
 
 
 def describe() -> str:
-    """Returns one line on the machine: a load near its cores makes all times doubtful."""
+    """Returns one line on the machine; a load near the number of cores makes all times doubtful."""
     device = jax.devices()[0]
     return (
         f"{os.cpu_count()} cores, {jax.default_backend()} "
@@ -76,7 +76,7 @@ def describe() -> str:
 
 
 def _matmul() -> Case:
-    """Multiplies in a loop: a new output's pages, at each call, would take as long again."""
+    """Returns a case of matmuls in one loop; allocating an output for each would take as long again."""
     shape = (MATMUL_SIZE, MATMUL_SIZE)
     x = jnp.full(shape, 1 / MATMUL_SIZE, jnp.float32)  # its own square
 
@@ -89,7 +89,7 @@ def _matmul() -> Case:
 
 
 def _copy(num_bytes: int) -> Case:
-    """Reads and writes `num_bytes` altogether, in place: new pages would cost more."""
+    """Returns a case that reads and writes `num_bytes` in total, in place: new pages would cost more."""
     negate = jax.jit(jnp.negative, donate_argnums=0)
     x = jnp.zeros(num_bytes // 8, jnp.float32)
 
@@ -107,16 +107,16 @@ class Row:
     """One case of a table."""
 
     name: str
-    seconds: float | None  # None: was not run
+    seconds: float | None  # None: not run
     ratio: float | None  # seconds / seconds of the table's first row
-    floor: float | None  # seconds that the work takes at the machine's measured speed
+    floor: float | None  # seconds that the useful work takes at the machine's measured speed
     note: str = ""
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for --json
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Cases that were timed in turns; the first row is ours."""
+    """Cases that were timed by turns; the first row is our own code."""
 
     title: str
     rows: list[Row]
@@ -143,7 +143,7 @@ def table(
     notes: Mapping[str, str] | None = None,
     facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Table:
-    """Returns a table of `times`; its first entry is what the others are divided by."""
+    """Returns a table of `times`; ratios are relative to the first entry."""
     notes, facts, ours = notes or {}, facts or {}, next(iter(times.values()))
     rows = [
         Row(name, time, time / ours, floors.get(name), notes.get(name, ""), facts.get(name, {}))
@@ -155,13 +155,13 @@ def table(
 def run(
     suites: Mapping[str, Callable[[bool], Iterable[Table]]], quick: bool, path: str | None
 ) -> None:
-    """Prints each table as soon as it is there; writes all so far to `path`, if there is one.
+    """Prints each table as soon as it is measured; writes all tables so far to `path`, if given.
 
     Args:
-        suites: by name, what yields its tables; told whether they are to be tiny.
-        quick: what they are told.
-        path: of a JSON file. It is written before the first suite as well: one that cannot be is told
-            at once, and a suite that fails leaves the tables of those before it.
+        suites: by name, a function that yields tables; its argument is `quick`.
+        quick: whether tables should be tiny.
+        path: of a JSON file. It is also written before the first suite, so that a wrong path fails at
+            once. If a suite fails, the file keeps the tables of the suites before it.
     """
     machine, results = describe(), {}
     print(machine)

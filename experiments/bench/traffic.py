@@ -1,8 +1,8 @@
-"""What a compiled program sends between devices, read from its text.
+"""Reads from the text of a compiled program what it sends between devices.
 
-A collective is counted as often as it runs: times the trip counts of the loops around it, and of a
-conditional's branches the one that sends most. Bytes are those that one device sends when its group is
-a ring, with n devices in it:
+A collective counts as often as it runs: its bytes are multiplied by the trip counts of the loops around it,
+and of a conditional only the branch that sends most counts. Bytes are those that one device sends if its
+group is a ring of n devices:
 
     all-gather                 (n - 1) / n of the result
     reduce-scatter, all-to-all (n - 1) / n of the operand
@@ -38,7 +38,7 @@ _ARRAY = re.compile(r"\b([a-z]+\d+|pred)\[([\d,]*)\]")
 
 
 class Collective(NamedTuple):
-    """One instruction: `sent` bytes of a device each time, `times` in the whole program."""
+    """One instruction: a device sends `sent` bytes each time, `times` times in the whole program."""
 
     kind: str
     dtype: str
@@ -46,8 +46,8 @@ class Collective(NamedTuple):
     ways: int
     sent: float
     times: int
-    op: str  # the line of Python that it comes from, as JAX names it
-    channel: str  # the compiler's number of it, if it has one
+    op: str  # JAX's name of the operation that it comes from
+    channel: str  # the compiler's number for it, if it has one
 
 
 class Instruction(NamedTuple):
@@ -56,7 +56,7 @@ class Instruction(NamedTuple):
     name: str
     op: str  # "while", "all-reduce-start"
     result: str  # its type
-    text: str  # behind the op's opening parenthesis
+    text: str  # after the op's opening parenthesis
 
 
 def collectives(text: str, num_devices: int) -> list[Collective]:
@@ -65,11 +65,11 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
 
     @functools.cache
     def inside(name: str) -> tuple[Collective, ...]:
-        """Returns what the computation sends each time that it runs."""
+        """Returns the collectives of one run of a computation."""
         found = []
         for instruction in computations.get(name, ()):
             if one := _collective(instruction, num_devices):
-                # A TPU's reduce-scatter is a fusion of an all-reduce and the slice that is kept.
+                # On a TPU a reduce-scatter is a fusion of an all-reduce with the slice that is kept.
                 if one.kind == "all-reduce" and name.startswith("all-reduce-scatter"):
                     one = one._replace(kind="reduce-scatter", sent=one.sent / 2)
                 found.append(one)
@@ -87,7 +87,7 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
 
 
 def total(found: Iterable[Collective]) -> dict[str, float]:
-    """Returns the bytes that a device sends, by kind of collective."""
+    """Returns the bytes that one device sends, by kind of collective."""
     sums = {}
     for x in found:
         sums[x.kind] = sums.get(x.kind, 0) + x.sent * x.times
@@ -95,10 +95,10 @@ def total(found: Iterable[Collective]) -> dict[str, float]:
 
 
 def _once(found: Iterable[Collective]) -> Iterable[Collective]:
-    """Yields one of those with the same channel.
+    """Yields only one collective for each channel.
 
-    A TPU sends an array while it computes. Start, end and every kernel that sends a part of it have
-    the whole collective in them.
+    A TPU sends an array while it computes. The start, the end, and every kernel that sends a part of the
+    array contain the whole collective.
     """
     channels = set()
     for x in found:
@@ -112,15 +112,15 @@ def _total(found: Iterable[Collective]) -> float:
 
 
 def copies(text: str, lengths: set[int], at_least: int) -> list[tuple[str, int]]:
-    """Returns type and bytes of copied arrays that are a stack of so many layers, the largest first.
+    """Returns type and bytes of copied arrays that are stacks of layers, the largest first.
 
     Copies of a broadcast do not count: they are the zeros that a sum over layers or micro-batches starts
     with.
 
     Args:
-        text: of the program.
-        lengths: numbers of layers: first dimensions of what is looked for.
-        at_least: bytes of a copy that counts.
+        text: the text of the program.
+        lengths: numbers of layers, which are the first dimensions of stacks.
+        at_least: bytes from which a copy counts.
     """
     found = {}
     for instructions in parse(text)[1].values():
@@ -135,7 +135,7 @@ def copies(text: str, lengths: set[int], at_least: int) -> list[tuple[str, int]]
 
 # ------------------------------------------------------------------------------ text to structure
 def parse(text: str) -> tuple[str, dict[str, list[Instruction]]]:
-    """Returns the name of the entry, and every computation's instructions."""
+    """Returns the name of the entry computation, and the instructions of every computation."""
     entry, computations, current = "", {}, None
     for line in text.splitlines():
         if start := _COMPUTATION.match(line):
@@ -159,15 +159,15 @@ def _instruction(name: str, rest: str) -> Instruction:
 
 
 def called(instruction: Instruction) -> dict[str, list[str]]:
-    """Returns the computations that an instruction runs, by attribute."""
+    """Returns the names of the computations that an instruction runs, by attribute."""
     names = lambda x: [n.strip().lstrip("%") for n in x.strip("{}").split(",") if n.strip()]
     return {key: names(value) for key, value in _CALLED.findall(instruction.text)}
 
 
 def trip_count(loop: Instruction, computations: dict[str, list[Instruction]]) -> int:
-    """Returns how often a loop runs: as the compiler says, or the constant that it counts to.
+    """Returns how often a loop runs: the compiler's number, or else the constant that it counts to.
 
-    1 for a loop whose end depends on data.
+    It is 1 for a loop whose end depends on data.
     """
     if known := _TRIPS.search(loop.text):
         return int(known[1])
@@ -186,11 +186,11 @@ def _collective(instruction: Instruction, num_devices: int) -> Collective | None
     kind = instruction.op.removesuffix("-start")
     if kind not in KINDS:
         return None
-    # Several arrays may travel together. A started one, but for an all-reduce, has its operands
-    # in front of its results.
+    # One collective may send several arrays. The result of a "-start", except an all-reduce's, lists the
+    # operands before the results.
     arrays = list(_arrays(instruction.result))
     if instruction.op.endswith("-start") and kind != "all-reduce":
-        arrays = [x for x in arrays if x[1]]  # a permutation's has two counters behind
+        arrays = [x for x in arrays if x[1]]  # a permutation has two counters at the end
         arrays = arrays[len(arrays) // 2 :]
     ways = _group_size(instruction.text, num_devices)
     if kind == "reduce-scatter":
@@ -213,7 +213,7 @@ def _collective(instruction: Instruction, num_devices: int) -> Collective | None
 
 
 def _arrays(result: str):
-    """Yields (dtype, shape, bytes) of the arrays of a type, without scalars that count."""
+    """Yields (dtype, shape, bytes) of each array in the text of a type."""
     for dtype, sizes in _ARRAY.findall(re.sub(r"\{[^{}]*\}", "", result)):
         shape = tuple(int(x) for x in sizes.split(",") if x)
         yield dtype, shape, math.prod(shape) * BYTES.get(dtype, 4)

@@ -19,17 +19,17 @@ NAME = f"TRL {VERSION or '1.16.0'}"
 
 
 class Step:
-    """A GRPOTrainer on fixed micro-batches: a call is forward, loss, backward, clip and AdamW.
+    """A GRPOTrainer on fixed micro-batches: each call does forward, loss, backward, clip and AdamW.
 
-    Set up in TRL's favour: attention by SDPA, and no gradient checkpointing (its default is to do it)
-    unless the memory asks for it.
+    The set-up favours TRL: attention by SDPA, and no gradient checkpointing (TRL's default) unless memory
+    requires it.
 
     Args:
-        directory: of the model and its weights.
+        directory: the model and its weights.
         inputs: micro-batches under TRL's names.
         group_size: answers to a prompt.
         dtype: of weights, optimizer and computation.
-        remat: does checkpointing.
+        remat: whether to use gradient checkpointing.
     """
 
     memory = "transformers, torch"
@@ -76,7 +76,7 @@ class Step:
                     gradient_checkpointing=remat,
                     model_init_kwargs={"dtype": dtype, "attn_implementation": "sdpa"},
                     use_cpu=not on_gpu,
-                    bf16=False,  # no autocast: the weights are of this type already
+                    bf16=False,  # no autocast: the weights already have this dtype
                     report_to=[],
                 ),
                 train_dataset=datasets.Dataset.from_dict({"prompt": ["a"]}),
@@ -109,7 +109,7 @@ class Step:
 def of_text(
     shape: config.Config, params: Params, batch: Batch, sizes: workload.Sizes, **options
 ) -> Step:
-    """Returns the step of a decoder on the rows of `workload.plain_batch`."""
+    """Returns TRL's update of a text-only decoder on the rows of `workload.plain_batch`."""
     import torch
 
     tensor = jax.tree.map(lambda x: torch.from_numpy(np.array(x)), batch)
@@ -125,7 +125,7 @@ def of_text(
         "num_items_in_batch": tensor.mask_NT.sum(),
     }
     with tempfile.TemporaryDirectory() as directory:
-        # From files: the trainer also loads the reference, by the name of the model.
+        # From files, because the trainer also loads the reference by the name of the model.
         _model(shape, params).save_pretrained(directory)
         return Step(directory, [inputs], group_size=sizes.group_size, **options)
 
@@ -143,7 +143,7 @@ def seconds_with_pictures(
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
-        loss = step()  # a number on the host: it waits
+        loss = step()  # a number on the host, so this waits for the GPU
         times.append(time.perf_counter() - start)
     return {"seconds": min(times), "loss": loss, "name": NAME}
 
@@ -186,7 +186,7 @@ def _model(shape: config.Config, params: Params):
     import torch
     import transformers
 
-    # What is written for Qwen2.5-VL has Qwen2's names, too. Its rotation of text is the plain one.
+    # The fields for Qwen2.5-VL include Qwen2's. For text its rotary embedding equals the plain one.
     fields = {**shape.to_hf(), "model_type": "qwen2", "rope_scaling": None}
     del fields["vision_config"], fields["architectures"]
     model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config.from_dict(fields))
@@ -201,7 +201,7 @@ def _model(shape: config.Config, params: Params):
 
 
 def _tokenizer():
-    """Returns a tokenizer that the trainer asks for and the update never uses."""
+    """Returns a tokenizer, which the trainer requires but the update never uses."""
     import tokenizers
     import transformers
 

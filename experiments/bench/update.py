@@ -1,7 +1,7 @@
-"""One optimizer update: prompts once or a row an answer, beside TRL, and with mixed lengths.
+"""Times one optimizer update: prompts once or one row for each answer, compared with TRL, with mixed lengths.
 
-The same parameters, tokens and loss in every case. Log-probs of the behaviour policy are the model's own
-with noise, so that ratios, clips and the loss depend on the model.
+Every case has the same parameters, tokens and loss. The log-probs of the behaviour policy are the model's own
+plus noise, so that ratios, clips and the loss depend on the model.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ SMALL = {"width": 128, "num_layers": 2, "mlp_width": 64, "vocab_size": 64}
 
 
 def run(quick: bool) -> Iterator[timing.Table]:
-    """Yields the long-prompt update, the yardstick beside TRL and in parts, and mixed lengths."""
+    """Yields tables: long prompts, the yardstick compared with TRL and in parts, and mixed lengths."""
     if quick:
         sizes = workload.Sizes(num_prompts=2, group_size=2, prompt=16, answer=8)
         setup, rounds = Setup(SMALL, sizes), 2
@@ -45,7 +45,7 @@ def run(quick: bool) -> Iterator[timing.Table]:
 
 # ------------------------------------------------------------------------------ prompts once, or copied
 class Setup:
-    """A model, the same answers in both layouts, a little off-policy, and our update of them."""
+    """A model, the same slightly off-policy answers in both layouts, and our update on them."""
 
     def __init__(self, model_size: dict[str, int], sizes: workload.Sizes):
         self.sizes, self.shape = sizes, workload.text_model(**model_size)
@@ -71,12 +71,12 @@ class Setup:
 
     @property
     def adamw_bytes(self) -> int:
-        """Returns what AdamW moves: gradient, parameter, two moments in; three out."""
+        """Returns the bytes that AdamW moves: gradient, parameter and two moments in; the last three out."""
         return 7 * 4 * workload.num_params(self.params)
 
 
 class Step:
-    """A compiled update and its state: a call takes one step."""
+    """A compiled update and its state; each call takes one step."""
 
     def __init__(self, logp: update.Forward, params: Params, batch: Batch):
         transform = update.make_optimizer(settings.Optimizer(**OPTIMIZER))
@@ -104,12 +104,12 @@ class Step:
 
 
 def make_logp(merge) -> update.Forward:
-    """Returns the trainer's own log-probs."""
+    """Returns the trainer's own function of log-probs."""
     return update.make_logp(merge, temperature=1.0, banned=(), chunk=CHUNK, remat=False)
 
 
 def make_plain_logp(merge) -> update.Forward:
-    """Returns log-probs of full-length rows, each a prompt and one answer."""
+    """Returns a function of the log-probs of full-length rows, each a prompt and one answer."""
 
     def logp(params: Params, batch: Batch) -> logprobs.Tokens:
         model, T = merge(params), batch.token_NT.shape[1]
@@ -122,7 +122,7 @@ def make_plain_logp(merge) -> update.Forward:
 
 
 def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Table:
-    """Returns whole updates: forward, backward, clip and AdamW."""
+    """Returns the times of whole updates: forward, backward, clip and AdamW."""
     plain = Step(make_plain_logp(setup.merge), setup.params, setup.rows)
     steps = {GROUPED: setup.grouped, PLAIN: plain}
     if with_trl and trl_update.VERSION:
@@ -150,7 +150,7 @@ def compare(setup: Setup, *, rounds: int, with_trl: bool = False) -> timing.Tabl
 
 
 def pieces(setup: Setup, *, rounds: int) -> timing.Table:
-    """Returns where the grouped update's time goes."""
+    """Returns the times of the parts of the grouped update."""
     params, transform = setup.params, update.make_optimizer(settings.Optimizer(**OPTIMIZER))
     moments, total = jax.jit(transform.init)(params), total_logp(setup.logp, setup.batch)
     forward, gradient = jax.jit(total), jax.jit(jax.grad(total))
@@ -185,15 +185,15 @@ def _floor(machine: timing.Speed, work: dict[str, int]) -> str:
 
 # ------------------------------------------------------------------------------ mixed lengths
 CUT, PADDED = "cut to one of three lengths", "padded to the longest"
-SPREAD = (0.8, 0.4)  # of log lengths: between prompts, and between answers to one
+SPREAD = (0.8, 0.4)  # std of log lengths: between prompts, and between answers to one prompt
 
 
 def mixed_lengths(
     model_size: dict[str, int], sizes: workload.Sizes, *, rounds: int
 ) -> timing.Table:
-    """Returns updates in micro-batches of two prompts, each cut to its longest answer or padded.
+    """Returns the times of updates in micro-batches of two prompts, each cut to its longest answer or padded.
 
-    Lengths are log-normal around 50 tokens with one answer as long as allowed, as reasoning answers are.
+    Lengths are log-normal around 50 tokens, and one answer is as long as allowed, as with reasoning answers.
     """
     shape = workload.text_model(**model_size)
     params, merge = workload.policy(shape)
@@ -243,7 +243,7 @@ def mixed_lengths(
 
 
 def _mixed_rollouts(shape, sizes: workload.Sizes) -> Rollouts:
-    """Returns random answers, of which one is as long as allowed."""
+    """Returns random answers of mixed lengths; one is as long as allowed."""
     rng = np.random.default_rng(0)
     M, G, N = sizes.num_prompts, sizes.group_size, sizes.num_answers
     between, within = SPREAD

@@ -15,7 +15,7 @@ from vade_jax.types import Batch, Params, Prompt
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Groups of full-length prompts and answers."""
+    """The sizes of groups of full-length prompts and answers."""
 
     num_prompts: int
     group_size: int
@@ -35,9 +35,9 @@ class Sizes:
 
 # ------------------------------------------------------------------------------ models
 def text_model(*, width: int, num_layers: int, mlp_width: int, vocab_size: int):
-    """Returns the config of a decoder with heads of 32, 4 to a key/value head, tied.
+    """Returns the config of a decoder with heads of width 32, 4 for each key/value head, and tied embeddings.
 
-    Its vision tower is the smallest there can be, and sees no image.
+    Its vision tower is as small as possible, and sees no image.
     """
     text = config.TextConfig(
         vocab_size=vocab_size,
@@ -84,7 +84,7 @@ def image_prompts(shape: config.Config, sizes: Sizes) -> list[Prompt]:
 
 
 def grouped_batch(shape: config.Config, sizes: Sizes) -> Batch:
-    """Returns one micro-batch: prompts once. Its log-probs are zeros, to be filled in."""
+    """Returns one micro-batch with each prompt once; its log-probs are zeros, to be replaced."""
     rng = np.random.default_rng(1)
     size = (sizes.num_answers, sizes.answer)
     zeros_NT = jnp.zeros(size, jnp.float32)
@@ -101,7 +101,7 @@ def grouped_batch(shape: config.Config, sizes: Sizes) -> Batch:
 
 
 def plain_batch(shape: config.Config, sizes: Sizes, batch: Batch) -> Batch:
-    """Returns `batch` with one row an answer: its prompt's tokens, then its own."""
+    """Returns `batch` with one row for each answer: the tokens of its prompt, then its own."""
     rows_NP = np.repeat(batch.prompts.token_MP, sizes.group_size, axis=0)
     rows = np.concatenate([rows_NP, batch.token_NT], 1)
     return batch.replace(prompts=_collate([_prompt(shape, row, ()) for row in rows]))

@@ -1,1 +1,1 @@
-"""What `experiments.simulate` is made of: worlds without a model, and selectors let loose on them."""
+"""The parts of `experiments.simulate`: worlds without a model, and selectors that play in them."""

@@ -1,11 +1,12 @@
 """The arena: a selector plays in a world for a budget of rollouts, many seeds at once.
 
-One scan over U rounds of rollouts. A round proposes, answers, keeps and updates, B G rollouts; kept
-groups are collected until there are B of them or `max_rounds` rounds are spent, and then train:
-with max_rounds=1 that is every round, with 3 it is DAPO's dynamic sampling and its cap. What is
-dropped, and kept beyond B, is paid for. A measurement rolls out all I items G times, trains on none
-and is paid for, too. So all have spent the same after the same number of rounds, and what costs
-more makes fewer steps. Letters besides those of vade_jax.types: S seeds, U rounds.
+A play is one scan over U rounds of rollouts. A round proposes prompts, answers them, keeps groups and updates
+the selector, with B G rollouts. Kept groups are collected until there are B of them or `max_rounds` rounds
+are spent; then the world trains on them. With max_rounds=1 every round trains; with 3 this is DAPO's dynamic
+sampling with its cap. Groups that are dropped, or kept beyond B, are paid for. A measurement is a pass of G
+rollouts over all I items; it trains on none and is paid for too. So all selectors have spent the same after
+the same number of rounds, and a selector that costs more takes fewer training steps. Letters besides those
+of vade_jax.types: S seeds, U rounds.
 """
 
 import functools
@@ -33,13 +34,13 @@ class Pending:
     groups: Groups
     count: Array  # int32
     rounds: Array  # int32
-    used_I: Array  # bool, items that the step has rolled out
+    used_I: Array  # bool, items already rolled out for this step
 
 
 def answer(
     key: jax.Array, pass_rate_I: Array, proposal: types.Proposal, total: int
 ) -> types.Feedback:
-    """Returns the feedback of answers that are right as often as their item's pass rate; `total` is N."""
+    """Returns feedback on random answers, each right with its item's pass rate; `total` is N."""
     index_M, num_M = proposal.index_M, proposal.num_rollouts_M
     size = len(index_M)
     group_N = jnp.repeat(jnp.arange(size), num_M, total_repeat_length=total)
@@ -59,7 +60,7 @@ def answer(
 
 
 def no_groups(num_prompts: int, num_items: int) -> Pending:
-    """Returns the slots of a training step, none of them filled."""
+    """Returns the empty slots of a training step."""
     zero_M = jnp.zeros(num_prompts, jnp.float32)
     return Pending(
         groups=Groups(
@@ -75,10 +76,10 @@ def no_groups(num_prompts: int, num_items: int) -> Pending:
 
 
 def unused(propose, num_prompts: int, max_rounds: int, used_I: Array) -> types.Proposal:
-    """Returns the proposal of a round, without the items that this step has rolled out already.
+    """Returns the proposal of a round, without the items that this step has already rolled out.
 
-    As the trainer: what the selector names of unused ones, then those of a larger proposal with the
-    same key. Used ones come last, for pools that have no others.
+    As in the trainer: first the unused items of the selector's proposal, then those of a larger proposal
+    with the same key. Used items come last, and are taken only if the pool has no others.
     """
     first = propose(num_prompts)
     if max_rounds == 1:
@@ -92,10 +93,10 @@ def unused(propose, num_prompts: int, max_rounds: int, used_I: Array) -> types.P
 
 
 def collect(pending: Pending, feedback: types.Feedback, keep_M: Array) -> Pending:
-    """Returns the step with the kept groups put in, as far as there is room."""
+    """Returns the step with the kept groups put into its free slots, as far as there is room."""
     count = pending.count + jnp.cumsum(keep_M)
     size = len(pending.groups.index_M)
-    slot_M = jnp.where(keep_M, count - 1, size)  # a slot beyond the last one: dropped
+    slot_M = jnp.where(keep_M, count - 1, size)  # `size` is beyond the last slot: dropped
 
     new = Groups(
         index_M=feedback.index_M,
@@ -139,12 +140,12 @@ def play(
     """Plays all rounds of one seed; returns the last carry and the records of the rounds.
 
     Args:
-        entry: who plays.
+        entry: the selector that plays.
         shape: the sizes.
-        world: before the first round.
-        posterior: the selector's state before it.
-        key: of all draws. Selectors share it: the same luck by slot.
-        measure_U: before which rounds all items are measured.
+        world: the world before the first round.
+        posterior: the selector's state before the first round.
+        key: of all draws. Selectors share it, so that the same slot has the same luck.
+        measure_U: whether all items are measured before each round.
     """
     selector = entry.functions(shape.num_rollouts)
     size, usual = shape.num_prompts, shape.num_rollouts
@@ -164,15 +165,15 @@ def play(
         if entry.name == "oracle":
             posterior = posterior.replace(pass_rate_I=p_I)
 
-        # propose, answer, keep, update: as the training loop
+        # Propose, answer, keep, update, as in the training loop.
         propose = lambda number: selector.propose(posterior, keys[1], number)
         proposal = unused(propose, size, entry.max_rounds, carry.pending.used_I)
         feedback = answer(keys[2], p_I, proposal, shape.of_round)
         pending = collect(carry.pending, feedback, selector.keep(posterior, feedback))
         trains = (pending.count == size) | (pending.rounds == entry.max_rounds)
 
-        # A training step is taken in every round and thrown away where there is none: both branches
-        # of a `cond` would run under `vmap` over seeds anyway.
+        # Every round computes a training step, and discards it if none is due: under `vmap` over seeds
+        # both branches of a `cond` would run anyway.
         pick = lambda taken, left: jax.tree.map(lambda a, b: jnp.where(trains, a, b), taken, left)
         after = Carry(
             world=pick(world.learn(pending.groups, usual), world),
@@ -198,7 +199,7 @@ def play(
 
 
 def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, jax.Array]:
-    """Returns numbers of all groups of a round; `results.summary` says what `regret` is."""
+    """Returns statistics over all groups of a round; `results.summary` defines `regret`."""
     index_M, num_M, p_I = feedback.index_M, feedback.trials_M, world.pass_rate()
     best_M = jax.lax.top_k(prob_mixed(p_I, shape.num_rollouts), len(index_M))[0]
     return {
@@ -209,7 +210,7 @@ def of_round(shape: Shape, world: World, feedback: types.Feedback) -> dict[str, 
 
 
 def of_step(groups: Groups, world: World, trains: Array) -> dict[str, jax.Array]:
-    """Returns whether the round ends in a training step, and how its B places were used."""
+    """Returns whether the round ends in a training step, and how the step's B slots were used."""
     hopeless_M = groups.trained_M & world.hopeless()[groups.index_M]
     return {
         "trains": trains,
@@ -220,17 +221,17 @@ def of_step(groups: Groups, world: World, trains: Array) -> dict[str, jax.Array]
 
 # ------------------------------------------------------------------------------ all seeds
 class Result(NamedTuple):
-    """What happened in a cell, as arrays by name."""
+    """The outcome of a cell, as arrays by name."""
 
     paid_U: np.ndarray  # rollouts so far
     rounds: dict[str, np.ndarray]  # [S, U]
     ends: dict[str, np.ndarray]  # [S]
-    seconds: float  # of all seeds, without compilation
+    seconds: float  # for all seeds, without compilation
     compile_seconds: float
 
 
 def run(cell: Cell) -> Result:
-    """Plays all seeds of a cell. Selectors share the keys: the same items, the same luck by slot."""
+    """Plays all seeds of a cell. All selectors get the same keys: the same items, the same luck by slot."""
     kind, entry, shape = KINDS[cell.kind], cell.entry, cell.shape
     measure_U, paid_U = schedule(entry, shape)
     key_S = jax.random.split(jax.random.key(0), max(cell.seeds) + 1)[np.array(cell.seeds)]
@@ -240,7 +241,7 @@ def run(cell: Cell) -> Result:
 
     given = world_S, posterior, key_S, measure_U
     start = time.perf_counter()
-    # One program for all worlds of a kind: their constants are arguments.
+    # All worlds of a kind share one program, because their constants are arguments.
     name = kind, entry, shape, len(cell.seeds)
     if name not in _PROGRAMS:
         seeds = jax.vmap(functools.partial(play, entry, shape), in_axes=(0, None, 0, None))

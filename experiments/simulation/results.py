@@ -1,4 +1,4 @@
-"""What a play comes down to: numbers of every seed with their interval, a table and a figure a world."""
+"""The results of plays: means over seeds with intervals, and a table and a figure for each world."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from vade_jax import tables
 from vade_jax.report import curves, plotting
 from vade_jax.report.plotting import COLORS, FAINT, INK
 
-LAST = 0.25  # the share of the rounds that counts as the last part
+LAST = 0.25  # share of the rounds that counts as "last"
 COLUMNS = (  # heading, quantity, digits, whether its interval is shown
     ("progress", "progress", 3, True),
     ("effective ratio", "effective", 3, True),
@@ -36,12 +36,12 @@ for all seeds, without compilation."""
 
 
 def summary(result: Result, shape: Shape) -> dict[str, Any]:
-    """Returns `values` by name, each with mean, half interval and seeds, and `curves`.
+    """Returns `values` by name, each with its mean, half interval and seeds, and `curves`.
 
-    regret is, at a round, mean P(mixed) of the B items with the largest P(mixed) minus that of the B
-    chosen, with the true pass rates of that moment and G answers (those asked for, of the chosen):
-    the effective groups lost by the choice, along the selector's own path. It leaves out what
-    `keep` drops and a measurement costs; `useful` counts those.
+    The regret of a round is the mean P(mixed) of the B items with the largest P(mixed), minus that of the
+    B chosen items. P(mixed) uses the true pass rates at that round, and G answers (for chosen items, the
+    number asked for). So it is the share of effective groups that the choice lost, along the selector's
+    own path. It ignores the groups that `keep` drops and the cost of measurements; `useful` counts both.
     """
     rounds, paid_U = result.rounds, result.paid_U
     used_SU, trains_SU = rounds["used"], rounds["trains"]
@@ -81,7 +81,7 @@ def summary(result: Result, shape: Shape) -> dict[str, Any]:
 
 
 def interval(x_S: np.ndarray) -> dict[str, Any]:
-    """Returns mean, half of the 95 % t interval (None for fewer than two) and the seeds' values."""
+    """Returns the mean, half of the 95 % t interval (None for fewer than two values) and all values."""
     found = curves.mean(np.asarray(x_S, np.float64))
     number = lambda x: float(x) if np.isfinite(x) else None
     seeds = [number(x) for x in np.asarray(x_S, np.float64)]
@@ -89,7 +89,7 @@ def interval(x_S: np.ndarray) -> dict[str, Any]:
 
 
 def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
-    """Returns the value of the latest training step at every round, NaN before the first."""
+    """Returns the value of the latest training step at every round, NaN before the first step."""
     number_U = np.arange(value_SU.shape[1])
     latest_SU = np.maximum.accumulate(np.where(trains_SU, number_U, -1), axis=1)
     found_SU = np.take_along_axis(value_SU, np.maximum(latest_SU, 0), axis=1)
@@ -97,7 +97,7 @@ def held(value_SU: np.ndarray, trains_SU: np.ndarray) -> np.ndarray:
 
 
 def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
-    """Returns the mean and half of its interval at every round; None where too few seeds have a value."""
+    """Returns the mean and half of its interval at every round; None if too few seeds have a value."""
     points = [interval(x) for x in np.asarray(value_SU).T]
     return {
         name: [None if x[name] is None else round(x[name], 5) for x in points]
@@ -107,9 +107,9 @@ def curve(value_SU: np.ndarray) -> dict[str, list[float | None]]:
 
 # ------------------------------------------------------------------------------ tables
 def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
-    """Returns the world's table, with the largest progress first.
+    """Returns the world's table, sorted by progress, largest first.
 
-    In a world without progress the largest share of mixed groups, of all paid for, comes first.
+    A world without progress is sorted by the share of mixed groups among all that were paid for.
     """
     by = "progress" if learns(played) else "useful"
     order = sorted(played, key=lambda label: -played[label]["values"][by]["mean"])
@@ -129,16 +129,16 @@ def table(world: str, shape: Shape, played: Mapping[str, Any]) -> str:
 
 
 def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns one table of all worlds in which pass rates move, with the best on average first.
+    """Returns one table of all worlds in which pass rates change, the best average progress first.
 
-    "" if there are fewer than two such worlds.
+    It is "" if there are fewer than two such worlds.
     """
     worlds = {world: played for world, played in results.items() if learns(played)}
     if len(worlds) < 2:
         return ""
 
     def means(label, name):
-        """Returns the quantity in each world, without those that have none."""
+        """Returns a selector's means of a quantity over the worlds that have it."""
         found = [played[label]["values"][name]["mean"] for played in worlds.values()]
         return [x for x in found if x is not None]
 
@@ -161,13 +161,13 @@ def overview(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def learns(played: Mapping[str, Any]) -> bool:
-    """Tells whether the pass rates moved for any selector: in a stationary world they do not."""
+    """Returns whether pass rates changed for any selector; in a stationary world they do not."""
     found = [cell["values"] for cell in played.values()]
     return any(x["progress"]["seeds"] != x["start"]["seeds"] for x in found)
 
 
 def number(value: Mapping[str, Any], digits: int, spread: bool = False) -> str:
-    """Returns a mean, with its half interval if asked for and known; "-" for none."""
+    """Returns a mean as text, with its half interval if asked for and known; "-" if there is none."""
     mean, half = value["mean"], value["half"]
     if mean is None:
         return "-"
@@ -193,8 +193,8 @@ def draw(
 ) -> None:
     """Draws a world's selectors, `highlight` in colour, the others in grey.
 
-    Three panels: both curves against rollouts, and where everyone ended. A world in which nothing is
-    learned has no pass rates to show: everyone's mixed groups stand in their place.
+    Three panels show both curves against rollouts, and the final pass rates. If nothing is learned in the
+    world, it has no pass rates to show, and the last panel shows the selectors' mixed groups instead.
     """
     shown = [label for label in highlight if label in played][: len(COLORS)]
     colors = dict(zip(shown, COLORS, strict=False))
@@ -216,7 +216,7 @@ def draw(
 
 
 def draw_curves(axes, played, colors, name):
-    """Draws one quantity of all selectors against rollouts; `colors` has those of the highlighted."""
+    """Draws one quantity of all selectors against rollouts; `colors` are those of highlighted selectors."""
     for label in sorted(played, key=lambda label: label in colors):  # colours on top
         curve, x = played[label]["curves"][name], played[label]["curves"]["rollouts"]
         mean, half = (np.array(curve[k], float) for k in ("mean", "half"))
@@ -238,7 +238,7 @@ def draw_curves(axes, played, colors, name):
 
 
 def draw_ends(axes, played, colors, name):
-    """Draws where all selectors ended, the best on top."""
+    """Draws the final values of all selectors, the best on top."""
     values = {label: cell["values"][name] for label, cell in played.items()}
     order = sorted(values, key=lambda label: values[label]["mean"])
     for place, label in enumerate(order):

@@ -1,7 +1,7 @@
-"""Which selectors play in which worlds, and for how many rollouts: the settings of `experiments.simulate`.
+"""The settings of `experiments.simulate`: which selectors play in which worlds, for how many rollouts.
 
-An entry is a selector of the package, or the oracle, with what the arena does around it. All entries
-have the same budget of rollouts, so a selector that pays for more answers makes fewer steps.
+An entry is a selector of the package, or the oracle, together with what the arena does for it. All entries
+have the same budget of rollouts, so a selector that pays for more answers takes fewer steps.
 """
 
 import dataclasses
@@ -27,16 +27,16 @@ class Settings(fields.Section):
     """Every setting of a simulation; lists of names are comma-separated."""
 
     seeds: str = "0,1,2,3,4,5,6,7"
-    num_items: int = fields.number(4000, at_least=1)  # where a world says nothing else
+    num_items: int = fields.number(4000, at_least=1)  # unless a world sets another number
     num_prompts: int = fields.number(128, at_least=1)  # B
     num_rollouts: int = 8  # G
     rollouts: int = fields.number(300 * 128 * 8, at_least=1)  # a selector's budget
     worlds: str = "stationary,drift,skills,skills_clean,skills_slow,skills_hard"
-    selectors: str = "uniform,vade"  # of `selector`, or of vade_jax.samplers.SAMPLERS
-    highlight: str = "uniform,vade"  # in the figure
-    # World: its kind and that kind's constants, sizes and selectors that differ from those above.
+    selectors: str = "uniform,vade"  # names in `selector`, or in vade_jax.samplers.SAMPLERS
+    highlight: str = "uniform,vade"  # drawn in colour in the figure
+    # World -> its kind, the kind's constants, and sizes and selectors that differ from those above.
     world: Mapping[str, Any] = fields.mapping()
-    # Selector: fields of `Entry` that differ from its defaults.
+    # Selector -> fields of `Entry` that differ from their defaults.
     selector: Mapping[str, Any] = fields.mapping()
 
 
@@ -46,7 +46,7 @@ def words(text: str) -> list[str]:
 
 
 def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raises ValueError, with the nearest known name, unless `name` is one of `known`."""
+    """Raises ValueError unless `name` is one of `known`; the message has the nearest known name."""
     known = sorted(known)
     if name not in known:
         hint = fields.did_you_mean(str(name), known)
@@ -63,13 +63,13 @@ class OracleOptions(base.Options):
 
 @chex.dataclass(frozen=True)
 class OracleState:
-    """The true pass rates, which the arena puts in before every proposal."""
+    """The true pass rates, which the arena sets before every proposal."""
 
     pass_rate_I: Array  # float32
 
 
 def oracle(options: OracleOptions) -> base.Sampler:
-    """Returns the selector that knows every pass rate and takes the best by `info_gain`."""
+    """Returns the selector that knows every pass rate and takes the items with the best `info_gain`."""
     info_gain = beta.INFO_GAINS[options.info_gain]
 
     def init(num_items: int) -> OracleState:
@@ -83,17 +83,17 @@ def oracle(options: OracleOptions) -> base.Sampler:
 
 
 SELECTORS: dict[str, base.Spec] = {
-    # Items have no variants here.
+    # Simulated items have no variants.
     **{name: x for name, x in samplers.SAMPLERS.items() if not x().needs.variants},
     "oracle": base.Spec("oracle", OracleOptions, oracle),
 }
 
 
 def spec_of(name: str) -> base.Spec:
-    """Returns the selector of a name, or of a user's own file.
+    """Returns the selector with a name, which may be from a user's file.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such selector.
     """
     if ":" in name:
         return samplers.find(name, "selectors")
@@ -104,15 +104,15 @@ def spec_of(name: str) -> base.Spec:
 # ------------------------------------------------------------------------------ entries
 @dataclasses.dataclass(frozen=True)
 class Entry(fields.Section):
-    """A selector and what the arena does around it. Hashable: the key of selectors and programs."""
+    """A selector and what the arena does for it. Hashable: the cache key of selectors and programs."""
 
     label: str
     name: str
     options: str = "{}"  # JSON
-    # of rollouts, until as many groups as a batch has are kept
+    # The most rounds of rollouts to collect a batch of kept groups.
     max_rounds: int = fields.number(1, at_least=1)
-    measure_first: str = fields.choice("", "paid", "free")  # all items before step 1; "": not
-    measure_every: int = fields.number(0, at_least=0)  # rounds between two paid ones; 0: none
+    measure_first: str = fields.choice("", "paid", "free")  # a pass before step 1; "": none
+    measure_every: int = fields.number(0, at_least=0)  # rounds between two paid passes; 0: none
 
     def __post_init__(self):
         super().__post_init__()
@@ -120,10 +120,10 @@ class Entry(fields.Section):
 
     @classmethod
     def of(cls, label: str, given: Mapping[str, Any]) -> "Entry":
-        """Returns the entry that a config gives a label.
+        """Returns the entry for a label of a config.
 
         Raises:
-            ValueError: an unknown selector or setting, or a value of a wrong type or out of its range.
+            ValueError: the selector or a setting is unknown, or a value has a wrong type or is out of range.
         """
         fields.check_type(f"selector.{label}", given, Mapping)
         known = [field.name for field in dataclasses.fields(cls) if field.name != "label"]
@@ -141,10 +141,10 @@ class Entry(fields.Section):
 
     @functools.cache  # noqa: B019, entries are few
     def functions(self, num_rollouts: int) -> base.Sampler:
-        """Returns the selector's functions, always the same object: JAX compiles once for each.
+        """Returns the selector's functions, always as the same object, so that JAX compiles them once.
 
         Raises:
-            ValueError: an unknown option, or a value that the selector refuses.
+            ValueError: an option is unknown, or the selector refuses its value.
         """
         spec, options = spec_of(self.name), json.loads(self.options)
         for name in options:
@@ -156,7 +156,7 @@ class Entry(fields.Section):
             raise ValueError(f"selector {self.label}: {error}") from None
 
     def check(self, num_rollouts: int) -> None:
-        """Raises ValueError unless the selector gets the measurements and rounds that it is made for."""
+        """Raises ValueError unless the selector gets the measurements and rounds that it needs."""
         needs = self.functions(num_rollouts).needs
         if (measured := needs.named("measured")) and not (
             self.measure_every or self.first(num_rollouts)
@@ -172,9 +172,9 @@ class Entry(fields.Section):
             )
 
     def first(self, num_rollouts: int) -> str:
-        """Returns how all items are measured before step 1: "paid", "free", or "" where they are not.
+        """Returns how the pass over all items before step 1 counts: "paid", "free", or "" for no pass.
 
-        `measure_first` decides; where it is empty, what the selector needs.
+        `measure_first` decides; if it is "", the selector's needs decide.
         """
         asks = self.functions(num_rollouts).needs.passes == "first"
         return self.measure_first or ("paid" if asks else "")
@@ -189,7 +189,7 @@ class Entry(fields.Section):
 # ------------------------------------------------------------------------------ what a budget buys
 @dataclasses.dataclass(frozen=True)
 class Shape(fields.Section):
-    """The sizes of a run."""
+    """The sizes of a play."""
 
     num_items: int  # I
     num_prompts: int  # B
@@ -208,27 +208,27 @@ class Shape(fields.Section):
 
     @property
     def of_round(self) -> int:
-        """Rollouts of a round."""
+        """The rollouts of a round."""
         return self.num_prompts * self.num_rollouts
 
     @property
     def of_measurement(self) -> int:
-        """Rollouts of a measurement of all items."""
+        """The rollouts of a measurement of all items."""
         return self.num_items * self.num_rollouts
 
 
 class Schedule(NamedTuple):
-    """Before which rounds all items are measured, and what has been paid after each round."""
+    """The rounds of a play: when all items are measured, and what has been paid."""
 
-    measure_U: np.ndarray  # bool
-    paid_U: np.ndarray  # rollouts
+    measure_U: np.ndarray  # bool, whether all items are measured before the round
+    paid_U: np.ndarray  # rollouts paid for by the end of the round
 
 
 def schedule(entry: Entry, shape: Shape) -> Schedule:
     """Returns as many rounds as the budget of rollouts pays for.
 
     Raises:
-        ValueError: the budget ends before the first round behind the first measurement.
+        ValueError: the budget does not pay for the first measurement and one round.
     """
     measure, paid, spent = [], [], 0
     every, first = entry.measure_every, entry.first(shape.num_rollouts)
@@ -263,7 +263,7 @@ class Cell:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the result depends on, as JSON has it."""
+        """All settings that the result depends on, as JSON values."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
 
@@ -271,20 +271,21 @@ def cells(given: Settings) -> dict[str, list[Cell]]:
     """Returns the cells of every world, all checked before any is played.
 
     Raises:
-        ValueError: an unknown world, selector (one to highlight, too) or option, a value out of range,
-            too small a budget.
+        ValueError: a world, a selector (also a highlighted one) or an option is unknown, a value is out of
+            range, or the budget is too small.
     """
     worlds = words(given.worlds)
     if not worlds:
         raise ValueError(f"worlds={given.worlds!r}: name one of {sorted(given.world)}")
-    for label in words(given.highlight):  # need not play: the default ones are of the long list
+    # Highlighted selectors must be known but need not play: the default ones suit the long default list.
+    for label in words(given.highlight):
         if ":" not in label:
             check_known("highlight: the selector", label, _labels(given))
     return {world: _cells_of(given, world) for world in worlds}
 
 
 def _labels(given: Settings) -> set[str]:
-    """Returns what a list of selectors may name."""
+    """Returns the names that a list of selectors may have."""
     return {*given.selector, *SELECTORS}
 
 
@@ -297,10 +298,10 @@ def _cells_of(given: Settings, world: str) -> list[Cell]:
         raise ValueError(f"world {world}: {error}") from None
     found, seeds = [], _seeds(given.seeds)
     for label in selectors:
-        if ":" not in label:  # the place of a user's own: `Entry` looks there
+        if ":" not in label:  # with ":" it is a selector in a user's file, which `Entry` loads
             check_known("the selector", label, _labels(given))
         entry = Entry.of(label, given.selector.get(label, {}))
-        # Both are made again when the cell is played. Here they find mistakes before any is.
+        # Playing the cell does both again. Here they find mistakes before any cell is played.
         entry.check(shape.num_rollouts)
         schedule(entry, shape)
         found.append(Cell(world, kind, constants, shape, entry, seeds))
@@ -331,6 +332,6 @@ def _parts(given: Settings, values: dict[str, Any]) -> tuple[str, fields.Section
     sizes = [field.name for field in dataclasses.fields(Shape)]
     shape = Shape(**{name: values.pop(name, getattr(given, name)) for name in sizes})
     known = {field.name for field in dataclasses.fields(KINDS[kind].Constants)}
-    for name in values:  # what is left
+    for name in values:  # the rest must be constants
         check_known("the constant", name, known)
     return kind, KINDS[kind].Constants(**values), shape, labels

@@ -1,19 +1,19 @@
-"""Worlds without a model: what every item's pass rate is, and how training changes it.
+"""Worlds without a model: the pass rate of every item, and how training changes it.
 
-A world is a frozen pytree that holds its constants too, so worlds of a kind share one compilation. They
-are assumptions that show mechanisms, no evidence about training. Letters besides those of
-vade_jax.types: A skills. A group of n answers teaches (n / G)^answers as much as one of G: in
-proportion by default, as all answers weigh the same in the loss.
+A world is a frozen pytree that includes its constants, so that all worlds of a kind share one compilation.
+Worlds are assumptions that show mechanisms; they are not evidence about training. Letters besides those of
+vade_jax.types: A skills. A group of n answers teaches (n / G)^answers times as much as a group of G. By
+default this is proportional to n, because all answers weigh the same in the loss.
 
-Each kind has, for the arena:
+Each kind provides, for the arena:
 
-    Constants        what a world of the kind can be set to, checked
+    Constants        the checked constants of a world of this kind
     begin            (key, num_items, constants) -> the world before the first step
-    category         (num_items) -> category_I on the host, for selectors that need one
+    category         (num_items) -> category_I on the host, for selectors that need categories
     .pass_rate()     pass_rate_I
     .hopeless()      hopeless_I, items that training cannot change
-    .learn(groups, num_rollouts)    the world after a step; `num_rollouts` is G, of a usual group
-    .progress()      the pass rate that the worlds of a kind are judged by
+    .learn(groups, num_rollouts)    the world after a step; `num_rollouts` is G, the usual size of a group
+    .progress()      the pass rate by which worlds of this kind are judged
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ from vade_jax.types import Array
 NUM_SKILLS = 16
 NUM_BANDS = 8
 HOPELESS_RATE = 0.01
-HOPELESS_HARM = 0.5  # a lucky group teaches this much, in the wrong direction
+HOPELESS_HARM = 0.5  # a lucky group teaches its skill this share, in the wrong direction
 DIFFICULTY = 0.3, 2.2  # mean and standard deviation of the logit
 
 
 @chex.dataclass(frozen=True)
 class Groups:
-    """The groups of one training step; slots that were not filled are not `trained_M`."""
+    """The groups of one training step; `trained_M` is False in slots that were not filled."""
 
     index_M: Array  # int32
     successes_M: Array  # float32
@@ -45,31 +45,32 @@ class Groups:
     trained_M: Array  # bool
 
     def mixed(self) -> Array:
-        """Returns which of them have right and wrong answers: in GRPO the others teach nothing."""
+        """Returns which groups have right and wrong answers: in GRPO the others teach nothing."""
         mixed_M = (self.successes_M > 0) & (self.successes_M < self.trials_M)
         return self.trained_M & mixed_M
 
 
 def _as_arrays(constants: fields.Section) -> dict[str, Array]:
-    # Arrays, not Python numbers: those would be compiled into the program, one for each world.
+    # Arrays, because Python numbers would be compiled into the program: one program for each world.
     return {name: jnp.float32(x) for name, x in dataclasses.asdict(constants).items()}
 
 
 # ------------------------------------------------------------------------------ drift
 @dataclasses.dataclass(frozen=True)
 class DriftConstants(fields.Section):
-    """Of a world of kind "drift"; gain = drift = 0 is a stationary one."""
+    """The constants of a world of kind "drift"; with gain = drift = 0 it is stationary."""
 
     # p ~ Beta(shape, shape): below 1 most items are nearly solved or nearly impossible.
     shape: float = fields.number(0.35, above=0)
-    gain: float = fields.number(0.5, at_least=0)  # a visit's, times sqrt(p (1-p))
-    drift: float = fields.number(0.003, at_least=0)  # that a step adds to every logit
+    # A visit adds gain times sqrt(p (1-p)) to its item's logit.
+    gain: float = fields.number(0.5, at_least=0)
+    drift: float = fields.number(0.003, at_least=0)  # added to every logit by a step
     answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
 
 
 @chex.dataclass(frozen=True)
 class Drift:
-    """Items on their own; harder ones come first."""
+    """Items that do not influence each other; harder items come first."""
 
     Constants: ClassVar = DriftConstants
 
@@ -78,14 +79,14 @@ class Drift:
 
     @classmethod
     def begin(cls, key: jax.Array, num_items: int, constants: DriftConstants) -> Self:
-        """Returns items with p ~ Beta(shape, shape), in ascending order."""
-        # The ratio of two Gamma variates has the odds of a Beta one. Their logarithms do not underflow.
+        """Returns a world of items with p ~ Beta(shape, shape), in ascending order."""
+        # The ratio of two Gamma variates is the odds of a Beta variate. Their logarithms do not underflow.
         right_I, wrong_I = jax.random.loggamma(key, constants.shape, (2, num_items))
         return cls(logit_I=jnp.sort(right_I - wrong_I), constants=_as_arrays(constants))
 
     @staticmethod
     def category(num_items: int) -> np.ndarray:
-        """A data set's own levels of difficulty: right as long as nothing has been learned."""
+        """The levels of difficulty that a data set might have: right until something is learned."""
         return np.arange(num_items) * NUM_BANDS // num_items
 
     def pass_rate(self) -> jax.Array:
@@ -98,7 +99,7 @@ class Drift:
         return jnp.mean(self.pass_rate())
 
     def learn(self, groups: Groups, num_rollouts: int) -> Self:
-        """Every group teaches, mixed or not."""
+        """Returns the world after a step in which every group teaches, mixed or not."""
         c = self.constants
         p_M = jax.nn.sigmoid(self.logit_I[groups.index_M])
         share_M = groups.trained_M * (groups.trials_M / num_rollouts) ** c["answers"]
@@ -109,18 +110,18 @@ class Drift:
 # ------------------------------------------------------------------------------ skills
 @dataclasses.dataclass(frozen=True)
 class SkillsConstants(fields.Section):
-    """Of a world of kind "skills".
+    """The constants of a world of kind "skills".
 
-    A mixed group adds rate sqrt(q (1-q)) (2 (1-q))^hard to its item's offset, q the share of right
+    A mixed group adds rate sqrt(q (1-q)) (2 (1-q))^hard to its item's offset, where q is the share of right
     answers. Other groups teach nothing.
     """
 
-    # Share of mislabelled items: their pass rate is 0.01 for ever, and a lucky group of theirs
-    # teaches its skill half as much in the wrong direction.
+    # Share of mislabelled items. Their pass rate is 0.01 for ever, and a lucky group of such an item
+    # teaches its skill half as much, in the wrong direction.
     hopeless: float = fields.fraction(0.08)
     rate: float = fields.number(0.35, at_least=0)
-    transfer: float = fields.number(0.03, at_least=0)  # how much of that the skill gains
-    forget: float = fields.fraction(0.002)  # of every offset, a step
+    transfer: float = fields.number(0.03, at_least=0)  # share of the gain that the skill gets
+    forget: float = fields.fraction(0.002)  # share of every offset that a step removes
     hard: float = fields.number(0.0, at_least=0)  # how much more hard prompts teach
     answers: float = fields.fraction(1.0)  # 0: a group's size does not matter
 
@@ -134,12 +135,12 @@ class Skills:
     skill_A: Array  # float32
     difficulty_I: Array  # float32
     offset_I: Array  # float32
-    hopeless_I: Array  # bool, mislabelled: never right but by chance
+    hopeless_I: Array  # bool, mislabelled items: right only by chance
     constants: dict[str, Array]
 
     @classmethod
     def begin(cls, key: jax.Array, num_items: int, constants: SkillsConstants) -> Self:
-        """Returns items of 16 skills, difficulty ~ N(0.3, 2.2^2)."""
+        """Returns a world of items with 16 skills and difficulty ~ N(0.3, 2.2^2)."""
         difficulty_key, hopeless_key = jax.random.split(key)
         mean, deviation = DIFFICULTY
         return cls(
@@ -164,19 +165,19 @@ class Skills:
         return self.hopeless_I
 
     def progress(self) -> jax.Array:
-        """The expected pass rate of new, rightly labelled prompts."""
+        """The expected pass rate of new, correctly labelled prompts."""
         mean, deviation = DIFFICULTY
         var_A = jnp.full_like(self.skill_A, deviation**2)
         return jnp.mean(gaussian.posterior_mean(self.skill_A - mean, var_A))
 
     def learn(self, groups: Groups, num_rollouts: int) -> Self:
-        """Only mixed groups teach."""
+        """Returns the world after a step in which only mixed groups teach."""
         c, index_M = self.constants, groups.index_M
         q_M = groups.successes_M / jnp.maximum(groups.trials_M, 1)
         hard_M = (2 * (1 - q_M)) ** c["hard"]
         signal_M = jnp.where(groups.mixed(), jnp.sqrt(q_M * (1 - q_M)) * hard_M, 0.0)
         gain_M = c["rate"] * signal_M * (groups.trials_M / num_rollouts) ** c["answers"]
-        # A mislabelled item becomes what its label says, and what it teaches its skill is wrong.
+        # A mislabelled item learns its wrong label, and teaches its skill in the wrong direction.
         signed_M = jnp.where(self.hopeless_I[index_M], -HOPELESS_HARM, 1.0) * gain_M
         gain_A = jax.ops.segment_sum(signed_M, index_M % NUM_SKILLS, NUM_SKILLS)
         offset_I = (1 - c["forget"]) * self.offset_I

@@ -1,4 +1,4 @@
-"""How far training moved the weights of a sweep's runs, and whether it moved them the same way."""
+"""How far training moved the weights in each run of a sweep, and whether in the same direction."""
 
 import collections
 import math
@@ -19,10 +19,10 @@ NOTE = (
 
 
 class Move(NamedTuple):
-    """From a start to one policy, over all weights."""
+    """The change of all weights from the start to one policy."""
 
-    length: float  # norm, as a share of the start's
-    cosine: float  # to the first policy's move; NaN where one of them is 0
+    length: float  # norm of the change, as a share of the norm of the start
+    cosine: float  # to the first policy's change; NaN if either change is 0
 
 
 def markdown(finished: Sequence[PlannedRun], baseline: str) -> str:
@@ -48,14 +48,14 @@ def markdown(finished: Sequence[PlannedRun], baseline: str) -> str:
 
 
 def compare(start: str, policies: Sequence[str]) -> list[Move]:
-    """Returns the move of each policy, read a tensor at a time.
+    """Returns the move of each policy, reading one tensor at a time.
 
     Args:
         start: the checkpoint that training began with.
         policies: checkpoints that were trained from it.
 
     Raises:
-        FileNotFoundError: a directory is none, or lacks a file.
+        FileNotFoundError: a directory does not exist, or lacks a file.
         ValueError: a file is damaged, or has other tensors than the start.
     """
     before, after = files.open_tensors(start), [files.open_tensors(path) for path in policies]

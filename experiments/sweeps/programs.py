@@ -1,4 +1,4 @@
-"""Several programs at a time, each with its own cores and log, until all are done or one is stopped."""
+"""Runs several programs at a time, each with its own cores and log, until all are done or it is stopped."""
 
 import concurrent.futures
 import contextlib
@@ -20,26 +20,26 @@ BUSY = os.EX_TEMPFAIL  # the exit code of a program whose log another process ho
 
 
 class Program(NamedTuple):
-    """What to run."""
+    """A command to run."""
 
     name: str
     command: Sequence[str]
-    log: str  # appended to
+    log: str  # its output is appended to this file
 
 
 class Ended(NamedTuple):
-    """How a program ended; its code is None if the sweep was stopped before it was started."""
+    """How a program ended; `code` is None if the sweep was stopped before the program started."""
 
     program: Program
     code: int | None
     seconds: float = 0.0
-    log_start: int = 0  # the byte of the log behind which this start wrote
+    log_start: int = 0  # the byte of the log where the output of this start begins
 
     def reason(self) -> str:
-        """Returns the last error that this start wrote to its log, or else its last line."""
+        """Returns the last error that this start wrote to its log, or the last line if there is none."""
         if self.code == BUSY:
             return "error: another process makes this run now; wait for it, or stop it"
-        # What an earlier start said is in the same log.
+        # The same log has the output of earlier starts.
         said = pathlib.Path(self.program.log).read_bytes()[self.log_start :]
         text = said.decode(errors="replace")
         lines = [x.strip() for x in text.replace("\r", "\n").split("\n") if x.strip()]
@@ -48,10 +48,11 @@ class Ended(NamedTuple):
 
 
 class ProgramPool:
-    """Runs programs, `parallel` at a time, in a `with` block in which it handles Ctrl-C and SIGTERM.
+    """Runs programs, `parallel` at a time, and handles Ctrl-C and SIGTERM inside its `with` block.
 
-    Each place has its share of the cores where the system can say so. The first Ctrl-C or SIGTERM
-    starts nothing more and asks what runs to save and stop; the second asks it again.
+    Each of the `parallel` places has its share of the cores, if the system supports that. After the first
+    Ctrl-C or SIGTERM nothing more is started, and the running programs are asked to save and stop; a second
+    one asks them again.
     """
 
     def __init__(self, parallel: int):
@@ -69,7 +70,7 @@ class ProgramPool:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether the pool was asked to stop."""
         return self._stopped.is_set()
 
     def run(self, programs: Iterable[Program]) -> Iterator[Ended]:
@@ -77,7 +78,7 @@ class ProgramPool:
         places = iter(shares(self._parallel))
 
         def pin() -> None:
-            # Of this thread alone; the programs that it starts inherit it.
+            # This pins only the calling thread; programs that it starts inherit its cores.
             if cores := next(places):
                 os.sched_setaffinity(0, cores)
 
@@ -86,7 +87,7 @@ class ProgramPool:
             try:
                 for done in concurrent.futures.as_completed(waiting):
                     yield done.result()
-            finally:  # the caller may have failed: then nothing more is started
+            finally:  # if the caller fails, nothing more is started
                 for program in waiting:
                     program.cancel()
 
@@ -97,8 +98,8 @@ class ProgramPool:
         pathlib.Path(program.log).parent.mkdir(parents=True, exist_ok=True)
         with open(program.log, "a") as log:
             try:
-                # The program inherits the file and so keeps the lock: if this process is killed
-                # and the sweep started again, a run that still goes on is not started twice.
+                # The program inherits the file and with it the lock. If this process is killed and the
+                # sweep starts again, a run that is still running is not started twice.
                 fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return Ended(program, BUSY)
@@ -110,12 +111,12 @@ class ProgramPool:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # In a session of its own a Ctrl-C at the terminal reaches it through us, once.
+                # In a new session a Ctrl-C at the terminal reaches the program only through us, once.
                 start_new_session=True,
                 env=self._environment,
             )
             self._running.add(process)
-            if self.stopped:  # while it was being started
+            if self.stopped:  # `_stop` may have missed it while it was being started
                 process.send_signal(signal.SIGTERM)
             code = process.wait()
         self._running.discard(process)
@@ -130,7 +131,7 @@ class ProgramPool:
 
 
 def shares(parallel: int) -> list[Sequence[int]]:
-    """Returns the cores of each place; none where there are fewer cores than places."""
+    """Returns the cores of each place; () for all if there are fewer cores than places."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if parallel > len(cores):
         return [()] * parallel

@@ -1,4 +1,4 @@
-"""Which runs a sweep is made of: where each lies, with which settings, and whether it is finished."""
+"""The runs of a sweep: the directory and the settings of each, and whether it is finished."""
 
 import dataclasses
 import itertools
@@ -12,12 +12,12 @@ from vade_jax import atomic, fields, imports, samplers, settings
 from vade_jax.run import checks, commits, directory, job
 from vade_jax.run.checks import place
 
-Values = Mapping[str, Any]  # of settings, nested as they are
+Values = Mapping[str, Any]  # values of settings, nested like the settings
 
 
 @dataclasses.dataclass(frozen=True)
 class PlannedRun:
-    """One run: {workdir}/{data}/{loss}/{arm}_seed{seed}, its config and log beside it."""
+    """One run, in {workdir}/{data}/{loss}/{arm}_seed{seed}; its config and log are next to the directory."""
 
     group: str  # data/loss
     arm: str
@@ -37,22 +37,22 @@ class PlannedRun:
         return self.directory + ".log"
 
     def is_finished(self) -> bool:
-        """See `job.is_done`."""
+        """Returns whether the run is finished, see `job.is_done`."""
         return job.is_done(self.settings, self.directory)
 
     def write_config(self) -> str:
-        """Writes the config beside the run's directory; returns the --config that reads it."""
+        """Writes the config next to the run's directory; returns the value of --config that reads it."""
         path = self.directory + ".json"
         atomic.write_text(path, json.dumps(self.settings.to_dict(), indent=2) + "\n")
         return f"configs/from_json.py:{path}"
 
 
 def planned(values: Values, workdir: str) -> list[PlannedRun]:
-    """Returns the runs of a sweep's config in the order they are made: all of a seed before the next.
+    """Returns the runs of a sweep's config in the order they are made: all of one seed before the next.
 
     Raises:
-        ValueError: a config of one run, an unknown word, settings that cannot run, or a finished run
-            of other settings.
+        ValueError: the config is of a single run, a word is unknown, settings cannot run, or a finished
+            run has other settings.
     """
     if "known" not in values:
         raise ValueError(
@@ -60,7 +60,8 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
             "configs/sweep.py:base=FILE"
         )
     data, losses, arms = (chosen(values, name) for name in ("data", "losses", "arms"))
-    _meaning("baseline", values["baseline"], values["known"]["arms"])  # known, chosen or not
+    # The baseline must be known, but need not be among the chosen arms.
+    _meaning("baseline", values["baseline"], values["known"]["arms"])
     try:
         seeds = dict.fromkeys(int(word) for word in values["seeds"].split(","))
     except ValueError:
@@ -69,7 +70,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
     runs = []
     for seed, source, loss, arm in itertools.product(seeds, data, losses, arms):
         name = f"{source}/{loss}/{arm}_seed{seed}"
-        # Runs of a seed share their warm start: they differ in nothing that it depends on.
+        # Runs with the same seed share their warm start: nothing that it depends on differs between them.
         shared = {"directory": os.path.join(workdir, f"warm_start_seed{seed}")}
         own = {"seed": seed, "warm_start": shared}
         wanted = values["run"]
@@ -82,7 +83,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
             raise ValueError(f"{name}: {error}") from error
         runs.append(PlannedRun(f"{source}/{loss}", arm, run, os.path.join(workdir, name)))
     for run in runs:
-        if run.is_finished():  # not started again, so nothing else compares its config
+        if run.is_finished():  # it is not started again, so its config is compared only here
             names = commits.pin(commits.names(run.settings), run.directory)
             now = json.loads(json.dumps(fields.replaced(run.settings, names).to_dict()))
             path = os.path.join(run.directory, "config.json")
@@ -91,7 +92,7 @@ def planned(values: Values, workdir: str) -> list[PlannedRun]:
 
 
 def _check_shared(run: Values) -> None:
-    """Raises ValueError if all runs are given what a sweep gives each of them."""
+    """Raises ValueError if the shared settings have a seed or a warm start: a sweep sets both itself."""
     if run["seed"]:
         raise ValueError(f"run.seed={run['seed']}: a sweep has seeds, such as --config.seeds=0,1")
     if start := run["warm_start"]["directory"]:
@@ -102,7 +103,7 @@ def _check_shared(run: Values) -> None:
 
 
 def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
-    """Returns the runs with one commit for each name on the hub, a begun run's if one has it.
+    """Returns the runs with one commit for each name on the hub: that of a run that has begun, if any has.
 
     Raises:
         ValueError: a name is unknown, or the hub cannot be reached.
@@ -112,7 +113,8 @@ def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
     found, made = {}, []
     for run in runs:
         if (names := names_of(run)) not in found:
-            # Of the others that have begun, as where a new arm has the same model and other data.
+            # Prefers a begun run with the same names. Otherwise any begun run helps: a new arm may share
+            # its model and have other data.
             like = next((other for other in begun if names_of(other) == names), [*begun, run][0])
             found[names] = commits.pin(commits.names(run.settings), like.directory)
         made.append(dataclasses.replace(run, settings=fields.replaced(run.settings, found[names])))
@@ -120,14 +122,14 @@ def pinned(runs: list[PlannedRun]) -> list[PlannedRun]:
 
 
 def chosen(values: Values, field: str) -> dict[str, Values]:
-    """Returns what the words of a field stand for; a word that is there twice counts once.
+    """Returns what the words of a field stand for; a repeated word counts once.
 
-    An arm may have a learning rate of its own: `vade@5e-5`. Selectors differ in the largest one that
-    they bear, so a comparison at one rate says little.
+    An arm may have its own learning rate: `vade@5e-5`. Selectors differ in the largest rate that they
+    tolerate, so a comparison at a single rate says little.
 
     Raises:
-        ValueError: there is no word, an unknown one (the message has the nearest known one), or a rate
-            that is no number.
+        ValueError: there is no word, a word is unknown (the message names the nearest known word), or a
+            learning rate is not a number.
     """
     known = values["known"][field]
     words = [word.strip() for word in values[field].split(",") if word.strip()]
@@ -154,7 +156,7 @@ def _meaning(field: str, word: str, known: Mapping[str, Values]) -> Values:
 
 
 def _of_file(field: str, name: str) -> Values:
-    """Returns the changes to a selector of a user's own file, with the settings that go with it."""
+    """Returns the changes to a selector from a user's file, and to the settings that go with it."""
     changes = {"selector": {"name": name, "options": {}, "arrays": {}}}
     for path, value in samplers.find(name, field).goes_with.items():
         *sections, last = path.split(".")
@@ -166,11 +168,11 @@ def _of_file(field: str, name: str) -> Values:
 
 
 def changed(values: Values, changes: Values) -> dict[str, Any]:
-    """Returns nested values in which `changes` have replaced what they name."""
+    """Returns nested values with `changes` applied."""
     both = dict(values)
     for name, new in changes.items():
         old = both.get(name)
-        # Another selector starts without the options and arrays of the one before.
+        # A new selector starts without the options and arrays of the previous one.
         replaced = name == "selector" and new.get("name", old["name"]) != old["name"]
         nested = isinstance(new, Mapping) and isinstance(old, Mapping) and not replaced
         both[name] = changed(old, new) if nested else new

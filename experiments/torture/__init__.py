@@ -1,1 +1,1 @@
-"""The parts of `python -m experiments.torture`: faults, the jobs they hit, what must be left."""
+"""The parts of `python -m experiments.torture`: faults, the jobs that they hit, and what must remain."""

@@ -1,4 +1,4 @@
-r"""Kills, damage and full disks: whether a job that is started again ends as if nothing had happened.
+r"""Kills a job, damages its files or fills its disk: does a restarted job end as if nothing had happened?
 
     python -m experiments.torture --config=configs/torture.py --kills=100 --workdir=runs/torture
     python -m experiments.torture --config=configs/torture.py:selector=dapo --kills=20
@@ -11,12 +11,12 @@ r"""Kills, damage and full disks: whether a job that is started again ends as if
     python -m experiments.torture --command=evaluate --config=configs/eval_paper.py --kills=20 -- \
         --checkpoint=runs/tiny_gspo --config.benchmarks.chartqa=chartqa.parquet --rules
 
-The job is made once without a fault. Then each trial starts it, lets one fault come that `--seed` and the
-trial's number draw, starts it again until it ends, and compares what it left: every metric but the clock's,
-answer, weight and counter. A trial ends well if all of them are equal to the bit, or if one line names the
-file that was damaged. What else happens is a failure, and is printed with what makes it again. What stands
-behind `--` goes to the command as it is. In WORKDIR: the reference, trials.jsonl, table.md, and the
-directories of the trials that failed. Another `--first` goes on with other trials in the same WORKDIR.
+The job first runs once without a fault. Then each trial starts it, causes one fault, drawn from `--seed` and
+the trial's number, restarts the job until it ends, and compares what it left: every metric except those of
+the clock, every answer, weight and counter. A trial passes if all of them are equal to the bit, or if one
+line of error names the file that was damaged. Anything else is a failure, printed with the flags that repeat
+it. Arguments after `--` go to the command unchanged. WORKDIR holds the reference, trials.jsonl, table.md, and
+the directories of the trials that failed. Another `--first` adds other trials to the same WORKDIR.
 """
 
 import concurrent.futures
@@ -34,8 +34,8 @@ from vade_jax import atomic
 
 
 def main(_: ConfigDict, workdir: str) -> None:
-    """Makes the trials and prints the table of all that WORKDIR knows of."""
-    logging.set_verbosity(logging.ERROR)  # what orbax says of checkpoints that are compared
+    """Makes the trials, and prints the table of all trials in WORKDIR."""
+    logging.set_verbosity(logging.ERROR)  # silences orbax on the checkpoints that are compared
     place = pathlib.Path(workdir).absolute()
     path = config_flags.get_config_filename(flags.FLAGS["config"])
     changed = config_flags.get_override_values(flags.FLAGS["config"])
@@ -46,7 +46,7 @@ def main(_: ConfigDict, workdir: str) -> None:
         job = jobs.Job(COMMAND.value, arguments, PROCESSES.value, compiled)
         kinds = campaign.kinds(job, FAULTS.value)
     log, lock = place / "trials.jsonl", threading.Lock()
-    with errors.user_errors((RuntimeError, OSError)):  # a wrong command fails without a fault, too
+    with errors.user_errors((RuntimeError, OSError)):  # a wrong command fails without a fault too
         place.mkdir(parents=True, exist_ok=True)
         known = campaign.reference(job, place)
 
@@ -77,7 +77,7 @@ if __name__ == "__main__":
     )
     PROCESSES = flags.DEFINE_integer("processes", 1, "Of a run: processes that train together.", 1)
     PARALLEL = flags.DEFINE_integer("parallel", 1, "Trials at a time.", 1)
-    # absl knows of no flags but its own: what is behind -- is the command's.
+    # Arguments after -- are for the command. absl knows only our own flags, so it must not see them.
     own = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     REST, sys.argv = sys.argv[own + 1 :], sys.argv[:own]
     cli.run(main)

@@ -1,4 +1,4 @@
-"""Trials: a fault comes to a job, the job is started again until it ends, and what is left is judged."""
+"""Trials: a fault hits a job, the job is restarted until it ends, and its results are judged."""
 
 import collections
 import contextlib
@@ -15,13 +15,13 @@ from experiments.torture.jobs import Job, Running
 from vade_jax import tables
 
 EQUAL, NAMED, FAILED = "equal", "named", "failed"
-# What a job says of those that a killed one has left running.
+# What a job prints if processes that a killed job had started still run.
 BUSY = ("has not ended", "another process makes this run now")
 POLL_S = 0.02
 
 
 class TrialFailed(Exception):  # noqa: N818 (says what happened)
-    """A job did what it must not do."""
+    """A job did something that it must not do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The job without a fault."""
+    """The run of a job without a fault."""
 
     directory: pathlib.Path
     times: dict[str, float]  # seconds from the start to each moment, and to the end
 
     def limit(self) -> float:
-        """Returns the seconds after which a job hangs."""
+        """Returns the seconds after which a job counts as hanging."""
         return 120 + 6 * self.times[faults.END]
 
     def until(self, fault: Fault) -> tuple[str, float]:
-        """Returns the moment of a fault and the seconds to wait behind it."""
+        """Returns the moment of a fault, and the seconds to wait after that moment."""
         names = list(self.times)
         following = self.times[names[names.index(fault.moment) + 1]]
         return fault.moment, fault.share * max(0.0, following - self.times[fault.moment])
@@ -59,11 +59,11 @@ def reference(job: Job, workdir: pathlib.Path) -> Reference:
     """Runs the job without a fault, in WORKDIR/reference.
 
     Raises:
-        RuntimeError: the job fails, or never comes to one of its moments.
+        RuntimeError: the job fails, or does not reach one of its moments.
     """
     directory, log = workdir / "reference", workdir / "reference.log"
     is_first = not directory.exists()
-    for _ in range(1 + is_first):  # the first start compiles, which no other one does
+    for _ in range(1 + is_first):  # the first start compiles, so a second one measures the times
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         times, start = {}, time.monotonic()
@@ -86,7 +86,7 @@ def reference(job: Job, workdir: pathlib.Path) -> Reference:
 
 
 def trial(job: Job, fault: Fault, known: Reference, root: pathlib.Path) -> Outcome:
-    """Makes one trial in `root`; leaves nothing there, unless it fails."""
+    """Makes one trial in `root`; deletes `root` afterwards unless the trial fails."""
     start, log = time.monotonic(), root.with_suffix(".log")
     log.unlink(missing_ok=True)
     shutil.rmtree(root, ignore_errors=True)
@@ -104,8 +104,8 @@ def trial(job: Job, fault: Fault, known: Reference, root: pathlib.Path) -> Outco
 
 
 def _hurt(job, fault, known, workdir, log, disk) -> tuple[str, str]:
-    """Lets the fault come to a job and judges what it does then, and when it is started again."""
-    if fault.moment == faults.END:  # what the job would leave is there already
+    """Causes the fault in a job, and judges what the job does then and after restarts."""
+    if fault.moment == faults.END:  # the reference is what the job would leave
         shutil.copytree(known.directory, workdir)
         return _start_again(job, known, workdir, log, faults.damage(workdir, fault))
     workdir.mkdir()
@@ -124,7 +124,7 @@ def _hurt(job, fault, known, workdir, log, disk) -> tuple[str, str]:
         running.kill()
     if disk is not None:
         disk.mend()
-    # A signal may end a job anyhow; all else is survived, or said in one line.
+    # After a signal a job may end in any way; it must survive any other fault, or end with one line of error.
     is_signal = fault.kind in (*faults.SIGNALS, *faults.DAMAGE)
     if any(codes) and not is_signal and not jobs.error_line(running.said()):
         return FAILED, f"exit codes {codes} without one line of error"
@@ -134,7 +134,7 @@ def _hurt(job, fault, known, workdir, log, disk) -> tuple[str, str]:
 
 
 def _await(job, running: Running, fault: Fault, known: Reference, workdir) -> None:
-    """Waits for the moment of the fault, or for the end if that comes first."""
+    """Waits for the moment of the fault, or for the end of the job if that comes first."""
     moment, delay = known.until(fault)
     deadline = time.monotonic() + known.limit()
     while not running.is_over() and not job.moments[moment](workdir):
@@ -147,11 +147,11 @@ def _await(job, running: Running, fault: Fault, known: Reference, workdir) -> No
 
 
 def _strike(job, running: Running, fault, known, workdir, log, disk) -> pathlib.Path | None:
-    """Does what the fault is; returns the file that was damaged."""
+    """Causes the fault; returns the file that was damaged, if any."""
     rng = fault.rng()
     member = int(rng.integers(len(running.members)))
     if fault.kind in (faults.KILL, *faults.DAMAGE):
-        # What it has started is killed with it, or not.
+        # Half of the time the processes that it has started are killed with it.
         if job.processes > 1 or rng.random() < 0.5:
             running.send(signal.SIGKILL, member)
         else:
@@ -175,10 +175,10 @@ def _strike(job, running: Running, fault, known, workdir, log, disk) -> pathlib.
 
 
 def _start_second(job, running: Running, known, workdir, log) -> None:
-    """Starts a second run in the same directory: one of them has to be refused while the other works."""
+    """Starts a second run in the same directory: one of the two must be refused while the other works."""
     second = job.start(workdir, log)
     codes = second.wait(known.limit())
-    # It may find nothing left to do, or have come first: then the other one was refused.
+    # The second run may find nothing left to do. Or it came first, and then the other run was refused.
     has_worked = not any(codes) and jobs.DONE not in second.said()
     if has_worked and not jobs.error_line(running.said()):
         raise TrialFailed("a second run was let in")
@@ -188,7 +188,7 @@ def _start_second(job, running: Running, known, workdir, log) -> None:
 
 
 def _start_again(job, known, workdir, log, damaged) -> tuple[str, str]:
-    """Starts the job until it ends well or names the damage, and judges what is left."""
+    """Restarts the job until it ends well or names the damage, and judges its results."""
     deadline = time.monotonic() + known.limit()
     while not job.is_done(workdir):
         running = job.start(workdir, log)
@@ -213,7 +213,7 @@ def _start_again(job, known, workdir, log, damaged) -> tuple[str, str]:
 
 
 def _judged(line: str, workdir: pathlib.Path, damaged: pathlib.Path) -> tuple[str, str]:
-    """Returns whether a line of error names what was damaged: the file, or a directory it lies in."""
+    """Returns NAMED if a line of error names the damaged file or a directory above it, else FAILED."""
     inside = damaged.relative_to(workdir)
     names = [str(workdir / part) for part in (inside, *list(inside.parents)[:-1])]
     said = line.replace(str(workdir.absolute()), ".")[:300]
@@ -224,7 +224,7 @@ def _judged(line: str, workdir: pathlib.Path, damaged: pathlib.Path) -> tuple[st
 
 # ------------------------------------------------------------------------------ the table
 def table(records: Iterable[dict]) -> str:
-    """Returns faults by outcomes as markdown; records are those of trials.jsonl."""
+    """Returns the outcomes by job and fault as markdown; `records` are those of trials.jsonl."""
     counts = collections.defaultdict(collections.Counter)
     for record in records:
         counts[record["job"], record["kind"]][record["result"]] += 1
@@ -242,10 +242,10 @@ def record(name: str, outcome: Outcome) -> dict:
 
 
 def kinds(job: Job, wanted: str) -> Sequence[str]:
-    """Returns the kinds of faults that a list with commas names; all of the job's where it is empty.
+    """Returns the kinds of faults in a comma-separated list; all kinds of the job if it is empty.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: the job has no such kind of fault.
     """
     known, words = job.kinds(), [word.strip() for word in wanted.split(",") if word.strip()]
     if unknown := [word for word in words if word not in known]:

@@ -1,6 +1,6 @@
-"""Whether two directories hold the same results, bit for bit, whatever the clock said.
+"""Compares the results in two directories bit for bit, except for times.
 
-Files are read as the library reads them, so a file that it refuses is reported with its words.
+Files are read by the library's own code, so a file that it refuses is reported in its words.
 """
 
 import json
@@ -17,10 +17,10 @@ from vade_jax import types
 from vade_jax.models.qwen import files
 from vade_jax.store import checkpoints, metrics, rollout_log
 
-CLOCK = ("timing_s/", "perf/")  # metrics that no two runs share
-# For people: made again from the rest, with times and dates in them. They have to be there.
+CLOCK = ("timing_s/", "perf/")  # metrics that differ between any two runs
+# Files for people, made from the others, with times and dates in them. They must exist in both.
 SHOWN = (".html", ".png", ".log", ".md")
-# What a run is made for. Of other files a run that has ended reads nothing any more.
+# The results of a run. A run that has ended does not read its other files again.
 RESULTS = (
     "metrics.jsonl",
     "rollouts",
@@ -34,18 +34,18 @@ PRIVATE = re.compile(r"minutes|seconds|duration|_s$|time")  # keys of JSON with 
 
 
 class Refused(ValueError):  # noqa: N818 (says what happened)
-    """The library does not read a file, and says why."""
+    """The library refuses to read a file, and says why."""
 
 
 def differences(
     one: pathlib.Path, other: pathlib.Path, damaged: pathlib.Path | None = None
 ) -> Iterator[str]:
-    """Yields what differs, a line each; nothing where the results are the same.
+    """Yields a line for each difference; nothing if the results are the same.
 
     Args:
         one: the directory of an undisturbed run.
         other: the directory that is judged.
-        damaged: a file of it that was changed, and which is looked at only if it is a result.
+        damaged: a file of `other` that was changed; it is compared only if it is a result.
 
     Raises:
         Refused: a file of `other` is damaged, and the library says so.
@@ -69,7 +69,7 @@ def differences(
 
 
 def _listing(directory: pathlib.Path) -> Iterator[str]:
-    """Yields names of files; of checkpoints, whose files have random names, those of the steps."""
+    """Yields the names of files; of checkpoints, whose files have random names, only those of the steps."""
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory)
         is_step = "checkpoints" in (path.name, path.parent.name)
@@ -85,7 +85,7 @@ def _reading(read, path: pathlib.Path, *arguments) -> Any:
 
 
 def _content(path: pathlib.Path, root: pathlib.Path) -> Any:
-    """Returns what a file says, with neither times nor the place where it lies."""
+    """Returns the content of a file, without times and without the path of its run directory."""
     if path.name == metrics.FILE:
         return [
             {k: repr(v) for k, v in record.items() if not k.startswith(CLOCK)}

@@ -1,7 +1,7 @@
-"""A disk of one's own for a trial, which can be filled or taken away.
+"""A separate disk for a trial, which can be filled or made read-only.
 
-Root mounts one in memory. Without the right to mount, a file may not grow any more, and permissions are
-taken away: that is not the same, but as near as one comes.
+Root mounts a disk in memory. Without the right to mount, a limit keeps files from growing, and write
+permissions are removed: not the same, but as close as possible.
 """
 
 import contextlib
@@ -14,24 +14,24 @@ import time
 from collections.abc import Iterator
 
 SIZE = 1 << 30
-BUSY_S = 20.0  # while a file is open for writing, a disk cannot become read-only
+BUSY_S = 20.0  # the longest wait: a disk cannot become read-only while a file is open for writing
 
 
 class Disk:
-    """Where a trial writes to."""
+    """The disk that a trial writes to."""
 
     def __init__(self, root: pathlib.Path, *, is_mounted: bool):
         self._root, self._is_mounted = root, is_mounted
         self._filler = root / "filler"
 
     def fill(self, pid: int, room: int) -> None:
-        """Leaves `room` bytes free; where nothing is mounted, no file of the process may grow beyond them."""
+        """Leaves `room` bytes free; without a mount, no file of the process may grow beyond `room` bytes."""
         if not self._is_mounted:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
             return
         stats = os.statvfs(self._root)
-        # Without a byte of it being written: what is asked for is taken.
+        # Reserves the space without writing any bytes.
         with self._filler.open("wb") as file:
             free = stats.f_bavail * stats.f_frsize - room
             while free > 0:
@@ -53,7 +53,7 @@ class Disk:
             time.sleep(0.01)
 
     def mend(self) -> None:
-        """Gives back the room and the permission that were taken."""
+        """Gives back the space and the permission to write."""
         if self._is_mounted:
             subprocess.run(("mount", "-o", "remount,rw", str(self._root)), check=True)
         else:
@@ -63,7 +63,7 @@ class Disk:
 
 @contextlib.contextmanager
 def own(root: pathlib.Path) -> Iterator[Disk]:
-    """Yields a disk at `root`, an empty directory; a mounted one is gone afterwards, with its files."""
+    """Yields a disk at `root`, an empty directory; a mounted disk is removed afterwards, with its files."""
     command = ("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(root))
     can_mount = shutil.which("mount") and os.geteuid() == 0
     is_mounted = bool(can_mount) and not subprocess.run(command, capture_output=True).returncode

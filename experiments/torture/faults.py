@@ -1,7 +1,7 @@
-"""What can happen to a program while it runs, and when: drawn from a seed, so that it can happen again.
+"""The faults that can hit a running program, and when: drawn from a seed, so that they can be repeated.
 
-A moment is named by what lies in the run directory by then, such as the first save under way. The time
-between two moments is measured in the run without a fault; a fault comes at a share of it.
+A moment is defined by what is in the run directory by then, for example the first save in progress. The run
+without a fault measures the time between two moments; a fault comes after a share of that time.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ TRUNCATE, FLIP = "file cut short", "byte changed"
 CLOCK, SECOND = "clock moved", "second run"
 SIGNALS = (KILL, TERMINATE, INTERRUPT)
 DISK = (FULL, READ_ONLY)
-DAMAGE = (TRUNCATE, FLIP)  # behind a SIGKILL
+DAMAGE = (TRUNCATE, FLIP)  # after a SIGKILL
 KINDS = (*SIGNALS, *DISK, *DAMAGE, CLOCK, SECOND)
 
 HOUR = 3600
@@ -42,7 +42,7 @@ OF_TRAINING: Moments = {
     "export": _any(".policy.*", "policy/*"),
 }
 OF_OTHERS: Moments = {START: OF_TRAINING[START]}
-END = "end"  # the program has ended by itself
+END = "end"  # the program has ended without a fault
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Fault:
     kind: str
     moment: str
     share: float  # of the time until the next moment
-    choice: int  # the seed of what else is drawn: a file, a byte, a process
+    choice: int  # the seed of everything else that is drawn: a file, a byte, a process
 
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.choice)
@@ -65,17 +65,17 @@ class Fault:
 
 
 def draw(seed: int, number: int, kinds: Sequence[str], moments: Sequence[str]) -> Fault:
-    """Returns the fault of a trial: its kind by turns, and all else drawn from `seed` and `number`."""
+    """Returns the fault of a trial: kinds take turns, the rest is drawn from `seed` and `number`."""
     rng = np.random.default_rng([seed, number])
     kind = kinds[number % len(kinds)]
-    # Damage can come to a run that has ended, too.
+    # Damage can also hit a run that has ended.
     names = [*moments, END] if kind in DAMAGE else moments
     moment = str(rng.choice(names))
     return Fault(seed, number, kind, moment, float(rng.random()), int(rng.integers(2**31)))
 
 
 def damage(workdir: pathlib.Path, fault: Fault) -> pathlib.Path | None:
-    """Cuts one file short, or changes one byte of it; returns which, None if all are empty."""
+    """Cuts one file short, or changes one byte of it; returns the file, or None if all are empty."""
     rng = fault.rng()
     files = sorted(p for p in workdir.rglob("*") if p.is_file() and p.stat().st_size)
     if not files:

@@ -1,4 +1,4 @@
-"""The commands that are tortured, and how a trial starts and ends them."""
+"""The commands that are tortured, and how a trial starts and kills them."""
 
 import contextlib
 import dataclasses
@@ -14,13 +14,13 @@ from experiments.torture import faults
 from vade_jax.rollout.vllm import process
 
 COMMANDS = ("train", "sweep", "evaluate", "build_data", "simulate")
-TARGET = "built"  # what build_data makes, which must not be there before
-DONE = " is done. "  # what a run says that finds nothing to do
+TARGET = "built"  # the directory that build_data makes, which must not exist before
+DONE = " is done. "  # printed by a run that finds nothing to do
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command with its arguments; a run may be of several processes that train together."""
+    """A command with its arguments; a run may have several processes that train together."""
 
     command: str
     arguments: Sequence[str]
@@ -39,13 +39,13 @@ class Job:
         return faults.OF_TRAINING if self.command == "train" else faults.OF_OTHERS
 
     def kinds(self) -> Sequence[str]:
-        """Returns the faults that can come to it: to another command than a run, signals alone."""
+        """Returns the faults that can hit the job; commands other than `train` get only signals."""
         if self.command != "train":
             return faults.SIGNALS
         return faults.KINDS if self.processes == 1 else (faults.KILL, faults.TERMINATE)
 
     def is_done(self, workdir: pathlib.Path) -> bool:
-        """Returns whether a start would be refused, since what it makes is there and whole."""
+        """Returns whether a start would be refused because the job's result already exists."""
         return self.command == "build_data" and (workdir / TARGET).exists()
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Job:
     def start(
         self, workdir: pathlib.Path, log: pathlib.Path, clock: Sequence[str] = ()
     ) -> "Running":
-        """Starts it; `clock` are the first two arguments of moved_clock.py."""
+        """Starts the job; `clock` has the first two arguments of moved_clock.py, if the clock jumps."""
         module = f"experiments.{self.command}"
         place = f"--workdir={workdir}"
         if self.command == "build_data":
@@ -67,7 +67,7 @@ class Job:
             "JAX_PLATFORMS": "cpu",
             "JAX_COMPILATION_CACHE_DIR": self.compiled,
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            # Compiled in a hurry: nearly all of a tiny job would be that.
+            # Little optimization: otherwise a tiny job would spend nearly all its time compiling.
             "XLA_FLAGS": "--xla_backend_optimization_level=0",
             "TQDM_MININTERVAL": "30",
         } | os.environ
@@ -93,7 +93,7 @@ class Job:
 
 
 class Running:
-    """The processes of a job that was started, and what they say."""
+    """The processes of a started job, and their output."""
 
     def __init__(self, members: Sequence[subprocess.Popen], log: pathlib.Path, said_before: int):
         self.members, self._log, self._before = members, log, said_before
@@ -105,7 +105,7 @@ class Running:
         """Returns the exit codes.
 
         Raises:
-            TimeoutError: it still ran after `limit` seconds, and was killed.
+            TimeoutError: the job still ran after `limit` seconds, and was killed.
         """
         deadline = time.monotonic() + limit
         while not self.is_over():
@@ -120,7 +120,7 @@ class Running:
             self.members[member].send_signal(number)
 
     def kill(self) -> None:
-        """Kills all of it, and what it has started."""
+        """Kills all processes of the job and all that they have started."""
         for member in self.members:
             for pid in (*_descendants(member.pid), member.pid):
                 with contextlib.suppress(ProcessLookupError):
@@ -135,16 +135,16 @@ class Running:
 
 
 def error_line(said: str) -> str:
-    """Returns the line of error that a job ended with, empty where it ended with something else.
+    """Returns the last line of a job's output if it is an error, else "".
 
-    Threads of libraries may print what they like before it.
+    Threads of libraries may print anything before that line.
     """
     lines = [line.strip() for line in said.replace("\r", "\n").splitlines() if line.strip()]
     return lines[-1] if lines and lines[-1].startswith("error: ") else ""
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    """Yields the processes that one has started, and theirs (Linux)."""
+    """Yields all descendants of a process, children before their parents (Linux)."""
     for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in path.read_text().split():

@@ -1,6 +1,7 @@
-"""Runs a module under a clock that jumps: python -m experiments.torture.moved_clock AFTER JUMP MODULE ...
+"""Runs a module with a clock that jumps: python -m experiments.torture.moved_clock AFTER JUMP MODULE ...
 
-AFTER and JUMP are seconds. `time.time` of Python alone is moved; C++ and the monotonic clock are not.
+AFTER and JUMP are in seconds. Only Python's `time.time` and `time.time_ns` jump, not the clock of C++ and
+not the monotonic clock.
 """
 
 import runpy
@@ -9,7 +10,7 @@ import time
 
 
 def main() -> None:
-    """Moves the clock, then runs the module as if it had been called."""
+    """Replaces the clock, then runs the module as if the command line had called it."""
     after, jump, module, *arguments = sys.argv[1:]
     real, real_ns, since = time.time, time.time_ns, time.monotonic()
 

@@ -1,6 +1,6 @@
-"""What people read of a run: the page (report.html), figures, and tables of comparison.
+"""What people read about runs: the page (report.html), figures, and comparison tables.
 
-Everything here reads run directories; nothing writes what a run needs.
+This package reads run directories. No run depends on anything that it writes.
 """
 
 try:

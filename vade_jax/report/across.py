@@ -1,7 +1,7 @@
-"""Arms (selectors) across several arenas: each one's difference to the baseline, and a seed's mean over all.
+"""Compares arms (selectors) across arenas: their difference to the baseline in each, and its mean over all.
 
-One arena's seeds can tell differences of about 0.03. A selector that helps in general helps in most of
-them, and the mean over arenas of a seed's differences has a narrower interval than any of them.
+The seeds of one arena resolve differences of about 0.03. A selector that helps in general helps in most
+arenas, and the mean over arenas of each seed's difference has a narrower interval than any one arena.
 """
 
 import numpy as np
@@ -25,22 +25,22 @@ FIGURE_NOTE = (
 
 
 def seeds_mean(compared: Comparison, label: str) -> Mean:
-    """Returns the mean over seeds of an arm's difference to the baseline, averaged over all groups first.
+    """Returns an arm's difference to the baseline: averaged over groups for each seed, then over seeds.
 
-    Of the seeds that arm and baseline have in every group; without any the count is 0.
+    Only seeds count that the arm and the baseline have in every group; without any, `count` is 0.
     """
     return curves.mean(_of_seeds(compared, label))
 
 
 def _of_seeds(compared: Comparison, label: str) -> list[float]:
-    """Returns the mean over all groups of each seed that is in all of them."""
+    """Returns one value for each seed that is in every group: the mean of its differences over the groups."""
     by_group = [_differences(arms, label, compared.baseline) for arms in compared.groups.values()]
     shared = set.intersection(*map(set, by_group))
     return [sum(of[seed] for of in by_group) / len(by_group) for seed in sorted(shared)]
 
 
 def _differences(arms, label: str, baseline: str) -> dict[int, float]:
-    """Returns the differences of an arm by seed."""
+    """Returns an arm's differences to the baseline by seed; {} if the group lacks one of the two."""
     if label not in arms or baseline not in arms:
         return {}
     seeds = [seed for seed in arms[label].seeds if seed in arms[baseline].seeds]
@@ -48,7 +48,7 @@ def _differences(arms, label: str, baseline: str) -> dict[int, float]:
 
 
 def markdown(compared: Comparison) -> str:
-    """Returns a row for each arm and a column for each group; an arm that a group lacks has no cell there."""
+    """Returns a row for each arm and a column for each group; the cell of a missing arm is empty."""
     labels = dict.fromkeys(label for arms in compared.groups.values() for label in arms)
     lines = []
     for label in labels:
@@ -67,7 +67,7 @@ def markdown(compared: Comparison) -> str:
 
 
 def draw(compared: Comparison, path: PathLike) -> None:
-    """Draws a panel for each arm but the baseline: a row for each group, and one for the mean of all."""
+    """Draws a panel for each arm except the baseline: a row for each group, and one for their mean."""
     labels = dict.fromkeys(x for arms in compared.groups.values() for x in arms)
     labels = [label for label in labels if label != compared.baseline]
     names = [*compared.groups, MEAN]
@@ -85,7 +85,7 @@ def draw(compared: Comparison, path: PathLike) -> None:
                 is_mean, mean = place == len(rows), curves.mean(values)
                 if not mean.count:
                     continue
-                half = mean.half if mean.count > 2 else 0
+                half = mean.half if mean.count > 2 else 0  # that of two seeds is too wide to draw
                 style = {"fmt": "D" if is_mean else "o", "elinewidth": 2.4 if is_mean else 1.4}
                 axes.errorbar(mean.mean, place, xerr=half, color=looks[label].color, **style)
                 dots = {"s": 7, "color": looks[label].color, "alpha": 0.45, "linewidths": 0}

@@ -1,4 +1,4 @@
-"""What the page's script draws, as plain numbers: curves, the calibration, and maps over the steps."""
+"""The page's charts as plain numbers, which its script draws: curves, calibration, and maps over steps."""
 
 import collections
 import math
@@ -14,22 +14,22 @@ from vade_jax.report.run import Group, Run
 
 Chart = dict[str, Any]
 
-COLUMNS = 80  # of a map, at most; each is a span of steps
+COLUMNS = 80  # columns of a map, at most; each is a span of steps
 RATES = 20  # bins of the pass rate
-SUBSETS = 16  # rows of the map of subsets; the rest share the last one
+SUBSETS = 16  # rows of the map of subsets, at most; further subsets share the last row
 
 
 def numbers(values: Any, digits: int = 4) -> list[float | None]:
-    """Returns JSON numbers of a few significant digits; null for what is not finite."""
+    """Returns JSON numbers of `digits` significant digits; null for a value that is not finite."""
     values = np.asarray(values, np.float64)
     return [float(f"{x:.{digits}g}") if np.isfinite(x) else None for x in values]
 
 
 # ------------------------------------------------------------------------------ curves
 def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
-    """Returns the paper's three curves and the score against rollouts.
+    """Returns the charts of the paper's three curves, and of the score against rollouts.
 
-    Of a curve with more than `points` points, evenly chosen ones are kept.
+    A curve with more than `points` points is thinned evenly to that number.
     """
     ratio, norm, score = [], [], []
     for i, run in enumerate(runs):
@@ -39,7 +39,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
         ratio.append(_line(i, predicted, points, name="predicted", dashed=True))
         norm.append(_line(i, curves.named(run.records, curves.GRADIENT_NORM), points))
         score.append(_line(i, curves.validation(run.records), points))
-    # One spike would press the curve of every run to the floor: the axis is then logarithmic.
+    # On a linear axis one spike would flatten the curves of all runs: the axis is then logarithmic.
     shown = [x for line in norm for x in line["y"] if x is not None]
     return [
         _chart("ratio", "Effective ratio", ratio, y=(0, 1)),
@@ -50,7 +50,7 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
 
 
 def details(runs: Sequence[Run], points: int) -> list[Chart]:
-    """Returns the curves of the other metrics that at least one of the runs has."""
+    """Returns the charts of the other metrics (`curves.DETAILS`) that at least one run has."""
     found = []
     for name, title in curves.DETAILS:
         lines = [_line(i, curves.named(run.records, name), points) for i, run in enumerate(runs)]
@@ -59,7 +59,7 @@ def details(runs: Sequence[Run], points: int) -> list[Chart]:
 
 
 def calibration(runs: Sequence[Run], points: int) -> Chart | None:
-    """Returns the predicted against the observed effective ratio, None if no run predicts."""
+    """Returns the chart of predicted against observed effective ratios; None if no run predicts."""
     clouds = []
     for i, run in enumerate(runs):
         predicted, observed = curves.predicted_and_observed(run.records)
@@ -100,15 +100,15 @@ def _chart(name: str, title: str, lines: Sequence[dict[str, Any]], **options: An
 
 # ------------------------------------------------------------------------------ maps
 def maps(run: Run) -> dict[str, Chart]:
-    """Returns the maps that a run's rollout logs allow, by kind: posterior, observed, subsets."""
+    """Returns the maps that the run's rollout logs allow, by kind: posterior, observed, subsets."""
     found = {"posterior": posterior(run), "observed": observed(run), "subsets": subsets(run)}
     return {kind: chart for kind, chart in found.items() if chart}
 
 
 def posterior(run: Run) -> Chart | None:
-    """Returns the mean density of the chosen prompts' posteriors, before their rollouts.
+    """Returns the map of the chosen prompts' posteriors, as they were before the rollouts.
 
-    A column sums to 1: the mean over its groups of Beta(alpha + 1, beta + 1), in `RATES` bins.
+    Each column is the mean of Beta(alpha + 1, beta + 1) over its groups, in `RATES` bins, and sums to 1.
     """
     known = [g for g in run.groups if math.isfinite(g.alpha) and math.isfinite(g.beta)]
     if not known:
@@ -120,12 +120,12 @@ def posterior(run: Run) -> Chart | None:
 
 
 def observed(run: Run) -> Chart | None:
-    """Returns the share of groups by how many of their answers were right."""
+    """Returns the map of groups by how many of their answers were right."""
     judged = [group for group in run.groups if group.count]
     if not judged:
         return None
     counts = {group.count for group in judged}
-    if len(counts) == 1 and max(counts) <= RATES:  # of one size: a row for each number
+    if len(counts) == 1 and max(counts) <= RATES:  # groups of one size: a row for each count
         size = counts.pop()
         rows = [f"{i} of {size}" for i in range(size + 1)]
         place = operator.attrgetter("right")
@@ -136,14 +136,14 @@ def observed(run: Run) -> Chart | None:
 
 
 def _quarter(group: Group) -> int:
-    """Returns the row of a group where groups are of different sizes: rows are shares of right answers."""
+    """Returns the row of a group by its share of right answers, for groups of different sizes."""
     if group.right in (0, group.count):
         return 5 if group.right else 0
     return 1 + 4 * group.right // group.count
 
 
 def subsets(run: Run) -> Chart | None:
-    """Returns the share of groups of each subset, the largest first."""
+    """Returns the map of groups by subset, the largest subset first."""
     if not run.groups:
         return None
     count = collections.Counter(run.prompts[g.uid].subset for g in run.groups)
@@ -154,13 +154,13 @@ def subsets(run: Run) -> Chart | None:
         others, num_named = len(rows) - SUBSETS + 1, SUBSETS - 1
         rows = [*rows[:num_named], f"{others} others"]
     found = _shares(run.groups, lambda group: row[run.prompts[group.uid].subset], rows)
-    # The row of the others is large and would make all named ones pale. The first row, the
-    # largest subset, is on top.
+    # The row of the others does not set the color scale (`named`): it is large and would make all
+    # named rows pale. The first row, the largest subset, is at the top.
     return {**found, "named": num_named, "up": False}
 
 
 def beta_mass(alpha_M: Sequence[float], beta_M: Sequence[float]) -> np.ndarray:
-    """Returns [M, RATES], the mass of Beta(alpha + 1, beta + 1) in equal bins of the pass rate."""
+    """Returns the mass of Beta(alpha + 1, beta + 1) in equal bins of the pass rate, [M, RATES]."""
     from scipy import special
 
     a, b = (np.asarray(x, np.float64)[:, None] + 1 for x in (alpha_M, beta_M))
@@ -168,7 +168,7 @@ def beta_mass(alpha_M: Sequence[float], beta_M: Sequence[float]) -> np.ndarray:
 
 
 def _spans(groups: Sequence[Group]) -> tuple[list[list[Group]], list[list[int]]]:
-    """Cuts the steps into `COLUMNS` spans at most; returns the groups and the [first, last] step of each."""
+    """Cuts the steps into at most `COLUMNS` spans; returns the groups and the [first, last] step of each."""
     by_step = collections.defaultdict(list)
     for group in groups:
         by_step[group.step].append(group)
@@ -178,7 +178,7 @@ def _spans(groups: Sequence[Group]) -> tuple[list[list[Group]], list[list[int]]]
 
 
 def _shares(groups: Sequence[Group], place: Callable[[Group], int], rows: list[str]) -> Chart:
-    """Returns the map of the share of the groups in each row, by span."""
+    """Returns the map whose cells are each row's share of the groups in a span of steps."""
     spans, edges = _spans(groups)
     share = [
         np.bincount([place(group) for group in span], minlength=len(rows)) / len(span)
@@ -196,7 +196,7 @@ def _map(
         "rows": rows,
         "values": [numbers(np.round(column, 4), 3) for column in columns],
         "unit": unit,
-        "named": len(rows),  # rows that set the scale
+        "named": len(rows),  # the first rows, which set the color scale
         "up": True,  # the first row is at the bottom
         "rates": rates,
     }

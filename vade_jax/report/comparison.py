@@ -1,4 +1,4 @@
-"""A sweep in numbers: arms (selectors) side by side over seeds, against a baseline, and what they chose."""
+"""A sweep in numbers: its arms (selectors) over seeds, compared with a baseline, and what they chose."""
 
 import collections
 import dataclasses
@@ -16,12 +16,13 @@ from vade_jax.report.records import Groups, Recorded
 from vade_jax.store import rollout_log
 from vade_jax.types import PathLike
 
-LATE = 3  # validations whose mean stands for the end of a run
-LAST_PART = 0.25  # of a run's steps, whose selection is counted
-# Shares of the baseline's best validation, to which rollouts are counted.
+LATE = 3  # last validations of a run; their mean is its final accuracy
+LAST_PART = 0.25  # of a run's steps: the last ones, in which `selection_table` counts groups
+# Shares of the baseline's best validation: the table has the rollouts that a run needs to reach each.
 REACH = {"reach_90": 0.9, "reach_95": 0.95, "reach": 1.0}
-PEAK = "dapo"  # the arm whose best the paper measures others by: "99.5 % of it for a third of the rollouts"
-COLUMNS = (  # of the table: (name, heading, format)
+# The arm with whose best the paper compares the others: "99.5 % of it for a third of the rollouts".
+PEAK = "dapo"
+COLUMNS = (  # columns of the table: (name, heading, format)
     ("late", f"mean of the last {LATE} validations", "{:.3f}"),
     ("difference", "difference to {baseline}", "{:.3f}"),
     ("last", "last validation", "{:.3f}"),
@@ -58,29 +59,30 @@ NOTES = (
 # ------------------------------------------------------------------------------ one run
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One run in numbers; NaN: not measured."""
+    """One run in numbers; NaN where nothing was measured."""
 
     name: str
-    seed: int  # pairs it with runs of other arms
-    validations: Curve  # accuracy, the mean over the sets
+    seed: int  # runs of two arms with the same seed make a pair
+    validations: Curve  # accuracy, the mean over the validation sets
     last: float
-    late: float  # mean of the last `LATE` validations: less noisy than the last
+    late: float  # mean of the last `LATE` validations: less noisy than the last one
     best: float
-    effective_ratio: float  # mean over the steps: see `curves.effective`
-    varied: float  # the share of all groups rolled out whose rewards differ
+    effective_ratio: float  # mean over the steps, see `curves.effective`
+    varied: float  # share of all rolled-out groups whose rewards differ, mean over the steps
     rollouts: float
-    forgotten: float  # share of the known validation questions, mean of the last `LATE` times
-    hopeless: float  # share of the rollouts on prompts that cannot be answered right
-    minutes: float  # of its steps, validations included
+    forgotten: float  # share of known validation questions, mean of the last `LATE` values
+    hopeless: float  # share of rollouts on prompts that cannot be answered correctly
+    minutes: float  # time of all steps, validations included
 
     def rollouts_to_reach(self, target: float) -> float:
-        """Returns the rollouts spent before the first validation of at least `target`, or NaN."""
-        reached = np.flatnonzero(self.validations.values >= target - 1e-9)  # of equal means
+        """Returns the rollouts spent by the first validation of at least `target`; NaN if there is none."""
+        # The tolerance lets a mean reach an equal mean that was rounded differently.
+        reached = np.flatnonzero(self.validations.values >= target - 1e-9)
         return float(self.validations.rollouts[reached[0]]) if reached.size else np.nan
 
 
 def outcome(run: Recorded) -> Outcome:
-    """Returns a run in numbers."""
+    """Returns one run in numbers."""
     records = run.records
     validations = curves.validation(records)
     scores = validations.values
@@ -108,21 +110,22 @@ def outcome(run: Recorded) -> Outcome:
 # ------------------------------------------------------------------------------ arms
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """One selector under one loss and data."""
+    """One selector with one loss on one set of data, over its seeds."""
 
     seeds: tuple[int, ...]
-    values: Mapping[str, tuple[float, ...]]  # one a seed, by the names of `OWN`
+    values: Mapping[str, tuple[float, ...]]  # by the names of `OWN`: one value a seed
     means: Mapping[str, Mean]
-    reach: Mapping[str, tuple[float, ...]]  # rollouts to each of `REACH`; NaN: not reached
-    reach_means: Mapping[str, Mean]  # a run that does not reach it counts with all that it spent
-    differences: tuple[float, ...]  # of `late` to the baseline, one a shared seed
+    # By the names of `REACH`, for each seed that the baseline has too: rollouts; NaN: not reached.
+    reach: Mapping[str, tuple[float, ...]]
+    reach_means: Mapping[str, Mean]  # a run that falls short counts with all its rollouts
+    differences: tuple[float, ...]  # of `late` to the baseline's, one for each shared seed
     difference: Mean
-    of_peak: Mean  # % of the best of `PEAK`, over the seeds that it has too
+    of_peak: Mean  # best validation in % of the best of `PEAK`, over shared seeds
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All arms, by data/loss."""
+    """All arms, by data/loss, then by label."""
 
     baseline: str
     groups: Mapping[str, Mapping[str, Arm]]
@@ -133,7 +136,7 @@ def compare(groups: Groups, *, baseline: str = "uniform") -> Comparison:
 
     Args:
         groups: runs by data/loss, then by arm.
-        baseline: the arm that others are compared with, where a group has it.
+        baseline: the arm that the others are compared with, in each group that has it.
 
     Raises:
         ValueError: an arm has two runs of one seed.
@@ -173,7 +176,8 @@ def _arm(
         values=values,
         means={name: curves.mean(x) for name, x in values.items()},
         reach=reach,
-        # The mean of those alone that get there would be the better, the fewer do.
+        # A mean over only the runs that reach the target would look better the fewer of them do, so
+        # the others count with all their rollouts.
         reach_means={
             name: curves.mean(np.where(np.isnan(spent), [runs[s].rollouts for s in shared], spent))
             for name, spent in reach.items()
@@ -186,7 +190,7 @@ def _arm(
 
 # ------------------------------------------------------------------------------ tables
 def markdown(compared: Comparison) -> str:
-    """Returns a table for each group, and what its columns mean."""
+    """Returns a table for each group, and notes on what the columns mean."""
     base = compared.baseline
     with_peak = any(PEAK in arms for arms in compared.groups.values())
     columns = [column for column in COLUMNS if with_peak or column[0] != "of_peak"]
@@ -197,7 +201,7 @@ def markdown(compared: Comparison) -> str:
         for label, arm in arms.items():
             line = [label, str(len(arm.seeds))]
             line += [_cell(arm, column, form) for column, _, form in columns]
-            if label == base:  # its difference to itself says nothing
+            if label == base:  # its difference to itself is always 0
                 line[head.index(f"difference to {base}")] = ""
             lines.append(line)
         texts.append(f"## {name}\n\n{tables.markdown(head, lines)}\n")
@@ -223,9 +227,9 @@ def _cell(arm: Arm, column: str, form: str) -> str:
 
 
 def write(groups: Groups, directory: PathLike, *, baseline: str = "uniform") -> Comparison:
-    """Compares, and writes table.md and table.json; returns the numbers.
+    """Compares the arms, writes table.md and table.json, and returns the numbers.
 
-    The JSON has every number, also those of single seeds; null: not measured or not reached.
+    The JSON has every number, those of single seeds included; null means not measured or not reached.
     """
     compared = compare(groups, baseline=baseline)
     folder = pathlib.Path(directory)
@@ -236,7 +240,7 @@ def write(groups: Groups, directory: PathLike, *, baseline: str = "uniform") -> 
 
 
 def _without_nan(value: Any) -> Any:
-    """Returns what JSON can hold: null for NaN."""
+    """Returns the value with null for NaN and infinities, which JSON cannot hold."""
     if isinstance(value, Mapping):
         return {name: _without_nan(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
@@ -250,9 +254,9 @@ def _without_nan(value: Any) -> Any:
 def write_selection(
     directories: Mapping[str, Mapping[str, Sequence[PathLike]]], folder: PathLike
 ) -> None:
-    """Writes selection.md, of the answers in run directories by data/loss, then by arm.
+    """Writes selection.md: what the arms chose, from run directories by data/loss, then by arm.
 
-    Runs without rollouts, which are large and may have been deleted, are named in a note.
+    Rollout logs are large and may have been deleted: a note names the runs without them.
     """
     chosen = [f"## {name}\n\n{_selection(arms)}\n" for name, arms in directories.items()]
     chosen.append(
@@ -263,7 +267,7 @@ def write_selection(
 
 
 def _selection(arms: Mapping[str, Sequence[PathLike]]) -> str:
-    """Returns the table of the runs that still have their rollouts, and which have not."""
+    """Returns the table of the runs that still have their rollout logs, and a note on those that do not."""
     logged = {arm: [x for x in runs if rollout_log.paths(x)] for arm, runs in arms.items()}
     logged = {arm: runs for arm, runs in logged.items() if runs}
     gone = [str(x) for runs in arms.values() for x in runs if not rollout_log.paths(x)]
@@ -274,7 +278,7 @@ def _selection(arms: Mapping[str, Sequence[PathLike]]) -> str:
 
 
 def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
-    """Returns markdown: for every family and level, each arm's share of groups in its last steps."""
+    """Returns a row for each family and level, with each arm's share of groups in its last steps."""
     counted = {arm: _count_groups(directories) for arm, directories in arms.items()}
     total = sum((count for count, _ in counted.values()), collections.Counter())
     families = sorted(total, key=lambda family: (-total[family], family))
@@ -292,7 +296,7 @@ def selection_table(arms: Mapping[str, Sequence[PathLike]]) -> str:
 def _count_groups(
     workdirs: Sequence[PathLike],
 ) -> tuple[collections.Counter, collections.Counter]:
-    """Returns the number of groups by family in the last steps of runs, and of the mixed ones."""
+    """Returns two counts by family, over the last steps of the runs: of all groups, and of mixed groups."""
     count, mixed = collections.Counter(), collections.Counter()
     for workdir in workdirs:
         paths = rollout_log.paths(workdir)
@@ -302,7 +306,7 @@ def _count_groups(
             rows = rollout_log.read(path, ["group", "correct", "metadata"])
             answers = collections.defaultdict(list)
             for group, correct in zip(rows["group"], rows["correct"], strict=True):
-                if correct is not None:  # there was a verdict
+                if correct is not None:  # None: the answer was not judged
                     answers[group].append(correct)
             metadata = dict(zip(rows["group"], rows["metadata"], strict=True))
             for group, correct in answers.items():

@@ -1,4 +1,4 @@
-"""A page of samples: look at the data before training on it."""
+"""A sheet of sample items, to look at the data before training on it."""
 
 import pathlib
 import textwrap
@@ -14,10 +14,10 @@ _WIDTH, _PICTURE, _CAPTION, _MARGIN = 240, 224, 68, 8
 def draw(
     source: sources.Source, path: str | pathlib.Path, count: int = 24, columns: int = 6
 ) -> None:
-    """Writes a PNG of `count` rows spread evenly over `source`, with question and answer.
+    """Writes a PNG of `count` items spread evenly over `source`.
 
-    The caption gives question, answer and, where the metadata has them, family and level. A row that
-    cannot be read shows its reason.
+    The caption gives question, answer and, where the metadata has them, family and level. An item that
+    cannot be read shows the error.
     """
     count = min(count, len(source))
     picks = np.linspace(0, len(source) - 1, count).round().astype(int)
@@ -32,7 +32,7 @@ def draw(
 
 
 def _tile(source: sources.Source, index: int) -> Image.Image:
-    """Returns one picture with its caption."""
+    """Returns an item's first picture with its caption."""
     tile = Image.new("RGB", (_WIDTH, _PICTURE + _CAPTION), "white")
     try:
         item = source[index]

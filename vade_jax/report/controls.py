@@ -1,17 +1,17 @@
 """The controls of an arena: whether a sweep can tell selectors apart at all.
 
-A comparison of selectors says something only where better selection could have shown. Four controls
-ask for that, before any selector is looked at:
+A comparison of selectors means something only in an arena where better selection can show. Four controls
+test that before any selector is looked at:
 
-    dose      three times the answers a step bring more than the baseline has, at equal steps
-    oracle    so does a selector that is told the current pass rate of every kind of prompt, at equal
-              answers to train on: the passes that measure those rates are free
+    dose      three times the answers a step beat the baseline, at equal steps
+    oracle    a selector that is told the current pass rate of every kind of prompt beats the baseline, at
+              equal answers to train on: the passes that measure those rates are free
     headroom  most of the baseline's groups teach nothing, and its validation still climbs at the end
-    error     the validations' own sampling error is small beside the differences to be seen
+    error     the sampling error of a validation is small compared with the differences of interest
 
-The first three are means over eight seeds or more, with 95 % intervals that must not have 0 in them: of
-the differences between runs with the same seed (dose, oracle), and of the baseline's rise (headroom). The
-error is the largest of the baseline's seeds.
+The first three are means over at least eight seeds, and their 95 % intervals must not contain 0: of the
+differences between runs with the same seed (dose, oracle), and of the baseline's rise (headroom). The
+error is the largest over the baseline's seeds.
 """
 
 import dataclasses
@@ -27,16 +27,16 @@ from vade_jax.report.comparison import LATE, Arm
 from vade_jax.report.records import Recorded
 
 DOSE, ORACLE = "dose", "oracle"  # the arms
-LEAST_GAIN = 0.03  # of dose and oracle over the baseline, in validation accuracy
-MOST_EFFECTIVE = 0.45  # of the baseline
-MOST_ERROR = 0.005
+LEAST_GAIN = 0.03  # in validation accuracy, of dose and oracle over the baseline
+MOST_EFFECTIVE = 0.45  # the baseline's effective ratio must be below
+MOST_ERROR = 0.005  # the sampling error of its last validations must be below
 LEAST_SEEDS = 8
-LAST_PART = 1 / 3  # of the steps, in which validation has to climb
+LAST_PART = 1 / 3  # of the steps: the last ones, in which validation has to climb
 
 
 @dataclasses.dataclass(frozen=True)
 class Control:
-    """One question to an arena and what came out."""
+    """One requirement of an arena, and whether it is met."""
 
     name: str
     asked: str
@@ -53,7 +53,7 @@ def check(arms: Mapping[str, Arm], baseline: str, runs: Sequence[Recorded]) -> l
         sampling_error(run.config, accuracy, len(curves.validation(run.records).values[-LATE:]))
         for run, accuracy in zip(runs, base.values["late"], strict=True)
     ]
-    error = float(np.max(errors))  # NaN if one is
+    error = float(np.max(errors))  # NaN if any of them is
     enough = len(base.seeds) >= LEAST_SEEDS
     return [
         _gain(DOSE, f"{DOSE} - {baseline}", arms[DOSE].difference),
@@ -86,14 +86,15 @@ def _gain(name: str, what: str, difference: curves.Mean) -> Control:
 
 
 def climb(records: curves.Records) -> float:
-    """Returns by how much validation rises in the last third of a run: a straight line's rise.
+    """Returns the rise of validation over the last third of a run, from a straight-line fit.
 
-    NaN if fewer than two validations are in it.
+    NaN if fewer than two validations fall into it.
     """
     score = curves.validation(records)
     if not score.steps.size:
         return math.nan
-    late = score.steps >= score.steps[-1] * (1 - LAST_PART) - 1e-6  # 40 is of the last third of 60
+    # The tolerance is for rounding: step 40 is in the last third of 60.
+    late = score.steps >= score.steps[-1] * (1 - LAST_PART) - 1e-6
     if late.sum() < 2:
         return math.nan
     slope, _ = np.polyfit(score.steps[late], score.values[late], 1)
@@ -103,10 +104,10 @@ def climb(records: curves.Records) -> float:
 def sampling_error(config: Mapping[str, Any], accuracy: float, num_validations: int) -> float:
     """Returns the standard error of the mean of a run's last validations, answers taken as independent.
 
-    It is of the answers, and too large for them, as those to one question are alike. Which questions are
-    asked is no part of it: they are the same in every arm, so they cancel in a difference.
+    It covers the sampling of answers, and overestimates it, because answers to one question are alike. It
+    leaves out the choice of questions: they are the same in every arm, so they cancel in a difference.
 
-    NaN where the config does not say how many questions there were: all of a file.
+    NaN if `num_validation` is 0 (all items of a file): the config then does not give their number.
     """
     num_answers = num_validations * config["data"]["num_validation"] * config["eval"]["num_samples"]
     if num_answers == 0:

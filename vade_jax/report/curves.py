@@ -1,4 +1,4 @@
-"""The numbers of metrics.jsonl as curves, their averages over seeds, and intervals of means."""
+"""Curves of the metrics in metrics.jsonl, their averages over seeds, and means with intervals."""
 
 import dataclasses
 import re
@@ -19,7 +19,7 @@ PREDICTED = "vade/predicted_effective_ratio"
 GRADIENT_NORM = "actor/grad_norm"
 ROLLOUTS = "vade/rollouts_total"
 FORGOTTEN = "val-aux/validation/forgotten"
-DETAILS = (  # what a page and a figure of one run show besides these: (metric, title)
+DETAILS = (  # metrics that the page and details.png show besides the main curves: (metric, title)
     (ACCURACY, "Training accuracy"),
     ("response_length/mean", "Answer length, tokens"),
     ("actor/entropy", "Entropy of the policy, nats a token"),
@@ -44,34 +44,34 @@ _VALIDATION = re.compile(r"val/(?P<set>.+)/acc/mean@(?P<samples>\d+)")
 # ------------------------------------------------------------------------------ of one run
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One quantity of one seed; NaN and infinities are left out."""
+    """One quantity of one run; NaN and infinities are left out."""
 
     steps: np.ndarray
     values: np.ndarray
     rollouts: np.ndarray  # spent up to each step
-    smooths: bool = True  # noisy enough for a moving average
+    smooths: bool = True  # whether it is noisy enough for a moving average
 
     def smooth(self) -> "Curve":
-        """Returns what the bold line shows."""
+        """Returns the curve of the bold line: the moving average if the curve is noisy."""
         values = moving_average(self.values) if self.smooths else self.values
         return dataclasses.replace(self, values=values)
 
     def against(self, axis: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (x, y), x being "steps" or "rollouts"."""
+        """Returns (x, y), where `axis` says what x is: "steps" or "rollouts"."""
         return getattr(self, axis), self.values
 
 
 def named(records: Records, name: str, *, smooths: bool = True) -> Curve:
-    """Returns the curve of a metric, of the steps that have it."""
+    """Returns the curve of a metric over the steps that have it."""
     steps, values = _column(records, name)
     return _finite(records, steps, values, smooths)
 
 
 def validation(records: Records) -> Curve:
-    """Returns the plain mean of the accuracies on the validation sets, of the steps that have all.
+    """Returns the plain mean of the accuracies on the validation sets, at the steps that have all sets.
 
-    The sets are those of the last validation: a run that goes on may have others, or other answers to a
-    question.
+    The sets are those of the last validation: a resumed run may validate on other sets than before, or
+    with another number of answers to a question.
     """
     wanted = {m["set"] for name in validation_names(records) if (m := _VALIDATION.fullmatch(name))}
     steps, values = [], []
@@ -85,25 +85,25 @@ def validation(records: Records) -> Curve:
 
 
 def forgotten(records: Records, family: str = "") -> Curve:
-    """Returns the share of the run's own known questions that is forgotten, of all or of a family."""
+    """Returns the share of the questions known at one time that is forgotten, of all or of one family."""
     name = f"val-aux/validation/{family}/forgotten" if family else FORGOTTEN
     return named(records, name, smooths=False)
 
 
 def forgotten_families(records: Records) -> list[str]:
-    """Returns the families of the questions that were known at one time."""
+    """Returns the families that have questions known at one time."""
     found = (_FORGOTTEN.fullmatch(name) for record in records for name in record)
     return sorted({match["family"] for match in found if match})
 
 
 def validation_names(records: Records) -> list[str]:
-    """Returns for each set of the last validation its `val/<set>/acc/mean@k` with the largest k."""
+    """Returns `val/<set>/acc/mean@k` with the largest k, for each set of the last validation."""
     found = next(filter(None, map(_most_samples, reversed(records))), {})
     return [found[key][1] for key in sorted(found)]
 
 
 def _most_samples(record: metrics.Record) -> dict[str, tuple[int, str]]:
-    """Returns (k, name) of the largest k for each validation set of a record."""
+    """Returns (k, metric) of the largest k, by validation set of a record."""
     best: dict[str, tuple[int, str]] = {}
     for name in record:
         if match := _VALIDATION.fullmatch(name):
@@ -113,12 +113,12 @@ def _most_samples(record: metrics.Record) -> dict[str, tuple[int, str]]:
 
 
 def rollouts(records: Records) -> Curve:
-    """Returns the rollouts so far."""
+    """Returns the number of rollouts so far."""
     return named(records, ROLLOUTS, smooths=False)
 
 
 def _column(records: Records, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (steps, values) of the records that have `name`; null is NaN."""
+    """Returns (steps, values) of the records that have `name`; null becomes NaN."""
     present = [record for record in records if name in record]
     steps = np.array([record["step"] for record in present], np.int64)
     return steps, np.array([record[name] for record in present], np.float64)
@@ -127,17 +127,17 @@ def _column(records: Records, name: str) -> tuple[np.ndarray, np.ndarray]:
 def _finite(records: Records, steps: np.ndarray, values: np.ndarray, smooths: bool) -> Curve:
     finite = np.isfinite(values)
     steps, values = steps[finite], values[finite]
-    # Spent by then: the last count known, 0 before the first.
+    # Rollouts spent by each step: the last count up to it, 0 before the first count.
     known, totals = _column(records, ROLLOUTS)
     spent = np.concatenate([[0.0], totals])[np.searchsorted(known, steps, side="right")]
     return Curve(steps, values, spent, smooths)
 
 
 def effective(records: Records) -> Curve:
-    """Returns the paper's effective ratio: groups neither all right nor all wrong, of those trained on.
+    """Returns the paper's effective ratio: the share of trained groups neither all right nor all wrong.
 
-    Where a run did not record it: the same of all groups rolled out, or else the share of those whose
-    rewards differ.
+    If a run did not record it: the same share of all rolled-out groups. Without that too: the share of
+    groups whose rewards differ.
     """
     there = set().union(*records)
     names = (EFFECTIVE_TRAINED, EFFECTIVE_CORRECT, EFFECTIVE)
@@ -145,19 +145,19 @@ def effective(records: Records) -> Curve:
 
 
 def effective_rollouts(records: Records) -> Curve:
-    """Returns the rollouts so far that were in groups whose rewards differ.
+    """Returns the number of rollouts so far in groups whose rewards differ.
 
-    Those of passes over all items are not: nothing learns from them.
+    Passes over all items do not count: nothing learns from their rollouts.
     """
     found = named(records, EFFECTIVE_ROLLOUTS, smooths=False)
     return dataclasses.replace(found, values=np.cumsum(found.values))
 
 
 def predicted_and_observed(records: Records) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the two effective ratios of the steps that have both.
+    """Returns the predicted and the observed effective ratio at the steps that have both.
 
     The posterior counts correct answers, so its forecast is compared with the ratio of groups whose
-    correctness differs; that of the training reward stands in where a run has no other.
+    correctness differs. If a run has no such ratio, the ratio of groups whose rewards differ is used.
     """
     has_correct = any(EFFECTIVE_CORRECT in record for record in records)
     observed = EFFECTIVE_CORRECT if has_correct else EFFECTIVE
@@ -167,24 +167,24 @@ def predicted_and_observed(records: Records) -> tuple[np.ndarray, np.ndarray]:
 
 
 def forecast_error(predicted: np.ndarray, observed: np.ndarray) -> tuple[float, float]:
-    """Returns the mean absolute error of a step's forecast, and the mean of observed - predicted."""
+    """Returns the mean absolute error of the forecasts, and the mean of observed - predicted."""
     difference = observed - predicted
     return float(np.mean(np.abs(difference))), float(np.mean(difference))
 
 
 def quarters(values: np.ndarray) -> tuple[float, float]:
-    """Returns the means of the first and of the last quarter of a curve."""
+    """Returns the means over the first and over the last quarter of a curve."""
     count = max(1, len(values) // 4)
     return float(values[:count].mean()), float(values[-count:].mean())
 
 
 def has_spikes(values: np.ndarray) -> bool:
-    """Returns whether a linear axis from 0 would press most of the curve to the floor."""
+    """Returns whether spikes would flatten most of the curve on a linear axis from 0."""
     return bool(len(values) and np.max(values) > 20 * np.median(values) > 0)
 
 
 def moving_average(values: np.ndarray) -> np.ndarray:
-    """Returns the centred mean over about a twentieth of the curve, fewer points at the two ends."""
+    """Returns the centred mean over about a twentieth of the curve, over fewer points at both ends."""
     half = len(values) // 40
     # A window's sum is the difference of two running sums: no loop over points.
     total = np.concatenate([[0.0], np.cumsum(values)])
@@ -195,12 +195,12 @@ def moving_average(values: np.ndarray) -> np.ndarray:
 
 
 def evenly(length: int, count: int) -> np.ndarray:
-    """Returns at most `count` places of 0 .. length - 1, the first and the last among them."""
+    """Returns at most `count` evenly spaced indices in 0 .. length - 1, the first and the last included."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(int))
 
 
 def binned(x: np.ndarray, y: np.ndarray, count: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the means of x and y in at most `count` bins of x with equally many points."""
+    """Returns the means of x and y in at most `count` bins of x, each with about as many points."""
     bins = np.array_split(np.argsort(x), max(1, min(count, len(x) // 5)))
     return np.array([x[i].mean() for i in bins]), np.array([y[i].mean() for i in bins])
 
@@ -209,17 +209,17 @@ def binned(x: np.ndarray, y: np.ndarray, count: int = 8) -> tuple[np.ndarray, np
 def band(
     series: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (x, mean, standard error of the mean) of curves over the range they share.
+    """Returns (x, mean, standard error of the mean) of curves over the range that they share.
 
-    x is the union of their points, between which curves are straight. The error of a single curve
-    is 0.
+    x is the union of their points; between its points a curve is interpolated linearly. The error of a
+    single curve is 0.
     """
     series = [(x, y) for x, y in series if len(x)]
     if not series:
         return np.zeros(0), np.zeros(0), np.zeros(0)
     first, last = max(x[0] for x, _ in series), min(x[-1] for x, _ in series)
     grid = np.unique(np.concatenate([x for x, _ in series]))
-    # Beyond the range of one seed the mean would jump as that seed drops out.
+    # Outside the range of one seed the mean would jump, because that seed drops out.
     grid = grid[(grid >= first) & (grid <= last)]
     y = np.stack([np.interp(grid, *one) for one in series])
     spread = np.std(y, 0, ddof=1) if len(y) > 1 else np.zeros(len(grid))
@@ -228,14 +228,14 @@ def band(
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-    """A mean and half the width of its interval; of fewer than two values that is NaN."""
+    """A mean, and half the width of its interval: NaN for fewer than two values."""
 
     mean: float
     half: float
     count: int
 
     def text(self, form: str = "{:.3f}", *, sign: bool = False) -> str:
-        """Returns mean ± half, the mean alone where there is no interval."""
+        """Returns mean ± half, or the mean alone where there is no interval."""
         if not self.count:
             return "-"
         mean = form.format(self.mean)
@@ -244,9 +244,9 @@ class Mean:
 
 
 def mean(values: Sequence[float] | np.ndarray, level: float = 0.95) -> Mean:
-    """Returns the mean of what is finite, with the interval of Student's t.
+    """Returns the mean of the finite values, with Student's t interval.
 
-    The values are taken as independent draws from a normal distribution; of two or three seeds the
+    The values are taken as independent draws from a normal distribution. With two or three seeds the
     95 % interval is wide (12.7 and 4.3 standard errors to each side).
     """
     from scipy import stats  # slow to import, and only tables need it

@@ -1,4 +1,4 @@
-"""The prompts and answers that a reader wants to see: lists of prompts, and a sample of rollouts."""
+"""The prompts and answers that the page shows: lists of prompts, and a sample of rollouts."""
 
 import collections
 import random
@@ -38,25 +38,25 @@ LISTS = {  # name: (title, caption)
     ),
 }
 
-STEPS = 24  # whose answers are looked into
-GROUPS = 600  # of the sample, at most
-EACH = 2  # answers of a group: right, wrong and without a verdict each
-LONGEST = 3000  # characters of an answer
-SHORT = 200  # characters of what was read out of it, and of the gold
+STEPS = 24  # steps that the sample takes answers from
+GROUPS = 600  # groups in the sample, at most
+EACH = 2  # answers shown of a group, for each of: right, wrong, without a verdict
+LONGEST = 3000  # characters shown of an answer
+SHORT = 200  # characters shown of the extracted answer, and of the gold
 # Columns of the rollout logs that the sample reads.
 COLUMNS = (
     *(*SMALL, *BELIEF),
     *("prompt", "answer", "reason", "reward"),
     *("length", "finished", "round", "trained"),
 )
-# Characters that would not be seen, or would turn the text around them, are shown by their names.
+# Characters that are invisible, or that reverse the text around them, are shown by their names.
 NAMED = {c: f"[U+{c:04X}]" for c in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 NAMED |= {c: chr(0x2400 + c) for c in range(32) if chr(c) not in "\t\n\r"}
 
 
 # ------------------------------------------------------------------------------ lists of prompts
 def lists(run: Run) -> dict[str, list[Prompt]]:
-    """Returns the prompts of each of `LISTS`, the most telling first."""
+    """Returns the prompts of each of `LISTS`, the most expensive first; of "learned", the largest rise."""
     found: dict[str, list[Prompt]] = {name: [] for name in LISTS}
     for prompt in sorted(run.prompts.values(), key=lambda p: (-p.rollouts, p.uid)):
         visits, last = prompt.visits, prompt.visits[-REVISITED:]
@@ -67,18 +67,21 @@ def lists(run: Run) -> dict[str, list[Prompt]]:
             found["solved"].append(prompt)
         if len(visits) >= 2 * REVISITED and rise(visits) >= 0.25:
             found["learned"].append(prompt)
-    # The others stay by cost; the sort is stable, so that cost decides between equals here.
+    # The other lists stay sorted by cost. This sort is stable, so cost decides between equal rises.
     found["learned"].sort(key=lambda prompt: -round(rise(prompt.visits), 3))
     return found
 
 
 def share(run: Run, prompts: Sequence[Prompt]) -> float:
-    """Returns the share of all rollouts that prompts took."""
+    """Returns the share of all rollouts that went to `prompts`."""
     return sum(prompt.rollouts for prompt in prompts) / max(1, run.num_answers)
 
 
 def rise(visits: Sequence[Group]) -> float:
-    """Returns how much the pass rate rose from the first third of the judged visits to the last, or 0."""
+    """Returns the rise of the pass rate from the first third of the judged visits to the last third.
+
+    0 if no visit was judged.
+    """
     judged = [group for group in visits if group.count]
     if not judged:
         return 0.0
@@ -89,13 +92,13 @@ def rise(visits: Sequence[Group]) -> float:
 
 
 def _rate(groups: Sequence[Group]) -> float | None:
-    """Returns the share of right answers; None where none was judged."""
+    """Returns the share of right answers; None if no answer was judged."""
     count = sum(group.count for group in groups)
     return sum(group.right for group in groups) / count if count else None
 
 
 def wrong(prompt: Prompt, count: int = 3) -> str:
-    """Returns the wrong answers that were given most."""
+    """Returns the `count` most frequent wrong answers, as text."""
     shown = [
         f"{'no answer' if text == 'None' else text.strip() or 'blank'} ({num}×)"
         for text, num in prompt.wrong.most_common(count)
@@ -106,7 +109,7 @@ def wrong(prompt: Prompt, count: int = 3) -> str:
 
 
 def table(run: Run) -> list[dict[str, Any]]:
-    """Returns a row for each subset: groups, share, how many mixed, accuracy early and late."""
+    """Returns a row for each subset: groups, their share, share of mixed groups, early and late accuracy."""
     early, late = np.quantile(sorted({group.step for group in run.groups}) or [0], [0.25, 0.75])
     by_subset = collections.defaultdict(list)
     for group in run.groups:
@@ -129,10 +132,10 @@ def table(run: Run) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------------------ sample of answers
 def sample(run: Run, budget: int) -> list[dict[str, Any]]:
-    """Returns groups with some of their answers, by step.
+    """Returns groups with some of their answers, sorted by step.
 
-    One group of each of `STEPS` steps in turn, another subset each time, until `budget` characters
-    of JSON are used. The same run always gives the same sample.
+    `STEPS` evenly spaced steps take turns: each adds one group, of another subset each time, until
+    `budget` characters of JSON are used. The same run always gives the same sample.
     """
     kept: list[dict[str, Any]] = []
     for group in _in_turn(run):
@@ -145,7 +148,7 @@ def sample(run: Run, budget: int) -> list[dict[str, Any]]:
 
 
 def _in_turn(run: Run) -> Iterator[dict[str, Any]]:
-    """Yields groups, evenly over steps and subsets."""
+    """Yields groups, one from each step in turn, evenly over subsets."""
     steps = sorted(run.logs)
     queues = [_of_step(run, steps[i]) for i in curves.evenly(len(steps), STEPS)]
     while queues := [queue for queue in queues if queue]:
@@ -154,7 +157,7 @@ def _in_turn(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _of_step(run: Run, step: int) -> list[dict[str, Any]]:
-    """Returns the groups of a step in random order: one of each subset, then a second of each, ..."""
+    """Returns the groups of a step in random order: first one of each subset, then a second of each, ..."""
     rows = run.texts(run.logs[step], COLUMNS)
     groups = list(rows_of_groups(rows).values())
     random.Random(step).shuffle(groups)
@@ -175,7 +178,7 @@ def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, A
     right = [i for i in judged if rows["correct"][i] > 0.5]
     wrong = [i for i in judged if i not in right]
     unknown = [i for i in members if i not in judged]
-    # A variant of the same name may have other words each time.
+    # A variant's words may differ from visit to visit, so its question is shown with the group.
     asked = question(rows["prompt"][first])[:LONGEST] if prompt.variant else None
     return {
         "round": _number(rows["round"][first]),
@@ -192,7 +195,7 @@ def _group(rows: Columns, members: Sequence[int], prompt: Prompt) -> dict[str, A
 
 
 def _different(rows: Columns, members: Sequence[int]) -> list[int]:
-    """Returns at most `EACH` rows; answers that differ come before repeated ones."""
+    """Returns at most `EACH` rows; distinct answers come before repeated ones."""
     first, again = {}, []
     for i in members:
         if first.setdefault(rows["answer"][i], i) != i:
@@ -220,12 +223,12 @@ def _answer(rows: Columns, i: int, right: bool | None) -> dict[str, Any]:
 
 
 def shortened(text: str) -> str:
-    """Returns a text of a line or two: what is longer ends in an ellipsis."""
+    """Returns the first `SHORT` characters of a text, with an ellipsis if it is longer."""
     return visible(text if len(text) <= SHORT else f"{text[:SHORT]}…")
 
 
 def visible(text: str) -> str:
-    """Returns a text in which the characters of `NAMED` are replaced by their names."""
+    """Returns a text with the characters of `NAMED` replaced by their names."""
     return text.translate(NAMED)
 
 

@@ -1,7 +1,7 @@
 """Figures of one run, from metrics.jsonl alone, and of the arms (selectors) of a sweep over seeds.
 
-Curves of a sweep are means over seeds with a band; arms.png has every arm as a point with its
-interval. An arm looks the same in all figures.
+Curves of a sweep are means over seeds with a band; arms.png shows every arm as a point with its
+interval. An arm has the same look in all figures.
 """
 
 import functools
@@ -18,7 +18,7 @@ from vade_jax.report.plotting import COLORS, FAINT, Look
 from vade_jax.store import metrics
 from vade_jax.types import PathLike
 
-Runs = Mapping[str, Sequence[Records]]  # of the seeds of each arm
+Runs = Mapping[str, Sequence[Records]]  # by arm: the records of each seed
 Looks = Mapping[str, Look]
 
 FOOTNOTE = (
@@ -33,20 +33,20 @@ ARMS_NOTE = (
     "point: mean over seeds;  bar: 95 % interval (Student's t), from three seeds on;  small: single seeds;  accuracy: mean "
     f"of the last {comparison.LATE} validations;  difference: seed by seed"
 )
-# What `draw_sweep` draws of some sweeps alone.
+# Figures that `draw_sweep` draws only for some sweeps.
 OF_SOME = ("decays.png", "rates.png", "batches.png", "map.png", "calibration.png")
 ROW_HEIGHT = 3.1  # inches of a row of panels
 
 
 class Panel(NamedTuple):
-    """What one panel shows of every run."""
+    """A panel's title, the curve that it shows of every run, and how to set its y axis."""
 
     title: str
     curve: Callable[[Records], Curve]
     y_axis: Callable[[Any], None] = lambda axes: None
 
     def finish(self, axes: Any, x_axis: str) -> None:
-        """Sets up the axes, when all lines are drawn; says if there are none."""
+        """Sets up the axes after all lines are drawn; a panel without lines says "not measured"."""
         axes.set_xlabel(x_axis)
         axes.margins(x=0.02)
         if x_axis == "rollouts":
@@ -70,7 +70,7 @@ NORM = Panel(
 )
 ROLLOUTS = Panel("Rollouts so far", curves.rollouts, plotting.from_zero)
 
-FIGURES = {  # of a sweep; file: the panels of each data/loss and their x axes
+FIGURES = {  # figures of a sweep, by file: the panels of each data/loss, and their x axes
     "effective_ratio.png": [(RATIO, "steps")],  # the paper's Figure 1
     "learning.png": [(SCORE, "steps"), (RATIO, "steps"), (NORM, "steps")],  # Figures 3, 5, 6, 7
     "rollouts.png": [(SCORE, "rollouts"), (ROLLOUTS, "steps")],  # Figures 4, 8
@@ -79,7 +79,7 @@ FIGURES = {  # of a sweep; file: the panels of each data/loss and their x axes
 
 # ------------------------------------------------------------------------------ of one run
 def draw(workdir: PathLike) -> list[pathlib.Path]:
-    """Draws the figures of one run into `workdir`/figures; returns what it wrote."""
+    """Draws the figures of one run into `workdir`/figures; returns their paths."""
     records = metrics.read(workdir)
     folder = pathlib.Path(workdir) / "figures"
     paths = [folder / "progress.png"]
@@ -94,9 +94,9 @@ def draw(workdir: PathLike) -> list[pathlib.Path]:
 
 
 def draw_calibration(runs: Sequence[Records], path: PathLike) -> bool:
-    """Draws the effective ratio that selectors predicted against the observed one.
+    """Draws the predicted against the observed effective ratio; returns whether it drew anything.
 
-    Returns whether there was one to draw: only selectors with a posterior predict.
+    It draws nothing if no run predicts: only selectors with a posterior do.
     """
     pairs = [curves.predicted_and_observed(records) for records in runs]
     predicted, observed = np.concatenate([np.zeros((2, 0)), *pairs], axis=1)
@@ -120,7 +120,7 @@ def draw_calibration(runs: Sequence[Records], path: PathLike) -> bool:
 
 
 def _draw_progress(records: Records, path: PathLike) -> None:
-    """Draws score, effective ratio, gradient norm and rollouts, against steps and rollouts."""
+    """Draws score, effective ratio, gradient norm and rollouts: a row against steps, one against rollouts."""
     score_title, sets = SCORE.title, curves.validation_names(records)
     if sets:
         mean_at = sets[0].rsplit("/", 1)[-1]
@@ -156,7 +156,7 @@ def _draw_details(records: Records, shown: Sequence[tuple[str, str]], path: Path
 
 
 def _lines(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
-    """Draws a curve as it was measured, thin, and its moving average on top in `style`."""
+    """Draws a curve as measured, thin, and its moving average on top in `style`."""
     axes.plot(*curve.against(x_axis), color=COLORS[0], linewidth=0.8, alpha=0.3)
     _smooth_line(axes, x_axis, curve, **{"linewidth": 2.2, **style})
 
@@ -170,7 +170,7 @@ def _smooth_line(axes: Any, x_axis: str, curve: Curve, **style: Any) -> None:
 
 # ------------------------------------------------------------------------------ of a sweep
 def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> None:
-    """Draws `FIGURES`, arms.png and, where they have something to show, maps and calibration.png."""
+    """Draws `FIGURES` and arms.png, and those of `OF_SOME` that have something to show."""
     folder = pathlib.Path(directory)
     runs = {
         name: {arm: [run.records for run in recorded] for arm, recorded in arms.items()}
@@ -191,9 +191,9 @@ def draw_sweep(groups: Groups, compared: Comparison, directory: PathLike) -> Non
 def _draw_curves(
     groups: Mapping[str, Runs], looks: Looks, panels: Sequence[tuple[Panel, str]], path: PathLike
 ) -> None:
-    """Draws a row of panels for each data/loss; if each has a single panel, all are in one row.
+    """Draws a row of panels for each data/loss; if each has a single panel, all panels share one row.
 
-    Steps without a metric, such as those that had nothing to learn from, are left out of its curve.
+    A metric's curve leaves out the steps without it, for example steps that had nothing to learn from.
     """
     columns, rows = len(panels), len(groups)
     if columns == 1:
@@ -229,12 +229,12 @@ def _draw_panel(axes: Any, panel: Panel, x_axis: str, arms: Runs, looks: Looks) 
         _draw_peak(axes, arms.get(comparison.PEAK, ()))
     panel.finish(axes, x_axis)
     if panel is ROLLOUTS:
-        # Bold arms first: an end that several share is labelled with the first two of them.
+        # Bold arms first: where several lines end together, the label names the first two arms.
         _name_ends(axes, {arm: ends[arm] for arm in reversed(ends)})
 
 
 def _draw_peak(axes: Any, runs: Sequence[Records]) -> None:
-    """Draws the best that the paper's measure, DAPO, comes to: the mean over its runs."""
+    """Draws a line at DAPO's best validation, the paper's yardstick: the mean of its runs' bests."""
     bests = [curve.values.max() for curve in map(curves.validation, runs) if len(curve.steps)]
     if not bests:
         return
@@ -246,7 +246,7 @@ def _draw_peak(axes: Any, runs: Sequence[Records]) -> None:
 
 
 def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
-    """Names the arms at the ends of their lines; arms that share a line share a label."""
+    """Names the arms at the ends of their lines; arms whose lines end together share a label."""
     highest = max((y for _, y in ends.values()), default=1)
     axes.set_ylim(0, 1.12 * highest)
     while ends:
@@ -260,7 +260,7 @@ def _name_ends(axes: Any, ends: dict[str, tuple[float, float]]) -> None:
 
 
 def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
-    """Draws a row for each data/loss, the best arm on top (the paper's Table 2)."""
+    """Draws a row of panels for each data/loss, the best arm on top (the paper's Table 2)."""
     num_rows = len(compared.groups)
     heights = [0.27 * len(arms) + 1.2 for arms in compared.groups.values()]
     size = (13, max(sum(heights) + 0.4, 3))
@@ -297,7 +297,7 @@ def _draw_arms(compared: Comparison, looks: Looks, path: PathLike) -> None:
 def _draw_point(axes: Any, place: int, mean: Mean, values: Sequence[float], look: Look) -> None:
     if not mean.count:
         return
-    half = mean.half if mean.count > 2 else 0  # that of two seeds hides all others
+    half = mean.half if mean.count > 2 else 0  # an interval of two seeds hides all others
     size = {"markersize": 8 if look.bold else 6, "elinewidth": 2.2 if look.bold else 1.4}
     axes.errorbar(mean.mean, place, xerr=half, fmt="o", color=look.color, capsize=0, **size)
     if mean.count > 1:

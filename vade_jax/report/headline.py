@@ -1,4 +1,4 @@
-"""A run in numbers: the table at its end, the top of the page, time by phase, and settings."""
+"""A run in numbers: the table at its end, the top of its page, its time by phase, and its settings."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from vade_jax.report.run import Run
 from vade_jax.store import metrics
 from vade_jax.types import PathLike
 
-# Where to look in a run directory, in the order a reader wants it.
+# What to look at in a run directory, in the order in which a reader needs it: (name, description).
 PLACES = (
     ("report.html", "everything on one page: open it in a browser"),
     ("figures", "validation, effective ratio, gradients, rollouts"),
@@ -22,7 +22,7 @@ PLACES = (
     ("checkpoints", "start again with the same --workdir to resume"),
     ("policy", "the policy as a Hugging Face directory"),
 )
-# The phases of a step, in their order. The others of timing_s/* run beside or inside these.
+# The phases of a step, in order. All other timings (timing_s/*) run at the same time or inside a phase.
 PHASES = {
     "save_checkpoint": "saving the step before",
     "select": "choosing prompts",
@@ -43,7 +43,7 @@ BESIDE = {
 
 # ------------------------------------------------------------------------------ at the end of a run
 def summary(records: Records, *, workdir: PathLike | None = None) -> str:
-    """Returns a short table: what a run learned, what it cost and, given `workdir`, where to look."""
+    """Returns a short table: what a run learned, what it cost and, given `workdir`, its files."""
     if not records:
         return "no step was made: nothing to report"
     rows = []
@@ -100,7 +100,7 @@ def _summary_of_cost(records: Records) -> list[tuple[str, str]]:
 
 # ------------------------------------------------------------------------------ on top of the page
 class Fact(NamedTuple):
-    """One number with what it means."""
+    """One number, and what it means."""
 
     name: str
     value: str
@@ -108,7 +108,7 @@ class Fact(NamedTuple):
 
 
 def what(run: Run) -> list[str]:
-    """Returns in a few words what was run."""
+    """Returns the run in a few words: selector, loss, answers a step, seed and steps."""
     config = run.config
     selector, loss = _section(config, "selector"), _section(config, "loss")
     found = [f"selector {selector['name']}"] if "name" in selector else []
@@ -188,7 +188,7 @@ def _asked(run: Run) -> list[Fact]:
     detail = []
     if batch := run.config.get("num_prompts"):
         visits = {(group.step, run.prompts[group.uid].source) for group in run.groups}
-        # Of what there is: fewer than data.num_train where the file has no more.
+        # The items that the data really have: fewer than data.num_train if the file has no more.
         size = metrics.num_items(run.records, batch, len(run.groups) / len(visits))
         detail += [f"of {size:,} in the data"] if size else []
     variants = sum(bool(prompt.variant) for prompt in run.prompts.values())
@@ -213,7 +213,7 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 # ------------------------------------------------------------------------------ time
 class Phase(NamedTuple):
-    """What a phase took, in seconds."""
+    """The time that a phase took, in seconds."""
 
     name: str
     text: str
@@ -223,7 +223,7 @@ class Phase(NamedTuple):
 
 
 def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
-    """Returns the phases that make up a step, and what ran beside them."""
+    """Returns the phases that make up a step, and the timings of what ran at the same time."""
     step = curves.named(run.records, "timing_s/step").values
     whole = float(step.sum())
     if not whole:
@@ -241,6 +241,7 @@ def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
     inside = timed(PHASES)
     rest = max(0.0, whole - sum(phase.total for phase in inside))
     inside.append(Phase("rest", "everything else", rest, rest / len(step), rest / whole))
+    # Timings with unknown names are shown with what ran at the same time.
     names = {name[9:] for record in run.records for name in record if name.startswith("timing_s/")}
     more = sorted(names - {"step", *PHASES, *BESIDE})
     return inside, timed(BESIDE | dict.fromkeys(more, ""))
@@ -248,7 +249,7 @@ def phases(run: Run) -> tuple[list[Phase], list[Phase]]:
 
 # ------------------------------------------------------------------------------ settings
 def settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Returns a row for each field of the configs: its name, its value in each run, whether these differ."""
+    """Returns a row for each field of the configs: name, value in each run, and whether values differ."""
     fields_of = [_flat(run.config) for run in runs]
     rows = []
     for name in sorted({name for fields in fields_of for name in fields}):
@@ -270,7 +271,7 @@ def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 # ------------------------------------------------------------------------------ text
 def compact(x: float) -> str:
-    """Returns a count with all digits, such as 51,200, or from a million on as 12.3 M."""
+    """Returns a count with all its digits (51,200), or rounded from a million on (12.3 M)."""
     for size, unit in ((1e9, "G"), (1e6, "M")):
         if x >= size:
             return f"{x / size:.1f} {unit}"
@@ -278,7 +279,7 @@ def compact(x: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds in the unit that a person would use."""
+    """Returns seconds as text in a fitting unit: ms, s, min or h."""
     if not math.isfinite(seconds):
         return "–"
     if seconds < 1:

@@ -1,6 +1,6 @@
-"""Maps of a sweep: arms against what else was varied.
+"""Maps of a sweep: the arms over the other settings that it varies.
 
-That is VADE's decays, learning rates, batches, or the size of a step and of the pool.
+These settings are VADE's decays, learning rates, batches, and the sizes of a step and of the pool.
 """
 
 import collections
@@ -24,17 +24,17 @@ SETTINGS_NOTE = (
     f"mean of the last {comparison.LATE} validations, less the baseline's with the same seed;  bar: 95 % interval (Student's t), "
     "from three seeds on;  small: single seeds"
 )
-# What a figure calls it, and where a run's config has it.
+# The name of a setting in the figure, and how to read it from a run's config.
 SETTINGS = {
     "prompts a step": lambda c: c["num_prompts"],
     "answers to a prompt": lambda c: c["num_rollouts"],
     "prompts in the pool": lambda c: c["data"]["num_train"],
 }
-Setting = tuple[int, ...]  # a value of each of `SETTINGS`
+Setting = tuple[int, ...]  # one value for each of `SETTINGS`
 
 
 def draw_decays(compared: Comparison, path: PathLike) -> None:
-    """Draws accuracy and effective ratio over lambda_1 and lambda_2, if there are arms of such a grid."""
+    """Draws accuracy and effective ratio over lambda_1 and lambda_2; nothing without arms of such a grid."""
     grids = {}
     for name, arms in compared.groups.items():
         found = {_DECAYS.fullmatch(label): arm for label, arm in arms.items()}
@@ -67,7 +67,7 @@ def draw_decays(compared: Comparison, path: PathLike) -> None:
 def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
     """Draws the accuracy of each arm over learning rates; "vade@2e-4" is a point of "vade".
 
-    Nothing is drawn if no arm has two rates.
+    Draws nothing if no arm has two rates.
     """
     lines: dict[str, dict[str, dict[float, comparison.Arm]]] = {}
     for name, label, config, arm in _configured(groups, compared):
@@ -110,10 +110,10 @@ def draw_rates(groups: Groups, compared: Comparison, path: PathLike) -> None:
 def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
     """Draws the baseline's accuracy over learning rates, a line for each batch, and the best of each batch.
 
-    At equal rollouts this shows the critical batch: up to there a larger batch ends as high, beyond
-    it lower at any rate. Batches with other rollouts in all than most are left out, and of several
-    groups with one batch, such as "clean/gspo" and "wrong10/gspo", the first is drawn. Nothing is
-    drawn unless two batches have two rates each.
+    At equal rollouts this shows the critical batch: up to this size a larger batch ends as high, beyond
+    it a larger batch ends lower at any rate. A batch is left out if its total of rollouts is not the
+    commonest one. If several groups have the same batch ("clean/gspo" and "wrong10/gspo"), the first is
+    drawn. Draws nothing unless two batches have two rates each.
     """
     found: dict[tuple[str, int, int], dict[float, comparison.Arm]] = {}
     for name, label, config, arm in _configured(groups, compared):
@@ -123,6 +123,7 @@ def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
             by_rate[config["optimizer"]["learning_rate"]] = arm
     found = {key: by_rate for key, by_rate in found.items() if len(by_rate) > 1}
     budgets = collections.Counter(budget for _, _, budget in found).most_common(1)
+    # Batches compare only at equal rollouts: those with the commonest total are kept.
     batches: dict[int, dict[float, comparison.Arm]] = {}
     for (_, size, budget), by_rate in sorted(found.items(), key=lambda item: item[0][1]):
         if budget == budgets[0][0]:
@@ -155,7 +156,7 @@ def draw_batches(groups: Groups, compared: Comparison, path: PathLike) -> None:
 
 
 def _configured(groups: Groups, compared: Comparison) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yields data/loss, label, a run's config and what was compared, of arms whose config is known."""
+    """Yields (data/loss, label, config of the first run, arm) of every arm whose config is known."""
     for name, arms in compared.groups.items():
         for label, arm in arms.items():
             if "optimizer" in (config := groups[name][label][0].config):
@@ -163,7 +164,7 @@ def _configured(groups: Groups, compared: Comparison) -> Iterator[tuple[str, str
 
 
 def _rates_axis(panel: Any, lines: Iterable[Iterable[float]]) -> None:
-    """Makes x the learning rate, with a tick for each rate of any line."""
+    """Makes x a logarithmic axis of learning rates, with a tick for each rate of any line."""
     rates = sorted({rate for by_rate in lines for rate in by_rate})
     panel.set_xscale("log")
     panel.set_xticks(rates, [_power_of_ten(rate) for rate in rates])
@@ -172,7 +173,7 @@ def _rates_axis(panel: Any, lines: Iterable[Iterable[float]]) -> None:
 
 
 def _power_of_ten(rate: float) -> str:
-    """Returns 0.00015 as "1.5e-4", with no digit lost and none added."""
+    """Returns a rate in scientific notation, exactly: 0.00015 is "1.5e-4"."""
     digits, _, power = np.format_float_scientific(rate, trim="-").partition("e")
     return f"{digits}e{int(power)}"
 
@@ -182,9 +183,9 @@ def draw_settings(
 ) -> None:
     """Draws each arm's difference to the baseline against one of `SETTINGS` at a time.
 
-    The other settings are then those that most groups have. Groups are told apart by their runs'
-    configs; of one setting there can be several, such as "clean/gspo" and "wrong10/gspo": the first is
-    drawn. Nothing is drawn if none differs from another.
+    The other settings keep the values that most groups have. The settings of a group are read from its
+    runs' configs. If several groups have the same settings ("clean/gspo" and "wrong10/gspo"), the first
+    is drawn. Draws nothing if all groups have the same settings.
     """
     found: dict[Setting, str] = {}
     for name, arms in groups.items():
@@ -212,7 +213,7 @@ def draw_settings(
 
 
 def _along(axis: int, settings: Sequence[Setting]) -> list[Setting]:
-    """Returns the settings that have the commonest values but for that of `axis`, in ascending order."""
+    """Returns the settings with the commonest values on all axes except `axis`, in ascending order."""
     columns = zip(*settings, strict=True)
     center = tuple(collections.Counter(values).most_common(1)[0][0] for values in columns)
     rest = lambda setting: setting[:axis] + setting[axis + 1 :]
@@ -225,10 +226,11 @@ def _draw_setting(
     baseline: str,
     looks: Mapping[str, Look],
 ) -> dict[str, None]:
-    """Draws a line for each arm that more than one of the settings has; returns those arms."""
+    """Draws a line for each arm that more than one setting has; returns those arms."""
     counted = collections.Counter(arm for arms in arms_of for arm in arms if arm != baseline)
     shown = [arm for arm, count in counted.items() if count > 1]
     for i, arm in enumerate(shown):
+        # Arms are shifted sideways, so that their intervals do not cover each other.
         look, shift = looks[arm], 0.08 * (i - (len(shown) - 1) / 2)
         places = [place for place, arms in enumerate(arms_of) if arm in arms]
         means = [arms_of[place][arm].difference for place in places]

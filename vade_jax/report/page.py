@@ -1,4 +1,4 @@
-"""Puts the page together, within its size, and writes it."""
+"""Assembles the page within its size limit, and writes it."""
 
 import base64
 import collections
@@ -34,20 +34,21 @@ ASSETS = pathlib.Path(__file__).with_name("assets")
 SCRIPTS = ("charts.js", "answers.js", "page.js")
 PACKAGES = ("vade_jax", "jax", "jaxlib", "flax", "optax", "numpy", "vllm")
 
-LIMIT = 5_000_000  # bytes of the page
-CURVES, ANSWERS, PICTURES = 1_000_000, 1_000_000, 2_300_000  # of them, to begin with
-LISTED = 9  # prompts of a list
+LIMIT = 5_000_000  # bytes of the page, at most
+# Bytes for each part at first; `write` gives answers and pictures less if the page is too large.
+CURVES, ANSWERS, PICTURES = 1_000_000, 1_000_000, 2_300_000
+LISTED = 9  # prompts of a list, at most
 
 
 def at_start(workdir: PathLike, items: sources.Source) -> None:
-    """Draws a sheet of samples of what a run trains on: figures/samples.png."""
+    """Draws a sheet of samples of a run's training data: figures/samples.png."""
     contact_sheet.draw(items, pathlib.Path(workdir) / "figures" / "samples.png")
 
 
 def at_end(workdir: PathLike, items: sources.Source) -> pathlib.Path:
-    """Draws the figures of a run that has just ended, and writes its page, versions and pictures.
+    """Draws the figures of a run that has just ended, and writes its versions, page and pictures.
 
-    `items` is the source of its training data, by row.
+    `items` is the source of the run's training data, by row.
     """
     figures.draw(workdir)
     versions = {"python": platform.python_version()}
@@ -67,23 +68,23 @@ def write(
     """Writes report.html, or comparison.html of several runs, into `workdir`; returns the path.
 
     Args:
-        workdir: of the run.
-        compare: other runs that are drawn over it. A directory without a run, or given twice, is
-            left out with a note.
-        items: the run's data, for pictures that its directory does not hold; they are kept there,
-            so that the page can be made again without the data. Without it, pictures are of the
-            data that the config names, and none are kept.
+        workdir: the run directory.
+        compare: directories of other runs, drawn in the same charts. A directory without a run, or
+            given twice, is left out with a note.
+        items: the run's data, for pictures that its directory does not hold. The pictures are then
+            kept there, so that the page can be made again without the data. Without `items`, pictures
+            come from the data that the config names, and none are kept.
 
     Raises:
         FileNotFoundError: `workdir` holds nothing of a run.
-        ValueError: the page cannot be written there.
+        ValueError: the page cannot be written into `workdir`.
     """
     runs, notes = run.read_all([workdir, *compare])
     sections = [_section(place, one) for place, one in enumerate(runs)]
     finds = [pictures.finder(items) if items is not None else pictures.of_run(runs[0])]
     finds += [pictures.of_run(one) for one in runs[1:]]
-    # Single prompts, answers and pictures are most of the page: fewer of them until it fits. Their
-    # size is known only when the page is whole, as HTML escapes what a model wrote.
+    # Single prompts, answers and pictures take most of the page, so fewer are shown until it fits. Their
+    # size is known only when the page is rendered, because HTML escapes what a model wrote.
     for share in (1, 2, 4, 8, 16, 32):
         for section, find in zip(sections, finds, strict=True):
             _add_examples(section, share * len(runs), find)
@@ -105,7 +106,7 @@ def write(
 
 # ------------------------------------------------------------------------------ one run
 def _section(place: int, one: Run) -> Section:
-    """Returns what the page says of a whole run."""
+    """Returns what the page shows of a run as a whole, without single prompts and answers."""
     inside, beside = headline.phases(one)
     facts = headline.facts(one)
     kept, notes = pictures.read(one.workdir)
@@ -126,7 +127,7 @@ def _section(place: int, one: Run) -> Section:
 
 
 def _add_examples(section: Section, share: int, find: pictures.Find) -> None:
-    """Adds single prompts and answers, in 1 / `share` of the space that one run alone may take."""
+    """Adds single prompts, answers and pictures, in 1 / `share` of the space for a page of one run."""
     one = section["run"]
     shown = {k: prompts[: max(3, LISTED // share)] for k, prompts in section["lists"].items()}
     sample = examples.sample(one, ANSWERS // share)
@@ -147,7 +148,7 @@ def _add_examples(section: Section, share: int, find: pictures.Find) -> None:
 
 
 def _asked(prompt: Prompt, question: str, picture: pictures.Picture | None) -> dict[str, Any]:
-    """Returns a prompt of the sample of answers, for the script."""
+    """Returns a prompt as the script shows it with its sampled answers."""
     return {
         "question": examples.visible(question[: examples.LONGEST]),
         "gold": examples.shortened(prompt.gold),
@@ -162,6 +163,7 @@ def _asked(prompt: Prompt, question: str, picture: pictures.Picture | None) -> d
 def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) -> str:
     """Returns the page."""
     lines = len(runs) * (5 + len(curves.DETAILS))
+    # Assumes 40 bytes of JSON for a point.
     points = max(60, min(500, CURVES // (40 * lines)))
     shown: dict[str, Any] = {
         "dynamics": charts.dynamics(runs, points),
@@ -178,15 +180,15 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
     }
     script = "\n".join((ASSETS / name).read_text("utf-8") for name in SCRIPTS)
     script = f"\n{script}\n"
-    # The page's policy allows this one script by its digest, so that nothing in it that a model
-    # wrote can run.
+    # The page's Content-Security-Policy allows only this script, by its digest: nothing that a model
+    # wrote can run as a script.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     notes = [*notes, *(f"{one.label}: {note}" for one in runs for note in one.notes)]
     notes += [f"{s['run'].label}: {n}" for s in sections for n in (*s["notes"], *s["missing"])]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ASSETS),
         autoescape=True,
-        finalize=lambda x: examples.visible(x) if type(x) is str else x,  # and no Markup
+        finalize=lambda x: examples.visible(x) if type(x) is str else x,  # not Markup
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -210,7 +212,7 @@ def _render(runs: Sequence[Run], sections: Sequence[Section], notes: list[str]) 
 
 
 def _maps_on_one_scale(sections: Sequence[Section]) -> list[charts.Chart]:
-    """Returns all maps; the darkest cell of a kind means the same in every run."""
+    """Returns all maps; maps of one kind share a color scale, so that runs can be compared."""
     by_kind = collections.defaultdict(list)
     for section in sections:
         for kind, chart in section["maps"].items():

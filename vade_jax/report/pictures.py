@@ -1,4 +1,4 @@
-"""Thumbnails for the page: from the run directory, or from the data, whose items are found by uid."""
+"""Thumbnails for the page, from the run directory, or from the data, where items are found by uid."""
 
 import base64
 import collections
@@ -20,7 +20,7 @@ Find = Callable[[str], Item | None]
 
 FILE = "pictures.parquet"
 SIDE = 320  # pixels of the longer side, at most
-DRAWN = 4096  # colors at most of an image that may be smaller as PNG
+DRAWN = 4096  # colors; an image with more is never tried as PNG
 LEFT_OUT = {
     "no_picture": "have no picture",
     "not_found": "are in no data that are here and can be read",
@@ -36,7 +36,7 @@ class Picture:
 
     data: bytes
     mime: str
-    num_images: int  # of the item; the first is shown
+    num_images: int  # images of the item; the first is shown
 
     @property
     def uri(self) -> str:
@@ -46,13 +46,13 @@ class Picture:
 def choose(
     asked: Mapping[str, tuple[Prompt, str]], kept: Mapping[str, Picture], find: Find, budget: int
 ) -> tuple[dict[str, Picture], dict[str, str]]:
-    """Returns the pictures of prompts by uid, and why the others have none, a key of `LEFT_OUT`.
+    """Returns pictures by uid, and for each uid without one the reason, a key of `LEFT_OUT`.
 
     Args:
         asked: prompts and their questions, by uid.
         kept: the pictures in the run directory.
-        find: where those come from that are not kept.
-        budget: bytes of base64 at most.
+        find: finds the item of a prompt whose picture is not kept.
+        budget: bytes of base64, at most.
     """
     shown, missing = {}, {}
     for uid, (prompt, question) in asked.items():
@@ -68,7 +68,7 @@ def choose(
 
 
 def notes(missing: Mapping[str, str]) -> list[str]:
-    """Returns how many prompts are shown without a picture, and why."""
+    """Returns a note on how many prompts are shown without their picture, and why; [] if none is."""
     counted = collections.Counter(missing.values())
     counted.pop("no_picture", None)  # nothing is missing
     why = ", ".join(f"{num} {LEFT_OUT[name]}" for name, num in counted.items())
@@ -79,7 +79,8 @@ def notes(missing: Mapping[str, str]) -> list[str]:
 def _make(prompt: Prompt, question: str, item: Item | None) -> Picture | str:
     if item is None:
         return "not_found"
-    # The data may have changed since the run. A variant asks in other words.
+    # The data may have changed since the run: question and gold must still match. A variant's question
+    # is worded differently, so it is not compared.
     asked = " ".join(item.question.replace("<image>", " ").split())
     is_asked = prompt.variant or asked in " ".join(question.split())
     if _as_read(item.answer) != _as_read(prompt.gold) or not is_asked:
@@ -93,20 +94,20 @@ def _make(prompt: Prompt, question: str, item: Item | None) -> Picture | str:
 
 
 def _as_read(answer: str) -> str:
-    """Returns a gold as the run's rules read it: `of_run` has the file's own, a True or spaces around it."""
+    """Returns a gold as the run's rules read it: the rows of `of_run` may have True, or spaces around it."""
     return {"True": "yes", "False": "no"}.get(answer.strip(), answer.strip())
 
 
 def thumbnail(image: Any, num_images: int = 1) -> Picture:
-    """Returns an image with sides of `SIDE` pixels at most, as JPEG, or PNG where that is smaller.
+    """Returns an image with sides of at most `SIDE` pixels, as JPEG, or as PNG if that is smaller.
 
-    It is as the model sees it: upright, on white.
+    The image is as the model sees it: upright, on white.
     """
     page = images.to_rgb(image)
     page.thumbnail((SIDE, SIDE))
     page.info.clear()  # a color profile may be larger than the picture
     ways: dict[str, dict[str, Any]] = {"image/jpeg": {"format": "JPEG", "quality": 80}}
-    if page.getcolors(DRAWN):  # None where there are more: then PNG is never smaller
+    if page.getcolors(DRAWN):  # None if there are more: PNG is then never smaller
         ways["image/png"] = {"format": "PNG"}
     encoded = {}
     for mime, options in ways.items():
@@ -119,7 +120,7 @@ def thumbnail(image: Any, num_images: int = 1) -> Picture:
 
 # ------------------------------------------------------------------------------ in the run directory
 def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
-    """Returns the pictures kept in a run directory by uid, and what is wrong with them."""
+    """Returns the pictures kept in a run directory, by uid, and notes on what cannot be read."""
     import pyarrow
     import pyarrow.parquet
 
@@ -131,7 +132,7 @@ def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
         kept = {row.pop("uid"): Picture(**row) for row in rows}
     except (pyarrow.ArrowException, OSError, TypeError, KeyError) as error:
         return {}, [f"{FILE} cannot be read: {str(error).splitlines()[0]}"]
-    # Nothing but what `thumbnail` makes goes into the page: the file may be anybody's.
+    # The file may come from anybody: only what `thumbnail` can make goes into the page.
     safe = {
         uid: picture
         for uid, picture in kept.items()
@@ -141,7 +142,7 @@ def read(workdir: PathLike) -> tuple[dict[str, Picture], list[str]]:
 
 
 def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
-    """Writes pictures into a run directory, so that the page can be made without the data."""
+    """Writes pictures into a run directory, so that the page can be made again without the data."""
     import pyarrow.parquet
 
     rows = [{"uid": uid, **dataclasses.asdict(p)} for uid, p in pictures.items()]
@@ -152,17 +153,17 @@ def keep(workdir: PathLike, pictures: dict[str, Picture]) -> None:
 
 # ------------------------------------------------------------------------------ in the data
 def of_run(run: Run) -> Find:
-    """Returns uid -> item of the data that a run's config names, None where they are not here.
+    """Returns uid -> item, from the data that a run's config names; always None if they are not here.
 
-    Data of the hub are looked up in its cache alone, and only where `HF_HUB_OFFLINE` is set: a page is no
-    reason to download a data set.
+    Data of the hub are read only from its cache, and only if `HF_HUB_OFFLINE` is set: making a page must
+    not download a data set.
     """
     data: Any = run.config.get("data")
     try:
         if hub.parse(str(data["train"])) and not _hub_is_off():
             return lambda uid: None
         if data["train"] != "procedural":
-            # No answer is judged here: rows need no kind that only the run's rules know.
+            # No answer is judged here, so a row may lack an answer, or have one of an unknown kind.
             where: dict[str, Any] = {"split": "train", "image_root": data.get("image_root", "")}
             return finder(sources.rows(data["train"], has_rules=False, **where))
         seed, share = run.config["seed"], data.get("wrong_golds", 0.0)
@@ -173,15 +174,15 @@ def of_run(run: Run) -> Find:
 
 
 def _hub_is_off() -> bool:
-    """Returns whether the hub's libraries use their cache alone, as they read it themselves."""
+    """Returns whether the hub's libraries use only their cache; reads the variable as they do."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def finder(items: sources.Source) -> Find:
-    """Returns uid -> item, or None where no item has it or its row cannot be read.
+    """Returns uid -> item; None if no item has the uid or its row cannot be read.
 
-    A uid usually ends in the item's place, so that one item is looked at; a file's own ids are read
-    once, without opening an image.
+    A uid usually ends in the item's index, and then a single item is read. Otherwise the ids in the file
+    are read, once, without opening an image.
     """
     ids = functools.cache(lambda: _ids(items))
 
@@ -202,7 +203,7 @@ def finder(items: sources.Source) -> Find:
 
 
 def _ids(items: sources.Source) -> dict[str, int]:
-    """Returns the places of the rows of a file that have an id of their own."""
+    """Returns the indices of a file's rows by id, for rows that have one."""
     found: dict[str, int] = {}
     if not isinstance(items, sources.Rows):
         return found

@@ -1,4 +1,4 @@
-"""How figures look. No other file imports matplotlib."""
+"""The look of figures. Only this file imports matplotlib."""
 
 import contextlib
 import dataclasses
@@ -33,16 +33,16 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
-DPI = (160, 110, 80)  # the first with which a figure has at most MAX_BYTES
+DPI = (160, 110, 80)  # tried in order until a figure has at most MAX_BYTES
 MAX_BYTES = 100_000
 
-PRINCIPAL = {  # the arms of the paper have colors of their own
+PRINCIPAL = {  # the paper's arms have fixed colors
     "uniform": "#4d4d4d",
     "dapo": "#E69F00",
     "vade": "#0072B2",
     "vade_dapo": "#C2185B",
 }
-KNOWN = (  # the others that are often drawn: each keeps its look from figure to figure
+KNOWN = (  # other arms that are often drawn: each keeps its look from figure to figure
     *("kalman", "mopps", "greso", "sec", "mmr1", "knapsack", "vcrl", "diva"),
     *("vade_p1p", "vade_greedy", "vade_last_update", "vade_mean", "vade_no_decay"),
     *("vade_decay_selected", "vade_decay_rest", "vade_no_warmup"),
@@ -51,7 +51,7 @@ KNOWN = (  # the others that are often drawn: each keeps its look from figure to
     *("insight", "arcus", "bots", "cures", "remind", "remind_vade", "pooled"),
     *("importance", "progress"),
 )
-OTHERS = (  # Paul Tol's muted ones and two more
+OTHERS = (  # Paul Tol's muted colors, and a few more
     *("#44AA99", "#882255", "#999933", "#6699CC", "#117733", "#CC6677"),
     *("#AA4499", "#DDAA33", "#332288", "#88CCEE", "#A0522D", "#7F7F7F"),
 )
@@ -60,14 +60,14 @@ DASHES = ((0, ()), (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """How an arm is drawn, the same in every figure."""
+    """How an arm is drawn in every figure."""
 
     color: str
     bold: bool
     dashes: Any
 
     def style(self) -> dict[str, Any]:
-        """Returns the options of matplotlib for a line of this arm."""
+        """Returns matplotlib's options for a line of this arm."""
         return {
             "color": self.color,
             "linestyle": self.dashes,
@@ -78,9 +78,9 @@ class Look:
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """Returns the look of every label: the paper's bold, the others thin.
+    """Returns the look of every label: the paper's arms are bold, the others thin.
 
-    Where none is the paper's, the first six are bold.
+    If none is the paper's, the first six are bold.
     """
     labels = list(dict.fromkeys(labels))
     bold = {label: PRINCIPAL[label] for label in labels if label in PRINCIPAL}
@@ -92,8 +92,8 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
         if label in bold:
             found[label] = Look(bold[label], True, DASHES[0])
         else:
-            # Each time that the colors are used up the dashes move on by one, so that no two of
-            # the first len(OTHERS) * len(DASHES) places look alike.
+            # The dashes shift by one each time the colors are used up, so that no two of the first
+            # len(OTHERS) * len(DASHES) places look alike.
             i = place[label]
             dashes = DASHES[(i + i // len(OTHERS)) % len(DASHES)]
             found[label] = Look(OTHERS[i % len(OTHERS)], False, dashes)
@@ -111,14 +111,14 @@ def panels(
     note_size: float = 9,
     **options: Any,
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yields a figure and its [rows, columns] axes, and writes it as PNG when all is drawn.
+    """Yields a figure and its [rows, columns] axes; writes the figure as PNG when the block ends.
 
-    `size` is width and height in inches, `note` the small print below, `options` go to matplotlib's
-    `subplots`.
+    `size` is width and height in inches, `note` is small print below the panels, `options` go to
+    matplotlib's `subplots`.
     """
     import matplotlib
 
-    matplotlib.use("Agg")  # to files: no display is needed
+    matplotlib.use("Agg")  # draws into files and needs no display
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from matplotlib import pyplot
 
@@ -132,11 +132,11 @@ def panels(
                 figure.supxlabel(note, fontsize=note_size, color=FAINT, x=0.01, ha="left")
             _save(figure, path)
         finally:
-            pyplot.close(figure)  # pyplot holds every figure that is not closed
+            pyplot.close(figure)  # pyplot keeps a figure in memory until it is closed
 
 
 def _save(figure: Any, path: PathLike) -> None:
-    """Writes a PNG of few colors, in fewer pixels where it would be large: figures live in repositories."""
+    """Writes a PNG of few colors, with fewer pixels if it would be large: figures are committed to git."""
     for dpi in DPI:
         drawn = io.BytesIO()
         figure.savefig(drawn, format="png", dpi=dpi)
@@ -148,7 +148,7 @@ def _save(figure: Any, path: PathLike) -> None:
 
 def small(picture: Image.Image) -> bytes:
     """Returns a picture of lines and text as a PNG of 128 colors, a third of the usual size."""
-    plain = Image.Dither.NONE  # dots would cost more than they show
+    plain = Image.Dither.NONE  # dithering would add bytes and show little
     written = io.BytesIO()
     picture.convert("RGB").quantize(128, dither=plain).save(written, "PNG", optimize=True)
     return written.getvalue()
@@ -162,7 +162,7 @@ def line(**style: Any) -> Any:
 
 
 def thousands() -> Any:
-    """Returns the format of an axis of counts: 12k."""
+    """Returns the tick format of an axis of counts: 12000 is 12k."""
     from matplotlib import ticker
 
     return ticker.FuncFormatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
@@ -175,7 +175,7 @@ def from_zero(panel: Any) -> None:
 
 
 def from_zero_or_log(panel: Any) -> None:
-    """Starts the y axis at 0, or makes it logarithmic where there are spikes."""
+    """Starts the y axis at 0, or makes it logarithmic if the lines have spikes."""
     lines = [line.get_ydata() for line in panel.lines]
     if lines and curves.has_spikes(np.concatenate(lines)):
         panel.set_yscale("log")

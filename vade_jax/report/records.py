@@ -1,7 +1,7 @@
-"""What tables and figures of a sweep need of its runs, from their directories or from one small file.
+"""The runs of a sweep, for its tables and figures: read from run directories, or from one small file.
 
-A run directory has megabytes: checkpoints, every answer. The table of a sweep has what a comparison is made
-of, a kilobyte a run.
+A run directory has megabytes: checkpoints and every answer. The file of a sweep (its table of runs) has
+only what a comparison needs, a kilobyte a run.
 """
 
 import collections
@@ -23,7 +23,7 @@ from vade_jax.report import curves
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import PathLike
 
-# The metrics that a record keeps, of every step that has them.
+# The metrics that the table keeps, at every step that has them.
 KEPT = re.compile(
     "|".join(
         [
@@ -34,9 +34,11 @@ KEPT = re.compile(
         ]
     )
 )
-DIGITS = 5  # of a number that is read again
-SHARED = b"settings"  # of all runs of a table, in its metadata
-CHECKSUM = b"crc32"  # there too: of what has none in parquet, the columns and the shared settings
+DIGITS = 5  # significant digits of a number that is read from a table
+# Keys of the file's metadata: the settings that all runs share, and a checksum of what parquet's own
+# checksums do not cover, the columns and these settings.
+SHARED = b"settings"
+CHECKSUM = b"crc32"
 ABOUT = ("group", "arm", "settings", "hopeless")
 ENCODINGS = {
     pa.list_(pa.float32()): "BYTE_STREAM_SPLIT",
@@ -47,27 +49,27 @@ ENCODINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """A finished run, as far as it is compared with others."""
+    """What a comparison needs of a finished run."""
 
     name: str  # where it was read from
     config: Mapping[str, Any]
     records: Sequence[metrics.Record]
-    hopeless: float  # share of the rollouts on prompts that cannot be answered right; NaN: unknown
+    hopeless: float  # share of rollouts on prompts that cannot be answered correctly; NaN: unknown
 
     @property
     def seed(self) -> int:
-        """Pairs it with runs of other arms."""
+        """The seed, by which runs of different arms are paired."""
         return int(self.config["seed"])
 
 
-Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # data/loss: arm: runs
+Groups = Mapping[str, Mapping[str, Sequence[Recorded]]]  # runs by data/loss, then by arm
 
 
 def of_directory(directory: PathLike) -> Recorded:
-    """Returns what a run directory holds.
+    """Returns the run in a directory.
 
     Raises:
-        FileNotFoundError: it has no config.json or no metrics.jsonl.
+        FileNotFoundError: the directory has no config.json or no metrics.jsonl.
     """
     found = metrics.read(directory)
     path = pathlib.Path(directory) / "config.json"
@@ -78,10 +80,10 @@ def of_directory(directory: PathLike) -> Recorded:
 
 
 def hopeless_share(workdir: PathLike) -> float:
-    """Returns the share of a run's rollouts on prompts that cannot be answered right, or NaN.
+    """Returns the share of a run's rollouts on prompts that cannot be answered correctly, or NaN.
 
-    Those of the built-in data's stratum "impossible", and those with a wrong gold. NaN: the run has
-    no rollout logs, or is of data that do not say which prompts those are.
+    These prompts are the stratum "impossible" of the built-in data, and prompts with a wrong gold. NaN:
+    the run has no rollout logs, or its data do not mark these prompts.
     """
     counted = collections.Counter()
     for path in rollout_log.paths(workdir):
@@ -97,9 +99,9 @@ def hopeless_share(workdir: PathLike) -> float:
 
 # ------------------------------------------------------------------------------ as one file
 def write(groups: Groups, path: PathLike) -> None:
-    """Writes the table of a sweep: a row a run, a column a metric, aligned to the run's steps.
+    """Writes the table of a sweep: a row for each run, a column for each metric, one value for each step.
 
-    What all runs share of their settings is said once, in the metadata of the file.
+    Settings that all runs share are written once, in the metadata of the file.
     """
     runs = [run for arms in groups.values() for of_arm in arms.values() for run in of_arm]
     configs = [dict(_leaves(_without_places(run.config))) for run in runs]
@@ -123,7 +125,7 @@ def write(groups: Groups, path: PathLike) -> None:
 
 
 def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> None:
-    """Writes a table a third smaller than parquet's defaults do."""
+    """Writes a table with options that make it a third smaller than parquet's defaults."""
     options: dict[str, Any] = {
         "use_dictionary": ["group", "arm", "settings"],
         "column_encoding": {
@@ -147,10 +149,10 @@ def _write_small(table: pa.Table, shared: Mapping[str, Any], path: PathLike) -> 
 
 
 def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
-    """Returns the runs of a table by data/loss and arm.
+    """Returns the runs of a table by data/loss, then by arm.
 
     Raises:
-        ValueError: the file is no table that `write` has written.
+        ValueError: the file is not a table that `write` has written.
     """
     groups: dict[str, dict[str, list[Recorded]]] = {}
     try:
@@ -173,7 +175,7 @@ def read(path: PathLike) -> dict[str, dict[str, list[Recorded]]]:
 
 
 def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Record]:
-    """Returns the metrics by step of the columns by metric; a value is null where there was none."""
+    """Returns the records of a run from its columns; null in a column means: this step has no value."""
     found = [{"step": step} for step in row.pop("step") or ()]
     for name, values in row.items():
         for record, value in zip(found, values, strict=True) if values else ():
@@ -184,15 +186,15 @@ def _records(row: dict[str, Sequence[float | None] | None]) -> list[metrics.Reco
 
 
 def _checksum(schema: pa.Schema, shared: bytes) -> bytes:
-    """Returns the checksum of what parquet's own, of the pages, leave out: columns and shared settings."""
-    # Arrow and parquet call the values of a list by different names.
+    """Returns a checksum of columns and shared settings, which parquet's checksums of pages leave out."""
+    # Arrow and parquet name the values of a list differently, so only their type counts.
     values = lambda kind: f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
     columns = [(field.name, values(field.type)) for field in schema]
     return str(zlib.crc32(repr(columns).encode() + shared)).encode()
 
 
 def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
-    """Returns the values of a metric, null at steps without; none of a run that never has it."""
+    """Returns a metric's values, a row for each run: null at steps without it; null for a run without it."""
     values = [[record.get(name) for record in run] for run in runs]
     present = [x for of_run in values for x in of_run if x is not None]
     whole = all(isinstance(x, int) for x in present)
@@ -207,7 +209,7 @@ def _column(runs: Sequence[Sequence[metrics.Record]], name: str) -> pa.Array:
 
 
 def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]:
-    """Returns the runs of both; of a run that both have, that of `new`."""
+    """Returns the runs of both; if both have a seed of an arm, the run of `new`."""
     both = {name: {arm: list(runs) for arm, runs in arms.items()} for name, arms in earlier.items()}
     for name, arms in new.items():
         of_group = both.setdefault(name, {})
@@ -220,7 +222,7 @@ def joined(earlier: Groups, new: Groups) -> dict[str, dict[str, list[Recorded]]]
 
 
 def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings without where a warm start lay on one machine."""
+    """Returns the settings without the directory of a warm start, which means nothing on other machines."""
     config = dict(config)
     if "warm_start" in config:
         config["warm_start"] = {**config["warm_start"], "directory": ""}
@@ -228,9 +230,9 @@ def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted name and the value of every setting; an empty mapping is a value."""
+    """Yields the dotted name and the value of every setting; an empty mapping counts as a value."""
     for name, value in config.items():
-        name = name.replace("~", "~0").replace(".", "~1")  # an option of an engine may have a dot
+        name = name.replace("~", "~0").replace(".", "~1")  # an engine's option may have a dot
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{name}.")
         else:
@@ -238,7 +240,7 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of `_leaves`."""
+    """Inverts `_leaves`."""
     config: dict[str, Any] = {}
     for name, value in leaves.items():
         *parents, last = (x.replace("~1", ".").replace("~0", "~") for x in name.split("."))

@@ -1,7 +1,7 @@
-"""A run directory as far as it can be read: what is missing or broken becomes a note.
+"""Reads a run directory as far as possible: whatever is missing or broken becomes a note.
 
-The rollout logs are read as groups: which prompt was asked when, and how often it was right. Only the
-small columns of all steps are held; the text of prompts and answers is read when it is asked for.
+The rollout logs are read as groups: which prompt was asked at which step, and how many answers were right.
+Only the small columns of all steps stay in memory; the text of prompts and answers is read on demand.
 """
 
 import collections
@@ -21,7 +21,7 @@ from vade_jax.report import curves
 from vade_jax.store import metrics, rollout_log
 from vade_jax.types import PathLike
 
-Columns = Mapping[str, list[Any]]  # of a rollout log
+Columns = Mapping[str, list[Any]]  # columns of a rollout log, by name
 
 CONFIG, VERSIONS = "config.json", "versions.json"
 
@@ -31,14 +31,14 @@ SMALL = (*REQUIRED, "group", "gold", "kind", "extracted", "metadata")
 BELIEF = ("alpha", "beta", "p_drawn")
 FIELDS = ("family", "subset", "level", "stratum", "right_answer", "variant")
 
-LONGEST_WRONG = 60  # characters of a wrong answer that is counted
+LONGEST_WRONG = 60  # characters kept of a wrong answer
 _SPECIAL = re.compile(r"<\|[^|<>]*\|>")
 _LAST_USER_TURN = re.compile(r".*<\|im_start\|>user\n(.*?)(?:<\|im_end\|>|$)", re.DOTALL)
 
 
 # ------------------------------------------------------------------------------ what is read
 class Group(NamedTuple):
-    """One prompt at one step; NaN: the log does not say."""
+    """One prompt at one step; NaN where the log has no value."""
 
     step: int
     uid: str
@@ -51,60 +51,61 @@ class Group(NamedTuple):
 
 @dataclasses.dataclass
 class Prompt:
-    """A question of the data that was asked at least once."""
+    """A prompt that was asked at least once."""
 
     uid: str
     gold: str
     kind: str
-    fields: Mapping[str, Any]  # of the item's metadata, `FIELDS`
-    where: tuple[pathlib.Path, int]  # a log and a row of it that have the text
+    fields: Mapping[str, Any]  # the `FIELDS` of the item's metadata
+    where: tuple[pathlib.Path, int]  # the log, and its row, that have the text
     visits: list[Group] = dataclasses.field(default_factory=list)
     wrong: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
     @property
     def rollouts(self) -> int:
-        """The answers that were judged."""
+        """The number of answers that were judged."""
         return sum(group.count for group in self.visits)
 
     @functools.cached_property
     def subset(self) -> str:
-        """The family or subset with the level; where the data have none, the kind of answer."""
+        """The family or subset with the level; if the data have none, the kind of answer."""
         return rollout_log.subset(self.fields) or self.kind or "all"
 
     @functools.cached_property
     def variant(self) -> str:
-        """What DIVA changed in an item of the data; "" where this is the item itself."""
+        """The change that DIVA made to an item; "" if this is the item itself."""
         change = str(self.fields.get("variant") or "")
         return change if change and self.uid.endswith(f" {change}") else ""
 
     @property
     def source(self) -> str:
-        """The uid of the item, a variant's too."""
+        """The uid of the item; for a variant, that of the item it was made from."""
         return self.uid.removesuffix(f" {self.variant}") if self.variant else self.uid
 
 
 @dataclasses.dataclass
 class Run:
-    """One run directory; what is not there is empty."""
+    """The contents of one run directory; whatever it lacks is empty."""
 
     workdir: pathlib.Path
     label: str = ""
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # One a step, ascending; finite numbers only.
+    # One for each step, ascending; finite numbers only.
     records: list[metrics.Record] = dataclasses.field(default_factory=list)
     groups: list[Group] = dataclasses.field(default_factory=list)  # by step
     prompts: dict[str, Prompt] = dataclasses.field(default_factory=dict)  # by uid
-    logs: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)  # readable, by step
+    # The readable logs, by step.
+    logs: dict[int, pathlib.Path] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)  # what is missing or broken
 
     @property
     def num_answers(self) -> int:
-        """The answers in the logs that were judged."""
+        """The number of answers in the logs that were judged."""
         return sum(group.count for group in self.groups)
 
     def texts(self, path: pathlib.Path, names: Iterable[str]) -> Columns:
-        """Returns columns of a log; if they cannot be read they are empty, and a note says so."""
+        """Returns columns of a log; if they cannot be read, they are empty and a note says so."""
         try:
             return _columns(path, names)
         except ValueError as error:
@@ -116,7 +117,7 @@ class Run:
 
 # ------------------------------------------------------------------------------ reading
 def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
-    """Returns the runs of directories, and notes on those left out and on what does not compare.
+    """Returns the runs of directories, and notes on what was left out or cannot be compared.
 
     Raises:
         FileNotFoundError: the first directory holds nothing of a run.
@@ -139,7 +140,7 @@ def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
             )
         else:
             notes.append(f"no run in {run.workdir}: left out")
-    # The curves of all validations share an axis.
+    # The validation curves of all runs share an axis, so a note warns if the sets differ.
     names = {run.label: ", ".join(curves.validation_names(run.records)) for run in runs}
     if len({sets for sets in names.values() if sets}) > 1:
         each = "; ".join(f"{label}: {sets}" for label, sets in names.items() if sets)
@@ -148,7 +149,7 @@ def read_all(workdirs: Sequence[PathLike]) -> tuple[list[Run], list[str]]:
 
 
 def labels(workdirs: Sequence[PathLike]) -> list[str]:
-    """Returns the end of each path, as short as still tells it from the others."""
+    """Returns the end of each path, with just enough parts to tell the paths apart."""
     names = [pathlib.Path(w).absolute().parts for w in workdirs]
     for count in range(1, max(map(len, names)) + 1):
         found = ["/".join(name[-count:]).lstrip("/") for name in names]
@@ -158,7 +159,7 @@ def labels(workdirs: Sequence[PathLike]) -> list[str]:
 
 
 def read(workdir: PathLike, label: str = "") -> Run:
-    """Returns what a run directory holds; an empty run if it holds nothing."""
+    """Returns the run in a directory; the run is empty if the directory has nothing of one."""
     run = Run(pathlib.Path(workdir), label)
     run.records = _read_records(run.workdir / metrics.FILE, run.notes)
     run.config = _read_mapping(run.workdir / CONFIG, run.notes)
@@ -179,9 +180,9 @@ def read(workdir: PathLike, label: str = "") -> Run:
 
 
 def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
-    """Returns one record a step, the later one of two; other lines are counted in a note.
+    """Returns one record for each step, the later one of two; a note counts the lines that are none.
 
-    More forgiving than `metrics.scan`: a page of what is left is better than an error.
+    It accepts more than `metrics.scan`: a page of what is left is better than an error.
     """
     if not path.is_file():
         notes.append(f"{path.name} is missing: no curves and no times")
@@ -208,7 +209,7 @@ def _read_records(path: pathlib.Path, notes: list[str]) -> list[metrics.Record]:
 
 
 def is_number(x: Any) -> bool:
-    """Returns whether x can be drawn."""
+    """Returns whether x is a finite number, which can be drawn."""
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
@@ -242,12 +243,12 @@ def _add_log(run: Run, path: pathlib.Path) -> None:
         wrong = [i for i in judged if correct[i] <= 0.5]
         belief = [math.nan if rows[name][first] is None else rows[name][first] for name in BELIEF]
         uid = str(rows["uid"][first])
-        # One Prompt, and so one string in memory, for all visits.
+        # All visits share one Prompt, so that its uid is one string in memory.
         prompt = run.prompts.get(uid) or _prompt(path, rows, first)
         num_right = len(judged) - len(wrong)
         group = Group(step, prompt.uid, num_right, len(judged), *map(float, belief))
         made.append((prompt, group, wrong))
-    # Only now, as anything above may have raised: a file counts whole or not at all.
+    # Anything above may have raised, so `run` changes only here: a file counts whole or not at all.
     for prompt, group, wrong in made:
         prompt = run.prompts.setdefault(prompt.uid, prompt)
         prompt.visits.append(group)
@@ -271,10 +272,10 @@ def _prompt(path: pathlib.Path, rows: Columns, row: int) -> Prompt:
 
 
 def _columns(path: PathLike, names: Iterable[str]) -> Columns:
-    """Returns columns as lists; one that the file does not have is all None.
+    """Returns columns as lists; a column that the file lacks is all None.
 
     Raises:
-        ValueError: the file is not readable, or lacks one of `REQUIRED`.
+        ValueError: the file is not readable, or lacks a column of `REQUIRED`.
     """
     try:
         table = rollout_log.read(path, [*REQUIRED, *names])
@@ -292,7 +293,7 @@ def _short(error: Exception) -> str:
 
 # ------------------------------------------------------------------------------ of a log
 def rows_of_groups(rows: Columns) -> dict[Any, list[int]]:
-    """Returns the rows of each group of a step, by its number (its uid where it has none)."""
+    """Returns the rows of each group of a step, by the group's number, or its uid if it has no number."""
     found = collections.defaultdict(list)
     for row, (number, uid) in enumerate(zip(rows["group"], rows["uid"], strict=True)):
         found[uid if number is None else number].append(row)
@@ -300,7 +301,7 @@ def rows_of_groups(rows: Columns) -> dict[Any, list[int]]:
 
 
 def questions(run: Run, prompts: Iterable[Prompt]) -> dict[str, str]:
-    """Returns the questions, by uid, as the model was first asked them."""
+    """Returns the prompts' questions, by uid, as the model was first asked them."""
     by_path = collections.defaultdict(list)
     for prompt in prompts:
         by_path[prompt.where[0]].append(prompt)
@@ -313,6 +314,6 @@ def questions(run: Run, prompts: Iterable[Prompt]) -> dict[str, str]:
 
 
 def question(text: str | None) -> str:
-    """Returns the last turn of the user without the marks of the chat and of images."""
+    """Returns the user's last turn without the special tokens of the chat template and of images."""
     turn = _LAST_USER_TURN.match(text or "")
     return _SPECIAL.sub("", turn[1] if turn else text or "").strip()

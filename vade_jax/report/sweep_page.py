@@ -1,7 +1,7 @@
-"""One page of a sweep, sweep.html: means over seeds, paired differences, curves, and what it cost.
+"""The page of a sweep, sweep.html: means over seeds, paired differences, curves, and costs.
 
-It is made of the numbers and figures that a sweep leaves, so it can be made again without the runs. The file
-holds everything and asks no server, as report.html does.
+It is made from the numbers and figures that a sweep leaves, so it can be made again without the runs. Like
+report.html, the file contains everything and loads nothing from a server.
 """
 
 import base64
@@ -21,7 +21,7 @@ from vade_jax.types import PathLike
 
 ASSETS = pathlib.Path(__file__).with_name("assets")
 FILE = "sweep.html"
-# Figures in their order, with what each shows; those that a sweep does not have are left out.
+# Figures in their order, with captions; figures that a sweep does not have are left out.
 FIGURES = {
     "arms.png": "Every arm: mean, 95 % interval and single seeds",
     "learning.png": "Over the steps: validation, effective ratio, gradient norm",
@@ -46,8 +46,8 @@ def write(
     Args:
         groups: the runs by data/loss, then by arm.
         compared: the same in numbers.
-        directory: where the figures are, and the page goes.
-        checked: the controls of an arena by data/loss, where it has them.
+        directory: holds the figures; the page is written into it.
+        checked: the controls of an arena, by data/loss; a sweep may have none.
     """
     folder = pathlib.Path(directory)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(ASSETS), autoescape=True)
@@ -74,7 +74,7 @@ def _group(
     baseline: str,
     controls: Sequence[Control],
 ) -> dict[str, Any]:
-    """Returns what the page says of one data and loss: the baseline first, then the best arms."""
+    """Returns what the page shows of one data/loss: the baseline first, then the arms, best to worst."""
     rank = lambda label: (label != baseline, -arms[label].means["late"].mean)
     return {
         "name": name,
@@ -88,7 +88,7 @@ def _group(
 
 def _row(label: str, arm: Arm, runs: Sequence[Recorded], is_baseline: bool) -> dict[str, Any]:
     difference, means = arm.difference, arm.means
-    # Without 0 in its interval: a difference at this number of seeds.
+    # Clear: the interval of the difference does not contain 0.
     is_clear = not is_baseline and difference.count > 1 and abs(difference.mean) > difference.half
     return {
         "arm": label,
@@ -104,7 +104,7 @@ def _row(label: str, arm: Arm, runs: Sequence[Recorded], is_baseline: bool) -> d
 
 
 def _tokens(runs: Sequence[Recorded]) -> list[float]:
-    """Returns the answer tokens that each run has paid for; NaN where its records do not tell."""
+    """Returns the answer tokens that each run has sampled; NaN if its records do not count them."""
     totals = [curves.named(run.records, "vade/tokens_total").values for run in runs]
     return [float(total[-1]) if total.size else np.nan for total in totals]
 
