@@ -27,8 +27,9 @@ MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "yam
 CALLS = {"eval", "exec", "os.system", "os.popen", "jinja2.Template", "jinja2.Environment"}
 KEYWORDS = {"shell", "allow_pickle", "trust_remote_code"}
 ALLOWED = {
-    # The page's own template, from the package; what a run wrote is escaped.
+    # The pages' own templates, from the package; what a run wrote is escaped.
     ("vade_jax/report/page.py", "jinja2.Environment"),
+    ("vade_jax/report/sweep_page.py", "jinja2.Environment"),
 }
 
 

@@ -39,7 +39,6 @@ DIGITS = 5  # significant digits of a number that is read from a table
 # checksums do not cover, the columns and these settings.
 SHARED = b"settings"
 CHECKSUM = b"crc32"
-ABOUT = ("group", "arm", "settings", "hopeless")
 ENCODINGS = {
     pa.list_(pa.float32()): "BYTE_STREAM_SPLIT",
     pa.list_(pa.int32()): "DELTA_BINARY_PACKED",

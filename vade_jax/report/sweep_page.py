@@ -50,7 +50,9 @@ def write(
         checked: the controls of an arena, by data/loss; a sweep may have none.
     """
     folder = pathlib.Path(directory)
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(ASSETS), autoescape=True)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS), autoescape=True, undefined=jinja2.StrictUndefined
+    )
     text = environment.get_template(FILE).render(
         title=folder.resolve().name,
         baseline=compared.baseline,
