@@ -1,5 +1,5 @@
-# make train          sets up .venv and trains the tiny job (5 minutes on 2 quiet cores)
-# make train QUICK=1  a tenth of its steps, in runs/quick: every part in a quarter of the time
+# make train          sets up .venv and trains the tiny job (2 minutes on 2 quiet cores)
+# make train QUICK=1  a fifth of its steps, in runs/quick
 # make test           the default test suite, with transformers as the oracle
 # make test-oldest    the same with the oldest versions that pyproject.toml allows, in .venv-oldest
 # make test-newest    the same with what pip finds today, in .venv-newest
