@@ -197,8 +197,9 @@ class ServerPool:
 
     # ------------------------------------------------------------------------- repairs
     def _mend(self, member: _Member, ended: threading.Event | None = None) -> None:
-        """Repairs a server: it is ready or lost afterwards. Does nothing if another thread repairs it.
+        """Repairs a ready server that may have failed; afterwards it is ready or lost.
 
+        Does nothing if the server is not ready: then another thread repairs it, or it is lost already.
         If `ended` is set meanwhile, the repair stops and the server counts as ready; the next call finds
         out whether it is.
         """
@@ -259,10 +260,10 @@ class ServerPool:
         action: Callable[[], None],
         ended: threading.Event | None = None,
     ) -> None:
-        """Calls `action` until it succeeds or `ended` is set.
+        """Retries `action` until it succeeds.
 
         Raises:
-            EngineFailure: all tries failed, or the server refused a request.
+            EngineFailure: all tries failed, or one failed and `ended` is set, or the server refused.
         """
         try:
             self._retrying(lambda: self._count("rollout/retries"), ended)(action)
