@@ -28,9 +28,9 @@ values are right but the gradients are off by up to 12 %.
 
 **Why blocks.** In its own answer, query i sees the keys up to i. A block of queries is multiplied only
 with the keys up to its end, so B blocks compute (B + 1) / 2B of the full square. These blocks have
-different shapes and are unrolled in the program; long rows get longer blocks, not more of them. If the
-scores of a block do not fit into memory, the block is divided into equal *turns*, which run in a loop.
-Without own keys there is one block.
+different shapes and are unrolled in the program; long rows get longer blocks, not more of them. If all
+queries together have too many scores for the memory, each block is divided into equal *turns*, which
+run in a loop. Without own keys there is one block.
 
 Letters besides those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), S keys of a set.
