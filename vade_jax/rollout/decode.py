@@ -94,7 +94,7 @@ def answers(
         split(jnp.full((N, T), stop_ids[0], jnp.int32)),
         split(jnp.zeros((N, T), jnp.float32)),
         split(jnp.zeros(N, jnp.int32)),
-        answer_N < 0,  # empty slots count as done, so the loop does not wait for them
+        answer_N < 0,  # empty slots start as done, so the loop does not wait for them
     )
     end = jax.lax.while_loop(unfinished, step, start)
     *_, token_NT, logp_NT, length_N, done_N = end
@@ -120,6 +120,7 @@ def draw(
     renormalised. At temperature 0 the most likely token is taken, and `logp_N` is its log-prob at
     temperature 1.
     """
+    # `temperature`, `top_p` and `top_k` are Python numbers, so each branch is chosen while tracing.
     if temperature == 0:
         token_N = jnp.argmax(logits_NV, -1)
         return token_N, _take(jax.nn.log_softmax(logits_NV), token_N)

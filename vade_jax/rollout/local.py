@@ -90,7 +90,7 @@ class LocalEngine:
         params, found = self._gathered(), []  # gathered once for all calls
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
-            # Numbers count over all calls, not within one: they decide the draws.
+            # Answers are numbered over all calls, because the numbers decide the draws.
             number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
             arrays_N = self._call(params, prompts[start:stop], counts_M, number_N, key, sampling)
             found.append(arrays_N)

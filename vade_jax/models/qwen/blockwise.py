@@ -171,7 +171,7 @@ def _backward(blocks, residuals, dout):
     ]
     dsets = [
         KeySet(dkey, dvalue, None) for dkey, dvalue in dkeys[: len(key_sets)]
-    ]  # masks have none
+    ]  # masks have no gradients
     return _join(dqs).astype(q.dtype), dsets, OwnKeys(*dkeys[-1]) if own else None
 
 

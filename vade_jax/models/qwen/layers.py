@@ -112,8 +112,8 @@ def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
 
     A device may need any row. So the devices first exchange columns (an all-to-all), then each looks up
     all rows in its part of the width, and then they exchange back. No device ever holds all of `x`. The
-    backward pass takes the same way back, because each step has its sharding. Every sharding is set, even
-    that of the index: if the compiler has to choose one on a mesh with `tensor`, it replicates `x`.
+    backward pass goes the same way back, because the shardings apply to the gradients too. All shardings are
+    set, even that of the index: if the compiler has to choose one on a mesh with `tensor`, it replicates `x`.
     """
     x = place.width(place.rows(x))
     taken = jnp.take(x, place.whole(index), axis=0, mode="clip")

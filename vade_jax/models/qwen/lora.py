@@ -43,7 +43,7 @@ def attach(model: nnx.Module, adapter: Adapter, rngs: nnx.Rngs) -> None:
     modules = {"/".join(map(str, path)): module for path, module in nnx.iter_graph(model)}
     for path in adapter.paths:
         made = _beside(modules[path], adapter.rank, rngs)
-        # The attribute was None, so NNX treats it as static; `nnx.data` marks it as a module.
+        # The attribute was None, so NNX treats it as static. `nnx.data` makes it part of the state.
         modules[path].lora = nnx.data(made)
 
 

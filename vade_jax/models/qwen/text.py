@@ -3,9 +3,9 @@
 The layer is written once. Its argument `attend`, a function from queries, keys and values to outputs,
 decides what the queries may see. The three ways differ only in this function:
 
-    prompt, hidden   a token sees the earlier tokens of its row
-    grouped          a token of an answer sees the prompt, which is computed once per group, and the earlier
-                     tokens of the answer
+    prompt, hidden   a token sees its row up to itself
+    grouped          an answer's token sees the prompt, which is computed once per group, and the answer up
+                     to itself
     decode           like `grouped`, but with one new token per answer, and older keys from caches
 
 Layers are stacked along L and scanned. The program contains one layer, however deep the model is, so the

@@ -342,7 +342,7 @@ def _entries(shape: config.Config) -> Iterator[_Entry]:
 
 
 def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str]:
-    """Returns {published name: name in `named`}; raises ValueError that lists the problems."""
+    """Returns {published name: name in `named`}; raises one ValueError for all problems."""
     expected = dict(names_and_shapes(shape))
     sources: dict[str, str] = {}
     problems = []
