@@ -31,7 +31,8 @@ def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, in
 
     Args:
         *batches: batches of prompts, with at least one prompt in total.
-        multiple: the prompt length is rounded up to a multiple of this; a larger value gives fewer sizes.
+        multiple: the prompt length is rounded up to one of a few multiples of this; a larger value gives
+            fewer sizes.
 
     Raises:
         ValueError: there are no prompts.

@@ -280,7 +280,7 @@ def _details(item: types.Item) -> int:
 
 
 def _hash(question: str, pictures: Sequence[np.ndarray]) -> int:
-    """Returns a 64-bit hash of a question and its images, which finds it in other data under any id."""
+    """Returns a 64-bit hash of a question and its images, to recognise it in other data under another id."""
     found = hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=8)
     for picture in pictures:
         found.update(f"\n{picture.shape}".encode() + picture.tobytes())

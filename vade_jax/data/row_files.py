@@ -158,7 +158,7 @@ def _shortened(kind: pa.DataType) -> Callable[[Any], Any] | None:
         fields = {name: one for name, one in fields.items() if one is not None}
         if fields:
             change = lambda value: value | {name: one(value[name]) for name, one in fields.items()}
-    elif types.is_map(kind):
+    elif types.is_map(kind):  # a list of (key, value) in Python
         key, item = (_shortened(one) or _same for one in (kind.key_type, kind.item_type))
         if (key, item) != (_same, _same):
             change = lambda value: [(key(a), item(b)) for a, b in value]

@@ -269,6 +269,7 @@ def _wrong(item: types.Item, rng: np.random.Generator) -> str:
     """
     family, level = item.metadata["family"], item.metadata["level"]
     while True:
+        # Drawn at the smallest size, because only the answer is used.
         answer = _make(family, rng, level, 56, "train").answer
         other = dataclasses.replace(item, answer=answer)
         pairs = (item, other), (other, item)

@@ -48,9 +48,9 @@ def _things(rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]
 
 
 def _unique(rng: np.random.Generator, level: int, size: int, asked: int) -> canvas.Sample:
-    """Asks for the color (`asked` 0) or shape (1) of a thing, which the question names by the other one.
+    """Asks for the color (`asked` 0) or the shape (1) of a thing; the question names the other of the two.
 
-    No other thing has the named color or shape.
+    No other thing has the color or shape that is named.
     """
     target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
     named = 1 - asked

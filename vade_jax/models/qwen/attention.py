@@ -119,6 +119,7 @@ def splash(
 
     _, length, num_heads, _ = q_NTHK.shape
     num_kv_heads = k_NTJK.shape[2]
+    # Blocks must divide the rows. As rows are multiples of LANES, a block has at least LANES tokens.
     block = math.gcd(length, MAX_SPLASH_BLOCK)
     names = [field.name for field in dataclasses.fields(kernels.BlockSizes)]
     blocks: dict[str, Any] = {name: block for name in names if name.startswith("block_")}
@@ -138,6 +139,8 @@ def splash(
     if valid_NT11 is not None:
         segment_NT = valid_NT11[:, :, 0, 0].astype(jnp.int32)
         segments_NT = kernels.SegmentIds(segment_NT, segment_NT)
+    # The kernel handles one key/value head with the Q query heads that share it. It is mapped over rows and
+    # key/value heads.
     of_heads = jax.vmap(attend, in_axes=(0, 0, 0, None))
     out_NJQTK: Any = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
     return join_queries(out_NJQTK.swapaxes(2, 3)[:, :, None])

@@ -227,6 +227,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     shape["norm_eps"] = _real(fields, "rms_norm_eps", 0.1)
     shape["rope_theta"] = _real(turns, "rope_theta", 1e12)
     shape["qk_norm"] = family == "qwen3"
+    # Qwen2.5 always has biases in its attention, Qwen3 never.
     if fields.get("attention_bias", not shape["qk_norm"]) == shape["qk_norm"]:
         raise ValueError(f"attention_bias {fields['attention_bias']} is not that of a {family}")
     usual = shape["width"] // shape["num_heads"]

@@ -32,7 +32,7 @@ def decoder(shape: config.TextConfig, length_M: Array, length_N: Array, group_N:
 def grouped(
     shape: config.TextConfig, prompts: int, answers: int, *, prompt: int, answer: int
 ) -> int:
-    """Returns the same for answers of equal length to prompts of equal length.
+    """Returns the FLOPs of a forward pass in which each prompt runs once, for sequences of equal lengths.
 
     With as many prompts as answers it is the plain forward pass, with one row for each answer.
 

@@ -184,6 +184,7 @@ def _fill_on_devices(
     assert isinstance(whole.sharding, NamedSharding)
     mesh, spec = whole.sharding.mesh, whole.sharding.spec
     axes = (*spec, *[None] * (whole.ndim - len(spec)))
+    # A tensor has one layer, so axis L, which is never split, is left out.
     axes = transform.axes(axes[1:] if stacked else axes)
     split = NamedSharding(mesh, PartitionSpec(*axes))
     write = _writer(transform, stacked, whole.sharding)
