@@ -132,7 +132,7 @@ class LocalEngine:
         again in every step. The copy lives until `generate` returns; in bfloat16 it is half the size
         of float32 weights.
         """
-        if self._num_shards == 1:  # nothing to gather: the weights are split over `tensor` at most
+        if self._num_shards == 1:  # split over `tensor` at most: returned unchanged, not cast
             return self._params
         shardings = jax.tree.map(lambda x: x.sharding, self._params)
         return gather(self._merge(self._params).dtype, self._params, shardings)
