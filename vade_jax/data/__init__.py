@@ -1,1 +1,1 @@
-"""From sources of questions to arrays that the model reads."""
+"""Turns sources of questions into the arrays that the model reads."""

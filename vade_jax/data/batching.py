@@ -1,15 +1,15 @@
-"""Prompts of one batch as arrays of a few fixed sizes, with all their images in one block.
+"""Collates prompts into arrays of a few fixed sizes, with all their images in one block.
 
-A prompt of a vision-language model has two ragged parts: its tokens, and its images of any size. XLA
-compiles one program for every combination of array sizes, and a program of a large model takes minutes.
-So sizes are rounded up to a few buckets (`arrays.bucket`: two an octave, at most half is padding), and
-every micro-batch of a step is collated with the sizes of the largest.
+A prompt of a vision-language model has two parts of varying size: its tokens and its images. XLA compiles
+one program for every combination of array sizes, which takes minutes for a large model. So sizes are
+rounded up to a few buckets (`arrays.bucket`: two per factor of 2, so less than half is padding), and all
+micro-batches of a step are collated with the sizes of the largest.
 
-Images are cut to attention windows of 4 x 4 merged cells (`images.layout`), because the vision tower
-attends within such windows in most of its layers: with windows as an axis of the array, window attention
-is a reshape instead of a mask over all pairs of patches. The price is that the features of an image come
-out in the order of windows, while the language model wants them row by row; `cell_MP` says, for every
-token, which merged cell it shows.
+Images are cut into attention windows of 4 x 4 merged cells (`images.layout`), because most layers of the
+vision tower attend only within these windows. With windows as an axis of the array, window attention is a
+reshape instead of a mask over all pairs of patches. The price: the features of an image come out in the
+order of windows, but the language model needs them row by row. `cell_MP` therefore says which merged cell
+each token shows.
 """
 
 from collections.abc import Sequence
@@ -25,20 +25,24 @@ T = TypeVar("T", types.Prompts, types.Batch)
 
 
 def shapes(*batches: Sequence[types.Prompt], multiple: int = 16) -> dict[str, int]:
-    """Returns bucketed sizes that hold each of `batches`: keyword arguments of `collate`.
+    """Returns bucketed sizes that fit each of `batches`, as keyword arguments of `collate`.
 
-    Micro-batches collated with the sizes of all of them share one compiled step.
+    If all micro-batches are collated with these sizes, they share one compiled step.
 
     Args:
-        *batches: prompts, at least one in all.
-        multiple: of prompt tokens; the larger, the fewer sizes a run meets.
+        *batches: batches of prompts, with at least one prompt in total.
+        multiple: the prompt length is rounded up to one of a few multiples of this; a larger value gives
+            fewer sizes.
+
+    Raises:
+        ValueError: there are no prompts.
     """
     prompts = [prompt for batch in batches for prompt in batch]
     if not prompts:
         raise ValueError("a batch needs at least one prompt")
     windows = [images.count_windows(image) for p in prompts for image in p.images]
     num_images = max(sum(len(p.images) for p in batch) for batch in batches)
-    # Without any image there is still one, padded: batches with and without images share a program.
+    # At least one image slot, padded if need be, so that batches with and without images share a program.
     return {
         "prompt_length": arrays.bucket(max(p.length for p in prompts), multiple),
         "num_images": arrays.bucket(max(1, num_images), 1),
@@ -54,14 +58,14 @@ def collate(
     num_windows: int | None = None,
     multiple: int = 16,
 ) -> types.Prompts:
-    """Returns the prompts right-padded, with all their images in one block (numpy leaves).
+    """Returns the prompts right-padded, with all their images in one block, as NumPy arrays.
 
     Args:
         prompts: at least one.
-        prompt_length: P; this and the next two are those of `shapes` by default.
-        num_images: B; without images 1, a padded image whose slots are all invalid.
+        prompt_length: P. The default for each of the three sizes comes from `shapes`.
+        num_images: B, at least 1. Slots without an image are invalid.
         num_windows: W.
-        multiple: of P, when it is not given.
+        multiple: as in `shapes`, if P is not given.
 
     Raises:
         ValueError: the prompts do not fit the sizes.
@@ -73,8 +77,8 @@ def collate(
         raise ValueError(
             f"a prompt of {longest} tokens does not fit in prompt_length={sizes['prompt_length']}"
         )
-    # Right padding: attention masks by length alone, and an answer's queries can be laid directly
-    # after their prompt. Pads have token 0 and position 0, which nothing looks at.
+    # With right padding, attention needs only lengths for its masks, and answers can directly follow their
+    # prompt. Padding has token 0 and position 0, which are never used.
     token_MP = arrays.stack([p.token_P for p in prompts], sizes["prompt_length"])
     position_MPX = arrays.stack([p.position_PX for p in prompts], token_MP.shape[1])
     pictures = [image for prompt in prompts for image in prompt.images]
@@ -82,7 +86,7 @@ def collate(
         token_MP=token_MP,
         length_M=np.asarray([p.length for p in prompts], np.int32),
         position_MPX=position_MPX,
-        # Not the length: an image of r x c cells takes r * c tokens but max(r, c) positions.
+        # Not the length: an image of r x c cells has r * c tokens, but advances positions by max(r, c).
         next_position_M=position_MPX.max((1, 2)) + np.int32(1),
         cell_MP=_cells(prompts, token_MP.shape, sizes["num_windows"]),
         images=images.layout(pictures, sizes["num_images"], sizes["num_windows"]),
@@ -90,20 +94,20 @@ def collate(
 
 
 def _cells(prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows: int) -> np.ndarray:
-    """Returns, for every token, its merged cell in the flat (B, W, C); -1 for text and padding.
+    """Returns the merged cell of every token, as an index into the flat (B, W, C); -1 for text and padding.
 
-    Images follow one another in B as they do in the prompts, whoever's they are, so the cells of the
-    next image start num_windows * 16 further on.
+    Axis B has the images of all prompts in order, so the cells of each image start num_windows * 16 after
+    those of the image before.
     """
     cell_MP = np.full(shape, -1, np.int32)
-    first = 0  # cell of the next image
+    first = 0  # first cell of the next image
     for m, prompt in enumerate(prompts):
         cells = [images.cells(image) for image in prompt.images]
         starts = first + num_windows * images.CELLS * np.arange(len(cells))
         flat = [start + cell for start, cell in zip(starts, cells, strict=True)]
-        # The tokens of an image are found by their positions alone, without the id of the image pad:
-        # all of them share one time, and neighbours in a text never do. A single cell would have no
-        # neighbour, which is why a prompt's images have at least two (`prompts.PromptBuilder`).
+        # Image tokens are found by their positions, so the id of the image pad is not needed here: all
+        # tokens of an image have the same time, and adjacent tokens of text never do. An image of a single
+        # cell could not be found this way, so `prompts.PromptBuilder` makes at least two cells per image.
         same = np.diff(prompt.position_PX[:, 0]) == 0
         is_image = np.concatenate([same, [False]]) | np.concatenate([[False], same])
         if is_image.sum() != sum(map(len, cells)):
@@ -117,7 +121,7 @@ def _cells(prompts: Sequence[types.Prompt], shape: tuple[int, int], num_windows:
 
 
 def stack_micro(batches: Sequence[T]) -> T:
-    """Returns micro-batches of equal sizes with a leading axis, for a scan over them.
+    """Stacks micro-batches of equal sizes along a new leading axis, for a scan over them.
 
     Raises:
         ValueError: their sizes differ.

@@ -1,7 +1,7 @@
-"""What the columns of a row say: the usual names, those of other projects, and why a row is no item.
+"""Reads the columns of a row into the fields of an item, under our names or those of other projects.
 
-A row comes from a user's file, or from one that was made for verl or EasyR1, of MATH or of GSM8K. What it
-says becomes the fields of an item, or a `RejectedItem` that says why not.
+Rows come from users' files, which may have been made for verl or EasyR1, or be those of MATH or GSM8K. A
+row that cannot become an item raises a `RejectedItem`, which says why.
 """
 
 import base64
@@ -21,24 +21,24 @@ from vade_jax.data import images
 from vade_jax.rewards import answers, reading, verify
 from vade_jax.rewards.values import Number, Relation
 
-# What reading a row may raise: lines are parsed, and tables decoded, when they are asked for.
+# What reading a row may raise, because lines are parsed and tables decoded only when a row is read.
 BROKEN = (ValueError, AttributeError, TypeError, LookupError, ArithmeticError, RecursionError)
 BROKEN += (pa.ArrowException,)
-MAX_FILES = 1 << 28  # bytes of a row's images; a file that is larger is no picture
+MAX_FILES = 1 << 28  # most bytes of all image files of a row
 _ALIASES = {"problem": "question", "image": "images", "uid": "id"}
 _VERL = ("prompt", "reward_model", "extra_info", "data_source")  # columns of verl's rows
-_UNREAD = ("videos", "video", "audios", "audio")  # columns that other frameworks read
+_UNREAD = ("videos", "video", "audios", "audio")  # columns that only other frameworks can use
 _LONGEST_UID = 200
-_LONGEST_TEXT = 40  # characters; longer answers are not compared by spelling
+_LONGEST_TEXT = 40  # characters; for a longer answer, "text" (compared by spelling) is not inferred
 _OPTIONS = re.compile(r"(?:^|[\s(])A\s?[.:)]\s?\S.*[\s(]B\s?[.:)]\s?\S", re.DOTALL)
 
 
-class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an error)
-    """A row that cannot be trained on.
+class RejectedItem(ValueError):  # noqa: N818 (it is a verdict on data rather than an error)
+    """A row cannot be trained on.
 
     Attributes:
-        uid: of the row.
-        reason: a short code, counted in reports.
+        uid: the id of the row.
+        reason: a short code, which reports count.
         detail: what is wrong, in words.
     """
 
@@ -48,19 +48,19 @@ class RejectedItem(ValueError):  # noqa: N818 (a verdict on data more than an er
 
 
 def is_label(value: Any) -> bool:
-    """Returns whether a value is a text or a number; NaN, a table's missing value, is neither."""
+    """Returns whether a value is a text or a finite number. NaN, a table's missing value, is not."""
     return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def is_empty(value: Any) -> bool:
-    """Returns whether a table says that there is no picture: null, NaN, "", or a struct of nulls or ""."""
+    """Returns whether a table's value means "no image": null, NaN, "", or a struct of nulls and ""."""
     if isinstance(value, Mapping):
         return bool(value) and all(x is None or x == "" for x in value.values())
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def pictures(value: Any) -> list[Any]:
-    """Returns what a column of images shows, one or several, without those that `is_empty`."""
+    """Returns the images in a column's value, which is one or a list; those that `is_empty` are left out."""
     return [x for x in (value if isinstance(value, list) else [value]) if not is_empty(x)]
 
 
@@ -68,7 +68,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)
 
 
-# Kept in an item's metadata, and what they have to be.
+# Columns that an item's metadata keep: {name: (check of the value, complaint if it fails)}.
 _METADATA = {
     "choices": (_are_texts, "is no list of texts"),
     "tolerance": (
@@ -84,13 +84,13 @@ _COLUMNS = ("question", "answer", "solution", "images", "kind", "id", *_METADATA
 
 
 def is_read(name: str) -> bool:
-    """Returns whether a column of this name is read, here under its own name or another."""
-    # What is not understood is read as well: a row that has it is refused.
+    """Returns whether a column with this name is needed, under our name or another."""
+    # `_UNREAD` columns too, because rows with videos or audio must be rejected.
     return _ALIASES.get(name, name) in (*_COLUMNS, *_UNREAD) or name in _VERL
 
 
 def check(label: str, names: Sequence[str], *, has_rules: bool) -> None:
-    """Raises ValueError unless a table with these columns has those that every row needs."""
+    """Raises ValueError if a table lacks a column that every row needs; `label` names the table."""
     found = {_ALIASES.get(name, name) for name in names}
     if is_verl(found):
         found |= {"question", "answer"}
@@ -107,10 +107,10 @@ def _required(has_rules: bool) -> Sequence[str]:
 
 # ------------------------------------------------------------------------------ names
 def named(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row under the names that are used here, its empty columns left out.
+    """Returns a row under our names, without its empty columns.
 
     Raises:
-        one of `BROKEN`: it is no row.
+        one of `BROKEN`: it is not a row.
     """
     row = _renamed(columns)
     row = of_verl(row) if is_verl(row) else row
@@ -120,15 +120,15 @@ def named(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_verl(columns: Container[str]) -> bool:
-    """Returns whether rows are in the form of verl's data sets."""
+    """Returns whether rows with these columns have the form of verl's data sets."""
     return "prompt" in columns and "reward_model" in columns
 
 
 def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row under the names that are used here.
+    """Returns a row of verl under our names.
 
-    The question is the bare one, where the row keeps it, else the user's last turn with whatever
-    instruction is in it; what it says of the system is left out.
+    The question is `extra_info.question` if the row has it, else the user's last turn, which may contain
+    an instruction. The system's turn is left out.
     """
     asked = [turn["content"] for turn in row["prompt"] if turn["role"] == "user"]
     more = {
@@ -140,7 +140,7 @@ def of_verl(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row under the usual names; where it has both names, the other fills an empty column."""
+    """Returns a row without aliases. If it has a column and its alias, the alias fills an empty value."""
     row = {name: value for name, value in columns.items() if name not in _ALIASES}
     for alias, name in _ALIASES.items():
         if alias in columns and not pictures(row.get(name)):
@@ -149,12 +149,12 @@ def _renamed(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answered(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row with the final answer of a worked solution.
+    """Returns a row whose `answer` is the final answer of a worked solution, if it has one.
 
-    MATH's rows have a `solution` that ends in a box, GSM8K's an `answer` whose last line is "#### 18".
+    MATH's rows have a `solution` that ends in a box. GSM8K's have an `answer` whose last line is "#### 18".
     """
     answer, boxed = row.get("answer"), _boxed(row)
-    if boxed is not None and answer is None:  # a number, or any formula
+    if boxed is not None and answer is None:  # "expr", because it may be any formula
         return {"kind": "expr"} | row | {"answer": boxed}
     if isinstance(answer, str) and "\n####" in answer:
         return row | {"answer": answer.rpartition("\n####")[2].strip()}
@@ -162,14 +162,14 @@ def _answered(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _boxed(row: Mapping[str, Any]) -> str | None:
-    """Returns what the worked solution of a row ends in, None without one."""
+    """Returns the content of the box in a row's worked solution; None if there is none."""
     solution = row.get("solution")
     return answers.extract_boxed(solution) if isinstance(solution, str) else None
 
 
 # ------------------------------------------------------------------------------ the fields of an item
 def id_of(row: Mapping[str, Any], default: str) -> str:
-    """Returns the id of a row, or the default where it has none."""
+    """Returns the id of a row, or the default if it has none."""
     found = row.get("id", default)
     if not (is_label(found) and len(str(found)) <= _LONGEST_UID and str(found).isprintable()):
         raise RejectedItem(default, "bad_id", f"{found!r:.80} is no short, plain text or number")
@@ -177,7 +177,7 @@ def id_of(row: Mapping[str, Any], default: str) -> str:
 
 
 def question_of(uid: str, row: Mapping[str, Any], *, has_rules: bool) -> str:
-    """Returns the question of a row that has all it needs."""
+    """Returns the question of a row; rejects the row if a required column is empty."""
     if missing := [name for name in _required(has_rules) if name not in row]:
         raise RejectedItem(uid, "missing_field", f"the row has no {missing[0]}")
     if not is_label(row["question"]):
@@ -188,7 +188,7 @@ def question_of(uid: str, row: Mapping[str, Any], *, has_rules: bool) -> str:
 def answer_of(
     uid: str, row: Mapping[str, Any], question: str, default_kind: str
 ) -> tuple[str, str]:
-    """Returns the answer of a row and its kind, which the built-in rules judge by."""
+    """Returns the answer of a row and its kind, which decides how the built-in rules compare answers."""
     found = _answer(uid, row["answer"])
     _check_index(uid, found, row)
     return found, _kind(uid, question, found, row, default_kind)
@@ -197,7 +197,7 @@ def answer_of(
 def images_of(
     uid: str, row: Mapping[str, Any], directory: pathlib.Path, root: str
 ) -> tuple[Image.Image, ...]:
-    """Opens (does not decode) the images of a row; see `image_bytes` for where they may lie."""
+    """Opens the images of a row without decoding them; see `image_bytes` for where they may be."""
     if unread := [name for name in _UNREAD if pictures(row.get(name))]:
         detail = f"the row has {unread[0]}: images are all that is read"
         raise RejectedItem(uid, "not_an_image", detail)
@@ -216,16 +216,16 @@ def images_of(
 def image_bytes(
     image: Any, directory: pathlib.Path, root: str = "", max_bytes: int = MAX_FILES
 ) -> bytes:
-    """Returns the file of an image: bytes, a path, a data URL, or {"bytes", "path"}.
+    """Returns the content of an image file.
 
     Args:
-        image: what a row says.
-        directory: that a path is relative to, and may not leave, not by a link either.
-        root: another directory that it may lead to; "" is none.
-        max_bytes: of the file.
+        image: a row's value: bytes, a path, a data URL, or {"bytes", "path"}.
+        directory: paths are relative to it and may not leave it, not even by a link.
+        root: another directory that paths may lead to; "": none.
+        max_bytes: the largest size of the file.
 
     Raises:
-        OSError, TypeError, ValueError: there is none, it is elsewhere or too large.
+        OSError, TypeError, ValueError: there is no such file, it is outside the directories, or too large.
     """
     if isinstance(image, Mapping):
         image = image.get("bytes") or image.get("path")
@@ -241,7 +241,7 @@ def image_bytes(
                 f"{image!r:.200} is outside of the data's directory: if you trust the data, allow "
                 "it with data.image_root"
             )
-        if not path.is_file():  # a pipe or a device would be read for ever
+        if not path.is_file():  # reading a pipe or a device might never end
             raise FileNotFoundError(f"there is no file {image!r:.200}")
         with path.open("rb") as opened:
             file = opened.read(max_bytes + 1)
@@ -251,10 +251,10 @@ def image_bytes(
 
 
 def metadata(uid: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the verifier and the variants of a question may need besides.
+    """Returns the row's columns that an item's metadata keep.
 
     Raises:
-        RejectedItem: a value of another type.
+        RejectedItem: a value has the wrong type or range.
     """
     found = {name: row[name] for name in _METADATA if name in row}
     for name, value in found.items():
@@ -268,7 +268,7 @@ def _answer(uid: str, answer: Any) -> str:
     """Returns the answer as text."""
     if isinstance(answer, bool):
         return "yes" if answer else "no"
-    if isinstance(answer, decimal.Decimal) and answer.is_finite():  # of a table
+    if isinstance(answer, decimal.Decimal) and answer.is_finite():  # from a table
         return f"{answer:f}"
     if not is_label(answer) or not str(answer).strip():
         raise RejectedItem(uid, "bad_answer", f"{answer!r:.200} is no text or number")
@@ -276,7 +276,7 @@ def _answer(uid: str, answer: Any) -> str:
 
 
 def _check_index(uid: str, answer: str, row: Mapping[str, Any]) -> None:
-    """Raises RejectedItem for a number that may be the place of an option, as in ScienceQA's rows."""
+    """Raises RejectedItem if the answer is a number that may be an option's index, as in ScienceQA."""
     options, number = row.get("choices"), _number(answer)
     if "kind" in row or not isinstance(options, list) or number is None:
         return
@@ -287,7 +287,7 @@ def _check_index(uid: str, answer: str, row: Mapping[str, Any]) -> None:
 
 
 def _number(answer: str) -> Number | None:
-    """Returns the number that an answer is; an equation is none, whatever it says of a name."""
+    """Returns the answer as a number, or None if it is not one. An equation such as x = 5 is not."""
     value = reading.read(answer, numeric=True)
     return value if isinstance(value, Number) else None
 
@@ -298,16 +298,16 @@ def _value(answer: str) -> Fraction | None:
 
 
 def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default: str) -> str:
-    """Returns the row's kind, the one that its answer certainly has, or the default.
+    """Returns the kind of the answer: the row's own, else the one that is certain, else the default.
 
-    Without a default, an answer next to a solution that ends in a box is a formula, as in MATH's rows.
+    Without a default, an answer whose row has a solution that ends in a box is a formula, as in MATH.
     """
     is_math = _boxed(row) is not None
     inferred = (
         "expr" if is_math and "\\" in answer else _infer_kind(question, answer, "choices" in row)
     )
     kind = row.get("kind") or inferred or default or ("expr" if is_math else None)
-    if kind not in list(verify.KINDS):  # a list of a file, say, cannot be a key
+    if kind not in list(verify.KINDS):  # a list, because a row's kind need not be hashable
         detail = f"answer {answer!r:.200} is of kind {kind!r:.80}"
         fix = f"add a column kind with one of {list(verify.KINDS)}, or set data.kind"
         raise RejectedItem(uid, "bad_kind", f"{detail}; {fix}")
@@ -315,7 +315,7 @@ def _kind(uid: str, question: str, answer: str, row: Mapping[str, Any], default:
 
 
 def _infer_kind(question: str, answer: str, has_choices: bool) -> str | None:
-    """Returns the kind of an answer, None where a guess could give wrong rewards (formulas)."""
+    """Returns the kind of an answer; None if a guess could give wrong rewards (formulas)."""
     if re.fullmatch(r"\(?[A-J]\)?\.?", answer):
         return "choice" if has_choices or _OPTIONS.search(question) else "text"
     if answer.casefold().strip(".") in ("yes", "no"):

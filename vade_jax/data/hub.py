@@ -1,11 +1,11 @@
-"""Models and data by their names on the Hugging Face hub: fetched once, pinned to a commit.
+"""Fetches models and data sets by their names on the Hugging Face hub, pinned to a commit.
 
     Qwen/Qwen2.5-VL-3B-Instruct[@revision]            a model
-    hiyouga/geometry3k[/config][@revision][:split]    data
+    hiyouga/geometry3k[/config][@revision][:split]    a data set
 
-What is not a directory or a file here, and looks like that, is such a name. A run pins it: its config.json
-has the commit, and going on it reads the same. Files are kept in the hub's own cache (HF_HOME), so a
-second run downloads nothing and needs no network. Needs the extra `hub`.
+A setting of this form is a name on the hub, unless a file or directory of this name exists. A run pins the
+name: its config.json contains the commit, so a resumed run reads the same files. Files are kept in the hub's
+own cache (HF_HOME), so a second run downloads nothing and needs no network. Needs the extra `hub`.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-FILES = (".jsonl", ".json", ".parquet", ".arrow")  # what ends so is no name
+FILES = (".jsonl", ".json", ".parquet", ".arrow")  # a text that ends like this is a path
 WEIGHTS = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 _NAME = re.compile(
     r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:/(?P<config>\w[\w.-]*))?"
@@ -27,12 +27,12 @@ _NAME = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """A model or data on the hub."""
+    """The name of a model or a data set on the hub."""
 
     repo: str  # owner/name
-    config: str = ""  # of data; "" is the only one, or the default
-    revision: str = ""  # a branch, a tag or a commit; "" is the newest
-    split: str = ""  # of data
+    config: str = ""  # of a data set; "": the only one, or the default
+    revision: str = ""  # a branch, a tag or a commit; "": the newest commit
+    split: str = ""  # of a data set
 
     def __str__(self) -> str:
         marks = (("/", self.config), ("@", self.revision), (":", self.split))
@@ -45,7 +45,7 @@ class Name:
 
 
 def parse(text: str) -> Name | None:
-    """Returns the name that a setting is, None for a path or a word."""
+    """Returns a setting as a name on the hub; None if it is a path or a plain word."""
     if os.path.exists(text) or text.endswith(FILES):
         return None
     match = _NAME.fullmatch(text)
@@ -55,44 +55,45 @@ def parse(text: str) -> Name | None:
 
 
 def pin(text: str, kind: str, earlier: str = "") -> str:
-    """Returns a name with the commit that its revision is now; what is no name stays.
+    """Returns a name with its revision replaced by the current commit; other texts are returned unchanged.
 
     Args:
-        text: of a setting.
+        text: the value of a setting.
         kind: "model" or "dataset".
-        earlier: the same setting as a run was begun with: its commit is kept.
+        earlier: the value that the run was started with. If it is the same name, its commit is kept.
 
     Raises:
-        ValueError: the hub has no such thing or cannot be reached, and no copy is here.
+        ValueError: the hub does not have the name, or cannot be reached and no copy is in its cache.
     """
     name, before = parse(text), parse(earlier)
     if name is None or name.is_pinned:
         return text
     if before and before.is_pinned and dataclasses.replace(before, revision=name.revision) == name:
         return earlier
+    # The directory of a snapshot is named after its commit. One small file is enough to get it.
     snapshot = _snapshot(name, kind, ["README.md"])
     return str(dataclasses.replace(name, revision=pathlib.Path(snapshot).name))
 
 
 def model(text: str) -> str:
-    """Returns the directory of a model, which is fetched if it is not here; a path stays.
+    """Returns the directory of a model, and downloads it if needed; a path is returned unchanged.
 
     Raises:
-        ValueError: as `pin`.
+        ValueError: as in `pin`.
     """
     name = parse(text)
     return text if name is None else _snapshot(name, "model", list(WEIGHTS))
 
 
 def table(name: Name, split: str) -> pa.Table:
-    """Returns the rows of a data set, mapped into memory; images are as they came, not decoded.
+    """Returns the rows of a data set, mapped into memory; images are not decoded.
 
     Args:
-        name: of the data.
-        split: where the name has none.
+        name: of the data set.
+        split: the split, if the name has none.
 
     Raises:
-        ValueError: as `pin`, or it has no such configuration or split.
+        ValueError: as in `pin`, or the data set has no such configuration or split.
     """
     with _one_line(name, "dataset"):
         import datasets
@@ -107,7 +108,7 @@ def table(name: Name, split: str) -> pa.Table:
 
 
 def cache() -> pathlib.Path:
-    """Returns the directory that files of the hub are kept in."""
+    """Returns the directory of the hub's cache."""
     from huggingface_hub import constants
 
     return pathlib.Path(constants.HF_HOME)
@@ -124,7 +125,7 @@ def _snapshot(name: Name, kind: str, patterns: list[str]) -> str:
 
 @contextlib.contextmanager
 def _one_line(name: Name, kind: str) -> Iterator[None]:
-    """Turns what the hub's libraries raise, of many classes, into a line."""
+    """Turns the many exceptions of the hub's libraries into a ValueError with one line."""
     try:
         yield
     except ImportError as error:

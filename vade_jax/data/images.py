@@ -1,9 +1,8 @@
-"""From a PIL image to uint8 patches in windows, bit-equal to the published Qwen2-VL processor.
+"""Turns PIL images into uint8 patches in windows, bit-equal to the published Qwen2-VL processor.
 
-An image is resized once, here, to sides that are multiples of 28; every engine and the trainer see
-those pixels. Patches stay uint8 on the host and on the way to the device (the published float copy of
-two equal frames is 8 times as large); the model divides by 255, subtracts the mean and doubles the frame
-there.
+An image is resized once, here, to sides that are multiples of 28. All engines and the trainer see these
+pixels. Patches stay uint8 until they are on the device; the published processor's floats, with each frame
+twice, are 8 times as large. The model divides by 255, normalises, and accounts for the second frame there.
 """
 
 import io
@@ -16,26 +15,27 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vade_jax import types
 
-PATCH = 14  # pixels a side
-CELL = 28  # a merged cell is 2 x 2 patches and becomes one token
-WINDOW = 4  # cells a side of an attention window
+PATCH = 14  # pixels per side of a patch
+CELL = 28  # pixels per side of a merged cell, which is 2 x 2 patches and becomes one token
+WINDOW = 4  # cells per side of an attention window
 CELLS = WINDOW * WINDOW
-SLOTS = 4 * CELLS  # patches of a window
-WIDTH = 3 * PATCH * PATCH
+SLOTS = 4 * CELLS  # patches in a window
+WIDTH = 3 * PATCH * PATCH  # values of a patch
 MAX_ASPECT = 200
-# Of the files that Pillow knows, those that it decodes itself: EPS, for one, is a program that it has run.
+# Only formats that Pillow decodes itself. An EPS file, for example, is a program that Pillow has run.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
-# Pixels: a small file may hold a flood of them; decoded, these take 0.8 GB.
+# Most pixels of an image, because a small file may decode to very many. This many take 0.8 GB to decode.
 MAX_DECODED = 50_000_000
 
 
 def smart_resize(height: int, width: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """Returns the (height, width) in multiples of 28 that the published processor picks.
+    """Returns the (height, width) in multiples of 28 that the published processor chooses.
 
-    Python's round (half to even), then a shrink or a growth if the area leaves the limits.
+    Sides are rounded with Python's `round` (half to even); if the area is then outside the limits, the
+    image is scaled down or up.
 
     Raises:
-        ValueError: if one side is more than 200 times the other, or empty.
+        ValueError: one side is more than 200 times the other, or 0.
     """
     if min(height, width) < 1 or max(height, width) > MAX_ASPECT * min(height, width):
         raise ValueError(
@@ -55,11 +55,14 @@ def smart_resize(height: int, width: int, *, min_pixels: int, max_pixels: int) -
 
 
 def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
-    """Returns a size that `smart_resize` leaves alone, so that an engine may resize again.
+    """Returns a size that `smart_resize` does not change, so that an engine may apply it again.
 
-    vLLM runs the published processor on the pixels that it is sent. That rule changes its own answer
-    for extreme images (a 28-pixel side and limits within a factor two); for all others this is its
-    first answer.
+    vLLM runs the published processor on the pixels that it receives. For most images one call of
+    `smart_resize` is enough. For extreme ones (a side of 28 pixels, and limits within a factor of 2) a
+    second call gives another size, so the call is repeated until the size stays.
+
+    Raises:
+        ValueError: the size still changes after 16 calls.
     """
     shape = f"{width} x {height}"
     for _ in range(16):
@@ -75,17 +78,17 @@ def _stable_size(height: int, width: int, **limits: int) -> tuple[int, int]:
 
 
 def opened(file: bytes) -> Image.Image:
-    """Returns the image in a file; nothing is decoded yet.
+    """Opens the image in a file without decoding it.
 
     Raises:
-        OSError, ValueError: it is in no format of `FORMATS`, or has over 50 million pixels.
+        OSError, ValueError: the format is not in `FORMATS`, or the image has over 50 million pixels.
     """
     try:
         with warnings.catch_warnings(category=Image.DecompressionBombWarning, action="ignore"):
             image = Image.open(io.BytesIO(file), formats=FORMATS)
     except (OSError, ValueError):
         raise
-    except Exception as error:  # formats raise SyntaxError, struct.error, OverflowError, ...
+    except Exception as error:  # Pillow raises SyntaxError, struct.error, OverflowError, ...
         raise ValueError(f"its header is damaged ({error})") from error
     if image.width * image.height > MAX_DECODED:
         raise ValueError(
@@ -95,19 +98,19 @@ def opened(file: bytes) -> Image.Image:
 
 
 def why_not(error: Exception) -> str:
-    """Returns what keeps Pillow from opening a file, in words that are the same in every run."""
-    if isinstance(error, UnidentifiedImageError):  # its text has an address in memory
+    """Returns why Pillow cannot open a file, in words that are the same in every run."""
+    if isinstance(error, UnidentifiedImageError):  # its text contains a memory address
         return "it is in no known format"
     return str(error)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Returns the upright RGB image: transparency on white, 16 bits scaled to 8.
+    """Returns an upright RGB image; transparent parts become white, and 16-bit values are scaled to 8 bits.
 
-    The published processor clips 16-bit images to white; scaling them is our one departure.
+    The published processor clips 16-bit values to white. Scaling them is our only departure from it.
 
     Raises:
-        ValueError: values are floats or have over 16 bits: which of them is white, nobody can tell.
+        ValueError: values are floats or need more than 16 bits, so it is unknown which value is white.
     """
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
@@ -128,16 +131,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
-    """Returns the resized image as uint8 [height, width, 3], sides multiples of 28.
+    """Returns the resized image as uint8 [height, width, 3]; both sides are multiples of 28.
 
     Raises:
-        ValueError: if the file is corrupt or truncated, its values are not of 8 or 16 bits, a side is
-            a single pixel, or the aspect ratio is over 200.
+        ValueError: the file is damaged, its values do not have 8 or 16 bits, a side has less than 2
+            pixels, or the aspect ratio is over 200.
     """
     height, width = image.height, image.width
     if min(height, width) < 2:
         raise ValueError(f"an image of {width} x {height} pixels shows nothing; replace the file")
-    # Before decoding, which may take seconds and gigabytes: a bad shape is known from the header.
+    # Bad shapes are known from the header. They are rejected before decoding, which may take seconds and
+    # gigabytes.
     smart_resize(height, width, min_pixels=min_pixels, max_pixels=max_pixels)
     try:
         image = to_rgb(image)
@@ -154,7 +158,7 @@ def load(image: Image.Image, *, min_pixels: int, max_pixels: int) -> np.ndarray:
 
 
 def grid(image: np.ndarray) -> tuple[int, int]:
-    """Returns the (rows, columns) of merged cells of a resized image."""
+    """Returns how many (rows, columns) of merged cells a resized image has."""
     height, width = image.shape[:2]
     if height % CELL or width % CELL or image.shape[2:] != (3,):
         raise ValueError(f"{image.shape} is no resized image; call images.load first")
@@ -162,9 +166,9 @@ def grid(image: np.ndarray) -> tuple[int, int]:
 
 
 def patches(image: np.ndarray) -> np.ndarray:
-    """Returns uint8 [num_patches, 588], merge-block-major: four patches in a row make a token.
+    """Returns uint8 [num_patches, 588], ordered by cells: four consecutive patches become one token.
 
-    The published processor's `pixel_values` are these, normalised, each channel's patch twice.
+    The published processor's `pixel_values` are these patches, normalised, with each channel's patch twice.
     """
     rows, cols = grid(image)
     blocks = image.reshape(rows, 2, PATCH, cols, 2, PATCH, 3)
@@ -178,7 +182,7 @@ def count_windows(image: np.ndarray) -> int:
 
 
 def cells(image: np.ndarray) -> np.ndarray:
-    """Returns, for each merged cell in row-major order, its index w * 16 + c in `layout`."""
+    """Returns the index w * 16 + c in `layout` of each merged cell, in row-major order."""
     rows, cols = grid(image)
     row, col = np.divmod(np.arange(rows * cols), cols)
     window = row // WINDOW * -(-cols // WINDOW) + col // WINDOW
@@ -191,15 +195,15 @@ def layout(
     num_images: int | None = None,
     num_windows: int | None = None,
 ) -> types.Images:
-    """Returns resized images cut to windows of 64 slots, in arrays of fixed sizes.
+    """Returns resized images cut into windows of 64 slots, in arrays of fixed sizes.
 
-    A window is 4 x 4 merged cells. Windows at the right and lower edges of an image may stick out of
-    it: their slots there are invalid, as are padded windows and padded images.
+    A window is 4 x 4 merged cells. Windows at the right and lower edges may extend beyond the image; their
+    slots there are invalid, like all slots of padded windows and images.
 
     Args:
-        images: uint8 [height, width, 3] each; none gives padding only.
-        num_images: B, by default as many as there are (at least 1).
-        num_windows: W, by default those of the largest image.
+        images: each uint8 [height, width, 3]; without images, the result is padding only.
+        num_images: B; by default the number of images, at least 1.
+        num_windows: W; by default the number of windows of the largest image.
 
     Raises:
         ValueError: the images do not fit the given sizes.
@@ -230,21 +234,21 @@ def _cut(
     col_WS: np.ndarray,
     valid_WS: np.ndarray,
 ) -> None:
-    """Writes one image, cut to windows, to the first ones of arrays of zeros.
+    """Cuts one image into windows, and writes them to the first windows of arrays of zeros.
 
-    Straight into the batch: an array of the image's own and a copy of it would double the time.
+    It writes straight into the batch: a separate array and a copy of it would double the time.
     """
-    rows, cols = (-(-cells // WINDOW) for cells in grid(image))  # of windows
+    rows, cols = (-(-cells // WINDOW) for cells in grid(image))  # rows and columns of windows
     side = WINDOW * CELL
     canvas = np.zeros((rows * side, cols * side, 3), np.uint8)
     canvas[: image.shape[0], : image.shape[1]] = image
-    # Pixels as (window, cell, patch, pixel) along each side, to windows row by row, in each the cells
-    # row by row, in each the four patches, in each (channel, y, x).
+    # Each side is split into (window, cell, patch, pixel). The new order: windows row by row; in each the
+    # cells row by row; in each the four patches; in each (channel, y, x).
     split = canvas.reshape(rows, WINDOW, 2, PATCH, cols, WINDOW, 2, PATCH, 3)
     windows = patch_WSE[: rows * cols]
     windows = windows.reshape(rows, cols, WINDOW, WINDOW, 2, 2, 3, PATCH, PATCH)
     windows[...] = split.transpose(0, 4, 1, 5, 2, 6, 8, 3, 7)
-    # The same order for the row and column of each patch in its image.
+    # The row and column of each patch in its image, in the same order.
     row = np.arange(rows * WINDOW * 2).reshape(rows, 1, WINDOW, 1, 2, 1)
     col = np.arange(cols * WINDOW * 2).reshape(1, cols, 1, WINDOW, 1, 2)
     slots = (rows, cols, WINDOW, WINDOW, 2, 2)

@@ -1,7 +1,7 @@
-"""Maps a function over items in a few threads: in order, a bounded number at a time.
+"""Maps a function over items in a few threads, in order, with a limited number at a time.
 
-Decoding and resizing an image release the interpreter's lock, so threads are enough. The result is that
-of a plain loop, whatever the number of threads; so is the error, that of the first item that has one.
+Decoding and resizing an image release the interpreter's lock, so threads are enough. Results and errors are
+those of a plain loop, whatever the number of threads: the first item that fails raises its error.
 """
 
 import collections
@@ -14,11 +14,11 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-_AHEAD = 2  # items a thread that are begun or wait, at most
+_AHEAD = 2  # most items per thread that are submitted at a time
 
 
 class Map(Protocol):
-    """Calls a function with each item."""
+    """Calls a function with each item and returns a list."""
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> list[R]:
         """Returns all results, in order."""
@@ -26,24 +26,24 @@ class Map(Protocol):
 
 
 class Stream(Protocol):
-    """Calls a function with each item."""
+    """Calls a function with each item and returns results one by one."""
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T], /) -> Iterable[R]:
-        """Returns one result after the other, in order."""
+        """Returns an iterable of the results, in order."""
         ...
 
 
 class Threads:
-    """Threads that are kept; close it, or use it in a `with` statement.
+    """A pool of threads. Close it after use, or use it in a `with` statement.
 
-    Several maps may run at once, but not one inside another's function: they would wait for each
-    other's threads.
+    Several maps may run at once, but the function of one map must not start another: both would wait for
+    the same threads.
 
     Args:
-        num_threads: 0 runs everything in the thread that asks.
+        num_threads: 0 runs everything in the calling thread.
 
     Raises:
-        ValueError: if `num_threads` is negative.
+        ValueError: `num_threads` is negative.
     """
 
     def __init__(self, num_threads: int):
@@ -55,17 +55,16 @@ class Threads:
             self._threads = futures.ThreadPoolExecutor(num_threads, "loading")
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Returns `function` of each item; an exception's notes name the item."""
+        """Returns `function` of each item. An exception gets a note that names the item."""
         return list(self.stream(function, items))
 
     def stream(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Yields what `map` returns; no more items are taken than keep the threads busy."""
+        """Yields the results of `map`; takes only as many items ahead as keep the threads busy."""
         named = functools.partial(_call, function)
         if self._threads is None:
             yield from map(named, items)
             return
-        # A queue of its own, not Executor.map, which would take all items at once: each may hold
-        # megabytes of pixels.
+        # Not Executor.map, which would take all items at once, and each may hold megabytes of pixels.
         begun = collections.deque()
         try:
             for item in items:
@@ -79,7 +78,7 @@ class Threads:
                 future.cancel()
 
     def close(self) -> None:
-        """Waits for the calls that have begun and ends the threads."""
+        """Cancels calls that have not started, waits for the others, and ends the threads."""
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
@@ -90,14 +89,14 @@ class Threads:
         self.close()
 
 
-in_turn: Map = Threads(0).map  # one after the other, in the thread that asks
+in_turn: Map = Threads(0).map  # a plain loop in the calling thread
 
 
 def _call(function: Callable[[T], R], item: T) -> R:
     try:
         return function(item)
     except Exception as error:
-        with contextlib.suppress(Exception):  # a name must not hide the error
+        with contextlib.suppress(Exception):  # an error here must not hide the first one
             name = getattr(item, "uid", None) or reprlib.repr(item)
             error.add_note(f"item: {name}")
         raise

@@ -1,7 +1,7 @@
-"""From an item to the prompt that every engine and the trainer see, and which items can become one.
+"""Turns items into the prompts that all engines and the trainer see, and finds items that cannot be used.
 
-The checkpoint's own chat template renders the text, with one image pad an image. Each pad is then repeated
-once per merged cell of its image, and every token gets its M-RoPE position.
+The checkpoint's own chat template renders the text, with one image pad per image. Each pad is then repeated
+once for every merged cell of its image, and every token gets its M-RoPE position.
 """
 
 import collections
@@ -21,24 +21,27 @@ from vade_jax.data import columns, images, loading, sources, tokens
 from vade_jax.rewards import verify
 
 RejectedItem = columns.RejectedItem
-_CHARACTERS = 100  # a token, more than in any text
-_TRIES = 3  # at an item's own answer, on a machine that may be busy
+_CHARACTERS = 100  # per token; more than any text has
+_TRIES = 3  # attempts to verify an item's own answer; a busy machine can cause timeouts
 
 
 def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: int) -> np.ndarray:
     """Returns M-RoPE positions, int32 [P, 3]: (time, row, column) of each token.
 
-    Text counts on along all three axes. The cells of an image share one time and add their row and
-    column; the text after it goes on max(rows, columns) later.
+    In text, all three axes count tokens. The cells of an image share one time; their row and column are
+    added to the position of the image. The text after it continues max(rows, columns) later.
 
     Args:
-        token_P: ids, image pads expanded to one per merged cell.
+        token_P: token ids, with one image pad per merged cell.
         grids: (rows, columns) of merged cells of each image, in order.
-        image_pad: the id of an image pad.
+        image_pad: the id of the image pad.
+
+    Raises:
+        ValueError: the number of image pads does not match the grids.
     """
     position_PX = np.empty((len(token_P), 3), np.int32)
     pads = np.flatnonzero(np.asarray(token_P) == image_pad)
-    token = position = used = 0  # the next token, its position, the pads so far
+    token = position = used = 0  # the next token, its position, and the number of pads so far
     for rows, cols in grids:
         size, first = rows * cols, pads[used]
         text = np.arange(first - token)
@@ -55,18 +58,19 @@ def positions(token_P: np.ndarray, grids: Sequence[tuple[int, int]], image_pad: 
 
 
 class PromptBuilder:
-    """Turns items into prompts; what cannot become one is a `RejectedItem` with a reason.
+    """Turns items into prompts; raises a `RejectedItem` with a reason for items that cannot become one.
 
     Args:
         tokenizer: of the checkpoint.
-        instruction: put after the question in the user's turn as it is; may be empty.
+        instruction: a text that follows the question in the user's turn; may be empty.
         template: variables of the chat template.
-        min_pixels: least area of a resized image; at least two merged cells.
-        max_pixels: greatest area.
-        max_length: the longest prompt in tokens, image tokens included.
+        min_pixels: smallest area of a resized image; at least two merged cells.
+        max_pixels: largest area of a resized image.
+        max_length: length of the longest prompt in tokens, image tokens included.
 
     Raises:
-        ValueError: limits that make no sense, or an instruction with a vision token.
+        ValueError: impossible limits, a template variable called "messages", or an instruction that
+            contains a vision token.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class PromptBuilder:
         max_pixels: int,
         max_length: int,
     ):
-        least = 2 * images.CELL**2  # batching tells an image from text by two cells
+        least = 2 * images.CELL**2  # batching recognises an image only if it has at least two cells
         if not least <= min_pixels <= max_pixels:
             raise ValueError(
                 f"min_pixels={min_pixels} must be in {least} .. max_pixels={max_pixels}"
@@ -90,7 +94,8 @@ class PromptBuilder:
         if "messages" in template:
             raise ValueError("data.template: 'messages' are the prompt's own: leave them out")
         self._template = dict(template)
-        # The user's own, so not cleaned: Qwen3 has a token for <think>.
+        # Control tokens are not removed from the instruction: its author may want them, such as Qwen3's
+        # <think>.
         self._instruction = instruction.strip()
         if marks := [name for name in tokens.VISION if name in instruction]:
             raise ValueError(
@@ -98,9 +103,10 @@ class PromptBuilder:
             )
 
     def __call__(self, item: types.Item) -> types.Prompt:
-        """Returns the prompt of `item`, or raises `RejectedItem`.
+        """Returns the prompt of `item`.
 
         Raises:
+            RejectedItem: the item cannot become a prompt.
             ValueError: the template fails, or it has no place for the item's images.
         """
         if item.images and (why := self.tokenizer.why_no_images):
@@ -109,12 +115,12 @@ class PromptBuilder:
                 "images, else mend the template, or give another vision-language checkpoint"
             )
         text = self.tokenizer.render([self._message(item)], **self._template)
-        # Or minutes would go into counting its tokens.
+        # Rejected before it is tokenized, because counting the tokens of such a text would take minutes.
         if len(text) > _CHARACTERS * self.max_length:
             raise self._too_long(item, f"{len(text):,} characters")
         pictures = self._pictures(item)
         try:
-            text.encode()  # half of a surrogate pair, as JSON can write it, cannot be
+            text.encode()  # fails for a lone surrogate, which JSON can contain
         except UnicodeEncodeError as error:
             detail = f"the text is no Unicode: {error}"
             raise RejectedItem(item.uid, "bad_text", detail) from error
@@ -140,7 +146,7 @@ class PromptBuilder:
         )
 
     def _pictures(self, item: types.Item) -> list[np.ndarray]:
-        """Returns the resized images; no more of them than fit into a prompt are in memory."""
+        """Returns the resized images; rejects the item as soon as they do not fit into a prompt."""
         pictures, num_tokens = [], 0
         for image in item.images:
             try:
@@ -159,7 +165,7 @@ class PromptBuilder:
         return RejectedItem(item.uid, "too_long", detail)
 
     def _message(self, item: types.Item) -> dict[str, Any]:
-        """Returns the user's turn: images at their marks or first, text in between."""
+        """Returns the user's turn, with images at their "<image>" marks or, without marks, first."""
         parts = [self.tokenizer.clean(part) for part in item.question.split("<image>")]
         if not "".join(parts).strip():
             raise RejectedItem(item.uid, "empty_question", "the question has no text")
@@ -171,13 +177,16 @@ class PromptBuilder:
         parts[0], parts[-1] = parts[0].lstrip(), parts[-1].rstrip()
         if self._instruction:
             parts[-1] = f"{parts[-1]}\n{self._instruction}"
-        if not item.images:  # the templates of text models know no parts
+        if not item.images:  # templates of text models need a string instead of a list of parts
             return {"role": "user", "content": parts[0]}
         return _user_turn(parts, [{"type": "image"}] * len(item.images))
 
 
 def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
-    """Returns a user's turn for a chat server: images where `text` has "<image>" marks, or first."""
+    """Returns a user's turn for a chat server.
+
+    Images are at the "<image>" marks of `text` if there is one for each image, else first.
+    """
     parts = text.split("<image>")
     if len(parts) - 1 != len(image_urls):
         parts = [""] * len(image_urls) + [text]
@@ -185,7 +194,7 @@ def message(text: str, image_urls: Sequence[str]) -> dict[str, Any]:
 
 
 def _user_turn(texts: Sequence[str], pictures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Returns a message of pictures between texts, of which there is one more; empty ones go."""
+    """Returns a message in which one picture follows each text except the last; leaves out empty texts."""
     content = [{"type": "text", "text": texts[0]}]
     for picture, text in zip(pictures, texts[1:], strict=True):
         content += [picture, {"type": "text", "text": text}]
@@ -195,15 +204,16 @@ def _user_turn(texts: Sequence[str], pictures: Sequence[dict[str, Any]]) -> dict
 # ------------------------------------------------------------------------------ the audit
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What an audit found."""
+    """The result of an audit."""
 
-    num_items: int  # rows looked at
-    counts: dict[str, int]  # rejects by reason
-    rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} each
-    checksums: np.ndarray  # uint32, of the id, question and answer of each row that is kept
-    # uint32, of what else the verdict on each row may depend on: its kind, choices, other columns
+    num_items: int  # rows checked
+    counts: dict[str, int]  # number of rejected rows by reason
+    rejects: list[dict[str, Any]]  # {"index", "uid", "reason", "detail"} of each rejected row
+    checksums: np.ndarray  # uint32, of the id, question and answer of each kept row
+    # uint32, of what else the verdict on each kept row may depend on: its kind, metadata, other columns
     details: np.ndarray
-    asked: np.ndarray  # uint64, of the question of each and of its images, as the policy sees them
+    # uint64, hash of the question of each kept row and of its images, as the policy sees them
+    asked: np.ndarray
 
 
 def audit(
@@ -213,16 +223,18 @@ def audit(
     *,
     has_rules: bool = True,
 ) -> tuple[np.ndarray, Report]:
-    """Returns the rows that can be trained on, int32 [kept], and a report of all others.
+    """Returns the indices of the rows that can be trained on, int32 [kept], and a report.
 
-    A row is kept if it can be read, its prompt can be built, its own answer verifies, and no row
-    before it has its id: an item is known by that in the rollouts and the report.
+    A row is kept if it can be read, its prompt can be built, its own answer verifies, and no earlier row
+    has the same id. Ids must be unique because rollouts and the report name items by them.
 
     Args:
         source: the rows.
-        builder: of the run.
-        stream: maps over the rows, such as in threads; a list at the end would stop the progress bar.
-        has_rules: verify each row's own answer; a user's reward function may take what no rule can.
+        builder: the run's prompt builder.
+        stream: maps over the rows, for example in threads. It should return results one by one, or the
+            progress bar stands still.
+        has_rules: whether each row's own answer is verified. A user's reward function may accept answers
+            that the built-in rules do not.
     """
 
     def usable(index: int) -> tuple[str, int, int, int] | RejectedItem:
@@ -237,7 +249,7 @@ def audit(
         except RejectedItem as error:
             return error
 
-    kept: dict[str, int] = {}  # rows by uid, in their order
+    kept: dict[str, int] = {}  # uid -> index of the row, in the order of the rows
     checksums, details, asked, rejects = [], [], [], []
     looked = stream(usable, range(len(source)))
     bar = tqdm.tqdm(looked, "looking through the data", len(source), delay=5, leave=False)
@@ -261,14 +273,14 @@ def audit(
 
 
 def _details(item: types.Item) -> int:
-    """Returns a checksum of an item's kind, its metadata, and its row's texts and numbers."""
+    """Returns a checksum of an item's kind and metadata, and of the texts and numbers in its row."""
     told = {name: x for name, x in item.columns.items() if columns.is_label(x)}
     text = json.dumps([item.kind, item.metadata, told], sort_keys=True, default=str)
     return zlib.crc32(text.encode("utf-8", "replace"))
 
 
 def _hash(question: str, pictures: Sequence[np.ndarray]) -> int:
-    """Returns 64 bits by which a question is known in other data, whatever its id there."""
+    """Returns a 64-bit hash of a question and its images, to recognise it in other data under another id."""
     found = hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=8)
     for picture in pictures:
         found.update(f"\n{picture.shape}".encode() + picture.tobytes())
@@ -276,7 +288,7 @@ def _hash(question: str, pictures: Sequence[np.ndarray]) -> int:
 
 
 def check_answer(item: types.Item) -> None:
-    """Raises `RejectedItem` if the item's own answer would not be accepted: nobody could solve it."""
+    """Raises `RejectedItem` if the verifier does not accept the item's own answer: nobody could solve it."""
     for _ in range(_TRIES):
         try:
             verdict = verify.verify_item(f"\\boxed{{{item.answer}}}", item)

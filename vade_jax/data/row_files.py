@@ -1,7 +1,7 @@
-"""Rows of .jsonl, .parquet and .arrow files by number; Arrow is the form that built data sets are kept in.
+"""Reads rows of .jsonl, .parquet and .arrow files by number. Data sets that are built here are Arrow files.
 
-Arrow files are mapped into memory, not read: a row costs microseconds, and a data set larger than memory
-can be trained on.
+Arrow files are mapped into memory and not read as a whole. So a row costs microseconds, and a data set may
+be larger than the memory.
 """
 
 import codecs
@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-Wanted = Callable[[str], bool]  # which columns are held
-_FIRST = 64  # rows of a .jsonl file that say what columns there are
+Wanted = Callable[[str], bool]  # column name -> whether the column is kept
+_FIRST = 64  # first rows of a .jsonl file, which are read to find the columns
 _OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
-BATCH = 64  # rows that are written or unpacked together
-MAX_HELD = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # bytes of unpacked files
+BATCH = 64  # rows that are written or unpacked at a time
+# Most bytes of unpacked files: half of the machine's memory.
+MAX_HELD = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 SCHEMA = pa.schema(
     [
         ("uid", pa.string()),
         ("question", pa.string()),
-        ("images", pa.list_(pa.large_binary())),  # files as they came, not decoded
+        ("images", pa.list_(pa.large_binary())),  # the original files, not decoded
         ("answer", pa.string()),
         ("kind", pa.string()),
         ("choices", pa.list_(pa.string())),
@@ -35,17 +36,20 @@ SCHEMA = pa.schema(
         ("subset", pa.string()),
         ("domain", pa.string()),
         ("sha256", pa.string()),  # of the question, the answer and the images
-        ("num_tokens", pa.int32()),  # of the prompt, image tokens included
+        ("num_tokens", pa.int32()),  # length of the prompt, image tokens included
         ("num_patches", pa.int32()),
     ]
 )
 
 
 class Table(NamedTuple):
-    """The rows of files of one form, one after the other.
+    """The rows of one or more files of the same format, in order.
 
-    `columns` are all that the files have, wanted or not; of a .jsonl file those of its first rows,
-    None where all of these are broken. `read` of a broken line raises ValueError.
+    Attributes:
+        size: number of rows.
+        columns: names of all columns, wanted or not. For .jsonl only the first rows are read for them;
+            None if all of these are broken.
+        read: index -> row; raises ValueError for a broken line.
     """
 
     size: int
@@ -55,13 +59,13 @@ class Table(NamedTuple):
 
 # ------------------------------------------------------------------------------ several files
 def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
-    """Holds the lines; one is decoded and parsed when it is asked for, with all its columns."""
+    """Returns a table that holds the lines in memory; a line is parsed, with all columns, when it is read."""
     lines = [line for f in files for line in _lines(f, f.read_bytes()) if line.strip()]
 
     def read(index: int) -> Any:
         return json.loads(lines[index].decode("utf-8"))
 
-    columns = {}  # names in the order in which they come
+    columns = {}  # an ordered set of names
     for index in range(min(_FIRST, len(lines))):
         with contextlib.suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or too deep
             row = read(index)
@@ -70,7 +74,11 @@ def jsonl(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
 
 
 def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
-    """Holds the wanted columns in memory."""
+    """Returns a table that holds the wanted columns in memory.
+
+    Raises:
+        ValueError: a file cannot be read or is too large, or the files differ in their wanted columns.
+    """
     from pyarrow import parquet
 
     try:
@@ -91,9 +99,11 @@ def parquet(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
 
 
 def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str], held: int) -> pa.Table:
-    """Returns columns of a parquet file, a few rows at a time: some kilobytes may hold terabytes.
+    """Returns columns of a parquet file.
 
-    `held` are the bytes of before the first file: all of a source have one budget.
+    It unpacks a few rows at a time and counts the memory, because a file of kilobytes may unpack to
+    terabytes. All files of a table share the limit: `held` is the number of bytes that were allocated
+    before the first file.
     """
     batches = []
     for batch in file.iter_batches(BATCH, columns=names):
@@ -107,7 +117,7 @@ def _unpacked(file: Any, path: pathlib.Path, names: Sequence[str], held: int) ->
 
 
 def arrow(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
-    """Maps the files into memory."""
+    """Returns a table over files that are mapped into memory."""
     parts = [open_arrow(file) for file in files]
     try:
         whole = pa.concat_tables(parts)
@@ -117,16 +127,16 @@ def arrow(files: Sequence[pathlib.Path], wanted: Wanted) -> Table:
 
 
 def of_table(table: pa.Table, wanted: Wanted) -> Table:
-    """Holds a table's wanted columns."""
+    """Returns the wanted columns of an Arrow table."""
     columns = table.column_names
     return Table(len(table), columns, row_of(table.select(list(filter(wanted, columns)))))
 
 
 def row_of(rows: pa.Table) -> Callable[[int], dict[str, Any]]:
-    """Returns the function from a number to that row; no other row is made a Python object.
+    """Returns a function from an index to that row, which converts no other row to Python objects.
 
-    A number of two or four bytes becomes the shortest decimal that it is the nearest to: 45.67 of a
-    float32 column is 45.67, and not the 45.66999816894531 that all its bits say.
+    A number of a float16 or float32 column becomes the shortest decimal that rounds to it: 45.67 in a
+    float32 column is read as 45.67, not as 45.66999816894531.
     """
     whole = _shortened(pa.struct(rows.schema))
 
@@ -138,7 +148,7 @@ def row_of(rows: pa.Table) -> Callable[[int], dict[str, Any]]:
 
 
 def _shortened(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Returns what shortens the numbers in a value of this type; None: it has none to shorten."""
+    """Returns a function that shortens the numbers in a value of this type; None if there are none."""
     types, change = pa.types, None
     if types.is_float16(kind) or types.is_float32(kind):
         number = np.float16 if types.is_float16(kind) else np.float32
@@ -148,7 +158,7 @@ def _shortened(kind: pa.DataType) -> Callable[[Any], Any] | None:
         fields = {name: one for name, one in fields.items() if one is not None}
         if fields:
             change = lambda value: value | {name: one(value[name]) for name, one in fields.items()}
-    elif types.is_map(kind):
+    elif types.is_map(kind):  # a list of (key, value) in Python
         key, item = (_shortened(one) or _same for one in (kind.key_type, kind.item_type))
         if (key, item) != (_same, _same):
             change = lambda value: [(key(a), item(b)) for a, b in value]
@@ -156,7 +166,7 @@ def _shortened(kind: pa.DataType) -> Callable[[Any], Any] | None:
         return _shortened(kind.value_type)
     elif isinstance(kind, pa.BaseExtensionType):
         return _shortened(kind.storage_type)
-    elif types.is_nested(kind) and not types.is_union(kind):  # every sort of list
+    elif types.is_nested(kind) and not types.is_union(kind):  # all kinds of lists
         one = _shortened(kind.field(0).type)
         if one is not None:
             change = lambda value: [one(x) for x in value]
@@ -175,8 +185,8 @@ def json_lines(path: pathlib.Path) -> list[Any]:
     """Returns the value of every line that is not blank.
 
     Raises:
-        ValueError: names the first line that is no JSON, or has half of a surrogate pair in a text. Or the
-            file is no such lines at all, see `_lines`.
+        ValueError: a line is not JSON or contains a lone surrogate (the message has the number of the
+            first such line), or the file does not consist of JSON lines, see `_lines`.
     """
     values = []
     for number, line in enumerate(_lines(path, path.read_bytes()), 1):
@@ -184,7 +194,7 @@ def json_lines(path: pathlib.Path) -> list[Any]:
             continue
         try:
             values.append(json.loads(line.decode("utf-8")))
-            # A lone surrogate, which JSON can write as \ud83d, fails here and not in a tokenizer.
+            # Encoded so that a lone surrogate, such as JSON's \ud83d, fails here and not in a tokenizer.
             json.dumps(values[-1], ensure_ascii=False).encode()
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
@@ -192,10 +202,11 @@ def json_lines(path: pathlib.Path) -> list[Any]:
 
 
 def _lines(path: pathlib.Path, file: bytes) -> list[bytes]:
-    """Returns the lines of a file, without the mark that some editors put before the first.
+    """Returns the lines of a file, without the byte order mark that some editors write before the first.
 
     Raises:
-        ValueError: it is UTF-16 or UTF-32, or JSON over several lines: one array, or one object.
+        ValueError: the file is UTF-16 or UTF-32, or it is one JSON array or a JSON object over several
+            lines.
     """
     if file.startswith(_OTHER_MARKS) or b"\0" in file[:4]:
         raise ValueError(f"{path} is not UTF-8 but UTF-16 or UTF-32: save it as UTF-8")
@@ -211,13 +222,13 @@ def _lines(path: pathlib.Path, file: bytes) -> list[bytes]:
 
 
 def open_arrow(path: str | pathlib.Path) -> pa.Table:
-    """Maps an IPC file, or an IPC stream as Hugging Face writes them, without copying it.
+    """Maps an Arrow IPC file, or an IPC stream as Hugging Face writes them, without copying it.
 
-    Offsets and texts are looked at once, images are not: a damaged offset would end the process when
-    its row is read.
+    It checks offsets and texts once, but not the content of images. A damaged offset would otherwise crash
+    the process when its row is read.
 
     Raises:
-        ValueError: it is neither, or cut off, or damaged.
+        ValueError: the file has neither format, or is cut off or damaged.
     """
     try:
         mapped = pa.memory_map(str(path))
@@ -233,7 +244,7 @@ def open_arrow(path: str | pathlib.Path) -> pa.Table:
 
 
 def write_arrow(path: str | pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows of `SCHEMA`; equal rows give equal bytes. Only a batch of rows is in memory."""
+    """Writes rows of `SCHEMA`. Equal rows give equal bytes, and only a batch of rows is in memory."""
     batch = []
     with open(path, "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         for row in rows:
@@ -243,6 +254,6 @@ def write_arrow(path: str | pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> 
                 batch = []
         if batch:
             writer.write_batch(pa.RecordBatch.from_pylist(batch, SCHEMA))
-        writer.close()  # writes the footer, which must be on disk too
+        writer.close()  # writes the footer before the fsync below, so that it is on disk too
         file.flush()
         os.fsync(file.fileno())

@@ -1,8 +1,9 @@
-"""Where items come from: a protocol, and a user's own rows.
+"""Sources of items: the protocol, and the source for a user's own rows.
 
-An item is made when it is asked for: a selector jumps about in the data, and its images together would
-not fit into memory. What cannot become an item is a `RejectedItem` with a reason, never a crash in the
-middle of a run: an audit (`prompts.audit`) meets every row once before training.
+An item is made only when it is read, because selectors access the data in any order, and all images
+together would not fit into memory. A row that cannot become an item raises a `RejectedItem` with a reason.
+This does not happen in the middle of a run, because an audit (`prompts.audit`) reads every row once before
+training.
 """
 
 import operator
@@ -23,9 +24,9 @@ _SPLITS = dict.fromkeys(("validation", "valid", "val", "dev"), "validation") | {
 
 
 class Source(Protocol):
-    """Items by row number: random access, because a selector chooses the order as it goes.
+    """Items by row number. Access is random, because a selector chooses the order during the run.
 
-    `source[i]` raises `RejectedItem` for a row that cannot be read.
+    `source[i]` raises `RejectedItem` for a row that cannot become an item.
     """
 
     def __len__(self) -> int: ...
@@ -43,30 +44,32 @@ def rows(
     kind: str = "",
     image_root: str = "",
 ) -> "Rows":
-    """Opens a user's data.
+    """Opens a user's data: a .jsonl, .parquet or .arrow file, a directory of them, or a name on the hub.
 
-    A .jsonl, .parquet or .arrow file, a directory of one sort of them, or a name on the Hugging Face
-    hub (`hub`).
+    A directory must have files of one format only. For names on the Hugging Face hub see `hub`.
 
-    Columns: question (or problem), answer; optional images (or image: paths relative to the file that
-    do not leave its directory, data URLs, bytes, or {"bytes", "path"}; one or a list), kind, id, and
-    what goes into the metadata: choices, tolerance, ordered, paraphrases (other wordings of the
-    question), steps (hints, in order); subset, domain and level, by which a run's report sorts the
-    questions. The files of MATH and GSM8K and the rows of verl's data sets (prompt,
-    reward_model, extra_info) are read as they are.
+    Required columns: question (or problem), and answer. Optional columns: images (or image), kind, id. An
+    image is a path, a data URL, bytes, or {"bytes", "path"}; a row has one or a list of them. Paths are
+    relative to the file and must not leave its directory. More optional columns go into the metadata:
+    choices, tolerance, ordered, paraphrases (other wordings of the question), steps (hints, in order), and
+    subset, domain and level, by which a run's report groups the questions.
+
+    The files of MATH and GSM8K, and the rows of verl's data sets (prompt, reward_model, extra_info), can be
+    read without changes.
 
     Args:
-        path: of the file or directory, or the name.
-        all_columns: hold columns of other names as well, for `Rows.row`.
-        split: in a directory with files of several (train.arrow, validation.arrow), or on the hub, which one.
-        has_rules: the built-in rules judge; otherwise no row needs an answer, or one of a known kind.
-        keeps_rows: items have all columns that are held, for reward functions.
-        kind: of rows that have none, and whose answer may be of several.
+        path: of the file or directory, or a name on the hub.
+        all_columns: also keep columns with other names, for `Rows.row`.
+        split: which split to read, from the hub or from a directory with files of several splits
+            (train.arrow, validation.arrow).
+        has_rules: whether the built-in rules judge. If not, a row needs no answer and no known kind.
+        keeps_rows: items get all columns that are kept, for reward functions.
+        kind: the kind of rows that name none, and whose answer could be of several kinds.
         image_root: another directory that paths of images may lead to.
 
     Raises:
-        ValueError: if there is no such file, it cannot be read, a column is missing, or a directory
-            has both splits and none is named.
+        ValueError: there is no such file, it cannot be read or has no rows, a column is missing, or it is
+            not clear which files of a directory belong to the split.
     """
     options = {"has_rules": has_rules, "keeps_rows": keeps_rows, "kind": kind, "root": image_root}
 
@@ -100,9 +103,9 @@ def _missing(path: pathlib.Path) -> str:
 
 
 def is_of_one_split(name: str) -> bool:
-    """Returns whether a setting names the same rows for training and for validation.
+    """Returns whether a setting stands for the same rows, whichever split is asked for.
 
-    That is a file, a directory whose files' names tell no splits apart, or a name on the hub with its split.
+    That is so for a file, a directory whose file names contain no splits, and a name on the hub with a split.
     """
     if found := hub.parse(name):
         return bool(found.split)
@@ -115,11 +118,12 @@ def is_of_one_split(name: str) -> bool:
 def _of_split(
     path: pathlib.Path, files: Sequence[pathlib.Path], split: str | None
 ) -> Sequence[pathlib.Path]:
-    """Returns the files of one split where their names tell several apart, else all of them.
+    """Returns the files of one split if the file names distinguish several, else all files.
 
     Raises:
-        ValueError: which are of this split is not clear, or all are for training and the split is another,
-            or the other way round. Files called test may be for validation.
+        ValueError: it is not clear which files belong to this split; or all files are for training and
+            another split is asked for, or the other way round. (Files called test may be read for
+            validation if there are no others.)
     """
     found = [match and _SPLITS[match[1]] for match in (SPLIT.match(f.stem) for f in files)]
     if len(set(found)) == 1:
@@ -146,7 +150,11 @@ def _of(
     name: str,
     options: Mapping[str, Any],
 ) -> "Rows":
-    """Returns the rows of a table that has the columns; `label` is what messages call it."""
+    """Returns the rows of a table; `label` names the table in messages.
+
+    Raises:
+        ValueError: a column is missing, or there are no rows.
+    """
     if table.columns is not None:
         columns.check(label, table.columns, has_rules=options["has_rules"])
     if table.size == 0:
@@ -155,10 +163,10 @@ def _of(
 
 
 class Rows:
-    """A `Source` over `read(index) -> row`; made by `rows`.
+    """A `Source` of the items that `read(index) -> row` gives; made by `rows`.
 
     Attributes:
-        directory: that paths of images are relative to.
+        directory: the directory that paths of images are relative to.
     """
 
     def __init__(
@@ -208,6 +216,6 @@ class Rows:
         )
 
     def row(self, index: int) -> Mapping[str, Any]:
-        """Returns a row that is an item, as the file has it; verl's with this project's names, too."""
+        """Returns a row as the file has it; a row of verl also has our names."""
         row = self._read(index)
         return {**columns.of_verl(row), **row} if columns.is_verl(row) else row

@@ -1,4 +1,4 @@
-"""The checkpoint's tokenizer and chat template, and a tiny one of the same form."""
+"""Reads the tokenizer and chat template of a checkpoint, and builds a tiny one of the same form."""
 
 import datetime
 import functools
@@ -15,7 +15,7 @@ import jinja2.parser
 import jinja2.sandbox
 import tokenizers
 
-# The published order. Those of the second row are in the vocabulary without being "special".
+# Added tokens in the published order. `PLAIN` are in the vocabulary but not marked as special.
 SPECIAL = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>"),
     *("<|object_ref_end|>", "<|box_start|>", "<|box_end|>", "<|quad_start|>"),
@@ -27,38 +27,39 @@ PLAIN = (
     *("<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
 )
 VISION = SPECIAL[9:14]
-# What a chat template may name, and what these are where a checkpoint of Qwen does not say it.
+# Special tokens that a chat template may name, and their values if a Qwen checkpoint does not define them.
 _TOKENS = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
 )
 _DEFAULT_TOKENS = dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>")
-_NESTED = 8  # control tokens within each other that leave nothing behind
+_NESTED = 8  # passes in which `clean` removes control tokens that are nested in each other
 _BROKEN = (ValueError, AttributeError, LookupError, TypeError, RecursionError)
-SPARE_ROWS = 10  # rows of the embedding after the last token, as published files have
+SPARE_ROWS = 10  # unused rows of the embedding after the last token; published files have some too
 
 
 class Tokenizer:
-    """Text to ids and back, with the chat template of a checkpoint.
+    """Converts text to ids and back, and renders the chat template of a checkpoint.
 
     Attributes:
-        pad, im_end, vision_start, vision_end, image_pad, video_pad: ids of those tokens.
+        pad, im_end, vision_start, vision_end, image_pad, video_pad: ids of these tokens.
         stop_ids: ids that end an answer (the end of the turn, the end of the text).
-        banned_ids: ids that must never be sampled: every vision token. A sampled image pad would ask
-            for image features that do not exist. Rows of the embedding after the last token are not
-            among them: vLLM's softmax runs over all rows, so ours does.
-        why_no_images: why the template has no place for them, as that of a text model has none; "": it
-            has one.
+        banned_ids: ids that must never be sampled: all vision tokens. A sampled image pad, for example,
+            would need image features that do not exist. Unused rows of the embedding are not banned,
+            because the softmax runs over all rows, as in vLLM.
+        why_no_images: why the template has no place for images, as in a text model; "" if it has one.
     """
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, template: str, special: Mapping[str, str] = {}
     ):
-        """Takes a tokenizer, the text of a template, and the special tokens that it may name."""
+        """Makes it from a tokenizer, the text of a template, and the special tokens that it may name."""
         self._tokenizer = tokenizer
         self._template = _environment().from_string(template)
         self._special = dict(special)
         added = tokenizer.get_added_tokens_decoder().values()
         names = sorted((token.content for token in added), key=len, reverse=True)
+        # Longest first, so that a token that starts with another one is matched whole. Without any added
+        # token the pattern matches nothing.
         self._control = re.compile("|".join(map(re.escape, names)) or r"(?!)")
         self.pad, self.im_end = self._id("<|endoftext|>"), self._id("<|im_end|>")
         self.banned_ids = tuple(map(self._id, VISION))
@@ -80,7 +81,7 @@ class Tokenizer:
         return index
 
     def __len__(self) -> int:
-        """Ids that have a token; the embedding may have more rows."""
+        """Number of ids that have a token; the embedding may have more rows."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -88,7 +89,7 @@ class Tokenizer:
         """Reads tokenizer.json and the chat template of a checkpoint directory.
 
         Raises:
-            ValueError: if either is missing or unreadable.
+            ValueError: either is missing or cannot be read.
         """
         path = pathlib.Path(directory) / "tokenizer.json"
         if not path.is_file():
@@ -97,37 +98,38 @@ class Tokenizer:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"{path} is not a tokenizer: {error}") from error
-        # A training tool may have left its own there; transformers obeys neither.
+        # A training tool may have saved truncation and padding in the file. transformers ignores both too.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         try:
             return cls(tokenizer, _read_template(path.parent), _read_special(path.parent))
-        # No JSON, or other values in it; a template that is none, or nested too deep.
+        # Invalid JSON, values of other types, or a template that is invalid or nested too deep.
         except (*_BROKEN, jinja2.TemplateError) as error:
             raise ValueError(f"{path.parent}: bad chat template: {error!s:.500}") from error
 
     def clean(self, text: str) -> str:
-        """Returns `text` without control tokens, also those that a removal would create."""
+        """Returns `text` without control tokens, including those that appear when others are removed."""
         for _ in range(_NESTED):
             if (cleaned := self._control.sub("", text)) == text:
                 return text
             text = cleaned
-        # Made to take a pass each: a space between its halves makes no token of what is left.
+        # The text is nested so deep on purpose. A space in place of a token keeps its two sides apart, so
+        # this removal creates no new token.
         return self._control.sub(" ", text)
 
     def encode(self, text: str) -> list[int]:
-        """Returns ids; control tokens in `text` become special ids, so `clean` what users wrote."""
+        """Returns the ids of `text`. Control tokens become special ids, so `clean` users' texts before."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of `ids` without special tokens; rows without a token are left out."""
+        """Returns the text of `ids`, without special tokens and without ids that have no token."""
         return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
-        """Returns the conversation as text that ends where the assistant's answer starts.
+        """Returns the conversation as text, up to the start of the assistant's answer.
 
-        It is what transformers' `apply_chat_template` returns. `options` are variables of the template,
-        such as Qwen3's `enable_thinking`.
+        The result equals that of transformers' `apply_chat_template`. `options` are variables of the
+        template, such as Qwen3's `enable_thinking`.
 
         Raises:
             ValueError: the template fails.
@@ -136,13 +138,13 @@ class Tokenizer:
         given |= self._special | options
         try:
             return self._template.render(messages=messages, **given)
-        except Exception as error:  # it is a program: it may raise anything
+        except Exception as error:  # a template is a program and may raise anything
             raise ValueError(f"the checkpoint's chat template fails: {error!r:.500}") from error
 
     def opening(self, **options: Any) -> str:
-        """Returns the "<think>" that the template begins an answer with, and what follows it; or "".
+        """Returns the "<think>", with the space after it, that the template starts answers with, or "".
 
-        `options` are those of `render`, which raises as this does.
+        `options` are those of `render`. Raises like `render`.
         """
         content = [{"type": "text", "text": "?"}] if self.shows_images else "?"
         prompt = self.render([{"role": "user", "content": content}], **options)
@@ -153,14 +155,14 @@ class Tokenizer:
 def _why_no_images(tokenizer: Tokenizer) -> str:
     try:
         shown = tokenizer.render([{"role": "user", "content": [{"type": "image"}]}])
-    except ValueError as error:  # one that wants text where the parts are, or one that is broken
+    except ValueError as error:  # the template needs text instead of parts, or is broken
         return str(error)
     return "" if "<|image_pad|>" in shown else "the checkpoint's chat template shows no images"
 
 
 @functools.cache
 def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    """Returns the environment that published templates are written for: transformers'."""
+    """Returns a Jinja environment like that of transformers, which published templates are written for."""
 
     def fail(message: str):
         raise jinja2.exceptions.TemplateError(message)
@@ -185,9 +187,9 @@ def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
 
 
 class _Generation(jinja2.ext.Extension):
-    """{% generation %} ... {% endgeneration %}, around what the assistant said: shown as it is.
+    """The block {% generation %} ... {% endgeneration %} around the assistant's text, shown unchanged.
 
-    A call, as in transformers, so what is set in it is not known after it.
+    As in transformers, the block is a call, so a variable that is set inside is not defined after it.
     """
 
     tags = frozenset({"generation"})  # pyright: ignore[reportAssignmentType] (it is only read)
@@ -202,13 +204,13 @@ class _Generation(jinja2.ext.Extension):
 
 
 def _read_template(directory: pathlib.Path) -> str:
-    """Returns the chat template from the three places where checkpoints keep it."""
+    """Returns the chat template from the first of the three files in which checkpoints keep it."""
     if (path := directory / "chat_template.jinja").is_file():
         return path.read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):
         if (path := directory / name).is_file():
             template = json.loads(path.read_bytes()).get("chat_template")
-            if isinstance(template, list):  # several named ones
+            if isinstance(template, list):  # several templates with names
                 template = {t["name"]: t["template"] for t in template}.get("default")
             if isinstance(template, str) and template:
                 return template
@@ -218,13 +220,13 @@ def _read_template(directory: pathlib.Path) -> str:
 
 
 def _read_special(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the tokens that a template may name, such as `eos_token`, as transformers finds them."""
+    """Returns the special tokens that a template may name, such as `eos_token`, found as in transformers."""
     found: dict[str, Any] = {**_DEFAULT_TOKENS}
     config: dict[str, Any] = {}
     if (path := directory / "tokenizer_config.json").is_file():
         config = json.loads(path.read_bytes())
         found |= config
-    # Next to the tokens in the newer file the older one is not read.
+    # special_tokens_map.json is older. It is ignored if tokenizer_config.json defines the added tokens.
     path = directory / "special_tokens_map.json"
     if "added_tokens_decoder" not in config and path.is_file():
         found |= json.loads(path.read_bytes())
@@ -237,7 +239,7 @@ def _read_special(directory: pathlib.Path) -> dict[str, str]:
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)  # the published one: every digit is a token of its own
+)  # the published pattern, in which every digit is a separate token
 _TEMPLATE = """\
 {%- for message in messages -%}
   {{- '<|im_start|>' + message.role + '\\n' -}}
@@ -279,17 +281,21 @@ def build(
 ) -> Tokenizer:
     """Writes a tiny tokenizer in the published form and returns it.
 
-    Byte-level BPE over NFC text, special tokens in the published order after the vocabulary; with
-    the chat template, preprocessor_config.json and generation_config.json of a checkpoint. The
-    template has no default system turn: short prompts matter on a CPU.
+    It is a byte-level BPE over NFC text, with the special tokens after the vocabulary in the published
+    order. A chat template, preprocessor_config.json and generation_config.json are written too. The
+    template has no default system turn, because short prompts matter on a CPU.
 
     Args:
-        directory: where the files go; made if missing.
+        directory: where to write; created if it is missing.
         texts: questions and answers to learn merges from.
-        vocab_size: rows of the embedding; the tokens leave at least 10 spare, as published files do.
-        min_pixels: least area of a resized image, written for engines that resize.
-        max_pixels: greatest area.
-        shows_images: False: as the published text models are, with texts for turns.
+        vocab_size: rows of the embedding; at least 10 of them stay unused, as in published files.
+        min_pixels: smallest area of a resized image, written for engines that resize.
+        max_pixels: largest area of a resized image.
+        shows_images: whether the template has a place for images. If False, a turn's content is a text,
+            as in published text models.
+
+    Raises:
+        ValueError: `vocab_size` is too small.
     """
     num_merged = vocab_size - len(SPECIAL) - len(PLAIN) - SPARE_ROWS
     if num_merged < 256:
@@ -314,7 +320,7 @@ def build(
 
 
 def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
-    """Returns a byte-level BPE of `num_merged` entries, with the special tokens after it."""
+    """Returns a byte-level BPE with `num_merged` entries, followed by the added tokens."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.normalizer = tokenizers.normalizers.NFC()
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_SPLIT), "isolated")
@@ -326,6 +332,7 @@ def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
+    # Every prompt contains the names of the roles, so these count as often as the texts.
     roles = ["user\n", "assistant\n", "system\n"] * len(texts)
     tokenizer.train_from_iterator([*texts, *roles], trainer)
     added = functools.partial(tokenizers.AddedToken, normalized=False)
@@ -335,7 +342,7 @@ def _train(texts: Sequence[str], num_merged: int) -> tokenizers.Tokenizer:
 
 
 def _configs(ids: Mapping[str, int], min_pixels: int, max_pixels: int) -> dict[str, dict[str, Any]]:
-    """Returns the JSON files next to tokenizer.json, by name."""
+    """Returns the content of the JSON files next to tokenizer.json, by file name."""
     end, text_end = "<|im_end|>", "<|endoftext|>"
     return {
         "tokenizer_config.json": {

@@ -1,7 +1,8 @@
-"""The decode loop: prompts prefilled once, every answer one token a step, until all have ended.
+"""The decode loop: each prompt is prefilled once, then every answer grows by one token per step.
 
-`answers` is one jitted program a shape. The second half draws tokens from logits and gives their exact
-log-probs under the distribution drawn from.
+The loop runs until all answers have ended. `answers` is meant to be jitted; each shape compiles one
+program. The second half of the file draws tokens from logits and returns their exact log-probs under
+the distribution that they were drawn from.
 """
 
 import functools
@@ -31,34 +32,36 @@ def answers(
     banned_ids: tuple[int, ...],
     sharding: NamedSharding | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns `token_NT, logp_NT, length_N, finished_N` for answers laid out in rows.
+    """Returns `token_NT, logp_NT, length_N, finished_N` of answers that are laid out in rows.
 
-    N = R x (answers a row); the rows of one prompt share its keys and values.
+    N = R x (answers per row). All answers in a row read one copy of the prompt's keys and values.
 
     Args:
         merge: params -> a model with `prefill`, `own_cache`, `decode` and `head`.
         params: the weights.
-        prompts: the prompts of the rows.
-        group_R: prompt of each row; None: row r is prompt r's.
-        answer_N: number of the answer that each slot makes; -1 for a slot without one.
-        key: decides every draw, together with `answer_N` and the token's place.
+        prompts: the prompts that the rows belong to.
+        group_R: the prompt of each row; None: row r has prompt r.
+        answer_N: the number of the answer in each slot; -1 for an empty slot.
+        key: decides every draw, together with `answer_N` and the token's position in the answer.
         sampling: temperature, truncation and the longest answer.
-        stop_ids: tokens that end an answer; the first also fills what follows the end.
+        stop_ids: tokens that end an answer; the first one also pads `token_NT` after the end.
         banned_ids: tokens that are never drawn.
-        sharding: how the answers and all that is kept of them is split; None: not.
+        sharding: how answers and their state are split over devices; None: not at all.
     """
     model = merge(params)
     N, T = answer_N.shape[0], sampling.max_tokens
     split = functools.partial(_split, sharding)
     hidden_RD, rows = model.prefill(prompts)
     if group_R is not None:
-        # Outside the loop: a gather of the prompt's cache in every step would read it twice.
+        # Gathered once, before the loop: a gather inside would read the prompts' cache twice per step.
         hidden_RD, rows = hidden_RD[group_R], rows.take(group_R)
-    # By the answer's own number, not its slot: answers do not depend on how they are batched.
+    # The key depends on the answer's number, not on its slot. So an answer stays the same however the
+    # answers are batched.
     key_N = jax.vmap(jax.random.fold_in, (None, 0))(key, answer_N)
     stop = jnp.array(stop_ids, jnp.int32)
 
     def step(carry):
+        # `hidden_ND` predicts token t. It comes from the prefill or from the previous step.
         t, hidden_ND, own, token_NT, logp_NT, length_N, done_N = carry
         logits_NV = logprobs.logits(hidden_ND, model.head(), banned=banned_ids)
         token_N, logp_N = draw(
@@ -68,7 +71,8 @@ def answers(
             top_p=sampling.top_p,
             top_k=sampling.top_k,
         )
-        # Answers that have ended are decoded on, as shapes are fixed; nothing of it is kept.
+        # Shapes are fixed, so finished answers are decoded too. Their tokens become padding, and their
+        # log-probs 0.
         token_N = jnp.where(done_N, stop[0], token_N)
         token_NT = token_NT.at[:, t].set(token_N)
         logp_NT = logp_NT.at[:, t].set(jnp.where(done_N, 0, logp_N))
@@ -84,13 +88,13 @@ def answers(
     start = (
         jnp.int32(0),
         split(jnp.repeat(hidden_RD, N // hidden_RD.shape[0], axis=0)),
-        # [layer, answer, ...]. The carry's shardings are those of `start` for the whole loop, so
-        # they are set here: XLA would replicate what begins as zeros.
+        # [layer, answer, ...]. The carry keeps the shardings of `start` for the whole loop. They are
+        # set explicitly, because XLA would replicate arrays that start as zeros.
         jax.tree.map(functools.partial(split, axis=1), model.own_cache(N, T)),
         split(jnp.full((N, T), stop_ids[0], jnp.int32)),
         split(jnp.zeros((N, T), jnp.float32)),
         split(jnp.zeros(N, jnp.int32)),
-        answer_N < 0,  # empty slots do not hold up the others
+        answer_N < 0,  # empty slots start as done, so the loop does not wait for them
     )
     end = jax.lax.while_loop(unfinished, step, start)
     *_, token_NT, logp_NT, length_N, done_N = end
@@ -98,7 +102,7 @@ def answers(
 
 
 def _split(sharding, x, axis=0):
-    """Splits `x` along `axis` as the answers are; its other axes follow the weights."""
+    """Splits axis `axis` of `x` like the answers; the compiler derives the other axes from the weights."""
     if sharding is None:
         return x
     spec = [P.UNCONSTRAINED] * x.ndim
@@ -110,11 +114,13 @@ def _split(sharding, x, axis=0):
 def draw(
     key_N: Array, logits_NV: Array, *, temperature: float, top_p: float, top_k: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns `token_N` and `logp_N`, each row from its own key.
+    """Draws a token for each row with that row's key; returns `token_N` and `logp_N`.
 
-    `logp_N` is under the tempered, truncated and renormalised distribution, so it is the behaviour
-    policy's. At temperature 0 the most likely token is taken and its log-prob is at temperature 1.
+    `logp_N` is the log-prob under the distribution that is drawn from: tempered, truncated and
+    renormalised. At temperature 0 the most likely token is taken, and `logp_N` is its log-prob at
+    temperature 1.
     """
+    # `temperature`, `top_p` and `top_k` are Python numbers, so each branch is chosen while tracing.
     if temperature == 0:
         token_N = jnp.argmax(logits_NV, -1)
         return token_N, _take(jax.nn.log_softmax(logits_NV), token_N)
@@ -125,21 +131,26 @@ def draw(
 
 
 def inverse_cdf(uniform_N: Array, prob_NV: Array) -> jax.Array:
-    """Returns the token whose slice of the cumulative distribution holds the uniform draw.
+    """Returns the token whose interval of the cumulative distribution contains the uniform draw.
 
-    One random number a row, where `jax.random.categorical` draws V Gumbels. A token of probability
-    0 is never taken.
+    This needs one random number per row, where `jax.random.categorical` draws V Gumbels. A token with
+    probability 0 is never returned.
     """
     cdf_NV = jnp.cumsum(prob_NV, -1)
-    # In float32 the sum is not quite 1, and differs by a rounding after the last token that can be drawn:
-    # scaled by what is reached there, a draw near 1 stays inside.
+    # In float32 the cdf does not end at exactly 1, and rounding can still change it after the last token
+    # that can be drawn. The draw is therefore scaled by the largest value that the cdf reaches at a token
+    # with probability > 0. Otherwise a draw near 1 could lie in no interval, and argmax would return
+    # token 0.
     total_N = jnp.max(jnp.where(prob_NV > 0, cdf_NV, 0), -1)
     threshold_N = uniform_N * total_N
     return jnp.argmax((cdf_NV > threshold_N[:, None]) & (prob_NV > 0), -1)
 
 
 def truncate(logits_NV: Array, top_p: float, top_k: int) -> Array:
-    """Returns the logits with all but the top k, then all but the nucleus of mass p, at -inf."""
+    """Keeps the `top_k` largest logits (0: all), then the nucleus of mass `top_p`; others become -inf.
+
+    The nucleus is computed after the top k are renormalised. Logits equal to the k-th are all kept.
+    """
     if top_k:
         kth_N1 = jax.lax.top_k(logits_NV, min(top_k, logits_NV.shape[-1]))[0][:, -1:]
         logits_NV = jnp.where(logits_NV >= kth_N1, logits_NV, -jnp.inf)
@@ -151,15 +162,15 @@ def truncate(logits_NV: Array, top_p: float, top_k: int) -> Array:
 
 
 def nucleus_threshold(prob_NV: Array, top_p: float) -> jax.Array:
-    """Returns the largest probability so that the tokens at or above it hold mass >= top_p.
+    """Returns the largest threshold such that tokens with at least this probability have mass >= top_p.
 
-    Bisection on the float's bits, 31 sums over the row, instead of a sort of the vocabulary:
-    non-negative floats are ordered as their bit patterns are. It finds the exact float.
+    Bisects over the bit patterns of float32, which have the same order as non-negative floats. So it
+    finds the exact float with 31 sums over the row, and the vocabulary need not be sorted.
     """
 
     def halve(_, bounds):
-        low_N, high_N = bounds  # mass(low) >= top_p > mass(high)
-        middle_N = low_N + (high_N - low_N) // 2  # low + high would overflow
+        low_N, high_N = bounds  # bit patterns; mass(low) >= top_p > mass(high)
+        middle_N = low_N + (high_N - low_N) // 2
         threshold_N = jax.lax.bitcast_convert_type(middle_N, jnp.float32)
         mass_N = jnp.sum(jnp.where(prob_NV >= threshold_N[:, None], prob_NV, 0), -1)
         enough_N = mass_N >= top_p
@@ -169,6 +180,8 @@ def nucleus_threshold(prob_NV: Array, top_p: float) -> jax.Array:
         )
 
     low_N = jnp.zeros(prob_NV.shape[0], jnp.int32)
+    # No probability reaches 1.5, so the mass above it is 0. The bits of 1.5 are below 2^30, and 31
+    # halvings shrink that range to one pattern.
     above_one = jax.lax.bitcast_convert_type(jnp.float32(1.5), jnp.int32)
     low_N, _ = jax.lax.fori_loop(0, 31, halve, (low_N, low_N + above_one))
     return jax.lax.bitcast_convert_type(low_N, jnp.float32)

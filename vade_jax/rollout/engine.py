@@ -1,4 +1,4 @@
-"""The contract of a rollout engine: prompts and weights go in, answers with their log-probs come out."""
+"""The interface of a rollout engine, which makes answers with log-probs from prompts and weights."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,28 +9,28 @@ import numpy as np
 
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
-# Is called once a prompt, as soon as its last answer is there, in any order of prompts and from any
-# thread: with the prompt's place m and the tokens of all its answers. So rewards
-# are scored while other answers are still being made.
+# Called once per prompt, as soon as its last answer is ready, with the prompt's index m and the tokens of
+# all its answers. Calls may come in any order and from any thread. This lets rewards be scored while other
+# answers are still being generated.
 OnGroup = Callable[[int, Sequence[np.ndarray]], None]
 
 
 def ignore(m: int, answers: Sequence[np.ndarray]) -> None:
-    """The `OnGroup` of callers that wait for `generate` to return."""
+    """Does nothing: the `OnGroup` of callers that wait for `generate` to return."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn. Static under jit: another one compiles anew."""
+    """How tokens are drawn. Static under jit: each new value compiles a new program."""
 
-    temperature: float = 1.0  # 0 takes the most likely token
+    temperature: float = 1.0  # 0: always the most likely token
     top_p: float = 1.0
     top_k: int = 0  # 0: the whole vocabulary
     max_tokens: int = 2048
 
 
 class Engine(Protocol):
-    """Turns prompts into rollouts with the newest weights it was given."""
+    """Makes rollouts from prompts with the newest weights that it was given."""
 
     def generate(
         self,
@@ -41,36 +41,36 @@ class Engine(Protocol):
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
     ) -> Rollouts:
-        """Returns `num_rollouts_M[m]` answers to prompt m, on the host.
+        """Returns `num_rollouts_M[m]` answers to each prompt m, on the host.
 
         Args:
-            prompts: M of them.
-            num_rollouts_M: int; may be 0.
-            key: decides every draw: the same call gives the same answers (an engine that batches
-                freely: up to its rounding).
-            params_version: of the weights that must make the answers.
-            sampling: overrides the engine's own, for evaluation.
+            prompts: M prompts.
+            num_rollouts_M: int, the number of answers to each prompt; may be 0.
+            key: decides every draw, so the same call returns the same answers. In an engine that
+                chooses its own batches, rounding may still change them.
+            params_version: the version of the weights that must make the answers.
+            sampling: replaces the engine's own, for evaluation.
             on_group: see `OnGroup`.
 
         Raises:
             ValueError: the engine holds another version of the weights than `params_version`.
-            EngineFailure: answers are missing and all retries are used up.
+            EngineFailure: answers are missing and no retries are left.
         """
         ...
 
     def sync(self, params: Params, version: int) -> None:
-        """Takes new weights; returns when every later answer is made with them."""
+        """Takes new weights; after it returns, every answer is made with them."""
 
     def metrics(self) -> Metrics:
-        """Returns what happened since the last call: retries, restarts, seconds of a sync."""
+        """Returns counts and times since the last call: retries, restarts, seconds of syncs."""
         ...
 
     def close(self) -> None:
-        """Frees what the engine holds."""
+        """Frees the engine's resources."""
 
 
 def check_version(wanted: int, held: int | None) -> None:
-    """Raises ValueError unless an engine holds the weights that it is asked to answer with."""
+    """Raises ValueError unless the engine holds the version of the weights that a call asks for."""
     if wanted != held:
         raise ValueError(
             f"rollouts of weights {wanted} were asked for, but the engine holds version {held}: "
@@ -79,11 +79,11 @@ def check_version(wanted: int, held: int | None) -> None:
 
 
 class Answer(NamedTuple):
-    """The tokens of one answer, the end token included, and their log-probs."""
+    """One answer: its tokens, the end token included, and their log-probs."""
 
     token_T: np.ndarray
     logp_T: np.ndarray
-    finished: bool  # False when cut at the length limit
+    finished: bool  # False if the answer was cut off at the length limit
 
 
 def to_rollouts(
@@ -94,7 +94,7 @@ def to_rollouts(
     pad: int,
     params_version: int,
 ) -> Rollouts:
-    """Returns the answers of all prompts, in order, as arrays padded to `max_tokens`."""
+    """Returns the answers to all prompts, in the order of the prompts, padded to `max_tokens`."""
     N = len(answers_N)
     token_NT = np.full((N, max_tokens), pad, np.int32)
     logp_NT = np.zeros((N, max_tokens), np.float32)
@@ -113,5 +113,5 @@ def to_rollouts(
     )
 
 
-class EngineFailure(RuntimeError):  # noqa: N818 (says what happened)
-    """The engine cannot go on; the message says what was tried and what to look at."""
+class EngineFailure(RuntimeError):  # noqa: N818 (the name says what happened)
+    """The engine cannot continue. The message says what was tried and where to look."""

@@ -8,11 +8,18 @@ import numpy as np
 from vade_jax.rollout.engine import OnGroup, Sampling, check_version, ignore
 from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
-RIGHT = 1  # the token of a right answer; a wrong one is 0
+RIGHT = 1  # the token of a right answer; a wrong answer has token 0
 
 
 class FakeEngine:
-    """Answers each prompt rightly with its own probability, one token and an end."""
+    """Gives right answers to each prompt with that prompt's probability.
+
+    An answer is two tokens: right or wrong, then the end token.
+
+    Args:
+        pass_rate: the probability of a right answer, by the prompt's uid.
+        version: the version of the weights that it claims to hold.
+    """
 
     def __init__(self, pass_rate: Mapping[str, float], version: int = 0):
         self.pass_rate = dict(pass_rate)

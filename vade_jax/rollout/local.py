@@ -1,12 +1,12 @@
-"""The built-in engine: the trainer's own weights, prompts prefilled once, one decode loop.
+"""The built-in engine: it samples in this process, with the trainer's own weights.
 
-A prompt's images are encoded and its keys and values computed once, whatever the number of
-answers; the answers read them in place. Decoding stops when every answer has ended. On a mesh every
-device decodes its share of the rows, and every process gets all answers.
+A prompt's images, keys and values are computed once, however many answers it gets, and all answers
+read them in place. Decoding stops when every answer has ended. On a mesh each device decodes its share
+of the rows, and every process gets all answers.
 
-A *call* is one run of the compiled program (`decode.answers`), over a fixed number of prompts. A *row*
-is one prompt with room for a fixed number of answers; a group that is larger takes several rows. Groups
-of any sizes become rows, so uneven budgets need few programs.
+A *call* is one execution of the compiled program (`decode.answers`), over a fixed number of prompts. A
+*row* is one prompt with slots for a fixed number of answers; a larger group takes several rows. Groups
+of all sizes are cut into such rows, so uneven group sizes need only a few compiled programs.
 """
 
 import functools
@@ -27,19 +27,22 @@ from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 
 class LocalEngine:
-    """Rollouts from a model in this process.
+    """Makes rollouts with a model in this process.
 
     Args:
         merge: params -> a model with `prefill`, `own_cache`, `decode` and `head`.
-        params: the first weights, of `version`; `sync` shares newer ones, it does not copy.
-        sampling: how tokens are drawn; `stop_ids` end an answer, `banned_ids` are never drawn.
-        answers_per_row: answers decoded against one prompt; a larger group takes more rows.
-        prompts_per_call: prompts decoded together; more than that are done in turns.
-        rows_per_call: rows decoded together, for groups of uneven size; a call ends before it has
-            more. 0: as many as the prompts of a call take.
-        length_multiple: prompts are padded to few multiples of this.
-        mesh: where `params` are; prompts, images and rows are split over all its axes but `tensor`,
-            and padded to a multiple of that. None: one device.
+        params: the first weights. Like those given to `sync` later, they are shared and not copied.
+        sampling: how tokens are drawn.
+        stop_ids: tokens that end an answer.
+        banned_ids: tokens that are never drawn.
+        answers_per_row: slots for answers in a row; a larger group takes several rows.
+        prompts_per_call: prompts that are decoded together; more prompts take several calls.
+        rows_per_call: rows that are decoded together, for groups of uneven sizes; only a single prompt
+            may take more rows than this. 0: as many rows as the prompts of a call need.
+        length_multiple: prompts are padded to one of a few multiples of this.
+        version: the version of `params`.
+        mesh: the mesh that `params` are on. Prompts, images and rows are split over all its axes except
+            `tensor`, and padded to a multiple of the number of parts. None: one device.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class LocalEngine:
         if mesh is not None:
             self._sharding = rows_sharding(mesh)
             self._num_shards = math.prod(mesh.shape[axis] for axis in self._sharding.spec[0])
-        # What is split must divide by the number of shards.
+        # Rounded up: arrays of prompts and rows are split into this many equal parts.
         self._prompts_per_call = prompts_per_call + -prompts_per_call % self._num_shards
         self._rows_per_call = rows_per_call + -rows_per_call % self._num_shards
         self._decode = compile_answers(merge, mesh, stop_ids=stop_ids, banned_ids=banned_ids)
@@ -80,17 +83,18 @@ class LocalEngine:
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
     ) -> Rollouts:
-        """See `Engine.generate`. Answer n draws from fold_in(key, n), whichever call makes it."""
+        """See `Engine.generate`. Answer n draws with fold_in(key, n), whichever call makes it."""
         check_version(params_version, self._version)
         num_rollouts_M = np.asarray(num_rollouts_M)
         end_M = np.cumsum(num_rollouts_M)
-        params, found = self._gathered(), []  # once for all calls
+        params, found = self._gathered(), []  # gathered once for all calls
         for start, stop in self._calls(num_rollouts_M):
             counts_M = num_rollouts_M[start:stop]
+            # Answers are numbered over all calls, because the numbers decide the draws.
             number_N = np.arange(end_M[start] - counts_M[0], end_M[stop - 1])
             arrays_N = self._call(params, prompts[start:stop], counts_M, number_N, key, sampling)
             found.append(arrays_N)
-            # Groups are reported call by call: the first are scored while others are decoded.
+            # Groups are reported after each call, so that they are scored while later calls decode.
             token_NT, _, length_N, _ = arrays_N
             tokens_N = [x[:n] for x, n in zip(token_NT, length_N, strict=True)]
             ends = zip(np.cumsum(counts_M), counts_M, strict=True)
@@ -110,7 +114,7 @@ class LocalEngine:
         )
 
     def sync(self, params: Params, version: int) -> None:
-        """See `Engine.sync`. Shares the arrays: the trainer must not donate them while they are used."""
+        """See `Engine.sync`. The arrays are shared: the trainer must not donate them during `generate`."""
         self._params, self._version = params, version
 
     def metrics(self) -> Metrics:
@@ -122,27 +126,30 @@ class LocalEngine:
         self._params = None
 
     def _gathered(self) -> Params:
-        """Returns the weights as decoding reads them: not split over the devices of the rows.
+        """Returns the weights for decoding: in the compute dtype, and split over `tensor` alone.
 
-        The trainer's arrays are; every step of the decode loop would gather them again. In the
-        dtype that the model computes in, so a copy of half the size, until the call ends.
+        The trainer's weights are also split over the other axes. Decoding with those would gather them
+        again in every step. The copy lives until `generate` returns; in bfloat16 it is half the size
+        of float32 weights.
         """
-        if self._num_shards == 1:
+        if self._num_shards == 1:  # split over `tensor` at most: returned unchanged, not cast
             return self._params
         shardings = jax.tree.map(lambda x: x.sharding, self._params)
         return gather(self._merge(self._params).dtype, self._params, shardings)
 
     def _calls(self, num_rollouts_M: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Yields where each call's prompts start and stop.
+        """Yields the first prompt of each call and the end of its prompts.
 
-        A call ends before it has more than its prompts or rows; a prompt of more rows has its own.
+        A call takes as many prompts as fit, by the number of prompts and of rows. A prompt that needs
+        more rows than a call has is a call alone.
         """
         rows_M = -(-num_rollouts_M // self._answers_per_row)
         end_M, start = np.cumsum(rows_M), 0
         while start < len(rows_M):
             stop = min(start + self._prompts_per_call, len(rows_M))
             if self._rows_per_call:
-                # As many prompts as fit into the rows: the last whose rows end within them.
+                # `before` rows belong to earlier calls. `fit` is the number of prompts whose rows end
+                # at most `rows_per_call` later.
                 before = end_M[start] - rows_M[start]
                 fit = np.searchsorted(end_M, before + self._rows_per_call, "right")
                 stop = min(stop, max(int(fit), start + 1))
@@ -150,20 +157,33 @@ class LocalEngine:
             start = stop
 
     def _call(self, params, prompts, num_rollouts_M, number_N, key, sampling):
-        """Decodes one call's prompts in fixed shapes and returns the flat answers, on the host."""
+        """Decodes one call's prompts in fixed shapes and returns the flat answers, on the host.
+
+        Args:
+            params: from `_gathered`.
+            prompts: at most `prompts_per_call`.
+            num_rollouts_M: the number of answers to each of them.
+            number_N: the number of each answer among all answers of `generate`.
+            key: as in `generate`.
+            sampling: as in `generate`.
+
+        Returns:
+            What `decode.answers` returns, without the empty slots.
+        """
         size, capacity = self._prompts_per_call, self._answers_per_row
         rows_M = -(-num_rollouts_M // capacity)
-        # One of few numbers, so that calls of other sizes share a program.
+        # Rounded up to one of a few numbers, so that calls of similar sizes share a compiled program.
         num_rows = arrays.bucket(int(rows_M.sum()), self._rows_per_call or size)
         group_R, slot_N = arrays.rows(num_rollouts_M, capacity, num_rows)
-        # N is all slots here, empty ones too, and `number_N` the answers alone.
+        # Here N counts all slots in `answer_N`, but only the answers in `number_N` and `slot_N`.
         answer_N = np.full(num_rows * capacity, -1, np.int32)
         answer_N[slot_N] = number_N
-        # The last call is filled up with a prompt that nobody answers, and keeps its shape.
+        # Repeats of the last prompt, without answers, fill a smaller call up to the fixed shape.
         prompts = [*prompts, *[prompts[-1]] * (size - len(prompts))]
         sizes = batching.shapes(prompts, multiple=self._length_multiple)
         sizes["num_images"] += -sizes["num_images"] % self._num_shards
-        # With as many rows as prompts, each prompt's its own, their caches need no gather.
+        # If every prompt has exactly one row, row r is prompt r: then `decode.answers` need not gather
+        # the prompts' caches, which would copy them.
         one_row_each = num_rows == size and bool(np.all(rows_M == 1))
         inputs = (
             batching.collate(prompts, **sizes),
@@ -176,7 +196,7 @@ class LocalEngine:
         return [x[slot_N] for x in jax.device_get(answers)]
 
     def _put(self, x: np.ndarray) -> jax.Array:
-        """Splits a host array, equal in all processes, over the mesh."""
+        """Splits a host array, which is the same in all processes, over the mesh."""
         assert self._sharding is not None
         return jax.make_array_from_callback(x.shape, self._sharding, x.__getitem__)
 
@@ -188,7 +208,10 @@ def compile_answers(
     stop_ids: tuple[int, ...],
     banned_ids: tuple[int, ...],
 ):
-    """Returns `decode.answers`, jitted for the devices; every process reads all answers."""
+    """Returns `decode.answers`, jitted for the devices of `mesh`.
+
+    Its results are replicated, so that every process can read all answers.
+    """
     sharding = None if mesh is None else rows_sharding(mesh)
     everywhere = None if mesh is None else NamedSharding(mesh, P())
     run = functools.partial(
@@ -202,27 +225,30 @@ def compile_answers(
 
 
 def rows_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the split of prompts, images and rows: over all axes but `tensor`."""
+    """Returns the sharding of prompts, images and rows: over all axes except `tensor`."""
     return NamedSharding(mesh, P(tuple(axis for axis in mesh.axis_names if axis != "tensor")))
 
 
 def over_tensor(sharding: NamedSharding) -> NamedSharding:
-    """Returns how a parameter of this sharding is split while its device decodes."""
+    """Returns the sharding that a parameter has for decoding: of its axes only `tensor` is left.
+
+    The devices of a `tensor` group decode the same rows together, so a matrix may stay split there.
+    """
     names = [axes if isinstance(axes, tuple) else (axes,) for axes in sharding.spec]
     spec = ["tensor" if "tensor" in axes else None for axes in names]
     return NamedSharding(sharding.mesh, P(*spec))
 
 
 def gather(dtype, params: Params, shardings: Params) -> Params:
-    """Returns parameters of these shardings in `dtype`, split over `tensor` alone."""
+    """Returns `params`, which have these shardings, in `dtype` and split over `tensor` alone."""
     return _gather(dtype, tuple(jax.tree.leaves(shardings)))(params)
 
 
 @functools.cache
 def _gather(dtype, shardings):
-    """Returns what casts parameters of these shardings, and splits them over `tensor` alone.
+    """Returns the jitted function of `gather`.
 
-    Cached by the shardings, so that engines and calls share one program.
+    It is cached by dtype and shardings, so that all engines and calls share one compiled program.
     """
 
     def gather(params):

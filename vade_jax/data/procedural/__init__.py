@@ -1,11 +1,11 @@
-"""Built-in questions about pictures, drawn on demand from (seed, split, index): no files.
+"""Built-in questions about pictures, drawn on demand from (seed, split, index) without any files.
 
     source = Procedural(seed=0, size=4096)
     item = source[17]  # the same picture, question and answer on every machine
 
-An item is named by (seed, split, index) alone: its Philox stream gives the same family, picture,
-question and answer on every machine, whatever the size of the source. `scenes` and `diagrams` have the
-families, `canvas` draws.
+For a given mixture and image size, an item depends only on (seed, split, index), which select its Philox
+stream. So it is the same on every machine, whatever the size of the source. The families are in `scenes`,
+`diagrams` and `handwriting`; `canvas` draws.
 """
 
 import collections
@@ -37,7 +37,7 @@ FAMILIES = {
     "hidden": (diagrams.hidden, 1, "impossible"),
     "letter": (scenes.letter, 4, "rule"),
     "initials": (scenes.initials, 2, "rule"),
-    # These are made of scans, of which a split has its own: make(rng, level, size, split).
+    # These families use scans, and which scans depends on the split: make(rng, level, size, split).
     "read": (handwriting.read, 3, HANDWRITTEN),
     "add": (handwriting.add, 3, HANDWRITTEN),
     "largest": (handwriting.largest, 3, HANDWRITTEN),
@@ -45,8 +45,8 @@ FAMILIES = {
     "spell": (handwriting.spell, 3, HANDWRITTEN),
 }
 
-# Weights, of (family, level), which may be written "family_level", or of a stratum (shared by its
-# members). They need not sum to 1.
+# Weights of (family, level) pairs, which may also be written "family_level", or of strata, whose weight is
+# divided among their members. They need not sum to 1.
 DEFAULT_MIXTURE = {
     ("color", 0): 24,
     ("color", 1): 2,
@@ -65,8 +65,8 @@ DEFAULT_MIXTURE = {
 }
 
 SPLITS = ("train", "validation", "warmup")
-# A Philox key has two halves of 64 bits: the seed, and a number whose top byte is the split. The
-# choice of wrong golds has the numbers from 2^62 on, which no split reaches.
+# A Philox key has two 64-bit halves: the seed, and a number whose top byte is the split. Numbers from 2^62
+# on, which no split reaches, are for the choice of wrong gold answers.
 _MAX_SIZE = 2**56
 _WRONG_GOLDS = 2**62
 
@@ -74,13 +74,13 @@ _WRONG_GOLDS = 2**62
 def stream(seed: int, split: str, index: int) -> np.random.Generator:
     """Returns the random stream of one item.
 
-    Seed, split and index never collide: no item of one split is drawn again for another.
+    Different (seed, split, index) always have different streams, so no two splits share an item's stream.
     """
     return _philox(seed, SPLITS.index(split) * _MAX_SIZE + index)
 
 
 def _philox(seed: int, number: int) -> np.random.Generator:
-    # As uint64: a list of Python numbers, one of them 2^63 or more, is rounded through float64.
+    # As uint64, because NumPy would round a list with a number of 2^63 or more through float64.
     key = np.array([seed, number], np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
@@ -88,12 +88,13 @@ def _philox(seed: int, number: int) -> np.random.Generator:
 def expand_mixture(
     mixture: Mapping[Any, float] | None = None,
 ) -> dict[tuple[str, int], float]:
-    """Returns the probability of each (family, level), strata spread over their members.
+    """Returns the probability of each (family, level); a stratum's weight is divided among its members.
 
-    An empty mixture, or None, is the default one.
+    An empty mixture, or None, stands for the default one.
 
     Raises:
-        ValueError: an unknown family, level or stratum, or weights that cannot be normalised.
+        ValueError: an unknown family, level or stratum, weights that cannot be normalised, or a
+            handwritten family without scikit-learn.
     """
     mixture = mixture or DEFAULT_MIXTURE
     members = collections.defaultdict(list)
@@ -130,11 +131,11 @@ class Procedural:
     """A `Source` of rendered questions of several families and levels.
 
     Args:
-        seed: of all streams, 0 .. 2^64 - 1.
+        seed: the seed of all streams, 0 .. 2^64 - 1.
         size: number of items; a larger source starts with the items of a smaller one.
         split: "train", "validation" or "warmup".
-        mixture: weights, see `expand_mixture`.
-        image_size: pixels a side, a multiple of 28.
+        mixture: weights of families and levels, see `expand_mixture`.
+        image_size: pixels per side, a multiple of 28 and at least 56.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -192,10 +193,10 @@ def _make(
 
 
 def draw_again(item: types.Item) -> canvas.Sample:
-    """Returns the sample that an item of `Procedural` was made from, whatever its mixture.
+    """Returns the sample that an item of `Procedural` was made from; the mixture need not be known.
 
     Raises:
-        ValueError: the item is not built in.
+        ValueError: the item is not one of the built-in data.
     """
     try:
         split, seed, index = item.uid.split("-")
@@ -203,36 +204,36 @@ def draw_again(item: types.Item) -> canvas.Sample:
         rng = stream(int(seed), split, int(index))
     except (ValueError, KeyError) as error:
         raise ValueError(f"{item.uid!r} is no item of the built-in data") from error
-    rng.random()  # chose the family
+    rng.random()  # the first draw chose the family and level
     sample = _make(family, rng, item.metadata["level"], item.images[0].width, split)
     assert sample.question == item.question, f"{item.uid} is drawn in another way"
     return sample
 
 
 def target_text(item: types.Item) -> str:
-    r"""Returns the right answer as a model writes it: \boxed{7}."""
+    r"""Returns the right answer in the form in which a model writes it: \boxed{7}."""
     return f"\\boxed{{{item.answer}}}"
 
 
 # ------------------------------------------------------------------------------ wrong on purpose
 class Mislabelled(Sequence):
-    """A built-in source of which a share of the items has a wrong gold, as real data sets have.
+    """A built-in source in which a share of the items has a wrong gold answer, as in real data sets.
 
-    A prompt whose gold is wrong is never answered right by a policy that sees, so a selector that
-    returns to it wastes its rollouts. The wrong gold is the answer to another question of the same
-    family and level: only the picture tells that it is wrong.
+    A policy that can see never gives the wrong gold answer, so a selector that returns to such an item
+    wastes its rollouts. The wrong gold answer is that of another question of the same family and level, so
+    only the picture shows that it is wrong.
 
-    Which items these are does not depend on the size of the source, and an item that is mislabelled
-    at a small share is so at a larger one. Its metadata say `mislabelled` and keep the
-    `right_answer`; everything else about it, and every other item, is as in `source`.
+    Which items are mislabelled does not depend on the size of the source. An item that is mislabelled at a
+    small share is also mislabelled at a larger one. The metadata of these items have `mislabelled` and the
+    `right_answer`. Nothing else differs from `source`.
 
     Args:
         source: items of `Procedural`.
         share: the probability that an item is mislabelled, 0 .. 1.
-        seed: of which items and which golds, a random stream of its own.
+        seed: the seed of a separate random stream, which decides the items and their gold answers.
 
     Raises:
-        ValueError: the share is no probability.
+        ValueError: the share is not in 0 .. 1.
     """
 
     def __init__(self, source: sources.Source, share: float, seed: int):
@@ -253,7 +254,7 @@ class Mislabelled(Sequence):
         )
 
     def count(self) -> int:
-        """Returns how many items have a wrong gold."""
+        """Returns how many items have a wrong gold answer."""
         return sum(self._stream(index).random() < self._share for index in range(len(self)))
 
     def _stream(self, index: int) -> np.random.Generator:
@@ -261,9 +262,14 @@ class Mislabelled(Sequence):
 
 
 def _wrong(item: types.Item, rng: np.random.Generator) -> str:
-    """Draws answers of the family and level until neither passes for the other."""
+    """Returns a wrong answer of the item's family and level.
+
+    It draws answers until one comes that the verifier does not accept for the right one, nor the right one
+    for it.
+    """
     family, level = item.metadata["family"], item.metadata["level"]
     while True:
+        # Drawn at the smallest size, because only the answer is used.
         answer = _make(family, rng, level, 56, "train").answer
         other = dataclasses.replace(item, answer=answer)
         pairs = (item, other), (other, item)
@@ -272,16 +278,16 @@ def _wrong(item: types.Item, rng: np.random.Generator) -> str:
 
 
 class Teacher:
-    """Writes the answers that the warm start imitates; of some families often wrong ones.
+    """Writes the answers that the warm start imitates; in some families many of them are wrong.
 
-    A policy that has seen every answer right has nothing to gain from a reward but what it cannot
-    see. This one knows more than it says, as a pretrained model does: the right answer is the most
-    likely one, and not yet the one it always gives.
+    If all answers of the warm start were right, RL could only improve what the policy cannot see. With some
+    wrong answers, the policy knows more than it shows, like a pretrained model: the right answer is the
+    most likely one, but the policy does not always give it.
 
     Args:
-        source: items whose answers stand in for right ones, drawn within a family and level.
-        noise: for "family_level", the probability of a stand-in; the others are always right.
-        seed: of the draws.
+        source: items whose answers replace right ones within the same family and level.
+        noise: {"family_level": probability that an answer is replaced}; all others are right.
+        seed: the seed of the draws.
     """
 
     def __init__(self, source: sources.Source, noise: Mapping[str, float], seed: int):
@@ -291,13 +297,13 @@ class Teacher:
             item = source[i]
             self._stand_ins[_family_level(item)].append(item)
         for kind in noise:
-            if kind not in self._stand_ins:  # rarer than one item of these
+            if kind not in self._stand_ins:  # too rare to be among the items of `source` above
                 self._stand_ins[kind] = [
                     *map(Procedural(seed, 100, "warmup", {kind: 1.0}).__getitem__, range(100))
                 ]
 
     def __call__(self, item: types.Item, index: int) -> str:
-        """Returns what the teacher writes under item number `index`."""
+        """Returns the teacher's answer to `item`, which has the number `index`."""
         rng = _philox(self._seed, index)
         if rng.random() < self._noise.get(_family_level(item), 0.0):
             stand_ins = self._stand_ins[_family_level(item)]

@@ -1,4 +1,4 @@
-"""A square drawing surface of 112 x 112 units, whatever the number of pixels."""
+"""A square drawing surface of 112 x 112 units, independent of the number of pixels."""
 
 import dataclasses
 import functools
@@ -26,14 +26,14 @@ SHAPES = ("circle", "square", "triangle", "cross")
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One question about one picture, as a family makes it."""
+    """One question about one picture, made by a family."""
 
     image: Image.Image
     question: str
     answer: str
     kind: str  # a key of `rewards.verify.KINDS`
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # to grade by
-    # What the picture shows and the question names, for other texts about them.
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # used by the verifier
+    # What the picture shows and the question names, for writing other texts about them.
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -41,8 +41,8 @@ class Canvas:
     """Draws in units; (0, 0) is the upper left corner.
 
     Args:
-        size: pixels a side of the finished picture.
-        supersample: 2 draws at twice the size and averages, for slanted lines.
+        size: pixels per side of the finished picture.
+        supersample: 2 draws at twice the size and averages, which smooths slanted lines.
     """
 
     def __init__(self, size: int, supersample: int = 1):
@@ -93,12 +93,12 @@ class Canvas:
 
 @functools.cache
 def font(pixels: int) -> ImageFont.FreeTypeFont:
-    """Returns Pillow's own font in a size."""
+    """Returns Pillow's built-in font in this size."""
     found = ImageFont.load_default(size=pixels)
-    assert isinstance(found, ImageFont.FreeTypeFont)  # as a size is given
+    assert isinstance(found, ImageFont.FreeTypeFont)  # always, if a size is given
     return found
 
 
 def direction(degrees: float) -> tuple[float, float]:
-    """Returns the unit vector at an angle, counter-clockwise from the right, y down."""
+    """Returns the unit vector at an angle, counted counter-clockwise from the right; y points down."""
     return math.cos(math.radians(degrees)), -math.sin(math.radians(degrees))

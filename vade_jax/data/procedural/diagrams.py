@@ -1,7 +1,7 @@
 """Questions about bar charts, tables, triangles, and numbers that are written or hidden.
 
-A family is a function (rng, level, size) -> `canvas.Sample`. The order in which it draws from `rng` is
-part of the data: another order is another data set for the same seed.
+A family is a function (rng, level, size) -> `canvas.Sample`. The order of its draws from `rng` is part of
+the data: with another order, the same seed gives another data set.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from PIL import Image
 from vade_jax.data.procedural import canvas
 
 LETTERS = "ABCDE"
-LEFT, TOP, BOTTOM, RIGHT = 16, 12, 96, 110  # of the area that bars are drawn in
+LEFT, TOP, BOTTOM, RIGHT = 16, 12, 96, 110  # the area of the bars, in units
 _HIGHEST = 10
 
 
@@ -25,7 +25,7 @@ def _draw_bars(
     ticks: Sequence[int],
     labels: bool,
 ) -> Image.Image:
-    """Returns bars named A, B, ... with numbers at the axis, or at the bars with `labels`."""
+    """Returns a chart with bars A, B, ...; `ticks` are lines, `labels` write each value above its bar."""
 
     def y_of(value):
         return BOTTOM - (BOTTOM - TOP) * value / _HIGHEST
@@ -50,7 +50,11 @@ def _draw_bars(
 
 
 def value(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Reads a bar: written above it; from a fine grid; in halves from a coarse grid, within 5 %."""
+    """Asks for the value of a bar.
+
+    Levels: the value is written above the bar; it is read from a fine grid; it is a multiple of 0.5, read
+    from a coarse grid with a tolerance of 5 %.
+    """
     num = (3, 4, 4)[level]
     values = rng.integers(1, _HIGHEST, num).astype(float)
     if level == 2:
@@ -70,9 +74,9 @@ def value(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def extreme(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for the letter of the tallest or the shortest of 3, 4 or 5 ever more equal bars."""
+    """Asks for the tallest or the shortest of 3, 4 or 5 bars; at higher levels it differs less."""
     num, gap = ((3, 3), (4, 2), (5, 1))[level]
-    rest = int(rng.integers(1 + gap, _HIGHEST - gap))  # the bars around the winner
+    rest = int(rng.integers(1 + gap, _HIGHEST - gap))  # height of the other bars, +- 1
     values = np.clip(rest + rng.integers(-1, 2, num), 1 + gap, _HIGHEST - gap)
     chosen, tallest = rng.integers(num), bool(rng.integers(2))
     values[chosen] = values.max() + gap if tallest else values.min() - gap
@@ -90,7 +94,7 @@ def extreme(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 # ------------------------------------------------------------------------------ tables
 def table(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Reads a cell of a 2 x 2, 3 x 3 or 4 x 4 table; level 3 adds up a column of three."""
+    """Asks for a cell of a 2 x 2, 3 x 3 or 4 x 4 table; at level 3, for the sum of a column of three."""
     side = (2, 3, 4, 3)[level]
     values = rng.integers(0, 10, (side, side))
     row, col = rng.integers(side, size=2)
@@ -123,7 +127,7 @@ def table(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 # ------------------------------------------------------------------------------ triangles
 def _angles(rng: np.random.Generator, level: int) -> tuple[int, int, int]:
-    """Returns three angles of at least 30 degrees: multiples of 30, of 10, of 5, any."""
+    """Returns three angles of at least 30 degrees; by level multiples of 30, 10, 5 or 1."""
     step = (30, 10, 5, 1)[level]
     while True:
         first, second = step * rng.integers(1, 120 // step + 1, 2)
@@ -133,10 +137,10 @@ def _angles(rng: np.random.Generator, level: int) -> tuple[int, int, int]:
 
 
 def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Two angles are written at their corners, the third is x."""
+    """Asks for the third angle of a triangle, x; the other two are written at their corners."""
     angles = _angles(rng, level)
     turn = rng.uniform(0, 360)
-    # With its corners on a circle, an angle is half the arc that it sees.
+    # The corners are on a circle, so an angle is half of the arc opposite to it.
     arcs = turn + 2 * np.cumsum([0, angles[2], angles[0]])
     corners = np.array([canvas.direction(arc) for arc in arcs])
     low, high = corners.min(0), corners.max(0)
@@ -146,7 +150,7 @@ def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
     picture = canvas.Canvas(size, supersample=2)
     for i in range(3):
         picture.line(corners[i], corners[(i + 1) % 3], width=1.5)
-        # The label lies on the line that halves the angle, further in where the angle is narrow.
+        # The label is on the line that halves the angle, and further inside if the angle is narrow.
         reach = min(40, 9.5 / np.sin(np.radians(angles[i] / 2)))
         reach = min(reach, 0.95 * np.linalg.norm(centre - corners[i]))
         x, y = corners[i] + _bisector(corners, i) * reach
@@ -158,7 +162,7 @@ def triangle(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def _bisector(corners: np.ndarray, i: int) -> np.ndarray:
-    """Returns the unit vector from corner i into the triangle, halving its angle."""
+    """Returns the unit vector from corner i along the line that halves its angle."""
     sides = [corners[(i + k) % 3] - corners[i] for k in (1, 2)]
     middle = sum((side / np.linalg.norm(side) for side in sides), np.zeros(2))
     return middle / np.linalg.norm(middle)
@@ -166,7 +170,7 @@ def _bisector(corners: np.ndarray, i: int) -> np.ndarray:
 
 # ------------------------------------------------------------------------------ known pass rates
 def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """The answer is written large in the picture: any policy soon solves it."""
+    """Asks for a digit that is written large in the picture: every policy soon solves this."""
     del level
     answer = str(rng.integers(0, 10))
     picture = canvas.Canvas(size)
@@ -178,7 +182,7 @@ def written(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def hidden(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """A box covers the number: no policy can solve it but by one guess in 900."""
+    """Asks for a number that a box covers: a policy can only guess, and is right once in 900 times."""
     del level
     answer = str(rng.integers(100, 1000))
     picture = canvas.Canvas(size)

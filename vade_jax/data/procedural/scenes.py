@@ -1,7 +1,7 @@
-"""Questions about scattered shapes: naming, counting, comparing and subtracting.
+"""Questions about scattered shapes: naming, counting, comparing, subtracting and spelling.
 
-A family is a function (rng, level, size) -> `canvas.Sample`. The order in which it draws from `rng` is
-part of the data: another order is another data set for the same seed.
+A family is a function (rng, level, size) -> `canvas.Sample`. The order of its draws from `rng` is part of
+the data: with another order, the same seed gives another data set.
 """
 
 import functools
@@ -20,7 +20,7 @@ PLURAL = {s: "crosses" if s == "cross" else f"{s}s" for s in canvas.SHAPES}
 def _draw(
     rng: np.random.Generator, things: Sequence[Thing], size: int
 ) -> tuple[Image.Image, list[tuple[float, float]]]:
-    """Returns things on a jittered grid, in random places, without overlap, and their centres."""
+    """Draws things in random places of a jittered grid, without overlap; also returns their centres."""
     picture = canvas.Canvas(size)
     side = max(2, int(np.ceil(np.sqrt(len(things)))))
     step = canvas.UNITS / side
@@ -42,13 +42,16 @@ def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
 
 
 def _things(rng: np.random.Generator, num: int, allowed: Callable[[Thing], bool]) -> list[Thing]:
-    """Returns `num` random things that `allowed` lets through."""
+    """Returns `num` random things for which `allowed` is true."""
     pool = [(c, s) for c in _COLORS for s in canvas.SHAPES if allowed((c, s))]
     return [pool[i] for i in rng.integers(len(pool), size=num)]
 
 
 def _unique(rng: np.random.Generator, level: int, size: int, asked: int) -> canvas.Sample:
-    """Asks for one half of a Thing whose other half, named in the question, no other has."""
+    """Asks for the color (`asked` 0) or the shape (1) of a thing; the question names the other of the two.
+
+    No other thing has the color or shape that is named.
+    """
     target = (_pick(rng, _COLORS), _pick(rng, canvas.SHAPES))
     named = 1 - asked
     others = _things(rng, (0, 2, 5, 8)[level], lambda t: t[named] != target[named])
@@ -62,12 +65,14 @@ def _unique(rng: np.random.Generator, level: int, size: int, asked: int) -> canv
     )
 
 
-color = functools.partial(_unique, asked=0)  # of the only thing of its shape among 1, 3, 6 or 9
-shape = functools.partial(_unique, asked=1)  # of the only thing of its color
+# The color of the only thing with its shape, or the shape of the only thing with its color, among 1, 3, 6 or
+# 9 things.
+color = functools.partial(_unique, asked=0)
+shape = functools.partial(_unique, asked=1)
 
 
 def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Counts equal things, things of any look, of one color, of one color and shape."""
+    """Asks for the number of equal things, of all things, of one color, or of one color and shape."""
     color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
     num = int(rng.integers(*((1, 4), (1, 7), (0, 6), (0, 7))[level]))
     if level == 0:
@@ -94,7 +99,10 @@ def count(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks if one shape outnumbers another; levels bring the counts closer. Half are "yes"."""
+    """Asks whether there are more of one shape than of another. Half are "yes".
+
+    The counts are closer at higher levels, and level 2 adds other shapes.
+    """
     first, second = rng.permutation(canvas.SHAPES)[:2]
     low, high = ((4, 7), (2, 4), (1, 2))[level]
     gap, fewer = int(rng.integers(low, high)), int(rng.integers(0, 4))
@@ -116,7 +124,7 @@ def compare(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks what is left when one color is removed; level 2 removes one shape of it only."""
+    """Asks how many are left when all things of a color, at level 2 of a color and shape, are removed."""
     color, shape = _pick(rng, _COLORS), _pick(rng, canvas.SHAPES)
     gone, left = rng.integers(1, (3, 5, 5)[level]), rng.integers(0, (4, 7, 9)[level])
 
@@ -136,9 +144,9 @@ def subtract(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 # ------------------------------------------------------------------------------ a rule to be found
-# The picture is easily read; the rule from what it shows to the answer has to be learned, one name of a
-# color after another. A policy that was never told right answers finds them by chance, and every one
-# that is rewarded counts: a skill that RL itself can build.
+# These pictures are easy to read, but the rule from picture to answer must be learned, for each color name
+# separately. A policy that was never shown right answers finds them by chance, and each reward teaches it
+# something. So this is a skill that RL can build on its own.
 _ORDINALS = ("first", "second", "third", "last")
 
 
@@ -156,7 +164,7 @@ def letter(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
 
 
 def initials(rng: np.random.Generator, level: int, size: int) -> canvas.Sample:
-    """Asks for the first letters of two or three colors, in the order in which shapes are named."""
+    """Asks for the first letters of two or three colors, in the order in which the question names shapes."""
     shapes = [canvas.SHAPES[i] for i in rng.permutation(len(canvas.SHAPES))[: level + 2]]
     colors = [_pick(rng, _COLORS) for _ in shapes]
     named = ", ".join(shapes)

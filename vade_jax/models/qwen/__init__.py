@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: shapes, modules, weights. The names below are what other packages use."""
+"""Qwen2.5-VL: configs, modules and weights. Other packages use the names below."""
 
 from vade_jax.models.qwen.attention import Cache as Cache
 from vade_jax.models.qwen.attention import OwnCache as OwnCache

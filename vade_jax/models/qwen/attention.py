@@ -1,7 +1,7 @@
-"""What a query may see: its row's past, its prompt and its own answer, or every valid slot.
+"""The three kinds of attention: causal over a row, an answer over its prompt and itself, and unmasked.
 
-This file brings queries and keys into the shapes that `blockwise.attend` computes with, and says which
-keys are visible; the softmax itself is there.
+Each function brings queries and keys into the shapes of `blockwise.attend` and says which keys a query
+may see. `blockwise` computes the softmax. On GPUs and TPUs, library kernels replace it where they can.
 
 Letters besides those of types.py: U queries (tokens) of an answer, Q query heads that share a key/value
 head (H = J x Q), Z sets of patches that see each other, S keys of any kind.
@@ -19,7 +19,7 @@ from vade_jax.models.qwen import blockwise, layers
 from vade_jax.models.qwen.blockwise import KeySet
 from vade_jax.types import Array, Pytree
 
-LANES = 128  # of a TPU's vector: rows of tokens come in multiples of it
+LANES = 128  # lanes of a TPU's vector; the kernel needs rows of a multiple of this many tokens
 MAX_SPLASH_BLOCK = 512
 
 
@@ -27,8 +27,8 @@ MAX_SPLASH_BLOCK = 512
 class Cache(Pytree):
     """Keys and values of prompts, and the position at which their answers start.
 
-    J stands before P because decoding multiplies matrices [P, K] of one head: in any other order every
-    step would copy the cache first.
+    J comes before P because decoding multiplies by the matrices [P, K] of single heads. With any other
+    order of axes, every step would first copy the cache.
     """
 
     key_LMJPK: Array
@@ -37,7 +37,7 @@ class Cache(Pytree):
     next_position_M: Array  # int32
 
     def take(self, index_R: Array) -> "Cache":
-        """Returns the cache of these prompts, one for each row."""
+        """Returns a cache with the prompts `index_R`, one for each row."""
         return Cache(
             key_LMJPK=jnp.take(self.key_LMJPK, index_R, axis=1),
             value_LMJPK=jnp.take(self.value_LMJPK, index_R, axis=1),
@@ -48,7 +48,7 @@ class Cache(Pytree):
 
 @chex.dataclass(frozen=True)
 class OwnCache(Pytree):
-    """Keys and values of the answers' own tokens; slots after the current step are zeros."""
+    """Keys and values of the answers' own tokens; slots of later steps are 0."""
 
     key_LNJTK: jax.Array
     value_LNJTK: jax.Array
@@ -64,14 +64,14 @@ def causal(
 ) -> jax.Array:
     """Returns causal self-attention of right-padded rows, `[N, T, H, K]`.
 
-    Real tokens never see padding, which lies after them, so `length_N` changes no value that is used:
-    cuDNN skips work by it.
+    Padding comes after the real tokens, so these never see it. `length_N` therefore does not change any
+    value that is used; cuDNN uses it to skip work.
     """
-    # The hardware of the mesh decides, not that of the process: a program for GPUs can be compiled
-    # where there are none. cuDNN's kernel returns no log-sum-exp that can be differentiated, so it
-    # cannot be merged with a second set of keys and serves the prompts alone.
+    # The platform of the mesh decides, not that of the process: a program for GPUs can be compiled on a
+    # machine without one. cuDNN's kernel does not return a log-sum-exp that can be differentiated, so its
+    # result cannot be merged with a second set of keys. It is used for prompts only.
     if place.platform in ("gpu", "cuda") and q_NTHK.dtype == jnp.bfloat16:
-        length_N = jnp.maximum(length_N, 1).astype(jnp.int32)  # an empty row sees one key
+        length_N = jnp.maximum(length_N, 1).astype(jnp.int32)  # an empty row gets one visible key
         return jax.nn.dot_product_attention(
             q_NTHK,
             k_NTJK,
@@ -81,13 +81,13 @@ def causal(
             implementation="cudnn",
         )
     if _has_splash(q_NTHK, place):
-        # It gives no log-sum-exp with a gradient either.
+        # Splash attention does not return a log-sum-exp with a gradient either.
         return place.apart(splash, q_NTHK, k_NTJK, v_NTJK)
     return grouped(q_NTHK, [], k_NTJK, v_NTJK, group_size=1, ways=place.ways)
 
 
 def _has_splash(q_NTHK: jax.Array, place: layers.Placement) -> bool:
-    """Says whether the TPU's kernel takes these queries."""
+    """Returns whether JAX's TPU kernel (splash attention) can be used for these queries."""
     is_tpu = place.platform == "tpu"
     return is_tpu and q_NTHK.dtype == jnp.bfloat16 and q_NTHK.shape[1] % LANES == 0
 
@@ -100,24 +100,26 @@ def splash(
     *,
     interpret: bool = False,
 ) -> jax.Array:
-    """Returns attention of one TPU's rows and heads, by JAX's kernel (splash attention, in Pallas).
+    """Returns attention of one TPU's rows and heads, by JAX's Pallas kernel (splash attention).
 
-    Scores stay in the core's own memory, and no program is unrolled to skip those above the diagonal.
+    The kernel keeps scores in the core's own memory. It skips those above the diagonal without an
+    unrolled program.
 
     Args:
         q_NTHK: queries.
         k_NTJK: keys.
         v_NTJK: values.
-        valid_NT11: every slot sees the valid slots of its row, and what is not valid sees the others
-            that are not. Without it attention is `causal`.
-        interpret: runs the kernel anywhere, slowly.
+        valid_NT11: if given, valid slots see the valid slots of their row, and the other slots see each
+            other. None: attention is causal.
+        interpret: run the kernel in Pallas's interpreter, on any platform but slowly.
     """
-    # Here: only a TPU needs them, and they bring Pallas along.
+    # Imported here because only TPUs need them, and they import Pallas.
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     _, length, num_heads, _ = q_NTHK.shape
     num_kv_heads = k_NTJK.shape[2]
+    # Blocks must divide the rows. As rows are multiples of LANES, a block has at least LANES tokens.
     block = math.gcd(length, MAX_SPLASH_BLOCK)
     names = [field.name for field in dataclasses.fields(kernels.BlockSizes)]
     blocks: dict[str, Any] = {name: block for name in names if name.startswith("block_")}
@@ -137,6 +139,8 @@ def splash(
     if valid_NT11 is not None:
         segment_NT = valid_NT11[:, :, 0, 0].astype(jnp.int32)
         segments_NT = kernels.SegmentIds(segment_NT, segment_NT)
+    # The kernel handles one key/value head with the Q query heads that share it. It is mapped over rows and
+    # key/value heads.
     of_heads = jax.vmap(attend, in_axes=(0, 0, 0, None))
     out_NJQTK: Any = jax.vmap(of_heads)(q_NJQTK, k_NJTK, v_NJTK, segments_NT)
     return join_queries(out_NJQTK.swapaxes(2, 3)[:, :, None])
@@ -151,15 +155,15 @@ def grouped(
     *,
     ways: int = 1,
 ) -> jax.Array:
-    """Returns attention of answers to shared keys and causally to their own, `[N, U, H, K]`.
+    """Returns attention of answers to given sets of keys, and causally to their own, `[N, U, H, K]`.
 
     Args:
-        q_NUHK: queries; `group_size` consecutive answers make a row.
-        shared: sets of keys that whole rows see, or that an answer has from earlier steps.
+        q_NUHK: queries; `group_size` consecutive answers form a row.
+        shared: sets of keys: those of a whole row, or those of each answer from earlier steps.
         k_NUJK: the answers' own keys, one for each query.
         v_NUJK: their values.
-        group_size: G, answers of a row.
-        ways: devices that share the rows.
+        group_size: G, the number of answers in a row.
+        ways: number of devices that share the rows.
     """
     q_RJGUQK = split_queries(q_NUHK, k_NUJK.shape[2], group_size)
     own = blockwise.OwnKeys(*(split_keys(x, group_size) for x in (k_NUJK, v_NUJK)))
@@ -175,17 +179,19 @@ def unmasked(
     *,
     place: layers.Placement = layers.ANYWHERE,
 ) -> jax.Array:
-    """Returns attention of every slot of a set to the set's valid slots, `[Z, S, H, K]`.
+    """Returns attention of every slot of a set to the valid slots of that set, `[Z, S, H, K]`.
 
-    What a slot that is not valid gets is finite, and means nothing.
+    Slots that are not valid get finite garbage.
     """
-    if _has_splash(q_ZSHK, place):  # whole pictures: a window has fewer slots than lanes
+    if _has_splash(q_ZSHK, place):  # only for whole images: a window has fewer slots than lanes
         sets = q_ZSHK, k_ZSHK, v_ZSHK, valid_ZS[:, :, None, None]
-        return place.apart(splash, *sets, split_heads=False)  # their number need not divide
+        # Heads stay together: the vision tower's weights are not split over `tensor`, and the number of
+        # heads need not be divisible by it.
+        return place.apart(splash, *sets, split_heads=False)
     q_RJGUQK = split_queries(q_ZSHK, q_ZSHK.shape[2], 1)
     key, value = jnp.swapaxes(k_ZSHK, 1, 2), jnp.swapaxes(v_ZSHK, 1, 2)
     keys = KeySet(key, value, valid_ZS[:, None, None])
-    # Small blocks pay where a block sees fewer keys than the next one. Here all see the same.
+    # Small blocks save work only if a block sees fewer keys than the next one. Here all see the same keys.
     block = 4 * blockwise.MIN_BLOCK
     return join_queries(blockwise.attend(q_RJGUQK, [keys], None, min_block=block, ways=place.ways))
 
@@ -193,9 +199,9 @@ def unmasked(
 def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.Array:
     """Returns queries times K^-0.5 as `[R, J, G, U, Q, K]`.
 
-    R and J lead: they are the batch axes of the product with a prompt's keys `[R, J, P, K]`, and G, U, Q
-    together its rows. So the queries of all answers and all heads of a group share one matmul, and no
-    key is copied for them.
+    R and J come first because they are the batch axes of the matmul with the prompt's keys
+    `[R, J, P, K]`; G, U and Q together are its rows. So one matmul serves the queries of all answers in a
+    row and of all heads that share a key head, without a copy of any key.
     """
     num_answers, num_queries, _, width = q_NUHK.shape
     rows = num_answers // group_size
@@ -204,19 +210,19 @@ def split_queries(q_NUHK: jax.Array, num_kv_heads: int, group_size: int) -> jax.
 
 
 def join_queries(x_RJGUQK: jax.Array) -> jax.Array:
-    """Returns `[N, U, H, K]` of the order of axes that `split_queries` makes."""
+    """Inverts the order of axes of `split_queries`: returns `[N, U, H, K]`."""
     rows, num_kv_heads, group_size, num_queries, per_head, width = x_RJGUQK.shape
     x_RGUJQK = jnp.transpose(x_RJGUQK, (0, 2, 3, 1, 4, 5))
     return x_RGUJQK.reshape(rows * group_size, num_queries, num_kv_heads * per_head, width)
 
 
 def split_keys(k_NTJK: jax.Array, group_size: int) -> jax.Array:
-    """Returns own keys or values as `[R, G, J, T, K]`."""
+    """Returns the answers' own keys or values as `[R, G, J, T, K]`."""
     k_NJTK = jnp.swapaxes(k_NTJK, 1, 2)
     return k_NJTK.reshape(-1, group_size, *k_NJTK.shape[1:])
 
 
 def prompt_keys(key_RJPK: jax.Array, value_RJPK: jax.Array, length_R: Array) -> KeySet:
-    """Returns each row's prompt as keys to see, of which the first `length_R` are real."""
+    """Returns the keys of each row's prompt, with a mask that shows only the first `length_R`."""
     mask_RP = jnp.arange(key_RJPK.shape[2]) < jnp.asarray(length_R)[:, None]
     return KeySet(key_RJPK, value_RJPK, mask_RP[:, None, None])

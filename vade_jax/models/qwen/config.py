@@ -1,7 +1,8 @@
-"""Shapes and token ids of a Qwen2.5-VL, to and from Hugging Face's config.json.
+"""Sizes and token ids of Qwen2.5-VL, and their conversion from and to Hugging Face's config.json.
 
-Qwen2.5 and Qwen3, the dense text models, are the same decoder without a vision tower: Qwen2.5 is that of
-Qwen2.5-VL, Qwen3 has norms of queries and keys in the place of biases, and a head width of its own.
+The dense text models Qwen2.5 and Qwen3 use the same decoder without a vision tower. Qwen2.5 has exactly
+the decoder of Qwen2.5-VL. Qwen3 normalises queries and keys, has no biases, and may have a head width
+other than width / num_heads.
 
 Two layouts are read: the published one (text fields at the root, `rope_scaling`) and the one that
 transformers 5 saves (`text_config`, `rope_parameters`). The published one is written.
@@ -18,7 +19,7 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
 }
 
-# Our field -> Hugging Face's. What has no line here (rotation, token ids) is read and written by hand.
+# Our field -> Hugging Face's. Fields without a line here (rotation, token ids) are converted in code.
 _TEXT_NAMES = {
     "vocab_size": "vocab_size",
     "width": "hidden_size",
@@ -43,10 +44,10 @@ _VISION_TOKEN_NAMES = (
     "vision_start_token_id",
     "vision_end_token_id",
 )
-# The most of any number, and of layers: a file that lies must not fill the memory before it is caught.
+# Upper limits: a wrong number in a file must be found before arrays of that size fill the memory.
 _MOST = {"num_hidden_layers": 1_000, "depth": 1_000}
 _MOST_ELSE = 10_000_000
-# What types.Images and the patch embedding are built for; every published checkpoint agrees.
+# types.Images and the patch embedding support only these values; all published checkpoints have them.
 _FIXED_VISION = {
     "patch_size": 14,
     "spatial_merge_size": 2,
@@ -60,7 +61,7 @@ _FIXED_VISION = {
 class TextConfig:
     """The decoder: pre-norm, grouped-query attention with M-RoPE, SiLU-gated MLP.
 
-    A text model's rotation is M-RoPE with equal positions on all axes: all frequencies turn with t.
+    The rotation of a text model is M-RoPE in which all frequencies turn with t.
     """
 
     vocab_size: int
@@ -97,7 +98,7 @@ class TextConfig:
 
 @dataclasses.dataclass(frozen=True)
 class VisionConfig:
-    """The vision tower: windows of 64 patches, except in `full_blocks`."""
+    """The vision tower: attention in windows of 64 patches, except in `full_blocks`."""
 
     depth: int
     width: int
@@ -125,7 +126,7 @@ class Config:
     """A whole model. The defaults are the published token ids."""
 
     text: TextConfig
-    vision: VisionConfig | None  # None: a text model, which has no use for the ids of images
+    vision: VisionConfig | None  # None: a text model, which does not use the image and vision ids
     tie_embeddings: bool
     image_token_id: int = 151655
     video_token_id: int = 151656
@@ -135,7 +136,7 @@ class Config:
     eos_token_id: int = 151645
 
     def __post_init__(self):
-        # A lookup outside of the table would be clipped to its last row in silence.
+        # A lookup outside the embedding table would silently return its last row.
         for name in self._token_names():
             if not 0 <= getattr(self, name) < self.text.vocab_size:
                 raise ValueError(
@@ -148,10 +149,14 @@ class Config:
 
     @classmethod
     def from_hf(cls, fields: Mapping[str, Any]) -> "Config":
-        """Reads a config.json, published or transformers-5 layout."""
+        """Returns the config that a config.json describes, in the published or transformers 5's layout.
+
+        Raises:
+            ValueError: a field is missing or has a value that is not supported.
+        """
         family = _family(fields)
-        # transformers 5 nests the decoder's fields, the published files have them at the root. Nested ones
-        # win where both are there; a null is none.
+        # transformers 5 nests the decoder's fields; published files have them at the root. A nested field
+        # overrides one at the root unless it is null.
         nested = _section(fields, "text_config")
         text = {**fields, **{k: v for k, v in nested.items() if v is not None}}
         vision, names = None, _TOKEN_NAMES
@@ -167,7 +172,7 @@ class Config:
         return cls(_read_text(text, family), vision, bool(tied), **tokens)
 
     def to_hf(self) -> dict[str, Any]:
-        """Returns the published layout, which vLLM and every transformers read."""
+        """Returns the config in the published layout, which vLLM and all versions of transformers read."""
         qwen3 = self.text.qk_norm
         family = "qwen2_5_vl" if self.vision else "qwen3" if qwen3 else "qwen2"
         return {
@@ -175,7 +180,7 @@ class Config:
             "model_type": family,
             **{name: getattr(self, name) for name in self._token_names()},
             **{hf: getattr(self.text, ours) for ours, hf in _TEXT_NAMES.items()},
-            # What we do not have but their classes ask for, with the published values.
+            # Fields that our model does not have but transformers' classes need, with published values.
             "attention_dropout": 0.0,
             "hidden_act": "silu",
             "initializer_range": 0.02,
@@ -185,7 +190,7 @@ class Config:
             "use_sliding_window": False,
             "use_cache": True,
             "tie_word_embeddings": self.tie_embeddings,
-            # Theirs would be 128 wide without it, whatever the width.
+            # Without head_dim, transformers' Qwen3 takes 128, whatever the model's width.
             **({"attention_bias": False, "head_dim": self.text.head_width} if qwen3 else {}),
             **(self._vision_to_hf() if self.vision else {}),
         }
@@ -222,6 +227,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     shape["norm_eps"] = _real(fields, "rms_norm_eps", 0.1)
     shape["rope_theta"] = _real(turns, "rope_theta", 1e12)
     shape["qk_norm"] = family == "qwen3"
+    # Qwen2.5 always has biases in its attention, Qwen3 never.
     if fields.get("attention_bias", not shape["qk_norm"]) == shape["qk_norm"]:
         raise ValueError(f"attention_bias {fields['attention_bias']} is not that of a {family}")
     usual = shape["width"] // shape["num_heads"]
@@ -235,7 +241,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
     section: Any = (head_width // 2, 0, 0)
     if is_vl := family == "qwen2_5_vl":
         section = _numbers(rope, "mrope_section")
-    # Published as type; transformers 5 saves rope_type, and M-RoPE as "default".
+    # Published files name the kind `type`. transformers 5 names it `rope_type`, and M-RoPE "default".
     for kind in filter(None, (rope.get("rope_type"), rope.get("type"))):
         if kind != "default" and not (is_vl and kind == "mrope"):
             raise ValueError(
@@ -246,7 +252,7 @@ def _read_text(fields: Mapping[str, Any], family: str) -> TextConfig:
 
 def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
     expected = {**_FIXED_VISION, "out_hidden_size": text_width}
-    # Published as in_chans; transformers' own class calls it in_channels. Files may leave both out.
+    # Published files have in_chans, transformers' own class in_channels. A file may have neither.
     if "in_channels" in fields or "in_chans" in fields:
         channels = fields.get("in_chans", fields.get("in_channels"))
         fields, expected = {**fields, "in_chans": channels}, {**expected, "in_chans": 3}
@@ -260,7 +266,7 @@ def _read_vision(fields: Mapping[str, Any], text_width: int) -> VisionConfig:
 
 
 def _family(fields: Mapping[str, Any]) -> str:
-    """Returns the model_type, of those that are known."""
+    """Returns the model_type; raises ValueError if it is not one of `ARCHITECTURES`."""
     family = fields.get("model_type")
     named = fields.get("architectures") or [family]
     found = named[0] if isinstance(named, list) else named
@@ -279,7 +285,7 @@ def _field(fields: Mapping[str, Any], name: str) -> Any:
 
 
 def _section(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns fields within fields, none where there are none."""
+    """Returns the nested fields under `name`, or an empty mapping if there are none."""
     if not isinstance(value := fields.get(name) or {}, Mapping):
         raise ValueError(f"{name} {value!r:.80} holds no names and values")
     return value
@@ -316,7 +322,7 @@ def _divides(small_name: str, small: int, large_name: str, large: int) -> None:
 
 
 def _published(*, tie_embeddings: bool, **text: Any) -> Config:
-    """Returns a published model: all have the same tower, head width and special tokens."""
+    """Returns a published Qwen2.5-VL: all have the same vision tower, head width and special tokens."""
     vision = VisionConfig(
         depth=32, width=1280, num_heads=16, mlp_width=3420, full_blocks=(7, 15, 23, 31)
     )
@@ -330,7 +336,7 @@ def _text_model(
     own_head_width: int = 0,
     **more: Any,
 ) -> Config:
-    """Returns a published text model; `sizes` are those of `TextConfig`, from the width on."""
+    """Returns a published text model; `sizes` are the fields of `TextConfig` from width to mlp_width."""
     width, num_layers, num_heads, num_kv_heads, mlp_width = sizes
     section = ((own_head_width or width // num_heads) // 2, 0, 0)
     text = TextConfig(
@@ -348,12 +354,12 @@ def _text_model(
 
 
 def _tiny_text_model(**text: Any) -> Config:
-    """Returns a text model at the size of "tiny", with its token ids."""
+    """Returns a text model with the sizes and token ids of "tiny"."""
     tokens = {name: getattr(TINY, name) for name in _TOKEN_NAMES}
     return Config(dataclasses.replace(TINY.text, **text), None, TINY.tie_embeddings, **tokens)
 
 
-# Token ids of the tiny tokenizer: 256 bytes, 64 merges, then the published special tokens.
+# Token ids of the tiny tokenizer, which has 256 bytes, 64 merges, and then the published special tokens.
 TINY = Config(
     text=TextConfig(
         vocab_size=512,
@@ -378,7 +384,7 @@ _QWEN25: dict[str, Any] = {"max_positions": 32768}
 _QWEN3: dict[str, Any] = {"max_positions": 40960, "qk_norm": True}
 PRESETS = {
     "tiny": TINY,
-    "tiny_reader": TINY,  # its weights are part of the package: models/qwen/tiny_checkpoint.py
+    "tiny_reader": TINY,  # its trained weights are part of the package: models/qwen/tiny_checkpoint.py
     "tiny_6m": dataclasses.replace(
         TINY,
         text=dataclasses.replace(TINY.text, width=256, num_layers=6, num_heads=8, mlp_width=704),
@@ -404,7 +410,7 @@ PRESETS = {
         mlp_width=18944,
         tie_embeddings=False,
     ),
-    # Width, layers, heads, key/value heads, width of the MLP.
+    # Width, layers, heads, key/value heads, MLP width.
     "qwen2.5-0.5b": _text_model(896, 24, 14, 2, 4864, **_QWEN25),
     "qwen2.5-1.5b": _text_model(1536, 28, 12, 2, 8960, **_QWEN25),
     "qwen2.5-3b": _text_model(2048, 36, 16, 2, 11008, **_QWEN25),

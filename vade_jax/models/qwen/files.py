@@ -1,10 +1,10 @@
-"""Checkpoint directories as Hugging Face and vLLM know them: config.json and safetensors.
+"""Reads and writes checkpoint directories of Hugging Face and vLLM: config.json and safetensors.
 
-What is written here has one file more, checksums.json, for `check`.
+Directories that are written here also have a checksums.json, which `check` uses.
 
-A safetensors file is the header's size (8 bytes, little-endian), the header (JSON: name -> dtype, shape and
-offsets after the header) and the values (https://github.com/huggingface/safetensors). Its own library
-wants every tensor of a file in memory at once to write it, so the few lines that stream are here.
+A safetensors file consists of the header's size (8 bytes, little-endian), the header (JSON: name -> dtype,
+shape and offsets after the header) and the values (https://github.com/huggingface/safetensors). The
+library can only write a file from tensors that are all in memory, so `write_tensors` does it in a stream.
 """
 
 import collections
@@ -28,7 +28,7 @@ from vade_jax.models.qwen import config, weights
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-CHECKSUMS = "checksums.json"  # {file: CRC-32 of its content}
+CHECKSUMS = "checksums.json"  # {file name: CRC-32 of its content}
 DTYPES = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -37,7 +37,7 @@ DTYPES = {
 }
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _SHARD_BYTES = 5_000_000_000
-_SAMPLE_BYTES = 4096  # of a tensor, for `identity`
+_SAMPLE_BYTES = 4096  # bytes of each tensor that `identity` reads
 
 
 # ------------------------------------------------------------------------------ reading
@@ -46,15 +46,16 @@ def load(
     dtype: Any = np.float32,
     shardings: types.Params | None = None,
 ) -> tuple[config.Config, types.Params]:
-    """Returns the config and the parameters of a Qwen2.5-VL checkpoint directory.
+    """Returns the config and the parameters of a checkpoint directory.
 
-    The parameters are NumPy arrays, or, with `shardings` (of `mesh.shardings`), `jax.Array`s that go
-    from the files straight to their devices: besides them, only one tensor is in memory, as it is in the file
-    (1.1 GB at most of the 7B in bfloat16). Every process of the mesh calls this.
+    Without `shardings` the parameters are NumPy arrays. With `shardings` (from `mesh.shardings`) they are
+    `jax.Array`s that go from the files straight to their devices. Then only one tensor at a time is in
+    memory besides them, in the dtype of the file (at most 1.1 GB for the 7B in bfloat16). Every process
+    of the mesh must call this.
 
     Raises:
         FileNotFoundError: the directory, config.json or a weight file is missing.
-        ValueError: another architecture, a damaged file, or tensors that do not fit.
+        ValueError: another architecture, a damaged file, or tensors that do not fit the config.
     """
     directory = pathlib.Path(directory)
     shape = load_config(directory)
@@ -66,7 +67,7 @@ def load(
 
 
 def load_config(directory: str | os.PathLike) -> config.Config:
-    """Returns the config of a checkpoint directory; raises as `load` does."""
+    """Returns the config of a checkpoint directory. Raises like `load`."""
     path = pathlib.Path(directory) / CONFIG
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -80,19 +81,19 @@ def load_config(directory: str | os.PathLike) -> config.Config:
 
 
 def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Returns every tensor of one safetensors file as a view of the mapped file.
+    """Returns every tensor of one safetensors file as a view of the memory-mapped file.
 
-    Nothing is read but the header: what is indexed later is what is read from disk then.
+    Only the header is read now. Values are read from disk when they are indexed.
 
     Raises:
-        ValueError: the file is damaged or cut short, or holds integers (is quantised).
+        ValueError: the file is damaged or cut short, or has another dtype than `DTYPES` (is quantised).
     """
     try:
         with safetensors.safe_open(path, "np"):  # checks the header and the file's size
             pass
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged or cut short ({error}): download it again") from error
-    # The library has checked it. NumPy maps it, because the library's arrays are copies.
+    # The library has checked the file. NumPy maps it, because the library would return copies.
     mapped = np.asarray(np.memmap(path, np.uint8, "r"))
     start = 8 + int(mapped[:8].view("<u8")[0])
     header = json.loads(mapped[8:start].tobytes())
@@ -111,7 +112,7 @@ def read_tensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Returns every tensor of a directory by name, none of them read yet; raises as `load` does."""
+    """Returns every tensor of a directory by name, without reading their values. Raises like `load`."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory} is no directory: give the folder of a checkpoint")
@@ -138,9 +139,9 @@ def open_tensors(directory: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def check_is_one(directory: str | os.PathLike) -> None:
-    """Raises ValueError if a directory has all weights in one file and, next to it, an index of others.
+    """Raises ValueError if a directory has model.safetensors and also an index of other files.
 
-    transformers and `load` then read the one file, vLLM what the index lists.
+    transformers and `load` would then read model.safetensors, but vLLM the files in the index.
     """
     single, index = (pathlib.Path(directory, name) for name in (SINGLE, INDEX))
     if not (single.is_file() and index.exists()):
@@ -153,15 +154,15 @@ def check_is_one(directory: str | os.PathLike) -> None:
 
 
 def _listed(directory: pathlib.Path) -> dict[str, str]:
-    """Returns the index, {tensor: file}; empty where there is none.
+    """Returns the index as {tensor: file name}; empty if all weights are in one file.
 
-    Or where all weights are in one file: transformers then reads that alone, and an index next to it is of
-    files that it has replaced.
+    If model.safetensors exists, an index is ignored, as in transformers: it belongs to older files that
+    model.safetensors has replaced.
     """
     if (directory / SINGLE).is_file() or not (directory / INDEX).exists():
         return {}
 
-    def is_file_name(name: Any) -> bool:  # and no path that leads out of the directory
+    def is_file_name(name: Any) -> bool:  # a path could lead out of the directory
         return isinstance(name, str) and name == os.path.basename(name) != ""
 
     listed = _read_json(directory / INDEX).get("weight_map")
@@ -185,13 +186,13 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def check(directory: str | os.PathLike) -> None:
-    """Checks that every file of a directory which `save` has written is as it was.
+    """Checks that the files of a directory are as `save` wrote them.
 
-    Reads all of it once: 15 GB of weights take some seconds. A directory from elsewhere, without
-    checksums.json, passes.
+    It reads all files once; 15 GB of weights take some seconds. A directory without checksums.json, which
+    `save` did not write, passes.
 
     Raises:
-        ValueError: names the file that is another one, and says what to do.
+        ValueError: a file is missing or has changed; the message names it and says what to do.
     """
     directory = pathlib.Path(directory)
     if not (directory / CHECKSUMS).exists():
@@ -206,10 +207,10 @@ def check(directory: str | os.PathLike) -> None:
 
 
 def identity(directory: str | os.PathLike) -> int:
-    """Returns a number that tells a checkpoint from others, but not from one with a few other bytes.
+    """Returns a number that distinguishes checkpoints, unless they differ only in a few bytes.
 
-    Takes a second of 33 GB: config.json is read, checksums.json where there is one, and of each tensor its
-    name, type, shape and some bytes from the middle. Raises as `load` does.
+    It takes a second for 33 GB, because it reads little: config.json, checksums.json if it exists, and
+    the name, dtype, shape and some bytes from the middle of each tensor. Raises like `load`.
     """
     directory = pathlib.Path(directory)
     value = 0
@@ -217,10 +218,11 @@ def identity(directory: str | os.PathLike) -> int:
         if (directory / name).exists():
             value = zlib.crc32((directory / name).read_bytes(), value)
     for name, tensor in sorted(open_tensors(directory).items()):
+        # A tensor is a view of a view of the mapped file; the mapping is at the end of the chain.
         mapped: Any = tensor
         while not isinstance(mapped, mmap.mmap):
             mapped = mapped.base
-        mapped.madvise(mmap.MADV_RANDOM)  # or megabytes around each place are read
+        mapped.madvise(mmap.MADV_RANDOM)  # or the system reads ahead megabytes around each sample
         values = tensor.reshape(-1)[tensor.size // 2 :][: _SAMPLE_BYTES // tensor.itemsize]
         value = zlib.crc32(f"{name} {tensor.dtype} {tensor.shape} ".encode(), value)
         value = zlib.crc32(values.tobytes(), value)
@@ -245,31 +247,31 @@ def save(
     shard_bytes: int = _SHARD_BYTES,
     write: bool = True,
 ) -> None:
-    """Writes a directory that transformers and vLLM load, whole or not at all.
+    """Writes a checkpoint directory for transformers and vLLM; others see all of it or nothing.
 
-    Files that are there already (a tokenizer) are kept; old weights are replaced. The weights leave
-    their devices in pieces of 128 MB.
+    Other files that the directory already has, such as a tokenizer, are kept; old weights are replaced.
+    The weights leave their devices in blocks of 128 MB.
 
     Args:
-        directory: where it goes; it may exist. Of a link, what it points to is replaced.
+        directory: where to write; it may exist. If it is a link, its target is replaced.
         shape: the config.
-        params: the parameters. Where several processes hold them, all of them call this.
-        dtype: of the weights in the files.
-        shard_bytes: the largest file.
-        write: True in one process. The others only help to gather the weights and may return first.
+        params: the parameters. If several processes hold them, all must call this.
+        dtype: dtype of the weights in the files.
+        shard_bytes: the largest size of a file of weights.
+        write: True in one process. The others only help to gather the weights and may return earlier.
 
     Raises:
-        ValueError: the parameters are not those of `shape`.
+        ValueError: the parameters do not fit `shape`.
     """
     dtype = np.dtype(dtype)
     stream = weights.from_params_in_blocks(shape, params, dtype)
     blocks = (block for _, block in stream)
     if not write:
-        collections.deque(blocks, maxlen=0)  # runs through it and keeps nothing
+        collections.deque(blocks, maxlen=0)  # runs the generator and keeps nothing
         return
     directory = pathlib.Path(os.path.realpath(directory))
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # Names that a killed process leaves, so that the next one, or `atomic.remove_strays`, finds them.
+    # Fixed names, so that the next save or `atomic.remove_strays` finds what a killed process left.
     fresh, old = (directory.with_name(f".{directory.name}.{end}") for end in ("new", "old"))
     for path in (fresh, old):
         shutil.rmtree(path, ignore_errors=True)
@@ -284,8 +286,8 @@ def save(
         _write_shards(fresh, shape, blocks, dtype, shard_bytes)
         sums = {path.name: _crc32(path) for path in sorted(fresh.iterdir()) if path.is_file()}
         _write_json(fresh / CHECKSUMS, sums)
-        # Two renames, because a directory cannot replace one that has files: who loads meanwhile may find
-        # none, but never half of one.
+        # Two renames, because a directory cannot replace one that is not empty. A process that loads
+        # between them finds no directory, but never half of one.
         if directory.exists():
             directory.rename(old)
             fresh.rename(directory)
@@ -297,11 +299,11 @@ def save(
 
 
 def copy_tokenizer(source: str | os.PathLike, directory: str | os.PathLike) -> None:
-    """Copies what a checkpoint has besides its weights: tokenizer, chat template, processor.
+    """Copies the files of a checkpoint other than its weights: tokenizer, chat template, processor.
 
-    To be called before `save`, which keeps these files and completes the directory at once.
+    Call it before `save`, which keeps these files, so that the directory appears complete.
     """
-    directory = pathlib.Path(os.path.realpath(directory))  # of a link, it may not be there yet
+    directory = pathlib.Path(os.path.realpath(directory))  # the target of a link may not exist yet
     directory.mkdir(parents=True, exist_ok=True)
     for path in pathlib.Path(source).iterdir():
         is_model = path.name in (CONFIG, CHECKSUMS) or path.name.startswith("model")
@@ -318,10 +320,11 @@ def write_tensors(
     """Writes one safetensors file, a block at a time.
 
     Args:
-        path: where it goes.
-        sizes: the shape of each tensor, in their order.
-        dtype: of all of them.
-        blocks: their values in that order, in pieces of any size; what belongs to this file is taken.
+        path: of the file.
+        sizes: the shape of each tensor, in the order of the file.
+        dtype: of all tensors.
+        blocks: the values in that order; a block has values of one tensor only. The iterator may have
+            more blocks, of later files: only those of this file are taken.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -330,10 +333,10 @@ def write_tensors(
         offsets = {"data_offsets": [start, end]}
         header[name] = {"dtype": _DTYPE_NAMES[dtype], "shape": list(size), **offsets}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # so that the values are aligned in the mapped file
+    text += b" " * (-len(text) % 8)  # aligns the values in the mapped file
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        # A block is of one tensor, so a file ends where a block does.
+        # Blocks do not cross tensors, so the last block of this file ends exactly at its end.
         while end > 0:
             block = next(blocks).reshape(-1).view(np.uint8)
             file.write(block.data)
@@ -347,7 +350,7 @@ def _write_shards(
     dtype: np.dtype,
     shard_bytes: int,
 ) -> None:
-    # Names carry the number of files, so what goes where is decided before the first is written.
+    # File names contain the number of files, so tensors are assigned to files before the first is written.
     shards: list[dict[str, tuple[int, ...]]] = [{}]
     room = shard_bytes
     for name, size in weights.names_and_shapes(shape):

@@ -1,8 +1,8 @@
-"""The useful work of a model in FLOPs, from its dimensions and the lengths of what it reads.
+"""Counts the useful FLOPs of a model from its sizes and the lengths of its sequences.
 
-A multiply-add is 2 FLOPs, a backward pass twice its forward. Counted are matrix products: projections, MLPs,
-attention over the pairs of a query and a key that it sees, and the head. What is computed without need
-(padding, masked pairs) or again (attention scores, remat) is not useful work.
+A multiply-add counts as 2 FLOPs, a backward pass as two forward passes. Only matmuls are counted:
+projections, MLPs, attention over the pairs of a query and a key that it sees, and the head. Padding, masked
+pairs, and what is computed a second time (attention scores, remat) are not useful work.
 """
 
 import numpy as np
@@ -10,16 +10,16 @@ import numpy as np
 from vade_jax.models.qwen import config
 from vade_jax.types import Array
 
-BACKWARD = 3  # forward and backward, in forwards
+BACKWARD = 3  # the cost of forward and backward together, in forward passes
 
 
 def decoder(shape: config.TextConfig, length_M: Array, length_N: Array, group_N: Array) -> int:
-    """Returns the FLOPs of a forward over prompts, each once, and their answers.
+    """Returns the FLOPs of a forward pass over answers and their prompts, where each prompt runs once.
 
     Args:
-        shape: of the decoder.
-        length_M: tokens of each prompt.
-        length_N: tokens of each answer.
+        shape: sizes of the decoder.
+        length_M: number of tokens of each prompt.
+        length_N: number of tokens of each answer.
         group_N: the prompt of each answer.
     """
     length_M, length_N = np.asarray(length_M, np.int64), np.asarray(length_N, np.int64)
@@ -32,9 +32,16 @@ def decoder(shape: config.TextConfig, length_M: Array, length_N: Array, group_N:
 def grouped(
     shape: config.TextConfig, prompts: int, answers: int, *, prompt: int, answer: int
 ) -> int:
-    """Returns the FLOPs of a forward in which every prompt runs once.
+    """Returns the FLOPs of a forward pass in which each prompt runs once, for sequences of equal lengths.
 
-    With `prompts` equal to `answers` it is the plain forward, one row an answer.
+    With as many prompts as answers it is the plain forward pass, with one row for each answer.
+
+    Args:
+        shape: sizes of the decoder.
+        prompts: number of prompts.
+        answers: number of answers.
+        prompt: tokens of a prompt.
+        answer: tokens of an answer.
     """
     pairs = prompts * triangle(prompt)
     pairs += answers * (answer * prompt + triangle(answer))
@@ -51,12 +58,12 @@ def layers(shape: config.TextConfig, num_tokens: int) -> int:
 
 
 def attention(shape: config.TextConfig, num_pairs: int) -> int:
-    """Returns the FLOPs of scores and weighted values over (query, seen key) pairs."""
+    """Returns the FLOPs of scores and weighted sums of values, for this many (query, seen key) pairs."""
     return 4 * shape.num_layers * shape.query_width * num_pairs
 
 
 def head(shape: config.TextConfig, num_tokens: int) -> int:
-    """Returns the FLOPs of the logits."""
+    """Returns the FLOPs of the logits of this many tokens."""
     return 2 * shape.width * shape.vocab_size * num_tokens
 
 
@@ -67,7 +74,10 @@ def vision(
     *,
     image_patches: int = 64,
 ) -> int:
-    """Returns the FLOPs on images of `image_patches` each, which the full blocks see whole."""
+    """Returns the FLOPs for `num_patches` patches, in images of `image_patches` each.
+
+    `out_width` is the width of the decoder. In full blocks a patch sees its whole image.
+    """
     block = 4 * shape.width**2 + 3 * shape.width * shape.mlp_width
     num_full = len(shape.full_blocks)
     keys = (shape.depth - num_full) * min(64, image_patches) + num_full * image_patches
@@ -77,5 +87,5 @@ def vision(
 
 
 def triangle(length):
-    """Returns the (query, seen key) pairs of a causal sequence of so many tokens."""
+    """Returns the number of (query, seen key) pairs in a causal sequence of `length` tokens."""
     return length * (length + 1) // 2

@@ -1,6 +1,6 @@
-"""What both towers are made of: linear layers, norm, MLP, rotary positions, and where activations live.
+"""Parts of both towers: linear layers, norm, MLP and rotary positions; and the placement of activations.
 
-Numerics follow transformers: norms and rotations are computed in float32 and cast back, weights are
+Numerics follow transformers: norms and rotations are computed in float32 and cast back, and weights are
 rounded to the compute dtype where they are used (`arrays.rounded`).
 """
 
@@ -17,75 +17,77 @@ from vade_jax.models.qwen import blockwise
 from vade_jax.types import Array
 
 T = TypeVar("T")
-# Std of random embeddings and image features. At 0.02, the published initialisation, the first layers
-# drown what a token is, and a small model from scratch takes hundreds of steps until it starts to look.
+# Standard deviation of random embeddings, and of the kernel that makes the image features. With 0.02, the
+# published value, the outputs of the first layers drown the embedding, and a small model that is trained
+# from scratch takes hundreds of steps before it starts to use the image.
 EMBEDDING_STD = 0.2
 VISION_THETA = 10000.0  # fixed in every published checkpoint
 
 
 # ------------------------------------------------------------------------------ placement
 class Placement(Protocol):
-    """Says over which devices an activation is split.
+    """Decides how activations are split over devices.
 
-    Weights have their shardings from outside. Left alone, the compiler derives those of the activations
-    from the weights', and sometimes splits the width and gathers all rows on every device. The model
-    names the split only where that was seen to happen: after each layer and around lookups.
+    The shardings of weights are decided outside the model. By default the compiler derives those of
+    activations from them, and sometimes it splits the width and gathers all rows on every device. The
+    model sets the sharding only where that was seen to happen: after each layer and around lookups.
 
-    A placement is compared by value: it is part of the static description of a model, and two equal
-    ones must not compile twice. `trainer.mesh.Place` is the implementation on a mesh.
+    Placements must compare by value: they are part of a model's static description, and two equal ones
+    must not compile twice. `trainer.mesh.Place` is the implementation for a mesh.
     """
 
-    ways: int  # how many devices share the rows
-    platform: str  # of these devices: "cpu", "tpu", "gpu" ("cuda" where there is only a compiler)
+    ways: int  # number of devices that share the rows
+    platform: str  # "cpu", "tpu" or "gpu"; "cuda" if there is only a compiler and no device
 
     def rows(self, x: jax.Array, /) -> jax.Array:
-        """Splits the first axis: every device has its own prompts, answers or images."""
+        """Splits the first axis, so that every device has its own prompts, answers or images."""
         ...
 
     def width(self, x_D: jax.Array, /) -> jax.Array:
-        """Splits the last axis instead, so that rows can be looked up without a copy of all."""
+        """Splits the last axis instead, so that a device can look up any row in its columns."""
         ...
 
     def whole(self, x: jax.Array, /) -> jax.Array:
-        """Gives every device all of `x`, which is small."""
+        """Copies `x`, which should be small, to every device."""
         ...
 
     def looked_up(self, x_D: jax.Array, /) -> jax.Array:
-        """Splits the last axis as the weights' is, and the first over the axes that are left."""
+        """Splits the last axis like that of the weights, and the first axis over the other mesh axes."""
         ...
 
     def head(self, x_DV: jax.Array, /) -> jax.Array:
-        """Splits a gradient of the head as the head is."""
+        """Splits a gradient of the head like the head itself."""
         ...
 
     def apart(
         self, function: Callable[..., jax.Array], *heads_NTHK: jax.Array, split_heads: bool = True
     ) -> jax.Array:
-        """Calls `function` on each device's rows and heads: a kernel that the compiler cannot split.
+        """Calls `function` on each device's rows and heads, for kernels that the compiler cannot split.
 
-        Without `split_heads` on its rows alone, as where the weights of the heads are not split either.
+        With `split_heads` False, heads stay together and only rows are split. This is for heads whose
+        weights are not split either.
         """
         ...
 
     def weights(self, module: T, name: str, dtype: Any) -> T:
-        """Brings a module's matrices to where they are used, in the compute dtype.
+        """Gathers a module's matrices on the devices that use them, in the compute dtype.
 
-        Used once a layer and pass, before its matrices are: several uses then share one exchange, in
-        either direction.
+        It is called once per layer and pass, before the matrices are used. All uses then share one
+        exchange between devices, in the forward and in the backward pass.
 
         Args:
-            module: with the parameters of one layer, or without layers.
+            module: the parameters of one layer, or of a module that is not stacked.
             name: its path in the model, such as "text/layers".
-            dtype: of the computation.
+            dtype: the compute dtype.
         """
         ...
 
 
 class Anywhere:
-    """Leaves it to the compiler: for one device, or code that knows of no mesh."""
+    """The placement for one device, or for code without a mesh: it changes nothing."""
 
     ways = 1
-    platform = ""  # unknown: only what every platform can do is used
+    platform = ""  # unknown, so no platform's own kernel is used
 
     def rows(self, x: jax.Array) -> jax.Array:
         """Returns `x`."""
@@ -94,7 +96,7 @@ class Anywhere:
     width = whole = looked_up = head = rows
 
     def apart(self, function, *heads_NTHK, split_heads=True):
-        """Returns `function` of all."""
+        """Returns `function` of all rows and heads."""
         return function(*heads_NTHK)
 
     def weights(self, module, name, dtype):
@@ -106,12 +108,12 @@ ANYWHERE = Anywhere()
 
 
 def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
-    """Returns `x[index]` with the rows split as `place` says.
+    """Returns `x[index]` with its rows split over the devices.
 
-    Any device may want any row. The devices therefore exchange columns first (an all-to-all), look
-    their part of the width up in all rows, and exchange back; no device ever holds the whole of `x`.
-    Each placement also tells the backward pass to come back by the same way. Every one is named, the
-    index's too: where the compiler has to find one, on a mesh with `tensor` it replicates `x`.
+    A device may need any row. So the devices first exchange columns (an all-to-all), then each looks up
+    all rows in its part of the width, and then they exchange back. No device ever holds all of `x`. The
+    backward pass goes the same way back, because the shardings apply to the gradients too. All shardings are
+    set, even that of the index: if the compiler has to choose one on a mesh with `tensor`, it replicates `x`.
     """
     x = place.width(place.rows(x))
     taken = jnp.take(x, place.whole(index), axis=0, mode="clip")
@@ -119,11 +121,11 @@ def take(x: jax.Array, index: jax.Array, place: Placement) -> jax.Array:
 
 
 def checkpoint(step: Callable) -> Callable:
-    """Returns `step` rematerialised: for the backward it keeps its inputs and attention's outputs.
+    """Returns `step` with remat: for the backward pass only its inputs and attention's outputs are kept.
 
-    Those outputs are kept because attention is what costs most to compute twice, and because its own
-    backward (blockwise.py, splash attention on TPUs) needs them in any case. cuDNN's gives them no
-    name: it runs again.
+    Attention's outputs are kept because attention costs most to compute again, and because its own
+    backward (in blockwise.py, or splash attention on TPUs) needs them anyway. cuDNN's attention does not
+    name its outputs, so it is computed again.
     """
     policy = jax.checkpoint_policies.save_only_these_names(blockwise.SAVED)
     return jax.checkpoint(step, policy=policy)
@@ -131,14 +133,14 @@ def checkpoint(step: Callable) -> Callable:
 
 # ------------------------------------------------------------------------------ layers
 class Make(NamedTuple):
-    """What every module is made with, from the model down to the last matrix."""
+    """The arguments that every module passes on to its parts when it is made."""
 
-    rngs: nnx.Rngs  # where random parameters come from
-    dtype: Any  # of the computation
+    rngs: nnx.Rngs  # source of random parameters
+    dtype: Any  # compute dtype
     param_dtype: Any
 
     def stacked(self, module: Callable[["Make"], nnx.Module], count: int) -> nnx.Module:
-        """Returns `count` modules as one, each parameter with a leading axis L, for a scan."""
+        """Returns `count` modules stacked into one for a scan: every parameter has a leading axis L."""
         return nnx.vmap(lambda rngs: module(self._replace(rngs=rngs)))(self.rngs.split(count))
 
 
@@ -146,8 +148,8 @@ class Make(NamedTuple):
 def matmul(x_D: jax.Array, kernel_DF: jax.Array) -> jax.Array:
     """Returns x @ kernel; the gradient of the kernel is computed as x^T dy.
 
-    JAX computes it as (dy^T x)^T. A CPU copies an operand that it transposes, and in an MLP dy is the
-    larger one; elsewhere both are the same.
+    JAX would compute it as (dy^T x)^T. A CPU copies the operand that it transposes, and in an MLP dy is
+    larger than x. On other platforms it makes no difference.
     """
     return x_D @ kernel_DF
 
@@ -167,7 +169,7 @@ matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
 class RMSNorm(nnx.Module):
-    """x / rms(x) * scale, where the division is in float32 and the product in the compute dtype."""
+    """x / rms(x) * scale; the division is done in float32, the product in the compute dtype."""
 
     def __init__(self, width: int, eps: float, *, param_dtype):
         self.eps = eps
@@ -185,16 +187,16 @@ class Linear(nnx.Module):
     Args:
         width: of the input.
         out_width: of the output.
-        make: where the random kernel comes from, and the types.
-        bias: whether there is one; it starts at 0.
-        scale: times 1 / sqrt(width), the std of the random kernel.
+        make: random numbers and dtypes.
+        bias: whether there is a bias; it starts at 0.
+        scale: the random kernel has the standard deviation scale / sqrt(width).
     """
 
     def __init__(
         self, width: int, out_width: int, make: Make, *, bias: bool = True, scale: float = 1.0
     ):
         self.dtype = make.dtype
-        self.lora = None  # or what `lora.attach` hangs in
+        self.lora = None  # or the adapter that `lora.attach` puts here
         kernel = jax.random.normal(make.rngs.params(), (width, out_width), make.param_dtype)
         self.kernel = nnx.Param(kernel * (scale * width**-0.5))
         self.bias = nnx.Param(jnp.zeros(out_width, make.param_dtype)) if bias else None
@@ -206,7 +208,7 @@ class Linear(nnx.Module):
 
 
 class GatedMLP(nnx.Module):
-    """down(silu(gate(x)) * up(x)); `scale` is that of `down`, which writes to the residual stream."""
+    """down(silu(gate(x)) * up(x)); `scale` is for `down`, whose output is added to the residual stream."""
 
     def __init__(self, width: int, mlp_width: int, make: Make, *, bias: bool, scale: float):
         self.gate = Linear(width, mlp_width, make, bias=bias)
@@ -219,20 +221,20 @@ class GatedMLP(nnx.Module):
 
 # ------------------------------------------------------------------------------ rotary positions
 class Rotation(NamedTuple):
-    """Cosine and sine of every frequency's angle, `[..., K / 2]`, the same for every head."""
+    """Cosine and sine of the angle of every frequency, `[..., K / 2]`; the same for all heads."""
 
     cos: jax.Array
     sin: jax.Array
 
 
 def text_rotation(position_X: Array, section: tuple[int, int, int], theta: float) -> Rotation:
-    """Returns the rotation of tokens, M-RoPE (Qwen2-VL, arXiv:2409.12191, section 2.1).
+    """Returns the rotation of tokens by M-RoPE (Qwen2-VL, arXiv:2409.12191, section 2.1).
 
     Args:
-        position_X: positions on the three axes, `[..., 3]`. They are equal for text; in an image, t is
-            that of its start, h and w count rows and columns.
-        section: how many frequencies turn with t, then with h, then with w: the axes lie side by side
-            here, where Qwen3-VL interleaves them.
+        position_X: positions on the three axes t, h, w, `[..., 3]`. They are equal for text. In an image,
+            t stays at the image's start, and h and w count rows and columns.
+        section: how many frequencies turn with t, h and w. The frequencies of an axis are contiguous,
+            unlike in Qwen3-VL, which interleaves the axes.
         theta: the base of the frequencies.
     """
     axis = np.repeat(np.arange(3), section)
@@ -241,14 +243,14 @@ def text_rotation(position_X: Array, section: tuple[int, int, int], theta: float
 
 
 def vision_rotation(row: Array, col: Array, head_width: int) -> Rotation:
-    """Returns the rotation of patches: half of the frequencies turn with each axis."""
+    """Returns the rotation of patches: half of the frequencies turn with the row, half with the column."""
     frequency = _frequencies(head_width // 2, VISION_THETA)
     angles = [jnp.asarray(x, jnp.float32)[..., None] * frequency for x in (row, col)]
     return _rotation(jnp.concatenate(angles, -1))
 
 
 def rotate(x_HK: jax.Array, rotation: Rotation) -> jax.Array:
-    """Returns `[..., H, K]` rotated; frequency i turns the pair (i, i + K/2), not (2i, 2i + 1)."""
+    """Returns `x_HK` rotated; frequency i turns the values i and i + K/2, not 2i and 2i + 1."""
     first, second = jnp.split(x_HK.astype(jnp.float32), 2, -1)
     cos, sin = rotation.cos[..., None, :], rotation.sin[..., None, :]
     turned = [first * cos - second * sin, second * cos + first * sin]
@@ -256,7 +258,7 @@ def rotate(x_HK: jax.Array, rotation: Rotation) -> jax.Array:
 
 
 def _rotation(angle: jax.Array) -> Rotation:
-    # Never in bfloat16: it cannot tell position 256 from 257.
+    # The angles must be float32: bfloat16 cannot tell position 256 from 257.
     return Rotation(cos=jnp.cos(angle), sin=jnp.sin(angle))
 
 

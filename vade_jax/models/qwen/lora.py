@@ -1,13 +1,14 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685): a linear layer becomes x W + alpha / r (x A) B.
 
-Only A and B learn. They hang in the linear layers as `nnx.LoRA`, so every forward has them (whole rows,
-grouped, prefill, decode), and nothing of the size of W is made for its gradient, which effective weights
-W + A B outside of the model would need. Qwix was the other candidate: it finds the matrix products of a
-model in a traced call and makes A and B there, which the body of a `lax.scan` over layers does not allow.
+Only A and B are trained. They are part of the linear layers, as `nnx.LoRA`, so all four forwards of the
+model use them. Their gradients need no array of the size of W; with effective weights W + A B, made outside
+the model, they would. Qwix is no alternative: it finds the matmuls of a model in a traced call and creates
+A and B there, which does not work in the body of a `lax.scan` over layers.
 
-The parameters of a model with an adapter are one tree. What learns is taken out of it with `split` and put
-back with `join`, which also scales B: whoever has the whole tree (the engine, the export) adds x A B. As B
-starts at 0, the adapter that a run starts with is the base model: it serves as the reference policy.
+A model with an adapter has one tree of parameters. `split` takes the trained part out of it. `join` puts it
+back and multiplies B by alpha / r, so that users of the whole tree (the engine, the export) only add x A B.
+B starts at 0, so a model with the initial adapter equals the base model and can serve as the reference
+policy.
 """
 
 import dataclasses
@@ -19,13 +20,13 @@ from flax import nnx, traverse_util
 
 from vade_jax.types import Params
 
-NAME = "lora"  # of the adapter in the tree, next to the kernel that it adds to
+NAME = "lora"  # the adapter's key in the tree, next to the key of the kernel
 A, B = "lora_a", "lora_b"
 
 
 @dataclasses.dataclass(frozen=True)
 class Adapter:
-    """Which linear layers of a model have an adapter, by their path in the tree, and of what rank."""
+    """The linear layers that have an adapter, by their paths in the tree, and the adapter's rank."""
 
     rank: int
     alpha: float
@@ -33,16 +34,16 @@ class Adapter:
 
     @property
     def scale(self) -> float:
-        """What x A B is multiplied by: then another rank wants the same learning rate."""
+        """The factor of x A B, alpha / r: with it, different ranks need about the same learning rate."""
         return self.alpha / self.rank
 
 
 def attach(model: nnx.Module, adapter: Adapter, rngs: nnx.Rngs) -> None:
-    """Hangs A and B into the linear layers at the adapter's paths; stacked layers have them stacked."""
+    """Puts A and B into the linear layers at the adapter's paths; in stacked layers they are stacked too."""
     modules = {"/".join(map(str, path)): module for path, module in nnx.iter_graph(model)}
     for path in adapter.paths:
         made = _beside(modules[path], adapter.rank, rngs)
-        # The attribute was None, which NNX takes for a constant.
+        # The attribute was None, so NNX treats it as static. `nnx.data` makes it part of the state.
         modules[path].lora = nnx.data(made)
 
 
@@ -53,9 +54,9 @@ def _beside(linear: Any, rank: int, rngs: nnx.Rngs) -> nnx.LoRA:
 
 
 def start(abstract: Params, key: jax.Array) -> Params:
-    """Returns the first values of an adapter of these shapes, float32, as PEFT draws them.
+    """Returns initial values for an adapter with these shapes, float32, distributed as in PEFT.
 
-    A is uniform in +- 1 / sqrt(width of the input), B is 0.
+    A is uniform in +- 1 / sqrt(width of the input), and B is 0.
     """
     flat = traverse_util.flatten_dict(abstract)
     made = {}
@@ -69,7 +70,7 @@ def start(abstract: Params, key: jax.Array) -> Params:
 
 
 def split(params: Params) -> tuple[Params, Params]:
-    """Returns the base and the adapter of a whole tree, in which B is not scaled yet."""
+    """Splits a whole tree, in which B is not scaled yet, into the base and the adapter."""
     base, adapter = {}, {}
     for path, leaf in traverse_util.flatten_dict(params).items():
         (adapter if NAME in path else base)[path] = leaf
@@ -77,13 +78,13 @@ def split(params: Params) -> tuple[Params, Params]:
 
 
 def join(base: Params, adapter: Params, scale: float) -> Params:
-    """Returns the whole tree, with alpha / r in B."""
+    """Returns the whole tree; B is multiplied by `scale`, which is alpha / r."""
     flat: dict[Any, Any] = traverse_util.flatten_dict(adapter)
     scaled = {path: leaf * scale if path[-1] == B else leaf for path, leaf in flat.items()}
     return together(base, traverse_util.unflatten_dict(scaled))
 
 
 def together(base: Params, adapter: Params) -> Params:
-    """Returns one tree of the leaves of both, of whatever kind; the inverse of `split`."""
+    """Returns one tree with the leaves of both, whatever they are. The inverse of `split`."""
     flat = [traverse_util.flatten_dict(tree) for tree in (base, adapter)]
     return traverse_util.unflatten_dict(flat[0] | flat[1])

@@ -1,18 +1,18 @@
 """Qwen2.5-VL (arXiv:2502.13923) in Flax NNX, with the numerics of transformers.
 
-Without its vision tower it is Qwen2.5 (arXiv:2412.15115) or Qwen3 (arXiv:2505.09388), see `config`.
+Without the vision tower it is Qwen2.5 (arXiv:2412.15115) or Qwen3 (arXiv:2505.09388), see `config`.
 
-NNX stays inside of `models/`. Everywhere else a model is `(graphdef, params)`: a static description, which
-can be hashed and compared, and a nested plain dict of arrays, which shardings, optimizer, checkpoints and
-weight sync handle as any tree. Inside a jitted function `merge(graphdef, params)` makes the module again;
-nothing of that is left in the compiled program.
+NNX is used only inside `models/`. Everywhere else a model is `(graphdef, params)`: a static description,
+which can be hashed and compared, and a nested plain dict of arrays, which shardings, optimizer, checkpoints
+and weight sync treat like any tree. Inside a jitted function, `merge(graphdef, params)` makes the module
+again; this costs nothing in the compiled program.
 
-Four forwards, all with the same parameters:
+There are four forwards with the same parameters:
 
-    hidden          whole rows, one prompt each: the plain forward, which the others must equal
-    answer_hidden   the training forward: each prompt once, its answers next to it
-    prefill         prompts to caches, and the state that predicts the first token
-    decode          one more token of every answer
+    hidden          whole rows, one prompt each: the plain forward, whose results the others must equal
+    answer_hidden   the training forward: each prompt runs once, together with its answers
+    prefill         computes the caches of prompts, and the states that predict the first tokens
+    decode          feeds one more token of every answer
 """
 
 import functools
@@ -30,15 +30,15 @@ TILE = 128  # rows or columns of a matrix that GPUs and TPUs multiply at once
 
 
 class Qwen25VL(nnx.Module):
-    """Vision tower, if there is one, decoder and head.
+    """Vision tower (if the config has one), decoder and head.
 
     Args:
         shape: sizes and token ids.
-        rngs: where random parameters come from.
-        dtype: of the computation, but for norms, rotations, softmax and logits, which are float32.
-        param_dtype: of the parameters.
-        place: splits the activations over devices.
-        adapter: which linear layers have a low-rank adapter; None: none.
+        rngs: source of random parameters.
+        dtype: the compute dtype; norms, rotations, softmax and logits are always float32.
+        param_dtype: the dtype of the parameters.
+        place: how activations are split over devices.
+        adapter: which linear layers have a low-rank adapter; None: no layer.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class Qwen25VL(nnx.Module):
         self.embedding = nnx.Param(layers.EMBEDDING_STD * embedding)
         self.vision = vision.Vision(shape.vision, width, make, place) if shape.vision else None
         self.text = text.Decoder(shape.text, make, place)
-        # Tied: the head reads the embedding. A second attribute would be a second parameter, with a
-        # gradient and moments of its own, and the two would drift apart.
+        # If tied, the head reads the embedding. A second attribute would be a second parameter with its own
+        # gradient and moments, and the two would drift apart.
         tied = shape.tie_embeddings
         self.lm_head = None if tied else layers.Linear(width, vocab_size, make, bias=False)
         if adapter is not None:
             lora.attach(self, adapter, rngs)
 
     def image_features(self, images: types.Images, *, remat: bool = True) -> jax.Array:
-        """Returns the features of merged cells, `[B, W, C, D]`; finite garbage in invalid cells."""
+        """Returns the features of merged cells, `[B, W, C, D]`; invalid cells have finite garbage."""
         assert self.vision is not None
         return self.vision(images, remat=remat)
 
@@ -76,9 +76,9 @@ class Qwen25VL(nnx.Module):
         return self.text.hidden(x_MPD, prompts.position_MPX, prompts.length_M, remat=remat)
 
     def prefill(self, prompts: types.Prompts) -> tuple[jax.Array, attention.Cache]:
-        """Returns the hidden state `[M, D]` of each prompt's last token, and the cache.
+        """Returns the hidden state `[M, D]` of each prompt's last token, and the cache for `decode`.
 
-        That state predicts the first token of an answer; the cache is for `decode`.
+        The hidden state predicts the first token of an answer.
         """
         x_MPD = self._embed_prompts(prompts, remat=False)
         x_MPD, keys_L = self.text.prompt(x_MPD, prompts.position_MPX, prompts.length_M, remat=False)
@@ -100,22 +100,23 @@ class Qwen25VL(nnx.Module):
     ) -> jax.Array:
         """Returns `hidden_NTD`, where `hidden[n, t]` predicts token t of answer n.
 
-        Every prompt runs once, however many answers it has. Equal to `hidden` over one row for each
-        answer, in values and gradients.
+        Every prompt runs once, however many answers it has. Values and gradients equal those of `hidden`
+        over one row for each answer (the prompt followed by the answer).
 
         Args:
             prompts: M prompts.
-            token_NT: N answers; row r holds answers r*G .. r*G+G-1.
+            token_NT: N answers; row r has the answers r*G to r*G+G-1.
             group_R: the prompt of each row; None: row r has prompt r.
-            remat: keep only the inputs of a layer for its backward pass.
+            remat: recompute the activations in the backward pass, see `layers.checkpoint`.
 
         Raises:
             ValueError: the answers do not fill the rows.
         """
         group_N = self._prompt_of_answers(prompts.length_M, token_NT, group_R)
-        # The prompt's last token predicts the first of the answer, and nobody asks what follows the
-        # answer's last. So the first state is the prompt's, and T - 1 tokens are fed, or all where
-        # T - 1 would fill no tile: the last state is forgotten.
+        # The prompt's last token predicts the answer's first, and what follows the answer's last token is
+        # not needed. So the first state comes from the prompt, and only T - 1 tokens have to be fed. If T
+        # is a multiple of TILE, all T are fed, because T - 1 would leave a tile partly empty; the last state
+        # is then dropped.
         if token_NT.shape[1] == 1:
             x_MPD = self.hidden(prompts, remat=remat)
             last_MD = _last(x_MPD, prompts.length_M)
@@ -137,7 +138,7 @@ class Qwen25VL(nnx.Module):
         return self.place.rows(hidden_NTD)
 
     def own_cache(self, num_answers: int, length: int) -> attention.OwnCache:
-        """Returns an empty cache for `length` tokens of each answer."""
+        """Returns an empty cache with room for `length` tokens of each answer."""
         shape = self.config.text
         size = (shape.num_layers, num_answers, shape.num_kv_heads, length, shape.head_width)
         return attention.OwnCache(
@@ -156,14 +157,14 @@ class Qwen25VL(nnx.Module):
         """Feeds token number `step` of each answer.
 
         Args:
-            cache: the prompts', from `prefill`.
-            own: the answers', from `own_cache` or the step before.
-            token_N: the tokens.
-            step: how many tokens each answer had before.
+            cache: the cache of the prompts, from `prefill`.
+            own: the cache of the answers, from `own_cache` or the previous step.
+            token_N: the token of each answer.
+            step: the number of tokens that each answer had before.
             group_R: the prompt of each row; None: row r has prompt r.
 
         Returns:
-            `hidden_ND`, which predicts token number step + 1, and `own` with the new keys.
+            `hidden_ND`, which predicts token number step + 1, and `own` with the new keys and values.
         """
         group_N = self._prompt_of_answers(cache.length_M, token_N, group_R)
         position_NX = _on_all_axes(cache.next_position_M[group_N] + step)
@@ -171,13 +172,13 @@ class Qwen25VL(nnx.Module):
         return self.text.decode(y_ND, position_NX, cache, own, step, group_R)
 
     def head(self, dtype=None) -> jax.Array:
-        """Returns the matrix `[D, V]` from hidden states to logits, in the compute dtype or `dtype`."""
+        """Returns the matrix `[D, V]` that maps hidden states to logits, in `dtype` or the compute dtype."""
         head = self.lm_head
         head_DV = self.embedding[...].T if head is None else head.kernel[...]
         return arrays.rounded(head_DV, dtype or self.dtype)
 
     def logits(self, hidden_D: jax.Array) -> jax.Array:
-        """Returns float32 logits `[..., V]`; for few tokens only, see `models/logprobs.py`."""
+        """Returns float32 logits `[..., V]`. Only for few tokens; for many use `models/logprobs.py`."""
         return jnp.matmul(hidden_D, self.head(), preferred_element_type=jnp.float32)
 
     def _prompt_of_answers(self, length_M, x_N, group_R) -> jax.Array:
@@ -188,78 +189,79 @@ class Qwen25VL(nnx.Module):
         return jnp.repeat(rows, len(x_N) // len(rows))
 
     def _embed(self, token: types.Array) -> jax.Array:
-        """Returns embeddings.
+        """Returns the embeddings of tokens.
 
-        A device looks all tokens up in its part of the table's width, and the results are exchanged:
-        they are small, the table (2 GB in the 7B) is never gathered.
+        Each device looks up all tokens in its part of the table's width, then the devices exchange the
+        results. These are small, whereas the table (2 GB in the 7B) is never gathered.
         """
         x_D = look_up(self.embedding[...], token)
         return self.place.rows(self.place.looked_up(arrays.rounded(x_D, self.dtype)))
 
     def _embed_prompts(self, prompts: types.Prompts, remat: bool) -> jax.Array:
-        """Returns embedded tokens, with an image's features in the place of its placeholders."""
+        """Returns the embedded tokens, in which an image's features replace its placeholder tokens."""
         x_MPD = self._embed(prompts.token_MP)
-        # Without any slot for an image, as in a bench of text alone, the tower is not in the program.
-        # (`data.batching` leaves a padded one, so that batches with and without images share a program.)
+        # If there is no slot for an image, as in a benchmark of text alone, the program does not contain the
+        # vision tower. (`data.batching` always makes a slot, so that batches with and without images share
+        # a program.)
         if self.vision is None or prompts.images.patch_BWSE.size == 0:
             return x_MPD
         feature_BWCD = self.image_features(prompts.images, remat=remat)
         feature_D = feature_BWCD.reshape(-1, x_MPD.shape[-1])
-        # Cells lie in the order of windows; `cell_MP` says which one a placeholder stands for. -1 is text:
-        # it looks the first cell up, and `where` drops that and its gradient.
+        # Cells are in the order of windows; `cell_MP` is the cell of each placeholder, and -1 for text. Text
+        # looks up cell 0, and `where` drops the result and its gradient.
         cell_MP = jnp.asarray(prompts.cell_MP)
         image_MPD = layers.take(feature_D, jnp.maximum(cell_MP, 0), self.place)
         return jnp.where(cell_MP[..., None] >= 0, image_MPD, x_MPD)
 
 
 def split(model: Qwen25VL) -> tuple[GraphDef, types.Params]:
-    """Returns the static description, and the parameters as a nested plain dict."""
+    """Returns the static description and the parameters, as a nested plain dict."""
     graphdef, state = nnx.split(model)
     return graphdef, nnx.to_pure_dict(state)
 
 
 def merge(graphdef: GraphDef, params: types.Params) -> Qwen25VL:
-    """Returns the module with these parameters; for use inside of a traced function."""
+    """Returns the module with these parameters; for use inside a traced function."""
     return nnx.merge(graphdef, params)
 
 
 def graph(shape: config.Config, **kwargs) -> GraphDef:
-    """Returns the static description alone: nothing is initialised, no memory is taken."""
+    """Returns only the static description, without making any parameters."""
     return _abstract(shape, **kwargs)[0]
 
 
 def abstract(shape: config.Config, **kwargs) -> types.Params:
-    """Returns the parameters' shapes and dtypes (`jax.ShapeDtypeStruct`)."""
+    """Returns the shapes and dtypes of the parameters (`jax.ShapeDtypeStruct`)."""
     params = _abstract(shape, **kwargs)[1]
-    return jax.tree.map(lambda leaf: leaf, params)  # callers may change the dicts
+    return jax.tree.map(lambda leaf: leaf, params)  # new dicts: callers may change them
 
 
 def init(shape: config.Config, key: jax.Array, **kwargs) -> types.Params:
     """Returns random parameters for training from scratch; `key` decides all of them."""
 
-    @jax.jit  # one program: a matrix at a time, each shape would be compiled by itself
+    @jax.jit  # one program; without jit, each shape of a matrix would be compiled separately
     def parameters(key):
         return split(Qwen25VL(shape, rngs=nnx.Rngs(params=key), **kwargs))[1]
 
     return parameters(key)
 
 
-@functools.cache  # tracing all layers takes 0.1 s, and loading, saving and placing ask for it
+@functools.cache  # tracing all layers takes 0.1 s, and loading, saving and sharding all need it
 def _abstract(shape: config.Config, **kwargs) -> tuple[GraphDef, types.Params]:
     return split(nnx.eval_shape(lambda: Qwen25VL(shape, rngs=nnx.Rngs(0), **kwargs)))
 
 
 def _last(x_MPD: jax.Array, length_M: types.Array) -> jax.Array:
-    """Returns each row's last real token; of an empty row its first, which is padding."""
+    """Returns the state of each row's last real token; for an empty row that of its first padding."""
     index_M11 = (jnp.maximum(length_M, 1) - 1)[:, None, None]
     return jnp.take_along_axis(x_MPD, index_M11, 1)[:, 0]
 
 
-# A custom_vjp: JAX would add up the gradients of a token's occurrences in the dtype of the table, and in
-# bfloat16 a sum stops growing once its terms are below 1/256 of it.
+# A custom_vjp, because JAX would sum the gradients of all occurrences of a token in the dtype of the table,
+# and in bfloat16 a sum stops growing once its terms are below 1/256 of it.
 @jax.custom_vjp
 def look_up(table_VD: jax.Array, token: types.Array) -> jax.Array:
-    """Returns the rows of the tokens; the gradient is summed in float32."""
+    """Returns the table's rows for these tokens; their gradients are summed in float32."""
     return jnp.take(table_VD, token, axis=0, mode="clip")
 
 
@@ -277,5 +279,5 @@ look_up.defvjp(_look_up_forward, _look_up_backward)
 
 
 def _on_all_axes(position: jax.Array) -> jax.Array:
-    """Returns M-RoPE positions of text, which are the same on all three axes."""
+    """Returns M-RoPE positions of text, `[..., 3]`, which are the same on all three axes."""
     return jnp.broadcast_to(position[..., None], (*position.shape, 3))

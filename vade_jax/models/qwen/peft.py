@@ -1,4 +1,4 @@
-"""An adapter under the published names: which layers have one, and the directory that PEFT loads."""
+"""Adapters under published names: chooses the layers that get one, and writes a directory for PEFT."""
 
 import json
 import os
@@ -12,15 +12,17 @@ from vade_jax import settings, types
 from vade_jax.models.qwen import config, files, lora, weights
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-_PREFIX = "base_model.model."  # of every tensor, before the module's name
+_PREFIX = "base_model.model."  # precedes the module's name in the name of every tensor
 
 
 # ------------------------------------------------------------------------------ which layers
 def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Adapter:
-    """Returns the adapter that the settings ask for, for a model of this shape, if it is known.
+    """Returns the adapter that the settings ask for.
+
+    `shape` is the model's config, if it is known; it is only used to check that there is a vision tower.
 
     Raises:
-        ValueError: the pattern is none, or matches no layer, or there is no vision tower.
+        ValueError: the pattern is invalid or matches no layer, or the model has no vision tower.
     """
     if wanted.vision and shape is not None and shape.vision is None:
         raise ValueError("lora.vision=True, but the model has no vision tower: leave it at False")
@@ -44,7 +46,7 @@ def choose(wanted: settings.Lora, shape: config.Config | None = None) -> lora.Ad
 
 
 def _layers() -> dict[str, str]:
-    """Returns {path: published name without the layer's number} of all linear layers but the head."""
+    """Returns {path: published name without the layer's number} of all linear layers except the head."""
     return {
         path.removesuffix("/kernel"): name.removesuffix(".weight").replace(".{}", "")
         for name, (path, transform) in weights.TABLE.items()
@@ -60,9 +62,9 @@ def save(
     params: types.Params,
     base: str,
 ) -> None:
-    """Writes an adapter as PEFT keeps it, for the model of `shape` in the directory `base`.
+    """Writes an adapter in PEFT's format, for the model with config `shape` in the directory `base`.
 
-    Modules have the names that transformers 5 gives them in memory. The tensors are float32.
+    Modules have the names that they have in memory in transformers 5. The tensors are float32.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -71,7 +73,7 @@ def save(
     dtype, blocks = np.dtype(np.float32), iter(tensors.values())
     files.write_tensors(directory / TENSORS, sizes, dtype, blocks)
     modules = (name.rpartition(".lora_")[0].removeprefix(_PREFIX) for name in sizes)
-    # One pattern for all layers: their numbers are the first that stand between two dots.
+    # One pattern for all layers: a layer's number is the first number between two dots.
     patterns = {re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name), count=1) for name in modules}
     content = {
         "peft_type": "LORA",
@@ -84,14 +86,14 @@ def save(
         "target_modules": "|".join(sorted(patterns)),
         "inference_mode": True,
     }
-    # Last: with its config a directory is whole.
+    # The config is written last: with it, the directory is complete.
     (directory / CONFIG).write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _tensors(
     shape: config.Config, adapter: lora.Adapter, params: types.Params
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (PEFT's name, tensor); torch keeps (out, in)."""
+    """Yields (PEFT's name, tensor), with the axes in torch's order (out, in)."""
     of_path = {path: name for name, (path, _) in weights.TABLE.items()}
     for path in adapter.paths:
         found = weights.get(params, f"{path}/{lora.NAME}")
@@ -105,7 +107,7 @@ def _tensors(
 
 
 def _in_memory(name: str) -> str:
-    """Returns what transformers 5 calls a module of a Qwen2.5-VL: undoes `weights.published`."""
+    """Returns the name that a module of Qwen2.5-VL has in transformers 5; inverts `weights.published`."""
     if name.startswith("visual."):
         return f"model.{name}"
     return name.replace("model.", "model.language_model.", 1)

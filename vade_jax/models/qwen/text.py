@@ -1,14 +1,15 @@
-"""The decoder, run in three ways: over prompts, over answers next to their prompts, and token by token.
+"""The decoder, which runs in three ways: over prompts, over prompts with answers, and token by token.
 
-The layer is written once. It is given `attend`, a function from queries, keys and values to outputs that
-says what the queries may see; the three ways differ only in it:
+The layer is written once. Its argument `attend`, a function from queries, keys and values to outputs,
+decides what the queries may see. The three ways differ only in this function:
 
-    prompt, hidden   a row sees its own past
-    grouped          an answer sees its prompt, which is computed once a group, and its own past
-    decode           as `grouped`, with one new token an answer and all older keys from caches
+    prompt, hidden   a token sees its row up to itself
+    grouped          an answer's token sees the prompt, which is computed once per group, and the answer up
+                     to itself
+    decode           like `grouped`, but with one new token per answer, and older keys from caches
 
-Layers are stacked along L and scanned: the program has one layer, however deep the model is, so the 7B
-compiles about as fast as the tiny one.
+Layers are stacked along L and scanned. The program contains one layer, however deep the model is, so the
+7B compiles about as fast as the tiny model.
 """
 
 import functools
@@ -27,7 +28,7 @@ Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 class Keys(NamedTuple):
-    """Keys and values of one layer, rotated already."""
+    """Keys (already rotated) and values of one layer."""
 
     key: jax.Array
     value: jax.Array
@@ -36,8 +37,8 @@ class Keys(NamedTuple):
 class Attention(nnx.Module):
     """Grouped-query attention: H query heads share J heads of keys and values.
 
-    q, k and v have biases, the output has none. `scale` is that of the output's kernel. Qwen3 has no
-    biases; its norms keep the logits of the attention from growing.
+    In Qwen2.5, q, k and v have biases, and the output has none. Qwen3 has no biases; it normalises queries
+    and keys, so that attention scores do not grow. `scale` is for the kernel of the output.
     """
 
     def __init__(self, shape: config.TextConfig, make: layers.Make, *, scale: float):
@@ -57,13 +58,13 @@ class Attention(nnx.Module):
     def __call__(
         self, x_NUD: jax.Array, rotation: layers.Rotation, attend: Attend
     ) -> tuple[jax.Array, Keys]:
-        """Returns the output and the keys, for whoever attends to them next."""
+        """Returns the output, and the keys and values for a cache or for the answers to a prompt."""
         heads = (*x_NUD.shape[:2], -1, self.head_width)
         q, k, v = (f(x_NUD).reshape(heads) for f in (self.query, self.key, self.value))
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        # Keys are kept rotated: a cache is never turned again, and a query sees the difference of the
-        # two positions alone.
+        # Keys are returned rotated, so those in a cache need no work later. A score depends only on the
+        # difference of the two positions.
         q, k = layers.rotate(q, rotation), layers.rotate(k, rotation)
         return self.output(attend(q, k, v).reshape(*heads[:2], -1)), Keys(k, v)
 
@@ -72,8 +73,8 @@ class Layer(nnx.Module):
     """One pre-norm layer: x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, shape: config.TextConfig, make: layers.Make):
-        # 2 L branches write to the residual stream. Each starts with 1 / sqrt(2 L) of its size, so that
-        # their sum does not grow with the depth.
+        # 2 L branches are added to the residual stream. Each is initialised at 1 / sqrt(2 L) of the usual
+        # size, so that their sum does not grow with depth.
         scale = (2 * shape.num_layers) ** -0.5
         self.norm1 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
         self.norm2 = layers.RMSNorm(shape.width, shape.norm_eps, param_dtype=make.param_dtype)
@@ -89,7 +90,7 @@ class Layer(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """The layers and the final norm. Every result has gone through that norm."""
+    """The layers and the final norm, which is applied to all hidden states that are returned."""
 
     def __init__(self, shape: config.TextConfig, make: layers.Make, place: layers.Placement):
         self.shape, self.place, self.dtype = shape, place, make.dtype
@@ -99,7 +100,7 @@ class Decoder(nnx.Module):
     def prompt(
         self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> tuple[jax.Array, Keys]:
-        """Returns hidden states `[M, P, D]` and every layer's keys, `[L, M, J, P, K]`."""
+        """Returns hidden states `[M, P, D]`, and the keys and values of all layers, `[L, M, J, P, K]`."""
         rotation = self._rotation(position_MPX)
 
         def step(x_MPD, layer):
@@ -111,10 +112,10 @@ class Decoder(nnx.Module):
     def hidden(
         self, x_MPD: jax.Array, position_MPX: Array, length_M: Array, *, remat: bool
     ) -> jax.Array:
-        """Returns hidden states alone.
+        """Returns the hidden states of `prompt` without the keys.
 
-        Not `prompt` without its second result: a scan that returns keys keeps those of all layers, here
-        a layer's are gone when it is done.
+        It does not call `prompt`, whose scan holds the keys of all layers. Here the keys of a layer are
+        freed after it.
         """
         rotation = self._rotation(position_MPX)
 
@@ -134,20 +135,20 @@ class Decoder(nnx.Module):
         *,
         remat: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the hidden states of two streams: `[M, P, D]` of prompts, `[N, U, D]` of answers.
+        """Returns the hidden states of prompts, `[M, P, D]`, and of their answers, `[N, U, D]`.
 
-        Both go through the layers side by side. A layer runs the prompts first; the answers then see
-        the keys that the prompts have in this layer. So a prompt costs the same whether it has one
-        answer or sixteen, and the gradient reaches it through every one of them.
+        Both go through the layers together. A layer first runs the prompts; then the answers attend to the
+        keys that the prompts have in this layer. So a prompt costs the same with one answer or sixteen, and
+        it gets a gradient through each of them.
 
         Args:
             x_MPD: embedded prompts.
             position_MPX: their positions.
             length_M: their lengths.
-            y_NUD: embedded answers, R rows of equal numbers of them.
-            position_NUX: their positions, which go on where the prompt's end.
+            y_NUD: embedded answers, in R rows with the same number of answers.
+            position_NUX: their positions, which continue those of the prompt.
             group_R: the prompt of each row; None: row r has prompt r.
-            remat: keep only the inputs of a layer for its backward pass.
+            remat: recompute the activations in the backward pass, see `layers.checkpoint`.
         """
         rotation_x = self._rotation(position_MPX)
         rotation_y = self._rotation(position_NUX)
@@ -156,8 +157,8 @@ class Decoder(nnx.Module):
         def step(streams, layer):
             x_MPD, y_NUD = streams
             x_MPD, keys = self._prompt_layer(layer, x_MPD, rotation_x, length_M)
-            # Gathered where rows are not prompts one to one, as in a micro-batch of a few answers of
-            # one prompt; its gradient sums over the rows.
+            # With `group_R`, each row gathers the keys of its prompt, for example when a micro-batch has
+            # several rows of one prompt. The gradient of the gather sums over these rows.
             prompt = self._prompts_of_rows(keys, length_M, group_R)
 
             def attend(q, k, v):
@@ -178,14 +179,14 @@ class Decoder(nnx.Module):
         step: Array,
         group_R: Array | None,
     ) -> tuple[jax.Array, attention.OwnCache]:
-        """Returns the hidden states `[N, D]` of one new token an answer, and `own` with its keys.
+        """Returns the hidden states `[N, D]` of one new token per answer, and `own` with its keys added.
 
         Args:
             y_ND: the embedded tokens.
             position_NX: their positions.
-            cache: keys of the prompts; the answers of a row share them.
-            own: keys of the answers' tokens before `step`.
-            step: how many tokens each answer has already.
+            cache: keys of the prompts; the answers in a row share them.
+            own: keys of the answers' earlier tokens.
+            step: the number of tokens that each answer has already.
             group_R: the prompt of each row; None: row r has prompt r.
         """
         rows = cache.key_LMJPK.shape[1] if group_R is None else len(group_R)
@@ -208,8 +209,8 @@ class Decoder(nnx.Module):
             y_NUD, keys = layer(y_NUD, rotation, attend)
             return y_NUD, _heads_first(keys)
 
-        # The scan reads the caches and returns the new keys alone, which are written after it, in one
-        # place for all layers. Caches that went through the scan would be copied whole in each step.
+        # The scan only reads the caches. It returns the new keys, which are written after it for all layers
+        # at once. If the scan returned the caches, each step would copy them whole.
         caches = (cache.key_LMJPK, cache.value_LMJPK, own.key_LNJTK, own.value_LNJTK)
         y_NUD, new = jax.lax.scan(run, y_ND[:, None], (self.layers, *caches))
         own = attention.OwnCache(
@@ -228,7 +229,7 @@ class Decoder(nnx.Module):
     def _prompts_of_rows(
         self, keys: Keys, length_M: Array, group_R: Array | None
     ) -> attention.KeySet:
-        """Returns the keys of each row's prompt, `[R, J, P, K]`."""
+        """Returns the keys and values of each row's prompt, `[R, J, P, K]`, with a mask."""
         if group_R is not None:
             keys = Keys(*(layers.take(x, jnp.asarray(group_R), self.place) for x in keys))
             length_M = jnp.take(jnp.asarray(length_M), group_R)
@@ -245,11 +246,11 @@ class Decoder(nnx.Module):
 
 
 def _heads_first(keys: Keys) -> Keys:
-    """Returns keys and values as `[..., J, S, K]`, the order that attention multiplies them in."""
+    """Returns keys and values as `[..., J, S, K]`, the order of axes that attention multiplies in."""
     return Keys(*(jnp.swapaxes(x, -3, -2) for x in keys))
 
 
 def _write(old_LNJTK: jax.Array, new_LNJUK: jax.Array, step: Array) -> jax.Array:
-    """Returns the cache of all layers with the keys of token number `step`, in place under jit."""
+    """Returns the cache of all layers with the keys of token number `step`; under jit, written in place."""
     start = (0, 0, 0, step, 0)
     return jax.lax.dynamic_update_slice(old_LNJTK, new_LNJUK.astype(old_LNJTK.dtype), start)

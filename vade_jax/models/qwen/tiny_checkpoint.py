@@ -1,8 +1,8 @@
-"""Tiny checkpoints with a tokenizer of their own: whole model directories of a few megabytes.
+"""Writes tiny checkpoints: whole model directories of a few megabytes, with their own tokenizer.
 
-Their weights are random, but for those of `tiny_reader`, which come with the package. They are the 1.6 M
+The weights are random, except those of `tiny_reader`, which are part of the package. These are the 1.6 M
 weights of "tiny" in bfloat16 after 1,000 supervised steps on the built-in questions, made by
-`python -m experiments.make_tiny --taught`: a policy that can read the pictures before RL begins.
+`python -m experiments.make_tiny --taught`. This policy can read the pictures before RL begins.
 """
 
 import dataclasses
@@ -17,20 +17,20 @@ import jax.numpy as jnp
 from vade_jax.data import procedural, tokens
 from vade_jax.models.qwen import config, files, model
 
-PIXELS = 112 * 112  # of every image
+PIXELS = 112 * 112  # the area of every image
 READER = "tiny_reader"
 READER_FILES = pathlib.Path(__file__).with_name(READER)
 
 
 def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None:
-    """Writes config, weights, tokenizer and chat template, as published checkpoints have them.
+    """Writes config, weights, tokenizer and chat template in the form of published checkpoints.
 
     Args:
-        directory: where it goes.
+        directory: where to write.
         seed: decides the weights, and the warm-up questions and answers that the tokenizer learns its
             merges from.
-        preset: a key of `config.PRESETS`, whose token ids are replaced by the tokenizer's. "tiny_reader" is
-            copied as it is, whatever the seed.
+        preset: a key of `config.PRESETS`; the tokenizer's ids replace its token ids. For "tiny_reader" the
+            files of the package are copied, whatever the seed.
     """
     if preset == READER:
         files.check(READER_FILES)
@@ -67,4 +67,4 @@ def write(directory: str | os.PathLike, seed: int, preset: str = "tiny") -> None
     params = model.init(shape, jax.random.key(seed))
     files.copy_tokenizer(building, directory)
     shutil.rmtree(building)
-    files.save(directory, shape, params)  # the last thing: it completes the directory
+    files.save(directory, shape, params)  # last, because it completes the directory

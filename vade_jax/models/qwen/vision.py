@@ -1,10 +1,11 @@
 """The vision tower: windowed attention as a reshape, full attention in a few blocks.
 
-Qwen2.5-VL technical report (arXiv:2502.13923), section 2.1. Most blocks let a patch see its window of
-8 x 8 patches alone, a few let it see its whole image. transformers keeps patches in one flat sequence, with
-the ends of windows and images in lists, and reorders it. Lists of data-dependent lengths would compile for
-every batch. Here the host cuts an image to windows of exactly 64 slots (`types.Images`); window attention
-is then `[B * W, 64]` rows, full attention `[B, W * 64]`, and slots that no patch fills are masked.
+See the technical report of Qwen2.5-VL (arXiv:2502.13923), section 2.1. In most blocks a patch sees only its
+window of 8 x 8 patches; in a few it sees its whole image. transformers keeps all patches in one flat
+sequence, which it reorders, and lists where windows and images end. The lengths of such lists depend on the
+data, so here they would compile a program for every batch. Instead the host cuts each image into windows
+of exactly 64 slots (`types.Images`). Then window attention has rows `[B * W, 64]`, full attention has rows
+`[B, W * 64]`, and slots without a patch are masked.
 """
 
 import functools
@@ -21,16 +22,16 @@ from vade_jax.models.qwen import attention, blockwise, config, layers
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
-_PIXELS = 196  # of one channel of a patch
+_PIXELS = 196  # pixels of a patch, in one channel
 _NORM_EPS = 1e-6  # fixed in every published checkpoint
 
 
 def normalize(patch_E: types.Array) -> jax.Array:
-    """Returns uint8 patches `[..., 588]` as the float32 of Hugging Face's processor, bit for bit.
+    """Converts uint8 patches `[..., 588]` to float32, bit-equal to Hugging Face's processor.
 
-    Patches travel to the device as bytes, a quarter of the traffic. The processor rounds float64(x) / 255
-    to float32, then computes (x - mean) / std; a table of all 256 x 3 values is exact on every backend,
-    whatever the backend makes of a division.
+    Patches are sent to the device as bytes, which is a quarter of the traffic. The processor rounds
+    float64(x) / 255 to float32, then computes (x - mean) / std. A table of all 256 x 3 results, made by
+    NumPy, is exact on every backend, even if the backend's division is not.
     """
     levels = (np.arange(256) * (1 / 255)).astype(np.float32)[:, None]
     table = (levels - np.array(MEAN, np.float32)) / np.array(STD, np.float32)  # [256, 3]
@@ -40,10 +41,10 @@ def normalize(patch_E: types.Array) -> jax.Array:
 
 
 class PatchEmbed(nnx.Module):
-    """The 2 x 14 x 14 convolution as a matmul.
+    """The 2 x 14 x 14 convolution that embeds patches, as a matmul.
 
-    It is made for videos, two frames at a time. Both frames of an image are the same, so the kernels of
-    the two frames are added instead of showing the image twice.
+    The convolution is made for videos and takes two frames at a time. The two frames of an image are equal,
+    so the kernels of both frames are added, and the image is used once.
     """
 
     def __init__(self, width: int, make: layers.Make):
@@ -60,7 +61,7 @@ class PatchEmbed(nnx.Module):
 
 
 class Block(nnx.Module):
-    """One pre-norm block; `full`, a bool array, decides between the window and the whole image."""
+    """One pre-norm block. Its input `full`, a bool array, selects the whole image or the window."""
 
     def __init__(self, shape: config.VisionConfig, make: layers.Make):
         width = shape.width
@@ -91,16 +92,17 @@ class Block(nnx.Module):
 
 
 class Merger(nnx.Module):
-    """Makes one feature of the text's width of the 2 x 2 patches of a cell.
+    """Merges the 2 x 2 patches of a cell into one feature of the decoder's width.
 
-    Slot = 4 x cell + patch, so the patches of a cell lie side by side and merging is a reshape.
+    Slot = 4 x cell + patch, so the patches of a cell are adjacent and merging is a reshape.
     """
 
     def __init__(self, width: int, out_width: int, make: layers.Make):
         self.norm = layers.RMSNorm(width, _NORM_EPS, param_dtype=make.param_dtype)
         self.up = layers.Linear(4 * width, 4 * width, make)
-        # Kernels as large as the embeddings: features then start at least as large as those (their std
-        # is 2.9 in the tiny preset), and a model from scratch does not overlook the image.
+        # The kernel has the standard deviation of the embeddings. The initial features are then at least as
+        # large as the embeddings (their std is 2.9 in the tiny preset), so a model that is trained from
+        # scratch does not ignore the image.
         scale = layers.EMBEDDING_STD * (4 * width) ** 0.5
         self.down = layers.Linear(4 * width, out_width, make, scale=scale)
 
@@ -110,7 +112,7 @@ class Merger(nnx.Module):
 
 
 class Vision(nnx.Module):
-    """From patches to the features of merged cells."""
+    """The tower from patches to the features of merged cells."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class Vision(nnx.Module):
         self.merger = Merger(shape.width, out_width, make)
 
     def __call__(self, images: types.Images, *, remat: bool) -> jax.Array:
-        """Returns the feature of every cell, `[B, W, 16, D]`; finite where invalid."""
+        """Returns the features of all cells, `[B, W, 16, D]`; finite garbage in invalid cells."""
         rotation = layers.vision_rotation(images.row_BWS, images.col_BWS, self.shape.head_width)
         full_L = np.isin(np.arange(self.shape.depth), self.shape.full_blocks)
 
@@ -142,13 +144,13 @@ class Vision(nnx.Module):
         return self.place.rows(merger(x_BWSD))
 
 
-# A branch at run time, because all blocks are one scanned program; only one of the two runs. Were the
-# branch differentiated by JAX, what the backward of *either* needs would be kept, of every block and,
-# as the compiler sees no rows in it, of all devices' images on each: 7 GB in the 7B. So the backward
-# branches by itself, and computes its block's attention again.
+# The branch is taken at run time, because all blocks are one scanned program; only the selected side runs.
+# If JAX differentiated the branch, it would keep what the backward of *either* side needs, for every block.
+# The compiler would not see that these arrays consist of rows, so each device would keep them for the images
+# of all devices: 7 GB in the 7B. So the backward has its own branch, and computes the attention again.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(place, full, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS):
-    """Returns attention to the valid slots of the window or, where `full`, of the whole image."""
+    """Returns attention to the valid slots of the window or, if `full`, of the whole image."""
     given = (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)
     return jax.lax.cond(full, *(functools.partial(f, place) for f in (_whole, _windowed)), *given)
 
@@ -170,7 +172,8 @@ def _attend_backward(place, residuals, dout):
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-# Both take queries, keys and values `[B, W, 64, H, K]` and differ in which axes are one set of patches.
+# Both functions take queries, keys and values `[B, W, 64, H, K]`. They differ in the axes that form a set of
+# patches that see each other: one window, or all windows of an image.
 def _windowed(place, q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS) -> jax.Array:
     flat = [x.reshape(-1, *x.shape[2:]) for x in (q_BWSHK, k_BWSHK, v_BWSHK, valid_BWS)]
     return attention.unmasked(*flat, place=place).reshape(q_BWSHK.shape)

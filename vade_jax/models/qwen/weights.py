@@ -1,12 +1,13 @@
-"""One invertible table, Hugging Face tensor <-> parameter, and the way of each to and from the devices.
+"""An invertible table (Hugging Face tensor <-> parameter), and how each tensor moves to and from the devices.
 
-Import, export and the weight sync of engines all read TABLE. Both naming schemes are accepted
-(`model.layers`, `visual` as published; `model.language_model`, `model.visual` as transformers 5 keeps them
-in memory); the published one is written.
+Import, export and the weight sync of engines all use TABLE. Both naming schemes can be read: the published
+one (`model.layers`, `visual`), and the one that transformers 5 has in memory (`model.language_model`,
+`model.visual`). The published one is written.
 
-A checkpoint may be larger than the host's free memory, and a parameter than a device's. So nothing here
-holds more than one tensor besides the parameters: a tensor goes to the devices as it lies in the file, split
-so that its transform moves nothing between them, is transformed there and written into its layer.
+A checkpoint may be larger than the free memory of the host, and a parameter larger than that of a device.
+So no function here holds more than one tensor besides the parameters. A tensor goes to the devices in the
+form that it has in the file. It is split such that its transform moves nothing between devices, transformed
+there, and written into its layer of the parameter.
 """
 
 import functools
@@ -24,12 +25,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from vade_jax import types
 from vade_jax.models.qwen import config, lora, model
 
-BLOCK_BYTES = 128_000_000  # of a tensor that leave the devices at a time
-_MAX_LISTED = 8  # problems named in one error
+BLOCK_BYTES = 128_000_000  # largest part of a tensor that leaves the devices at a time
+_MAX_LISTED = 8  # most problems that an error names
 
 
 class Tensor(Protocol):
-    """What is read: an array, or anything that reads a slice when it is asked for."""
+    """A tensor to read: an array, or any object that reads a slice when it is indexed."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -41,10 +42,13 @@ class Tensor(Protocol):
 
 
 class Transform(NamedTuple):
-    """How a tensor becomes a parameter, with NumPy or JAX arrays alike.
+    """How a tensor becomes a parameter; works for NumPy and JAX arrays.
 
-    `invert` undoes `apply`. `axes` takes the mesh axes of the parameter's dimensions to those of the
-    tensor's, so that both have the same values on the same device.
+    Attributes:
+        apply: tensor -> parameter (of one layer).
+        invert: parameter -> tensor.
+        axes: mesh axes of the parameter's dimensions -> those of the tensor's dimensions, such that each
+            device holds the same values of both.
     """
 
     apply: Callable[[Any], Any]
@@ -53,13 +57,13 @@ class Transform(NamedTuple):
 
 
 SAME = Transform(lambda x: x, lambda x: x, lambda axes: axes)
-LINEAR = Transform(  # torch keeps (out, in)
+LINEAR = Transform(  # torch stores (out, in)
     lambda x: x.T, lambda x: x.T, lambda axes: axes[::-1]
 )
 CONV = Transform(  # (D, channel, frame, y, x) <-> (frame, E, D)
     lambda x: x.transpose(2, 1, 3, 4, 0).reshape(2, 588, -1),
     lambda x: x.reshape(2, 3, 14, 14, -1).transpose(4, 1, 0, 2, 3),
-    lambda axes: axes[2:],  # only D may be split, which comes first in the tensor
+    lambda axes: axes[2:],  # only D may be split; it is the tensor's first dimension
 )
 
 
@@ -68,7 +72,8 @@ def _linear(theirs: str, ours: str, *, bias: bool = True) -> dict[str, tuple[str
     return found | ({f"{theirs}.bias": (f"{ours}/bias", SAME)} if bias else {})
 
 
-# `{}` is the number of the layer: those tensors are stacked along L. Files are written in this order.
+# `{}` stands for the number of a layer; the tensors of all layers are stacked along L. Files are written in
+# the order of the table.
 _LAYER, _BLOCK = "model.layers.{}.", "visual.blocks.{}."
 _OURS_LAYER, _OURS_BLOCK = "text/layers/", "vision/blocks/"
 TABLE: dict[str, tuple[str, Transform]] = {
@@ -101,18 +106,18 @@ TABLE: dict[str, tuple[str, Transform]] = {
 
 
 class _Entry(NamedTuple):
-    """A line of the table for one model: `names` of one tensor, or of each layer's."""
+    """A line of the table, for one model."""
 
     path: str
-    names: list[str]
+    names: list[str]  # of the tensors: one name or, if the parameter is stacked, one per layer
     stacked: bool
     transform: Transform
-    size: tuple[int, ...]  # of the parameter
-    tensor_size: tuple[int, ...]
+    size: tuple[int, ...]  # shape of the parameter
+    tensor_size: tuple[int, ...]  # shape of one tensor
 
 
 def published(name: str) -> str:
-    """Returns the published name of a tensor in either naming scheme."""
+    """Returns the published name of a tensor that is named in either scheme."""
     for ours, theirs in (
         ("model.language_model.", "model."),
         ("model.visual.", "visual."),
@@ -123,7 +128,7 @@ def published(name: str) -> str:
 
 
 def names_and_shapes(shape: config.Config) -> list[tuple[str, tuple[int, ...]]]:
-    """Returns every tensor of a checkpoint, in the order `from_params` yields them."""
+    """Returns the name and shape of every tensor of a checkpoint, in the order of `from_params`."""
     return [(name, entry.tensor_size) for entry in _entries(shape) for name in entry.names]
 
 
@@ -136,12 +141,12 @@ def to_params(
 ) -> types.Params:
     """Returns Hugging Face tensors as parameters of `dtype`.
 
-    They are NumPy arrays, or, with `shardings` (a NamedSharding for each parameter), `jax.Array`s
-    that are made layer by layer; every process of the mesh calls this and reads what its devices
-    hold.
+    Without `shardings` the parameters are NumPy arrays. With `shardings` (a NamedSharding for each
+    parameter) they are `jax.Array`s, filled layer by layer. Then every process of the mesh must call this,
+    and each reads only what its devices hold.
 
     Raises:
-        ValueError: tensors are missing, extra, given twice or of another shape; all are named.
+        ValueError: tensors are missing, extra, given twice or of another shape; the message names them.
     """
     sources = _sources(shape, named)
     dtype, abstract = np.dtype(dtype), model.abstract(shape)
@@ -171,32 +176,34 @@ def _fill_on_host(whole, tensors, stacked, transform) -> np.ndarray:
 def _fill_on_devices(
     whole: jax.Array, tensors: Sequence[Tensor], stacked: bool, transform: Transform
 ) -> jax.Array:
-    """Returns `whole` with its layers' tensors, or with the one tensor that it is.
+    """Returns `whole` filled with the tensors of its layers or, if it is not stacked, with its one tensor.
 
-    Takes the memory of `whole`. A process reads from disk what its own devices hold, no more.
+    `whole` is donated: its memory is used for the result. A process reads from disk only what its own
+    devices hold.
     """
     assert isinstance(whole.sharding, NamedSharding)
     mesh, spec = whole.sharding.mesh, whole.sharding.spec
     axes = (*spec, *[None] * (whole.ndim - len(spec)))
+    # A tensor has one layer, so axis L, which is never split, is left out.
     axes = transform.axes(axes[1:] if stacked else axes)
     split = NamedSharding(mesh, PartitionSpec(*axes))
     write = _writer(transform, stacked, whole.sharding)
     for i, tensor in enumerate(tensors):
         read = tensor.__getitem__
         part = jax.make_array_from_callback(tuple(tensor.shape), split, read)
-        # Waited for: dispatched ahead of their execution, all tensors would be in memory at once.
+        # JAX dispatches ahead of execution: without waiting, all tensors would be in memory at once.
         whole = jax.block_until_ready(write(whole, part, i))
     return whole
 
 
 @functools.cache
 def _writer(transform, stacked, sharding):
-    """Returns what sets one layer of a parameter (or all of it) to a tensor."""
+    """Returns a jitted function that sets one layer of a parameter, or all of it, to a tensor."""
 
     def write(whole, part, i):
         x = transform.apply(part).astype(whole.dtype)
         x, i = (x[None], i) if stacked else (x, 0)
-        # XLA does this update in place. `whole.at[i].set(x)` also masks, which copies all layers.
+        # XLA does this update in place. `whole.at[i].set(x)` would also mask, which copies all layers.
         return jax.lax.dynamic_update_slice_in_dim(whole, x, i, axis=0)
 
     return jax.jit(write, out_shardings=sharding, donate_argnums=0)
@@ -206,14 +213,14 @@ def _writer(transform, stacked, sharding):
 def from_params(
     shape: config.Config, params: types.Params, dtype: Any = None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (published name, tensor) as NumPy arrays: one tensor is on the host at a time.
+    """Yields (published name, tensor) as NumPy arrays, with one tensor on the host at a time.
 
-    `dtype` (default: each parameter's own) is taken on before a tensor leaves its devices. A kernel
-    with an adapter next to it (`lora.join`) is yielded as their sum. All processes that hold a part of
-    the parameters must iterate together; each gets everything.
+    A tensor is cast to `dtype` (default: that of the parameter) before it leaves its devices. A kernel
+    with an adapter (`lora.join`) is yielded as the sum of both. All processes that hold a part of the
+    parameters must iterate together; each gets every tensor.
 
     Raises:
-        ValueError: a parameter is missing or has another shape; before the first is yielded.
+        ValueError: a parameter is missing or has another shape; raised before the first tensor.
     """
     sizes = dict(names_and_shapes(shape))
     stream = from_params_in_blocks(shape, params, dtype)
@@ -222,7 +229,7 @@ def from_params(
         if first.shape == sizes[name]:
             yield name, first
             continue
-        # Filled block by block: concatenating would hold the tensor twice.
+        # Filled block by block, because concatenating would hold the tensor twice.
         whole, done = np.empty(sizes[name], first.dtype), 0
         for _, block in itertools.chain([(name, first)], group):
             whole[done : done + len(block)] = block
@@ -233,7 +240,7 @@ def from_params(
 def from_params_in_blocks(
     shape: config.Config, params: types.Params, dtype: Any = None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields what `from_params` does in consecutive rows, 128 MB at a time."""
+    """Yields the tensors of `from_params` in blocks of consecutive rows, at most 128 MB at a time."""
     check_params(shape, params)
     for entry in _entries(shape):
         value = _Value(get(params, entry.path), *_adapter_of(params, entry.path))
@@ -245,7 +252,7 @@ def from_params_in_blocks(
 
 
 class _Value(NamedTuple):
-    """A parameter, and the adapter that is added to it."""
+    """A parameter and, for a kernel with an adapter, the A and B that are added to it."""
 
     kernel: Any
     lora_a: Any = None
@@ -255,7 +262,7 @@ class _Value(NamedTuple):
         return jax.tree.map(lambda x: x[layer], self)
 
     def sum(self) -> Any:
-        """Returns W + A B, where there are A and B."""
+        """Returns W + A B if there is an adapter, else W."""
         if self.lora_a is None:
             return self.kernel
         with jax.default_matmul_precision("highest"):
@@ -270,12 +277,15 @@ def _adapter_of(params: types.Params, path: str) -> tuple:
 
 
 def _blocks(value: _Value, layer, transform, size, dtype) -> Iterator[np.ndarray]:
-    """Yields the tensor of shape `size` that a layer of `value` makes, some rows at a time."""
+    """Yields the tensor of one layer of `value` (`layer` None: of all of it), some rows at a time.
+
+    `size` is the shape of the tensor.
+    """
     step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * int(np.prod(size[1:]))))
     for first in range(0, size[0], step):
         count = min(step, size[0] - first)
         if isinstance(kernel := value.kernel, jax.Array):
-            # What other processes hold has to come here: all of them then get every row.
+            # If other processes hold a part, the rows are replicated: every process gets all of them.
             everywhere = None
             if not kernel.is_fully_addressable:
                 assert isinstance(kernel.sharding, NamedSharding)
@@ -290,10 +300,13 @@ def _blocks(value: _Value, layer, transform, size, dtype) -> Iterator[np.ndarray
 
 @functools.cache
 def _reader(transform, count, dtype, stacked, mesh):
-    """Returns what takes `count` rows of a tensor; onto every device of `mesh`, if given."""
+    """Returns a jitted function that takes `count` rows of a tensor.
+
+    With a `mesh`, the rows are replicated on all its devices.
+    """
 
     def take(value, layer, first):
-        # Slices with a traced start: the program is the same for every layer and block.
+        # The starts of the slices are traced, so all layers and blocks share one program.
         if stacked:
             value = value.of(layer)
         tensor = transform.invert(value.sum())
@@ -303,7 +316,7 @@ def _reader(transform, count, dtype, stacked, mesh):
 
 
 def check_params(shape: config.Config, params: types.Params) -> None:
-    """Raises ValueError where `params` (arrays or shapes) are not those of this model."""
+    """Raises ValueError if `params` (arrays or shapes) do not fit this model."""
     for path, size in ((entry.path, entry.size) for entry in _entries(shape)):
         try:
             found = np.shape(get(params, path))
@@ -315,7 +328,7 @@ def check_params(shape: config.Config, params: types.Params) -> None:
 
 # ------------------------------------------------------------------------------ the table for one model
 def _entries(shape: config.Config) -> Iterator[_Entry]:
-    # A model has some of the lines: one without a vision tower, without biases, with tied embeddings.
+    # A model need not have all lines: it may have no vision tower, no biases, or tied embeddings.
     own: dict[str, Any] = traverse_util.flatten_dict(model.abstract(shape), sep="/")
     assert {path for path, _ in TABLE.values()} >= own.keys(), "a parameter is in no line"
     for pattern, (path, transform) in TABLE.items():
@@ -323,14 +336,14 @@ def _entries(shape: config.Config) -> Iterator[_Entry]:
             continue
         size, stacked = own[path].shape, "{}" in pattern
         names = [pattern.format(i) for i in range(size[0])] if stacked else [pattern]
-        # The transform of a stand-in that takes one byte says what shape the tensor has.
+        # The shape of the tensor is found by inverting a stand-in, which is broadcast from one byte.
         stand_in = np.broadcast_to(np.int8(0), size[1:] if stacked else size)
         tensor_size = transform.invert(stand_in).shape
         yield _Entry(path, names, stacked, transform, size, tensor_size)
 
 
 def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str]:
-    """Returns {published name: name in `named`}, or raises with everything that is wrong."""
+    """Returns {published name: name in `named`}; raises one ValueError for all problems."""
     expected = dict(names_and_shapes(shape))
     sources: dict[str, str] = {}
     problems = []
@@ -340,7 +353,7 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
             problems.append(f"{name} is given twice, also as {sources[target]}")
         sources[target] = name
     if shape.tie_embeddings and "lm_head.weight" in sources:
-        # Some tied checkpoints carry a copy of the embedding as their head: dropped, if it is one.
+        # Some tied checkpoints have a copy of the embedding as their head. It is ignored if it is equal.
         head, embedding = sources.pop("lm_head.weight"), "model.embed_tokens.weight"
         if embedding in sources and not _equal(named[head], named[sources[embedding]]):
             problems.append(
@@ -360,7 +373,7 @@ def _sources(shape: config.Config, named: Mapping[str, Tensor]) -> dict[str, str
 
 
 def _equal(x: Tensor, y: Tensor) -> bool:
-    """Compares a few thousand rows at a time: the embedding of the 7B is 1 GB."""
+    """Returns whether two tensors are equal; compares 4,096 rows at a time, as they may take 1 GB."""
     if tuple(x.shape) != tuple(y.shape):
         return False
     slices = (slice(i, i + 4096) for i in range(0, x.shape[0], 4096))
@@ -368,5 +381,5 @@ def _equal(x: Tensor, y: Tensor) -> bool:
 
 
 def get(tree: Mapping[str, Any], path: str) -> Any:
-    """Returns what is at a path such as `text/norm/scale`; raises KeyError."""
+    """Returns what a tree has at a path such as `text/norm/scale`; raises KeyError if there is nothing."""
     return functools.reduce(operator.getitem, filter(None, path.split("/")), tree)

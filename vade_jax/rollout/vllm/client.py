@@ -1,8 +1,8 @@
-"""One vLLM server: what is asked of it, what its replies must hold, and the weights it has.
+"""The client of one vLLM server: its requests, the checks of its replies, and its weights.
 
-A request shows the trainer's own text and pixels. The text is used word for word, through a chat
-template that repeats it; the token ids that the server made of it come back and must be the
-trainer's. Every sampling default of the server is overruled.
+A request carries the trainer's own text and pixels. A chat template that repeats the text keeps it
+unchanged. The server returns the token ids that it made of the text, and they must equal the trainer's.
+Every request overrides all sampling defaults of the server.
 """
 
 import base64
@@ -22,27 +22,27 @@ from vade_jax.rollout.engine import Answer, EngineFailure, Sampling
 from vade_jax.rollout.vllm.process import LaunchedServer
 from vade_jax.types import Prompt
 
-# vLLM hands a message's content to the template as a list of parts or, if started so, as a string.
+# vLLM passes a message's content to the template as a list of parts or, with other options, as a string.
 _REPEAT = (
     "{% for message in messages %}{% if message.content is string %}"
     "{{ message.content }}{% else %}{% for part in message.content %}"
     "{% if part.type == 'text' %}{{ part.text }}{% endif %}"
     "{% endfor %}{% endif %}{% endfor %}"
 )
-_CERTAIN = -0.01  # the log-prob of a token that was given a bias of 100 is above this
+_CERTAIN = -0.01  # a token with a logit bias of 100 has a log-prob above this
 _POLL_S = 0.5
-_MOVE_S = 300.0  # the longest wait until all weights are on the host, or on the devices again
-# What reading a reply of another form than vLLM's raises.
+_MOVE_S = 300.0  # the longest wait while all weights move to the host, or back to the devices
+# Exceptions that reading a reply raises if it does not have vLLM's form.
 _FOREIGN = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class Request(NamedTuple):
-    """Some answers to one prompt, asked for together."""
+    """A request for some of the answers to one prompt."""
 
-    m: int  # of the prompt
-    first: int  # number of its first answer, among all answers of a call to `generate`
+    m: int  # index of the prompt
+    first: int  # number of its first answer among all answers of a call to `generate`
     count: int
-    seed: int  # the server adds an answer's place in the request
+    seed: int  # the server adds the index of each answer within the request
 
 
 # ----------------------------------------------------------------------------- plain data
@@ -57,7 +57,7 @@ def chat_body(
 ) -> dict[str, Any]:
     """Returns the body of a request to /v1/chat/completions.
 
-    Greedy answers to one prompt are all the same, so one is asked for.
+    At temperature 0 all answers to a prompt are the same, so the body asks for one.
     """
     text = {"type": "text", "text": prompt.text}
     pictures = [
@@ -79,7 +79,7 @@ def chat_body(
         "frequency_penalty": 0.0,
         "logit_bias": {str(i): -100 for i in banned_ids},
         "stop_token_ids": list(stop_ids),
-        "ignore_eos": True,  # no other token ends an answer
+        "ignore_eos": True,  # only `stop_token_ids` end an answer
         "skip_special_tokens": False,
         "logprobs": True,
         "return_token_ids": True,
@@ -87,9 +87,9 @@ def chat_body(
 
 
 def data_url(image: np.ndarray) -> str:
-    """Returns uint8 [height, width, 3] as a PNG data URL: the same pixels for the server."""
+    """Returns a uint8 image [height, width, 3] as a PNG data URL, which keeps its pixels exactly."""
     buffer = io.BytesIO()
-    # Level 1: the servers are near, and compressing takes longer than sending.
+    # Level 1: the servers are near, so compressing more would take longer than sending.
     Image.fromarray(image).save(buffer, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
@@ -97,11 +97,11 @@ def data_url(image: np.ndarray) -> str:
 def read_answers(
     reply: Mapping[str, Any], prompt: Prompt, request: Request, sampling: Sampling
 ) -> list[Answer]:
-    """Returns the `request.count` answers of a reply to `chat_body`.
+    """Returns the `request.count` answers in a reply to `chat_body`.
 
     Raises:
-        TransientError: answers are missing, cut off or too long.
-        EngineFailure: the server saw other tokens than the trainer.
+        TransientError: answers are missing, incomplete or too long, or the reply has another form.
+        EngineFailure: the server tokenized the prompt differently from the trainer.
     """
     try:
         _check_tokens(reply["prompt_token_ids"], prompt)
@@ -110,7 +110,7 @@ def read_answers(
         places = [choice["index"] for choice in choices]
     except _FOREIGN as error:
         raise TransientError(f"a reply of another form: {error!r}") from error
-    if sampling.temperature == 0:  # one answer stands for all
+    if sampling.temperature == 0:  # only one was asked for: it is repeated
         answers, places = answers * request.count, [*range(len(places) * request.count)]
     if places != list(range(request.count)):
         raise TransientError(f"a reply with answers {places} instead of {request.count}")
@@ -139,7 +139,7 @@ def _answer(choice: Mapping[str, Any], max_tokens: int) -> Answer:
 
 
 def probe_body(model: str, stop_id: int) -> dict[str, Any]:
-    """Returns a request whose one answer is the end token, by a bias of 100."""
+    """Returns the body of a request whose only answer is the end token, forced by a logit bias of 100."""
     prompt = Prompt("", "a", np.zeros(0, np.int32), np.zeros((0, 3), np.int32), ())
     body = chat_body(
         prompt,
@@ -153,21 +153,26 @@ def probe_body(model: str, stop_id: int) -> dict[str, Any]:
 
 
 def has_processed_logprobs(reply: Mapping[str, Any]) -> bool:
-    """Returns whether a reply to `probe_body` counts the bias into its log-prob.
+    """Returns whether the log-prob in a reply to `probe_body` includes the logit bias.
 
-    The raw logits' log-prob of one token of many is far below.
+    With the bias it is almost 0. Without it, one token of a whole vocabulary has a much lower one.
     """
     return bool(_answer(reply["choices"][0], 1).logp_T[0] > _CERTAIN)
 
 
 # ----------------------------------------------------------------------------- the server
 class VllmClient:
-    """Speaks to a server at a given URL, or to one that this run launched.
+    """Talks to a vLLM server, either at a given URL or launched by this run.
 
-    It waits `control_s` for a reply about the server's state. `launched` is None for a given URL.
+    Args:
+        target: a URL, or a server of `process.launch`.
+        control_s: the longest wait for replies about the server's state, in seconds.
+
+    Attributes:
+        launched: the launched server; None for a URL.
 
     Raises:
-        ValueError: a string is not a URL.
+        ValueError: the string is not a URL.
     """
 
     def __init__(self, target: str | LaunchedServer, control_s: float = 30.0):
@@ -181,10 +186,10 @@ class VllmClient:
         return f"vLLM server {self.url}{log}"
 
     def chat(self, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Returns the reply to a `chat_body`. Raises as `http.Client.ask`.
+        """Returns the reply to a `chat_body`. Raises like `http.Client.ask`.
 
-        Every request has a name, which is in the reply: one that a proxy has mixed up, or kept, would
-        count another request's answers twice.
+        Each request has a unique id, which the reply must repeat. A proxy might return the reply to
+        another request, or one from a cache; its answers would then be counted twice.
         """
         name = uuid.uuid4().hex
         reply = self._http.ask(
@@ -195,18 +200,18 @@ class VllmClient:
         return reply
 
     def weights_tag(self) -> str:
-        """Returns what `load` called its weights.
+        """Returns the tag that `load` gave to the server's weights.
 
-        vLLM keeps it in the process that holds the weights, so a server that restarted, and has
-        the checkpoint's weights again, has forgotten it.
+        vLLM keeps the tag in the process that holds the weights. A server that restarted has the
+        checkpoint's weights again, and has lost the tag.
         """
         return self._field("weight_version", "GET", "/weight_info")
 
     def load(self, directory: str, tag: str, timeout_s: float) -> None:
-        """Replaces the weights by those of a safetensors directory, and names them.
+        """Loads the weights of a safetensors directory and tags them with `tag`.
 
-        Keys, values and image features that the old weights made are dropped. The name comes last:
-        a load that was cut off leaves the old name, or none, and so is noticed.
+        All cached keys, values and image features of the old weights are dropped. The tag is set last,
+        so a load that was interrupted leaves the old tag or none, and `weights_tag` shows it.
         """
         ask = self._http.ask
         ask("POST", "/abort_requests", {})
@@ -219,37 +224,41 @@ class VllmClient:
         ask("POST", "/update_weight_version", {"new_version": tag})
 
     def sleep(self) -> None:
-        """Moves the weights to the host and drops the cache: the device's memory is free."""
+        """Moves the weights to the host and drops the cache, which frees the device's memory."""
         self._http.ask("POST", "/sleep?level=1", timeout_s=_MOVE_S)
 
     def wake(self) -> None:
-        """Undoes `sleep`; an awake server stays as it is."""
+        """Undoes `sleep`; does nothing if the server is awake."""
         if self._field("is_sleeping", "GET", "/is_sleeping"):
             self._http.ask("POST", "/wake_up", timeout_s=_MOVE_S)
 
     def _field(self, name: str, method: str, path: str) -> Any:
-        """Returns one field of a reply; one without it is no reply of vLLM, and asked for again."""
+        """Returns one field of a reply.
+
+        Raises:
+            TransientError: the reply has no such field, so it is not from vLLM and is asked for again.
+        """
         reply = self._http.ask(method, path)
         if not isinstance(reply, dict) or name not in reply:
             raise TransientError(f"{method} {path}: a reply without {name!r}")
         return reply[name]
 
     def responds(self) -> bool:
-        """Returns whether both the server and its engine answer now."""
+        """Returns whether the server and its engine process both answer now."""
         if self.launched and not self.launched.alive():
             return False
         try:
             self._http.ask("GET", "/health")
-            self.weights_tag()  # /health may be good while the engine's process hangs
+            self.weights_tag()  # /health can succeed while the engine process hangs
         except (TransientError, RefusedError):
             return False
         return True
 
     def wait(self, seconds: float, ended: threading.Event | None = None) -> None:
-        """Returns when /health is good.
+        """Waits until /health succeeds.
 
         Raises:
-            TransientError: it is not within `seconds`, or before `ended` is set.
+            TransientError: it does not within `seconds`, or `ended` is set first.
         """
         end, ended = time.monotonic() + seconds, ended or threading.Event()
         while True:
@@ -271,13 +280,18 @@ class VllmClient:
         wait_s: float,
         timeout_s: float,
     ) -> int:
-        """Returns the server's max_model_len if it serves `model`, for `length` tokens and more.
+        """Checks that the server can serve this run, and returns its max_model_len.
 
-        One that is still starting is waited for; it shows what it can with one token, `stop_id`.
+        Args:
+            model: the name that it must serve the policy under.
+            length: tokens that it must have room for, prompt and answer together.
+            stop_id: the token that it samples in a test request.
+            wait_s: the longest wait for a server that is still starting.
+            timeout_s: the longest wait for the test request.
 
         Raises:
-            ValueError: it does not answer, serves another model, is too short, or lacks an option;
-                says which.
+            ValueError: the server does not answer, serves another model, has too small a
+                max_model_len, or lacks an option. The message says which and how to fix it.
         """
         try:
             self.wait(wait_s)
@@ -289,7 +303,7 @@ class VllmClient:
                     f"the longest prompt and answer: start it with --max-model-len {length}"
                 )
             self._check_takes_weights()
-            self.wake()  # a run that was killed may have left it asleep
+            self.wake()  # an earlier run that was killed may have left it asleep
             reply = self.chat(probe_body(model, stop_id), timeout_s)
         except TransientError as error:
             raise ValueError(
@@ -312,7 +326,7 @@ class VllmClient:
         return limit
 
     def _limit(self, cards: Any, model: str) -> int:
-        """Returns the max_model_len of a model; the cards of others, such as adapters, may have none."""
+        """Returns the max_model_len of `model`; other models, such as adapters, may have none."""
         try:
             limits = {card["id"]: card.get("max_model_len") for card in cards}
         except _FOREIGN as error:

@@ -1,11 +1,12 @@
 """Runs a server that must not outlive the run: `python guardian.py PARENT COMMAND...`.
 
-It stands between the run (PARENT, a process id) and the server, in a session of its own: Ctrl-C does
-not reach them. When the run is gone, however it ended, or sends SIGTERM, the server is asked to stop,
-and after `GRACE` seconds every process of the group is killed, the guardian too. A process of its own
-is the only one that is still there when the run was killed by SIGKILL.
+The guardian is the child of the run (PARENT, a process id) and the parent of the server. Guardian and
+server have their own session, so Ctrl-C does not reach them. When the run has ended, in whatever way,
+or sends SIGTERM, the guardian asks the server to stop. After at most `GRACE` seconds it kills every
+process of the group, itself included. It is a separate process because the run cannot clean up after
+SIGKILL.
 
-Standard library only: it is started by its path, without the package.
+It imports only the standard library, because it is started by its path, without the package.
 """
 
 import contextlib
@@ -19,17 +20,17 @@ import time
 from collections.abc import Iterator
 
 POLL = 0.2  # seconds
-GRACE = 10.0  # seconds between asking and killing
-CLEANING = 5.0  # seconds for the resource trackers
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+GRACE = 10.0  # seconds from SIGTERM to SIGKILL
+CLEANING = 5.0  # seconds that the resource trackers get to finish
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Does not return: ends with its whole process group."""
-    asked = []  # to stop
+    """Runs the command until it or the run ends, then kills its own process group. Never returns."""
+    asked = []  # not empty once the run has sent SIGTERM
     signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
     server = subprocess.Popen(command, preexec_fn=_die_with_guardian)
-    # A run that is gone has left its children to another parent.
+    # When the run has ended, the guardian gets another parent.
     while server.poll() is None and not asked and os.getppid() == parent:
         time.sleep(POLL)
     if server.poll() is None:
@@ -42,16 +43,16 @@ def main(parent: int, command: list[str]) -> None:
 
 
 def _die_with_guardian() -> None:
-    """Should the guardian itself be killed, the kernel kills the server."""
+    """Asks the kernel to kill this process, the server, if the guardian dies. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _kill_all_but_trackers() -> None:
-    """Kills the group but for Python's resource trackers, and waits until these are done.
+    """Kills all processes of the group except Python's resource trackers, and waits for the trackers.
 
-    They see that their process has ended, and remove the shared memory that it left in /dev/shm.
-    Without /proc it returns at once.
+    A tracker notices that its process has ended, removes the shared memory that the process left in
+    /dev/shm, and exits. Without /proc the function returns at once.
     """
     end = time.monotonic() + CLEANING
     while (members := dict(_members())) and time.monotonic() < end:
@@ -63,13 +64,13 @@ def _kill_all_but_trackers() -> None:
 
 
 def _members() -> Iterator[tuple[int, bool]]:
-    """Yields the other living processes of the group, and whether it is a tracker."""
+    """Yields (process id, is it a resource tracker) of the other living processes of the group."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process has just ended
             state, _, group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
             if int(group) != os.getpgrp() or int(folder.name) == os.getpid():
                 continue
-            if state != "Z":
+            if state != "Z":  # not a zombie
                 command = (folder / "cmdline").read_bytes()
                 yield int(folder.name), b"multiprocessing.resource_tracker" in command
 

@@ -1,9 +1,9 @@
-"""Several vLLM servers as one: the least busy is asked; what fails is mended and asked again.
+"""Makes several vLLM servers look like one: picks the least busy, retries, and repairs failed servers.
 
-Every request runs in a thread of the caller. The first thread that sees a server fail mends it, while
-the others go on at other servers or wait: the server is waited for or, if this run launched it,
-started again, and it gets the newest weights. Answers count only if the server held those weights
-from the request to the reply.
+Every request runs in a thread of the caller. The first thread that sees a server fail repairs it, while
+the other threads use other servers or wait. To repair a server, the thread waits until it is back or, if
+this run launched it, restarts it; then the server gets the newest weights. Answers count only if the
+server held the newest weights from the request to the reply.
 """
 
 import collections
@@ -22,33 +22,33 @@ from vade_jax.rollout.vllm.client import VllmClient
 
 T = TypeVar("T")
 COUNTS = (
-    "rollout/retries",  # requests of any kind that were made again
+    "rollout/retries",  # of requests of any kind
     "rollout/server_restarts",
-    "rollout/resyncs",  # weights given again to a server that had lost them
-    "rollout/discarded_answers",  # of other weights than those asked for
+    "rollout/resyncs",  # loads of weights into a server that had lost them
+    "rollout/discarded_answers",  # answers made with the wrong weights
 )
 
 
 class _Health(enum.Enum):
     READY = "ready"
-    DOWN = "down"  # a thread mends it
-    LOST = "lost"  # it could not be mended; the next weights are offered to it again
+    DOWN = "down"  # a thread is repairing it
+    LOST = "lost"  # the repair failed; `load` tries the server again
 
 
 @dataclasses.dataclass
 class _Member:
     server: VllmClient
     health: _Health = _Health.READY
-    outstanding: int = 0  # requests that it has now
-    num_loads: int = 0  # how often it was given weights
-    tag: str | None = None  # of the last weights it took
+    outstanding: int = 0  # requests that it is working on
+    num_loads: int = 0  # how many times it was given weights
+    tag: str | None = None  # tag of the last weights that it loaded
     why_lost: str = ""
 
 
 class ServerPool:
     """Servers that hold the same weights; the arguments are those of `VllmServerEngine`.
 
-    One lock, `_changed`, guards all that threads share. It is never held while a server is asked.
+    One lock, `_changed`, guards all state that threads share. It is never held during a request.
     """
 
     def __init__(
@@ -70,35 +70,35 @@ class ServerPool:
 
     # ------------------------------------------------------------------------- weights
     def load(self, directory: str, tag: str) -> None:
-        """Gives every server new weights, also those that were lost and are back.
+        """Gives every server new weights, including lost servers that answer again.
 
-        `tag` is the name of these weights; no two loads share one.
+        `tag` names these weights; every load must have a new one.
 
         Raises:
-            EngineFailure: no server took them.
+            EngineFailure: no server loaded them.
         """
         with self._changed:
             self._directory, self._tag = directory, tag
-        for member in self._members:  # no other thread is here: nothing is asked meanwhile
+        for member in self._members:  # without the lock: no requests are made during a load
             if member.health is _Health.LOST and member.server.responds():
                 member.health = _Health.READY
         self.refresh()
 
     def refresh(self) -> None:
-        """Returns when every server that is not lost is awake and holds the newest weights.
+        """Makes every server that is not lost awake and loaded with the newest weights.
 
         Raises:
-            EngineFailure: none is left.
+            EngineFailure: all servers are lost.
         """
         self._for_all_ready(self._mend)
         with self._changed:
             self._check_any_left()
 
     def sleep(self) -> None:
-        """Sends every server to sleep.
+        """Puts every ready server to sleep.
 
         Raises:
-            EngineFailure: one does not.
+            EngineFailure: a server failed to.
         """
         self._for_all_ready(lambda m: self._persist(m.server, m.server.sleep))
 
@@ -116,13 +116,16 @@ class ServerPool:
         size: int,
         ended: threading.Event,
     ) -> T:
-        """Returns `call(server)` of the least busy server, made with the newest weights.
+        """Returns `call(server)` from the least busy server, made with the newest weights.
 
-        An error says that `what` was asked for. `size` answers were, and once `ended` is set nobody
-        waits for them any more.
+        Args:
+            call: makes the request.
+            what: the subject of the request, for error messages.
+            size: the number of answers that the request asks for, for the metrics.
+            ended: once set, nobody needs the answers any more, and the call gives up.
 
         Raises:
-            EngineFailure: all tries failed, a server refused, or none is left.
+            EngineFailure: all tries failed, a server refused the request, or all servers are lost.
         """
         member: _Member | None = None
 
@@ -138,7 +141,7 @@ class ServerPool:
                     member.outstanding -= 1
 
         def mend():
-            # Whatever went wrong: a server that is well is left as it is.
+            # After any failure: it leaves a healthy server with the newest weights unchanged.
             assert member is not None
             self._mend(member, ended)
             self._count("rollout/retries")
@@ -156,16 +159,16 @@ class ServerPool:
             ) from error
 
     def _borrow(self, ended: threading.Event, failed: _Member | None) -> tuple[_Member, int]:
-        """Returns the least busy server, and how often it has been given weights by now.
+        """Returns the least busy server, and how many times it was given weights so far.
 
-        If there is a choice, not the one that has just failed. While all that are left are being
-        mended, it waits.
+        The server that has just failed comes last. The call waits while no server is ready and at least
+        one is being repaired.
         """
         with self._changed:
             while not ended.is_set():
                 ready = [m for m in self._members if m.health is _Health.READY]
                 if ready:
-                    # Counted by requests, not answers: prompts have about as many each.
+                    # Requests are counted, not answers: most prompts ask for similar numbers of answers.
                     member = min(ready, key=lambda m: (m is failed, m.outstanding))
                     member.outstanding += 1
                     return member, member.num_loads
@@ -174,10 +177,10 @@ class ServerPool:
         raise EngineFailure("the call was ended")
 
     def _check_fresh(self, member: _Member, num_loads: int, size: int) -> None:
-        """Raises TransientError unless the server has held the newest weights all the while.
+        """Raises TransientError unless the server held the newest weights during the whole request.
 
-        The tag alone does not say so: a server may have restarted during the request, answered
-        with its first weights and been given the newest by another thread before this check.
+        The tag alone does not prove that. The server may have restarted during the request, answered
+        with the checkpoint's weights, and got the newest ones from another thread before this check.
         """
         try:
             tag = member.server.weights_tag()
@@ -192,18 +195,20 @@ class ServerPool:
             why = "; ".join(member.why_lost for member in self._members)
             raise EngineFailure(f"no vLLM server is left: {why}")
 
-    # ------------------------------------------------------------------------- mending
+    # ------------------------------------------------------------------------- repairs
     def _mend(self, member: _Member, ended: threading.Event | None = None) -> None:
-        """Makes a server ready or lost, unless another thread is at it.
+        """Repairs a ready server that may have failed; afterwards it is ready or lost.
 
-        Once `ended` is set it is left as it is, and the next call finds out.
+        Does nothing if the server is not ready: then another thread repairs it, or it is lost already.
+        If `ended` is set meanwhile, the repair stops and the server counts as ready; the next call finds
+        out whether it is.
         """
         ended = ended or threading.Event()  # never set
         with self._changed:
             if member.health is not _Health.READY:
-                return  # `_borrow` makes this thread's next try wait, or go elsewhere
-            member.health = _Health.DOWN  # from here on nobody borrows it
-        health = _Health.LOST  # also if what follows raises something unforeseen
+                return  # in this thread's next try, `_borrow` waits or picks another server
+            member.health = _Health.DOWN  # from here on `_borrow` does not pick it
+        health = _Health.LOST  # also after an unexpected exception
         try:
             self._persist(member.server, lambda: self._restore(member, ended), ended)
             health = _Health.READY
@@ -216,26 +221,27 @@ class ServerPool:
         finally:
             with self._changed:
                 member.health = health
-                self._changed.notify_all()  # all that wait in `_borrow`
+                self._changed.notify_all()  # wakes the threads that wait in `_borrow`
 
     def _restore(self, member: _Member, ended: threading.Event) -> None:
-        """Revives a server if it is dead, wakes it, and gives it the weights if it lacks them."""
+        """Revives a server that does not respond, wakes it, and loads the newest weights if needed."""
         server = member.server
         if not server.responds():
             self._revive(server, ended)
         if self._sleep:
             server.wake()
         if server.weights_tag() == self._tag:
-            return  # the fault was of one request
-        if member.tag == self._tag:  # it had them, and has restarted since
+            return  # only one request failed
+        if member.tag == self._tag:  # it had loaded them before, and has restarted since
             self._count("rollout/resyncs")
         with self._changed:
-            member.num_loads += 1  # before: requests in flight see both weights
+            # Counted before the load: requests that are in flight now may see old and new weights.
+            member.num_loads += 1
         server.load(self._directory, self._tag, self._timeout_s)
         member.tag = self._tag
 
     def _revive(self, server: VllmClient, ended: threading.Event) -> None:
-        if ended.is_set():  # `abort` may be why it does not respond
+        if ended.is_set():  # then `abort` may be the reason why the server does not respond
             raise TransientError("the work was ended")
         if server.launched:
             self._count("rollout/server_restarts")
@@ -254,10 +260,10 @@ class ServerPool:
         action: Callable[[], None],
         ended: threading.Event | None = None,
     ) -> None:
-        """Does `action` until it works, or `ended` is set.
+        """Retries `action` until it succeeds.
 
         Raises:
-            EngineFailure: it does not in all tries.
+            EngineFailure: all tries failed, or one failed and `ended` is set, or the server refused.
         """
         try:
             self._retrying(lambda: self._count("rollout/retries"), ended)(action)
@@ -272,14 +278,14 @@ class ServerPool:
 
     # ------------------------------------------------------------------------- the rest
     def abort(self) -> None:
-        """Ends every request in flight, and every wait of a call whose `ended` is set."""
+        """Ends every request in flight, and wakes waiting calls so that they see their `ended`."""
         for member in self._members:
             member.server.abort()
         with self._changed:
             self._changed.notify_all()
 
     def counts(self) -> dict[str, int]:
-        """Returns `COUNTS` since the last call, and the servers that are lost now."""
+        """Returns `COUNTS` since the last call, and the number of servers that are lost now."""
         with self._changed:
             counts = {name: self._counts[name] for name in COUNTS}
             self._counts.clear()
@@ -287,7 +293,7 @@ class ServerPool:
         return counts | {"rollout/servers_lost": lost}
 
     def close(self) -> None:
-        """Ends requests, and stops the servers that this run launched."""
+        """Ends all requests, and stops the servers that this run launched."""
         self.abort()
         for member in self._members:
             if member.server.launched:

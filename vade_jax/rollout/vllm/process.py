@@ -1,7 +1,7 @@
-"""Starts a vLLM server on this machine, and ends it with the run.
+"""Starts a vLLM server on this machine, and ends it together with the run.
 
-The server and its children are one process group behind `guardian`: it dies when the run exits,
-crashes or is killed, and Ctrl-C does not reach it, so that a stopping run can finish its step.
+The server and its children form one process group under `guardian`. The group ends when the run exits,
+crashes or is killed. Ctrl-C does not reach it, so a run that is being stopped can finish its step.
 
 vLLM's CPU build needs the hook of `third_party/torchvision_cpu` in each of its processes.
 """
@@ -27,17 +27,16 @@ from vade_jax.rollout.engine import EngineFailure
 from vade_jax.rollout.vllm import guardian
 
 HOST = "127.0.0.1"
-# In a checkout; an installation has it among its data.
+# In a checkout the hook is in third_party; an installation has it in its data directory.
 _HOOKS = (
     pathlib.Path(__file__).parents[3] / "third_party/torchvision_cpu",
     pathlib.Path(sysconfig.get_path("data"), "share/vade_jax/torchvision_cpu"),
 )
 TORCHVISION_HOOK = next((path for path in _HOOKS if path.is_dir()), _HOOKS[-1])
-_POLL_S = 0.25  # between two looks at /health
-_HEALTH_S = 5.0  # the longest wait for /health
-_LOG_LINES = 40  # shown in an error
-# What the log of a failed start holds (a pattern), and what helps, in the settings of a run. The first
-# that fits.
+_POLL_S = 0.25  # pause between two requests to /health
+_HEALTH_S = 5.0  # the longest wait for a reply of /health
+_LOG_LINES = 40  # lines of the log that an error shows
+# (pattern in the log of a failed start, how to fix it in the settings of a run). The first match counts.
 _FIXES = (
     (
         "No module named '?vllm",
@@ -56,7 +55,7 @@ _FIXES = (
         "out of memory",
         "lower layout.serve_memory or engine.options.max_num_seqs, or raise engine.tensor_parallel",
     ),
-    # Not the bare name: vLLM logs its arguments at every start.
+    # `max_model_len` alone would match every start: vLLM logs its arguments.
     (
         "decreas(?:e|ing) `?max_model_len|greater than the derived max_model_len",
         "lower data.max_prompt_length or sampling.max_tokens: together they are more than the model can take",
@@ -75,18 +74,18 @@ def launch(
     start_s: float = 600.0,
     python: str = sys.executable,
 ) -> "LaunchedServer":
-    """Returns a vLLM server that serves `model_dir` and is healthy.
+    """Starts a vLLM server for `model_dir` and returns it once it is healthy.
 
     Args:
-        model_dir: a Hugging Face checkpoint with tokenizer.
-        port: of 127.0.0.1; 0 takes a free one.
-        log_path: where its output goes.
-        options: of the server, by their name with `_` for `-`: `tensor_parallel_size=2`,
-            `enforce_eager=True`, `limit_mm_per_prompt={"image": 2}`. They win over
+        model_dir: a Hugging Face checkpoint with a tokenizer.
+        port: a port of 127.0.0.1; 0 takes a free one.
+        log_path: the file that the server's output is appended to.
+        options: command line options of the server, with `_` in place of `-`: `tensor_parallel_size=2`,
+            `enforce_eager=True`, `limit_mm_per_prompt={"image": 2}`. They override
             `default_options`; None removes a default.
-        env: environment variables, added to this process's: CUDA_VISIBLE_DEVICES.
-        start_s: the longest wait for it to be healthy.
-        python: the interpreter whose vLLM is used.
+        env: variables that are added to this process's environment, such as CUDA_VISIBLE_DEVICES.
+        start_s: the longest wait until the server is healthy, in seconds.
+        python: the interpreter that has vLLM.
 
     Raises:
         EngineFailure: the port is taken, or the server does not become healthy.
@@ -106,13 +105,20 @@ def launch(
 
 
 class LaunchedServer:
-    """A server that is up. Not for several threads at once.
+    """A running server. Only one thread may use this object at a time.
 
-    `command` starts it with `env` for its whole environment; it answers GET /health on `port` with
-    200 once it is ready. A restart keeps its `url` and appends to its log.
+    The server must answer GET /health with status 200 once it is ready. A restart keeps the `url` and
+    appends to the log.
+
+    Args:
+        command: starts the server.
+        port: the port that the command makes it listen on.
+        env: the whole environment of the server.
+        log_path: the file that its output is appended to.
+        start_s: the longest wait until it is healthy, in seconds.
 
     Raises:
-        EngineFailure: it does not become healthy; with the end of its log, and a fix if one is known.
+        EngineFailure: it does not become healthy. The message has the end of the log and, if known, a fix.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class LaunchedServer:
         self.url = f"http://{HOST}:{port}"
         self.log_path = log_path
         self._http = http.Client(self.url, timeout_s=_HEALTH_S)
-        # -I: the guardian is one file of the standard library, whatever PYTHONPATH holds.
+        # -I ignores PYTHONPATH: the guardian is a single file and needs only the standard library.
         guard = [sys.executable, "-I", guardian.__file__, str(os.getpid())]
         self._command, self._env = [*guard, *command], dict(env)
         self._start_s = start_s
@@ -135,28 +141,29 @@ class LaunchedServer:
         self._start()
 
     def alive(self) -> bool:
-        """Returns whether the server's process runs; it may still be deaf."""
+        """Returns whether the server's process is running; it may still not answer."""
         return self._process is not None and self._process.poll() is None
 
     def restart(self, ended: threading.Event | None = None) -> None:
-        """Ends the server, hung or dead, starts it again on its port and waits until it is healthy.
+        """Ends the server, starts it again on the same port and waits until it is healthy.
 
-        It then holds the weights of its model directory again. Once `ended` is set nobody waits for it.
+        The server then has the weights of its model directory again. If `ended` is set, the call returns
+        without waiting any longer.
 
         Raises:
-            EngineFailure: it does not come back.
+            EngineFailure: it does not become healthy.
         """
         self.stop()
         self._start(ended)
 
     def stop(self) -> None:
-        """Asks the server to stop, then kills what is left; without a server, nothing."""
+        """Asks the server to stop, then kills what is left. Does nothing if no server runs."""
         if self._process is None:
             return
-        self._process.terminate()  # the guardian, which ends the server
+        self._process.terminate()  # this process is the guardian, which ends the server
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(guardian.GRACE + guardian.CLEANING + 5)
-        with contextlib.suppress(ProcessLookupError):  # all of the group are gone
+        with contextlib.suppress(ProcessLookupError):  # the whole group has ended
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
@@ -175,19 +182,19 @@ class LaunchedServer:
             )
         try:
             self._wait_until_healthy(ended or threading.Event())
-        except BaseException:  # Ctrl-C too
+        except BaseException:  # including Ctrl-C
             self.stop()
             raise
 
     def _wait_until_healthy(self, ended: threading.Event) -> None:
         start = time.monotonic()
         while self.alive():
-            if ended.is_set():  # before /health: whoever goes on finds out whether it is good
+            if ended.is_set():  # the next call checks whether the server is healthy
                 return
             try:
                 self._http.ask("GET", "/health")
                 return
-            except (http.TransientError, http.RefusedError):  # not listening, or loading
+            except (http.TransientError, http.RefusedError):  # not listening yet, or loading
                 if time.monotonic() - start > self._start_s:
                     seconds = self._start_s
                     self._fail(f"is not healthy after {seconds:.0f} s (engine.start_s)")
@@ -208,27 +215,27 @@ class LaunchedServer:
 
 # ----------------------------------------------------------------------- vLLM's own needs
 def default_options(on_cpu: bool) -> dict[str, Any]:
-    """Returns the server options that rollouts need, and those that suit the machine."""
+    """Returns the server options that rollouts need, and those that the build of vLLM needs."""
     return {
         "dtype": "float32" if on_cpu else "bfloat16",
         "enforce_eager": True if on_cpu else None,
-        # The CPU build cannot continue the seeded half of a prompt.
+        # The CPU build's seeded draws do not survive a prefill in chunks.
         "enable_chunked_prefill": False if on_cpu else None,
-        # No sampling defaults of the checkpoint behind our back.
+        # Not the checkpoint's generation_config.json, which may have other sampling defaults.
         "generation_config": "vllm",
-        # The prompt's text comes ready-made, with a template that repeats it.
+        # Requests bring the finished text and a chat template that repeats it.
         "trust_request_chat_template": True,
-        # Log-probs of the distribution drawn from: tempered, banned tokens out.
+        # Log-probs under the distribution that is drawn from: tempered and without banned tokens.
         "logprobs_mode": "processed_logprobs",
         "limit_mm_per_prompt": {"video": 0},
     }
 
 
 def default_env(on_cpu: bool, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Returns the server's environment; on a CPU with the torchvision hook in front."""
-    # Development mode has the calls that load weights and reset caches.
+    """Returns the server's environment; for the CPU build, PYTHONPATH starts with the torchvision hook."""
+    # Only development mode has the endpoints that load weights and reset caches.
     env = {"VLLM_NO_USAGE_STATS": "1", **inherited, "VLLM_SERVER_DEV_MODE": "1"}
-    env.pop("VLLM_API_KEY", None)  # the server would ask for it, and the run sends none
+    env.pop("VLLM_API_KEY", None)  # the server would demand this key, which the run does not send
     if on_cpu:
         env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
         env["PYTHONPATH"] = with_hook(inherited.get("PYTHONPATH", ""))
@@ -236,10 +243,10 @@ def default_env(on_cpu: bool, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_hook(pythonpath: str) -> str:
-    """Returns PYTHONPATH with the torchvision hook in front.
+    """Returns `pythonpath` with the torchvision hook in front.
 
     Raises:
-        EngineFailure: the hook's folder is missing (an installation by other means than pip).
+        EngineFailure: the hook's directory is missing, because the package was not installed by pip.
     """
     if not (TORCHVISION_HOOK / "sitecustomize.py").is_file():
         raise EngineFailure(
@@ -253,7 +260,11 @@ def with_hook(pythonpath: str) -> str:
 
 @functools.cache
 def is_cpu_build(python: str = sys.executable) -> bool:
-    """Returns whether the vLLM of `python` is the CPU build, distributed as vllm-cpu."""
+    """Returns whether the interpreter `python` has vLLM's CPU build, which is distributed as vllm-cpu.
+
+    Raises:
+        EngineFailure: the interpreter cannot be run.
+    """
     code = "from importlib import metadata; metadata.version('vllm-cpu')"
     run = [python, "-I", "-c", code]
     try:
@@ -263,7 +274,10 @@ def is_cpu_build(python: str = sys.executable) -> bool:
 
 
 def arguments(options: Mapping[str, Any]) -> list[str]:
-    """Returns options as command line arguments: True a flag, False its `--no-`, None nothing."""
+    """Returns options as command line arguments.
+
+    True gives `--name`, False `--no-name`, None nothing, and a mapping is written as JSON.
+    """
     result = []
     for name, value in options.items():
         flag = name.replace("_", "-")
@@ -279,10 +293,10 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
 
 
 def free_port(port: int = 0) -> int:
-    """Returns a port of `HOST` that nobody listens on: this one or, for 0, any.
+    """Returns `port` if it is free, or any free port of `HOST` for 0.
 
     Raises:
-        EngineFailure: it is taken.
+        EngineFailure: the port is taken.
     """
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,18 +1,19 @@
-"""Rollouts from vLLM servers over HTTP: at given URLs, launched by this run, or both.
+"""The engine that gets rollouts from vLLM servers: at given URLs, launched by this run, or both.
 
-A server is started on the policy's checkpoint (its tokenizer and processor are used) with
-VLLM_SERVER_DEV_MODE=1 in its environment and, on the command line,
+A server must be started on the policy's checkpoint, because it uses the tokenizer and processor of that
+directory. It needs VLLM_SERVER_DEV_MODE=1 in its environment and, on the command line,
 
     --trust-request-chat-template --logprobs-mode processed_logprobs
 
-with --max-model-len for the longest prompt and answer, --limit-mm-per-prompt for the images of a
-prompt, and --mm-processor-kwargs '{"min_pixels": ..., "max_pixels": ...}' of the run unless the
-checkpoint's preprocessor_config.json has them. vLLM 0.32 or newer; on a CPU also with
---no-enable-chunked-prefill, because that build's seeded draws do not survive it. It serves one run:
-its weights change, and whatever else it is asked is ended then.
+together with --max-model-len for the longest prompt and answer, --limit-mm-per-prompt for the images of
+a prompt, and --mm-processor-kwargs '{"min_pixels": ..., "max_pixels": ...}' with the run's values,
+unless the checkpoint's preprocessor_config.json has them. vLLM must be 0.32 or newer. On a CPU the server
+also needs --no-enable-chunked-prefill, because that build's seeded draws do not survive it.
 
-New weights go through a directory that every server can read (see `sync`). A server that restarts
-has the checkpoint's weights again; that is noticed, and its answers are thrown away.
+A server serves one run only: the run replaces its weights, and aborts all other requests when it does.
+
+New weights go through a directory that every server can read (see `sync`). A server that restarts has
+the checkpoint's weights again. The engine notices that and discards the answers.
 """
 
 import contextlib
@@ -35,36 +36,39 @@ from vade_jax.rollout.vllm.sync import WeightDirectory
 from vade_jax.types import Array, Metrics, Params, Prompt, Rollouts
 
 NamedTensors = Iterable[tuple[str, Array]]
-MAX_ANSWERS = 64  # of one request
-_TICK = 0.2  # seconds
+MAX_ANSWERS = 64  # per request
+_TICK = 0.2  # seconds between attempts to abort requests
 
 
 class VllmServerEngine:
-    """Rollouts from vLLM servers.
+    """Gets rollouts from vLLM servers.
 
-    A prompt's answers are one request (`MAX_ANSWERS` at most), to the server with the fewest. The
-    same call gives the same answers up to the rounding of the servers' batches.
+    One request asks for the answers to one prompt, at most `MAX_ANSWERS`, and goes to the server with
+    the fewest requests. The same call gives the same answers, except that servers batch requests
+    differently each time, which changes the rounding.
 
     Args:
         servers: URLs, and servers launched by `process.launch`, which `close` stops.
-        model: the name they serve the policy under.
-        sampling: how tokens are drawn; `stop_ids` end an answer, `banned_ids` are never drawn.
+        model: the name that the servers serve the policy under.
+        sampling: how tokens are drawn.
+        stop_ids: tokens that end an answer.
+        banned_ids: tokens that are never drawn.
         tensors: params -> (published name, tensor) pairs.
-        weights: where new weights are written; every server can read it.
-        longest_prompt: tokens, image tokens included.
-        max_in_flight: requests at a time, over all servers.
-        timeout_s: the longest wait for a request's answers, in the server's queue included, and
-            for a server to take new weights.
-        max_retries: of each request; whatever fails more often ends the run.
-        wait_s: the longest wait for a given URL: at first, and when it goes down.
-        control_s: the longest wait for a server to tell its state; one that this run launched
-            is started again after it.
-        backoff_s: the first pause before a retry; each is twice as long.
-        sleep: free the servers' memory on the device after each `generate` (servers that share
-            their device with the trainer, started with --enable-sleep-mode).
+        weights: where new weights are written; every server must be able to read it.
+        longest_prompt: length of the longest prompt in tokens, image tokens included.
+        max_in_flight: most requests at a time, over all servers.
+        timeout_s: the longest wait for the answers of a request, time in the server's queue included,
+            and for a server to load new weights, in seconds.
+        max_retries: retries of each request; if it still fails, the run ends.
+        wait_s: the longest wait for a server at a given URL, at the start and when it is down.
+        control_s: the longest wait for a reply about a server's state. A server that this run launched
+            is restarted after that.
+        backoff_s: the first pause before a retry, in seconds; pauses double.
+        sleep: free the servers' device memory after each `generate`. For servers that share their
+            device with the trainer; they must be started with --enable-sleep-mode.
 
     Raises:
-        ValueError: a server does not answer or cannot serve this run; the message has the fix.
+        ValueError: a server does not answer or cannot serve this run; the message says how to fix it.
     """
 
     def __init__(
@@ -114,19 +118,21 @@ class VllmServerEngine:
         self._tensors, self._weights = tensors, weights
         self._max_in_flight, self._timeout_s = max_in_flight, timeout_s
         self._sleep = sleep
-        # Names of weights are unique among runs and loads: a server that another run gave its own
-        # weights is noticed, and so is the same version in other files.
+        # Tags of weights contain the run and the number of the load, so they are unique. The engine thus
+        # notices a server that got weights from another run, or the same version from other files.
         self._run, self._num_loads = uuid.uuid4().hex[:8], 0
-        self._version: int | None = None  # of the servers' weights; None: not known
+        self._version: int | None = None  # version of the servers' weights; None: unknown
         self._seconds: Metrics = {}
 
     # ------------------------------------------------------------------------- weights
     def sync(self, params: Params, version: int) -> None:
-        """Writes the weights once and has every server read them.
+        """Writes the weights once and makes every server load them.
+
+        A server that cannot load them gets no requests until the next sync, and is counted in
+        `rollout/servers_lost`.
 
         Raises:
-            EngineFailure: no server took them. One that did not is left out until the next
-                sync, and counted in `rollout/servers_lost`.
+            EngineFailure: no server loaded them, or they could not be written.
         """
         start = time.perf_counter()
         directory = self._weights.write(self._tensors(params), version)
@@ -134,11 +140,11 @@ class VllmServerEngine:
         self.read(directory, version)
 
     def read(self, directory: str, version: int) -> None:
-        """Has every server read a checkpoint that is there already; otherwise as `sync`."""
+        """Makes every server load a checkpoint that is on disk already; otherwise like `sync`."""
         start = time.perf_counter()
         self._version, self._num_loads = None, self._num_loads + 1
         self._pool.load(directory, f"{self._run}-{self._num_loads}-of-step-{version}")
-        self._version = version  # not before: a load that failed leaves none
+        self._version = version  # set last: after a failed load the version is unknown
         self._add_seconds("timing_s/sync_load", time.perf_counter() - start)
 
     # ------------------------------------------------------------------------- answers
@@ -176,8 +182,8 @@ class VllmServerEngine:
         )
 
     def _answers(self, prompts, num_rollouts_M, requests, sampling, on_group):
-        """Returns every answer in order; reports each prompt once, when its last one is here."""
-        answers_N: list[Any] = [None] * int(num_rollouts_M.sum())  # of `Answer`, once it is here
+        """Returns all answers in order, and reports each prompt when its last answer arrives."""
+        answers_N: list[Any] = [None] * int(num_rollouts_M.sum())  # each an `Answer` in the end
         missing_M = num_rollouts_M.copy()
         stop_M = np.cumsum(num_rollouts_M)
 
@@ -185,9 +191,10 @@ class VllmServerEngine:
             group = answers_N[stop_M[m] - num_rollouts_M[m] : stop_M[m]]
             on_group(m, [answer.token_T for answer in group])
 
+        # No request will report prompts that get no answers.
         for m in np.flatnonzero(missing_M == 0):
             report(int(m))
-        # `closing` ends what is in flight at once when a report or a request fails.
+        # When a report or a request fails, `closing` ends all requests in flight at once.
         with contextlib.closing(self._finished(prompts, requests, sampling)) as finished:
             for request, answers in finished:
                 answers_N[request.first : request.first + request.count] = answers
@@ -197,10 +204,11 @@ class VllmServerEngine:
         return answers_N
 
     def _finished(self, prompts, requests, sampling) -> Generator[tuple[Request, list[Answer]]]:
-        """Yields requests with their answers as they arrive.
+        """Yields each request with its answers, in the order in which they arrive.
 
-        When it is left early, what waits is cancelled and what is in flight is hung up on. That is
-        repeated until all threads have ended: one may open its connection after an `abort`.
+        If the generator is closed early, it cancels the requests that wait and aborts those in flight.
+        It aborts again until all threads have ended, because a thread may open its connection after an
+        `abort`.
         """
         ended = threading.Event()
         with futures.ThreadPoolExecutor(self._max_in_flight) as threads:
@@ -218,7 +226,7 @@ class VllmServerEngine:
                     self._pool.abort()
 
     def _ask(self, prompt, request, sampling, ended) -> list[Answer]:
-        # In the request's thread: compressing its pictures takes a while.
+        # Built in the request's thread, because compressing the images takes time.
         body = client.chat_body(
             prompt,
             request,
@@ -236,12 +244,12 @@ class VllmServerEngine:
 
     # ------------------------------------------------------------------------- the rest
     def metrics(self) -> Metrics:
-        """Returns `pool.COUNTS`, lost servers and the seconds of syncs since the last call."""
+        """Returns `pool.COUNTS` and the seconds of syncs since the last call, and the lost servers now."""
         seconds, self._seconds = self._seconds, {}
         return self._pool.counts() | seconds
 
     def close(self) -> None:
-        """Stops the servers that this run launched, and removes the weights on their way."""
+        """Stops the servers that this run launched, and removes the weights that were written for them."""
         self._pool.close()
         self._weights.clear()
 
@@ -252,8 +260,8 @@ class VllmServerEngine:
 def make_requests(num_rollouts_M: np.ndarray, key: jax.Array) -> list[Request]:
     """Returns the requests that ask for `num_rollouts_M[m]` answers to each prompt m.
 
-    A request's seed comes from `key` and the number of its first answer, so it does not depend on
-    which server is asked, or when, or how often.
+    A request's seed depends only on `key` and the number of its first answer. It is the same on every
+    server and in every retry.
     """
     first_M = np.cumsum(num_rollouts_M) - num_rollouts_M
     found = [
@@ -267,6 +275,6 @@ def make_requests(num_rollouts_M: np.ndarray, key: jax.Array) -> list[Request]:
 
     first_J = np.array([first for _, first, _ in found], np.uint32)
     high_J, low_J = np.asarray(jax.vmap(bits)(first_J), np.int64).T
-    # Below 2^62: with an answer's place in the request added it is still an int64.
+    # Seeds are below 2^62, so they still fit an int64 after the server adds the index of an answer.
     seeds = ((high_J >> 2 << 32) + low_J).tolist()
     return [Request(*one, seed) for one, seed in zip(found, seeds, strict=True)]

@@ -1,4 +1,4 @@
-"""Weights on their way to an engine that reads files: a directory of safetensors per version."""
+"""Writes weights for an engine that reads files: one directory of safetensors for each version."""
 
 import json
 import os
@@ -17,26 +17,29 @@ from vade_jax.models.qwen import files
 from vade_jax.rollout.engine import EngineFailure
 
 SHARD_BYTES = 1_000_000_000
-_VERSION = re.compile(r"version_\d+|\.version_.*")  # whole; or half-written, or on its way out
+_VERSION = re.compile(r"version_\d+|\.version_.*")  # complete; or half-written, or being replaced
 
 
 class WeightDirectory:
-    """Versions of a model's weights under one path, of which the newest is kept.
+    """Versions of a model's weights under one path; only the newest is kept.
 
-    The engine must see the same path: /dev/shm on one machine (memory, so fast), a shared disk for
-    several. A version stays until the next one is complete, so one that was just handed out can be
-    read again (by a server that restarts); while a version is written both are there.
+    The engine must see the same path: /dev/shm (fast, because it is memory) on one machine, or a disk
+    that several machines share. A version stays until the next one is complete, so a server that
+    restarts can read it again. While a version is written, the path must have room for two.
 
     Args:
-        path: made if missing. What else is in it is left alone, but versions of an earlier run are
-            removed.
-        dtype: float32 or bfloat16; what the engine computes in.
-        shard_bytes: size of a file, and what is held on the host while it is filled. A larger tensor
-            is a file of its own.
+        path: the directory, created if it is missing. Versions that an earlier run left are removed;
+            everything else in it stays.
+        dtype: float32 or bfloat16, the dtype that the engine computes in.
+        shard_bytes: the largest size of a file, unless a single tensor is larger. The tensors of one
+            file are held on the host at a time.
+
+    Raises:
+        ValueError: another dtype.
     """
 
     def __init__(self, path: str | os.PathLike, dtype: Any, *, shard_bytes: int = SHARD_BYTES):
-        # A server that runs elsewhere has a working directory of its own.
+        # Absolute, because the server may run in another working directory.
         self.path = pathlib.Path(os.path.abspath(path))
         self._dtype = np.dtype(dtype)
         self._shard_bytes = shard_bytes
@@ -46,26 +49,26 @@ class WeightDirectory:
         self.clear()
 
     def write(self, tensors: Iterable[tuple[str, np.ndarray | jax.Array]], version: int) -> str:
-        """Returns the directory of this version, and removes older ones.
+        """Writes a version, removes older ones, and returns the directory of the new one.
 
         Args:
-            tensors: (Hugging Face name, values); one is fetched at a time.
+            tensors: (Hugging Face name, values) pairs; one is fetched at a time.
             version: of the weights.
 
         Raises:
             EngineFailure: the disk is full or cannot be written.
-            ValueError: a name comes twice, or there is no tensor.
+            ValueError: a name comes twice, or there are no tensors.
         """
-        # Written under another name and then renamed: readers see it whole or not at all.
+        # Written under another name and then renamed, so that readers see all of it or nothing.
         fresh = pathlib.Path(tempfile.mkdtemp(prefix=".version_", dir=self.path))
         place = self.path / f"version_{version:08}"
         try:
-            fresh.chmod(0o755)  # the engine may be another user's
+            fresh.chmod(0o755)  # the engine may run as another user
             self._fill(fresh, tensors, version)
             if place.exists():
                 place.rename(fresh.with_name(f"{fresh.name}.old"))
             fresh.rename(place)
-            # Last: a crash before it leaves a version too many, which the next start removes.
+            # Old versions are removed last. A crash before this leaves one, which the next start removes.
             self.clear(but=place)
         except OSError as error:
             raise EngineFailure(
@@ -77,7 +80,7 @@ class WeightDirectory:
         return str(place)
 
     def clear(self, but: pathlib.Path | None = None) -> None:
-        """Removes every version, and what a crash left half-written."""
+        """Removes every version except `but`, and the half-written ones that a crash left."""
         for path in self.path.iterdir():
             if _VERSION.fullmatch(path.name) and path != but:
                 shutil.rmtree(path)
@@ -91,7 +94,7 @@ class WeightDirectory:
             files.write_tensors(directory / file, sizes, self._dtype, iter(shard.values()))
             weight_map |= dict.fromkeys(shard, file)
             size += sum(value.nbytes for value in shard.values())
-            shard.clear()  # its memory is needed for the next one
+            shard.clear()  # frees its memory for the next shard
         if not weight_map:
             raise ValueError("no tensor to write")
         metadata = {"total_size": size, "version": version}
@@ -99,7 +102,7 @@ class WeightDirectory:
         (directory / files.INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
     def _shards(self, tensors) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the tensors of one file after the other, on the host."""
+        """Yields the tensors of one file at a time, on the host."""
         shard, room, seen = {}, self._shard_bytes, set()
         for name, value in tensors:
             if name in seen:
@@ -109,7 +112,7 @@ class WeightDirectory:
             if shard and need > room:
                 yield shard
                 shard, room = {}, self._shard_bytes
-            # Cast where it lies: half as much crosses from an accelerator to the host.
+            # Cast on the device, so that bfloat16 halves the traffic from the device to the host.
             value = np.asarray(value.astype(self._dtype, copy=False))
             shard[name] = np.ascontiguousarray(value)
             room -= need
