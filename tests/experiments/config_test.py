@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def tell(*arguments):
     command = [sys.executable, "-m", "experiments.config", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout
 
 
 def test_every_setting_has_a_meaning():
@@ -28,12 +28,15 @@ def test_the_page_is_of_these_settings():
 
 
 def test_a_config_is_shown_with_its_selectors_options():
-    text = tell("--config=configs/tiny_gspo.py", "--config.selector.name=kalman").stdout
+    text = tell("--config=configs/tiny_gspo.py", "--config.selector.name=kalman")
     assert "num_prompts = 32 (default 512)\n    int at least 1. " in text
     assert "selector.options.temper = 0.5\n" in text and "decay_rest" not in text
-    found = tell("--grep=NUM_PROMPTS").stdout
-    assert found.startswith("num_prompts = 512\n") and "learning_rate" not in found
-    assert tell("--grep=zzz").stdout == "no setting has 'zzz' in its name or meaning\n"
+
+
+def test_a_word_finds_settings_by_name_and_meaning():
+    found = [x.path for x in config.of_run("vade") if config._matches(x, "NUM_PROMPTS")]
+    assert "num_prompts" in found and "optimizer.learning_rate" not in found
+    assert tell("--grep=zzz") == "no setting has 'zzz' in its name or meaning\n"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     return gathering.finish(1)
 
 
-def test_the_first_answer_is_shown_with_what_was_asked():
+def test_the_first_answer_is_shown_with_what_was_asked(make, ):
     said = recorder.first_answer(step_data())
     prompt = small.prompts(2)[0]
     assert said.startswith(f"first prompt: {prompt.text!r}, {prompt.length} tokens, pictures: ")
@@ -73,14 +73,26 @@ class Checkpointer:
     def wait(self):
         self.waited += 1
 
+    def close(self):
+        pass
 
-def make(tmp_path, step=0):
-    checkpointer = Checkpointer()
-    run = settings.Run(seed=4, num_steps=3)
-    made = recorder.RunRecorder(
-        str(tmp_path), checkpointer, run.to_dict(), step, items={"items": 5}
-    )
-    return made, checkpointer
+
+@pytest.fixture
+def make():
+    """Makes recorders, and closes them: a thread that writes on would write into the next test."""
+    opened = contextlib.ExitStack()
+
+    def make(tmp_path, step=0):
+        checkpointer = Checkpointer()
+        run = settings.Run(seed=4, num_steps=3)
+        made = recorder.RunRecorder(
+            str(tmp_path), checkpointer, run.to_dict(), step, items={"items": 5}
+        )
+        opened.callback(made.close)
+        return made, checkpointer
+
+    with opened:
+        yield make
 
 
 def finish(made):
@@ -88,7 +100,7 @@ def finish(made):
     made.save(loop.Progress(None, None, np.zeros(3, np.int32), step=1), last=True)
 
 
-def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
+def test_a_row_an_answer_with_the_posterior_that_proposed(make, tmp_path):
     made, _ = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data(p_M=np.array([0.25, 0.75])))
     finish(made)
@@ -103,7 +115,7 @@ def test_a_row_an_answer_with_the_posterior_that_proposed(tmp_path):
     assert metrics.read(tmp_path) == [{"step": 1, "critic/score/mean": 0.5}]
 
 
-def test_metrics_cut_short_behind_the_checkpoint_are_an_error(tmp_path):
+def test_metrics_cut_short_behind_the_checkpoint_are_an_error(make, tmp_path):
     made, _ = make(tmp_path)
     for step in range(3):
         made.step(step, {}, None)
@@ -118,7 +130,7 @@ def test_metrics_cut_short_behind_the_checkpoint_are_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(("step", "kept"), [(2, [1, 2]), (0, [])])
-def test_a_resumed_run_has_no_rollouts_of_later_steps(tmp_path, step, kept):
+def test_a_resumed_run_has_no_rollouts_of_later_steps(make, tmp_path, step, kept):
     """Reports read all that there are, and the run may end before it makes them again."""
     made, _ = make(tmp_path)
     made.step(0, {}, None)
@@ -134,7 +146,7 @@ def test_a_selector_without_posterior_has_no_such_columns():
     assert not {"alpha", "beta", "p_drawn"} & set(groups)
 
 
-def test_the_rounds_follow_each_other(tmp_path):
+def test_the_rounds_follow_each_other(make, tmp_path):
     made, _ = make(tmp_path)
     made.step(1, {}, step_data(num_rounds=2))
     finish(made)
@@ -147,7 +159,7 @@ def test_the_rounds_follow_each_other(tmp_path):
     assert columns["alpha"] == [5, 2, 2] * 2
 
 
-def test_an_answer_without_a_verdict_is_neither_right_nor_wrong(tmp_path):
+def test_an_answer_without_a_verdict_is_neither_right_nor_wrong(make, tmp_path):
     made, _ = make(tmp_path)
     made.step(1, {}, step_data(known_N=[True, False, True]))
     finish(made)
@@ -155,7 +167,7 @@ def test_an_answer_without_a_verdict_is_neither_right_nor_wrong(tmp_path):
     assert columns["correct"] == columns["reward"] == [1, None, 1]
 
 
-def test_the_bar_shows_all_of_its_numbers_in_80_columns(tmp_path, capfd):
+def test_the_bar_shows_all_of_its_numbers_in_80_columns(make, tmp_path, capfd):
     made, _ = make(tmp_path)
     made._bar.ncols, made._bar.total = 80, 10_000
     made.step(0, {"val/validation/acc/mean@4": 0.4301}, None)
@@ -169,13 +181,13 @@ def test_the_bar_shows_all_of_its_numbers_in_80_columns(tmp_path, capfd):
     assert len(line) == 80
 
 
-def test_validation_alone_leaves_no_rollouts(tmp_path):
+def test_validation_alone_leaves_no_rollouts(make, tmp_path):
     made, _ = make(tmp_path)
     made.step(0, {"val/validation/acc/mean@4": 0.5}, None)
     assert not (tmp_path / "rollouts").exists()
 
 
-def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
+def test_the_last_checkpoint_is_forced_and_waited_for(make, tmp_path):
     made, checkpointer = make(tmp_path)
     for step, last in ((1, False), (2, True)):
         progress = loop.Progress(
@@ -191,7 +203,7 @@ def test_the_last_checkpoint_is_forced_and_waited_for(tmp_path):
     assert checkpointer.waited == 1
 
 
-def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(tmp_path, monkeypatch):
+def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(make, tmp_path, monkeypatch):
     """They are written beside the next step, which waits for them, as does a save that is due."""
     order, write = [], rollout_log.write
 
@@ -209,7 +221,7 @@ def test_answers_are_on_disk_before_the_checkpoint_that_counts_them(tmp_path, mo
     assert order == [1, "step_00001", "step_00002", 2]
 
 
-def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(tmp_path):
+def test_answers_that_cannot_be_written_keep_the_step_from_being_saved(make, tmp_path):
     (tmp_path / "rollouts").write_text("in the way")
     made, checkpointer = make(tmp_path)
     made.step(2, {}, step_data())
@@ -339,7 +351,7 @@ def test_a_warm_start_of_a_checkpoint_is_the_runs_own(tmp_path):
     assert beginning.start_of(of_run.to_dict()) == 0
 
 
-def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(tmp_path):
+def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(make, tmp_path):
     made, _ = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data())
     made.add(1, {"val/validation/acc/mean@4": 0.25})
@@ -347,7 +359,7 @@ def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(tmp_path):
     assert line["critic/score/mean"] == 0.5 and line["val/validation/acc/mean@4"] == 0.25
 
 
-def test_another_process_than_0_saves_its_part_and_writes_nothing(tmp_path, monkeypatch, capfd):
+def test_another_process_than_0_saves_its_part_and_writes_nothing(make, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(processes, "is_leader", lambda: False)
     made, checkpointer = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data())
