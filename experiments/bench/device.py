@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.bench import full_size, plan_programs, targets, timing
+from experiments.bench import full_size, plan_programs, profile, targets, timing
 from experiments.bench.plan_programs import DECODE, SCORE, UPDATE
 from vade_jax import atomic, samplers, settings, tables
 from vade_jax.data import batching
@@ -137,6 +137,7 @@ def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
             "prompts": size,
             "num_rollouts": run.num_rollouts,
             "metrics": {} if name == DECODE else result,
+            "profile": profile.of(call),
         }
     ]
 
