@@ -23,7 +23,7 @@ from vade_jax import atomic, samplers, settings, tables
 from vade_jax.data import batching
 from vade_jax.models.qwen import lora
 from vade_jax.rollout import local
-from vade_jax.run import build
+from vade_jax.run import build, cluster
 from vade_jax.run.policy import Policy
 from vade_jax.trainer import hardware, mesh
 from vade_jax.types import Feedback, Rollouts
@@ -104,6 +104,7 @@ def _note(found: dict) -> str:
 def measure_program(values: dict, name: str, rounds: int) -> list[dict]:
     """Compiles and runs one program of a run; returns its measurements."""
     run = settings.Run.from_dict(values)
+    cluster.take_gpus(run.layout)
     policy, lengths = full_size.policy(run), plan_programs.largest(run)
     lowered = plan_programs.lowered(run, policy, lengths, name)
     start = time.perf_counter()

@@ -88,10 +88,12 @@ def compare(values: dict) -> dict:
         BLOCKS: logp_of(jnp.bfloat16, layers.ANYWHERE),
         FLOAT32: logp_of(jnp.float32, layers.ANYWHERE),
     }
-    scores = {
-        name: np.asarray(jax.jit(update.make_logprobs(logp))(policy.params, batch))[0]
-        for name, logp in ours.items()
-    }
+    # A GPU multiplies float32 matrices in TF32, with 11 bits, unless it is told not to.
+    with jax.default_matmul_precision("highest"):
+        scores = {
+            name: np.asarray(jax.jit(update.make_logprobs(logp))(policy.params, batch))[0]
+            for name, logp in ours.items()
+        }
     gradients = {name: _gradient(ours[name], policy.params, batch) for name in (HARDWARE, BLOCKS)}
     with tempfile.TemporaryDirectory() as directory:
         files.save(directory, shape, policy.params, jnp.bfloat16)

@@ -53,7 +53,9 @@ def step_data(name="vade", p_M=None, num_rounds=1, known_N=(True, True, True)):
     return gathering.finish(1)
 
 
-def test_the_first_answer_is_shown_with_what_was_asked(make, ):
+def test_the_first_answer_is_shown_with_what_was_asked(
+    make,
+):
     said = recorder.first_answer(step_data())
     prompt = small.prompts(2)[0]
     assert said.startswith(f"first prompt: {prompt.text!r}, {prompt.length} tokens, pictures: ")
@@ -359,7 +361,9 @@ def test_a_validation_that_is_made_up_is_in_the_line_of_its_step(make, tmp_path)
     assert line["critic/score/mean"] == 0.5 and line["val/validation/acc/mean@4"] == 0.25
 
 
-def test_another_process_than_0_saves_its_part_and_writes_nothing(make, tmp_path, monkeypatch, capfd):
+def test_another_process_than_0_saves_its_part_and_writes_nothing(
+    make, tmp_path, monkeypatch, capfd
+):
     monkeypatch.setattr(processes, "is_leader", lambda: False)
     made, checkpointer = make(tmp_path)
     made.step(1, {"critic/score/mean": 0.5}, step_data())
