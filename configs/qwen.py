@@ -26,7 +26,7 @@ elsewhere: `--config.engine.urls="('http://host:8000',)"` uses servers that alre
 Weights reach vLLM through `engine.sync_directory`, by default in the run directory; /dev/shm/NAME is
 faster on one node and takes 16 GB for the 7B.
 
-None of this has been run on a GPU yet. The plan expects 163 s for a typical step of the 7B on four GPUs
+No training of this size has been run yet. The plan expects 163 s for a typical step of the 7B on four GPUs
 (about 11 hours for 240 steps) and 319 s for the 3B on one (about 21 hours), at 40 % of the peak, without
 rewards, weight sync and validation. The paper reports these averages over its five benchmarks, in the order
 untrained, VADE + GRPO, VADE + GSPO: 58.63, 64.75 and 64.57 for the 7B; 50.65, 57.32 and 56.38 for the 3B.

@@ -38,6 +38,9 @@ def test_a_program_of_the_plan_runs(name):
     assert found["seconds"] > 0 and 0 < found["mfu"] < 1 and found["plan_bytes"] > 0
     # Prompts of 64 tokens and two answers of 4 to each; decoding counts answers alone.
     assert found["tokens"] == (ways * 2 * 4 if name == DECODE else 2 * ways * (64 + 2 * 4))
+    operations = found["profile"]["costliest"]
+    assert sum(times for _, _, times in operations) <= found["profile"]["operations"]
+    assert operations[0][1] == max(seconds for _, seconds, _ in operations) > 0
     if name == UPDATE:
         assert found["metrics"]["actor/grad_norm"] > 0
     if name == SCORE:

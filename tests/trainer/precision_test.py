@@ -20,10 +20,10 @@ def of_bits(*bits):
 def test_a_pair_by_hand():
     # 1 and an eighth of the step to the next bfloat16; three quarters of it; half of it.
     x = of_bits(0x3F801000, 0x3F80C000, 0x3F808000)
-    weight, remainder = precision.round_to_pair(x)
-    assert weight.dtype == jnp.bfloat16 and remainder.dtype == jnp.int16
+    weight, low = precision.round_to_pair(x)
+    assert weight.dtype == jnp.bfloat16 and low.dtype == jnp.uint16
     assert weight.tolist() == [1, 1 + 2**-7, 1 + 2**-7]
-    assert remainder.tolist() == [0x1000, -0x4000, -0x8000]
+    assert low.tolist() == [0x9000, 0x4000, 0]
 
 
 def test_a_pair_is_its_float32_bit_for_bit():
@@ -31,9 +31,9 @@ def test_a_pair_is_its_float32_bit_for_bit():
     bits = rng.integers(0, 2**32, 100_000, np.uint32)
     x = bits.view(np.float32)
     x = jnp.asarray(np.where(np.abs(x) < 3e38, x, 0))  # NaN among them too
-    weight, remainder = jax.jit(precision.round_to_pair)(x)
+    weight, low = jax.jit(precision.round_to_pair)(x)
     np.testing.assert_array_equal(
-        np.asarray(precision.join(weight, remainder)).view(np.uint32),
+        np.asarray(precision.join(weight, low)).view(np.uint32),
         np.asarray(x).view(np.uint32),
     )
     away = jnp.abs(weight.astype(jnp.float32) - x)  # as near as a bfloat16 can be
@@ -62,7 +62,7 @@ def test_updates_of_1e_6_are_not_lost_as_plain_bfloat16_loses_them():
     expected, _ = many_steps(sgd, stored.astype(np.float32), optax.apply_updates)
     plain, _ = many_steps(sgd, stored, optax.apply_updates)
     weight, state = many_steps(precision.of_bfloat16(sgd), stored, precision.replace)
-    np.testing.assert_array_equal(precision.join(weight, state.remainder), expected)
+    np.testing.assert_array_equal(precision.join(weight, state.low), expected)
     np.testing.assert_array_equal(weight, expected.astype(jnp.bfloat16))
     np.testing.assert_array_equal(plain[:3], stored[:3])  # 0.002 was asked for
     np.testing.assert_allclose(expected, stored.astype(np.float32) - 0.002, atol=2e-4)
@@ -75,14 +75,14 @@ def test_adamw_does_the_same_in_both_but_for_the_first_moments_rounding():
     master = precision.to_float32(params)
     state, other = halves.init(params), whole.init(master)
     kinds = {x.dtype.name for x in jax.tree.leaves(state) if x.ndim}
-    assert kinds == {"int16", "bfloat16", "float32"}  # remainder, first moment, second
+    assert kinds == {"uint16", "bfloat16", "float32"}  # low half, first moment, second
     rng = np.random.default_rng(0)
     for _ in range(20):
         grads = {"w": jnp.asarray(rng.standard_normal(4, np.float32))}
         params, state = halves.update(grads, state, params)
         updates, other = whole.update(grads, other, master)
         master = optax.apply_updates(master, updates)
-    found = precision.join(params["w"], state.remainder["w"])
+    found = precision.join(params["w"], state.low["w"])
     np.testing.assert_allclose(found, master["w"], atol=1e-4)
     assert np.abs(master["w"] - WEIGHTS).max() > 2e-3
 
@@ -139,6 +139,6 @@ def test_an_update_of_a_model_in_bfloat16_weights():
     before = precision.to_float32(rounded)
     whole, expected = make(optimizer=SGD)(start(before), batch)
     np.testing.assert_allclose(metrics["actor/grad_norm"], expected["actor/grad_norm"], rtol=0.01)
-    found = jax.tree.map(precision.join, halves.params, halves.opt_state.remainder)
+    found = jax.tree.map(precision.join, halves.params, halves.opt_state.low)
     for a, b, old in zip(*map(jax.tree.leaves, (found, whole.params, before)), strict=True):
         np.testing.assert_allclose(a - old, b - old, atol=0.02 * np.abs(b - old).max() + 1e-7)

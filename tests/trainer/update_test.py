@@ -267,7 +267,8 @@ def test_invalid_answers_and_dropped_groups_have_no_influence():
         other = rounds.drop(other, np.array([True, False, True, True]))
         batch = split(other, np.where(gone_N, advantage, advantage_N))
         states.append(compiled(start(small.params()), batch))
-    assert_close(states[1], states[0], 0)
+    # A GPU adds the gradients of a token's embeddings in any order, so even equal updates differ in rounding.
+    assert_close(states[1], states[0], 0 if jax.default_backend() == "cpu" else 1e-7)
     expected = numpy_loss(
         small.GRPO,
         plain(small.params(), rollouts),

@@ -1,7 +1,7 @@
 """bfloat16 weights that lose no update: each is stored with the rest of its float32 value, the remainder.
 
 A bfloat16 has 8 significant bits, so an update of 1e-6 to a weight of 0.02 rounds to nothing, every
-time. Here the optimizer keeps the low 16 bits of every float32 weight as an int16; the weight itself,
+time. Here the optimizer keeps the low 16 bits of every float32 weight as a uint16; the weight itself,
 rounded, is what the model computes with. Together they are float32 again, bit for bit, and the optimizer
 never sees anything else. Kahan's compensation and stochastic rounding (both for this in arXiv
 2010.06192) are the alternatives. A compensation in bfloat16 takes the same two bytes but rounds too:
@@ -24,27 +24,31 @@ from vade_jax.types import Array, Params
 class State(NamedTuple):
     """Of the optimizer of bfloat16 weights."""
 
-    remainder: Params  # int16, one a weight
+    low: Params  # uint16, one a weight
     inner: Any
 
 
+HALF = 0x8000  # half of the step from one bfloat16 to the next, in the bits of a float32
+
+
 def round_to_pair(x: Array) -> tuple[jax.Array, jax.Array]:
-    """Returns float32 as the nearest bfloat16 and the int16 that `join` takes back.
+    """Returns float32 as the nearest bfloat16 and the uint16 that `join` takes back.
 
+    These are the two halves of the bits of x plus HALF: 0x8000 stands for a bfloat16 that x is exactly.
     Halfway between two it is the one farther from 0: the even one could need a 17th bit.
+
+    Not the bits of x themselves: where their low half is stored, the ptxas of CUDA 13.0 converts the number
+    to an integer instead (F2I), and all that bfloat16 lacks is lost. After an integer sum it stores the bits.
     """
-    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
-    high = (bits + 0x8000) >> 16
-    weight = jax.lax.bitcast_convert_type(high.astype(jnp.uint16), jnp.bfloat16)
-    return weight, (bits - (high << 16)).astype(jnp.int16)
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint32) + HALF
+    weight = jax.lax.bitcast_convert_type((bits >> 16).astype(jnp.uint16), jnp.bfloat16)
+    return weight, bits.astype(jnp.uint16)
 
 
-def join(weight: Array, remainder: Array) -> jax.Array:
+def join(weight: Array, low: Array) -> jax.Array:
     """Returns the float32 of which `round_to_pair` made these two."""
     high = jax.lax.bitcast_convert_type(weight, jnp.uint16).astype(jnp.uint32) << 16
-    # Modulo 2^32, so a remainder below 0 is taken away.
-    low = remainder.astype(jnp.int32).astype(jnp.uint32)
-    return jax.lax.bitcast_convert_type(high + low, jnp.float32)
+    return jax.lax.bitcast_convert_type((high | low) - HALF, jnp.float32)
 
 
 def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -54,18 +58,18 @@ def of_bfloat16(inner: optax.GradientTransformation) -> optax.GradientTransforma
     """
 
     def init(params: Params) -> State:
-        remainder = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.int16), params)
-        return State(remainder, inner.init(to_float32(params)))
+        low = jax.tree.map(lambda x: jnp.full(x.shape, HALF, jnp.uint16), params)
+        return State(low, inner.init(to_float32(params)))
 
     def update(gradients: Params, state: State, params: Params) -> tuple[Params, State]:
-        whole = jax.tree.map(join, params, state.remainder)
+        whole = jax.tree.map(join, params, state.low)
         updates, inner_state = inner.update(to_float32(gradients), state.inner, whole)
         whole = optax.apply_updates(whole, updates)
         pairs = jax.tree.map(round_to_pair, whole)
-        weight, remainder = jax.tree.transpose(
+        weight, low = jax.tree.transpose(
             jax.tree.structure(params), jax.tree.structure((0, 0)), pairs
         )
-        return weight, State(remainder, inner_state)
+        return weight, State(low, inner_state)
 
     # Called with all three, by their place.
     return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
