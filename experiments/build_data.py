@@ -57,7 +57,7 @@ def main(c: ConfigDict, _: str) -> None:
 
 
 if __name__ == "__main__":
-    SOURCE = paths.define("source", "", "Where the published files lie.")
+    SOURCE = paths.define("source", "", "Directory of the published files.")
     TARGET = paths.define("target", None, "A new directory.", required=True)
     CHECKPOINT = paths.define(
         "checkpoint", "", "A Hugging Face directory: its tokenizer and template."

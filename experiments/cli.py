@@ -31,10 +31,10 @@ DISTRIBUTED = flags.DEFINE_bool(
     "distributed", False, "Joins the processes that the cluster's environment describes."
 )
 COORDINATOR = flags.DEFINE_string(
-    "coordinator_address", None, "HOST:PORT of process 0, as all processes reach it."
+    "coordinator_address", None, "HOST:PORT at which all processes reach process 0."
 )
-NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Processes in all.")
-PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.")
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Number of processes.")
+PROCESS_ID = flags.DEFINE_integer("process_id", None, "Number of this process, from 0.")
 
 
 def run(main: Callable[[ConfigDict, str], None]) -> None:

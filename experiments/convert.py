@@ -26,7 +26,7 @@ DTYPE = flags.DEFINE_enum(
 )
 STEP = flags.DEFINE_integer("step", None, "The step of a run's checkpoint; default: the latest.")
 MODEL = paths.define(
-    "model", None, "Hugging Face directory or name that an orbax source was started from."
+    "model", None, "The Hugging Face model (directory or name) that an orbax source started from."
 )
 
 

@@ -109,23 +109,25 @@ def _from_flags(c: ConfigDict, workdir: str) -> None:
 if __name__ == "__main__":
     define = functools.partial(flags.DEFINE_string, default=None)
     switch = flags.DEFINE_bool
-    SWEEP = paths.define("sweep", None, "--workdir of an experiments.sweep: every policy of it.")
+    SWEEP = paths.define("sweep", None, "--workdir of a sweep: evaluates every policy of it.")
     BASELINE = define(
-        "baseline", default="uniform", help="The arm to compare a sweep's others with."
+        "baseline", default="uniform", help="The arm that a sweep's other arms are compared with."
     )
     FLAGS = {  # the config field that each flag sets
         "model.checkpoint": paths.define(
             "checkpoint", None, "A run directory, or a Hugging Face directory."
         ),
         "server.url": define("server", help="URL of an OpenAI-compatible server that answers."),
-        "server.model": define("model", help="The name that --server has it under."),
+        "server.model": define("model", help="The model's name on --server."),
         "answers": paths.define(
             "answers", None, "Saved answers: .jsonl, .parquet, or a directory."
         ),
         "judge.url": define("judge_server", help="URL of an OpenAI-compatible server that judges."),
-        "judge.model": define("judge_model", help="The name that --judge_server has it under."),
-        "judge.rules": switch("rules", False, "No judge: rules alone, ours where need be."),
+        "judge.model": define("judge_model", help="The model's name on --judge_server."),
+        "judge.rules": switch(
+            "rules", False, "No judge: the benchmark's rules, or ours if it has none."
+        ),
         "compare": paths.define_multi("compare", [], "--workdir of another evaluation."),
-        "allow_missing": switch("allow_missing", False, "Answers that are missing are wrong."),
+        "allow_missing": switch("allow_missing", False, "Counts missing answers as wrong."),
     }
     cli.run(_from_flags)

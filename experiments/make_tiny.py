@@ -20,9 +20,9 @@ from vade_jax import settings
 from vade_jax.models.qwen import files, tiny_checkpoint
 from vade_jax.run import job, warm_start
 
-DIRECTORY = paths.define("directory", None, "Where it goes.", required=True)
-SEED = flags.DEFINE_integer("seed", 0, "Of the random weights, and of what is taught.")
-TAUGHT = flags.DEFINE_bool("taught", False, "Whether it is taught to read.")
+DIRECTORY = paths.define("directory", None, "A new directory for the model.", required=True)
+SEED = flags.DEFINE_integer("seed", 0, "Seed of the random weights and of the lessons.")
+TAUGHT = flags.DEFINE_bool("taught", False, "Teaches it to read the tiny job's pictures.")
 STEPS = flags.DEFINE_integer("steps", 1000, "Supervised steps, with --taught.", 1)
 
 

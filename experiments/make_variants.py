@@ -79,7 +79,7 @@ if __name__ == "__main__":
     TARGET = paths.define("target", None, "A new .jsonl file.", required=True)
     SERVER = {
         "url": required("server", help="URL of an OpenAI-compatible server."),
-        "model": required("model", help="The name it serves the model under."),
+        "model": required("model", help="The model's name on the server."),
         "api_key_env": flags.DEFINE_string(
             "api_key_env", "", "The environment variable that holds the API key."
         ),

@@ -57,8 +57,8 @@ SUITES = {
 OF_A_RUN = ["plan", "device", "parity", "peer"]
 
 SUITE = flags.DEFINE_enum("suite", "all", ["all", *OF_A_RUN, *SUITES], "What to measure.")
-QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes: that it runs, not how fast.")
-JSON = paths.define("json", None, "Writes all rows here, as far as they are there.")
+QUICK = flags.DEFINE_bool("quick", False, "Tiny shapes, to see that it runs.")
+JSON = paths.define("json", None, "File for the rows; written again after each table.")
 TARGET = flags.DEFINE_string(
     "target",
     "h200",

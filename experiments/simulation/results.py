@@ -27,12 +27,12 @@ COLUMNS = (  # heading, quantity, digits, whether its interval is shown
     ("steps", "steps", 0, False),
 )
 NOTE = """Mean ± half the 95 % interval over {seeds} seeds, {rollouts:,} rollouts each. \
-progress: pass rate at the end, of held-out prompts where the world has skills, else of all items \
-({start:.3f} at the start). effective ratio: mixed groups in a training batch of B; of paid: among \
-all groups rolled out, measured ones included. regret: how many more of a round's groups would be \
-expected to be mixed, had the B best at that moment been chosen. forecast: of a round's mixed groups, \
-by the posterior; bias is observed minus forecast. hopeless: rollouts of mislabelled items. s: seconds \
-for all seeds, without compilation."""
+progress: final pass rate on held-out prompts if the world has skills, else on all items \
+({start:.3f} at the start). effective ratio: share of mixed groups in a training batch of B; of paid: \
+among all rollouts, measurements included. regret: expected share of mixed groups of the B best items of \
+a round, minus that of the chosen ones. forecast: the share of mixed groups that the posterior predicts; \
+bias: observed minus forecast. hopeless: rollouts of mislabelled items. s: seconds for all seeds, without \
+compilation."""
 
 
 def summary(result: Result, shape: Shape) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from vade_jax import tables
 from vade_jax.models.qwen import files
 
 NOTE = (
-    "Norm: of all weights' change, as a share of the norm that they began with. Cosine: of this change to that of "
+    "Norm: how far all weights moved, as a share of their first norm. Cosine: between this move and that of "
     "{baseline} with the same seed."
 )
 

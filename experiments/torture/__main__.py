@@ -68,14 +68,14 @@ def main(_: ConfigDict, workdir: str) -> None:
 
 
 if __name__ == "__main__":
-    COMMAND = flags.DEFINE_enum("command", "train", jobs.COMMANDS, "What is tortured.")
+    COMMAND = flags.DEFINE_enum("command", "train", jobs.COMMANDS, "The command under test.")
     KILLS = flags.DEFINE_integer("kills", 20, "Trials.", 1)
-    SEED = flags.DEFINE_integer("seed", 0, "What the faults are drawn from.", 0)
+    SEED = flags.DEFINE_integer("seed", 0, "Seed of the faults.", 0)
     FIRST = flags.DEFINE_integer("first", 0, "The number of the first trial.", 0)
     FAULTS = flags.DEFINE_string(
-        "faults", "", "Some of the kinds, with commas between; default: all."
+        "faults", "", "Kinds of faults, separated by commas; default: all."
     )
-    PROCESSES = flags.DEFINE_integer("processes", 1, "Of a run: processes that train together.", 1)
+    PROCESSES = flags.DEFINE_integer("processes", 1, "Processes that train one run together.", 1)
     PARALLEL = flags.DEFINE_integer("parallel", 1, "Trials at a time.", 1)
     # Arguments after -- are for the command. absl knows only our own flags, so it must not see them.
     own = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)

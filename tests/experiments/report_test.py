@@ -67,7 +67,7 @@ def test_data_that_are_gone_are_said(run_of_data):
     (workdir / "config.json").write_text('{"data": {"train": "gone.jsonl"}}')
     report.main([f"--workdir={workdir}"])
     text = (workdir / "report.html").read_text()
-    assert "prompts on this page without their picture: 6 (6 are in no data" in text
+    assert "prompts on this page without their picture: 6 (6 are not in the data" in text
 
 
 def test_comparing_takes_several_directories(run_of_data, tmp_path_factory):

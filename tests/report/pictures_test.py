@@ -32,7 +32,7 @@ def test_pictures_come_from_the_data_when_it_is_the_same():
     assert choose("Which hidden?", find=lambda uid: text_only) == "no_picture"
     assert pictures.notes({"a": "differs", "b": "differs", "c": "no_picture"}) == [
         "prompts on this page without their picture: 2 "
-        "(2 are another question in the data of today)"
+        "(2 have another question in the data now)"
     ]
     assert pictures.notes({"c": "no_picture"}) == []
 

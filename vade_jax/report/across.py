@@ -15,7 +15,7 @@ from vade_jax.types import PathLike
 
 NOTE = (
     "{baseline}: mean of the last {late} validations; the others: the difference to it, seed by seed, ± half of the 95 % interval. "
-    "Mean of all: of each seed's mean over the columns, of the seeds that are in all of them."
+    "Mean of all: averaged over the columns for each seed that is in all columns, then over these seeds."
 )
 MEAN = "mean of all"
 FIGURE_NOTE = (

@@ -39,20 +39,20 @@ COLUMNS = (  # columns of the table: (name, heading, format)
 )
 OWN = tuple(name for name, _, _ in COLUMNS if name not in ("difference", "of_peak", *REACH))
 NOTES = (
-    "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy is the mean over "
-    "held-out questions and the answers to each (`eval.num_samples`, by default 4).",
-    f"Difference to {{baseline}}: of the mean of the last {LATE} validations, over pairs of runs with "
-    "the same seed. An interval without 0 is a difference at this number of seeds.",
-    "Effective ratio, as the paper has it: the share of the groups trained on that are neither all right "
-    "nor all wrong, mean over steps. Rewards differ: the share of all groups rolled out in which they do.",
-    "Rollouts to 90, 95 and 100 % of {baseline}'s best: spent when a run first validates as high as that "
-    "share of the best of {baseline} with the same seed, and how many do. A run that never does counts with "
-    "all that it spent, so that the mean is the least that it can be: ≥.",
+    "Mean ± half of the 95 % interval over seeds (Student's t). Validation accuracy: the share of right "
+    "answers to held-out questions, with `eval.num_samples` answers to each (by default 4).",
+    f"Difference to {{baseline}}: the mean of the last {LATE} validations, minus that of {{baseline}} with the "
+    "same seed. If the interval does not contain 0, this number of seeds shows a difference.",
+    "Effective ratio, as in the paper: the share of the trained groups that are neither all right nor all "
+    "wrong, averaged over steps. Rewards differ: the share of all groups in which rewards differ.",
+    "Rollouts to 90, 95 and 100 % of {baseline}'s best: what a run has spent when it first reaches that share "
+    "of the best validation of {baseline} with the same seed, and how many runs reach it. A run that never "
+    "does counts with all its rollouts, so that the mean is a lower bound: ≥.",
     f"% of {PEAK}'s: the best validation of a run over that of {PEAK} with the same seed.",
-    f"Forgotten: of the validation questions whose answers were all right at one time, the share of which "
-    f"fewer than half are; mean of the last {LATE} validations.",
+    f"Forgotten: of the validation questions that a run once answered only right, the share that it now "
+    f"answers less than half right; mean of the last {LATE} validations.",
     "Hopeless: the picture does not show the answer, or the gold is wrong.",
-    "Minutes: the run's steps, validations included; of runs beside others on shared cores.",
+    "Minutes: of a run's steps and validations, while other runs shared the cores.",
 )
 
 

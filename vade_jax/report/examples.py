@@ -26,15 +26,15 @@ REVISITED = 2  # visits before a prompt is called hopeless or solved
 LISTS = {  # name: (title, caption)
     "hopeless": (
         "Never right",
-        f"visited {REVISITED} times or more without a single right answer; those that cost most",
+        f"no right answer in {REVISITED} visits or more; the most expensive first",
     ),
     "solved": (
         "Always right",
-        f"no wrong answer in the last {REVISITED} visits; those that cost most",
+        f"no wrong answer in the last {REVISITED} visits; the most expensive first",
     ),
     "learned": (
         "Learned",
-        "whose pass rate rose most from the first third of their visits to the last",
+        "the largest rise of the pass rate, from the first third of the visits to the last",
     ),
 }
 

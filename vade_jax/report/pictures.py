@@ -23,8 +23,8 @@ SIDE = 320  # pixels of the longer side, at most
 DRAWN = 4096  # colors; an image with more is never tried as PNG
 LEFT_OUT = {
     "no_picture": "have no picture",
-    "not_found": "are in no data that are here and can be read",
-    "differs": "are another question in the data of today",
+    "not_found": "are not in the data, or the data cannot be read",
+    "differs": "have another question in the data now",
     "unreadable": "have a picture that cannot be read",
     "budget": "did not fit",
 }
