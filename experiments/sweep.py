@@ -106,7 +106,13 @@ def follow(
     """
     failed = []
     with tqdm.tqdm(total=len(programs), desc=what, unit=" runs", smoothing=0.1) as bar:
-        for ended in pool.run(programs):
+
+        def has_compiled(program: Program) -> bool:
+            found = program.name not in runs or runs[program.name].has_stepped()
+            bar.set_postfix_str("" if found else f"compiling in {program.name}")
+            return found
+
+        for ended in pool.run(programs, has_compiled):
             bar.update()
             name = ended.program.name
             if ended.code:

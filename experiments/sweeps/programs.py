@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
+LOOK_S = 0.5  # between two looks at what a program has done
 BUSY = os.EX_TEMPFAIL  # the exit code of a program whose log another process holds
 
 
@@ -73,8 +74,14 @@ class ProgramPool:
         """Whether the pool was asked to stop."""
         return self._stopped.is_set()
 
-    def run(self, programs: Iterable[Program]) -> Iterator[Ended]:
-        """Yields how each program ended, as it ends."""
+    def run(
+        self, programs: Sequence[Program], has_compiled: Callable[[Program], bool] | None = None
+    ) -> Iterator[Ended]:
+        """Yields how each program ended, as it ends.
+
+        Several programs that start together would compile the same code side by side. If `has_compiled` is
+        given, the first runs alone until it is True of it; the others find its code in the cache.
+        """
         places = iter(shares(self._parallel))
 
         def pin() -> None:
@@ -83,7 +90,12 @@ class ProgramPool:
                 os.sched_setaffinity(0, cores)
 
         with concurrent.futures.ThreadPoolExecutor(self._parallel, initializer=pin) as executor:
-            waiting = [executor.submit(self._run, program) for program in programs]
+            waiting = [executor.submit(self._run, program) for program in programs[:1]]
+            while has_compiled and self._parallel > 1 and not self.stopped:
+                if not waiting or waiting[0].done() or has_compiled(programs[0]):
+                    break
+                time.sleep(LOOK_S)
+            waiting += [executor.submit(self._run, program) for program in programs[1:]]
             try:
                 for done in concurrent.futures.as_completed(waiting):
                     yield done.result()

@@ -31,8 +31,7 @@ def test_pictures_come_from_the_data_when_it_is_the_same():
     text_only = dataclasses.replace(report_run.item("train-0-0"), images=())
     assert choose("Which hidden?", find=lambda uid: text_only) == "no_picture"
     assert pictures.notes({"a": "differs", "b": "differs", "c": "no_picture"}) == [
-        "prompts on this page without their picture: 2 "
-        "(2 have another question in the data now)"
+        "prompts on this page without their picture: 2 (2 have another question in the data now)"
     ]
     assert pictures.notes({"c": "no_picture"}) == []
 

@@ -173,6 +173,7 @@ def test_the_bar_shows_all_of_its_numbers_in_80_columns(make, tmp_path, capfd):
     made, _ = make(tmp_path)
     made._bar.ncols, made._bar.total = 80, 10_000
     made.step(0, {"val/validation/acc/mean@4": 0.4301}, None)
+    assert capfd.readouterr().err.endswith("left, valid=0.430, compiling]")
     # The ratio is the paper's, and not that of the groups whose rewards differ.
     values = {"critic/score/mean": 0.3512, "vade/effective_ratio": 0.9}
     values["vade/trained_effective_ratio_correct"] = 0.72

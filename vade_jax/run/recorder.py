@@ -75,6 +75,8 @@ class RunRecorder:
             smoothing=0.1,
         )
         self._watched: dict[str, str] = {}
+        self._has_stepped = False
+        self._show(draw=True)  # the first step compiles for a minute, in which nothing else is said
         # A step's answers are written while the engine makes the next ones.
         self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
         self._log_written = futures.Future()
@@ -85,6 +87,7 @@ class RunRecorder:
         if self._metrics is None:
             return
         self._metrics.write(step, values)
+        self._has_stepped |= data is not None
         self._watch(values, draw=data is None)
         if data is not None:
             self._log_written.result()
@@ -102,7 +105,12 @@ class RunRecorder:
 
     def _watch(self, values: Metrics, *, draw: bool = True) -> None:
         self._watched |= _key_numbers(values)  # the last validation stays in sight
-        self._bar.set_postfix(self._watched, refresh=draw)
+        self._show(draw=draw)
+
+    def _show(self, *, draw: bool) -> None:
+        shown = [f"{name}={value}" for name, value in self._watched.items()]
+        shown += [] if self._has_stepped else ["compiling"]
+        self._bar.set_postfix_str(", ".join(shown), refresh=draw)
 
     def save(self, progress: loop.Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""

@@ -63,6 +63,17 @@ def test_as_many_at_a_time_as_asked(tmp_path):
         assert [ended.code for ended in pool.run(programs)] == [0, 0]
 
 
+def test_the_others_start_when_the_first_has_compiled(tmp_path):
+    """The first waits for nobody; the second fails if it starts before the first's code is there."""
+    first = f"import pathlib, time; time.sleep(1); pathlib.Path({str(tmp_path)!r}, 'code').touch(); time.sleep(2)"
+    second = f"import pathlib, sys; sys.exit(not pathlib.Path({str(tmp_path)!r}, 'code').exists())"
+    programs = [program(tmp_path, "first", first), program(tmp_path, "second", second)]
+    with ProgramPool(2) as pool:
+        ended = list(pool.run(programs, lambda one: (tmp_path / "code").exists()))
+    # The second ends first: it did not wait for the end of the first.
+    assert [(one.program.name, one.code) for one in ended] == [("second", 0), ("first", 0)]
+
+
 def test_a_log_that_is_being_written_is_left_alone(tmp_path):
     """As after the death of a sweep whose programs live on."""
     log = tmp_path / "x/a.log"
