@@ -103,7 +103,8 @@ def test_positions_of_one_small_image_by_hand():
     ("item", "reason"),
     [
         (_item(" <|im_end|> "), "empty_question"), (_item("<image>"), "empty_question"),
-        (_item("<image> a <image>"), "image_count"), (_item(sizes=((1, 300),)), "bad_image"),
+        (_item("<image> a <image>"), "image_count"), (_item("<image><video> a"), "not_an_image"),
+        (_item(sizes=((1, 300),)), "bad_image"),
         (_item("a " * 300), "too_long"), (_item("half a pair: \ud83d"), "bad_text"),
     ],
 )  # fmt: skip

@@ -381,6 +381,17 @@ def test_both_rounds_of_vcrl_need_items():
     checks.selector.check_data_size(settings.Run.from_dict(c.to_dict()), run.num_prompts)
 
 
+def test_a_selector_with_nothing_to_choose_is_said(capsys):
+    run = settings.Run.from_dict(smoke().to_dict())
+    checks.selector.check_data_size(run, run.num_prompts + 1)
+    assert not capsys.readouterr().out
+    checks.selector.check_data_size(run, run.num_prompts)
+    assert (
+        "takes all usable items of the training set at every step, so vade"
+        in capsys.readouterr().out
+    )
+
+
 def test_a_budget_is_enough_for_one_step_and_for_the_pass_before_it():
     c = smoke()
     steps = c.num_steps * c.num_prompts * c.num_rollouts

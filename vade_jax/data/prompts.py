@@ -21,6 +21,7 @@ from vade_jax.data import columns, images, loading, sources, tokens
 from vade_jax.rewards import verify
 
 RejectedItem = columns.RejectedItem
+UNREAD_MARKS = ("<video>", "<audio>")  # without what stands there, it is another question
 _CHARACTERS = 100  # per token; more than any text has
 _TRIES = 3  # attempts to verify an item's own answer; a busy machine can cause timeouts
 
@@ -166,6 +167,9 @@ class PromptBuilder:
 
     def _message(self, item: types.Item) -> dict[str, Any]:
         """Returns the user's turn, with images at their "<image>" marks or, without marks, first."""
+        if unread := [mark for mark in UNREAD_MARKS if mark in item.question]:
+            detail = f"the question has a {unread[0]} mark: images are all that is read"
+            raise RejectedItem(item.uid, "not_an_image", detail)
         parts = [self.tokenizer.clean(part) for part in item.question.split("<image>")]
         if not "".join(parts).strip():
             raise RejectedItem(item.uid, "empty_question", "the question has no text")

@@ -298,8 +298,10 @@ def _draw_point(axes: Any, place: int, mean: Mean, values: Sequence[float], look
     if not mean.count:
         return
     half = mean.half if mean.count > 2 else 0  # an interval of two seeds hides all others
+    # Not clipped: with few seeds a point may lie on the edge of its panel.
     size = {"markersize": 8 if look.bold else 6, "elinewidth": 2.2 if look.bold else 1.4}
-    axes.errorbar(mean.mean, place, xerr=half, fmt="o", color=look.color, capsize=0, **size)
+    style = {"fmt": "o", "color": look.color, "capsize": 0, "clip_on": False}
+    axes.errorbar(mean.mean, place, xerr=half, **style, **size)
     if mean.count > 1:
-        dots = {"s": 9, "color": look.color, "alpha": 0.55, "linewidths": 0}
+        dots = {"s": 9, "color": look.color, "alpha": 0.55, "linewidths": 0, "clip_on": False}
         axes.scatter(values, np.full(len(values), place - 0.24), **dots)

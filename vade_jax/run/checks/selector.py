@@ -30,9 +30,8 @@ def make(run: settings.Run) -> samplers.Sampler:
     try:
         return spec(**given | options)
     except ValueError as error:
-        is_of_option = (
-            str(error).partition("=")[0] in options
-        )  # a Section does not know where it stands
+        # A Section does not know under which name it stands in the settings.
+        is_of_option = str(error).partition("=")[0] in options
         raise ValueError(f"selector.options.{error}" if is_of_option else str(error)) from error
 
 
@@ -46,6 +45,11 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
         raise ValueError(
             f"num_prompts={run.num_prompts} is larger than the training set of {num_train} "
             "usable items: lower num_prompts or give more data"
+        )
+    if run.num_prompts == num_train:
+        print(
+            f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
+            f"{run.selector.name} has nothing to choose: lower num_prompts"
         )
     # A selector made for several rounds counts on all of them: each may drop all of its groups.
     selector = make(run)
