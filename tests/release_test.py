@@ -116,17 +116,20 @@ def test_hadolint_finds_nothing(path):
     run(str(pathlib.Path(sys.executable).with_name("hadolint")), str(path))
 
 
-# ------------------------------------------------------------------------------ the notebook
+# ------------------------------------------------------------------------------ the notebooks
 @pytest.mark.release
-def test_the_tour_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["tour", "own_selector"])
+def test_a_notebook_has_its_outputs_and_runs(name, tmp_path, monkeypatch):
     import nbclient
     import nbformat
 
-    tour = nbformat.read(ROOT / "docs" / "tour.ipynb", as_version=4)
-    assert not any(cell.get("outputs") for cell in tour.cells)
-    for name in ("configs", "experiments"):  # what it writes stays here
-        os.symlink(ROOT / name, tmp_path / name)
+    book = nbformat.read(ROOT / "docs" / f"{name}.ipynb", as_version=4)
+    saved = [output for cell in book.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in saved)
+    assert not [output for output in saved if output.get("name") == "stderr"]
+    for folder in ("configs", "experiments"):  # what it writes stays here
+        os.symlink(ROOT / folder, tmp_path / folder)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     options = {"timeout": 1800, "kernel_name": "python3"}
-    nbclient.NotebookClient(tour, resources={"metadata": {"path": tmp_path}}, **options).execute()
-    assert (tmp_path / "runs" / "tour" / "report.html").exists()
+    nbclient.NotebookClient(book, resources={"metadata": {"path": tmp_path}}, **options).execute()
+    assert (tmp_path / "runs").is_dir()
