@@ -1,7 +1,7 @@
-"""From the settings of a run to what `trainer.loop.run` is given.
+"""Builds the parts of a run, the arguments of `trainer.loop.run`, from its settings.
 
-Each function takes the settings it reads and returns one part. The compiled programs are made here, at
-the edge: everything below is plain functions of arrays.
+Each function takes the settings it reads and returns one part. Programs are jitted here, at the edge;
+everything below is plain functions of arrays.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ def load_data(
 
 
 def load_policy(run: settings.Run, directory: str) -> Policy:
-    """Loads the Hugging Face directory that a run starts from onto its mesh."""
+    """Loads the run's first weights, a Hugging Face directory, onto its mesh."""
     devices = mesh.make(**run.mesh.to_dict())
     return place_policy(
         directory,
@@ -84,16 +84,16 @@ def make_learner(
     *,
     resumes: bool = False,
 ) -> tuple[TrainState, update.Learner]:
-    """Returns the first state, and what improves it.
+    """Returns the first state, and the learner that updates it.
 
-    It takes the policy's parameters over.
+    The state owns the policy's parameters: the first update deletes them.
 
     Args:
         run: the settings.
         policy: what the run starts from.
         map: maps over micro-batches.
-        resumes: the state will be read from a checkpoint: then it has shapes and places alone. Arrays would
-            take its memory a second time while it is read.
+        resumes: the state will be read from a checkpoint, so only its shapes and shardings are returned.
+            Arrays would take the memory twice while the checkpoint is read.
     """
     transform, shardings = make_optimizer(run, policy)
     reference = _reference_params(policy) if run.loss.kl_coef else None
@@ -103,13 +103,13 @@ def make_learner(
     if resumes:
         place = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
         state = jax.tree.map(place, abstract_state(policy, transform), shardings)
-        if not shares:  # deleted, as a first update would do: others still hold the policy
+        if not shares:  # as the first update would; the caller still holds the policy
             jax.tree.map(lambda x: x.delete(), policy.params)
     else:
         state, _ = make_state(policy, transform, shardings, copy=shares)
     improve, logprobs_with = make_programs(run, policy, transform, shardings)
 
-    def logprobs(params, batch):  # the reference's come from where they wait
+    def logprobs(params, batch):  # the reference's may wait on the host
         return logprobs_with(policy.base, jax.device_put(params, policy.shardings), batch)
 
     learner = update.Learner(
@@ -127,7 +127,7 @@ def make_learner(
 
 
 def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
-    """Returns what compares the speed of learning with the peak of the devices."""
+    """Returns the calculator of MFU: the learning's FLOP/s over the devices' peak."""
     scores = (run.loss.old_logp == "trainer") + bool(run.loss.kl_coef)
     kind = policy.mesh.devices.flat[0].device_kind
     peak = run.perf.peak_tflops or hardware.peak_tflops(kind, policy.dtype)
@@ -141,10 +141,10 @@ def make_utilisation(run: settings.Run, policy: Policy) -> hardware.Utilisation:
 
 
 def forwards_of_an_update(run: settings.Run) -> tuple[int, int]:
-    """Returns how many forwards, of the decoder and of the vision tower, an update is worth."""
+    """Returns the cost of an update in forwards, of the decoder and of the vision tower."""
     if not run.lora.rank:
         return flops.BACKWARD, flops.BACKWARD
-    # The base has no gradients, and before the first adapter the activations have none either.
+    # The base's weights need no gradients, nor do activations before the first adapter.
     decoder = flops.BACKWARD - 1
     return decoder, decoder if run.lora.vision else 1
 
@@ -157,7 +157,7 @@ def answers_per_row(run: settings.Run) -> int:
 def num_rows(run: settings.Run, num_prompts: int) -> int:
     """Returns the most rows that `num_prompts` prompts take with G answers each on average.
 
-    0, for as many as there are, where every group fills its row.
+    Returns 0, meaning any number of rows, if every group fills its row.
     """
     per_row = answers_per_row(run)
     if per_row == run.num_rollouts:
@@ -181,7 +181,7 @@ def batch_shape(run: settings.Run, devices: jax.sharding.Mesh) -> minibatches.Sh
 def make_programs(run: settings.Run, policy: Policy, transform, state_shardings: TrainState):
     """Returns the jitted update and log-probs of a run; `policy` may be abstract.
 
-    Their first argument is the policy's base. (A closure over it would be a copy in each program.)
+    Their first argument is the policy's base. (If it were a constant, each program would hold a copy.)
     """
     logp = make_logp(run.batch, policy, run.sampling.temperature)
     objective = objectives.group_rl(run.loss, run.sampling.max_tokens)
@@ -211,8 +211,13 @@ def make_programs(run: settings.Run, policy: Policy, transform, state_shardings:
 def make_logp(
     batch: settings.Batch, policy: Policy, temperature: float
 ) -> Callable[[Params], update.Forward]:
-    """Returns base -> (params, batch -> log-probs and entropies of the answers, as the policy acts)."""
-    policy = dataclasses.replace(policy, params=None, base=None)  # not kept alive by the programs
+    """Returns base -> the function from (params, batch) to log-probs and entropies of the answers.
+
+    The log-probs are those of sampling: with the temperature and without the banned tokens.
+    """
+    policy = dataclasses.replace(
+        policy, params=None, base=None
+    )  # so that the programs do not keep the arrays alive
 
     def logp(base: Params) -> update.Forward:
         return update.make_logp(
@@ -229,9 +234,9 @@ def make_logp(
 def compile_update(
     step: Callable[[Params], update.Update], policy: Policy, state_shardings: TrainState
 ):
-    """Returns base, state, batch -> state, metrics: `step(base)`, jitted once with shardings.
+    """Returns the jitted function (base, state, batch) -> (state, metrics), with shardings.
 
-    It takes the state's memory.
+    It donates the state: the new one takes its memory.
     """
     batch = mesh.batch_sharding(policy.mesh, axis=1)
     return jax.jit(
@@ -245,13 +250,15 @@ def compile_update(
 def make_optimizer(
     run: settings.Run, policy: Policy
 ) -> tuple[optax.GradientTransformation, TrainState]:
-    """Returns the optimizer, and where the state lies between updates; `policy` may be abstract."""
+    """Returns the optimizer, and the state's shardings between updates; `policy` may be abstract."""
     transform = update.make_optimizer(run.optimizer, run.model.param_dtype)
     state = abstract_state(policy, transform)
     shardings = mesh.shardings(policy.mesh, state)
     if run.layout.offload == "all":
         transform = update.from_host(transform)
-        put = lambda x, where: mesh.on_host(where) if x.ndim else where  # but for counters
+        put = lambda x, where: (
+            mesh.on_host(where) if x.ndim else where
+        )  # counters stay on the devices
         away = jax.tree.map(put, state.opt_state, shardings.opt_state)
         shardings = shardings.replace(opt_state=away)
     return transform, shardings
@@ -262,7 +269,7 @@ def make_state(
 ) -> tuple[TrainState, TrainState]:
     """Returns the first state and its shardings, by default those of the mesh.
 
-    Without `copy` it takes the policy's parameters over: the first update deletes them.
+    Without `copy` the state owns the policy's parameters: the first update deletes them.
     """
     if shardings is None:
         shardings = mesh.shardings(policy.mesh, abstract_state(policy, transform))
@@ -291,9 +298,9 @@ def abstract_state(policy: Policy, transform) -> TrainState:
 
 
 def _reference_params(policy: Policy) -> Params:
-    """Returns the weights as the model uses them, in its dtype; shared where that is theirs.
+    """Returns the reference's weights in the compute dtype; the policy's own arrays if they have it.
 
-    An adapter starts without effect: its first values are the reference, the base alone.
+    An adapter has no effect at first, so its first values make the reference equal to the base.
     """
     is_stored = all(x.dtype in (policy.dtype, jnp.bfloat16) for x in jax.tree.leaves(policy.params))
     if is_stored or policy.adapter is not None:
@@ -307,7 +314,7 @@ def _reference_params(policy: Policy) -> Params:
 
 # ------------------------------------------------------------------------------ reward, validation
 def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
-    """Returns the reward; validation looks at what is correct alone."""
+    """Returns the scorer of answers; validation uses only its `correct`."""
     limit, buffer = run.sampling.max_tokens, run.reward.overlong_buffer
     said = opening(run.reward.format, run.data.template, policy.tokenizer)
     make = functools.partial(
@@ -324,7 +331,7 @@ def make_scorer(run: settings.Run, policy: Policy) -> scoring.Scorer:
 
 
 def opening(form: str, template: Mapping[str, Any], tokenizer: tokens.Tokenizer) -> str:
-    """Returns what of the asked format the prompt says already: the tag that its template opens."""
+    """Returns the part of the format that the prompt already contains: the tag that its template opens."""
     return "" if form == "boxed" else tokenizer.opening(**template)
 
 

@@ -1,11 +1,11 @@
-"""The processes and GPUs of a run: how they find each other, share out, and end together.
+"""The processes and GPUs of a run: how processes join and end together, and who uses which GPU.
 
-Several processes run the same command on every host, with a run directory that all hosts see. A run of
-one process needs nothing of this.
+With several hosts, every host runs the same command, with a run directory that all hosts see. A run of
+one process uses only the part about GPUs.
 
-GPUs can be colocated, where every GPU trains and serves, and `layout.train_memory` and
-`layout.serve_memory` share it out; or split, where `layout.train` and `layout.serve` name different
-ones. Without a GPU, layout has no effect.
+GPUs are colocated or split. Colocated: every GPU trains and serves, and `layout.train_memory` and
+`layout.serve_memory` divide its memory. Split: `layout.train` and `layout.serve` name different GPUs.
+Without a GPU, layout has no effect.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ import jax
 from vade_jax import settings
 from vade_jax.trainer import processes
 
-START_TIMEOUT_S = 300  # for the slowest process to come
-HEARTBEAT_TIMEOUT_S = 40  # then a process counts as gone; process 0 at once
-VISIBLE_TIMEOUT_S = 60.0  # for a file to be seen on all hosts
-TRAIN_MEMORY = "XLA_CLIENT_MEM_FRACTION"  # tells JAX its share of a GPU
-OLD_TRAIN_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # so does this; JAX refuses both together
-DEFAULT_TRAIN_MEMORY = 0.75  # what it takes when nothing is said
+START_TIMEOUT_S = 300  # for the slowest process to join
+HEARTBEAT_TIMEOUT_S = 40  # without one, a process counts as gone; process 0 is missed at once
+VISIBLE_TIMEOUT_S = 60.0  # until a new file is visible on all hosts
+TRAIN_MEMORY = "XLA_CLIENT_MEM_FRACTION"  # the share of a GPU's memory that JAX takes
+OLD_TRAIN_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # the older name; JAX refuses both together
+DEFAULT_TRAIN_MEMORY = 0.75  # JAX's default
 STOPPED = (
     "error: another process of this run has stopped{why}. Its own output says why. Start all of "
     "them again: the run resumes from its last checkpoint"
@@ -43,7 +43,7 @@ UNMET = (
     f"{START_TIMEOUT_S} s, each with its own --process_id and all with the --coordinator_address "
     "of process 0, a port that is free there and that the others reach"
 )
-_kept = []  # what C calls must not be collected
+_kept = []  # C calls these, so Python must not collect them
 
 
 # ------------------------------------------------------------------------------ starting
@@ -54,13 +54,13 @@ def join(
     *,
     distributed: bool = False,
 ) -> None:
-    """Joins the other processes, if there are any; before any device is used.
+    """Joins the other processes of the run, if there are any. Call it before any device is used.
 
-    The first three come together, as all processes reach process 0; with `distributed` the cluster's
-    environment (SLURM, Kubernetes, Open MPI, a TPU pod) tells them. Without both there is one process.
+    Give the first three arguments together; or give `distributed`, and the cluster's environment (SLURM,
+    Kubernetes, Open MPI, a TPU pod) provides them. With neither, the run has one process.
 
     Raises:
-        ValueError: some of the three are missing or wrong, or the environment tells nothing.
+        ValueError: some of the three are missing or wrong, or the environment does not provide them.
     """
     given = _given(coordinator_address, num_processes, process_id)
     if not given and not distributed:
@@ -80,7 +80,7 @@ def join(
 
 
 def _given(address, count, number) -> dict:
-    """Returns all three, checked, or none of them."""
+    """Checks the three arguments and returns them as a dict; empty if none is given."""
     values = {
         "coordinator_address": address,
         "num_processes": count,
@@ -102,7 +102,7 @@ def _given(address, count, number) -> dict:
 
 
 def only_leader_prints() -> None:
-    """Silences what the other processes print; errors come from all. Touches the devices."""
+    """Silences stdout of all processes but the leader; stderr stays. Touches the devices."""
     if not processes.is_leader():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the end)
 
@@ -111,7 +111,7 @@ def wait_until_shared(path: str | os.PathLike) -> None:
     """Waits until this process sees what process 0 has written.
 
     Raises:
-        ValueError: it never does: the directory is on a disk of its own.
+        ValueError: the file does not appear, so the hosts do not share the directory.
     """
     path, deadline = pathlib.Path(path), time.monotonic() + VISIBLE_TIMEOUT_S
     while not path.exists():
@@ -125,9 +125,9 @@ def wait_until_shared(path: str | os.PathLike) -> None:
 
 # ------------------------------------------------------------------------------ ending
 class StopSignal:
-    """True once SIGTERM or Ctrl-C came: the step under way is finished and saved.
+    """Becomes true after SIGTERM or Ctrl-C; the run then finishes its step, saves and ends.
 
-    Of several processes any one may get it; all stop after the same step.
+    Any one of several processes may get the signal; all stop after the same step.
     """
 
     def __init__(self):
@@ -140,15 +140,15 @@ class StopSignal:
 
     def _stop(self, number, frame):
         if self._stopped:
-            raise KeyboardInterrupt  # asked twice
+            raise KeyboardInterrupt  # the second signal does not wait
         self._stopped = True
 
 
 @contextlib.contextmanager
 def ends_together() -> Iterator[None]:
-    """Lets a process that fails leave at once, so that the others, which wait for it, learn of it.
+    """Makes a failing process exit at once, so that the others, which wait for it, notice.
 
-    A JAX error that says that another process is gone becomes one line.
+    A JAX error about a lost process becomes one line.
     """
     try:
         yield
@@ -157,7 +157,7 @@ def ends_together() -> Iterator[None]:
         if not jax.distributed.is_initialized() or is_clean:
             raise
         code = _report(error)
-        # A usual exit waits for the other processes, for minutes.
+        # A normal exit would wait minutes for the other processes.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -179,7 +179,7 @@ def _report(error: BaseException) -> int:
 
 
 def _is_gone(error: BaseException | None) -> BaseException | None:
-    """Returns JAX's complaint that another process is not there, where that is the cause."""
+    """Returns the JAX error about a lost process in the chain of causes, if there is one."""
     while error is not None:
         is_jax = isinstance(error, jax.errors.JaxRuntimeError)
         if is_jax and GONE.search(str(error)):
@@ -193,9 +193,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _on_abort_say(text: str, code: int) -> None:
-    """Adds one clear line where JAX ends this process itself, because another one is not there.
+    """Prints one clear line when JAX aborts this process because another one is lost.
 
-    It does so from C++, by SIGABRT after a stack trace, where no Python handler runs.
+    JAX aborts from C++ with SIGABRT, where no Python handler runs.
     """
 
     def say(number):
@@ -209,7 +209,7 @@ def _on_abort_say(text: str, code: int) -> None:
 
 # ------------------------------------------------------------------------------ GPUs
 def take_gpus(layout: settings.Layout) -> None:
-    """Gives JAX its GPUs and its share of their memory, and has it find its devices.
+    """Sets which GPUs JAX uses and its share of their memory, then lets JAX find its devices.
 
     Call it before any device is used.
 
@@ -223,7 +223,10 @@ def take_gpus(layout: settings.Layout) -> None:
         os.environ.pop(OLD_TRAIN_MEMORY, None)
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the latter, wordless: no GPU for "cuda"
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # AssertionError without a message: "cuda" without a GPU
         named = f" and layout.train={layout.train!r}" if layout.train else ""
         platforms = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         why = _first_line(error).partition(" (set JAX")[0] or "none is there"
@@ -234,21 +237,21 @@ def take_gpus(layout: settings.Layout) -> None:
 
 
 def gpus(text: str) -> list[str]:
-    """Returns the GPUs of "0,1"; an empty text names none."""
+    """Returns the names in a list such as "0,1"; none for an empty text."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def visible_gpus() -> list[str] | None:
-    """Returns the GPUs that this process was given, by number or UUID; None: all that there are."""
+    """Returns the GPUs in CUDA_VISIBLE_DEVICES, by number or UUID; None: not set, so all GPUs."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if text is None else gpus(text)
 
 
 def gpus_of_server(layout: settings.Layout, engine: settings.Engine, number: int) -> list[str]:
-    """Returns the GPUs of vLLM server `number`, as CUDA_VISIBLE_DEVICES of its process names them.
+    """Returns the GPUs of vLLM server `number`, for CUDA_VISIBLE_DEVICES of its process.
 
-    The layout's numbers count the GPUs that this process was given, as they do for JAX: a server gets
-    none of anybody else's.
+    The layout's numbers count the GPUs that this process sees, as for JAX, so a server never gets a GPU
+    that was not given to this process.
     """
     size, seen = engine.tensor_parallel, visible_gpus()
     names = serving(layout, engine)[number * size :][:size]

@@ -12,12 +12,12 @@ FIELDS = {"model.checkpoint": "model", "data.train": "dataset", "data.validation
 
 
 def names(run: fields.Section) -> dict[str, str]:
-    """Returns what the fields say that may be names on the hub."""
+    """Returns the values of the settings that may be names on the hub."""
     return {field: fields.value(run, field) for field in FIELDS}
 
 
 def pin(names: Mapping[str, str], workdir: str) -> dict[str, str]:
-    """Returns the names with their commits; a run that goes on keeps those it began with.
+    """Returns the names with their commits; a resumed run keeps the commits that it started with.
 
     Raises:
         ValueError: a name is unknown, or the hub cannot be reached.
@@ -38,9 +38,9 @@ def _pinned(names: Mapping[str, str], workdir: str) -> dict[str, str]:
 
 
 def _begun(workdir: str) -> dict[str, str]:
-    """Returns the names that the run there began with; none where there is no run.
+    """Returns the names that the run in `workdir` started with; empty if there is no run.
 
-    What is no config of a run is said better when the directory is opened.
+    A file that is not the config of a run is reported later, when the directory is opened.
     """
     path = pathlib.Path(workdir) / "config.json"
     try:

@@ -1,15 +1,16 @@
-"""Programs that one run has compiled and the next one finds: JAX's persistent cache, cleaned at each start.
+"""Keeps compiled programs for the next run: JAX's persistent cache, cleaned at each start.
 
-The cache lies next to the run directories: a resumed run, and the next of the same shapes, compile nothing.
-JAX's keys hold the program, its versions, the options and the devices. Three things are left to do:
+The cache is next to the run directories, so a resumed run, or another run of the same shapes, compiles
+nothing. JAX's keys contain the program, the versions, the options and the devices. This file adds three
+things:
 
-- JAX writes an entry in place. A process that is killed meanwhile leaves a part of it, which JAX can
-  neither read nor replace. Each start removes such parts. (Another run that writes one at this very
-  moment loses it, and compiles it again some day.)
-- Nothing bounds the directory: each start removes the oldest entries beyond `MAX_BYTES`. JAX's own
-  bound has a second file for each entry, and writes nothing more once a kill came between the two.
-- Programs for a CPU have the instructions of that CPU and are cut for the cores that the process has.
-  Neither is in the key: such programs lie in a directory for each.
+- JAX writes an entry in place. If the process is killed meanwhile, it leaves a part that JAX can neither
+  read nor replace. Each start removes such parts. (If another run is writing one at that moment, it loses
+  the entry and compiles it again later.)
+- JAX does not bound the directory safely: its own limit keeps a second file for each entry, and stops
+  writing if a kill came between the two. So each start removes the oldest entries beyond `MAX_BYTES`.
+- A program for a CPU uses the instructions of that CPU and is divided over the cores of the process.
+  Neither is in JAX's key, so each combination has its own directory.
 """
 
 import contextlib
@@ -31,10 +32,10 @@ MAX_BYTES = 2 * 10**9
 
 
 def keep(perf: settings.Perf, workdir: str) -> None:
-    """Lets JAX keep what it compiles next to `workdir`, unless the settings or the user say otherwise.
+    """Makes JAX keep compiled programs next to `workdir`, unless the settings or the user say otherwise.
 
-    If other users can write there, the cache is put into `workdir`. A directory that
-    JAX_COMPILATION_CACHE_DIR names stays what it is. The run directory must exist.
+    If other users can write there, the cache goes into `workdir`. If JAX_COMPILATION_CACHE_DIR is set, its
+    directory is used unchanged. `workdir` must exist.
     """
     if not perf.compile_cache or jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue] (jax adds it at run time)
         return
@@ -51,9 +52,9 @@ def keep(perf: settings.Perf, workdir: str) -> None:
 
 
 def _is_ones_own(directory: pathlib.Path) -> bool:
-    """Returns whether this user may write there and strangers may not: what lies in the cache is run.
+    """Returns whether this user can write there and strangers cannot: cached programs are executed.
 
-    /tmp is not, nor is the parent of one's home.
+    False for /tmp and for the parent of a home directory.
     """
     found = directory.stat()
     is_open = found.st_mode & stat.S_IWOTH
@@ -61,17 +62,17 @@ def _is_ones_own(directory: pathlib.Path) -> bool:
 
 
 def tidy(directory: pathlib.Path, max_bytes: int) -> None:
-    """Removes entries that are not whole, and the oldest ones beyond `max_bytes` in all.
+    """Removes incomplete entries, and the oldest entries beyond `max_bytes` in total.
 
-    An entry is read once: those from before the last call were whole then. Two gigabytes take half a
-    minute to read.
+    Reading two gigabytes takes half a minute, so each entry is read once: those from before the last call
+    were complete then.
     """
     if not directory.is_dir():
         return
     entries, total, stamp = [], 0, directory / "tidied"
     last = stamp.stat().st_mtime_ns if stamp.exists() else 0
     with atomic.replacing(stamp) as began:
-        began.touch()  # its time is the file system's, as that of the entries is
+        began.touch()  # takes its time from the file system, like the entries
         for path in directory.glob("*-cache"):
             with contextlib.suppress(OSError):  # another run may have removed it
                 found = path.stat()
@@ -85,8 +86,8 @@ def tidy(directory: pathlib.Path, max_bytes: int) -> None:
 
 
 def _is_whole(data: bytes) -> bool:
-    """Returns whether an entry was written to its end, by the checksum that zlib has there."""
-    if data.startswith(b"\x28\xb5\x2f\xfd"):  # by zstandard, where that is installed: not checked
+    """Returns whether an entry is complete; zlib ends with a checksum."""
+    if data.startswith(b"\x28\xb5\x2f\xfd"):  # zstandard, if it is installed; not checked
         return True
     decompressor = zlib.decompressobj()
     try:
@@ -97,14 +98,14 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _num_cores() -> int:
-    """Returns the cores that this process may use; a sweep gives each of its runs a few."""
+    """Returns the number of cores that this process may use; a sweep gives each run a share."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _kind_of_cpu() -> str:
-    """Returns a short name for the instructions that this machine's CPUs have."""
+    """Returns a short name for the instruction set of this machine's CPU."""
     with contextlib.suppress(OSError):
         text = pathlib.Path("/proc/cpuinfo").read_text()
         if found := re.search(r"^(flags|Features)\s*:(.*)$", text, re.MULTILINE):
             return hashlib.sha256(found[2].encode()).hexdigest()[:8]
-    return platform.machine()  # elsewhere than on Linux a directory is seldom shared
+    return platform.machine()  # not Linux, where machines seldom share a directory

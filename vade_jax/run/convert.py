@@ -1,9 +1,9 @@
-"""A policy between Hugging Face files and orbax; the source decides the direction.
+"""Converts a policy between Hugging Face files and orbax; the source decides the direction.
 
 A Hugging Face directory becomes an orbax StandardCheckpoint of the parameters: a nested dict, as
 `orbax.checkpoint.StandardCheckpointer().restore(DIR)` returns it. Such a checkpoint, a run directory
-or its checkpoints/ becomes a Hugging Face directory with the config and tokenizer of another one. float32
-is exact in both directions. The host holds all parameters once.
+or its checkpoints/ becomes a Hugging Face directory, with the config and tokenizer of the model that it
+started from. float32 is exact in both directions. All parameters are in the host's memory once.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from vade_jax.models.qwen import config, files, lora, model, peft
 from vade_jax.store import checkpoints
 from vade_jax.trainer import mesh
 
-ORBAX = "_METADATA"  # in each StandardCheckpoint
+ORBAX = "_METADATA"  # every StandardCheckpoint has one
 
 
 def convert(
@@ -38,22 +38,22 @@ def convert(
     Args:
         source: a Hugging Face directory, an orbax one of parameters, a run directory or its
             checkpoints/.
-        target: where it goes.
+        target: the new directory.
         dtype: of the parameters in `target`.
-        step: of a run; default: the latest.
-        base: the Hugging Face directory, or a name on the hub, whose config and tokenizer an orbax
-            source goes with; default: the one that the run started from.
+        step: of a run's checkpoint; default: the latest.
+        base: the Hugging Face directory, or a name on the hub, with the config and tokenizer for an orbax
+            source; default: the model that the run started from.
 
     Raises:
-        ValueError: what these say, or what the files hold, does not fit together.
-        FileNotFoundError: the source, one of its files, or the step is not there.
+        ValueError: the arguments or the files contradict each other.
+        FileNotFoundError: the source, one of its files, or the step does not exist.
     """
     source, target = pathlib.Path(source).absolute(), pathlib.Path(target).absolute()
     if target.exists():
         raise ValueError(f"--target={target} exists: give a new directory")
     if not source.is_dir():
         raise FileNotFoundError(f"--source={source} is no directory")
-    # A run directory has a config.json too, but not a model's.
+    # A run directory has a config.json too, but it is not a model's.
     if "model_type" in _json(source / files.CONFIG):
         if step is not None or base:
             raise ValueError(f"--step and --model are for orbax; {source} is Hugging Face's")
@@ -80,7 +80,7 @@ def convert(
 def _find(
     source: pathlib.Path, step: int | None, base: types.PathLike | None
 ) -> tuple[pathlib.Path, pathlib.Path, dict]:
-    """Returns where the parameters are, the Hugging Face directory they go with, the run's config."""
+    """Returns the path of the parameters, their Hugging Face directory, and the run's config."""
     if (source / ORBAX).exists():
         if step is not None or not base:
             raise ValueError(
@@ -106,13 +106,13 @@ def _find(
 
 
 def _base(root: pathlib.Path, started: dict, given: types.PathLike | None) -> pathlib.Path:
-    """Returns the Hugging Face directory of a run's config, or the one that was given."""
+    """Returns the Hugging Face directory that was given, or that the run's config names."""
     if given:
         return pathlib.Path(hub.model(str(given)))
     named = started.get("model", {})
     found = root.parent / "tiny_model" if named.get("preset") else named.get("checkpoint")
     name = hub.parse(str(found))
-    if name and name.is_pinned:  # as a run writes it that began from the hub
+    if name and name.is_pinned:  # the form in the config of a run that started from the hub
         return pathlib.Path(hub.model(str(found)))
     if not found or not os.path.isdir(found):
         raise ValueError(
@@ -123,7 +123,7 @@ def _base(root: pathlib.Path, started: dict, given: types.PathLike | None) -> pa
 
 
 def _check_adapted(base: pathlib.Path, progress: dict, began_from: str) -> None:
-    """Raises ValueError where a run's adapter learned on other weights than those in `base`."""
+    """Raises ValueError if the run's adapter was trained on other weights than those in `base`."""
     start = progress.get("start", 0)  # 0: not kept, or a commit on the hub
     if start and start != files.identity(base):
         raise ValueError(
@@ -135,10 +135,10 @@ def _check_adapted(base: pathlib.Path, progress: dict, began_from: str) -> None:
 def with_adapter(
     stored: pathlib.Path, shape: config.Config, wanted: settings.Lora, adapted: pathlib.Path
 ) -> types.Params:
-    """Returns all parameters of a run in which an adapter learned, on top of those in `adapted`.
+    """Returns all parameters of a LoRA run: the adapter and the weights in `adapted` that it was trained on.
 
     Raises:
-        ValueError: what is stored is another adapter.
+        ValueError: another adapter is stored.
     """
     adapter = peft.choose(wanted, shape)
     _, abstract = lora.split(model.abstract(shape, adapter=adapter))
@@ -148,7 +148,7 @@ def with_adapter(
 
 
 def _adapted(stored: pathlib.Path, started: dict, base: pathlib.Path) -> pathlib.Path:
-    """Returns the Hugging Face directory whose weights a run's adapter learned on."""
+    """Returns the Hugging Face directory of the weights that a run's adapter was trained on."""
     warm_start = settings.WarmStart.from_dict(started["warm_start"])
     if not warm_start.num_steps:
         return base
@@ -175,14 +175,14 @@ def _restore(stored: pathlib.Path, abstract: types.Params, what: str) -> types.P
 
         with _whole(stored):
             params = reader.restore(stored, jax.tree.map(place, there, _shardings(abstract)))
-            if stored.name == "policy":  # of a run; parameters alone have no checksums
+            if stored.name == "policy":  # a run's checkpoint; bare parameters have no checksums
                 checkpoints.check(stored.parent, {"policy": params})
             return params
 
 
 @contextlib.contextmanager
 def _whole(stored: pathlib.Path):
-    """Turns what orbax and tensorstore raise, many kinds with pages of text, into one ValueError."""
+    """Turns the errors of orbax and tensorstore, many kinds with pages of text, into one ValueError."""
     try:
         yield
     except Exception as error:

@@ -25,7 +25,7 @@ class Subset(Sequence):
 
     source: sources.Source
     index: np.ndarray
-    # Hashes, of each row: what it asks, what else its verdict may depend on, its question and pictures.
+    # Hashes of each row: of what it asks, of what else its verdict may depend on, of question and pictures.
     checksums: np.ndarray = dataclasses.field(default_factory=_no_hashes)
     all_details: np.ndarray = dataclasses.field(default_factory=_no_hashes)
     asked: np.ndarray = dataclasses.field(default_factory=_no_hashes)
@@ -39,7 +39,7 @@ class Subset(Sequence):
         return zlib.crc32(self.all_details.tobytes())
 
     def where(self, chosen: np.ndarray | slice) -> "Subset":
-        """Returns some of the rows, in their order."""
+        """Returns the rows with these indices, in this order."""
         hashes = (x[chosen] for x in (self.checksums, self.all_details, self.asked))
         return Subset(self.source, self.index[chosen], *hashes)
 
@@ -50,7 +50,7 @@ class Subset(Sequence):
         return self.source[int(self.index[i])]
 
     def fields(self, i: int) -> dict[str, Any]:
-        """Returns the metadata of an item; of a file's row, all its columns, no image opened."""
+        """Returns the metadata of an item: for a file's row all columns, without opening images."""
         index = int(self.index[i])
         if isinstance(self.source, sources.Rows):
             row = self.source.row(index)
@@ -61,7 +61,7 @@ class Subset(Sequence):
 
 @dataclasses.dataclass(frozen=True)
 class Datasets:
-    """What a run reads; `arrays` has what the selector's init is given of the training items."""
+    """The data of a run; `arrays` is what the selector's `init` gets about the training items."""
 
     train: Subset
     validation: Subset
@@ -69,7 +69,7 @@ class Datasets:
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def identity(self) -> dict[str, int]:
-        """Returns checksums of what a run begins with: `recorder.BEGINNING`."""
+        """Returns the checksums named in `recorder.BEGINNING`."""
         both = self.train, self.validation
         return {
             "items": self.train.checksum,
@@ -89,19 +89,19 @@ def load(
     reward: settings.Reward,
     arrays: Mapping[str, str] = fields.FrozenDict({}),
 ) -> Datasets:
-    """Returns the usable items of both splits, looked through once with the checkpoint's tokenizer.
+    """Returns the usable items of both splits; each item is checked once, with the checkpoint's tokenizer.
 
     Args:
         data: where the rows are, and how they become prompts.
-        checkpoint: a Hugging Face directory, of which the tokenizer is read.
-        workdir: gets the lists of the rows that cannot be used.
-        stream: maps over the items, such as in threads.
+        checkpoint: a Hugging Face directory; only its tokenizer is read.
+        workdir: the lists of rejected rows are written here.
+        stream: maps a function over the items, for example in threads.
         seed: of the built-in data.
-        reward: whether rules decide, and whether functions want all columns.
-        arrays: of each item for the selector, see `per_item`.
+        reward: says whether rules judge, and whether reward functions need all columns.
+        arrays: the values of each item for the selector, see `per_item`.
 
     Raises:
-        ValueError: a file cannot be read, nothing in it is usable, or an item lacks a field of `arrays`.
+        ValueError: a file cannot be read, no row in it is usable, or an item lacks a field of `arrays`.
     """
     build_prompt = prompt_builder(data, tokens.Tokenizer.load(checkpoint))
 
@@ -127,9 +127,9 @@ def load(
 
 
 def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
-    """Returns the rows that are trained on and those that are held out, `data.validation_share` of them.
+    """Returns the training rows and the held-out rows, a share of `data.validation_share`.
 
-    What decides is the hash of a row's question and pictures: rows that ask the same are on one side, and a
+    The hash of a row's question and pictures decides. So rows with the same question are on one side, and a
     row is on the same side in every run.
 
     Raises:
@@ -142,26 +142,26 @@ def _parted(rows: Subset, data: settings.Data) -> tuple[Subset, Subset]:
             f"data.validation_share={data.validation_share}: data.train={data.train!r} has {len(different)} "
             "different questions, of which none would be left to train on: give data.validation"
         )
-    is_held_out = rows.asked < different[num_held_out]  # sorted, as hashes are
+    is_held_out = rows.asked < different[num_held_out]  # in order, because hashes are
     print(f"validation: {is_held_out.sum()} of {len(rows)} rows of data.train are held out")
     return rows.where(~is_held_out), rows.where(is_held_out)
 
 
 def per_item(items: Subset, wanted: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Returns an array for each name: a field of numbers as it is, else a code for each distinct value.
+    """Returns an array for each name: numbers unchanged, other values as a code for each distinct value.
 
-    `wanted` is name -> fields, separated by commas; values that differ in one of them are different. Of
-    several such lists, separated by bars, the first that the first item has is taken.
+    `wanted` maps a name to fields, separated by commas; items that differ in one of them get different
+    codes. With several such lists, separated by bars, the first list whose fields the first item has is used.
 
     Raises:
-        ValueError: an item lacks a field, or a value is no text or number.
+        ValueError: an item lacks a field, or a value is neither text nor a number.
     """
     if not wanted:
         return {}
     first = items.fields(0)
     names = {name: _first_present(value, first) for name, value in wanted.items()}
     rows = {name: [] for name in names}
-    for i in range(len(items)):  # one row in memory: it may hold its images
+    for i in range(len(items)):  # one row in memory at a time: it may hold images
         row = items.fields(i)
         for name, of_name in names.items():
             rows[name].append(_values(name, row, of_name))
@@ -179,7 +179,7 @@ def _values(name, row, wanted):
     if lacking := [x for x in wanted if row.get(x) is None]:
         found = ", ".join(sorted(row.keys() - {"uid"})) or "nothing"
         raise ValueError(f"{label} has no {lacking[0]!r} but {found}: name other fields")
-    words = name == "category"  # all other arrays are numbers
+    words = name == "category"  # all other arrays hold numbers
     for field in wanted:
         if not isinstance(row[field], str | int | float if words else int | float):
             raise ValueError(f"{label} has {field}={row[field]!r}, no {'text or ' * words}number")
@@ -195,7 +195,7 @@ def _numbered(rows) -> np.ndarray:
 
 
 def prompt_builder(data: settings.Data, tokenizer: tokens.Tokenizer) -> prompts.PromptBuilder:
-    """Returns item -> prompt."""
+    """Returns the function that makes an item's prompt."""
     return prompts.PromptBuilder(
         tokenizer,
         instruction=data.instruction,
@@ -236,7 +236,7 @@ def _subset(
     kept: np.ndarray,
     report: prompts.Report,
 ) -> Subset:
-    """Returns the rows of a split that make a prompt, as many as are asked for."""
+    """Returns the usable rows of a split, at most as many as the settings ask for."""
     path, size = getattr(data, split), getattr(data, f"num_{split}")
     if report.counts.get("too_long") and not data.drop_too_long:
         first = next(row for row in report.rejects if row["reason"] == "too_long")

@@ -1,4 +1,4 @@
-"""The run directory: whose it is, what it was made with, when it is done, and the policy in it."""
+"""The run directory: its lock, its settings, whether the run in it is done, and the exported policy."""
 
 import contextlib
 import fcntl
@@ -18,29 +18,29 @@ from vade_jax.run.policy import Policy
 from vade_jax.store import metrics
 from vade_jax.trainer import loop, processes
 
-# What runs of one table may differ in: where and how they were made, not what was asked of them.
+# Settings in which the runs of one table may differ: where and how they ran, not what they were asked.
 MAY_DIFFER = (
     *("checkpoint", "tensorboard", "wandb", "engine", "layout", "perf"),
     *("data.num_threads", "reward.timeout_s", "reward.concurrency", "warm_start.directory"),
 )
-# What a resumed run may have other values of: none of it changes what was done so far.
+# Settings that a resumed run may change: none of them changes what was done so far.
 MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
 REPLACED = (
     *EXPORTED,
     "tiny_model",
     "warm_start",
-)  # directories that are written under another name, and then renamed
+)  # directories that are written under another name and then renamed
 
 
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
-    """Makes a directory this run's alone until the returned context is left, or the process dies.
+    """Locks a directory for this run until the returned context ends or the process dies.
 
     Args:
-        workdir: the run directory, or another one that a run writes to; made if it is not there.
-        name: of the setting that gave it, for the message.
+        workdir: the run directory, or another directory that a run writes to; created if missing.
+        name: the setting that named it, for the message.
 
     Raises:
-        ValueError: another run works there now.
+        ValueError: another run holds the lock.
     """
     with contextlib.ExitStack() as stack:
 
@@ -56,30 +56,30 @@ def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:
                     "or give another directory"
                 ) from None
             except OSError:
-                pass  # not every network file system locks a directory
+                pass  # some network file systems cannot lock a directory
 
         processes.on_leader(lock)
         return stack.pop_all()
 
 
 def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool]) -> None:
-    """Checks that a directory belongs to a run with these settings, or to none.
+    """Checks that a directory belongs to a run with these settings, or to no run.
 
-    A run that has not taken a step owns nothing: its directory is taken over, with one line that says so.
-    Processes compare their settings here: with other ones they would drift apart.
+    A run that has not taken a step owns nothing: its directory is reused, and one line says so. The
+    processes of a run compare their settings here, because with different ones they would diverge.
 
     Args:
-        config: all settings, as JSON has them.
+        config: all settings, in JSON's types.
         workdir: the run directory.
-        is_done: whether the run there is; what is done keeps the settings that it was made with.
+        is_done: whether the run there is done; a finished run keeps its settings.
 
     Raises:
-        ValueError: the run there was started with other values; names them. Or what is there is no run,
-            or the processes do not share the directory.
+        ValueError: the run there was started with other values (names them), the directory holds something
+            that is not a run, or the processes do not share the directory.
         Disagreement: the processes were given different settings.
     """
     cluster.only_leader_prints()
-    wanted = json.loads(json.dumps(config))  # as the file will have it
+    wanted = json.loads(json.dumps(config))  # in JSON's types, as in the file
     processes.agree("--config", json.dumps(wanted))
     path = pathlib.Path(workdir) / "config.json"
 
@@ -98,7 +98,7 @@ def open_for(config: Mapping[str, Any], workdir: str, is_done: Callable[[], bool
 
 
 def _take_over(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
-    """Removes the settings of a run without a step, and what it made that these settings do not make."""
+    """Removes the settings of a run without a step, and models it made that these settings do not make."""
     found = json.loads(path.read_text())
     other = place.differing(found, wanted, MAY_CHANGE, settings.Run())
     path.unlink()
@@ -106,11 +106,11 @@ def _take_over(path: pathlib.Path, wanted: Mapping[str, Any]) -> None:
         print(
             f"{path.parent}: the run there took no step, so this one takes over ({'; '.join(other)})"
         )
-        path.with_name(metrics.FILE).unlink(missing_ok=True)  # a validation before the first step
+        path.with_name(metrics.FILE).unlink(missing_ok=True)  # the validation before the first step
 
 
 def begin(config: Mapping[str, Any], workdir: str) -> None:
-    """Writes down the settings of a run, once all that can be checked before its first step is right."""
+    """Writes the settings of a run, after all checks before its first step have passed."""
     path = pathlib.Path(workdir) / "config.json"
     processes.on_leader(lambda: atomic.write_text(path, json.dumps(config, indent=2) + "\n"))
     cluster.wait_until_shared(path)
@@ -121,16 +121,16 @@ def claim(
     wanted: Mapping[str, Any],
     may_change: Sequence[str] = (),
 ) -> None:
-    """Writes what something is made with, or checks that it was made with the same; as `place.check_same`."""
+    """Writes the settings that something is made with, or checks them against the file (`check_same`)."""
     place.check_same(path, wanted, may_change)
     atomic.write_text(path, json.dumps(wanted, indent=2) + "\n")
 
 
 # ------------------------------------------------------------------------------ the policy
 def drop_policy(workdir: str) -> None:
-    """Removes what a shorter run exported: the policy there is always the last one's.
+    """Removes the policy that a shorter run exported, because the directory always holds the last policy.
 
-    A link, such as to a larger disk, stays: what it points to is emptied.
+    A link, for example to a larger disk, stays, and the directory it points to is emptied.
     """
     if processes.is_leader():
         for name in EXPORTED:
@@ -141,9 +141,9 @@ def drop_policy(workdir: str) -> None:
 
 
 def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None:
-    """Writes the policy as a Hugging Face checkpoint, config.json last: it means complete.
+    """Writes the policy as a Hugging Face checkpoint; config.json comes last and marks it as complete.
 
-    Of an adapter both: its sum with the weights that it was trained on, and itself as PEFT keeps it.
+    With LoRA it writes both the merged weights and the adapter in PEFT's format.
     """
     params, leader = progress.state.params, processes.is_leader()
     directory, adapter = (os.path.join(workdir, name) for name in EXPORTED)
@@ -151,4 +151,4 @@ def export_policy(policy: Policy, progress: loop.Progress, workdir: str) -> None
         peft.save(adapter, policy.shape, policy.adapter, params, os.path.abspath(policy.directory))
     processes.on_leader(lambda: files.copy_tokenizer(policy.directory, directory))
     files.save(directory, policy.shape, policy.whole(params), write=leader)
-    processes.barrier()  # the others stay until it is written
+    processes.barrier()  # the other processes wait until it is written

@@ -1,4 +1,4 @@
-"""Who makes the rollouts of a run, or the answers of an evaluation: the built-in engine or vLLM servers."""
+"""Makes the engine that samples answers, for a run or an evaluation: the built-in one or vLLM servers."""
 
 import concurrent.futures
 import contextlib
@@ -25,9 +25,9 @@ from vade_jax.types import Params
 
 @dataclasses.dataclass(frozen=True)
 class Sections:
-    """The settings that an engine is made from: those of a run or of an evaluation."""
+    """The settings of an engine, from a run or from an evaluation."""
 
-    data: Any  # with the limits of prompts and pictures
+    data: Any  # the limits of prompts and pictures
     engine: settings.Engine
     layout: settings.Layout
 
@@ -42,22 +42,22 @@ def make(
     answers_per_row: int,
     rows_per_call: int,
 ) -> Engine:
-    """Returns the engine that the settings name; vLLM's first weights are the checkpoint's.
+    """Returns the engine that the settings name; vLLM starts with the checkpoint's weights.
 
     Args:
         sections: of the run.
-        policy: its shapes and its tokenizer; the loop gives weights before it asks.
-        workdir: for logs, and weights on their way to servers.
+        policy: gives shapes and tokenizer; the loop sends weights before it asks for answers.
+        workdir: for logs, and for the weights that servers read.
         sampling: of the rollouts.
         longest_answer: tokens, of rollouts and of validation.
         answers_per_row: of the built-in engine: answers that share one copy of their prompt.
-        rows_per_call: of the built-in engine: rows where groups are uneven, 0 where none is.
+        rows_per_call: of the built-in engine: rows for groups of uneven sizes; 0 if all are even.
 
     Raises:
         ValueError: a server is missing, or cannot serve this run.
         EngineFailure: vLLM does not start.
     """
-    # Of the first weights it is to hold no copy.
+    # It must not hold a copy of the first weights.
     policy = dataclasses.replace(policy, params=None)
     if sections.engine.name == "local":
         engine = _local(sections, policy, sampling, answers_per_row, rows_per_call)
@@ -67,7 +67,7 @@ def make(
 
 
 class WithBase:
-    """An engine for a policy of which an adapter alone learns: it is given all weights."""
+    """An engine for a LoRA policy: it always gets the adapter together with the frozen weights."""
 
     def __init__(self, engine: Engine, policy: Policy):
         self._engine, self._policy = engine, policy
@@ -81,14 +81,14 @@ class WithBase:
 def _synced_servers(
     sections: Sections, policy: Policy, workdir: str, sampling: Sampling, longest_answer: int
 ) -> Engine:
-    """Returns the engine over vLLM's servers that gets the weights of each step."""
+    """Returns the engine over vLLM servers, which gets the weights after each step."""
     start = functools.partial(
         _servers, sections, policy, workdir, sampling, longest_answer, policy.dtype
     )
     tensors = functools.partial(weights.from_params, policy.shape, dtype=policy.dtype)
     if not processes.several():
         return start(tensors)
-    # Only the leader talks to the servers; the tensors are made by all processes together.
+    # Only the leader talks to the servers; all processes together gather the tensors.
     started = []
     processes.on_leader(lambda: started.append(start(lambda named: named)))
     return processes.LeaderEngine(started[0] if started else None, tensors)
@@ -99,16 +99,19 @@ def make_frozen(
 ) -> Engine:
     """Returns an engine that only answers, with the weights of `policy.directory` as version 0.
 
-    vLLM reads the weights itself: then `policy` needs no parameters. The built-in engine is laid out
-    for `num_samples` answers to each prompt. Raises as `make`.
+    vLLM reads the weights itself, so then `policy` needs no parameters. The built-in engine is made for
+    `num_samples` answers to each prompt. Raises what `make` raises.
     """
     if sections.engine.name == "local":
         return _local(sections, policy, sampling, num_samples, rows_per_call=0)
-    nothing = {"dtype": np.float32, "tensors": lambda named: named}  # no weights are sent
+    nothing = {
+        "dtype": np.float32,
+        "tensors": lambda named: named,
+    }  # this engine never sends weights
     engine = _servers(sections, policy, workdir, sampling, sampling.max_tokens, **nothing)
     try:
         engine.read(os.path.abspath(policy.directory), 0)
-    except BaseException:  # Ctrl-C too: servers must not stay
+    except BaseException:  # also on Ctrl-C: servers must not keep running
         engine.close()
         raise
     return engine
@@ -140,7 +143,7 @@ def _servers(
     dtype,
     tensors,
 ) -> VllmServerEngine:
-    """Returns the engine over servers that run already, or that are started here."""
+    """Returns the engine over running servers, or over servers that it starts."""
     engine, longest = sections.engine, sections.data.max_prompt_length + longest_answer
     with contextlib.ExitStack() as on_error:
         servers = list(engine.urls)
@@ -164,14 +167,14 @@ def _servers(
             stop_ids=policy.tokenizer.stop_ids,
             banned_ids=policy.tokenizer.banned_ids,
         )
-        on_error.pop_all()  # the engine stops them from now on
+        on_error.pop_all()  # from here on the engine stops them
     return made
 
 
 def _sync_directory(shared: str, workdir: str) -> str:
-    """Returns where this run writes its weights: in a place that runs share, a folder of its own.
+    """Returns the directory where this run writes its weights: its own folder if runs share the place.
 
-    Another run of the same step would otherwise replace them under the same name.
+    Otherwise another run at the same step would replace the files under the same name.
     """
     if not shared:
         return os.path.join(workdir, "weights")
@@ -193,7 +196,7 @@ def _launch(
     if files.load_config(directory).vision:
         limits = {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels}
         options["mm_processor_kwargs"] = limits
-    else:  # a text model takes no options about images, not even that there are none
+    else:  # a text model accepts no option about images
         options["limit_mm_per_prompt"] = None
     if not process.is_cpu_build():
         options["tensor_parallel_size"] = engine.tensor_parallel
@@ -206,7 +209,7 @@ def _launch(
         server = process.launch(
             directory,
             log_path=os.path.join(workdir, "logs", f"vllm_{number}.log"),
-            options=options | dict(engine.options),  # the settings' own win
+            options=options | dict(engine.options),  # the user's options win
             env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
             start_s=engine.start_s,
         )

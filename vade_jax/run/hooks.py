@@ -1,4 +1,4 @@
-"""What whoever starts a run hands to it: nothing here imports what studies runs.
+"""The hooks that a caller gives to a run, so that runs import nothing of reports, evaluations or recipes.
 
     from vade_jax import report, run
     run.train(job, "runs/mine", hooks=run.Hooks(page=report))
@@ -19,28 +19,28 @@ from vade_jax.types import Item, PathLike
 
 
 class Page(Protocol):
-    """Shows a run: `vade_jax.report`."""
+    """Shows a run to people: `vade_jax.report`."""
 
     def at_start(self, workdir: PathLike, items: sources.Source) -> Any:
-        """Shows what the run trains on."""
+        """Shows the training data, before the first step."""
         ...
 
     def at_end(self, workdir: PathLike, items: sources.Source) -> Any:
-        """Shows what came of it; `items` is the source of its training data, by row."""
+        """Shows the finished run; `items` is the source of the training data, by row."""
         ...
 
 
 class Benchmarks(Protocol):
-    """Measures benchmarks while a run learns: `vade_jax.evals.in_training`."""
+    """Runs benchmarks during training: `vade_jax.evals.in_training`."""
 
     def paths(self, section: settings.Eval) -> Mapping[str, str]:
-        """Returns the file of each benchmark in `eval.benchmarks`; ValueError: one is wrong."""
+        """Returns the file of each benchmark in `eval.benchmarks`; raises ValueError if one is wrong."""
         ...
 
     def make(
         self, section: settings.Eval, data: settings.Data, tokenizer: tokens.Tokenizer
     ) -> list[Validate]:
-        """Returns a validation for each of them; ValueError: a file is not of its benchmark."""
+        """Returns a validation for each of them; raises ValueError if a file is not of its benchmark."""
         ...
 
 
@@ -48,17 +48,17 @@ class Variants(Protocol):
     """Makes the variants that a selector asks for: `vade_jax.recipes.diva.hook`."""
 
     def check(self, run: settings.Run) -> None:
-        """Raises ValueError where the settings do not fit variants."""
+        """Raises ValueError if the settings do not allow variants."""
 
     def check_texts(self, run: settings.Run, items: Iterable[Item]) -> None:
-        """Raises ValueError where no item has what variants are made from."""
+        """Raises ValueError if no item has what a variant needs."""
 
     def vary(self, run: settings.Run, build_prompt: prompts.PromptBuilder) -> "Vary":
-        """Returns what makes variants of the training items."""
+        """Returns the maker of variants of the training items."""
         ...
 
     def advantage(self, run: settings.Run) -> Advantage:
-        """Returns what compares the answers to a problem and to its variants."""
+        """Returns the function that compares answers to a problem and to its variants."""
         ...
 
 
@@ -66,12 +66,12 @@ class Vary(Protocol):
     """Makes variants, and counts them."""
 
     expand: Expand
-    counts: Mapping[str, int]  # made so far, by kind
+    counts: Mapping[str, int]  # the number made so far, by kind
 
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """The hooks of a run. Without any it trains, and writes its records alone."""
+    """The hooks of a run. Without hooks it trains and writes only its records."""
 
     page: Page | None = None
     benchmarks: Benchmarks | None = None  # for `eval.benchmarks`

@@ -51,17 +51,17 @@ def train(
 
     Args:
         run: the settings; a resumed run may change few of them (`directory.MAY_CHANGE`).
-        workdir: everything that the run makes goes there.
-        hooks: what shows the run, and what else the settings ask for: `hooks.Hooks`.
-        stop: asked after each step; once it is true, the run is saved and ends.
+        workdir: the run directory; the run writes nowhere else.
+        hooks: reports, benchmarks and variants, see `hooks.Hooks`.
+        stop: called after each step; when it returns True, the run saves and ends.
 
     Returns:
         Whether all steps are done.
 
     Raises:
         UserError: a mistake in the settings or files, found before the first step.
-        scoring.NotFinite: as `loop.run`, like the next two.
-        EngineFailure: the rollouts ended.
+        scoring.NotFinite: a number of a step is not finite. This and the next two come from `loop.run`.
+        EngineFailure: the engine failed.
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
     """
@@ -73,7 +73,7 @@ def train(
 def opened(
     run: settings.Run, workdir: str, hooks: Hooks = NO_HOOKS
 ) -> Iterator[tuple[settings.Run, str]]:
-    """Yields the run, pinned to what it begins with, and its directory, which is its own meanwhile.
+    """Yields the run, with names pinned to commits, and its directory, which stays locked meanwhile.
 
     Raises:
         UserError: a mistake in the settings, or the directory is another run's.
@@ -92,7 +92,7 @@ def opened(
 
 
 def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], bool]) -> bool:
-    """Takes the start-up's steps in their order: what is cheap to find wrong comes first."""
+    """Takes the steps of the start-up in order; checks that are cheap come first."""
     with checks.user_errors():
         if processes.on_leader(lambda: is_done(run, workdir)):
             print(f"{workdir} is done. Its summary again:")
@@ -110,7 +110,9 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             run = run.with_items(len(data.train))
             processes.on_leader(lambda: checks.data.check_reward(run, data))
             selector = checks.selector.make(run)
-            selector.init(len(data.train), **data.arrays)  # refuses arrays that it cannot do with
+            selector.init(
+                len(data.train), **data.arrays
+            )  # rejects arrays that the selector does not accept
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
             directory.begin(asked, workdir)
@@ -122,10 +124,10 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
             job = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
-        # The state has the only copy of the weights from here on: its first update takes theirs.
+        # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None)
         directory.drop_policy(workdir)
-        # Closed also when the run fails: what was being saved is written whole.
+        # Closed also if the run fails, so that a save under way is completed.
         with contextlib.closing(job.recorder), contextlib.closing(job.engine):
             progress = job.run(job.progress, stop=stop)
     if processes.is_leader():
@@ -134,7 +136,9 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
         if variants is not None:
             print(f"variants: {dict(variants.vary.counts)}")
     done = is_over(run, progress.step, progress.rollouts_total, len(data.train))
-    if done:  # the last thing, because it says so: what is cut short before is made again
+    if (
+        done
+    ):  # last, because it marks the run as done: whatever is cut short before it is made again
         directory.export_policy(policy, progress, workdir)
     else:
         print(f"stopped after step {progress.step}; run again to resume")
@@ -142,7 +146,7 @@ def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], boo
 
 
 def _benchmarks(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> list[Validate]:
-    """Returns the validations of `eval.benchmarks`; `checks.check` has seen that there is a hook."""
+    """Returns the validations of `eval.benchmarks`; `checks.check` made sure that there is a hook."""
     if not run.eval.benchmarks:
         return []
     assert hooks.benchmarks is not None
@@ -151,7 +155,7 @@ def _benchmarks(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> lis
 
 @dataclasses.dataclass(frozen=True)
 class Variants:
-    """What a selector that asks for variants adds to a run."""
+    """The parts of a run that a selector with variants adds."""
 
     vary: Vary
     advantage: Advantage
@@ -166,10 +170,10 @@ def _variants(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> Varia
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run that is ready to start. Recorder and engine are to be closed."""
+    """A run that is ready to start. The caller closes recorder and engine."""
 
-    progress: loop.Progress  # after the latest checkpoint, or anew
-    run: Callable[..., loop.Progress]  # `loop.run` with all its arguments but the progress
+    progress: loop.Progress  # from the latest checkpoint, or the beginning
+    run: Callable[..., loop.Progress]  # `loop.run` with all arguments except the progress
     recorder: RunRecorder
     engine: Engine
 
@@ -183,7 +187,7 @@ def prepare(
     benchmarks: Sequence[Validate] = (),
     variants: Variants | None = None,
 ) -> Job:
-    """Builds all parts of the run and restores what is there; `map` maps over items."""
+    """Builds all parts of the run and restores the latest checkpoint; `map` maps over items."""
     selector = checks.selector.make(run)
     saved = checkpointer(run.checkpoint, workdir)
     resumes = saved.latest_step() is not None
@@ -197,7 +201,7 @@ def prepare(
     advantage, expand = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
     if variants is not None:
         advantage, expand = variants.advantage, variants.vary.expand
-    with contextlib.ExitStack() as opened:  # closed where a part cannot be made
+    with contextlib.ExitStack() as opened:  # closes what is open if a part cannot be made
         closing = lambda part: opened.enter_context(contextlib.closing(part))
         engine = closing(build.make_engine(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
@@ -227,14 +231,14 @@ def prepare(
 
 
 def teaching(run: settings.Run) -> warm_start.Teaching:
-    """Returns what the run's warm start depends on."""
+    """Returns the settings that the run's warm start depends on."""
     sections = run.model, run.warm_start, run.data, run.batch, run.mesh
     return warm_start.Teaching(run.seed, *sections, max_tokens=run.sampling.max_tokens)
 
 
 # ------------------------------------------------------------------------------ the end
 def is_done(run: settings.Run, workdir: str) -> bool:
-    """Returns whether the last step was taken and its policy exported; touches no device."""
+    """Returns whether the run took its last step and exported the policy; touches no device."""
     made = [os.path.join(workdir, name) for name in ("policy/config.json", metrics.FILE)]
     records = metrics.read(workdir) if all(map(os.path.exists, made)) else []
     if not records:
@@ -242,7 +246,7 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
     if not step:
         return False
-    # The data are not read for this.
+    # This reads no data.
     places = settings.places_per_item(run.selector.name, run.selector.options)
     num_items = metrics.num_items(records, run.num_prompts, places)
     return is_over(run.with_items(num_items) if num_items else run, step, total, num_items)

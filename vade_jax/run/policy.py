@@ -15,9 +15,9 @@ from vade_jax.types import Params
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A checkpoint on the devices: the parameters that learn, and those that stay as they are.
+    """A checkpoint on the devices: the trained parameters `params` and the frozen ones `base`.
 
-    Without an adapter all of them learn, and `base` is empty.
+    Without an adapter all parameters are trained, and `base` is empty.
     """
 
     directory: str
@@ -27,25 +27,25 @@ class Policy:
     shardings: Params
     tokenizer: tokens.Tokenizer
     mesh: jax.sharding.Mesh
-    dtype: jnp.dtype  # of the computation
+    dtype: jnp.dtype  # the compute dtype
     base: Params = dataclasses.field(default_factory=dict)
     base_shardings: Params = dataclasses.field(default_factory=dict)
     adapter: lora.Adapter | None = None
 
     @property
     def merge(self):
-        """Returns the whole parameters -> the model; it does not keep this policy's alive."""
+        """Returns the function from all parameters to the model; it holds no arrays of this policy."""
         return functools.partial(model.merge, self.graphdef)
 
     @property
     def merge_gathered(self):
-        """Returns `merge` for parameters that no axis but `tensor` splits: the built-in engine's."""
+        """Returns `merge` for the built-in engine, whose parameters are split only over `tensor`."""
         place = mesh.Place(self.mesh, gathered=True)
         graphdef = model.graph(self.shape, dtype=self.dtype, place=place, adapter=self.adapter)
         return functools.partial(model.merge, graphdef)
 
     def whole(self, params: Params, base: Params | None = None) -> Params:
-        """Returns all parameters, `params` those that learn; `base` is the policy's own by default."""
+        """Returns all parameters: `params` joined with `base`, by default the policy's own base."""
         if self.adapter is None:
             return params
         return lora.join(self.base if base is None else base, params, self.adapter.scale)
@@ -60,9 +60,9 @@ def place_policy(
     *,
     param_dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> Policy:
-    """Loads a Hugging Face directory onto the mesh, its weights in `param_dtype`, computing in `dtype`.
+    """Loads a Hugging Face directory onto the mesh: weights in `param_dtype`, computation in `dtype`.
 
-    With an adapter, which `key` draws, the weights are its base and are kept in `dtype`.
+    With an adapter (drawn with `key`), the weights are the frozen base and are kept in `dtype`.
 
     Raises:
         ValueError: the mesh does not divide the model.
@@ -88,7 +88,7 @@ def abstract_policy(
     wanted: settings.Lora,
     param_dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> Policy:
-    """Returns a policy with shapes in the place of arrays, without directory and tokenizer.
+    """Returns a policy with shapes instead of arrays, without directory and tokenizer.
 
     Raises:
         ValueError: the mesh does not divide the model.
@@ -115,7 +115,7 @@ def abstract_policy(
 
 
 def compute_dtype(model: settings.Model, devices: jax.sharding.Mesh) -> jnp.dtype:
-    """Returns what the model computes in: as the settings say, or as the devices like it."""
+    """Returns the compute dtype: that of the settings, or the default of the devices."""
     if model.dtype != "auto":
         return jnp.dtype(model.dtype)
     return jnp.dtype("float32" if mesh.Place(devices).platform == "cpu" else "bfloat16")

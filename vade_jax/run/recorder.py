@@ -1,7 +1,6 @@
-"""What a run writes to its directory while it runs, and how it goes on from there.
+"""Writes metrics, the rollout log and checkpoints of a run, and restores a run from them.
 
-Metrics, the rollout log and checkpoints. Of several processes all save their part of a checkpoint; the
-leader writes the rest.
+With several processes each saves its part of a checkpoint, and the leader writes the rest.
 """
 
 import os
@@ -21,16 +20,16 @@ from vade_jax.trainer import loop, processes
 from vade_jax.trainer.rounds import Round, StepData
 from vade_jax.types import Array, Metrics
 
-# Fits a terminal of 80 columns with all of its numbers.
 EXAMPLE = 300  # characters of the first prompt and answer
+# With all of its numbers it fits a terminal of 80 columns.
 BAR = "RL {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left{postfix}]"
-# Checksums of what a run began with: the training data, which the selector knows by index alone, the
-# validation, whose curve is of one set, and of both the other columns and the pictures.
+# Names of the checksums that a resumed run must match: of the training items (the selector knows them only
+# by index), of the validation questions (their curve must be of one set), of both's columns and pictures.
 BEGINNING = ("items", "questions", "details", "pictures")
 
 
 def checkpointer(section: settings.Checkpoint, workdir: str) -> checkpoints.Checkpointer:
-    """Returns what saves and restores the run."""
+    """Returns the checkpointer of a run directory."""
     path = os.path.join(workdir, "checkpoints")
     return checkpoints.Checkpointer(path, **section.to_dict(), is_sole=True)
 
@@ -46,12 +45,12 @@ class RunRecorder:
         step: int,
         items: Mapping[str, int] = fields.FrozenDict({}),
     ):
-        """Starts after `step`: metrics and rollouts of later steps are made again.
+        """Starts after `step`: records of later steps are removed, because those steps are taken again.
 
-        `config` is all settings, as JSON has them; `items` is what `restore` is to be given.
+        `config` has all settings, in JSON's types; `items` has the checksums for `restore`.
 
         Raises:
-            ValueError: metrics do not come to `step`, and would have a gap.
+            ValueError: the metrics end before `step`, so there would be a gap.
         """
         self._workdir, self._checkpointer = workdir, checkpointer
         self._config, self._items = config, dict(items)
@@ -76,7 +75,7 @@ class RunRecorder:
         )
         self._watched: dict[str, str] = {}
         self._has_stepped = False
-        self._show(draw=True)  # the first step compiles for a minute, in which nothing else is said
+        self._show(draw=True)  # the first step compiles for a minute without other output
         # A step's answers are written while the engine makes the next ones.
         self._log_thread = futures.ThreadPoolExecutor(1, "rollouts")
         self._log_written = futures.Future()
@@ -115,7 +114,7 @@ class RunRecorder:
     def save(self, progress: loop.Progress, *, last: bool) -> None:
         """See `loop.Recorder`."""
         if last or self._checkpointer.is_due(progress.step):
-            self._log_written.result()  # a checkpoint's answers are there before it is
+            self._log_written.result()  # the answers of a checkpoint are written before it
         counters = {
             "step": progress.step,
             "seed": self._config["seed"],
@@ -127,7 +126,7 @@ class RunRecorder:
             "validated": progress.validated,
             "skipped_updates": progress.skipped_updates,
         }
-        if progress.more_visits:  # of few runs
+        if progress.more_visits:  # only some selectors fill it
             counters["more_visits"] = progress.more_visits
         self._checkpointer.save(
             progress.step,
@@ -141,7 +140,7 @@ class RunRecorder:
             self._checkpointer.wait()
 
     def close(self) -> None:
-        """Finishes what is being written."""
+        """Completes pending writes and closes the files."""
         self._bar.close()
         self._log_thread.shutdown()
         self._checkpointer.close()
@@ -158,11 +157,11 @@ def restore(
 
     Args:
         saved: the run's checkpoints.
-        progress: of the shapes that are wanted.
-        items: the checksums of `BEGINNING`, and the version of the "verifier" that judges.
+        progress: gives the shapes.
+        items: the checksums named in `BEGINNING`, and the version of the "verifier".
 
     Raises:
-        ValueError: the run began with other items, or from another model.
+        ValueError: the run started with other items or from another model.
     """
     step = saved.latest_step()
     if step is None:
@@ -170,11 +169,11 @@ def restore(
     try:
         state, selection, counters = saved.restore(step, progress.state, _selection(progress))
     except ValueError:
-        # Of other items or another model the arrays have other shapes, too: what was changed is said.
+        # With other items or another model the shapes differ too: first say what changed.
         beginning.check_beginning(saved, step, saved.progress(step), items)
         raise
     beginning.check_beginning(saved, step, counters, items)
-    # None where functions of a user's own judge alone.
+    # None if only the user's functions judge.
     judged, now = counters.pop("verifier", None), items.get("verifier")
     if None not in (judged, now) and now != judged:
         print(
@@ -182,7 +181,7 @@ def restore(
             f"on by version {now}: rewards and counts of both may differ"
         )
     print(f"resuming after step {step}")
-    for name in ("seed", "start", *BEGINNING):  # the rest is what `RunRecorder.save` writes
+    for name in ("seed", "start", *BEGINNING):  # the others are fields of Progress
         counters.pop(name, None)
     counters |= {"known": frozenset(counters["known"])}
     return loop.Progress(state=state, **selection, **counters)
@@ -201,18 +200,18 @@ def first_answer(data: StepData) -> str:
 
 
 def _selection(progress: loop.Progress) -> dict[str, Any]:
-    """Returns what has a value for every item: too many for the JSON of the counters."""
+    """Returns the arrays with a value for every item, which are too large for the JSON of counters."""
     return {"posterior": progress.posterior, "visited_I": progress.visited_I}
 
 
 def _write_log(path: pathlib.Path, data: StepData) -> None:
-    # The loop needs the interpreter too, until the engine is at work: it is let through first.
+    # The loop needs the interpreter until the engine has started, so this thread lets it go first.
     time.sleep(0.003)
     rollout_log.write(path, *tables(data))
 
 
 def tables(data: StepData) -> tuple[rollout_log.Table, rollout_log.Table]:
-    """Returns the columns of the rollout log, of all answers and of all groups, round after round."""
+    """Returns the columns of the rollout log, for all answers and for all groups, round after round."""
     sizes = [len(one.chosen.items) for one in data.rounds]
     answers, groups = (_joined([f(one) for one in data.rounds]) for f in (_of_answers, _of_groups))
     answers |= {"group": data.rollouts.group_N}
@@ -230,7 +229,7 @@ def _joined(of_rounds: Sequence[rollout_log.Table]) -> dict[str, Sequence[Any] |
 
 
 def _of_answers(one: Round) -> rollout_log.Table:
-    """Returns the columns of a round with a value for every answer."""
+    """Returns the columns with a value for every answer of a round."""
     judged = lambda x_N: np.where(one.scores.known_N, x_N, np.nan)
     return {
         "answer": one.scores.text_N,
@@ -244,7 +243,7 @@ def _of_answers(one: Round) -> rollout_log.Table:
 
 
 def _of_groups(one: Round) -> rollout_log.Table:
-    """Returns the columns of a round with a value for every prompt."""
+    """Returns the columns with a value for every prompt of a round."""
     chosen = one.chosen
     counts = {name: one.belief[name] for name in ("alpha", "beta") if name in one.belief}
     if chosen.proposal.p_M is not None:
@@ -260,7 +259,7 @@ def _of_groups(one: Round) -> rollout_log.Table:
 
 
 def _key_numbers(values: Metrics) -> dict[str, str]:
-    """Returns the numbers that a person watches."""
+    """Returns the numbers for the progress bar."""
     names = {"score": "critic/score/mean", "effective": "vade/trained_effective_ratio_correct"}
     shown = {k: f"{values[name]:.2f}" for k, name in names.items() if name in values}
     valid = [v for name, v in values.items() if name.startswith("val/validation/")]

@@ -1,7 +1,7 @@
-"""The supervised warm start: likelihood of a teacher's answers, on the RL trainer's own update.
+"""The supervised warm start: trains on a teacher's answers with the update of the RL trainer.
 
-Reads the procedural "warmup" split, which training and validation never share. Leaves a Hugging Face
-checkpoint in <workdir>/warm_start.
+It reads the procedural "warmup" split, which is disjoint from training and validation, and writes a Hugging
+Face checkpoint to <workdir>/warm_start.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from vade_jax.types import Batch, Rollouts
 
 @dataclasses.dataclass(frozen=True)
 class Teaching:
-    """What a warm start depends on: some sections of a run, and its seed."""
+    """The settings that a warm start depends on: some sections of a run, and the seed."""
 
     seed: int
     model: settings.Model
@@ -41,15 +41,15 @@ class Teaching:
     data: settings.Data
     batch: settings.Batch
     mesh: settings.Mesh
-    max_tokens: int  # of an answer
+    max_tokens: int  # tokens of an answer
 
     @property
     def mixture(self) -> Mapping[str, float]:
-        """What is taught: by default what the run trains on."""
+        """The mixture of questions; by default that of the run's training data."""
         return self.warm_start.mixture or self.data.mixture
 
     def recipe(self) -> dict[str, Any]:
-        """Returns what a finished warm start must have been made with, to be taken for this one."""
+        """Returns the settings that a finished warm start must have had to be reused."""
         wanted: dict[str, Any] = {
             "seed": self.seed,
             "model": self.model.to_dict(),
@@ -63,13 +63,13 @@ class Teaching:
 
 
 def untrained(model: settings.Model, seed: int, workdir: str, *, is_taught: bool = False) -> str:
-    """Returns the checkpoint that everything starts from; makes the tiny one where asked to.
+    """Returns the checkpoint before any warm start; writes the tiny model if the settings ask for it.
 
-    `is_taught` says that a warm start follows: then random weights take the place of "tiny_reader".
+    `is_taught` says that a warm start follows: then "tiny_reader" stands for its shape with random weights.
     """
     if not model.preset:
         checkpoint = hub.model(model.checkpoint)
-        files.load_config(checkpoint)  # is there, and is a Qwen2.5-VL
+        files.load_config(checkpoint)  # raises if it is missing or not a supported model
         return checkpoint
     preset = "tiny" if is_taught and model.preset == tiny_checkpoint.READER else model.preset
     made, recipe = os.path.join(workdir, "tiny_model"), {"seed": seed, "preset": preset}
@@ -86,17 +86,19 @@ def untrained(model: settings.Model, seed: int, workdir: str, *, is_taught: bool
 def warm_started(
     teaching: Teaching, base: str, workdir: str, stop: Callable[[], bool]
 ) -> str | None:
-    """Returns the checkpoint that RL starts from, or None if `stop()` was true before it was done.
+    """Returns the checkpoint that RL starts from, or None if `stop()` was true before it was ready.
 
-    It is `base` itself, where no warm start is asked for, or made from it, where it is not there yet.
+    Without a warm start it is `base`; else it is trained from `base`, unless it exists already.
 
     Raises:
-        UserError: there is one that was made with other settings, or does not say with which.
+        UserError: a warm start exists that was made with other settings, or its settings are unknown.
     """
     if not teaching.warm_start.num_steps:
         return base
     target = teaching.warm_start.directory or os.path.join(workdir, "warm_start")
-    target = str(pathlib.Path(target))  # no slash at its end: other names begin with it
+    target = str(
+        pathlib.Path(target)
+    )  # without a slash at its end, because other names start with it
     if not teaching.warm_start.directory:
         processes.on_leader(lambda: _drop_another(target, teaching.recipe()))
     if processes.on_leader(lambda: _is_complete(target)):
@@ -105,7 +107,7 @@ def warm_started(
     else:
         with checks.user_errors():
             processes.on_leader(lambda: place.check_is_warm_start(target))
-        with checks.user_errors():  # the directory may be shared with a run that makes it now
+        with checks.user_errors():  # another run that shares the directory may be making it now
             owned = directory.own(_partial(target), "warm_start.directory")
         with owned:
             if not _made(teaching, base, target, stop):
@@ -119,11 +121,11 @@ def warm_started(
 
 
 def _drop_another(target: str, recipe: Mapping[str, Any]) -> None:
-    """Removes a checkpoint that a run without a step made in this place by another recipe."""
+    """Removes a checkpoint that a run without a step made here with other settings."""
     made_with = pathlib.Path(f"{target}.json")
     if not made_with.exists() or place.has_a_step(made_with.parent):
         return
-    with contextlib.suppress(ValueError):  # no JSON: `directory.claim` says so
+    with contextlib.suppress(ValueError):  # not JSON: `directory.claim` reports it
         if other := place.differing(json.loads(made_with.read_text()), recipe):
             print(f"{target}: made with other settings ({'; '.join(other)}), so it is made again")
             made_with.unlink()
@@ -132,7 +134,7 @@ def _drop_another(target: str, recipe: Mapping[str, Any]) -> None:
 
 
 def _made(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) -> bool:
-    """Returns whether the warm start is there: made by `train`, or meanwhile by another run."""
+    """Returns whether the warm start is complete, made by `train` or by another run meanwhile."""
     with checks.user_errors():
         processes.on_leader(lambda: directory.claim(target + ".json", teaching.recipe()))
     complete = processes.on_leader(lambda: _is_complete(target))
@@ -140,20 +142,20 @@ def _made(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
 
 
 def _is_complete(checkpoint: str) -> bool:
-    """Returns whether config.json is there: the last thing that a checkpoint gets."""
+    """Returns whether config.json exists, the last file of a checkpoint to be written."""
     return os.path.exists(os.path.join(checkpoint, "config.json"))
 
 
 # ------------------------------------------------------------------------------ training
 def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) -> bool:
-    """Trains the checkpoint in `base` and writes it to `target`; resumes what was stopped.
+    """Trains the checkpoint in `base` and writes it to `target`; resumes a stopped warm start.
 
     Returns:
         False if `stop()` was true; the state is then saved next to `target`.
     """
     wanted = teaching.warm_start
     with checks.user_errors():
-        # All weights learn here, in float32, also where an adapter does in RL or bfloat16 weights.
+        # The warm start trains all weights in float32, even if RL trains an adapter or bfloat16 weights.
         devices = mesh.make(**teaching.mesh.to_dict())
         policy = place_policy(base, devices, compute_dtype(teaching.model, devices))
         checks.data.check_answers_fit(
@@ -172,7 +174,7 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
         disable=not processes.is_leader(),
     )
     with bar, contextlib.closing(saved):
-        unread = []  # metrics on the devices: fetching them waits for the step
+        unread = []  # stays on the devices: fetching it would wait for the step
         for number, batch in enumerate(_batches(teaching, policy, done), done + 1):
             state, metrics = step(state, batch)
             unread.append((number, metrics))
@@ -191,7 +193,7 @@ def train(teaching: Teaching, base: str, target: str, stop: Callable[[], bool]) 
 
 
 def _partial(target: str) -> str:
-    """Returns the directory of the state of an unfinished warm start, which a killed process leaves."""
+    """Returns the directory for the state of a warm start that was stopped."""
     return f"{target}.partial"
 
 
@@ -223,7 +225,7 @@ def _read(unread: list) -> float:
 
 
 def _batches(teaching: Teaching, policy: Policy, done: int) -> Iterator[Batch]:
-    """Yields the batches after `done`; the next one is cut while a step runs."""
+    """Yields the batches after `done`; the next batch is prepared while a step runs."""
     size, steps = teaching.warm_start.batch_size, teaching.warm_start.num_steps
     source = procedural.Procedural(teaching.seed, size * steps, "warmup", teaching.mixture)
     build_prompt = datasets.prompt_builder(teaching.data, policy.tokenizer)
@@ -258,7 +260,7 @@ def _batches(teaching: Teaching, policy: Policy, done: int) -> Iterator[Batch]:
 
 
 def _targets(texts: list[str], tokenizer, max_tokens: int) -> Rollouts:
-    """Returns the teacher's answers as rollouts, one a prompt."""
+    """Returns the teacher's answers as rollouts, one for each prompt."""
     answers = []
     for text in texts:
         token_T = np.array([*tokenizer.encode(text), tokenizer.im_end])

@@ -1,14 +1,14 @@
-"""Everything that can be wrong with a run: one sentence each, with the field, its value and the way out.
+"""The checks of a run. Every mistake gets one sentence with the field, its value and the fix.
 
-In the order in which `job.train` looks:
+In the order in which `job.train` calls them:
 
-    config      names, files, and what has to go together; before anything is built
-    selector    what the selector needs of the run
+    config      names, files, and settings that depend on each other, before anything is built
+    selector    what the selector needs from the run
     machine     packages, GPUs and their memory
-    place       the run directory and the warm start's: are they this run's?
-    model       the checkpoint against the mesh and the settings; no weight is read
+    place       whether the directories of the run and its warm start are free or this run's
+    model       the checkpoint against mesh and settings, without reading weights
     data        rows, validation, rewards and the teacher's answers
-    beginning   what a run that goes on began with
+    beginning   what a resumed run started with
 """
 
 import contextlib
@@ -32,14 +32,14 @@ __all__ = [
 
 
 class UserError(ValueError):
-    """A mistake in the settings or in the user's files, in one clear line."""
+    """A mistake in the settings or in the user's files; its message is one clear line."""
 
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Turns the errors that name a user's mistake into `UserError`.
 
-    Wraps what is done before the first training step. After it, people want the traceback.
+    It wraps everything before the first training step. After that step a traceback is more useful.
     """
     try:
         yield

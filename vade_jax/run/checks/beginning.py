@@ -1,4 +1,4 @@
-"""What a run that goes on began with: the same data, the same model, and metrics up to its checkpoint."""
+"""Checks that a resumed run has the data and model it started with, and metrics up to its checkpoint."""
 
 import pathlib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from vade_jax.trainer import processes
 
 
 def check_reaches(path: pathlib.Path, step: int) -> None:
-    """Raises ValueError unless the last line of metrics is of `step`; 0 has none in a new run."""
+    """Raises ValueError unless the last line of metrics is of `step`; a new run has no line at step 0."""
     records = metrics.scan(path)[0] if path.exists() else []
     if step and (not records or records[-1]["step"] < step):
         raise ValueError(
@@ -26,7 +26,7 @@ def check_beginning(
     counters: Mapping[str, Any],
     items: Mapping[str, int],
 ) -> None:
-    """Raises ValueError if a run began with other items or another model; says it of other pictures."""
+    """Raises ValueError if a run started with other items or another model; warns about other pictures."""
     has_other = lambda name: counters.get(name) != items.get(name)
     back = "give the data that it began with, or another --workdir"
     for name, setting in {"items": "data.train", "questions": "data.validation"}.items():
@@ -41,7 +41,7 @@ def check_beginning(
             f"other columns than when this run began: {back}"
         )
     if has_other("pictures"):
-        # No error: another version of Pillow may resize them to other bytes.
+        # Not an error: another version of Pillow may resize pictures to other bytes.
         print(
             "WARNING: the data changed: pictures of data.train or data.validation are not, to the byte, what "
             "this run began with: it goes on with what is there"
@@ -57,7 +57,7 @@ def check_beginning(
 def start_of(config: Mapping[str, Any]) -> int:
     """Returns the identity of the directory that a run starts from.
 
-    0 where its name says it: a commit on the hub, or a model that the run itself makes.
+    0 if the name is enough: a commit on the hub, or a model that the run makes itself.
     """
     checkpoint = config["model"]["checkpoint"]
     if not checkpoint or config["warm_start"]["num_steps"] or hub.parse(checkpoint):

@@ -1,4 +1,4 @@
-"""The settings beyond their ranges: names, files, and what has to go together."""
+"""Checks settings beyond their ranges: names, files, and settings that depend on each other."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ from vade_jax.run.checks import machine, selector
 
 
 def check(run: settings.Run, given: hooks.Hooks = hooks.Hooks()) -> None:  # noqa: B008 (frozen)
-    """Checks names, files, packages, and what has to go together; `given` are the run's hooks.
+    """Checks names, files, packages and settings that depend on each other; `given` are the run's hooks.
 
     Raises:
         ValueError: names the field, its value and the fix.
@@ -48,7 +48,7 @@ def _check_model(model: settings.Model) -> None:
             "give exactly one, such as --config.model.checkpoint=DIR of a Hugging Face "
             "Qwen2.5-VL, Qwen2.5 or Qwen3 checkpoint"
         )
-    # Random weights are for tiny models; the shapes of the others are known by their size.
+    # Only tiny models may have random weights; of the others the size names the shape.
     is_tiny = lambda name: name.startswith("tiny")
     if model.preset:
         fields.check_word("model.preset", model.preset, list(filter(is_tiny, PRESETS)))
@@ -92,7 +92,7 @@ def _check_data(run: settings.Run) -> None:
 
 
 def _check_built_in(run: settings.Run) -> None:
-    """Checks the mixtures of the built-in data, and that the teacher's noise is of what it teaches."""
+    """Checks the mixtures of the built-in data, and that the teacher's noise is of parts it teaches."""
     data, taught = run.data.mixture, run.warm_start.mixture or run.data.mixture
     if data and run.data.train != "procedural":
         raise ValueError(
@@ -118,10 +118,10 @@ def _check_built_in(run: settings.Run) -> None:
 
 
 def check_hooks(given: hooks.Hooks, run: settings.Run, asks_for_variants: bool) -> None:
-    """Checks what the settings ask of hooks.
+    """Checks the settings that need hooks.
 
     Raises:
-        ValueError: a hook is missing, or says what is wrong.
+        ValueError: a hook is missing, or the hook rejects the settings.
     """
     if given.benchmarks is not None:
         given.benchmarks.paths(run.eval)

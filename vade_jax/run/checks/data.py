@@ -1,4 +1,4 @@
-"""What a run reads and is rewarded for: held-out questions, rewards, the teacher's answers."""
+"""Checks the data of a run: held-out questions, rewards, the teacher's answers."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from vade_jax.trainer import processes
 
 
 def check_data(run: settings.Run, data: Datasets) -> None:
-    """Checks that there are rows enough, and questions to validate on that are not trained on.
+    """Checks that there are enough rows, and validation questions that are not in the training data.
 
     Raises:
         ValueError: names the sizes or the files, and the fix.
@@ -24,9 +24,9 @@ def check_data(run: settings.Run, data: Datasets) -> None:
 
 
 def _check_held_out(data: settings.Data, found: Datasets) -> None:
-    """Says how many questions of the validation are trained on; raises ValueError where all are."""
+    """Prints how many validation questions are also trained on; raises ValueError if all are."""
     if data.train == data.validation == "procedural":
-        return  # drawn apart: only pictures that show nothing are in both
+        return  # drawn separately: the only pictures in both are empty ones
     if data.validation == "procedural" and processes.is_leader():
         print(
             f"WARNING: the validation is of the built-in questions, not of {data.train}: set data.validation to "
@@ -46,7 +46,7 @@ def _check_held_out(data: settings.Data, found: Datasets) -> None:
 
 
 def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
-    """Calls the run's own reward functions on rows from all over the data, and prints what they say.
+    """Calls the user's reward functions on rows from the whole data and prints what they return.
 
     Raises:
         ValueError: a function fails; names it, the row and the answer.
@@ -63,12 +63,12 @@ def check_reward(run: settings.Run, data: Datasets, num_rows: int = 4) -> None:
 def check_answers_fit(
     mixture: Mapping[str, float], seed: int, max_tokens: int, tokenizer: tokens.Tokenizer
 ) -> None:
-    """Raises ValueError when the built-in answers are longer than what may be sampled."""
+    """Raises ValueError if the built-in answers are longer than the longest sampled answer."""
     kinds = procedural.expand_mixture(mixture)
     texts = {
         procedural.target_text(item)
         for kind, share in kinds.items()
-        if share  # however small: what is rare comes in the middle
+        if share  # however few the items: the rare kinds come in the middle
         for item in procedural.Procedural(seed, 200, "warmup", {kind: 1.0})
     }
     longest = 1 + max(len(tokenizer.encode(text)) for text in texts)

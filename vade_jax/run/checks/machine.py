@@ -1,4 +1,4 @@
-"""Packages, GPUs and their memory."""
+"""Checks packages, GPUs and their memory."""
 
 import importlib.util
 import os
@@ -9,14 +9,14 @@ from vade_jax.run import cluster
 
 
 def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
-    """Checks that vLLM is installed where it is started, and its GPUs are there; or that it is not meant.
+    """Checks that vLLM and its GPUs are there if the run starts it; if not, that no setting is meant for it.
 
     Raises:
         ValueError: names the field, its value and the fix.
     """
     if engine.name == "local":
         for name, given in (("urls", engine.urls), ("options", dict(engine.options))):
-            if given:  # else the built-in engine would answer, and nobody notice
+            if given:  # otherwise the built-in engine would answer and nobody would notice
                 raise ValueError(
                     f"engine.{name}={given!r} with engine.name='local': vLLM reads it, so set "
                     "engine.name='vllm_server', or leave it out"
@@ -31,7 +31,7 @@ def check_engine(engine: settings.Engine, layout: settings.Layout) -> None:
 
 
 def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that the GPUs that the run names are there, and enough for its servers.
+    """Checks that the GPUs in the settings exist and are enough for the servers.
 
     Raises:
         ValueError: names the fields, their values and the fix.
@@ -55,12 +55,12 @@ def check_gpus(layout: settings.Layout, engine: settings.Engine) -> None:
 
 
 def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
-    """Checks that JAX and the vLLM servers that are started here fit on a GPU that they share.
+    """Checks that JAX and the vLLM servers that the run starts fit on a GPU that they share.
 
     Raises:
         ValueError: names the fields, their values and the fix.
     """
-    # Servers elsewhere, and vLLM on a CPU, take nothing of these GPUs.
+    # Servers elsewhere, and vLLM on a CPU, use no memory of these GPUs.
     if engine.name == "local" or engine.urls or layout.sleep or process.is_cpu_build():
         return
     shared = shares(layout)
@@ -74,13 +74,13 @@ def check_memory(layout: settings.Layout, engine: settings.Engine) -> None:
 
 
 def _told_share() -> tuple[float, str]:
-    """Returns the share of a GPU that JAX takes by default, and what sets it.
+    """Returns the share of a GPU that JAX takes if the settings do not say, and its source.
 
     Raises:
-        ValueError: a variable says it, by something that is no number.
+        ValueError: an environment variable for it is not a number.
     """
     for name in (cluster.TRAIN_MEMORY, cluster.OLD_TRAIN_MEMORY):
-        if text := os.environ.get(name):  # JAX takes an empty one for none
+        if text := os.environ.get(name):  # JAX ignores an empty value
             try:
                 return float(text), f" ({name})"
             except ValueError:
@@ -89,13 +89,13 @@ def _told_share() -> tuple[float, str]:
 
 
 def shares(layout: settings.Layout) -> bool:
-    """Says whether a GPU trains and serves: it does unless both have GPUs of their own."""
+    """Returns whether training and serving share GPUs: unless the layout names separate ones for both."""
     train, serve = cluster.gpus(layout.train), cluster.gpus(layout.serve)
     return bool(set(train) & set(serve)) or not (train and serve)
 
 
 def check_packages(wandb: str, tensorboard: bool) -> None:
-    """Raises ValueError where a tracker's package is not installed."""
+    """Raises ValueError if the package of a tracker is not installed."""
     if wandb and not _is_installed("wandb"):
         raise ValueError(f"wandb={wandb!r} needs the package: pip install -e '.[tracking]'")
     if tensorboard and not _is_installed("tensorboardX"):
@@ -103,6 +103,6 @@ def check_packages(wandb: str, tensorboard: bool) -> None:
 
 
 def _is_installed(package: str) -> bool:
-    """Returns whether there is such a package; a mere folder of its name is none."""
+    """Returns whether a package is installed; a folder of that name does not count."""
     spec = importlib.util.find_spec(package)
     return spec is not None and spec.origin is not None

@@ -1,4 +1,4 @@
-"""The checkpoint that a run starts from, against its mesh and its settings; no weight is read."""
+"""Checks the run's first checkpoint against mesh and settings, without reading weights."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from vade_jax.trainer import mesh
 
 
 def check_model(run: settings.Run, directory: str) -> None:
-    """Checks what depends on the model, from the config in its directory: no weight is read.
+    """Checks everything that depends on the model, using only the config in its directory.
 
     Raises:
         ValueError: the mesh does not divide a batch or the model, the model is of another size,
@@ -34,7 +34,7 @@ def check_model(run: settings.Run, directory: str) -> None:
             "data.max_prompt_length, sampling.max_tokens or eval.max_tokens"
         )
     param_dtype = jnp.dtype(run.model.param_dtype)
-    # For its errors alone.
+    # Called only for its errors.
     build.make_optimizer(run, abstract_policy(shape, devices, dtype, run.lora, param_dtype))
 
 
@@ -45,7 +45,7 @@ def _same_sizes(one: config.TextConfig, other: config.TextConfig) -> bool:
 
 
 def check_size(wanted: str, shape: config.Config, directory: str) -> None:
-    """Raises ValueError for another shape than `wanted`, before weights are read."""
+    """Raises ValueError if the shape is not `wanted`, before weights are read."""
     text = shape.text
     names = [name for name, preset in config.PRESETS.items() if _same_sizes(preset.text, text)]
     if not wanted or wanted in names:

@@ -1,4 +1,4 @@
-"""The directories that a run writes to: are they this run's, and may it write there?"""
+"""Checks the directories that a run writes to: they must be free or its own."""
 
 import contextlib
 import json
@@ -11,13 +11,13 @@ from vade_jax import fields, settings
 from vade_jax.models.qwen import files
 from vade_jax.store import metrics
 
-EXPORTED = ("policy", "adapter")  # what a run leaves when it ends
+EXPORTED = ("policy", "adapter")  # what a finished run leaves
 
 
 def check_is_free(workdir: str) -> None:
-    """Raises ValueError if a new run would replace what no run made.
+    """Raises ValueError if a new run would replace files that no run made.
 
-    Such as the checkpoint that it starts from: `model.checkpoint` may lie in its directory.
+    For example the checkpoint that it starts from: `model.checkpoint` may be in its directory.
     """
     for name in (*EXPORTED, "checkpoints"):
         place = os.path.join(workdir, name)
@@ -28,7 +28,7 @@ def check_is_free(workdir: str) -> None:
 
 
 def has_a_step(workdir: str | os.PathLike) -> bool:
-    """Returns whether the run in a directory has taken a step, of which records or arrays are left."""
+    """Returns whether the run in a directory has taken a step: records or arrays of it exist."""
     place = pathlib.Path(workdir)
     if any(path.name.isdigit() for path in place.glob("checkpoints/*")):
         return True
@@ -39,7 +39,7 @@ def has_a_step(workdir: str | os.PathLike) -> bool:
 
 
 def check_is_of_run(path: pathlib.Path) -> None:
-    """Raises ValueError unless a config.json is a run's: a checkpoint of Hugging Face has one, too."""
+    """Raises ValueError unless a config.json is a run's: a Hugging Face checkpoint has one, too."""
     with contextlib.suppress(ValueError):
         found = json.loads(path.read_text())
         if isinstance(found, dict) and {"num_steps", "selector"} <= found.keys():
@@ -55,9 +55,9 @@ def check_same(
     may_change: Sequence[str] = (),
     defaults: fields.Section | None = None,
 ) -> None:
-    """Checks that a file, if it is there, has the same values but in `may_change`.
+    """Checks that a file, if it exists, has the same values, except in `may_change`.
 
-    What the file does not have is as in `defaults`: an earlier version did not know the field.
+    A field that the file lacks has its value in `defaults`: an earlier version did not have the field.
 
     Raises:
         ValueError: the file is unreadable, or has other values; names them.
@@ -83,7 +83,7 @@ def differing(
     may_differ: Sequence[str] = (),
     defaults: fields.Section | None = None,
 ) -> list[str]:
-    """Returns a line for each value of two configs that differs, but for `may_differ`; see `check_same`."""
+    """Returns a line for each value in which two configs differ, except `may_differ`; see `check_same`."""
     if defaults is not None:
         found = filled(found, defaults)
     return [
@@ -94,7 +94,7 @@ def differing(
 
 
 def filled(found: Mapping[str, Any], defaults: fields.Section) -> dict[str, Any]:
-    """Returns the values of a file, and the defaults of the fields that it lacks."""
+    """Returns the values of a file, completed with the defaults of missing fields."""
     values = json.loads(json.dumps(defaults.to_dict())) | dict(found)
     for name in defaults.to_dict():
         section = getattr(defaults, name)
@@ -118,10 +118,10 @@ def _differences(
 def check_goes_on(workdir: str) -> None:
     """Checks that a run which has saved a step still has a checkpoint to go on from.
 
-    Call it before config.json is replaced: how often the run saved is in the old one.
+    Call it before config.json is replaced: the old one says how often the run saved.
 
     Raises:
-        ValueError: it has none; started anew, it would replace what it has made.
+        ValueError: it has none; a restart would replace what it has made.
     """
     saved = pathlib.Path(workdir, "checkpoints")
     if saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()):
@@ -130,7 +130,7 @@ def check_goes_on(workdir: str) -> None:
     config = pathlib.Path(workdir, "config.json")
     found = json.loads(config.read_text()) if config.exists() else {}
     every = found.get("checkpoint", {}).get("every", settings.Checkpoint().every)
-    # The second checkpoint is not begun before the first is whole.
+    # A run starts its second checkpoint only when the first is complete.
     has_saved = bool(records) and records[-1]["step"] > 2 * every
     if has_saved or os.path.exists(os.path.join(workdir, "policy", files.CONFIG)):
         raise ValueError(
@@ -140,7 +140,7 @@ def check_goes_on(workdir: str) -> None:
 
 
 def check_has_recipe(target: str) -> None:
-    """Raises ValueError if nothing says what a whole checkpoint was made with."""
+    """Raises ValueError if a complete checkpoint has no record of its settings."""
     if not os.path.exists(target + ".json"):
         raise ValueError(
             f"{target} lacks {target}.json, which says what it was made with: copy that, too, or give another "
@@ -149,7 +149,7 @@ def check_has_recipe(target: str) -> None:
 
 
 def check_is_warm_start(target: str) -> None:
-    """Raises ValueError if a warm start would replace files of somebody else."""
+    """Raises ValueError if a warm start would replace files that no warm start made."""
     if os.path.isdir(target) and os.listdir(target) and not os.path.exists(target + ".json"):
         raise ValueError(
             f"{target} has files and is no warm start, which would replace them: give another "

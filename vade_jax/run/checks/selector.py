@@ -1,4 +1,4 @@
-"""The selector, and what it needs of the run."""
+"""Makes the selector, and checks that the run gives it what it needs."""
 
 import math
 
@@ -7,14 +7,16 @@ from vade_jax.trainer import passes
 
 
 def make(run: settings.Run) -> samplers.Sampler:
-    """Returns the selector: with G, the seed where it draws by itself, and its own options.
+    """Returns the selector with G, its options, and the seed if it draws random numbers itself.
 
     Raises:
         ValueError: an option is unknown or out of its range.
     """
     name, spec = run.selector.name, samplers.find(run.selector.name)
     for option in run.selector.options:
-        if option == "num_rollouts":  # the selector would ask for others than the run counts with
+        if (
+            option == "num_rollouts"
+        ):  # the selector would ask for another number than the run expects
             raise ValueError(
                 f"selector.options.num_rollouts={run.selector.options[option]!r}: the answers to a prompt are the "
                 "run's: set num_rollouts"
@@ -36,7 +38,7 @@ def make(run: settings.Run) -> samplers.Sampler:
 
 
 def check_data_size(run: settings.Run, num_train: int) -> None:
-    """Checks that a batch without duplicates exists, and those of a step's other rounds.
+    """Checks that the training set is large enough for a step, all rounds included, without duplicates.
 
     Raises:
         ValueError: names the sizes and the fix.
@@ -51,7 +53,7 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
             f"WARNING: num_prompts={run.num_prompts} takes all usable items of the training set at every step, so "
             f"{run.selector.name} has nothing to choose: lower num_prompts"
         )
-    # A selector made for several rounds counts on all of them: each may drop all of its groups.
+    # A selector made for several rounds may need all of them: each round may drop all its groups.
     selector = make(run)
     rounds = selector.needs.rounds or 1
     if run.num_prompts * rounds > num_train:
@@ -64,7 +66,7 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
 
 
 def _check_budget(run: settings.Run, num_train: int) -> None:
-    """Raises ValueError where the budget is spent before the first step is made."""
+    """Raises ValueError if the budget is spent before the first step."""
     if not run.budget:
         return
     step = run.num_prompts * run.num_rollouts
@@ -80,7 +82,7 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
 
 
 def check(run: settings.Run) -> None:
-    """Raises ValueError unless the run gives the selector what it needs, and no more; names what is wrong."""
+    """Raises ValueError unless the run gives the selector exactly what it needs."""
     selector = make(run)
     _check_arrays(run, selector)
     _check_refill(run, selector)
@@ -111,7 +113,7 @@ def _check_arrays(run: settings.Run, selector: samplers.Sampler) -> None:
 
 
 def _check_refill(run: settings.Run, selector: samplers.Sampler) -> None:
-    """Raises ValueError unless the selector drops groups as the refill of a step expects."""
+    """Raises ValueError if `refill` or `measure` does not fit the selector: rounds, variants, dropped groups."""
     name, refill = run.selector.name, run.refill
     plain = settings.Refill().to_dict()
     changed = {k: v for k, v in refill.to_dict().items() if v != plain[k]}
