@@ -1,1 +1,1 @@
-"""What a run writes: checkpoints, metrics, and the log of its rollouts."""
+"""The files of a run: checkpoints, metrics, and the log of its rollouts."""

@@ -1,17 +1,17 @@
-"""Checkpoints: policy, optimizer, selector, progress and config in one orbax composite.
+"""Saves and restores checkpoints: policy, optimizer, selector, progress and config in one orbax composite.
 
     checkpoints/42/policy      the parameters, a nested dict
                    optimizer   opt_state and step, nested by path
                    selector    the selector's arrays, nested by path
                    progress    JSON: step, seed, rollouts_total, ...
-                   config      JSON: the config that the step was made with
+                   config      JSON: the config of the run at this step
                    checksums   JSON: of every array and of both JSONs
 
-Trees are stored as nested dicts of arrays under the path of each leaf, so nothing is pickled and an
-optax namedtuple or a selector's dataclass needs no code of its own here. A step is written to a
-temporary directory and renamed when it is complete; what was cut short is never listed.
+Trees are stored as nested dicts, with each array under the path of its leaf. So nothing is pickled, and an
+optax namedtuple or a selector's dataclass needs no special code. A step is written to a temporary directory
+and renamed when it is complete; an incomplete step is never listed.
 
-Several processes share one directory and all call everything here, in the same order: each writes and
+Several processes share one directory. All call the same functions in the same order, and each writes and
 reads the shards of its devices. Another number of processes restores the same values.
 """
 
@@ -33,23 +33,23 @@ from vade_jax.store import checksums
 
 ARRAY_ITEMS = ("policy", "optimizer", "selector")
 JSON_ITEMS = ("progress", "config", "checksums")
-NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax refuses an empty item
-# Orbax takes its timeouts by the clock on the wall. With its defaults a clock that is set ahead in the
-# middle of a save ends the run: after 20 minutes, or 5 where directories are made in the background.
+NO_ARRAYS = {"no_arrays": np.zeros((), bool)}  # orbax rejects an empty item
+# Orbax measures its timeouts (20 minutes; 5 for directories made in the background) with the wall clock. If
+# someone sets the clock ahead during a save, the default timeouts would end the run.
 PATIENT = ocp.AsyncOptions(timeout_secs=7 * 24 * 3600, create_directories_asynchronously=False)
-# Errors of reading, in Python's and tensorstore's words, that say nothing of what is read.
+# Errors of reading, from Python and tensorstore, that do not mean damage.
 HINDERED = (MemoryError, PermissionError)
 HINDRANCES = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNAVAILABLE")
 
 
 class Checkpointer:
-    """Saves and restores the steps of one directory; reading makes no directory.
+    """Saves and restores the steps in one directory; reading does not create the directory.
 
     Args:
-        directory: of all steps.
-        keep: the newest steps that stay.
-        every: steps between two that are saved.
-        is_sole: nobody else writes there, so what a kill has left of a step is removed.
+        directory: contains all steps.
+        keep: the number of newest steps to keep.
+        every: save every so many steps.
+        is_sole: nobody else writes there, so leftovers of a killed save are removed.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class Checkpointer:
     ) -> bool:
         """Saves every `every`-th step, or any with `force`; returns whether it did.
 
-        Returns once the arrays are copied, so that the caller may donate them; a thread writes the
-        files (see `wait`). A step that is already there is not written again.
+        Returns when the arrays are copied, so the caller may donate them; a thread writes the files (see
+        `wait`). A step that exists is not written again.
         """
         if not force and not self.is_due(step):
             return False
@@ -95,7 +95,7 @@ class Checkpointer:
             return False
         args, sums = {}, {}
         for name, tree in _items_of(state, selector_state).items():
-            # An array that is bound to no device is written from a copy on the host.
+            # An uncommitted array is written from a copy on the host.
             named = {
                 path: leaf if _sharding(leaf) is not None else np.array(leaf)
                 for path, leaf in _named(tree).items()
@@ -108,11 +108,11 @@ class Checkpointer:
             args[name] = ocp.args.JsonSave(_plain(content))
             sums[name] = checksums.of_json(_plain(content))
         args["checksums"] = ocp.args.JsonSave(sums)
-        # force: orbax has a schedule of its own; here `every` alone decides.
+        # force: skips orbax's own schedule, because `every` decides.
         return manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def wait(self) -> None:
-        """Blocks until the last `save` is complete on disk; raises its error, if any."""
+        """Blocks until the last `save` is complete on disk; raises its error if it failed."""
         if self._opened is not None:
             self._opened.wait_until_finished()
 
@@ -123,7 +123,7 @@ class Checkpointer:
             opened.close()
 
     def latest_step(self) -> int | None:
-        """Returns the newest complete step, None in a new or missing directory."""
+        """Returns the newest complete step; None if there is none or no directory."""
         if self._opened is None and not os.path.exists(self.directory):
             return None
         return self._manager().latest_step()
@@ -133,23 +133,23 @@ class Checkpointer:
     ) -> tuple[types.TrainState, Any, dict[str, Any]]:
         """Returns (state, selector_state, progress) of `step`, bit for bit.
 
-        The leaves of the two examples are `jax.ShapeDtypeStruct` or arrays. One that has a sharding
-        comes back with it; a NumPy array comes back as NumPy; anything else, such as a fresh
-        selector state, comes back uncommitted, free to meet arrays on any mesh.
+        The leaves of the two examples are `jax.ShapeDtypeStruct` or arrays. A leaf with a sharding gets
+        that sharding, and a NumPy array stays NumPy. Any other leaf, such as one of a fresh selector state,
+        is uncommitted, so that it can be combined with arrays on any mesh.
 
         Raises:
-            FileNotFoundError: there is no such step, or it was cut short.
+            FileNotFoundError: the step does not exist or is incomplete.
             ValueError: the step is damaged, or its arrays have other names, shapes or types.
         """
         examples = _items_of(abstract_state, abstract_selector)
         wanted = {name: _named(tree) for name, tree in examples.items()}
         with self._reading(step) as manager:
             stored = _stored(manager.item_metadata(step))
-        # Before any array is read: orbax would say the same in many more words, or not at all.
+        # Checked before any array is read: orbax's own message is much longer, or missing.
         _check_structure(stored, wanted, self._path(step))
         args: dict[str, Any] = {"progress": ocp.args.JsonRestore()}
         for name, named in wanted.items():
-            if named:  # what was saved without arrays is not asked for any
+            if named:  # a tree that was saved without arrays has no item
                 into = {path: _to_read_into(leaf) for path, leaf in named.items()}
                 args[name] = ocp.args.StandardRestore(traverse_util.unflatten_dict(into, sep="/"))
         with self._reading(step) as manager:
@@ -195,8 +195,8 @@ class Checkpointer:
                 item_handlers=handlers,
             )
             if self._is_sole:
-                # A kill while orbax removes an old step leaves half of it, which is listed as a
-                # whole one, and stays where no later step is saved.
+                # If orbax is killed while it removes an old step, half of it remains, is listed as a
+                # complete one, and stays if no later step is saved.
                 for step in sorted(self._opened.all_steps())[: -self._keep]:
                     self._opened.delete(step)
         return self._opened
@@ -215,7 +215,7 @@ class Checkpointer:
             )
         try:
             yield self._manager()
-        except Exception as error:  # orbax and tensorstore raise many kinds
+        except Exception as error:  # orbax and tensorstore raise many types
             older = max((other for other in steps if other < step), default=None)
             otherwise = "start anew" if older is None else f"resume from step {older}"
             said = (str(error).strip().splitlines() or [""])[0][:200]
@@ -231,7 +231,7 @@ class Checkpointer:
 
 
 def check(directory: str | os.PathLike[str], found: Mapping[str, Any]) -> None:
-    """Raises ValueError unless `found`, some items of the step in `directory`, is what was saved."""
+    """Raises ValueError unless `found`, some items of the step in `directory`, has the saved checksums."""
     path = pathlib.Path(directory, "checksums")
     saved = json.loads((path / "metadata").read_text())
     for item, content in found.items():
@@ -258,7 +258,7 @@ def _named(tree: Any) -> dict[str, Any]:
 
 
 def _stored(metadata: Any) -> dict[str, dict[str, Any]]:
-    """Returns {item: {path: shape and dtype}} of orbax's metadata; no array is read for it."""
+    """Returns {item: {path: shape and dtype}} from orbax's metadata, without reading arrays."""
     items = {}
     for name in ARRAY_ITEMS:
         if metadata.get(name) is None or not metadata[name].tree:
@@ -281,14 +281,14 @@ def _like(example: Any, tree: Any) -> Any:
 
 
 def _sharding(leaf: Any) -> jax.sharding.Sharding | None:
-    """Returns where a leaf must live; None when it may live anywhere."""
+    """Returns the sharding that a leaf must have; None if any will do."""
     if isinstance(leaf, jax.Array) and not leaf.committed:
-        return None  # its sharding is only where it happens to be
+        return None  # its sharding only says where it happens to be
     return getattr(leaf, "sharding", None)
 
 
 def _to_read_into(leaf: Any) -> Any:
-    """Returns what orbax reads into: a sharded struct, or NumPy."""
+    """Returns the target for orbax's reading: a sharded struct, or NumPy."""
     sharding = _sharding(leaf)
     if sharding is None:
         return np.empty(leaf.shape, leaf.dtype)
@@ -296,7 +296,7 @@ def _to_read_into(leaf: Any) -> Any:
 
 
 def _check_structure(stored: Any, wanted: Any, path: str) -> None:
-    """Raises on the first leaf whose name, shape or type differs."""
+    """Raises ValueError for the first leaf whose name, shape or type differs."""
 
     def describe(named: Mapping[str, Any], name: str) -> str:
         if name not in named:
@@ -315,5 +315,5 @@ def _check_structure(stored: Any, wanted: Any, path: str) -> None:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `values` as JSON holds them; array scalars become numbers."""
+    """Returns `values` in JSON's types; array scalars become numbers."""
     return json.loads(json.dumps(dict(values), default=lambda x: np.asarray(x).item()))

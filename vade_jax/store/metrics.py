@@ -1,9 +1,9 @@
 """metrics.jsonl: one JSON line a step, the only file that figures and summaries read.
 
 A line is {"step": 12, "actor/grad_norm": 0.31, ..., "crc32": 2768625435}. A value that is not finite is
-written as null (JSON has no NaN). The last number is the checksum of what stands before it in the line. A
-crash can cut the last line short: it is dropped when the run resumes, with a count in the log. TensorBoard
-and Weights & Biases can get the same numbers.
+written as null (JSON has no NaN). The last number is the checksum of the line before it. A crash can cut
+the last line short: a resumed run drops it and counts it in the log. TensorBoard and Weights & Biases can get
+the same numbers.
 """
 
 import json
@@ -23,13 +23,13 @@ from vade_jax.types import PathLike
 Record = dict[str, Any]
 
 FILE = "metrics.jsonl"
-CHECKSUM = "crc32"  # the last name of a line
+CHECKSUM = "crc32"  # always the last name in a line
 _MARK = f', "{CHECKSUM}": '.encode()
 
 
 # ------------------------------------------------------------------------------ writing
 class Writer:
-    """Appends to metrics.jsonl. One a run: of several processes, make it in process 0 only."""
+    """Appends to metrics.jsonl. A run has one writer: with several processes, only process 0 makes it."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class Writer:
     ):
         """Opens a run directory, new or to be resumed.
 
-        `wandb` is the Weights & Biases project that gets the numbers as well, and `config` what it
-        shows of the run.
+        `wandb` is the Weights & Biases project that gets the same numbers, and `config` the settings that it
+        shows.
 
         Raises:
             ImportError: TensorBoard or W&B is asked for and not installed.
-            ValueError: W&B refuses, such as for want of a login.
+            ValueError: W&B refuses, for example without a login.
         """
         self.path = pathlib.Path(workdir) / FILE
         self._boards: list[TensorBoard | WeightsAndBiases] = []
@@ -56,7 +56,7 @@ class Writer:
             self._boards.append(WeightsAndBiases(workdir, wandb, config or {}))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
-            self.truncate_after(math.inf)  # a half-written line must not be continued
+            self.truncate_after(math.inf)  # a new line must not continue a half-written one
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends one line; values are numbers or scalar arrays."""
@@ -67,7 +67,7 @@ class Writer:
         self._show(int(step), values)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Adds values to the last line, which must be of this step; others of the same name go.
+        """Adds values to the last line, which must be of this step; values of the same name are replaced.
 
         Raises:
             ValueError: the last line is of another step.
@@ -83,7 +83,7 @@ class Writer:
     def truncate_after(self, step: float) -> int:
         """Drops the lines of later steps, which a resumed run makes again; returns how many.
 
-        The file is replaced at once: a crash in the middle leaves the old one.
+        The file is replaced atomically: a crash leaves the old one.
         """
         if not self.path.exists():
             return 0
@@ -100,7 +100,7 @@ class Writer:
             board.close()
 
     def _replace(self, records: Sequence[Record]) -> bool:
-        """Makes these the lines of the file, at once; returns whether that changes it."""
+        """Replaces the lines of the file atomically; returns whether that changes it."""
         content = b"".join(map(line, records))
         changes = content != self.path.read_bytes()
         if changes:
@@ -108,7 +108,7 @@ class Writer:
         return changes
 
     def _show(self, step: int, values: Record) -> None:
-        """Gives the boards the values of a line, without its step."""
+        """Sends the values of a line, without its step, to the boards."""
         shown = {name: math.nan if x is None else x for name, x in values.items()}
         for board in self._boards:
             board.write(step, shown)
@@ -121,7 +121,7 @@ def line(record: Record) -> bytes:
 
 
 def _number(name: str, value: Any) -> float | int | None:
-    """Returns a JSON number, None if it is not finite."""
+    """Returns a JSON number; None if the value is not finite."""
     if np.ndim(value) or isinstance(value, str | bytes):
         raise ValueError(f"metric {name} is {value!r}; give one number a step")
     value = np.asarray(value).item()
@@ -129,12 +129,12 @@ def _number(name: str, value: Any) -> float | int | None:
 
 
 def num_items(records: Sequence[Record], num_prompts: int, places_per_item: float = 1) -> int:
-    """Returns how many items the data of a run have, as its lines say it; 0 where none does.
+    """Returns the number of items in a run's data, computed from its metrics; 0 if they do not tell it.
 
     Args:
         records: of the run.
         num_prompts: B, places of a batch.
-        places_per_item: that an item takes, with its variants.
+        places_per_item: places that an item takes with its variants.
     """
     told = [record for record in records if record.get("vade/epochs")]
     if not told:
@@ -146,7 +146,7 @@ def num_items(records: Sequence[Record], num_prompts: int, places_per_item: floa
 
 # ------------------------------------------------------------------------------ boards
 class TensorBoard:
-    """Writes to `workdir`/tensorboard."""
+    """Writes TensorBoard files to `workdir`/tensorboard."""
 
     def __init__(self, workdir: PathLike):
         try:
@@ -173,11 +173,11 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Writes to a run of a W&B project, the same one when the job is resumed.
+    """Writes to a run of a W&B project; a resumed job continues the same run.
 
-    `step` is a metric and the axis of all others: a resumed run makes steps again, which W&B's own
-    counter would refuse; their points fall on the earlier ones. WANDB_MODE=offline writes to
-    `workdir`/wandb alone, for `wandb sync --append`.
+    `step` is a metric and the x axis of all others. W&B's own counter would refuse the steps that a resumed
+    run takes again; with this axis their points fall on the earlier ones. WANDB_MODE=offline writes only to
+    `workdir`/wandb, for `wandb sync --append`.
     """
 
     def __init__(self, workdir: PathLike, project: str, config: Mapping[str, Any]):
@@ -186,7 +186,7 @@ class WeightsAndBiases:
         except ImportError as error:
             raise ImportError(f"wandb={project!r} needs the package: pip install wandb") from error
         path = pathlib.Path(workdir).absolute()
-        run_id = path / "wandb" / "run_id"  # kept, so that a resumed job finds its run
+        run_id = path / "wandb" / "run_id"  # stored so that a resumed job finds its run
         if not run_id.exists():
             run_id.parent.mkdir(parents=True, exist_ok=True)
             run_id.write_text(uuid.uuid4().hex[:12])
@@ -231,8 +231,8 @@ def scan(path: PathLike) -> tuple[list[Record], int]:
     """Returns the records of a file and the number of half-written lines (0 or 1).
 
     Raises:
-        ValueError: a line is no record, or another one than was written. Only a last one without its
-            newline is half-written.
+        ValueError: a line is not a record, or its checksum is wrong. Only a last line without a newline
+            counts as half-written.
     """
     *lines, tail = pathlib.Path(path).read_bytes().split(b"\n")
     if tail:

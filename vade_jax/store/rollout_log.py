@@ -16,23 +16,23 @@ from vade_jax.types import Array, PathLike
 
 Table = Mapping[str, Sequence[Any] | Array]  # columns
 
-# One type a column, whatever a step holds, so that many files read as one table.
+# Each column has a fixed type, so that many files can be read as one table.
 COLUMNS = {
     "uid": "string",
     "prompt": "string",
-    "answer": "string",  # what the model wrote
-    "extracted": "string",  # what the reward read out of it; null when nothing
-    "reason": "string",  # of the verdict: ok, no_box, different, timeout, ...
+    "answer": "string",  # the model's text
+    "extracted": "string",  # the answer that the reward extracted; null if none
+    "reason": "string",  # reason of the verdict: ok, no_box, different, timeout, ...
     "gold": "string",
     "kind": "string",
-    "correct": "float32",  # null: there was no verdict
+    "correct": "float32",  # null: no verdict
     "reward": "float32",
     "length": "int32",
     "finished": "bool",
-    "group": "int32",  # of the step's, through all rounds
-    "round": "int32",  # of the step, from 1
-    "trained": "bool",  # whether the policy learned from the group
-    "alpha": "float32",  # the posterior before the step
+    "group": "int32",  # number of the group in the step, over all rounds
+    "round": "int32",  # round of the step, from 1
+    "trained": "bool",  # whether the policy was trained on the group
+    "alpha": "float32",  # counts of the posterior before the step
     "beta": "float32",
     "p_drawn": "float32",
     "metadata": "string",  # JSON
@@ -42,18 +42,18 @@ _CHECKSUM = b"crc32_of_columns"
 
 
 def path(workdir: PathLike, step: int) -> pathlib.Path:
-    """Returns where the answers of a step are kept."""
+    """Returns the path of a step's answers."""
     return pathlib.Path(workdir) / "rollouts" / f"step_{step:05d}.parquet"
 
 
 def paths(workdir: PathLike) -> list[pathlib.Path]:
-    """Returns the files of a run, by step; a copy with another name is none of them."""
+    """Returns the files of a run, by step; files with other names are ignored."""
     found = (pathlib.Path(workdir) / "rollouts").glob("step_*.parquet")
     return sorted((p for p in found if re.fullmatch("step_[0-9]+", p.stem)), key=_by_step)
 
 
 def _by_step(path: pathlib.Path) -> tuple[int, str]:
-    return len(path.stem), path.stem  # beyond 99,999 a number has six digits
+    return len(path.stem), path.stem  # from 100,000 on a number has six digits
 
 
 def remove_after(workdir: PathLike, step: int) -> None:
@@ -64,12 +64,12 @@ def remove_after(workdir: PathLike, step: int) -> None:
 
 
 def write(path: PathLike, table: Table, groups: Table | None = None) -> None:
-    """Writes a row an answer, all rows or no file. Mappings become JSON strings.
+    """Writes one row for each answer; the file is complete or missing. Mappings become JSON strings.
 
     Args:
-        path: of the file.
-        table: columns of equal length.
-        groups: columns with one value a group; the column `group` of `table` says whose they are.
+        path: the file.
+        table: columns with one value for each answer.
+        groups: columns with one value for each group; the column `group` of `table` assigns them to answers.
     """
     import pyarrow.parquet
 
@@ -87,19 +87,19 @@ def write(path: PathLike, table: Table, groups: Table | None = None) -> None:
             whole,
             temporary,
             compression="zstd",
-            use_dictionary=False,  # zstd makes as little of what is repeated, in three quarters of the time
+            use_dictionary=False,  # zstd compresses repeated text as well, in three quarters of the time
             write_page_checksum=True,
         )
 
 
 def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[Any]]:
-    """Returns columns as lists, all of them or those of `names` that the file has.
+    """Returns columns as lists: all of them, or those in `names` that the file has.
 
     Metadata stays a JSON string.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a parquet file that can be read, or another one than was written.
+        ValueError: it is not a readable parquet file, or its checksum is wrong.
     """
     import pyarrow
     import pyarrow.parquet
@@ -118,19 +118,19 @@ def read(path: PathLike, names: Sequence[str] | None = None) -> dict[str, list[A
 
 
 def _sum_of_columns(schema: Any) -> bytes:
-    """Returns the checksum of names and types, which parquet's own, of the pages, leave out."""
+    """Returns the checksum of names and types, which parquet's checksums of pages do not cover."""
     columns = [(field.name, str(field.type)) for field in schema]
     return str(zlib.crc32(repr(columns).encode())).encode()
 
 
 def subset(metadata: Mapping[str, Any]) -> str:
-    """Returns what tables call an item: its family or subset, and its level; "" for none."""
+    """Returns an item's name in tables: its family or subset, and its level; "" for neither."""
     name = metadata.get("family") or metadata.get("subset", "")
     return f"{name} {metadata.get('level', '')}".strip()
 
 
 def is_mixed(num_right: float, num_answers: int) -> bool:
-    """Returns whether a group has right and wrong answers: only then does it teach."""
+    """Returns whether a group has right and wrong answers, which is when it teaches."""
     return 0 < num_right < num_answers
 
 
@@ -142,7 +142,7 @@ def _column(name: str, values: Sequence[Any] | Array) -> Any:
     if kind == "string":
         with contextlib.suppress(pyarrow.ArrowException, UnicodeError):
             return pyarrow.array(values, pyarrow.string())
-    if kind in ("string", None):  # what is no text yet, or none that UTF-8 can hold
+    if kind in ("string", None):  # values that are not text, or text that UTF-8 cannot hold
         values = [_text(value) for value in values]
     try:
         type_ = pyarrow.type_for_alias(kind) if kind else None
@@ -152,7 +152,7 @@ def _column(name: str, values: Sequence[Any] | Array) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Returns text that UTF-8 can hold; a broken surrogate becomes "?"."""
+    """Returns the text with broken surrogates, which UTF-8 cannot hold, replaced by "?"."""
     if isinstance(value, Mapping):
         value = json.dumps(dict(value), ensure_ascii=False, default=str)
     if isinstance(value, str):

@@ -1,9 +1,9 @@
-"""What a step does with its devices: the share of their peak, and their memory.
+"""How well a step uses its devices: MFU and memory.
 
-`perf/mfu` is the useful work of learning (`models/qwen/flops.py`) over what the devices could have done
-in the same seconds. Its work is what the algorithm asks for: each prompt once, each valid answer's own
-tokens, three forwards for an update and one for each set of log-probs. Padding, recomputed activations and
-waiting are in the seconds alone, so they lower it.
+`perf/mfu` is the useful work of learning (`models/qwen/flops.py`) divided by the work that the devices could
+have done in the same seconds. Useful work is what the algorithm needs: each prompt once, the tokens of each
+valid answer, three forwards for an update and one for each set of log-probs. Padding, recomputation and
+waiting add seconds but no useful work, so they lower it.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from vade_jax.data import images
 from vade_jax.models.qwen import config, flops
 from vade_jax.types import Metrics, Prompt, Rollouts
 
-# Published dense bfloat16 TFLOP/s by what JAX calls the device. The first name in it that ends with a
-# word counts: an RTX A1000 is no A100, a GH200 is an H200.
+# Published dense bfloat16 TFLOP/s by JAX's name of the device. The first of these names that ends a word
+# counts: an RTX A1000 is not an A100, but a GH200 is an H200.
 PEAK_TFLOPS = {
     "B200": 2250.0,
     "H100 PCIe": 756.0,
@@ -42,7 +42,7 @@ PEAK_TFLOPS = {
 
 
 def peak_tflops(device_kind: str, dtype: jnp.dtype) -> float:
-    """Returns the peak of a device as its name tells it; 0 where it is not known."""
+    """Returns the peak TFLOP/s of a device, by its name; 0 if it is not known."""
     if dtype != jnp.bfloat16:
         return 0.0
     fitting = (x for name, x in PEAK_TFLOPS.items() if re.search(rf"{name}\b", device_kind))
@@ -51,13 +51,13 @@ def peak_tflops(device_kind: str, dtype: jnp.dtype) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Utilisation:
-    """Measures `perf/mfu` of a policy's learning.
+    """Computes `perf/mfu`.
 
     Attributes:
-        shape: of the model.
-        forwards: how many forwards of the decoder a step's learning is worth.
-        vision_forwards: of the vision tower.
-        peak: FLOP/s of all devices together; 0: unknown, nothing is measured.
+        shape: the model's.
+        forwards: the cost of a step's learning, in forwards of the decoder.
+        vision_forwards: the same, in forwards of the vision tower.
+        peak: FLOP/s of all devices together; 0: unknown, so there is no MFU.
     """
 
     shape: config.Config
@@ -66,7 +66,7 @@ class Utilisation:
     peak: float
 
     def __call__(self, prompts: Sequence[Prompt], rollouts: Rollouts, seconds: float) -> Metrics:
-        """Returns the share of the peak that learning from these answers had, in so many seconds."""
+        """Returns the metric for learning from these answers in this many seconds."""
         if not self.peak:
             return {}
         return {"perf/mfu": self.work(prompts, rollouts) / (self.peak * seconds)}
@@ -91,7 +91,7 @@ class Utilisation:
 
 
 def memory() -> Metrics:
-    """Returns the most that was ever in use on a device of this process, where devices tell it."""
+    """Returns the peak memory of the fullest device of this process, if devices report it."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     peaks = [found["peak_bytes_in_use"] for found in stats if "peak_bytes_in_use" in found]
     return {"perf/max_memory_gb": max(peaks) / 1e9} if peaks else {}

@@ -19,8 +19,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from vade_jax import arrays
 
 AXES = ("data", "fsdp", "tensor")
-BATCH = ("data", "fsdp")  # devices of one `tensor` group see the same rows
-HOST = "pinned_host"  # the hosts' memory, as JAX calls the part that devices can reach
+BATCH = ("data", "fsdp")  # the devices of a `tensor` group have the same rows
+HOST = "pinned_host"  # JAX's name for host memory that devices can read
 Rules = Sequence[tuple[str, PartitionSpec]]
 P = PartitionSpec
 
@@ -28,9 +28,9 @@ P = PartitionSpec
 # Within a layer the first matmul splits its output over `tensor` and the second its input, so that
 # heads and MLP columns stay on their device in between and one sum ends the layer.
 # The vision tower (0.7 of 8 B parameters) is split over fsdp alone: its 3,420-wide MLP divides by few
-# numbers. Biases and scales are small: every device has them.
+# numbers. Biases and scales are small, so every device has a copy.
 RULES: Rules = (
-    (r"lora/lora_[ab]$", P()),  # an adapter is small: every device has it
+    (r"lora/lora_[ab]$", P()),  # an adapter is small, so every device has a copy
     (r"vision/blocks/.*(qkv|gate|up)/kernel$", P(None, "fsdp", None)),
     (r"vision/blocks/.*(proj|down)/kernel$", P(None, None, "fsdp")),
     (r"vision/merger/(up|down)/kernel$", P("fsdp", None)),
@@ -50,7 +50,7 @@ def make(data: int = 1, fsdp: int = -1, tensor: int = 1, devices=None) -> Mesh:
     devices = jax.devices() if devices is None else devices
     shape = np.array([data, fsdp, tensor])
     known = int(np.prod(shape[shape > 0]))
-    # Two axes of -1, or devices that do not divide, leave a -1: the check below names it.
+    # With two axes of -1, or devices that do not divide, a -1 remains, and the check below reports it.
     if (shape == -1).sum() == 1 and len(devices) % known == 0:
         shape[shape == -1] = len(devices) // known
     if shape.min() < 1 or np.prod(shape) != len(devices):
@@ -86,7 +86,7 @@ def shardings(mesh: Mesh, tree, rules: Rules = RULES):
 
 
 def on_host(shardings):
-    """Returns the same shardings in the memory of the hosts."""
+    """Returns the same shardings, in host memory."""
     return jax.tree.map(lambda x: x.with_memory_kind(HOST), shardings)
 
 
@@ -94,12 +94,12 @@ def on_host(shardings):
 class Place:
     """Splits a model's activations over the mesh (a `layers.Placement`); one device changes nothing.
 
-    Only the named axis is decided: heads and MLP follow their weights over `tensor`.
+    Each method sets only one axis; heads and MLP follow their weights over `tensor`.
 
     Attributes:
-        mesh: of the devices.
-        gathered: the weights are split over `tensor` alone, as those that the built-in engine decodes
-            with: nothing has to be brought to where it is used.
+        mesh: the devices.
+        gathered: the weights are split only over `tensor`, as in the built-in engine, so they need not be
+            gathered before use.
     """
 
     mesh: Mesh
@@ -107,12 +107,12 @@ class Place:
 
     @property
     def ways(self) -> int:
-        """How many devices share the rows."""
+        """The number of devices that share the rows."""
         return batch_size(self.mesh)
 
     @property
     def platform(self) -> str:
-        """The hardware of the devices, "cpu", "gpu" or "tpu"."""
+        """The kind of the devices: "cpu", "gpu" or "tpu"."""
         return self.mesh.devices.flat[0].platform
 
     def rows(self, x: jax.Array) -> jax.Array:
@@ -128,7 +128,7 @@ class Place:
         return self._put(x)
 
     def looked_up(self, x_D: jax.Array) -> jax.Array:
-        """Splits the first axis over `data` and the last, as the embedding's is, over `fsdp`."""
+        """Splits the first axis over `data` and the last over `fsdp`, like the embedding's."""
         if self.gathered:
             # Else the compiler splits the table for the lookup, and where it is the head as well it
             # gathers it again for every token.
@@ -136,7 +136,7 @@ class Place:
         return self._put(x_D, "data", *[None] * (x_D.ndim - 2), "fsdp")
 
     def head(self, x_DV: jax.Array) -> jax.Array:
-        """Splits as the head, which may be the embedding turned, is split."""
+        """Splits like the head, which may be the transposed embedding."""
         return self._put(x_DV, "fsdp", "tensor")
 
     def apart(self, function, *heads_NTHK, split_heads: bool = True):

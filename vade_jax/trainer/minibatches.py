@@ -1,10 +1,10 @@
-"""Prompts and flat rollouts, laid out as the fixed shapes that the update compiles for.
+"""Cuts prompts and flat rollouts into batches of the fixed shapes that the update is compiled for.
 
-A step's rollouts become mini-batches (one optimizer update each) of micro-batches (what memory holds at
-once). XLA compiles a program for every shape, so all of them share one set of shapes, and sizes that
-vary from step to step are rounded up to few values. Two kinds of waste are avoided: answers
-of like length are put together, so that the update can run a shorter program for short ones
-(`in_shortest`), and groups of uneven size fill rows of `answers_per_row` answers.
+A step's rollouts become mini-batches (one optimizer update each), which consist of micro-batches (as much as
+fits in memory). XLA compiles a program for every shape, so all micro-batches share one set of shapes, and
+sizes that vary between steps are rounded up to a few values. Two measures reduce padding: answers of similar
+length are put together, so that short ones can run a shorter program (`in_shortest`), and groups of uneven
+size fill rows of `answers_per_row` answers.
 """
 
 import dataclasses
@@ -22,23 +22,23 @@ from vade_jax.trainer import rounds
 from vade_jax.types import Array, Batch, Metrics, Prompt, Rollouts
 
 T = TypeVar("T")
-MIN_LENGTH = 16  # tokens; shorter answers are not worth compiling another program
+MIN_LENGTH = 16  # tokens; a program for shorter answers would not be worth its compilation
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How a step's rollouts are cut.
+    """The sizes into which a step's rollouts are cut.
 
     Attributes:
         prompts_per_minibatch: prompts of one optimizer update.
         prompts_per_microbatch: prompts in memory at once; divides the former.
         answers_per_row: G, the answers that share one copy of their prompt; a larger group takes
             several rows.
-        length_multiple: prompts are padded to few multiples of so many tokens.
-        rows_per_microbatch: bounds the rows of uneven groups in memory at once. There are always so
-            many, in as many micro-batches as it takes; empty ones cost nothing, `update` skips
-            them. 0: as many as `prompts_per_microbatch` prompts happen to take.
-        ways: devices that share the batch; rows and images come in multiples of it.
+        length_multiple: prompts are padded to one of a few multiples of this many tokens.
+        rows_per_microbatch: the number of rows of a micro-batch, if groups are uneven; there are as many
+            micro-batches as needed. Empty ones cost nothing, because `update` skips them. 0: as many rows
+            as the `prompts_per_microbatch` prompts need.
+        ways: the number of devices that share the batch; rows and images are padded to multiples of it.
     """
 
     prompts_per_minibatch: int
@@ -50,12 +50,12 @@ class Shape:
 
 
 class Piece(NamedTuple):
-    """One micro-batch, as places in the step's prompts and answers."""
+    """A micro-batch, as indices into the step's prompts and answers."""
 
     prompt_M: list[int]
-    group_R: np.ndarray  # the prompt of each row, counted within the piece
-    answers: slice  # of the flat answers
-    slot_N: np.ndarray  # where each of them goes: row x answers_per_row + column
+    group_R: np.ndarray  # the prompt of each row, counted within the micro-batch
+    answers: slice  # indices of the flat answers
+    slot_N: np.ndarray  # the place of each of them: row x answers_per_row + column
 
 
 def split(
@@ -66,21 +66,20 @@ def split(
     *,
     map: loading.Map = loading.in_turn,
 ) -> list[Batch]:
-    """Returns one Batch an optimizer update, leaves with a leading micro-batch axis.
+    """Returns one Batch for each optimizer update; its leaves have a leading micro-batch axis.
 
-    An invalid answer, and a slot of a row that no answer fills, has an empty mask. `old_logp_NT` and
-    `ref_logp_NT` start as copies of the engine's log-probs. Where the prompts end within a
-    mini-batch, masked ones fill it.
+    Invalid answers and empty slots of rows have an empty mask. `old_logp_NT` and `ref_logp_NT` start as
+    copies of the engine's log-probs. If the prompts end within a mini-batch, masked prompts fill it.
 
     Args:
         prompts: M of them.
-        rollouts: their answers, in any split.
-        advantage_N: of the answers.
-        shape: what is cut into what.
-        map: maps over micro-batches, whose images are cut to patches, such as in threads.
+        rollouts: their answers.
+        advantage_N: the answers' advantages.
+        shape: the sizes.
+        map: maps a function over micro-batches, for example in threads: it cuts images into patches.
     """
-    # First the answers into their final order, then places, then arrays: only the last step, which
-    # cuts images to patches, takes time, and it needs nothing of another micro-batch.
+    # Sort the answers, then compute places, then make arrays. Only the last part, which cuts images into
+    # patches, takes time, and there each micro-batch is independent.
     order_M, is_real_M = _order(rollouts, len(prompts), shape)
     prompts = [prompts[m] for m in order_M]
     rollouts, order_N = rounds.take(rollouts, order_M)
@@ -88,7 +87,7 @@ def split(
     advantage_N = np.asarray(advantage_N, np.float32)[order_N]
 
     num_answers_M = np.bincount(rollouts.group_N, minlength=len(prompts))
-    # With one full row a prompt the model needs no map from rows to prompts.
+    # With one full row for each prompt the model needs no map from rows to prompts.
     even = bool(np.all(num_answers_M == shape.answers_per_row))
     updates, num_rows = _pieces(num_answers_M, shape, even)
     sizes = batching.shapes(
@@ -120,11 +119,11 @@ def split(
 
 
 def _order(rollouts: Rollouts, num_prompts: int, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the prompts in the order that they are cut in, and which of them are real.
+    """Returns the prompts in the order in which they are cut, and which of them are real.
 
-    The last prompt is repeated, with invalid answers, until there are whole mini-batches. Within a
-    mini-batch, where the order does not matter to the gradient, prompts are sorted by their longest
-    answer if it has several micro-batches and that saves anything.
+    The last prompt is repeated, with invalid answers, until the mini-batches are full. Within a mini-batch of
+    several micro-batches, prompts are sorted by their longest answer if that saves work; their order does not
+    change the gradient.
     """
     size = shape.prompts_per_minibatch
     order_M = np.arange(num_prompts + -num_prompts % size)
@@ -143,7 +142,7 @@ def _order(rollouts: Rollouts, num_prompts: int, shape: Shape) -> tuple[np.ndarr
 
 
 def _pieces(num_answers_M: np.ndarray, shape: Shape, even: bool) -> tuple[list[list[Piece]], int]:
-    """Returns the micro-batches of every mini-batch, and the rows that each of them has."""
+    """Returns the micro-batches of every mini-batch, and the number of rows that each of them has."""
     size, per_row = shape.prompts_per_minibatch, shape.answers_per_row
     bound = 0 if even else shape.rows_per_microbatch
     last, first_N = len(num_answers_M) - 1, np.cumsum([0, *num_answers_M])
@@ -155,7 +154,7 @@ def _pieces(num_answers_M: np.ndarray, shape: Shape, even: bool) -> tuple[list[l
             low, high = np.searchsorted(slot_N, [start * per_row, stop * per_row])
             pieces.append(
                 Piece(
-                    # Beyond the last prompt, which a short mini-batch reaches, it comes again.
+                    # A short mini-batch goes beyond the last prompt, which is then repeated.
                     prompt_M=[
                         min(first + prompt + i, last) for i in range(shape.prompts_per_microbatch)
                     ],
@@ -196,9 +195,9 @@ def _cuts(group_R: np.ndarray, shape: Shape, bound: int) -> list[tuple[int, int,
 
 
 def _fill_up(updates: list[list[Piece]], shape: Shape) -> None:
-    """Appends empty micro-batches until all updates have the same, rounded, number of them."""
+    """Appends empty micro-batches until all updates have the same (rounded) number of them."""
     number = max(map(len, updates))
-    if number > 1:  # a single micro-batch runs without a scan: a program of its own
+    if number > 1:  # a single micro-batch runs without a scan, in another program
         least = shape.prompts_per_minibatch // shape.prompts_per_microbatch
         number = arrays.bucket(number, 2 * least)
     for first, pieces in enumerate(updates):
@@ -221,9 +220,9 @@ def answer_mask(rollouts: Rollouts) -> np.ndarray:
 
 
 def padding(batches: Sequence[Batch]) -> Metrics:
-    """Returns which share of the slots for prompts, answers and image patches holds nothing.
+    """Returns the share of empty slots for prompts, answers and image patches.
 
-    Of the slots that are computed: answers' as `in_shortest` cuts them.
+    It counts only computed slots: for answers, those that `in_shortest` leaves.
     """
 
     def empty_share(filled, slots):
@@ -244,20 +243,20 @@ def padding(batches: Sequence[Batch]) -> Metrics:
 
 # ------------------------------------------------------------------------------ short answers
 def ladder(width: int) -> tuple[int, ...]:
-    """Returns the lengths that answers of at most `width` tokens are cut to, ascending.
+    """Returns the lengths, ascending, to which answers of at most `width` tokens are cut.
 
-    Each is one more copy of the whole program to compile, so there are at most three.
+    Each length compiles another copy of the whole program, so there are at most three.
     """
     shorter = (-(-width // 4), -(-width // 2))
     return (*(x for x in shorter if MIN_LENGTH <= x < width), width)
 
 
 def in_shortest(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
-    """Returns `run` on the batch without columns that none of its answers reaches.
+    """Returns `run` of the batch without columns that none of its answers reaches.
 
-    All micro-batches have the shape of the longest answer allowed. Inside the compiled program
-    one of a few branches, each for another length, is executed. What `run` returns must not have the
-    answers' length in its shape.
+    All micro-batches have the shape of the longest allowed answer. The compiled program has a few branches,
+    each for another length, and executes one of them. The shape of the result of `run` must not depend on
+    the length of answers.
     """
 
     def shortest(batch: Batch) -> T:
@@ -272,13 +271,13 @@ def in_shortest(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
 
 
 def longest(mask_NT: Array) -> jax.Array:
-    """Returns the tokens of the longest answer, int32."""
+    """Returns the number of tokens of the longest answer, int32."""
     place_T = jnp.arange(1, mask_NT.shape[1] + 1)
     return jnp.max(jnp.where(mask_NT > 0, place_T, 0))
 
 
 def num_slots(mask_NT: Array) -> int:
-    """Returns the answer tokens that are computed for one micro-batch."""
+    """Returns the number of answer tokens that are computed for a micro-batch."""
     lengths = ladder(mask_NT.shape[1])
     return len(mask_NT) * lengths[np.searchsorted(lengths, longest(mask_NT))]
 

@@ -18,8 +18,8 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
     bounds near 3e-4.
 
     Args:
-        loss: the knobs. `importance` needs old log-probs that the trainer made.
-        max_tokens: the longest that an answer may be, the constant of "seq-mean-token-sum-norm".
+        loss: the settings. `importance` needs old log-probs from the trainer.
+        max_tokens: the limit of an answer, which is the constant of "seq-mean-token-sum-norm".
     """
     log_ratio = LOG_RATIOS[loss.ratio]
     dual_clip = loss.dual_clip or None
@@ -68,7 +68,7 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
             )
         policy_loss = reduce(loss_NT)
         metrics["actor/pg_loss"] = policy_loss
-        if not loss.kl_coef:  # then there is no reference to diverge from
+        if not loss.kl_coef:  # without it the batch has no reference log-probs
             return policy_loss, metrics
         divergence = reduce(kl.estimate(logp_NT, batch.ref_logp_NT, loss.kl))
         metrics["actor/kl_loss"] = divergence
@@ -78,9 +78,9 @@ def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
 
 
 def agreement(logp_NT: Array, batch: Batch, totals: Totals) -> Metrics:
-    """Returns by how much trainer and engine differ, in probability and in log-probability.
+    """Returns the differences between trainer and engine, in probability and in log-probability.
 
-    Zero but for rounding in the first mini-batch of a step, when both have the same weights.
+    They are rounding errors in the first mini-batch of a step, when both have the same weights.
     """
     pairs = {
         "probs": jnp.exp(logp_NT) - jnp.exp(batch.rollout_logp_NT),

@@ -1,8 +1,8 @@
-"""A pass over the data: every item is rolled out, and only the selector learns from the answers.
+"""A pass over the data: every item is rolled out, but only the selector learns from the answers.
 
 Lines 1-4 of Algorithm 1 of VADE (arXiv 2511.18902) are one such pass before the first step; MMR1 (arXiv
-2509.21268) makes its weights from one every T steps. The answers are paid for, so they count in
-`vade/rollouts_total`, but the policy does not learn from them.
+2509.21268) computes its weights from a pass every T steps. The answers cost as much as others, so they
+count in `vade/rollouts_total`, but the policy is not trained on them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +20,14 @@ from vade_jax.types import Feedback, Metrics, Rollouts
 
 
 def is_due(measure: settings.Measure, selector: samplers.Sampler, done: int) -> bool:
-    """Returns whether a pass follows after `done` steps."""
+    """Returns whether there is a pass after `done` steps."""
     if done == 0 and selector.needs.passes == "first":
         return True
     return measure.every > 0 and done % measure.every == 0
 
 
 def cost(measure: settings.Measure, selector: samplers.Sampler, done: int, num_items: int) -> int:
-    """Returns the answers of the pass that follows after `done` steps; 0 where none does."""
+    """Returns the number of answers of the pass after `done` steps; 0 if there is none."""
     return is_due(measure, selector, done) * num_items * measure.num_rollouts
 
 
@@ -54,20 +54,20 @@ def roll_out_all(
     step: int,
     stop: Callable[[], bool] = lambda: False,
 ) -> Feedback | None:
-    """Returns what the answers to all items say, the items in order; None where it was stopped.
+    """Returns the feedback on all items, in their order; None if the pass was stopped.
 
     Args:
         choose: builds the prompts.
         engine: makes the answers.
         score: rewards them.
         advantage: compares the answers of a group.
-        measure: how many answers, and items in the engine at once; the last batch may be smaller.
-        key: of the run.
-        step: the step that follows the pass.
-        stop: asked between two batches, as a pass may take hours; what it had is lost then.
+        measure: the number of answers to an item, and of items in a batch; the last batch may be smaller.
+        key: the run's.
+        step: the step after the pass.
+        stop: called between batches, because a pass may take hours; a stopped pass keeps nothing.
     """
     num_items = len(choose.items)
-    clock = Clock()  # its times are thrown away: the loop counts the whole pass as one phase
+    clock = Clock()  # not used: the loop times the whole pass as one phase
     size = measure.num_prompts
     batches = [range(i, min(i + size, num_items)) for i in range(0, num_items, size)]
     found = []
@@ -91,7 +91,7 @@ def roll_out_all(
 def _built_ahead(
     choose: ChoosePrompts, batches: Sequence[range], num_rollouts: int
 ) -> Iterator[Chosen]:
-    """Yields the prompts of each batch; those of the next are built meanwhile."""
+    """Yields the prompts of each batch, and builds those of the next one meanwhile."""
     with Lookahead(choose.everything) as ahead:
         ahead.start(batches[0], num_rollouts)
         for after in [*batches[1:], None]:

@@ -1,9 +1,9 @@
-"""What the trainer needs to know about the processes of a run.
+"""Communication between the processes of a run.
 
-Every process runs the same loop on the same data with the same keys, so each chooses the same prompts
-by itself; only the arrays on the mesh are spread over all of them. Process 0, the leader, is the one
-that writes. The functions below that communicate are called by all processes in the same order, from
-the main thread; with one process they do nothing.
+Every process runs the same loop on the same data with the same keys, so all choose the same prompts
+independently; only the arrays on the mesh are divided among them. Process 0, the leader, writes the files.
+All processes call the communicating functions below in the same order, from the main thread. With one
+process these functions do nothing.
 """
 
 import collections
@@ -23,38 +23,38 @@ from vade_jax.types import Metrics, Params, Prompt, Rollouts
 
 Tree = TypeVar("Tree")
 Tensors = Iterator[tuple[str, np.ndarray]]
-# What the others raise when the leader failed; anything else becomes a RuntimeError.
+# Errors of the leader that the others raise too; any other type becomes a RuntimeError.
 KINDS = {
     kind.__name__: kind for kind in (ValueError, FileNotFoundError, EngineFailure, RewardFailure)
 }
-LONGEST_WAIT_MS = 24 * 3600 * 1000  # a process that is gone is noticed long before
-_BARRIERS = itertools.count()  # a barrier is used once
+LONGEST_WAIT_MS = 24 * 3600 * 1000  # a lost process is noticed much earlier
+_BARRIERS = itertools.count()  # every barrier needs its own name
 
 
 class Disagreement(ValueError):  # noqa: N818 (says what happened)
-    """The processes do not run the same program on the same data."""
+    """The processes have different programs or data."""
 
 
 # ------------------------------------------------------------------------------ who
 def several() -> bool:
-    """Returns whether the run has more than one process; touches no device when it has one."""
-    # In this order: counting processes initializes the devices, before a run has chosen its GPUs.
+    """Returns whether the run has more than one process; touches no device if it has one."""
+    # In this order, because counting processes initializes the devices, and a run first chooses its GPUs.
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def is_leader() -> bool:
-    """Returns whether this process is the one that writes."""
+    """Returns whether this process is the leader, which writes the files."""
     return not several() or jax.process_index() == 0
 
 
 # ------------------------------------------------------------------------------ arrays
 def put(tree: Tree, sharding: Any) -> Tree:
-    """Returns arrays that every process holds whole as arrays on the mesh.
+    """Returns host arrays, which every process has whole, as arrays on the mesh.
 
     Args:
-        tree: NumPy arrays, equal in all processes; JAX arrays are there already and stay.
-        sharding: one for every leaf, or a tree of them; may span all processes, which neither
-            `jax.device_put` (without comparing everything) nor `jax.jit` takes for NumPy arrays.
+        tree: NumPy arrays, equal in all processes; JAX arrays are on the mesh already and stay.
+        sharding: one for all leaves, or a tree of them. It may span several processes; for NumPy arrays
+            `jax.jit` does not accept that, and `jax.device_put` would compare all values.
     """
     shardings = jax.tree.broadcast(sharding, tree)
     return jax.tree.map(_put, tree, shardings)
@@ -79,7 +79,7 @@ def agree(name: str, value: Any) -> None:
     """Checks that all processes hold the same `value`, by 64 bits of its hash.
 
     Args:
-        name: what is compared, with the step; for the message.
+        name: what is compared and at which step, for the message.
         value: a tree of arrays, numbers and strings.
 
     Raises:
@@ -109,7 +109,7 @@ def _digest(value) -> np.ndarray:
 
 # ------------------------------------------------------------------------------ the leader
 def from_leader(tree: Tree) -> Tree:
-    """Returns the leader's arrays; in the others `tree` has their shapes and types."""
+    """Returns the leader's arrays; in the other processes `tree` gives shapes and types."""
     return multihost_utils.broadcast_one_to_all(tree) if several() else tree
 
 
@@ -117,7 +117,7 @@ def on_leader(function: Callable[[], Any]) -> Any:
     """Runs `function` in the leader and returns its result (JSON) in every process.
 
     Raises:
-        Exception: what `function` raised, in every process: see `KINDS`.
+        Exception: in every process, the error that `function` raised; see `KINDS`.
     """
     if not several():
         return function()
@@ -140,8 +140,7 @@ def on_leader(function: Callable[[], Any]) -> Any:
 def hand_over(tensors: Tensors, take: Callable[[Tensors], Any]) -> None:
     """Lets the leader's `take` read `tensors`, which all processes make together.
 
-    A `take` that fails, or stops early, does not leave the others waiting; see `on_leader` for what
-    they raise.
+    If `take` fails or stops early, the others do not keep waiting; `on_leader` says what they raise.
     """
 
     def lead():
@@ -164,7 +163,7 @@ def _from_leader_json(value):
 
 
 def barrier() -> None:
-    """Waits for the other processes, on the host: a collective that waits for minutes keeps its GPU busy."""
+    """Waits for the other processes on the host; a waiting collective would keep the GPU busy for minutes."""
     if not several():
         return
     from orbax.checkpoint import multihost
@@ -174,7 +173,7 @@ def barrier() -> None:
 
 
 class LeaderEngine:
-    """One engine for all processes, such as a set of servers: only the leader talks to it.
+    """An engine that all processes share, such as a set of servers; only the leader talks to it.
 
     Args:
         engine: the engine; None in the other processes. Its `sync` takes what `tensors` returns.
@@ -194,7 +193,7 @@ class LeaderEngine:
         sampling: Sampling | None = None,
         on_group: OnGroup = ignore,
     ) -> Rollouts:
-        """See `Engine.generate`. The leader's groups come one by one, the others' at the end."""
+        """See `Engine.generate`. The leader reports groups one by one, the others all at the end."""
         made: list[Rollouts] = []
 
         def lead():
@@ -224,7 +223,7 @@ class LeaderEngine:
         hand_over(iter(self._tensors(params)), sync)
 
     def metrics(self) -> Metrics:
-        """See `Engine.metrics`; empty in the other processes, which write none."""
+        """See `Engine.metrics`; empty in the other processes, which write no metrics."""
         return self._engine.metrics() if self._engine is not None and is_leader() else {}
 
     def close(self) -> None:

@@ -29,14 +29,14 @@ class Clock:
         self.beside(name, time.perf_counter() - start)
 
     def beside(self, name: str, seconds: float) -> None:
-        """Adds the seconds of a part that ran in another thread, at the same time as the rest."""
+        """Adds the seconds of a part that ran in another thread at the same time."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def metrics(self, prompts: Sequence[Prompt], rollouts: Rollouts) -> Metrics:
         """Returns `timing_s/*`, and the tokens a second of generation and of the whole step.
 
-        A token counts once for each answer that it belongs to or stands before, as in verl, and the
-        throughput is that of one device.
+        As in verl, the tokens of a prompt count once for each of its answers, and the throughput is that of
+        one device.
         """
         step = time.perf_counter() - self._start
         answers = int(rollouts.length_N.sum())
@@ -56,7 +56,7 @@ class Clock:
 
 @functools.cache
 def _compile_seconds() -> list[float]:
-    """Returns the list that grows by the seconds of every program that XLA compiles from now on."""
+    """Returns a list to which the seconds of every later compilation by XLA are appended."""
     seconds: list[float] = []
 
     def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:

@@ -1,7 +1,7 @@
-"""One RL step of the policy: old and reference log-probs, then an optimizer update a mini-batch.
+"""One RL step of the policy: old and reference log-probs, then one optimizer update for each mini-batch.
 
-An objective turns the policy's log-probs into a scalar with the *global* token and sequence counts as
-denominators, so the gradients of micro-batches add up to the gradient of the one big batch.
+An objective turns the policy's log-probs into a scalar whose denominators are the token and sequence
+counts of the *whole* mini-batch. So the gradients of micro-batches add up to the gradient of one large batch.
 """
 
 import dataclasses
@@ -39,20 +39,20 @@ Update = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 # ------------------------------------------------------------------------------ a whole step
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """Improves the policy on a step's rollouts.
+    """Trains the policy on a step's rollouts.
 
     Attributes:
         update: the compiled update.
         logprobs: the compiled log-probs of a batch.
-        shape: how the rollouts are cut.
-        reference: parameters of the reference policy; None when no KL is asked for.
-        old_logp: "behaviour" takes the engine's log-probs for the old policy's, exact when the
-            engine computes as the trainer does; "trainer" computes them again, as verl does.
+        shape: how the rollouts are cut into batches.
+        reference: parameters of the reference policy; None without a KL term.
+        old_logp: "behaviour" uses the engine's log-probs as the old policy's, which is exact if the engine
+            computes like the trainer; "trainer" computes them again, as verl does.
         mask_cut_off: leave out answers that were cut off; in their group's mean they still count.
-        put: places a batch on the mesh (`processes.put`); leaves that are there stay. Done for each
-            mini-batch in turn, so that only one at a time is on the devices.
-        map: maps over micro-batches, such as in threads.
-        utilisation: prompts, rollouts and the seconds it took to learn from them -> metrics.
+        put: places a batch on the mesh (`processes.put`). It is called for one mini-batch after another, so
+            that only one is on the devices.
+        map: maps a function over micro-batches, for example in threads.
+        utilisation: computes metrics from prompts, rollouts and the seconds of learning.
     """
 
     update: Update
@@ -74,8 +74,8 @@ class Learner:
     ) -> tuple[TrainState, Metrics]:
         """Returns the new state and verl-named metrics, the mean over the mini-batches.
 
-        A mini-batch without a valid answer is no update: momentum and weight decay would move the
-        weights all the same. `actor/updates` counts the others; without any there are no metrics.
+        A mini-batch without a valid answer is skipped, because momentum and weight decay would move the
+        weights anyway. `actor/updates` counts the others; if all are skipped there are no metrics.
         """
         start = time.perf_counter()
         if self.mask_cut_off:
@@ -85,13 +85,13 @@ class Learner:
         cut = [batch for batch in cut if batch.mask_NT.any()]
         if not cut:
             return state, {}
-        # All old log-probs before the first update: they are the policy's that made the answers.
+        # All old log-probs are computed before the first update, with the weights that made the answers.
         batches = [self._with_logprobs(state.params, batch) for batch in cut]
         history = []
         for batch in batches:
             state, metrics = self.update(state, self.put(batch))
             history.append(metrics)
-        # Fetched once, after the last update: to fetch earlier would be to wait for every update.
+        # Fetched once, after the last update: fetching earlier would wait for every update.
         metrics = _mean_over_minibatches(jax.device_get(history))
         metrics["actor/updates"] = len(history)
         seconds = time.perf_counter() - start
@@ -110,9 +110,9 @@ class Learner:
 
 
 def _mean_over_minibatches(history: Sequence[Metrics]) -> Metrics:
-    """Returns means; `training/*`, which compares engine and trainer, is the first mini-batch's.
+    """Returns means; `training/*`, which compares engine and trainer, is taken from the first mini-batch.
 
-    Later ones are scored by weights that the engine does not have yet.
+    Later mini-batches are scored with weights that the engine does not have.
     """
     return {
         name: float(
@@ -131,13 +131,13 @@ def make_logp(
     chunk: int,
     remat: bool = True,
 ) -> Forward:
-    """Returns `logp(params, batch) -> logprobs.Tokens`: prompts once, answers many.
+    """Returns `logp(params, batch) -> logprobs.Tokens`, in which each prompt is computed once for its group.
 
     Args:
         merge: params -> a model with `answer_hidden`, `head` and `place`.
         temperature: of the sampling.
         banned: tokens that cannot be sampled.
-        chunk: tokens whose logits are held at once, on each device.
+        chunk: the number of tokens whose logits exist at once on a device.
         remat: recompute each layer's activations in the backward pass.
     """
 
@@ -168,7 +168,7 @@ def make_logprobs(logp: Forward) -> LogProbs:
             # Branches for short answers must agree in shape.
             return jnp.pad(logp_NT, [(0, 0), (0, width - logp_NT.shape[1])])
 
-        # One micro-batch after another: their activations must not exist at once.
+        # One micro-batch after another, so that only one has activations in memory.
         return jax.lax.map(skip_empty(minibatches.in_shortest(one)), batch)
 
     return of_batch
@@ -187,18 +187,18 @@ def make(
     """Returns `update(state, batch) -> (state, metrics)`; jit it with donation at the edge.
 
     `metrics` are scalars: those of the objective summed over micro-batches, `actor/loss`,
-    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (of what is trained,
-    before the clip), `actor/param_norm` (of all new parameters) and `actor/lr`. What is not finite
-    among them is the caller's to detect, before the state is used again.
+    `actor/entropy` (nats, the mean over the answers' tokens), `actor/grad_norm` (of the trained
+    parameters, before the clip), `actor/param_norm` (of all new parameters) and `actor/lr`. The caller must
+    check that they are finite before it uses the state again.
 
     Args:
         logp: log-probs of a micro-batch, and entropies.
-        objective: what is minimised.
-        optimizer: what is done with its gradient.
-        learning_rate: the optimizer's, of the updates done before; None: not reported.
-        frozen: paths of parameters that the optimizer leaves as they are.
-        apply: parameters, what the optimizer returns -> new parameters.
-        cut: lets a micro-batch of short answers run a shorter program.
+        objective: the function to minimise.
+        optimizer: turns its gradient into an update.
+        learning_rate: the schedule, to report the rate; None: not reported.
+        frozen: paths of parameters that the optimizer does not change.
+        apply: (parameters, the optimizer's result) -> new parameters.
+        cut: runs a shorter program for a micro-batch of short answers.
     """
 
     def loss(params, micro, totals):
@@ -214,7 +214,7 @@ def make(
     gradient = jax.grad(loss, has_aux=True)
 
     def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        totals = count(batch.mask_NT)  # of all micro-batches: then gradients just add up
+        totals = count(batch.mask_NT)  # over all micro-batches, so that gradients add up
         of_micro = cut(lambda micro: gradient(state.params, micro, totals))
         grads, metrics = _sum_over_microbatches(of_micro, batch)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -230,7 +230,7 @@ def make(
 
 
 def count(mask_ANT: Array) -> Totals:
-    """Returns the tokens, and the sequences that have any."""
+    """Returns the numbers of tokens and of sequences with at least one token."""
     return Totals(jnp.sum(mask_ANT), jnp.sum(jnp.any(mask_ANT > 0, axis=-1)))
 
 
@@ -239,7 +239,7 @@ def _zeros_like_output(run: Callable, micro: Batch):
 
 
 def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
-    """Returns `run`, but zeros for a micro-batch without a token that counts: it is not computed."""
+    """Returns `run` with a shortcut: a micro-batch without a valid token gives zeros and is not computed."""
 
     def unless_empty(micro: Batch) -> T:
         return jax.lax.cond(
@@ -253,10 +253,10 @@ def skip_empty(run: Callable[[Batch], T]) -> Callable[[Batch], T]:
 
 
 def _sum_over_microbatches(run, batch):
-    """Returns the sums of gradients, float32, and metrics; one micro-batch's activations exist at once."""
-    # Tracing a large model takes seconds, and it is asked for three times below: under jit, it is done once.
+    """Returns the sums of gradients (float32) and metrics over micro-batches, computed one after another."""
+    # Tracing a large model takes seconds. It would happen three times below; under jit it happens once.
     run, first = jax.jit(run), jax.tree.map(lambda x: x[0], batch)
-    if batch.mask_NT.shape[0] == 1:  # no scan: no second copy of the gradients
+    if batch.mask_NT.shape[0] == 1:  # without a scan there is no second copy of the gradients
         grads, metrics = run(first)
         return precision.to_float32(grads), metrics
 
@@ -279,7 +279,7 @@ def _sum_over_microbatches(run, batch):
 def make_optimizer(
     config: settings.Optimizer, param_dtype: str = "float32"
 ) -> optax.GradientTransformation:
-    """Returns AdamW after a clip of the global norm: the optimizer of verl's Qwen2.5-VL recipe.
+    """Returns AdamW after clipping by the global norm, as in verl's recipe for Qwen2.5-VL.
 
     Weight decay is decoupled and applies to every parameter, as in torch's AdamW. Where
     `keeps_remainders`, its results are to be applied with `precision.replace`.
@@ -298,22 +298,22 @@ def make_optimizer(
         ),
     )
     if config.frozen:
-        # Frozen parameters have no moments and no part in the norm that is clipped.
+        # Frozen parameters have no moments and do not count in the clipped norm.
         transforms: dict[Any, Any] = {"train": trained, "freeze": optax.set_to_zero()}
         trained = optax.partition(transforms, lambda params: _labels(params, config.frozen))
     return precision.of_bfloat16(trained) if keeps_remainders(config, param_dtype) else trained
 
 
 def keeps_remainders(config: settings.Optimizer, param_dtype: str) -> bool:
-    """Returns whether the optimizer keeps what bfloat16 weights cannot hold."""
+    """Returns whether the optimizer keeps the remainders of bfloat16 weights."""
     return param_dtype == "bfloat16" and config.remainders
 
 
 def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Returns the optimizer for a state that lies in the memory of the hosts."""
+    """Returns the optimizer for a state in host memory."""
 
     def update(gradients, state, params):
-        # Tied together: the state is not to be fetched before the gradients are there.
+        # The barrier ties them, so that the state is fetched only when the gradients are ready.
         gradients, state = jax.lax.optimization_barrier((gradients, state))
         return inner.update(gradients, jax.device_put(state, jax.memory.Space.Device), params)
 
@@ -322,7 +322,7 @@ def from_host(inner: optax.GradientTransformation) -> optax.GradientTransformati
 
 
 def schedule(config: settings.Optimizer) -> optax.Schedule:
-    """Returns the learning rate as a function of the updates done before."""
+    """Returns the learning rate as a function of the number of earlier updates."""
     peak, warmup, decay = config.learning_rate, config.warmup_steps, config.decay_steps
     if not decay:
         return (
@@ -336,7 +336,7 @@ def schedule(config: settings.Optimizer) -> optax.Schedule:
 
 
 def _trained(params: Params, frozen: tuple[str, ...]) -> list[jax.Array]:
-    """Returns the arrays whose path starts with none of `frozen`, in order."""
+    """Returns the arrays whose paths start with none of `frozen`, in order."""
     named = jax.tree.leaves_with_path(params)
     return [x for path, x in named if not mesh.path_name(path).startswith(frozen)]
 

@@ -1,7 +1,7 @@
-"""Validation while training: the mean accuracy of k sampled answers to items that are not trained on.
+"""Validation during training: the mean accuracy of k sampled answers to held-out items.
 
-It also says what was forgotten. A question is known once all of its k answers were right, and forgotten
-while fewer than half are: in between, chance decides what k answers say.
+It also measures forgetting. A question counts as known once all its k answers were right, and as forgotten
+while fewer than half are right. Between the two, k answers say too little.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from vade_jax.rollout.engine import Engine, Sampling
 from vade_jax.trainer.scoring import Scorer, ScoringThread
 from vade_jax.types import Item, Metrics, Prompt
 
-Known = frozenset[str]  # questions that were once answered right every time
+Known = frozenset[str]  # questions whose answers were once all right
 # (engine, key, version of the weights, questions known so far) -> metrics, questions known now
 Validate = Callable[[Engine, jax.Array, int, Known], tuple[Metrics, Known]]
 
@@ -29,14 +29,14 @@ def of_items(
 ) -> Validate:
     """Returns a validation with the metric `val/<name>/acc/mean@k`, k answers to each item.
 
-    Metadata "family" or "subset", where there is one, adds `val-aux/<name>/<family>/acc/mean@k`. Where
-    questions are known, `val-aux/<name>/forgotten` is the share of them that is forgotten, in all and by
-    family.
-    Items are read once, here; their images are not kept. Of scores only `correct` is looked at. An
-    answer without a verdict is wrong; `val-aux/<name>/unknown` is the share of them, where there are any.
+    Items with metadata "family" or "subset" add `val-aux/<name>/<family>/acc/mean@k`. Once questions are
+    known, `val-aux/<name>/forgotten` is the forgotten share of them, in total and by family.
+
+    Items are read once, here, and their images are not kept. Only `correct` of the scores is used. An
+    answer without a verdict counts as wrong; `val-aux/<name>/unknown` is the share of such answers, if there are any.
     """
     built, kept = [], []
-    # A source decodes an item's images each time it is read: one pass.
+    # One pass, because a source decodes an item's images each time it is read.
     for i in range(len(items)):
         item = items[i]
         built.append(build_prompt(item))
@@ -76,7 +76,7 @@ def of_items(
 
 
 def together(validations: Sequence[Validate]) -> Validate:
-    """Returns a validation that makes several others, one after another, and joins their metrics."""
+    """Returns a validation that runs several others one after another and joins their metrics."""
 
     def validate(
         engine: Engine, key: jax.Array, version: int, known: Known

@@ -113,7 +113,7 @@ def _check_arrays(run: settings.Run, selector: samplers.Sampler) -> None:
 
 
 def _check_refill(run: settings.Run, selector: samplers.Sampler) -> None:
-    """Raises ValueError if `refill` or `measure` does not fit the selector: rounds, variants, dropped groups."""
+    """Raises ValueError if `refill` or `measure` does not fit the selector's rounds and dropped groups."""
     name, refill = run.selector.name, run.refill
     plain = settings.Refill().to_dict()
     changed = {k: v for k, v in refill.to_dict().items() if v != plain[k]}
