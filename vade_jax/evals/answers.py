@@ -1,4 +1,4 @@
-"""Answers on disk: those of an evaluation as they come, and those that other programs have made.
+"""Answers on disk: an evaluation's own, saved as they come, and those of other programs.
 
 A file has one JSON line for each answer. A line is appended as soon as its answer is there, so a process
 that is killed loses at most the line that it was writing.
@@ -17,12 +17,12 @@ from vade_jax.evals.tasks import Task
 
 Key = tuple[str, int]  # uid of the item, number of the sample
 NAME = "answers.jsonl"
-REPLIES = "replies"  # the directory of what servers have said, word for word
+REPLIES = "replies"  # directory of the servers' raw replies
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One answer of a policy; a field is None where the program that made the answer does not say."""
+    """One answer of a policy; a field is None if the program that made the answer did not save it."""
 
     uid: str
     sample: int
@@ -61,7 +61,7 @@ class Store(dict[Key, Answer]):
             self[answer.key] = answer
 
     def add(self, answers: Iterable[Answer]) -> None:
-        """Appends those that are not there yet."""
+        """Appends the answers that are missing in the file."""
         new = [answer for answer in answers if answer.key not in self]
         lines = [json.dumps(dataclasses.asdict(answer)) + "\n" for answer in new]
         with self._path.open("a") as file:
@@ -91,7 +91,7 @@ def read_saved(path: str, tasks: Sequence[Task]) -> dict[str, dict[Key, Answer]]
     """Returns the answers in a file, or in all files of a directory, by benchmark.
 
     A row has the item's `uid` and the `text` (or `response`), and may have `sample`, its number;
-    without one the rows of an item are counted. Answers to what is not asked are left out.
+    without it the rows of an item are numbered. Answers to other items are left out.
 
     Raises:
         ValueError: a column is missing, an answer is there twice, or answers are of unknown items or
@@ -145,7 +145,7 @@ def _read_rows(file: pathlib.Path) -> list[Any]:
 
 
 def _checked(file: pathlib.Path, row: Any) -> dict[str, Any]:
-    """Returns the fields of an `Answer` from a row of somebody's file; sample may be None."""
+    """Returns the fields of an `Answer` from a row of another program's file; sample may be None."""
     found = row if isinstance(row, Mapping) else {}
     text = found.get("text", found.get("response"))
     if not isinstance(found.get("uid"), str) or not isinstance(text, str):
@@ -161,7 +161,7 @@ def _checked(file: pathlib.Path, row: Any) -> dict[str, Any]:
 def _asked(
     path: str, tasks: Sequence[Task], rows: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Returns the answers to the items of the tasks, and says how many others there are.
+    """Returns the answers to the items of the tasks, and prints the number of others.
 
     Raises:
         ValueError: answers are of no benchmark, or of items that a benchmark's whole file lacks.
@@ -192,7 +192,7 @@ def _benchmark(uid: str) -> str:
 
 
 def _check_prompts(path: str, tasks: Sequence[Task]) -> None:
-    """Raises ValueError if one answer would stand for two different prompts."""
+    """Raises ValueError if one answer would belong to two different prompts."""
     prompts = {}
     for task in tasks:
         for item in task.asked:

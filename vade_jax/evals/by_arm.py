@@ -1,8 +1,8 @@
 """The policies of a sweep in the paper's tables: seeds together, each arm next to its baseline.
 
 The answers of all seeds of an arm are pooled, as if one policy had answered each question more often. So
-standard errors and intervals say how much other questions would change a number, not how much other
-training runs would. The tables that the sweep itself writes say what the seeds tell of those.
+standard errors and intervals show how much other questions would change a number, not how much other
+training runs would. For the latter see the sweep's own tables.
 """
 
 import dataclasses
@@ -139,7 +139,7 @@ def _label(arm: str, group: str) -> str:
 
 
 def _selector(arm: str) -> str:
-    """Returns what an arm is without a learning rate of its own, such as vade of vade@5e-5."""
+    """Returns an arm's name without its learning rate: vade for vade@5e-5."""
     return arm.partition("@")[0]
 
 

@@ -1,7 +1,7 @@
-"""Asks a server many questions: a bounded number at a time, again when one fails, none that has a reply.
+"""Asks a server many questions, a bounded number at a time, with retries and a memory of replies.
 
-For what is asked in bulk apart from training: benchmarks, verdicts on answers, other wordings of
-questions. Every reply is kept on disk, so work that was cut off continues where it was.
+It serves bulk work outside training: benchmarks, verdicts on answers, other wordings of questions. Every
+reply is saved on disk, so interrupted work continues where it stopped.
 """
 
 import collections
@@ -24,7 +24,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 COUNTS = (
     "asked",  # questions that went to the server
-    "remembered",  # questions whose reply was there
+    "remembered",  # questions with a saved reply
     "retries",  # requests made again
     "unanswered",  # questions without a reply in the end
 )
@@ -33,18 +33,18 @@ _LONGEST = 200  # characters of a data URL that is kept as it is
 
 
 class Unanswered(Exception):  # noqa: N818 (says what happened)
-    """One question has no reply: all tries failed, or the server refused it."""
+    """A question has no reply: all tries failed, or the server refused it."""
 
 
 class ServerLost(RuntimeError):  # noqa: N818 (says what happened)
-    """No question gets a reply any more; the replies so far are kept."""
+    """The server no longer answers; the replies so far are saved."""
 
 
 def connect(server: Server, memory: str | os.PathLike) -> "Chat":
     """Returns the `Chat` with a server that has replied to a first question.
 
     Raises:
-        ValueError: the variable of the key is not there, or there is no such server, model or key.
+        ValueError: the variable of the key is not set, or the server, model or key is wrong.
     """
     chat = Chat(server, memory)
     if chat.replies.damaged:
@@ -57,13 +57,13 @@ class Chat:
     """Asks a server that speaks OpenAI's chat API, from any thread.
 
     Args:
-        server: its settings. A URL without a path means /v1 there. Its fields win over what the
-            caller asks for. The API key goes into the headers of requests and nowhere else.
-        memory: path of the replies so far; a question whose reply is there is not asked.
+        server: its settings. A URL without a path means /v1. Its fields override the caller's. The API key is
+            only put into the headers of requests.
+        memory: path of the saved replies; a question with a saved reply is not asked.
         backoff_s: the first pause before a retry (see `http.retrying`).
 
     Raises:
-        ValueError: the URL is not one, or the variable of the key is not there.
+        ValueError: the URL is not valid, or the variable of the key is not set.
     """
 
     def __init__(self, server: Server, memory: str | os.PathLike, *, backoff_s: float = 1.0):
@@ -74,13 +74,13 @@ class Chat:
         self._server, self._fields = server, server.request_fields()
         self.url, self.replies = url, Replies(memory)
         self._tries, self._backoff_s = server.retries + 1, backoff_s
-        # Requests in flight at once, those that wait for their next try included.
+        # Limits the requests in flight, including those that wait for their next try.
         self._slots = threading.Semaphore(server.concurrency)
         self._lock = threading.Lock()
         self._lock_of = collections.defaultdict(threading.Lock)  # by a question's key
         self._counts: collections.Counter[str] = collections.Counter()
         self._failed = 0  # questions without a reply in a row
-        self._lost: str | None = None  # why the server is given up
+        self._lost: str | None = None  # why no more questions are sent
         self._closed = threading.Event()
 
     # ------------------------------------------------------------------------- asking
@@ -97,15 +97,15 @@ class Chat:
                 one if all of this and the model's name are the same.
 
         Raises:
-            Unanswered: there is no reply to this question.
-            ServerLost: there is no reply to any other question either.
+            Unanswered: this question gets no reply.
+            ServerLost: no question gets a reply any more.
         """
         body = {"model": self._server.model, "messages": list(messages)} | fields | self._fields
         body = {name: value for name, value in body.items() if value is not None}
         key = request_key(body)
         with self._lock:
             lock = self._lock_of[key]
-        # The same question in another thread waits here, and then finds the reply.
+        # The same question from another thread waits here and then finds the reply.
         with lock:
             reply = self.replies.get(key)
             if reply is None:
@@ -119,7 +119,7 @@ class Chat:
     def map(self, function: Callable[[S], T], inputs: Iterable[S]) -> Generator[T]:
         """Yields `function(x)` in order, made in as many threads as requests may be in flight.
 
-        When it is left early, by an error or by its caller, what is in flight is cut off.
+        If an error or the caller ends it early, requests in flight are cancelled.
         """
         with futures.ThreadPoolExecutor(self._server.concurrency) as threads:
             try:
@@ -135,22 +135,22 @@ class Chat:
             return {name: self._counts[name] for name in COUNTS}
 
     def close(self) -> None:
-        """Cuts off what is in flight; nothing can be asked any more."""
+        """Cancels requests in flight; afterwards nothing can be asked."""
         self._closed.set()
         self._http.close()
 
     # ------------------------------------------------------------------------- failures
     def _complete(self, body: Mapping[str, Any]) -> Any:
-        """Returns the reply of one request; raises TransientError for what is no chat completion."""
+        """Returns the reply to one request; raises TransientError if it is not a chat completion."""
         reply = self._http.ask("POST", "/chat/completions", body)
         text(reply)
         return reply
 
     def _persist(self, body: Mapping[str, Any]) -> Any:
-        """Returns the first good reply, in as many tries as it may take.
+        """Returns the first good reply, within the allowed number of tries.
 
-        After many questions in a row without one the server is given up. Questions that it refuses do not
-        count: a server that refuses is there.
+        After many unanswered questions in a row no more are sent. Refused questions do not count, because a
+        server that refuses is alive.
         """
         self._check_open()
         self._count("asked")
@@ -215,7 +215,7 @@ class Chat:
             raise ValueError(f"server {self.url} {self._explain(error)}") from error
 
     def _explain(self, error: RefusedError) -> str:
-        """Returns what it means that a short question is refused, and the fix."""
+        """Returns the likely reason why a short question is refused, and the fix."""
         if error.status in (401, 403):
             given = "the API key" if self._server.api_key_env else "no API key"
             return f"does not accept {given} that it was sent ({error}): give another"

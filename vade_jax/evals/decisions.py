@@ -1,11 +1,11 @@
-r"""Whether an answer to a benchmark is right: by its rules, with a judge model where it asks for one.
+r"""Decides whether an answer to a benchmark is right: by its rules, or by a judge model if it needs one.
 
-Some benchmarks leave what their rules cannot read to a judge model. A judge whose reply cannot be read is
-asked again, at a higher temperature. When none of its replies can be read, or the server gives none, the
-answer is scored wrong and counted: no answer leaves the denominator.
+Some benchmarks leave answers that their rules cannot read to a judge model. If the judge's reply cannot be
+read, it is asked again at a higher temperature. If no reply can be read, or the server gives none, the answer
+is scored wrong and counted: no answer leaves the denominator.
 
-`by_rules` does without a judge: it takes the box, what follows "answer is", or a short text as it
-stands, and compares as the verifier of training does. That is no published score, and results say so.
+`by_rules` needs no judge: it takes the box, the text after "answer is", or a short text as a whole, and
+compares like the verifier of training. This is not a published score, and results say so.
 """
 
 import dataclasses
@@ -22,15 +22,15 @@ from vade_jax.types import Item
 T = TypeVar("T")
 FAILURES = (
     "undecided",  # rules alone could not read it
-    "judge_failed",  # no reply of the judge could be read
+    "judge_failed",  # none of the judge's replies could be read
     "judge_unanswered",  # the judge's server gave no reply
     "missing",  # there is no answer to score
 )
-# Of the attempts to get a readable reply from a judge; the first is greedy. The original scripts ask
-# for ever.
+# Temperatures of the attempts to get a readable reply from a judge; the first is greedy. The original
+# scripts never stop asking.
 TEMPERATURES = (0.0, 0.5, 0.5, 1.0, 1.0)
 _LABEL = re.compile(r"\b(?:answer|option|choice)[\s*]{0,4}(?:is\b|:|=)[\s*:]{0,4}", re.IGNORECASE)
-_SHORT = 40  # characters of a text that is an answer as it stands
+_SHORT = 40  # characters of a text that is an answer as a whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Decision:
     """What became of one answer."""
 
     extracted: str | None  # the answer in the text, None if none was found
-    correct: bool  # False too where nobody could decide
+    correct: bool  # False also if nobody could decide
     outcome: str = "rules"  # or "judge", "function", or one of `FAILURES`
     replies: tuple[str, ...] = ()  # of the judge, word for word, in the order that it was asked
 
@@ -98,7 +98,7 @@ class _NoDecision(Exception):  # noqa: N818 (says what happened)
 
 # ------------------------------------------------------------------------------ a user's function
 def by_functions(judge: functions.SumOfJudges) -> Decide:
-    """Returns the function that decides by the reward functions of a user; they may raise RewardFailure."""
+    """Returns the function that decides with the user's reward functions, which may raise RewardFailure."""
 
     def decide(item: Item, text: str) -> Decision:
         (found,) = judge(item, [text], None)

@@ -5,8 +5,8 @@
     evaluation.check_answers(prepared)
     print(evaluation.write_report(prepared))
 
-Answers and the judge's replies are kept as they come: made again with the same settings and
-directory, an evaluation goes on where it was cut off.
+Answers and the judge's replies are saved as they come. Started again with the same settings and directory,
+an evaluation continues where it stopped.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from vade_jax.trainer import mesh, processes
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """An evaluation whose inputs have all been looked at."""
+    """An evaluation whose inputs have been checked."""
 
     settings: Evaluation
     workdir: str
@@ -54,7 +54,7 @@ class Prepared:
 
 
 def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
-    """Reads all files, asks servers for a word, and builds every prompt once.
+    """Reads all files, sends servers a test question, and builds every prompt once.
 
     Raises:
         ValueError: a setting, a file, a server or the directory of another evaluation is wrong; says
@@ -93,14 +93,14 @@ def prepare(evaluation: Evaluation, workdir: str) -> Prepared:
 
 
 def answer(prepared: Prepared) -> None:
-    """Asks for every answer that is not there.
+    """Asks for every missing answer.
 
     Raises:
         ServerLost, EngineFailure: the policy is gone; its answers so far are kept.
     """
     if prepared.policy is None:
         return
-    # An engine is closed before anything is scored: the judge may need its memory.
+    # The engine is closed before scoring, because the judge may need its memory.
     with contextlib.closing(prepared.policy):
         for task in prepared.tasks:
             store = prepared.stores[task.name]
@@ -201,7 +201,7 @@ def _check_whole(evaluation, chosen, stores) -> None:
 def _checkpoint_policy(
     evaluation: Evaluation, chosen: Sequence[tasks.Task], workdir: str
 ) -> policies.EnginePolicy:
-    """Returns the policy of a checkpoint; no weights are read before it is asked.
+    """Returns the policy of a checkpoint, which reads its weights only when it is asked.
 
     Raises:
         ValueError: it is no checkpoint, or the engine cannot be started here.
@@ -216,7 +216,7 @@ def _checkpoint_policy(
     local, on_close = evaluation.engine.name == "local", contextlib.ExitStack()
     if local:
         cluster.take_gpus(evaluation.layout)
-    else:  # JAX makes keys alone here: vLLM shall find the GPUs' memory free
+    else:  # JAX only makes keys here, and must leave the GPUs' memory to vLLM
         files.check_is_one(directory)  # vLLM reads the weights itself
         jax.config.update("jax_platforms", "cpu")
     shape, tokenizer = files.load_config(directory), tokens.Tokenizer.load(directory)
@@ -258,7 +258,7 @@ def _checkpoint_policy(
 
 
 def _weights(path: str) -> str:
-    """Returns the Hugging Face directory that a path means: a run's is its `policy`."""
+    """Returns the Hugging Face directory of a path; of a run directory it is `policy`."""
     if os.path.exists(os.path.join(path, "policy", files.CONFIG)):
         return os.path.join(path, "policy")
     if os.path.isdir(os.path.join(path, "checkpoints")):

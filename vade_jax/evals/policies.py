@@ -1,6 +1,6 @@
-"""Who answers in an evaluation: a model behind a server, or an engine with a checkpoint's weights.
+"""The policies of an evaluation: a model behind a server, or an engine with a checkpoint's weights.
 
-Both are asked for what a store lacks, so an evaluation that was cut off goes on where it was.
+Both are asked only for answers that the store lacks, so an interrupted evaluation continues.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class ServerPolicy:
     directory = template = ""  # the server has the weights, and knows the template
 
     def check(self, task: Task, store: Store) -> None:
-        """Asks for one word as the task asks; raises ValueError if that, or an image, is refused."""
+        """Asks for one word in the form of the task; raises ValueError if that or an image is refused."""
         message = self._message(task.asked[0], "Reply with the word yes.")
         try:
             self.chat.ask([message], **_request(task, seed=0))
@@ -45,7 +45,7 @@ class ServerPolicy:
             ) from error
 
     def ask(self, task: Task, store: Store) -> Iterator[int]:
-        """Answers what the store lacks; yields, little by little, how many answers are there.
+        """Makes the missing answers; yields the number of answers as it grows.
 
         A question without a reply leaves a gap.
 
@@ -60,14 +60,14 @@ class ServerPolicy:
             yield task.num_samples
 
     def close(self) -> None:
-        """Cuts off what is in flight."""
+        """Cancels requests in flight."""
         self.chat.close()
 
     def _answers(self, task: Task, item: types.Item, samples: Sequence[int]) -> list[Answer]:
         """Returns answers to one item, as far as there are replies."""
         message, found = self._message(item, item.question), []
         for sample in samples:
-            # 31 bits of its own for each answer: no two requests are one by chance.
+            # 31 bits for each answer, so that no two requests are equal by chance.
             digest = hashlib.sha256(f"{self.seed} {item.uid} {sample}".encode()).digest()
             seed = int.from_bytes(digest[:4]) >> 1
             try:
@@ -127,7 +127,7 @@ class EnginePolicy:
 
     @property
     def template(self) -> str:
-        """How a question stands in the prompt."""
+        """The form of a question in the prompt."""
         return self.tokenizer.render([{"role": "user", "content": "QUESTION"}])
 
     def check(self, task: Task, store: Store) -> None:

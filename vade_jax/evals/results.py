@@ -1,4 +1,4 @@
-"""From answers to a result: each answer is decided and kept, and a JSON file sums up each benchmark."""
+"""Scores answers: every decision is saved, and a JSON file sums up each benchmark."""
 
 import collections
 import dataclasses
@@ -90,7 +90,7 @@ def _decide(
     found: Sequence[Answer | None],
     judge: Chat | functions.SumOfJudges | None,
 ) -> list[decisions.Decision]:
-    """Returns what is decided of every answer, in order; a judge model is asked in many threads."""
+    """Returns the decision on every answer, in order; a judge model is asked from many threads."""
     if judge is None:
         decide, each = decisions.by_rules(task.benchmark, task.profile), map
     elif isinstance(judge, functions.SumOfJudges):

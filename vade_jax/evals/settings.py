@@ -1,7 +1,7 @@
 """Every setting of an evaluation: its default, meaning, unit and range, written once.
 
-`Evaluation` is a tree of frozen dataclasses like `vade_jax.settings.Run`, with the sections of a run
-where they mean the same. What needs files or servers to be checked is checked when they are read.
+`Evaluation` is a tree of frozen dataclasses like `vade_jax.settings.Run`, and shares the sections of a run
+that mean the same. Values that depend on files or servers are checked when those are read.
 
     evaluation.Evaluation.from_dict({"answers": "a.jsonl", "benchmarks": {"chartqa": "b.parquet"}})
 

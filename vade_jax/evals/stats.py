@@ -1,4 +1,4 @@
-"""What repeated answers to a benchmark say: means, their errors, intervals of differences.
+"""Statistics of repeated answers to a benchmark: means, standard errors, intervals of differences.
 
 `correct_MG` holds 0 or 1 (or False, True) for G answers to each of M items; results of several
 benchmarks come as a mapping from their names. Noise between items is most of the noise: at 1,000
@@ -144,7 +144,7 @@ def _resampled_means(
 ) -> np.ndarray:
     """Returns the mean of `x_M` in each resample of its clusters."""
     sum_C, size_C = _sums(x_M, cluster_M)
-    if len(sum_C) == 1:  # scipy refuses a sample of one, which has one resample only
+    if len(sum_C) == 1:  # scipy refuses a sample of size one, which has only one resample
         return np.full(NUM_RESAMPLES, x_M.mean())
 
     # Clusters differ in size, so a resample's mean is a ratio: their numbers are resampled, not values.

@@ -1,6 +1,6 @@
-"""What an evaluation writes at the end: the paper's table, differences to others, breakdowns.
+"""The report of an evaluation: the paper's table, differences to other evaluations, breakdowns.
 
-The paper's numbers are shown next to ours only under the profile that they were made with.
+The paper's numbers appear next to ours only if ours were made with the same profile.
 """
 
 import dataclasses
@@ -97,7 +97,7 @@ def _usual_scorer(name: str) -> str:
 
 
 def _protocol(profile: str, known: Results) -> list[str]:
-    """Returns what belongs next to any number that is compared with a published one."""
+    """Returns the notes that belong next to a number that is compared with a published one."""
     lines = []
     if any(result.settings.get("scoring", {}).get("by") == "judge" for result in known.values()):
         lines.append("The prompts of the judge are worded by vade_jax.")
@@ -136,7 +136,7 @@ def _average(found: Results, seed: int) -> stats.Estimate | None:
 
 
 def _notes(profile: str, rows: Mapping[str, Results], seeds: Mapping[str, int]) -> list[str]:
-    """Returns what a reader must know of the numbers."""
+    """Returns the notes about the numbers."""
     samples = {
         (name, result.correct_MG.shape[1] // seeds.get(label, 1))
         for label, found in rows.items()
@@ -267,7 +267,7 @@ def write(
 
 
 def scorers(mine: Results) -> str:
-    """Returns a line for each benchmark that another has scored than its own rules."""
+    """Returns a line for each benchmark that was not scored by its own rules."""
     text = ""
     for name, result in mine.items():
         found = result.settings.get("scoring", {})

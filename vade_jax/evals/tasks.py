@@ -1,7 +1,7 @@
 """The tasks of an evaluation: which items are asked, how often, how answers are drawn.
 
-A task's record is everything that another evaluation must share to be compared with it. It is
-written before the first answer, and an evaluation that goes on in a directory must have the same record.
+A task's record contains everything that another evaluation must share to be comparable. It is written before
+the first answer, and an evaluation that continues in a directory must have the same record.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ from vade_jax.evals.settings import Evaluation
 from vade_jax.rollout.engine import Sampling
 
 PACKAGES = ("vade_jax", "jax", "numpy", "pillow", "tokenizers", "vllm")
-OWN_RULES = "the benchmark's rules"  # who scored, where neither a judge nor a user's functions did
-# What of a record may differ when an evaluation goes on in its directory: no answer depends on it.
+OWN_RULES = "the benchmark's rules"  # the scorer if there is neither a judge nor a user's function
+# Parts of a record that may change when an evaluation continues, because no answer depends on them.
 MAY_CHANGE = ("scoring", "files", "versions")
 
 
@@ -131,7 +131,7 @@ def record(evaluation: Evaluation, task: Task, policy: Mapping[str, Any]) -> dic
 
 
 def policy_record(evaluation: Evaluation, directory: str, template: str) -> dict[str, Any]:
-    """Returns what the policy "is", and the "files" that it comes from, which may be called anything.
+    """Returns the policy's identity ("is") and its "files", whose names may differ.
 
     A checkpoint is known by the hash of its weights' `directory` and the `template` of its prompts.
     """
@@ -202,7 +202,7 @@ def _versions() -> dict[str, str]:
 def sha256(path: str | os.PathLike) -> str:
     """Returns the hash of a file, or of the names and contents of all files under a directory.
 
-    What lies in a hidden directory does not count: a download leaves its times there, in .cache.
+    Hidden directories do not count: a download keeps its times there, in .cache.
     """
     path = pathlib.Path(path)
     if path.is_dir():

@@ -1,5 +1,5 @@
-"""Answers judged by rules: extraction, comparison by kind, format, and their mix."""
+"""Judges answers by rules: extraction, comparison by kind, format, and the reward made of them."""
 
-# Of the built-in verifiers: one more whenever they judge an answer otherwise than before. A run that goes
-# on under another says so.
+# Version of the built-in verifiers, raised whenever they judge some answer differently. A resumed run says so
+# if it has changed.
 VERSION = 2

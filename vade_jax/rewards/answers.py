@@ -10,7 +10,7 @@ import unicodedata
 
 from vade_jax.rewards import tokens
 
-MAX_LENGTH = 200  # characters inside a box; a longer one is no answer
+MAX_LENGTH = 200  # characters in a box; a longer text is not an answer
 
 # Words and numbers with signs of prose between them; one word has two letters, and one of two that a
 # hyphen joins has three. A letter or a relation may stand alone.
@@ -40,7 +40,7 @@ _SIGN = re.compile(
 )
 
 
-@functools.lru_cache(maxsize=4)  # the form and the extraction ask for the same text
+@functools.lru_cache(maxsize=4)  # the format and the extraction require the same text
 def boxes(text: str) -> tuple[tuple[int, int, int], ...]:
     r"""Returns (start, start of the content, end) of every \boxed{} with balanced braces, by start.
 
@@ -66,7 +66,7 @@ def extract_boxed(text: str) -> str | None:
 
 def plain(text: str) -> str:
     """Returns `text` without LaTeX wrapping, full-width forms, outer spaces and trailing dots."""
-    # Composed: "é" may be one character or a letter and its accent.
+    # Composed, because "é" may be one character or a letter and its accent.
     text = unicodedata.normalize("NFC", text).translate(tokens.ASCII)
     for _ in range(4):  # nested wrappers
         text = _WRAPPED.sub(r"\1", text)
@@ -111,7 +111,7 @@ def signed_words(text: str) -> tuple[str, ...]:
 
 
 # ------------------------------------------------------------------------------ form
-_END = " \n\t.$\\)]"  # what may follow the box: a full stop, the end of a formula
+_END = " \n\t.$\\)]"  # may follow the box: a full stop, the end of a formula
 
 
 def boxed(text: str) -> bool:

@@ -1,9 +1,9 @@
 """Compares expressions for `pool`: `python expression_worker.py DEADLINE MEMORY`.
 
-One JSON request a line comes in, [key, given, question, room], and one line with the reason goes out. Key and
-answer are trees of `values`, or LaTeX for SymPy's reader. It is started by its path: nothing of vade_jax, and
-so no jax, is imported. Whatever happens in here, the parent keeps the deadline; the alarm is for the case
-that the parent is gone.
+Each line of input is a JSON request, [key, given, question, room]; each line of output is the reason. Key
+and answer are trees of `values`, or LaTeX for SymPy's reader. The file is started by its path, so it imports
+nothing of vade_jax and no jax. The parent enforces the deadline; the alarm is for the case that the parent
+is dead.
 """
 
 import json
@@ -23,7 +23,7 @@ import math_verify.errors
 import sympy
 from sympy.parsing import sympy_parser
 
-# No units: everything in a last \\text{} would be taken for one.
+# No units: math-verify would take everything in a last \\text{} for one.
 _NORMAL = latex2sympy2_extended.NormalizationConfig(
     units=False, malformed_operators=True, nits=True, boxed="none"
 )
@@ -36,7 +36,7 @@ _WARM_UP = (
     *(("x>5", r"(5,\infty)"), (r"\int_0^1 x dx", r"\frac12"), (r"\sin^2 x+\cos^2 x", "1")),
 )
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
-# Of \log alone: e to some, 10 to others.
+# The base of \log without one: some mean e, others 10.
 _BASE = sympy.Symbol("base of the logarithm", positive=True)
 _TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
 _SAME_NAME = "sin cos tan cot sec csc sinh cosh tanh exp sqrt root floor ceiling"
@@ -48,14 +48,14 @@ _FUNCTIONS = {
     **{"-": operator.neg, "lg": lambda x: sympy.log(x, 10)},
     "log": lambda x, base=_BASE: sympy.log(x, base),
 }
-_POINTS = 8  # places of a formula's names at which both sides are evaluated
+_POINTS = 8  # points at which both formulas are evaluated
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
 def main(deadline: float, memory: int) -> None:
-    """Answers requests until there are no more, or one takes too long or too much memory."""
+    """Answers requests until the input ends, or a request takes too long or too much memory."""
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)  # what a library prints is no reply
+    os.dup2(2, 1)  # a library's output must not become a reply
     logging.disable(logging.CRITICAL)
     for gold, given in _WARM_UP:
         compare(gold, given)
@@ -64,7 +64,7 @@ def main(deadline: float, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     print("ready", file=replies, flush=True)
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, 2 * deadline)  # the default action ends us
+        signal.setitimer(signal.ITIMER_REAL, 2 * deadline)  # the default action ends the process
         print(compare(*json.loads(line)), file=replies, flush=True)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -76,7 +76,7 @@ def compare(key, given, question: str = "equal", room: list[str] | None = None) 
         key: a tree, LaTeX, or for a relation [sign, left, right].
         given: likewise.
         question: "equal" or "relation", which is whether one is the other by a constant factor.
-        room: numerator and denominator of how far they may be apart.
+        room: numerator and denominator of the largest allowed difference.
     """
     read: Any = _built if question == "equal" else lambda parts: [parts[0], *map(_built, parts[1:])]
     try:
@@ -111,7 +111,7 @@ def _is_equal(x: sympy.Basic, y: sympy.Basic) -> bool:
     seen = [_agree(x.subs(p), y.subs(p), is_complex, digits) for p in _points(symbols)]
     if False in seen or True not in seen:
         return False
-    # What the digits do not show: x + 10^{-999} is no x.
+    # Digits do not show this difference: x + 10^{-999} is not x.
     difference = sympy.expand(x - y)
     is_polynomial = bool(symbols) and difference.is_polynomial(*symbols)
     if is_polynomial and all(c.is_Rational for c in sympy.Poly(difference, *symbols).coeffs()):
@@ -134,7 +134,7 @@ def _points(symbols: list[sympy.Symbol]):
 
 
 def _agree(x: sympy.Expr, y: sympy.Expr, is_complex: bool, digits: int) -> bool | None:
-    """Returns whether two constants are equal, None where neither is a number of the asked kind."""
+    """Returns whether two constants are equal; None if neither is a number of the asked kind."""
     undefined = [one.has(sympy.nan, sympy.zoo, sympy.oo) for one in (x, y)]
     if not any(undefined):
         undefined = [not is_complex and not _is_zero(sympy.im(one), digits) for one in (x, y)]

@@ -13,7 +13,7 @@ from vade_jax.rewards import tokens, units, values
 from vade_jax.rewards.tokens import Cursor, Senseless, Unread
 from vade_jax.rewards.values import Tree
 
-DEEPEST = 25  # brackets within brackets
+DEEPEST = 25  # nested brackets
 _LONGEST = 150  # operations in a formula
 TRIG = ("sin", "cos", "tan", "cot", "sec", "csc")
 FUNCTIONS = {
@@ -79,14 +79,14 @@ def _product(c: Cursor) -> Tree:
 
 
 def _is_cross(c: Cursor, tree: Tree) -> bool:
-    """Takes the x of 1.6 x 10^{-19}, and says whether it was there."""
+    """Consumes the x of 1.6 x 10^{-19}; returns whether it was there."""
     is_cross = tree[0] == "n" and [c.peek(i) for i in range(3)] == ["x", "10", "^"]
     c.at += is_cross
     return is_cross
 
 
 def _is_factor(c: Cursor) -> bool:
-    """Returns whether a factor without a sign before it begins here; a number is none, but in 2^n 3^n."""
+    """Returns whether a factor without a sign starts here; a number does not, except in 2^n 3^n."""
     text, kind = c.peek(), c.kind()
     if c.in_trig > 1 and (text.strip("\\") in FUNCTIONS or text in ("(", "\\frac")):
         return False
@@ -218,7 +218,7 @@ def spelled(c: Cursor) -> str:
 
 
 def _between(c: Cursor, closer: str) -> Tree:
-    """Reads a sum and the bracket after it; the one before it has been taken."""
+    """Reads a sum and its closing bracket; the opening one is consumed already."""
     trig, c.in_trig = c.in_trig, min(c.in_trig, 1)
     tree = summed(c)
     c.in_trig = trig

@@ -1,13 +1,12 @@
-"""Rewards of one's own: plain functions of a batch of answers, called as TRL calls them.
+"""The user's own rewards: plain functions of a batch of answers, called as TRL calls them.
 
     def brevity(completions, **kwargs):
         return [float(len(text) < 400) for text in functions.texts(completions)]
 
-`--config.reward.function=path/to/file.py:brevity` makes it the reward of a run. It is given keyword
+`--config.reward.function=path/to/file.py:brevity` makes it the reward of a run. It gets keyword
 arguments, each a list with an entry for each answer: `prompts`, `completions` (chats), `completion_ids`
-(tokens), and every column of the data. It returns a list with a reward for each answer, or None for no
-verdict; or two lists, the rewards and whether each answer is correct. It may be async. docs/rewards.md
-shows all of it.
+(tokens), and every column of the data. It returns a list with a reward for each answer, None meaning no
+verdict; or two lists, the rewards and whether each answer is correct. It may be async. See docs/rewards.md.
 """
 
 import asyncio
@@ -29,18 +28,18 @@ from vade_jax import imports
 from vade_jax.rewards.mix import UNKNOWN, Judge, Judgement
 from vade_jax.rewards.pool import RewardFailure as RewardFailure
 
-if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
+if typing.TYPE_CHECKING:  # types imports jax, which rewards do not need
     import numpy as np
 
     from vade_jax import types
 
-RULES = "rules"  # stands for the built-in verifiers among the names of functions
+RULES = "rules"  # the name of the built-in verifiers among the functions
 _SHOWN = 200  # characters of an answer in an error
 
 
 # ------------------------------------------------------------------------------ what it is given
 def texts(chats: Sequence[Any]) -> list[str]:
-    """Returns the text of each of `prompts` or `completions`: of the last message, or as it is."""
+    """Returns the text of each of `prompts` or `completions`: of its last message if it is a chat."""
 
     def text(chat: Any) -> str:
         content = chat if isinstance(chat, str) else chat[-1]["content"]
@@ -58,14 +57,14 @@ def arguments(
 ) -> dict[str, list[Any]]:
     """Returns the keyword arguments of a function, for all answers to one item.
 
-    Where only texts are known, as in evaluation, there are no `completion_ids`.
-    A column of the file, where those are kept, takes the place of what the item has under that name.
+    Without tokens, as in evaluation, there are no `completion_ids`. If the file's columns are kept, a column
+    replaces the item's value of the same name.
     """
     row = {"id": item.uid, "question": item.question, "answer": item.answer, "kind": item.kind}
     row |= item.metadata
     row |= {name: x for name, x in item.columns.items() if x is not None or name not in row}
     return (
-        # A copy for each answer: what a function changes must not change another's verdict.
+        # A copy for each answer, so that a function that changes one does not affect the others.
         {name: [copy.deepcopy(value) for _ in answers] for name, value in row.items()}
         | {
             "prompts": [[{"role": "user", "content": item.question}] for _ in answers],
@@ -76,7 +75,7 @@ def arguments(
 
 
 # ------------------------------------------------------------------------------ where it comes from
-@functools.cache  # training, validation and the check share one, and what it counts
+@functools.cache  # training, validation and the check share one function, and its counts
 def load(name: str) -> Callable[..., Any]:
     """Returns the function of "path/to/file.py:name" or "module:name".
 
@@ -95,9 +94,9 @@ class UserFunction:
     """One function as a `Judge`.
 
     Attributes:
-        name: as the user has written it.
-        function: what is called.
-        timeout_s: the longest time of a call; answers whose call takes longer have no verdict.
+        name: as the user wrote it.
+        function: the function itself.
+        timeout_s: the time limit of a call; if it is exceeded, the answers have no verdict.
     """
 
     name: str
@@ -113,7 +112,7 @@ class UserFunction:
         """Judges all answers to one item.
 
         Raises:
-            RewardFailure: the function raised, or returned something else than it should.
+            RewardFailure: the function raised an error or returned something else than documented.
         """
         try:
             returned = self._call(item, answers, tokens)
@@ -139,7 +138,7 @@ class UserFunction:
             return {f"reward/{label}/metrics_failed": 1.0}
 
     def counted(self) -> dict[str, float]:
-        """Returns what the function's `metrics` does; raises what that does, or ValueError for no numbers."""
+        """Returns the result of `metrics`; raises its errors, or ValueError if these are not numbers."""
         found = dict(getattr(self.function, "metrics", dict)())
         if wrong := [name for name, x in found.items() if not isinstance(x, numbers.Real)]:
             raise ValueError(f"{wrong[0]!r} is {found[wrong[0]]!r}, no number")
@@ -170,11 +169,11 @@ class UserFunction:
 
 
 class _Overdue(Exception):  # noqa: N818 (says what happened)
-    """A call took longer than it may."""
+    """A call exceeded its time limit."""
 
 
 def _judgements(returned: Any, num_answers: int) -> list[Judgement]:
-    """Returns what a function says of each answer; raises ValueError if it cannot be read."""
+    """Returns a function's judgement of each answer; raises ValueError if its result cannot be read."""
     rewards, correct = as_pair(returned)
     reward_N = _numbers("rewards", rewards, num_answers)
     if correct is None:
@@ -186,7 +185,7 @@ def _judgements(returned: Any, num_answers: int) -> list[Judgement]:
 
 
 def as_pair(returned: Any) -> tuple[Any, Any]:
-    """Returns the rewards that a function has returned, and what is correct or None."""
+    """Returns the rewards in a function's result, and which answers are correct, or None."""
     is_pair = isinstance(returned, tuple) and len(returned) == 2
     if is_pair and not any(x is None or isinstance(x, numbers.Real) for x in returned):
         return returned
@@ -211,7 +210,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def _in_a_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> futures.Future:
-    """Calls in a thread of its own: one that never returns must not keep the program alive."""
+    """Calls in a daemon thread, because a call that never returns must not keep the program alive."""
     future = futures.Future()
     future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
 
@@ -227,7 +226,7 @@ def _in_a_thread(function: Callable[..., Any], given: Mapping[str, Any]) -> futu
 
 @functools.cache
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Returns the one loop that all async functions run in: their clients may be bound to it."""
+    """Returns the one event loop of all async functions, to which their clients may be bound."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="reward").start()
     return loop
@@ -244,17 +243,17 @@ async def _awaited(coroutine: Coroutine) -> Any:
 # ------------------------------------------------------------------------------ several
 @dataclasses.dataclass(frozen=True)
 class SumOfJudges:
-    """Judges whose rewards are added up, a `Judge` itself.
+    """A `Judge` that adds up the rewards of several judges.
 
-    A judge without a verdict on an answer adds nothing to its reward. The answer has no verdict at all
-    where no judge has one, where a call took too long, or where it is not known whether it is correct.
+    A judge without a verdict on an answer adds nothing to its reward. The answer has no verdict if no judge
+    has one, if a call took too long, or if no judge knows whether it is correct.
 
     Attributes:
         judges: at least one.
-        weights: of each.
-        correct_above: an answer is correct above this reward, where no judge says what is correct;
-            where several do, the first is believed.
-        num_threads: how many may call at a time.
+        weights: one for each judge.
+        correct_above: an answer is correct above this reward, if no judge says what is correct; if several
+            do, the first decides.
+        num_threads: the number of simultaneous calls.
     """
 
     judges: Sequence[Judge]
@@ -282,9 +281,9 @@ class SumOfJudges:
                 raise
 
     def metrics(self) -> dict[str, float]:
-        """Returns what the functions have counted since the last call, under the name of each.
+        """Returns the functions' counts since the last call, under the name of each function.
 
-        Where two have one name, their files' stand before it: `reward/mine.judge/requests`.
+        If two functions have the same name, their files' names come first: `reward/mine.judge/requests`.
         """
         own = [judge for judge in self.judges if isinstance(judge, UserFunction)]
         places = [judge.name.rpartition(":")[::2] for judge in own]
@@ -295,7 +294,7 @@ class SumOfJudges:
         return found
 
     def together(self, found: Sequence[Judgement]) -> Judgement:
-        """Returns what the judges' judgements of one answer add up to."""
+        """Returns the weighted sum of the judgements of one answer."""
         correct = [one.correct for one in found if one.correct is not None]
         reward_J = [w * one.reward for w, one in zip(self.weights, found, strict=True)]
         rewards = [x for x in reward_J if not math.isnan(x)]

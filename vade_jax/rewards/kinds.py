@@ -1,9 +1,10 @@
-r"""Compares an answer with the right one, by the kind of answer.
+r"""Compares an answer with the gold, by the kind of answer.
 
-Letters and words are compared as texts; all else is read into values (`reading`), which `matching` compares.
+Letters and words are compared as texts; everything else is read into values (`reading`) and compared there
+(`matching`).
 Each comparison takes (given, key) and returns the reason of a `verify.Verdict`: "ok", "different",
-"unreadable", "bad_key", "timeout" or "crash". When in doubt an answer is unreadable: a policy finds every
-phrase that is counted as right by mistake.
+"unreadable", "bad_key", "timeout" or "crash". In doubt an answer is unreadable, because a policy
+finds every phrase that is wrongly counted as right.
 """
 
 import re
@@ -58,7 +59,7 @@ def _labelled(text: str) -> tuple[str | None, str]:
 
 
 def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
-    """Compares letters; the text of an option stands for it, and equal options for each other.
+    """Compares letters. An option's text counts as its letter, and equal options count as the same.
 
     A letter with the text of another option after it is unreadable, as is a text that may be of two. A
     lone letter is an option's own, also where the text of another is that letter, as with points of a
@@ -71,7 +72,7 @@ def choice(given: str, key: str, *, choices: Sequence[str] = (), **_) -> str:
     if behind and chosen not in (named(behind, choices) or [chosen]):
         return "unreadable"
     options = {chr(65 + i): answers.plain(text) for i, text in enumerate(choices)}
-    # "-b" may be the text of an option.
+    # "-b" may be an option's text.
     is_letter = (
         chosen in options and not behind and len(answers.signed_words(answers.plain(given))) == 1
     )

@@ -1,7 +1,7 @@
-"""Compares two values that `reading` has read: one function, whatever their forms.
+"""Compares two values from `reading` with one function, whatever their forms.
 
-Numbers, names and words are compared here. Formulas are asked of SymPy, in a worker of `pool`, and so is an
-equation: it equals another one up to a constant factor. What cannot be compared is different.
+Numbers, names and words are compared here. SymPy, in a worker of `pool`, compares formulas and equations; an
+equation equals another one up to a constant factor. Values that cannot be compared are different.
 """
 
 import dataclasses
@@ -13,21 +13,21 @@ from vade_jax.rewards import answers, pool, units, values
 from vade_jax.rewards.values import Both, Collection, Formula, Number, Relation, Tree, Value, Words
 
 _ENOUGH = 3  # significant digits of a decimal that stands for an exact value
-_REPLIES: dict[tuple, str] = {}  # of SymPy: the answers of a group are often the same
+_REPLIES: dict[tuple, str] = {}  # SymPy's verdicts; the answers of a group are often equal
 _MOST_REPLIES = 16384
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_LOOSE = {"", "or", "{}"}  # brackets that stand for each other
+_LOOSE = {"", "or", "{}"}  # brackets that mean the same
 # In the order of the alphabet also without names, however they were written.
 _STANDARD = ({"x", "y"}, {"x", "y", "z"}, {"a", "b"}, {"a", "b", "c"})
 
 
 class Failed(ValueError):  # noqa: N818 (says what happened)
-    """SymPy has come to no verdict: the reason is "timeout" or "crash"."""
+    """SymPy reached no verdict; the reason is "timeout" or "crash"."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What differs between kinds of answers."""
+    """The rules of comparison, which depend on the kind of answer."""
 
     tolerance: Fraction | None = None  # relative, around any number
     decimals: bool = False  # a decimal key stands for half a unit of its last digit
@@ -47,8 +47,8 @@ def same(given: Value, key: Value, rules: Rules) -> bool:
         rules: of its kind.
 
     Raises:
-        Failed: SymPy did not say.
-        RuntimeError: math-verify or pint is not there.
+        Failed: SymPy reached no verdict.
+        RuntimeError: math-verify or pint is not installed.
     """
     if isinstance(given, Relation) or isinstance(key, Relation):
         return _same_relation(given, key, rules)
@@ -83,7 +83,7 @@ def _same_quantity(given: Value, key: Value, rules: Rules) -> bool:
 
 
 def _in_one_unit(given: Value, key: Value):
-    """Yields both as they are to be compared; nothing if they measure different things."""
+    """Yields both in comparable units; nothing if they measure different things."""
     mine, wanted = (getattr(x, "unit", None) or None for x in (given, key))
     if mine == wanted or None in (mine, wanted):
         yield given, key
@@ -121,7 +121,7 @@ def _same_number(given: Number, key: Number, rules: Rules) -> bool:
 
 
 def _room(given: Number, key: Number, rules: Rules) -> Fraction:
-    """Returns how far a number may be from the right one."""
+    """Returns the largest allowed distance from the right number."""
     if rules.tolerance is not None:
         return abs(key.value) * rules.tolerance
     if key.last is not None and rules.decimals:
@@ -141,7 +141,7 @@ def _rounding(given: Value, key: Value) -> Fraction | None:
 
 
 def _same_tree(given: Value, key: Value, rules: Rules) -> bool:
-    """Returns whether SymPy finds two formulas equal; a decimal need only be near an exact one."""
+    """Returns whether SymPy finds two formulas equal; a decimal only has to be near an exact value."""
     if isinstance(given, Formula) and given == key:
         return True
     room = _rounding(given, key)
@@ -163,7 +163,7 @@ def _tree_of(value: Fraction) -> Tree:
 
 
 def _ask(rules: Rules, key, given, question: str = "equal", room: Fraction | None = None) -> bool:
-    """Returns what SymPy says of two trees, or two relations (sign, left, right)."""
+    """Returns SymPy's verdict on two trees, or two relations (sign, left, right)."""
     request = key, given, question, room and (str(room.numerator), str(room.denominator))
     reason = _REPLIES.get(request)
     if reason is None:
@@ -171,7 +171,7 @@ def _ask(rules: Rules, key, given, question: str = "equal", room: Fraction | Non
             raise Failed("timeout")
         reason = pool.SHARED.check(*request, clock=rules.clock)
         if reason in ("timeout", "crash"):
-            raise Failed(reason)  # and so it is not remembered
+            raise Failed(reason)  # so the verdict is not cached
         if len(_REPLIES) >= _MOST_REPLIES:
             _REPLIES.clear()
         _REPLIES[request] = reason
@@ -179,7 +179,7 @@ def _ask(rules: Rules, key, given, question: str = "equal", room: Fraction | Non
 
 
 def forget() -> None:
-    """Forgets what SymPy has said."""
+    """Clears the cache of SymPy's verdicts."""
     _REPLIES.clear()
 
 

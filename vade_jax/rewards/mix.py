@@ -1,6 +1,6 @@
-"""The reward of a run without functions of its own: correctness with a little format.
+"""The built-in reward: correctness with a little format.
 
-What a long answer costs is taken off any reward, also that of a user's own functions.
+The penalty for long answers is subtracted from any reward, also from that of a user's functions.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ if typing.TYPE_CHECKING:  # types imports jax, which rewards do without
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """What one answer is worth to one judge."""
+    """The judgement of one answer by one judge."""
 
     reward: float  # NaN: no verdict
-    # 0 or 1; NaN: no verdict, whatever others say; None: this judge only rewards.
+    # 0 or 1; NaN: no verdict, whatever other judges say; None: this judge gives only rewards.
     correct: float | None
     extracted: str | None = None  # what was compared with the gold answer
     reason: str = ""  # such as those of `verify.Verdict`
@@ -33,7 +33,7 @@ class Judgement:
 
 
 UNKNOWN = Judgement(math.nan, math.nan, reason="no_verdict")
-# (item, texts of all answers to it, their tokens) -> a judgement each
+# (item, texts of all answers to it, their tokens) -> a judgement of each
 Judge = Callable[
     ["types.Item", Sequence[str], Sequence["np.ndarray | Sequence[int]"] | None], list[Judgement]
 ]
@@ -43,9 +43,9 @@ def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
     """Returns the rule-based judge: `verify` and `reward`.
 
     Args:
-        form: the format that is asked for, a key of `answers.FORMATS`.
+        form: the required format, a key of `answers.FORMATS`.
         format_weight: its share of the reward.
-        opening: a tag that the prompt ends in: the answer goes on after it, or says it again.
+        opening: a tag at the end of the prompt; the answer continues after it, or repeats it.
     """
 
     def whole(text: str) -> str:
@@ -70,7 +70,7 @@ def by_rules(form: str, format_weight: float, opening: str = "") -> Judge:
 def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
     """Returns (1 - w) * correct + w * well_formed.
 
-    It is for advantages only. A Beta posterior counts `verdict.correct`, which is Bernoulli.
+    It is used only for advantages. A Beta posterior counts `verdict.correct`, which is Bernoulli.
     """
     if not 0 <= format_weight <= 1:
         raise ValueError(f"format_weight={format_weight} must be in 0 .. 1")
@@ -79,7 +79,7 @@ def reward(verdict: verify.Verdict, format_weight: float = 0.1) -> float:
 
 
 def overlong_penalty(length: int, max_tokens: int, buffer: int) -> float:
-    """Returns what an answer's length costs, in -1 .. 0 (arXiv 2503.14476, Eq. 13).
+    """Returns the penalty for an answer's length, in -1 .. 0 (arXiv 2503.14476, Eq. 13).
 
     0 up to max_tokens - buffer, then linear, -1 at max_tokens. The end token counts. An answer that
     was cut off has max_tokens tokens, so it costs -1.

@@ -1,9 +1,9 @@
-"""Processes that compare expressions, and are killed when one takes too long.
+"""Compares expressions in worker processes, which are killed if a comparison takes too long.
 
-math-verify's own timeouts are signals, which only the main thread gets, and no signal handler of Python
-runs within the one C call that evaluates 9^{9^{9^9}}. So comparisons happen in processes that can be
-killed. They are started by path, not by multiprocessing: a worker imports math-verify alone, no JAX, and
-no main module of the run.
+math-verify's own timeouts are signals. Only the main thread gets signals, and Python runs no handler within
+the single C call that evaluates 9^{9^{9^9}}. So comparisons run in processes that can be killed. They are
+started by path, not by multiprocessing, so that a worker imports only math-verify: no JAX and no main module
+of the run.
 """
 
 import atexit
@@ -18,28 +18,28 @@ import time
 from multiprocessing import connection
 from typing import Any
 
-START_SECONDS = 120.0  # to import sympy, on a busy machine
+START_SECONDS = 120.0  # seconds for importing sympy on a busy machine
 _MEMORY = 2 << 30  # bytes that a worker may map (on Linux)
 _WORKER = pathlib.Path(__file__).with_name("expression_worker.py")
 
 
 class RewardFailure(RuntimeError):  # noqa: N818 (says what happened)
-    """Answers cannot be judged: names the reward function, the row and the answer, or the worker."""
+    """Answers cannot be judged; names the reward function, the row and the answer, or the worker."""
 
 
 @dataclasses.dataclass
 class Clock:
-    """What is left of the seconds for one answer; the start of a worker does not count."""
+    """The remaining seconds for one answer; the start of a worker does not count."""
 
     left: float = 3.0
 
 
 class WorkerPool:
-    """Workers that start when the first expression comes; any number of threads may ask.
+    """A pool of workers, started with the first expression; any number of threads may use it.
 
     Args:
-        num_workers: most processes at a time.
-        deadline: seconds for one comparison; then the worker is killed and replaced.
+        num_workers: the largest number of processes.
+        deadline: seconds for one comparison, after which the worker is killed and replaced.
     """
 
     def __init__(self, num_workers: int = 4, deadline: float = 3.0):
@@ -59,16 +59,16 @@ class WorkerPool:
             clock: of an answer that asks several questions: they share its seconds.
 
         Raises:
-            RuntimeError: if no worker can be started.
+            RuntimeError: no worker can be started.
         """
         clock = clock or Clock(self._deadline)
-        with self._free:  # so there are never more workers than places
+        with self._free:  # so there are never more workers than allowed
             worker = self._take()
             try:
                 start = time.monotonic()
                 reason = worker.ask([key, given, *more], min(clock.left, self._deadline))
                 clock.left -= time.monotonic() - start
-            except BaseException:  # such as Ctrl-C: its late reply would be the next one's
+            except BaseException:  # such as Ctrl-C: a late reply would go to the next request
                 worker.kill()
                 raise
             if reason in ("timeout", "crash"):
@@ -83,7 +83,7 @@ class WorkerPool:
             worker.kill()
 
     def _take(self) -> "_Worker":
-        """Returns a living worker that nobody else has; one may have died while it was idle."""
+        """Returns a live worker that is not in use; an idle one may have died."""
         while worker := self._pop():
             if worker.is_alive():
                 return worker
@@ -93,7 +93,7 @@ class WorkerPool:
     def _pop(self) -> "_Worker | None":
         try:
             return self._idle.pop()
-        except IndexError:  # another thread was faster, or there was none
+        except IndexError:  # another thread took it, or there is none
             return None
 
 
@@ -101,7 +101,7 @@ class _Worker:
     """One process; its pipes carry one line for each request and each reply."""
 
     def __init__(self, deadline: float):
-        # -P: the directory of the worker's file is no place to import from.
+        # -P: do not import from the directory of the worker's file.
         command = [sys.executable, "-P", str(_WORKER), str(deadline), str(_MEMORY)]
         self._process = subprocess.Popen(
             command,

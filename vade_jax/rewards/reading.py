@@ -5,8 +5,9 @@ r"""Reads a text into a value, once and whole, by one grammar.
     side      part {":" part}
     part      name | bracketed {"\\cup" bracketed} | sum [unit]     (sums are read in `formulas`)
 
-What is no sentence of this grammar is words, if it is prose; LaTeX with other commands, which is spelled or
-left to SymPy's own reader; or else nothing. No bracket is read more than twice, so reading takes linear time.
+A text outside this grammar is words if it is prose, or LaTeX with other commands, which is compared by
+spelling or left to SymPy's own reader; otherwise it is nothing. No bracket is read more than twice, so
+reading takes linear time.
 """
 
 import functools
@@ -38,9 +39,9 @@ def lead(text: str) -> str:
     return _LEAD.sub("", text.strip(), count=1)
 
 
-@functools.lru_cache(maxsize=16384)  # a key is read once, as are answers that a group shares
+@functools.lru_cache(maxsize=16384)  # cached: a key is read once, like equal answers of a group
 def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> Value | None:
-    """Returns the value of a whole text, None if it has none that can be read with certainty.
+    """Returns the value of a whole text; None if no value can be read with certainty.
 
     Args:
         text: of an answer or a key, as LaTeX or plain.
@@ -70,7 +71,7 @@ def read(text: str, *, numeric: bool = False, thousands: bool | None = None) -> 
 
 
 def _plain(sign: str, top: str, bottom: str | None) -> Number | None:
-    """Returns what the grammar says of digits alone, twenty times as fast."""
+    """Returns the value of plain digits, as the grammar would, twenty times as fast."""
     top = top.replace(",", "")
     tree = ("n", top) if bottom is None else ("/", ("n", top), ("n", bottom))
     tree = ("-", tree) if sign else tree
@@ -97,7 +98,7 @@ def elements(text: str) -> tuple[bool, list[str]]:
 
 
 def _otherwise(text: str, cut: list[tokens.Token]) -> Value | None:
-    """Returns what is no sentence of the grammar: words, or a formula with signs that SymPy may know."""
+    """Returns the value of a text outside the grammar: words, or a formula that SymPy may know."""
     if answers.is_prose(plain := answers.plain(text)):
         return Words(plain)
     if len(text) > answers.MAX_LENGTH or not _is_balanced(cut):
@@ -201,7 +202,7 @@ def _part(c: Cursor) -> Value:
 
 
 def _based(c: Cursor) -> Value:
-    """Reads digits in a base, which are spelled; base 10 is the number."""
+    """Reads digits in a base, compared by spelling; base 10 gives a number."""
     digits, _, base = c.take().replace("{", "").replace("}", "").partition("_")
     is_known = len(digits) <= values.DIGITS and 2 <= int(base) <= 16
     if not is_known or any(int(digit, 16) >= int(base) for digit in digits):
@@ -211,7 +212,7 @@ def _based(c: Cursor) -> Value:
 
 
 def _measured(c: Cursor, tree: values.Tree) -> Value:
-    """Reads what follows a number or a formula, and makes the value of both."""
+    """Reads the unit or sign after a number or formula, and returns the value of both."""
     scale, unit, percent = units.behind(c) or ("", None, False)
     unit, c.unit = c.unit if unit is None else unit, None
     if any(node[0] in ("pm", "mp") for node in values.nodes(tree)):
@@ -247,7 +248,7 @@ def _name(c: Cursor) -> Value | None:
 
 
 def _named(c: Cursor, shape: str, letters: list[tokens.Token], text: str) -> str | None:
-    """Returns how letters are spelled as a name, None if they are words or a product."""
+    """Returns the spelling of letters that are a name; None if they are words or a product."""
     if shape:
         turns = shape in ("angle", "overline")  # the angle CBA is ABC, the side BA is AB
         return f"{shape} {min(text, text[::-1]) if turns and text.isalpha() else text}"

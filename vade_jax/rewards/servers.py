@@ -3,9 +3,9 @@
     # my_rewards.py; --config.reward.function=my_rewards.py:judge --config.reward.concurrency=8
     judge = servers.Judge("http://localhost:8000", "Qwen/Qwen2.5-72B-Instruct")
 
-Both are functions as `rewards.functions` describes them, in TRL too. A request that failed is made again,
-unless that cannot help. An answer that the server cannot judge has no verdict; a wrong key, model or
-path ends the run. What they count goes into the metrics `reward/<name>/*`.
+Both are functions as `rewards.functions` describes them, in TRL too. A failed request is
+repeated, unless that cannot help. An answer that the server cannot judge has no verdict; a wrong key, model
+or path ends the run. Their counts become the metrics `reward/<name>/*`.
 """
 
 import collections
@@ -50,18 +50,18 @@ def yes_or_no(reply: str) -> float | None:
 
 
 class Client:
-    """Asks one server from a bounded number of threads, and counts.
+    """Sends requests to one server from a bounded number of threads, and counts them.
 
     Args:
         url: http(s)://host[:port][/path].
         api_key_env: the environment variable that holds the key; empty: none.
         concurrency: requests in flight, over all calls.
-        retries: of a request.
+        retries: the number of retries of a request.
         timeout_s: the longest wait for a reply.
         backoff_s: the first pause before a retry (see `http.retrying`).
 
     Raises:
-        ValueError: the URL is not one, or the variable of the key is not there.
+        ValueError: the URL is not valid, or the variable of the key is not set.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Client:
         return list(self._threads.map(function, inputs))
 
     def ask(self, path: str, body: Any, read: Callable[[Any], Any]) -> Any:
-        """Returns what `read` finds in a reply, None if there is no such reply after all tries.
+        """Returns what `read` finds in a reply; None if no reply has it after all tries.
 
-        A reply in which `read` does not find it (it raises) is asked for again like a missing one.
+        If `read` raises, the request is repeated, as if the reply were missing.
 
         Raises:
-            RuntimeError: the server has no such path or model, or does not take the key.
+            RuntimeError: the server has no such path or model, or rejects the key.
         """
         start = time.perf_counter()
         retrying = http.retrying(
@@ -115,7 +115,7 @@ class Client:
             if error.status in http.HOPELESS:
                 raise RuntimeError(f"server {self._http.url}{path}: {error}") from error
         except http.TransientError as error:
-            if not self._is_down:  # said once, and not for each of a thousand answers
+            if not self._is_down:  # printed once, not for each of a thousand answers
                 logging.getLogger(__name__).warning("no reply from %s: %s", self._http.url, error)
             self._is_down = True
         finally:
@@ -139,13 +139,13 @@ class Judge:
     """A language model behind OpenAI's chat API that judges one answer in each request.
 
     Args:
-        url: of the server; without a path /v1 is meant.
-        model: the name that it serves.
-        question: what it is asked, with {prompt}, {completion} and columns of the data in braces.
-        read: its reply -> a reward, None if the reply says nothing.
-        fields: more of the request, such as max_tokens.
-        prices: of a million tokens of the request and of the reply, for `cost` in the metrics.
-        **options: of the `Client`.
+        url: the server; without a path /v1 is meant.
+        model: the model's name on the server.
+        question: the question, with {prompt}, {completion} and columns of the data in braces.
+        read: reply -> reward; None if the reply has none.
+        fields: other fields of the request, such as max_tokens.
+        prices: the prices of a million tokens of requests and of replies, for `cost` in the metrics.
+        **options: arguments of `Client`.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Judge:
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Sequence[Any]
     ) -> list[float | None]:
-        """Returns what `read` says of each answer; None where there was no reply."""
+        """Returns the result of `read` for each answer; None without a reply."""
         said = {**columns, "prompt": texts(prompts), "completion": texts(completions)}
         rows = [{k: x[n] for k, x in said.items() if _per_answer(x)} for n in range(len(prompts))]
         return self._client.map(self._judge, rows)
@@ -199,9 +199,9 @@ class RewardServer:
     with a number or null for each answer, and optionally {"correct": [...]}.
 
     Args:
-        url: of the server, with its path.
-        columns: of the data that it gets as well.
-        **options: of the `Client`.
+        url: the server, with its path.
+        columns: the data's columns to send as well.
+        **options: arguments of `Client`.
     """
 
     def __init__(self, url: str, *, columns: Sequence[str] = ("answer",), **options: Any):
@@ -214,7 +214,7 @@ class RewardServer:
     def __call__(
         self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Sequence[Any]
     ):
-        """Returns the server's rewards, and what is correct where it says so."""
+        """Returns the server's rewards, and which answers are correct if it says so."""
         body = {"prompts": texts(prompts), "completions": texts(completions)}
         body |= {name: list(columns[name]) for name in self._columns}
         ask = lambda body: self._client.ask(self._path, body, _rewards)

@@ -163,16 +163,16 @@ ENDS = {*CLOSERS, *RELATIONS, *SEPARATORS, ":", "\\\\", "\\end"}  # of a side
 
 
 class Unread(Exception):  # noqa: N818 (says what happened)
-    """The rest of the text is not in the grammar."""
+    """The rest of the text is outside the grammar."""
 
 
 class Senseless(Exception):  # noqa: N818 (says what happened)
-    """The text divides by zero, or nobody can calculate it."""
+    """The text divides by zero, or is too large to calculate."""
 
 
 @dataclasses.dataclass
 class Cursor:
-    """What is left of a text, and what is known of where it stands."""
+    """The rest of a text, and the context of its position."""
 
     text: str
     tokens: list[Token]

@@ -1,7 +1,7 @@
-"""Reward functions of one's own, tried and judged on a few rows before a run starts.
+"""Tries the user's reward functions on a few rows before a run starts.
 
-A function that fails, or has no verdict on anything, would otherwise be found after the model has been loaded
-and the first answers are there; one that pays for nothing, never.
+Otherwise a function that fails, or has no verdict on anything, would be found only after the model was loaded
+and had given its first answers; a function that pays for empty answers would never be found.
 """
 
 import itertools
@@ -28,15 +28,14 @@ def check(
     """Calls all judges on the right answer to some items, and on an empty one.
 
     Args:
-        judge: of the run.
-        items: a handful of the data.
-        form: the format that is asked for, a key of `answers.FORMATS`.
-        encode: text to tokens.
-        opening: a tag that the prompt ends in; the answers are given without it, as a policy's are.
+        judge: the run's.
+        items: a few items of the data.
+        form: the required format, a key of `answers.FORMATS`.
+        encode: text -> tokens.
+        opening: a tag at the end of the prompt; the tried answers lack it, like a policy's.
 
     Returns:
-        What to tell the user, in a line or two; one more where the data's own answers earn no more than
-        empty ones.
+        A line or two for the user, and a warning if the data's own answers earn no more than empty ones.
 
     Raises:
         ValueError: a function or what it counts fails, has no verdict on any answer, or pays nothing for
@@ -86,10 +85,10 @@ def check(
 
 
 def _verdict(own: Sequence[Judgement], empty: Sequence[Judgement]) -> str:
-    """Returns a line where the data's own answers earn no more than empty ones, "" where they do.
+    """Returns a warning if the data's own answers earn no more than empty ones, else "".
 
     Raises:
-        ValueError: and every one of them earns 0: there is nothing to learn.
+        ValueError: moreover all of them earn 0, so there is nothing to learn.
     """
     own_rewards, empty_rewards = ([x.reward for x in side if x.is_known] for side in (own, empty))
     if not own_rewards or not empty_rewards:

@@ -1,7 +1,7 @@
-"""Units after a number: which words are one, and how many of one make another (by pint).
+"""Reads units after a number, and converts between them (by pint).
 
-Only words of the table are units, so no letter of a formula is taken for one. Prefixes keep their case: mm is
-no Mm, and mW no MW.
+Only words in the table are units, so no letter of a formula is taken for one. The case of prefixes counts: mm
+is not Mm, and mW is not MW.
 """
 
 import functools
@@ -65,10 +65,10 @@ def _registry():
 
 @functools.lru_cache(maxsize=4096)
 def convert(value: Fraction, unit: str, wanted: str) -> Fraction | None:
-    """Returns how many of `wanted` so many of `unit` are, None if they measure different things.
+    """Returns an amount of `unit` in `wanted`; None if they measure different things.
 
     Raises:
-        RuntimeError: for want of pint.
+        RuntimeError: pint is not installed.
     """
     try:
         registry = _registry()
@@ -76,7 +76,7 @@ def convert(value: Fraction, unit: str, wanted: str) -> Fraction | None:
         raise RuntimeError("units are converted by pint: pip install 'pint>=0.24.4'") from error
     try:
         return Fraction(registry.Quantity(value, unit).to(wanted).magnitude)
-    except Exception:  # of pint, which has one for each way that units do not fit
+    except Exception:  # pint has an error for each way in which units do not fit
         return None
 
 

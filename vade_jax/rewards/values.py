@@ -1,4 +1,4 @@
-"""What an answer can be: small frozen values, and the arithmetic of trees that needs no SymPy.
+"""The values that an answer can have, and arithmetic on trees that needs no SymPy.
 
 A tree is a nested tuple of texts, so that it can be sent as JSON: ("n", "6.02e23") is a number, ("v", "x_1")
 a name, also a spelled one (SAS, "angle ABC", "4321_5"), ("c", "pi") a constant. The rest are operations:
@@ -20,7 +20,7 @@ DIGITS = 4000  # of a number that is written out
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A number that stands there as one: 5, -2.50, 3/4, 3 1/2, 1.6 * 10^-19, 10^6, 50%, 2.5 million."""
+    """A written number: 5, -2.50, 3/4, 3 1/2, 1.6 * 10^-19, 10^6, 50%, 2.5 million."""
 
     value: Fraction
     tree: Tree
@@ -83,7 +83,7 @@ INFINITY = Formula(("c", "oo"))
 
 
 def exact(tree: Tree) -> Fraction | None:
-    """Returns the value of a tree of numbers, None if it has none that is rational and of sane size."""
+    """Returns the value of a tree of numbers; None if it is not rational or too large."""
     op, *parts = tree
     if op == "n":
         return Fraction(parts[0])
@@ -151,9 +151,9 @@ def _whole(tree: Tree) -> int | None:
 
 
 def size(tree: Tree) -> float | None:
-    """Returns the most digits that a tree can have, a name counts as one.
+    """Returns an upper bound on the digits of a tree's value; a name counts as one.
 
-    None if they are too many to be calculated in reasonable time, or it divides by zero.
+    None if calculating it would take too long, or it divides by zero.
     """
     op, *parts = tree
     if op == "n":

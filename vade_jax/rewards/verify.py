@@ -1,4 +1,4 @@
-"""Says whether a boxed answer is right, and brings right answers into the form that a data set keeps."""
+"""Verifies boxed answers, and brings golds into the form that a data set keeps."""
 
 import dataclasses
 import decimal
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vade_jax.rewards import answers, kinds, matching, reading, tokens
 from vade_jax.rewards.values import Number
 
-if typing.TYPE_CHECKING:  # types imports jax, which reward workers do without
+if typing.TYPE_CHECKING:  # types imports jax, which reward workers do not need
     from vade_jax import types
 
 KINDS = {
@@ -24,10 +24,10 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the verifier says of one answer."""
+    """The verifier's verdict on one answer."""
 
-    correct: bool  # the boxed answer is right; the only thing that posteriors count
-    well_formed: bool  # the answer has the asked form, right or wrong
+    correct: bool  # whether the boxed answer is right; posteriors count only this
+    well_formed: bool  # whether the answer has the required format
     extracted: str | None  # what was in the box, None without one
     # "ok", "no_box", "too_long", "unreadable", "different", "bad_key" (the right answer itself is no
     # answer of its kind), "timeout" or "crash" (of an expression: `pool`).
@@ -47,7 +47,7 @@ def verify(
     r"""Compares the last \boxed{} of `text` with the right answer.
 
     Args:
-        text: what the policy wrote.
+        text: the policy's text.
         answer: the right answer.
         kind: "choice", "yesno", "int", "float", "text", "list" or "expr" (a formula).
         tolerance: relative, for "float" and numbers in a "list"; by default half a unit of the last
@@ -58,7 +58,7 @@ def verify(
 
     Raises:
         ValueError: an unknown `kind` or `form`.
-        RuntimeError: formulas cannot be compared, for want of math-verify.
+        RuntimeError: math-verify is not installed, so formulas cannot be compared.
     """
     for name, value, known in (("kind", kind, KINDS), ("form", form, answers.FORMATS)):
         if value not in known:
@@ -82,7 +82,7 @@ def verify(
 
 
 def verify_item(text: str, item: "types.Item", *, form: str = "boxed") -> Verdict:
-    """Verifies with the item's answer and kind, and what its metadata has of the rest."""
+    """Verifies with the item's answer and kind, and the other arguments from its metadata."""
     return verify(
         text,
         item.answer,

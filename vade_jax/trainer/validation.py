@@ -32,8 +32,9 @@ def of_items(
     Items with metadata "family" or "subset" add `val-aux/<name>/<family>/acc/mean@k`. Once questions are
     known, `val-aux/<name>/forgotten` is the forgotten share of them, in total and by family.
 
-    Items are read once, here, and their images are not kept. Only `correct` of the scores is used. An
-    answer without a verdict counts as wrong; `val-aux/<name>/unknown` is the share of such answers, if there are any.
+    Items are read once, here, and their images are not kept. Of the scores only `correct` is used. An
+    answer without a verdict counts as wrong; `val-aux/<name>/unknown` is the share of such answers, if
+    there are any.
     """
     built, kept = [], []
     # One pass, because a source decodes an item's images each time it is read.

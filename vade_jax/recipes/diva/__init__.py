@@ -1,4 +1,4 @@
-"""DIVA-GRPO (arXiv 2603.01106): problems come with variants that are harder or easier.
+"""DIVA-GRPO (arXiv 2603.01106): trains on harder and easier variants of a problem.
 
 The selector (`samplers/rivals/diva.py`) keeps a difficulty from 1 to 9 for every problem and proposes each
 problem together with variants of a wanted difficulty. The rest of DIVA is here:

@@ -73,7 +73,7 @@ def two_level(
     chex.assert_equal_shape([problem_M, difficulty_M])
     num_slots = len(problem_M)
     valid_N = jnp.ones(reward_N.shape, bool) if valid_N is None else valid_N
-    reward_N = jnp.where(valid_N, reward_N, 0)  # a NaN of an invalid answer must not leak
+    reward_N = jnp.where(valid_N, reward_N, 0)  # a NaN of an invalid answer must not spread
     most = jnp.max(jnp.abs(reward_N)) if highest is None else highest
     # Not 0: without any reward all ranges are.
     top = jnp.maximum(most, jnp.finfo(reward_N.dtype).tiny)
@@ -138,9 +138,8 @@ def over_batch(
 def over_tokens(a_N: Array, length_N: Array, valid_N: Array, padded_length: float) -> jax.Array:
     """Returns the z-score over an array [N, padded_length] of tokens whose padding counts as 0.
 
-    As the authors' code has it: each token of an answer carries the answer's advantage. The array
-    itself is never made, its sums follow from the lengths. A batch without any difference stays as
-    it is.
+    As in the authors' code, each token of an answer carries the answer's advantage. The array itself is never
+    made; its sums follow from the lengths. A batch in which all are equal is returned unchanged.
     """
     length_N = jnp.where(valid_N, length_N, 0).astype(a_N.dtype)
     size = jnp.sum(valid_N) * padded_length

@@ -1,7 +1,7 @@
 """Paraphrases of the built-in questions and steps to their answers, from what their pictures show.
 
-They are found from the item alone, by drawing it again. The last step leaves little to do, but
-something. No step names the answer.
+They are computed from the item by drawing it again. The last step leaves a little to do, and no step names
+the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -255,7 +255,7 @@ def allowed(item: Item) -> frozenset[str]:
 
 
 def _clues(asks: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the steps say besides the facts of the picture."""
+    """Returns the steps' texts other than facts of the picture."""
     middle = canvas.UNITS / 2
     match asks:
         case "color" | "shape":

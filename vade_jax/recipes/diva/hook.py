@@ -1,4 +1,4 @@
-"""What a run adds for a selector that asks for variants: they are made, and compared on two levels."""
+"""The hook for selectors that ask for variants: makes them, and computes advantages on two levels."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -52,7 +52,7 @@ def advantage(run: settings.Run) -> Advantage:
     """Returns the advantages of `advantages.two_level`, with the run's options."""
     options = run.diva.to_dict() | {"padded_length": run.sampling.max_tokens}
     del options["changes"]  # of pictures: all else in the section is about the advantages
-    # What functions can pay, nobody knows.
+    # The largest reward of a user's functions is not known.
     options["highest"] = None if run.reward.functions else 1.0
 
     def two_level(reward_N, group_N, num_groups, valid_N, length_N, proposal):
@@ -71,7 +71,7 @@ def advantage(run: settings.Run) -> Advantage:
 
 
 def vary(run: settings.Run, build_prompt: prompts.PromptBuilder) -> variants.Vary:
-    """Returns what makes variants of the training items."""
+    """Returns the maker of variants of the training items."""
 
     def fits(item: Item) -> bool:
         try:

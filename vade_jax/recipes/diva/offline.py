@@ -1,8 +1,8 @@
-"""A user's file with two more columns: paraphrases of its questions and hints, from a server.
+"""Adds two columns to a user's file with the help of a server: paraphrases and hints.
 
-A paraphrase is kept if the server, given the images, answers it as the gold says; hints come from a
-solution of the server's own that ends in the gold. Everything that is not kept is listed with its
-reason next to the raw replies, which a later call reads again: work that was cut off goes on.
+A paraphrase is kept if the server, given the images, answers it with the gold. Hints come from a solution
+by the server that ends in the gold. Rejected texts are listed with the reason, next to the raw replies,
+which a later call reads again to continue interrupted work.
 """
 
 import base64
@@ -33,7 +33,7 @@ Found = tuple[list[str], list[tuple[str, str]]]  # kept; (reason, detail) of the
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What is made of every row.
+    """What to make for every row.
 
     Raises:
         ValueError: a number is below 0, or nothing is wanted.
@@ -100,7 +100,7 @@ def replies_directory(target: str) -> pathlib.Path:
 
 
 def write(source: sources.Rows, target: str, chat: Chat, wanted: Wanted) -> Report:
-    """Writes `target` whole, or not at all if not a single text was kept.
+    """Writes `target`, unless not a single text was kept.
 
     Raises:
         ServerLost: of `chat`; a later call with its memory goes on from there.

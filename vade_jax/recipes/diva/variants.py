@@ -1,9 +1,9 @@
-"""From an item and a difference of difficulty to a variant with the same answer.
+"""Makes a variant of an item with a wanted difference of difficulty and the same answer.
 
-Easier variants show steps of a solution, more of them the easier; equal ones ask in other words; harder
-ones change the pictures (`pictures`). Other words and steps exist before training: from a language
-model (`offline`), or of the built-in data (`built_in`). In a user's file they are the columns
-`paraphrases` and `steps`, which become lists of texts in an item's metadata.
+Easier variants show steps of a solution (more steps, easier); equally hard ones use other words; harder
+ones change the pictures (`pictures`). Words and steps exist before training: from a language model
+(`offline`), or for the built-in data (`built_in`). In a user's file they are the columns `paraphrases` and
+`steps`, which become lists of texts in an item's metadata.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Which training questions a benchmark asks too: alike pictures, or the same words.
+"""Finds training questions that are also in a benchmark: similar pictures, or the same words.
 
 A difference hash of 64 bits says whether each pixel of a 9 x 8 thumbnail is brighter than its right
 neighbour. Plain drawings on white have few bits that differ, so a picture alone is a hint; picture and
@@ -20,7 +20,7 @@ from vade_jax.data import images, row_files
 from vade_jax.evals.benchmarks import Benchmark
 from vade_jax.recipes.vade_9k import texts
 
-MOST_BITS = 4  # that alike pictures differ in
+MOST_BITS = 4  # in which similar pictures may differ
 
 
 def dhash(image: np.ndarray) -> int:

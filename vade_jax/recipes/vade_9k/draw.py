@@ -1,7 +1,7 @@
-"""Draws so many questions of each published data set, in a seeded order, checked one by one.
+"""Draws a number of questions from each published data set, in a seeded order, and checks each.
 
-Rows are looked at until enough are kept, so a large data set costs no more than a small one. Nothing
-depends on the number of threads.
+Rows are checked until enough are kept, so a large data set costs no more than a small one. The result does
+not depend on the number of threads.
 """
 
 import collections
@@ -35,7 +35,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
 
 class Reject(NamedTuple):
-    """A row, or a question of it, that was looked at and not kept."""
+    """A row or question that was checked and rejected."""
 
     uid: str
     subset: str

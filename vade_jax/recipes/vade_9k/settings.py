@@ -1,4 +1,4 @@
-"""What `experiments.build_data` takes of which files, and the limits of a prompt."""
+"""The settings of `experiments.build_data`: which files, how many questions, and the limits of a prompt."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Build:
     """
 
     seed: int = 0  # of the order that rows are taken in, and of the split
-    source: str = ""  # --source: where the published files lie
+    source: str = ""  # --source: directory of the published files
     checkpoint: str = ""  # --checkpoint: its tokenizer and template count tokens
     subsets: Mapping[str, Subset] = dataclasses.field(default_factory=lambda: dict(SUBSETS))
     own: tuple[str, ...] = ()  # directories or files of your own, in source or anywhere

@@ -1,8 +1,8 @@
-r"""From the texts of published data sets to one question, its choices, one gold and its kind.
+r"""Extracts a question, its choices, one gold and its kind from the texts of published data sets.
 
-Data sets say in their questions how they want the answer ("Answer with the letter."). Such hints and
-wishes are taken off, since a run puts its own instruction after every question, and options come in
-one form. What cannot be read with certainty is `Refused` with a reason, never guessed.
+Many questions say how to answer ("Answer with the letter."). Such hints are removed, because a run adds its
+own instruction to every question, and options get one form. A text that cannot be read with certainty is
+`Refused` with a reason, never guessed.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ _SIGNED = re.compile(r"[-−+*/!()\d]")  # a formula, too, unless it is in words
 
 
 class Refused(columns.RejectedItem):
-    """A text that no trustworthy question or gold can be read from; whose it is, its reader knows."""
+    """A text from which no trustworthy question or gold can be read; the caller knows the row."""
 
     def __init__(self, reason: str, detail: str):
         super().__init__("", reason, detail)
