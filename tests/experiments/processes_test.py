@@ -41,7 +41,6 @@ def start(base, name, count, num_steps, mesh=(1, 8, 1), **changes):
         "JAX_NUM_CPU_DEVICES": str(8 // count),
         "JAX_COMPILATION_CACHE_DIR": str(base / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
     address = f"--coordinator_address=127.0.0.1:{process.free_port()}"
     members = []

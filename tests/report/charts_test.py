@@ -61,7 +61,7 @@ def test_the_ratio_is_the_one_that_the_page_gives_in_numbers():
 
 
 def test_long_curves_are_thinned_evenly(known):
-    (line,) = charts.dynamics([known], 3)[2]["series"]
+    (line,) = charts.dynamics([known], 3)[3]["series"]
     assert (line["step"], line["raw"], line["thinned"]) == ([1, 3, 6], [2, 4, 7], True)
     (cloud,) = charts.calibration([known], 2)["clouds"]
     assert (cloud["x"], cloud["y"]) == ([0.5, 0.5], [0.125, 0.75])

@@ -49,8 +49,7 @@ def test_twenty_lines_train_the_tiny_job(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,
-        env=os.environ
-        | {"PYTHONPATH": str(site), "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+        env=os.environ | {"PYTHONPATH": str(site)},  # its XLA_FLAGS too: compiled in a hurry
         capture_output=True,
         text=True,
     )

@@ -27,11 +27,11 @@ def numbers(values: Any, digits: int = 4) -> list[float | None]:
 
 # ------------------------------------------------------------------------------ curves
 def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
-    """Returns the charts of the paper's three curves, and of the score against rollouts.
+    """Returns the charts of the paper's three curves, and of the training reward.
 
     A curve with more than `points` points is thinned evenly to that number.
     """
-    ratio, norm, score = [], [], []
+    ratio, norm, score, reward = [], [], [], []
     for i, run in enumerate(runs):
         observed = curves.effective(run.records)
         predicted = curves.named(run.records, curves.PREDICTED)
@@ -39,13 +39,14 @@ def dynamics(runs: Sequence[Run], points: int) -> list[Chart]:
         ratio.append(_line(i, predicted, points, name="predicted", dashed=True))
         norm.append(_line(i, curves.named(run.records, curves.GRADIENT_NORM), points))
         score.append(_line(i, curves.validation(run.records), points))
+        reward.append(_line(i, curves.named(run.records, curves.REWARD), points))
     # On a linear axis one spike would flatten the curves of all runs: the axis is then logarithmic.
     shown = [x for line in norm for x in line["y"] if x is not None]
     return [
         _chart("ratio", "Effective ratio", ratio, y=(0, 1)),
         _chart("score", "Validation accuracy", score, points=True),
+        _chart("reward", "Training reward", reward),
         _chart("norm", "Gradient norm", norm, log=curves.has_spikes(np.asarray(shown))),
-        _chart("efficiency", "Score against rollouts", score, axis="rollouts", points=True),
     ]
 
 

@@ -19,11 +19,14 @@ PREDICTED = "vade/predicted_effective_ratio"
 GRADIENT_NORM = "actor/grad_norm"
 ROLLOUTS = "vade/rollouts_total"
 FORGOTTEN = "val-aux/validation/forgotten"
-DETAILS = (  # metrics that the page and details.png show besides the main curves: (metric, title)
-    (ACCURACY, "Training accuracy"),
+REWARD = "critic/rewards/mean"
+# Metrics that the page and details.png show besides the main curves: (metric, title). The page shows the
+# first three at once: they tell whether a policy is still sane.
+DETAILS = (
     ("response_length/mean", "Answer length, tokens"),
     ("actor/entropy", "Entropy of the policy, nats a token"),
     ("actor/kl_loss", "KL to the reference"),
+    (ACCURACY, "Training accuracy"),
     ("actor/ppo_kl", "KL to the old policy"),
     ("actor/pg_clipfrac", "Clipped share of tokens"),
     ("vade/all_right_ratio", "Groups all right"),

@@ -200,8 +200,11 @@ function drawMap(host, chart, runs, axis, run) {
     x: (left + j * wide).toFixed(2), y: top(i), width: (wide + 0.4).toFixed(2), height: cell - (chart.rates ? 0 : 1), style: `fill: ${color(run)}`, "fill-opacity": Math.min(1, v / most) ** 0.7 }))));
   if (chart.rates) for (const v of [0, 0.25, 0.5, 0.75, 1]) node.append(svg("text", { x: left - 7, y: (1 - v) * numRows * cell + 4, "text-anchor": "end" }, `${v}`));
   else chart.rows.forEach((row, i) => node.append(svg("text", { x: left - 7, y: top(i) + cell / 2 + 4, "text-anchor": "end" }, longest * 6.6 + 14 > left ? row.slice(0, Math.floor(left / 6.6) - 2) : row)));
-  const every = Math.max(1, Math.round(numColumns / (width < 420 ? 4 : 8)));
-  for (let j = 0; j < numColumns; j += every) node.append(svg("text", { x: left + j * wide + wide / 2, y: numRows * cell + 15, "text-anchor": "middle" }, `${chart.columns[j][0]}`));
+  // Round steps, each under the column that contains it.
+  for (const step of ticks(chart.columns[0][0], chart.columns[numColumns - 1][1], width < 420 ? 4 : 8)) {
+    const j = chart.columns.findIndex(([first, last]) => first <= step && step <= last);
+    if (j >= 0) node.append(svg("text", { x: left + j * wide + wide / 2, y: numRows * cell + 15, "text-anchor": "middle" }, `${step}`));
+  }
   node.append(svg("line", { class: "axis-line", x1: left, x2: right, y1: numRows * cell, y2: numRows * cell }));
   node.append(svg("text", { x: right, y: height - 3, "text-anchor": "end" }, "step"));
   const frameCell = svg("rect", { class: "cell-cursor", width: Math.max(wide, 3), height: cell, visibility: "hidden" });
