@@ -14,6 +14,7 @@ import dataclasses
 import inspect
 import io
 import math
+import signal
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ class Setting:
 
 def main(words: Sequence[str]) -> None:
     """Prints the settings, or the page, that the flags ask for."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
     with errors.user_errors():
         errors.check_all_flags(words)
         config = cli.config()

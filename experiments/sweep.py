@@ -80,7 +80,7 @@ def make(runs: Sequence[PlannedRun], parallel: int) -> tuple[list[Ended], bool]:
             name = f"warm start of seed {run.seed}"
             starts[run.seed] = program("supervise", run, name, start.directory + ".log")
     with ProgramPool(parallel) as pool:
-        failed = follow(pool, starts.values(), "warm starts", {})
+        failed = follow(pool, [*starts.values()], "warm starts", {})
         without = {ended.program for ended in failed}
         programs = [
             program("train", run, name, run.log)
