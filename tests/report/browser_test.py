@@ -90,8 +90,8 @@ def test_the_page_is_drawn_and_fits(chromium, run, width, dark):
     with opened(chromium, run, width=width, dark=dark) as page:
         assert is_as_wide_as(page, width)
         charts = page.locator("[data-chart]:visible")
-        assert charts.count() == 8
-        assert page.locator("[data-chart]:visible:has(> svg)").count() == 8
+        assert charts.count() == 9
+        assert page.locator("[data-chart]:visible:has(> svg)").count() == 9
         until(
             page,
             "[...document.images].length === 15 && "
