@@ -64,14 +64,27 @@ def test_as_many_at_a_time_as_asked(tmp_path):
 
 
 def test_the_others_start_when_the_first_has_compiled(tmp_path):
-    """The first waits for nobody; the second fails if it starts before the first's code is there."""
-    first = f"import pathlib, time; time.sleep(1); pathlib.Path({str(tmp_path)!r}, 'code').touch(); time.sleep(2)"
-    second = f"import pathlib, sys; sys.exit(not pathlib.Path({str(tmp_path)!r}, 'code').exists())"
+    """The second fails where it starts before that; the first fails where it is to end before that."""
+    first = (
+        "import pathlib, sys, time\n"
+        f"root = pathlib.Path({str(tmp_path)!r})\n"
+        "time.sleep(0.3)\n"
+        "(root / 'code').touch()\n"
+        "for _ in range(1500):\n"
+        "    if (root / 'second').exists(): sys.exit(0)\n"
+        "    time.sleep(0.01)\n"
+        "sys.exit(1)\n"
+    )
+    second = (
+        "import pathlib, sys\n"
+        f"root = pathlib.Path({str(tmp_path)!r})\n"
+        "(root / 'second').touch()\n"
+        "sys.exit(not (root / 'code').exists())\n"
+    )
     programs = [program(tmp_path, "first", first), program(tmp_path, "second", second)]
     with ProgramPool(2) as pool:
         ended = list(pool.run(programs, lambda one: (tmp_path / "code").exists()))
-    # The second ends first: it did not wait for the end of the first.
-    assert [(one.program.name, one.code) for one in ended] == [("second", 0), ("first", 0)]
+    assert [one.code for one in ended] == [0, 0]
 
 
 def test_a_log_that_is_being_written_is_left_alone(tmp_path):
