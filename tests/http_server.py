@@ -18,6 +18,7 @@ from vade_jax.types import Prompt
 KEY = "secret-key"  # of a ScriptedChat that needs one
 STOP = 7  # the token that ends a ScriptedVllm's answers
 BASE = 99  # the weights of a ScriptedVllm that has just started
+STALE = 98  # in the weights' place: made of caches of other weights
 CHAT = "/v1/chat/completions"
 DROP = None  # in a reply's place: the connection is closed without one
 _CACHES = {"/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache"}
@@ -256,6 +257,9 @@ def question(uid, num_tokens=3, images=()):
 class ScriptedVllm(ScriptedServer):
     """Answers are three tokens and an end: the answer's number, the weights, the place asked.
 
+    A request that was late may arrive between new weights and the reset of the caches. Its answers say
+    `STALE`, and the engine has to discard them.
+
     Attributes:
         faults: also "die", "forget" (another process with the first weights takes over), "slow",
             "short" (one answer too few), "abort".
@@ -338,15 +342,15 @@ class ScriptedVllm(ScriptedServer):
             return error(404, f"The model `{body['model']}` does not exist.")
         if "chat_template" in body and not self.trusting:
             return error(400, "--trust-request-chat-template is not set. Refused")
-        if self.dirty or self.asleep:
-            self.problems.append(f"a chat with {self.dirty}, asleep={self.asleep}")
+        if self.asleep:
+            self.problems.append("a chat while asleep")
         if _text(body) == "a":
             ((token, bias),) = body["logit_bias"].items()
             assert bias == 100
             logp = 0.0 if self.processed else -6.2
             choice = _choice(0, [int(token)], "stop", logp) | self.probed
             return 200, _named(body, {"choices": [choice], "prompt_token_ids": [1]})
-        weights = self.weights
+        weights = STALE if self.dirty else self.weights
         return self.chat(request, lambda fault: self._say(body, fault, weights))
 
     def _say(self, body, fault, weights):
