@@ -17,9 +17,8 @@ def test_masked_mean():
 
 
 def test_rounded_is_the_nearest_of_the_dtype_and_nothing_where_that_is_as_wide():
-    x_N = np.float32(
-        [1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, -3e-40, np.inf]
-    )  # two ties to even
+    # The first two are ties to even.
+    x_N = np.float32([1 + 2**-8, 1 + 2**-7 + 2**-8, 1 + 2**-8 + 2**-20, -3e-40, np.inf])
     got_N = jax.jit(lambda x: arrays.rounded(x, jnp.bfloat16))(x_N)
     assert got_N.dtype == jnp.bfloat16
     np.testing.assert_array_equal(got_N, x_N.astype(jnp.bfloat16))

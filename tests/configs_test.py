@@ -165,9 +165,8 @@ def test_divas_baseline_has_the_same_problems_and_answers(words, slots):
     for of in (diva, grpo):
         assert of.num_prompts * of.num_rollouts == 256
         assert of.num_prompts == 4 * of.batch.prompts_per_minibatch
-    runs.planned(
-        load("tiny_diva", "arms,smoke,variants=3").to_dict(), "w"
-    )  # fewer prompts than slots in a micro-batch
+    # Fewer prompts than slots in a micro-batch.
+    runs.planned(load("tiny_diva", "arms,smoke,variants=3").to_dict(), "w")
     with pytest.raises(ValueError, match="'arms,vade': name no selector"):
         load("tiny_diva", "arms,vade")
     with pytest.raises(ValueError, match="'variants=3,uniform': the selector uniform makes no var"):

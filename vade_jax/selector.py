@@ -24,7 +24,7 @@ import numpy as np
 from vade_jax import atomic, fields, rng, samplers
 from vade_jax.arrays import bucket, pad_rows
 from vade_jax.losses import advantages
-from vade_jax.samplers import base
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Feedback
 
 FORMAT = 1  # version of the saved state
@@ -137,7 +137,7 @@ class Selector:
         selector without a posterior, such as uniform.
         """
         every_I = np.arange(len(self._ids), dtype=np.int32)
-        proposal = base.same_num_rollouts(every_I, self._identity["options"]["num_rollouts"])
+        proposal = ranking.same_num_rollouts(every_I, self._identity["options"]["num_rollouts"])
         with self._lock:
             found = self._functions.believe(self._state, proposal)
         return {name: np.asarray(value) for name, value in found.items()}
@@ -145,7 +145,7 @@ class Selector:
     def state_dict(self) -> dict[str, Any]:
         """Returns the state, and what identifies the selector, as NumPy arrays and plain values."""
         with self._lock:
-            arrays = {k: np.asarray(v) for k, v in base.leaves(self._state).items()}
+            arrays = {k: np.asarray(v) for k, v in per_item.leaves(self._state).items()}
             return {**self._identity, "selections": self._selections, "state": arrays}
 
     @_in_32_bits
@@ -168,7 +168,7 @@ class Selector:
                 " build this one as that one was built"
             )
         with self._lock:
-            fresh, stored = base.leaves(self._state), saved.get("state", {})
+            fresh, stored = per_item.leaves(self._state), saved.get("state", {})
             for name in {**fresh, **stored}:
                 here, there = (_array_type(leaves.get(name)) for leaves in (fresh, stored))
                 if here != there:
@@ -257,14 +257,14 @@ def _functions(name: str, options: Mapping[str, Any], seed: int) -> samplers.Sam
     if needs.passes == "first":
         raise ValueError(
             f"name={name!r} begins with a pass over all items, which this object cannot make: choose"
-            f" another{needs.or_without('passes')} and observe answers to all items before the"
+            f" another{needs.or_remove('passes')} and observe answers to all items before the"
             " first select"
         )
     if needs.rounds is not None and needs.rounds > 1:
         # Here every `select` is a step. Such a selector would take the next one for a second round.
         raise ValueError(
             f"name={name!r} fills dropped groups in round {needs.rounds} of the same step,"
-            f" and here every step has one round: choose another{needs.or_without('rounds')}"
+            f" and here every step has one round: choose another{needs.or_remove('rounds')}"
         )
     return selector
 

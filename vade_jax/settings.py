@@ -7,7 +7,7 @@ selector's options, files, GPUs, packages) are in `run/checks/`.
 
     run = settings.Run.from_dict({"num_steps": 200, "model": {"preset": "tiny"}})
 
-0 and "" mean "none" where None would be natural, because a command line can type them.
+A setting that may be off has the value 0 or "" for that, not None, which a command line cannot type.
 
 `experiments.config` prints the comment of each field as the meaning of that setting.
 """
@@ -68,30 +68,6 @@ class Refill(Section):
     at_cap: str = choice("fewer", "repeat", "stop")
     # What happens to kept groups beyond a batch: they are discarded or trained on
     surplus: str = choice("discard", "train")
-
-
-@dataclasses.dataclass(frozen=True)
-class Diva(Section):
-    """Variants of items and their advantages, for a selector that asks for them (diva, arXiv 2603.01106)."""
-
-    path: ClassVar[str] = "diva."
-
-    # Changes that may be made to the pictures of harder variants
-    changes: tuple[str, ...] = (*("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur"),)
-    # How advantages are normalised over the batch. "sequence": over answers. "code": over tokens, as in
-    # the authors' code.
-    norm: str = choice("sequence", "code", "off")
-    weight: float = number(0.1, at_least=0)  # k, how much a variant's difficulty counts
-    # Which advantages are weighted by difficulty: those of the problem ("global"), or also those of the
-    # variant ("both")
-    weighted: str = choice("global", "both")
-    # How advantages are scaled by the rewards of their group. "range": by (max - min reward) / largest
-    # possible reward. "low_reward": by 0.1 where all rewards are below 0.15, as in the authors' code.
-    balance: str = choice("range", "low_reward", "off")
-    # Factor on the local advantages: answers compared with those to the same variant
-    local_share: float = number(1.0, at_least=0)
-    # Factor on the global advantages: answers compared with all answers to the same problem
-    global_share: float = number(1.0, at_least=0)
 
 
 # ------------------------------------------------------------------------------ model and data
@@ -349,34 +325,21 @@ class Loss(Section):
             raise ValueError(f"loss.dual_clip={self.dual_clip}: must be above 1, or 0 for none")
 
 
-# The fields of `Loss` that tell the algorithms apart.
-GRPO = types.MappingProxyType(
-    dict(
-        ratio="token",
-        clip_low=0.2,
-        clip_high=0.2,
-        dual_clip=3.0,
-        aggregate="token-mean",
-    )
+def _loss(**values: Any) -> types.MappingProxyType[str, Any]:
+    """Returns the fields of `Loss` that tell one algorithm from the others."""
+    return types.MappingProxyType(values)
+
+
+# "token-mean" as in verl; the paper averages each answer first, which is "seq-mean-token-mean".
+GRPO = _loss(ratio="token", clip_low=0.2, clip_high=0.2, dual_clip=3.0, aggregate="token-mean")
+# With the narrow clip of its authors.
+GSPO = _loss(
+    ratio="sequence", clip_low=3e-4, clip_high=4e-4, dual_clip=0.0, aggregate="seq-mean-token-mean"
 )
-GSPO = types.MappingProxyType(  # with the narrow clip of its authors
-    dict(
-        ratio="sequence",
-        clip_low=3e-4,
-        clip_high=4e-4,
-        dual_clip=0.0,
-        aggregate="seq-mean-token-mean",
-    )
-)
-DAPO = types.MappingProxyType(  # arXiv 2503.14476: clip-higher, no KL
-    GRPO | dict(clip_high=0.28, dual_clip=10.0, kl_coef=0.0)
-)
-DR_GRPO = (
-    # arXiv 2503.20783: divides by a constant length, no KL; it also needs scale_by_std=False
-    types.MappingProxyType(
-        GRPO | dict(aggregate="seq-mean-token-sum-norm", dual_clip=0.0, kl_coef=0.0)
-    )
-)
+# arXiv 2503.14476: clip-higher, no KL.
+DAPO = _loss(**GRPO | dict(clip_high=0.28, dual_clip=10.0, kl_coef=0.0))
+# arXiv 2503.20783: divides by a constant length, no KL; it also needs scale_by_std=False.
+DR_GRPO = _loss(**GRPO | dict(aggregate="seq-mean-token-sum-norm", dual_clip=0.0, kl_coef=0.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -466,6 +429,31 @@ class Perf(Section):
     peak_tflops: float = number(0.0, at_least=0)
 
 
+# ------------------------------------------------------------------------------ one selector's own
+@dataclasses.dataclass(frozen=True)
+class Diva(Section):
+    """Variants of items and their advantages, for a selector that asks for them (diva, arXiv 2603.01106)."""
+
+    path: ClassVar[str] = "diva."
+
+    # Changes that may be made to the pictures of harder variants
+    changes: tuple[str, ...] = ("rotate", "write", "gaussian", "salt_pepper", "speckle", "blur")
+    # How advantages are normalised over the batch. "sequence": over answers. "code": over tokens, as in
+    # the authors' code.
+    norm: str = choice("sequence", "code", "off")
+    weight: float = number(0.1, at_least=0)  # k, how much a variant's difficulty counts
+    # Which advantages are weighted by difficulty: those of the problem ("global"), or also those of the
+    # variant ("both")
+    weighted: str = choice("global", "both")
+    # How advantages are scaled by the rewards of their group. "range": by (max - min reward) / largest
+    # possible reward. "low_reward": by 0.1 where all rewards are below 0.15, as in the authors' code.
+    balance: str = choice("range", "low_reward", "off")
+    # Factor on the local advantages: answers compared with those to the same variant
+    local_share: float = number(1.0, at_least=0)
+    # Factor on the global advantages: answers compared with all answers to the same problem
+    global_share: float = number(1.0, at_least=0)
+
+
 # ------------------------------------------------------------------------------ the run
 def places_per_item(selector: str, options: Mapping[str, Any]) -> int:
     """Returns how many places in a batch an item takes: 1, and 1 for each of DIVA's variants."""
@@ -478,13 +466,12 @@ class Run(Section):
 
     seed: int = fields.seed()  # Seed of data, selection, rollouts and the tiny model's weights
     num_steps: int = number(240, at_least=1)  # RL steps of the run, unless num_epochs is set
-    # Epochs over the training items: the run takes as many steps as it needs to roll out each item this
-    # often, with B prompts a step. DIVA's variants take places of a batch but are not items;
-    # further rounds of `refill` do not count. 0: num_steps sets the length of the run.
+    # If above 0, num_steps is ceil(num_epochs x items / num_prompts). Each of DIVA's variants takes a
+    # place as an item does. 0: num_steps sets the length of the run.
     num_epochs: float = number(0.0, at_least=0)
-    # Answers that the run may generate, as a multiple of the answers in num_steps steps of one round; those
-    # of passes and of refill's rounds count too. Once they are spent, no further step begins, nor does a
-    # pass that would spend all that is left. 0: num_steps alone ends the run.
+    # If above 0, no step begins once the run has generated budget x num_steps x num_prompts x num_rollouts
+    # answers, those of passes and of refill's rounds included; nor does a pass that would use up the rest.
+    # 0: num_steps alone ends the run.
     budget: float = number(0.0, at_least=0)
     num_prompts: int = number(512, at_least=1)  # B, prompts in a step
     # G, answers to a prompt
@@ -520,7 +507,7 @@ class Run(Section):
         return max(round(num_answers), 1) if self.budget else 0
 
     @property
-    def whole_measure(self) -> Measure:
+    def resolved_measure(self) -> Measure:
         """`measure` with its zeros filled in: G answers to an item, and a step's answers at once."""
         num_rollouts = self.measure.num_rollouts or self.num_rollouts
         num_prompts = self.num_prompts * self.num_rollouts // num_rollouts

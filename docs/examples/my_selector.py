@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 
 
 @chex.dataclass(frozen=True)
@@ -27,8 +27,8 @@ def selector(options):
     def propose(state, key, num_prompts):
         place_I = jnp.arange(len(state.rate_I))
         score_I = jnp.where(state.rate_I < options.mastered, -place_I, -jnp.inf)
-        index_M = base.top_b(score_I, key, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(score_I, key, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state, feedback):
         rate_M = feedback.successes_M / jnp.maximum(feedback.trials_M, 1)

@@ -14,7 +14,7 @@ from experiments.bench import timing
 from experiments.simulation import arena
 from vade_jax import samplers, settings, types
 from vade_jax.run import build, job, warm_start
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import beta, per_item, ranking
 
 # ------------------------------------------------------------------------------ --suite=draws
 DRAW_BYTES = 12  # for each item: two counts in, one draw out
@@ -145,7 +145,7 @@ class Selector:
 
         def answer(index_M):
             """Returns feedback with half of the answers right, on the host as in the training loop."""
-            proposal = base.same_num_rollouts(np.asarray(index_M), NUM_ROLLOUTS)
+            proposal = ranking.same_num_rollouts(np.asarray(index_M), NUM_ROLLOUTS)
             p_I = np.full(num_items, 0.5, np.float32)
             found = _answer(jax.random.key(1), p_I, proposal, total=NUM_ROLLOUTS * num_prompts)
             return jax.device_get(found)
@@ -162,8 +162,10 @@ class Selector:
 
     def num_bytes(self) -> tuple[int, int]:
         """Returns the bytes that `propose` reads and that `update` moves, of the arrays over all items."""
-        of_items = {n: x for n, x in base.leaves(self._state).items() if base.is_per_item(n)}
-        after = base.leaves(self.update())
+        of_items = {
+            n: x for n, x in per_item.leaves(self._state).items() if per_item.is_per_item(n)
+        }
+        after = per_item.leaves(self.update())
         read = sum(x.nbytes for x in of_items.values())
         changed = [x.nbytes for n, x in of_items.items() if not np.array_equal(x, after[n])]
         few = 4 * self._num_prompts  # for a selector without such arrays: only the prompts
@@ -186,7 +188,7 @@ class TinyStep:
         unasked = lambda *_: ({}, frozenset())
         silent = SimpleNamespace(step=nothing, save=nothing)
         self._progress = ready.progress
-        self._run = functools.partial(ready.run, recorder=silent, validate=unasked, eval_every=1)
+        self._run = functools.partial(ready.train, recorder=silent, validate=unasked, eval_every=1)
 
     def __call__(self):
         step = self._progress.step + 1

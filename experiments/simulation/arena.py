@@ -22,7 +22,7 @@ from experiments.simulation.selectors import Cell, Entry, Shape, schedule
 from experiments.simulation.worlds import KINDS, Groups, World
 from vade_jax import types
 from vade_jax.losses import advantages
-from vade_jax.samplers import base
+from vade_jax.samplers import ranking
 from vade_jax.types import Array
 
 
@@ -149,7 +149,7 @@ def play(
     """
     selector = entry.functions(shape.num_rollouts)
     size, usual = shape.num_prompts, shape.num_rollouts
-    every_item = base.same_num_rollouts(jnp.arange(shape.num_items), usual)
+    every_item = ranking.same_num_rollouts(jnp.arange(shape.num_items), usual)
 
     def measure(carry, key):
         feedback = answer(key, carry.world.pass_rate(), every_item, shape.of_measurement)

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.simulation.worlds import KINDS
 from vade_jax import fields, imports, samplers, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, ranking
 from vade_jax.types import Array
 
 
@@ -76,8 +76,8 @@ def oracle(options: OracleOptions) -> base.Sampler:
         return OracleState(pass_rate_I=jnp.zeros(num_items, jnp.float32))
 
     def propose(state: OracleState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        index_M = base.top_b(info_gain(state.pass_rate_I), key, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(info_gain(state.pass_rate_I), key, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     return base.compiled(init, propose, lambda state, feedback: state)
 

@@ -7,7 +7,9 @@ import pytest
 
 from vade_jax.losses import advantages
 
-normalized = jax.jit(advantages.group_normalized, static_argnames=("num_groups", "std", "epsilon"))
+normalized = jax.jit(
+    advantages.group_normalized, static_argnames=("num_groups", "scale_by_std", "epsilon")
+)
 
 
 def oracle(reward_N, group_N, valid_N, std):
@@ -25,7 +27,7 @@ def test_by_hand():
     # mean 1/4, squares 9/16 + 3/16 = 3/4, over G - 1 = 3: std 1/2, so (1 - 1/4) / (1/2) = 1.5
     advantage_N = normalized(jnp.array([1.0, 0, 0, 0]), jnp.zeros(4, int), 1)
     np.testing.assert_allclose(advantage_N, [1.5, -0.5, -0.5, -0.5], rtol=3e-6)
-    advantage_N = normalized(jnp.array([1.0, 0, 0, 0]), jnp.zeros(4, int), 1, std=False)
+    advantage_N = normalized(jnp.array([1.0, 0, 0, 0]), jnp.zeros(4, int), 1, scale_by_std=False)
     np.testing.assert_allclose(advantage_N, [0.75, -0.25, -0.25, -0.25])
 
 
@@ -36,7 +38,7 @@ def test_ragged_shuffled_groups_with_invalid_answers(std):
     reward_N = rng.choice([0, 0.1, 0.9, 1], len(group_N)).astype(np.float32)
     valid_N = rng.random(len(group_N)) < 0.8
     reward_N[~valid_N] = np.nan  # what is invalid must not leak
-    advantage_N = normalized(reward_N, group_N, 7, valid_N=valid_N, std=std)
+    advantage_N = normalized(reward_N, group_N, 7, valid_N=valid_N, scale_by_std=std)
     expected_N = oracle(reward_N, group_N, valid_N, std)
     np.testing.assert_allclose(advantage_N, expected_N, rtol=1e-5, atol=1e-6)
     assert not np.any(advantage_N[~valid_N])

@@ -89,7 +89,7 @@ def test_importance(level):
 @pytest.mark.parametrize("std", [False, True])
 def test_advantages(std):
     advantage_N = advantages.group_normalized(
-        jnp.asarray(ARRAYS["scores"]), jnp.asarray(ARRAYS["uid"]), 3, std=std
+        jnp.asarray(ARRAYS["scores"]), jnp.asarray(ARRAYS["uid"]), 3, scale_by_std=std
     )
     expected_NT = ARRAYS[f"adv_grpo_norm{int(std)}"]
     np.testing.assert_allclose(advantage_N[:, None] * MASK, expected_NT, rtol=1e-5)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.samplers import environment
 from vade_jax import samplers
-from vade_jax.samplers import base
+from vade_jax.samplers import per_item
 
 NUM_ITEMS, NUM_PROMPTS = 24, 5
 VARIANTS = {name: (name, {}) for name in samplers.SAMPLERS} | {
@@ -107,7 +107,7 @@ def poison(state, item):
     def poisoned(path, value):
         name = jax.tree_util.keystr(path, simple=True)
         is_float = jnp.issubdtype(value.dtype, jnp.floating)
-        return value.at[item].set(jnp.nan) if is_float and base.is_per_item(name) else value
+        return value.at[item].set(jnp.nan) if is_float and per_item.is_per_item(name) else value
 
     return jax.tree_util.tree_map_with_path(poisoned, state)
 

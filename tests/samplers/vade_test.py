@@ -150,7 +150,7 @@ def test_options_left_out_change_no_bit(options):
         draw = vade.DRAWS[options.get("draw", "thompson")]
         p_I = draw(draw_key, state.alpha_I, state.beta_I)
         score_I = jnp.where(state.unseen_I, jnp.inf, beta.info_gain(p_I))
-        return samplers.base.top_b(score_I, tie_key, 8), p_I
+        return samplers.ranking.top_b(score_I, tie_key, 8), p_I
 
     index_M, p_I = plain(state, key)
     np.testing.assert_array_equal(proposal.index_M, index_M)

@@ -454,7 +454,7 @@ def test_coverage_is_of_the_last_epochs_steps():
 def test_epochs_count_items_and_not_the_places_that_variants_take():
     """10 problems, 4 places a step, a problem and a variant each: an epoch is 5 steps of two."""
     visited_I = np.array([1, 1, 2, 2, 3, 3, 4, 4, 0, 0])
-    progress = loop.Progress(None, None, visited_I, step=4, more_visits=-8)
+    progress = loop.Progress(None, None, visited_I, step=4, extra_visits=-8)
     assert loop.coverage(progress, 4, 10) == {"vade/epochs": 0.8, "vade/coverage": 0.8}
 
 
@@ -462,7 +462,7 @@ def test_epochs_count_the_items_of_every_round():
     progress, recorder = run("dapo", 6, refill=Refill(max_rounds=3))
     groups = [recorder.metrics[step]["vade/generated_groups"] for step in range(1, 7)]
     assert sum(groups) > 6 * B
-    assert progress.more_visits == sum(groups) - 6 * B
+    assert progress.extra_visits == sum(groups) - 6 * B
     assert recorder.metrics[6]["vade/epochs"] == sum(groups) / NUM_ITEMS
 
 

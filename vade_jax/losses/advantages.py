@@ -14,7 +14,7 @@ def group_normalized(
     num_groups: int,
     *,
     valid_N: Array | None = None,
-    std: bool = True,
+    scale_by_std: bool = True,
     epsilon: float = 1e-6,
 ) -> jax.Array:
     """Returns A = (R - mean) / (std + epsilon) over the valid answers of the same group.
@@ -22,9 +22,9 @@ def group_normalized(
     Eq. 2 of VADE (arXiv 2511.18902) and GRPO (arXiv 2402.03300), with verl's epsilon and the unbiased
     std (ddof 1). Groups may have any size and order, and answers of a group need not be neighbours.
 
-    There are two departures from verl. If all rewards of a group are equal, its advantages are exactly 0:
-    rounding of the mean leaves a difference near 1e-8, which divided by epsilon would be up to 0.1. And an
-    answer that is alone in its group has advantage 0; verl uses its reward as the advantage.
+    There are two departures from verl. If all rewards of a group are equal, its advantages are exactly 0;
+    rounding can leave the mean about 1e-7 off, which divided by epsilon would be about 0.1. And an answer
+    that is alone in its group has advantage 0, where verl takes its reward.
 
     Args:
         reward_N: the training reward.
@@ -32,7 +32,7 @@ def group_normalized(
         num_groups: M; static under jit.
         valid_N: which answers count; all, if None. The others have advantage 0, and their rewards,
             which may be NaN, change nothing.
-        std: whether to divide by the std; False: not (Dr. GRPO, arXiv 2503.20783).
+        scale_by_std: whether to divide by the std; False: not (Dr. GRPO, arXiv 2503.20783).
         epsilon: added to the std.
 
     Returns:
@@ -51,6 +51,6 @@ def group_normalized(
     mean_M = total(reward_N) / jnp.maximum(count_M, 1)
     centred_N = jnp.where(valid_N, reward_N - mean_M[group_N], 0)
     std_M = jnp.sqrt(total(centred_N**2) / jnp.maximum(count_M - 1, 1))
-    scale_N = std_M[group_N] + epsilon if std else 1
+    scale_N = std_M[group_N] + epsilon if scale_by_std else 1
     varies_M = arrays.varies(reward_N, group_N, num_groups, valid_N)
     return jnp.where(varies_M[group_N], centred_N / scale_N, 0)

@@ -1,8 +1,9 @@
 """Estimators of KL(pi || pi_ref) from one drawn token (Schulman 2020, http://joschu.net/blog/kl-approx.html).
 
 All take `logp_NT` and `ref_logp_NT`, the log-probs of the drawn tokens under the policy and the reference,
-and return a value for each token. Averaged over tokens drawn from pi, k1 and k3 have the right value, k2
-the right gradient; k3 is never negative and varies least.
+and return a value for each token. Averaged over tokens drawn from pi, k1 and k3 equal the KL, but only k2 has
+its gradient. "k1+" and "k3+" have the value of k1 and k3, and the gradient of k2. k3 is never negative and
+varies least.
 """
 
 import chex
@@ -31,7 +32,7 @@ def k2(logp_NT: Array, ref_logp_NT: Array) -> Array:
 def k3(logp_NT: Array, ref_logp_NT: Array) -> jax.Array:
     """Returns e^x - x - 1, x = log pi_ref - log pi: Eq. 4 of GRPO (arXiv 2402.03300).
 
-    As in verl, x is clamped to +-20 and the result to +-10; where it is clamped, the gradient is 0.
+    As in verl, x is clamped to +-20, and the result is at most 10; where one is clamped, the gradient is 0.
     """
     x_NT = jnp.clip(-k1(logp_NT, ref_logp_NT), -20, 20)
     return jnp.clip(jnp.exp(x_NT) - x_NT - 1, -10, 10)

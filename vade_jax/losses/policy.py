@@ -1,7 +1,8 @@
 """The clipped policy loss of a token, and the one function that reduces tokens to a scalar.
 
-GRPO is `clipped(ratios.token(...))` with the aggregation "token-mean", GSPO is
-`clipped(ratios.sequence(...))` with "seq-mean-token-mean".
+GRPO is `clipped(ratios.token(...))`, GSPO is `clipped(ratios.sequence(...))`. GSPO reduces with
+"seq-mean-token-mean". So does GRPO's paper (arXiv 2402.03300), which averages each answer first; verl's GRPO,
+and ours, reduces with "token-mean", so that long answers weigh more.
 """
 
 import chex
@@ -35,10 +36,10 @@ def clipped(
     Args:
         log_ratio_NT: log r, from `ratios`.
         advantage_N: A, the same for all tokens of an answer.
-        clip_low: how far below 1 the ratio of a bad answer still counts.
-        clip_high: how far above 1 the ratio of a good answer still counts.
-        dual_clip: c > 1, the loss of a token in a bad answer is at most -c A (arXiv 1912.09729); None: no
-            bound. verl uses 3 with token ratios and none with sequence ratios.
+        clip_low: where A < 0, a ratio below 1 - clip_low has no gradient.
+        clip_high: where A > 0, a ratio above 1 + clip_high has no gradient.
+        dual_clip: c > 1: where A < 0, the loss is at most c |A| (arXiv 1912.09729); None: no bound. verl
+            uses 3 with token ratios and none with sequence ratios.
 
     Returns:
         `loss_NT`; tokens after the end of an answer have garbage, which `aggregate` masks.
@@ -46,10 +47,10 @@ def clipped(
     Raises:
         ValueError: `dual_clip` is not above 1.
     """
-    plain_NT, bounded_NT, ceiling_NT = _surrogates(
+    loss_NT, clipped_NT, ceiling_N1 = _losses(
         log_ratio_NT, advantage_N, clip_low, clip_high, dual_clip
     )
-    return jnp.minimum(jnp.maximum(plain_NT, bounded_NT), ceiling_NT)
+    return jnp.minimum(jnp.maximum(loss_NT, clipped_NT), ceiling_N1)
 
 
 def metrics(
@@ -76,13 +77,13 @@ def metrics(
         num_tokens: tokens of the whole update; the values of its micro-batches then add up to those
             of the update. Default: those of `mask_NT`.
     """
-    plain_NT, bounded_NT, ceiling_NT = _surrogates(
+    loss_NT, clipped_NT, ceiling_N1 = _losses(
         log_ratio_NT, advantage_N, clip_low, clip_high, dual_clip
     )
     chex.assert_equal_shape([log_ratio_NT, token_log_ratio_NT, mask_NT])
     per_token = {
-        "actor/pg_clipfrac": bounded_NT > plain_NT,
-        "actor/pg_clipfrac_lower": jnp.maximum(plain_NT, bounded_NT) > ceiling_NT,
+        "actor/pg_clipfrac": clipped_NT > loss_NT,
+        "actor/pg_clipfrac_lower": jnp.maximum(loss_NT, clipped_NT) > ceiling_N1,
         "actor/ppo_kl": -token_log_ratio_NT,
     }
     return {
@@ -91,7 +92,7 @@ def metrics(
     }
 
 
-def _surrogates(
+def _losses(
     log_ratio_NT: Array,
     advantage_N: Array,
     clip_low: float,
@@ -105,11 +106,11 @@ def _surrogates(
         raise ValueError(f"dual_clip={dual_clip}: set it above 1, or to None for none")
     advantage_N1 = advantage_N[:, None]
     ratio_NT = jnp.exp(log_ratio_NT)
-    bounded_NT = jnp.clip(ratio_NT, 1 - clip_low, 1 + clip_high)
+    clipped_ratio_NT = jnp.clip(ratio_NT, 1 - clip_low, 1 + clip_high)
     ceiling_N1 = jnp.full_like(advantage_N1, jnp.inf)
     if dual_clip is not None:
         ceiling_N1 = jnp.where(advantage_N1 < 0, -dual_clip * advantage_N1, jnp.inf)
-    return -advantage_N1 * ratio_NT, -advantage_N1 * bounded_NT, ceiling_N1
+    return -advantage_N1 * ratio_NT, -advantage_N1 * clipped_ratio_NT, ceiling_N1
 
 
 # ------------------------------------------------------------------------------ reduction
@@ -124,11 +125,11 @@ def aggregate(
 ) -> jax.Array:
     """Returns per-token values reduced to a scalar, named as in verl.
 
-    token-mean               sum_nt x m / num_tokens
-    token-sum                sum_nt x m
-    seq-mean-token-sum       sum_nt x m / num_sequences
-    seq-mean-token-mean      sum_n (sum_t x m / sum_t m) / num_sequences
-    seq-mean-token-sum-norm  sum_nt x m / (num_sequences scale)      (Dr. GRPO, 2503.20783)
+    token-mean               sum_nt(x m) / num_tokens
+    token-sum                sum_nt(x m)
+    seq-mean-token-sum       sum_nt(x m) / num_sequences
+    seq-mean-token-mean      sum_n(sum_t(x m) / sum_t(m)) / num_sequences
+    seq-mean-token-sum-norm  sum_nt(x m) / (num_sequences scale)      (Dr. GRPO, arXiv 2503.20783)
 
     Args:
         x_NT: values.
@@ -151,11 +152,13 @@ def aggregate(
     if how == "token-sum":
         return jnp.sum(sum_N)
     if how == "token-mean":
-        total = jnp.sum(count_N) if num_tokens is None else num_tokens
-        return jnp.sum(sum_N) / jnp.maximum(total, 1)
-    total = jnp.sum(count_N > 0) if num_sequences is None else num_sequences
+        if num_tokens is None:
+            num_tokens = jnp.sum(count_N)
+        return jnp.sum(sum_N) / jnp.maximum(num_tokens, 1)
+    if num_sequences is None:
+        num_sequences = jnp.sum(count_N > 0)
     if how == "seq-mean-token-mean":
         sum_N = sum_N / jnp.maximum(count_N, 1)
     elif how == "seq-mean-token-sum-norm":
         sum_N = sum_N / (x_NT.shape[1] if scale is None else scale)
-    return jnp.sum(sum_N) / jnp.maximum(total, 1)
+    return jnp.sum(sum_N) / jnp.maximum(num_sequences, 1)

@@ -215,9 +215,8 @@ def make_logp(
 
     The log-probs are those of sampling: with the temperature and without the banned tokens.
     """
-    policy = dataclasses.replace(
-        policy, params=None, base=None
-    )  # so that the programs do not keep the arrays alive
+    # Without the arrays, which the programs would keep alive.
+    policy = dataclasses.replace(policy, params=None, base=None)
 
     def logp(base: Params) -> update.Forward:
         return update.make_logp(
@@ -256,9 +255,8 @@ def make_optimizer(
     shardings = mesh.shardings(policy.mesh, state)
     if run.layout.offload == "all":
         transform = update.from_host(transform)
-        put = lambda x, where: (
-            mesh.on_host(where) if x.ndim else where
-        )  # counters stay on the devices
+        # Counters stay on the devices.
+        put = lambda x, where: mesh.on_host(where) if x.ndim else where
         away = jax.tree.map(put, state.opt_state, shardings.opt_state)
         shardings = shardings.replace(opt_state=away)
     return transform, shardings

@@ -25,11 +25,8 @@ MAY_DIFFER = (
 )
 # Settings that a resumed run may change: none of them changes what was done so far.
 MAY_CHANGE = (*MAY_DIFFER, "num_steps", "num_epochs", "budget", "eval", "refill")
-REPLACED = (
-    *EXPORTED,
-    "tiny_model",
-    "warm_start",
-)  # directories that are written under another name and then renamed
+# Directories that are written under another name and then renamed.
+REPLACED = (*EXPORTED, "tiny_model", "warm_start")
 
 
 def own(workdir: str, name: str = "--workdir") -> contextlib.ExitStack:

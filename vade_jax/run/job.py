@@ -53,14 +53,15 @@ def train(
         run: the settings; a resumed run may change few of them (`directory.MAY_CHANGE`).
         workdir: the run directory; the run writes nowhere else.
         hooks: reports, benchmarks and variants, see `hooks.Hooks`.
-        stop: called after each step; when it returns True, the run saves and ends.
+        stop: called after each step, of the warm start too, and between the batches of a pass over all
+            items; when it returns True, the run saves and ends.
 
     Returns:
         Whether all steps are done.
 
     Raises:
         UserError: a mistake in the settings or files, found before the first step.
-        scoring.NotFinite: a number of a step is not finite. This and the next two come from `loop.run`.
+        scoring.NotFinite: a number of a step is not finite. This and the next three come from `loop.run`.
         EngineFailure: the engine failed.
         RewardFailure: a reward function failed.
         BatchNotFilled: the selector keeps too few groups.
@@ -92,53 +93,64 @@ def opened(
 
 
 def _train(run: settings.Run, workdir: str, hooks: Hooks, stop: Callable[[], bool]) -> bool:
-    """Takes the steps of the start-up in order; checks that are cheap come first."""
+    """Checks, prepares, trains and exports, in that order; cheap checks come first."""
     with checks.user_errors():
         if processes.on_leader(lambda: is_done(run, workdir)):
-            print(f"{workdir} is done. Its summary again:")
+            print(f"{workdir} is done already")
             return True
     compiled.keep(run.perf, workdir)
-    asked = run.to_dict()
+    given = run.to_dict()
     with loading.Threads(run.data.num_threads) as threads:
         with checks.user_errors():  # data first: the warm start takes minutes
-            base = warm_start.untrained(
+            untrained = warm_start.untrained(
                 run.model, run.seed, workdir, is_taught=run.warm_start.num_steps > 0
             )
-            checks.model.check_model(run, base)
-            data = build.load_data(run, base, workdir, threads.stream)
+            checks.model.check_model(run, untrained)
+            data = build.load_data(run, untrained, workdir, threads.stream)
             checks.data.check_data(run, data)
             run = run.with_items(len(data.train))
             processes.on_leader(lambda: checks.data.check_reward(run, data))
             selector = checks.selector.make(run)
-            selector.init(
-                len(data.train), **data.arrays
-            )  # rejects arrays that the selector does not accept
+            # Rejects arrays that the selector does not accept.
+            selector.init(len(data.train), **data.arrays)
             benchmarks = _benchmarks(run, data, hooks)
             variants = _variants(run, data, hooks) if selector.needs.variants else None
-            directory.begin(asked, workdir)
-        start = warm_start.warm_started(teaching(run), base, workdir, stop)
-        if start is None:
+            directory.begin(given, workdir)
+        checkpoint = warm_start.warm_started(teaching(run), untrained, workdir, stop)
+        if checkpoint is None:
             return False
         with checks.user_errors():
-            policy = build.load_policy(run, start)
+            policy = build.load_policy(run, checkpoint)
             if hooks.page is not None and processes.is_leader():
                 hooks.page.at_start(workdir, data.train)
-            job = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
+            prepared = prepare(run, policy, data, workdir, threads.map, benchmarks, variants)
         # From here on the state has the only copy of the weights: the first update deletes the policy's.
         policy = dataclasses.replace(policy, params=None)
         directory.drop_policy(workdir)
         # Closed also if the run fails, so that a save under way is completed.
-        with contextlib.closing(job.recorder), contextlib.closing(job.engine):
-            progress = job.run(job.progress, stop=stop)
+        with contextlib.closing(prepared.recorder), contextlib.closing(prepared.engine):
+            progress = prepared.train(prepared.progress, stop=stop)
+    return _finish(run, policy, data, progress, workdir, hooks, variants)
+
+
+def _finish(
+    run: settings.Run,
+    policy: Policy,
+    data: datasets.Datasets,
+    progress: loop.Progress,
+    workdir: str,
+    hooks: Hooks,
+    variants: "VariantParts | None",
+) -> bool:
+    """Completes the page and, if all steps are done, exports the policy; returns whether they are."""
     if processes.is_leader():
         if hooks.page is not None:
             hooks.page.at_end(workdir, data.train.source)
         if variants is not None:
             print(f"variants: {dict(variants.vary.counts)}")
     done = is_over(run, progress.step, progress.rollouts_total, len(data.train))
-    if (
-        done
-    ):  # last, because it marks the run as done: whatever is cut short before it is made again
+    if done:
+        # Last, because it marks the run as done: whatever is cut short before it is made again.
         directory.export_policy(policy, progress, workdir)
     else:
         print(f"stopped after step {progress.step}; run again to resume")
@@ -154,26 +166,26 @@ def _benchmarks(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> lis
 
 
 @dataclasses.dataclass(frozen=True)
-class Variants:
+class VariantParts:
     """The parts of a run that a selector with variants adds."""
 
     vary: Vary
     advantage: Advantage
 
 
-def _variants(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> Variants:
+def _variants(run: settings.Run, data: datasets.Datasets, hooks: Hooks) -> VariantParts:
     assert hooks.variants is not None
     hooks.variants.check_texts(run, data.train)
     vary = hooks.variants.vary(run, data.build_prompt)
-    return Variants(vary, hooks.variants.advantage(run))
+    return VariantParts(vary, hooks.variants.advantage(run))
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """A run that is ready to start. The caller closes recorder and engine."""
+class Prepared:
+    """A run that is ready to train. The caller closes recorder and engine."""
 
     progress: loop.Progress  # from the latest checkpoint, or the beginning
-    run: Callable[..., loop.Progress]  # `loop.run` with all arguments except the progress
+    train: Callable[..., loop.Progress]  # `loop.run` with all arguments except the progress
     recorder: RunRecorder
     engine: Engine
 
@@ -185,8 +197,8 @@ def prepare(
     workdir: str,
     map: loading.Map = loading.in_turn,
     benchmarks: Sequence[Validate] = (),
-    variants: Variants | None = None,
-) -> Job:
+    variants: VariantParts | None = None,
+) -> Prepared:
     """Builds all parts of the run and restores the latest checkpoint; `map` maps over items."""
     selector = checks.selector.make(run)
     saved = checkpointer(run.checkpoint, workdir)
@@ -198,11 +210,13 @@ def prepare(
     if run.reward.has_rules:
         items["verifier"] = rewards.VERSION
     progress = restore(saved, loop.Progress(state, posterior, never_I), items)
-    advantage, expand = functools.partial(scoring.group_normalized, std=run.scale_by_std), None
-    if variants is not None:
-        advantage, expand = variants.advantage, variants.vary.expand
-    with contextlib.ExitStack() as opened:  # closes what is open if a part cannot be made
-        closing = lambda part: opened.enter_context(contextlib.closing(part))
+    if variants is None:
+        expand = None
+        advantage = functools.partial(scoring.group_normalized, scale_by_std=run.scale_by_std)
+    else:
+        expand, advantage = variants.vary.expand, variants.advantage
+    with contextlib.ExitStack() as if_failed:  # closes what is open if a later part cannot be made
+        closing = lambda part: if_failed.enter_context(contextlib.closing(part))
         engine = closing(build.make_engine(run, policy, workdir))
         recorder = closing(RunRecorder(workdir, saved, run.to_dict(), progress.step, items))
         producer = Producer(
@@ -213,21 +227,21 @@ def prepare(
             num_prompts=run.num_prompts,
             advantage=advantage,
             refill=run.refill,
-            measure=run.whole_measure,
+            measure=run.resolved_measure,
         )
-        own = build.make_validation(run, policy, data)
-        algorithm = functools.partial(
+        held_out = build.make_validation(run, policy, data)
+        train = functools.partial(
             loop.run,
             num_steps=run.num_steps,
             max_rollouts=run.max_rollouts,
             producer=producer,
             learn=learn,
-            validate=validation.together([own, *benchmarks]),
+            validate=validation.together([held_out, *benchmarks]),
             recorder=recorder,
             eval_every=run.eval.every,
         )
-        opened.pop_all()
-    return Job(progress, algorithm, recorder, engine)
+        if_failed.pop_all()
+    return Prepared(progress, train, recorder, engine)
 
 
 def teaching(run: settings.Run) -> warm_start.Teaching:
@@ -246,7 +260,7 @@ def is_done(run: settings.Run, workdir: str) -> bool:
     step, total = records[-1]["step"], records[-1]["vade/rollouts_total"]
     if not step:
         return False
-    # This reads no data.
+    # The number of items is computed from the records: reading the data would take too long here.
     places = settings.places_per_item(run.selector.name, run.selector.options)
     num_items = metrics.num_items(records, run.num_prompts, places)
     return is_over(run.with_items(num_items) if num_items else run, step, total, num_items)
@@ -259,5 +273,5 @@ def is_over(run: settings.Run, step: int, rollouts_total: int, num_items: int) -
         rollouts_total,
         num_steps=run.num_steps,
         max_rollouts=run.max_rollouts,
-        next_pass=passes.cost(run.whole_measure, checks.selector.make(run), step, num_items),
+        next_pass=passes.cost(run.resolved_measure, checks.selector.make(run), step, num_items),
     )

@@ -126,8 +126,8 @@ class RunRecorder:
             "validated": progress.validated,
             "skipped_updates": progress.skipped_updates,
         }
-        if progress.more_visits:  # only some selectors fill it
-            counters["more_visits"] = progress.more_visits
+        if progress.extra_visits:  # only some selectors fill it
+            counters["extra_visits"] = progress.extra_visits
         self._checkpointer.save(
             progress.step,
             progress.state,
@@ -183,6 +183,8 @@ def restore(
     print(f"resuming after step {step}")
     for name in ("seed", "start", *BEGINNING):  # the others are fields of Progress
         counters.pop(name, None)
+    if "more_visits" in counters:  # the name in older checkpoints
+        counters["extra_visits"] = counters.pop("more_visits")
     counters |= {"known": frozenset(counters["known"])}
     return loop.Progress(state=state, **selection, **counters)
 

@@ -96,9 +96,8 @@ def warm_started(
     if not teaching.warm_start.num_steps:
         return base
     target = teaching.warm_start.directory or os.path.join(workdir, "warm_start")
-    target = str(
-        pathlib.Path(target)
-    )  # without a slash at its end, because other names start with it
+    # Without a slash at its end, because other names start with it.
+    target = str(pathlib.Path(target))
     if not teaching.warm_start.directory:
         processes.on_leader(lambda: _drop_another(target, teaching.recipe()))
     if processes.on_leader(lambda: _is_complete(target)):

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
 PRIOR = 1.0  # answers, half of them right, that are added to the counts of every category
@@ -58,7 +58,7 @@ def selector(options: PooledOptions) -> base.Sampler:
     def init(num_items: int, *, category: Array | None = None) -> PooledState:
         if category is None:
             category = np.zeros(num_items, np.int32)
-        category_I, num_categories = base.categories("pooled", category, num_items)
+        category_I, num_categories = per_item.categories("pooled", category, num_items)
         zero_I, zero_A = (np.zeros(size, np.float32) for size in (num_items, num_categories))
         return PooledState(
             alpha_I=zero_I, beta_I=zero_I, right_A=zero_A, wrong_A=zero_A, category_I=category_I
@@ -67,9 +67,9 @@ def selector(options: PooledOptions) -> base.Sampler:
     def propose(state: PooledState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         mixed_I = beta.prob_mixed(*posterior(state, options.strength), options.num_rollouts)
-        score_I = base.gumbel_scores(jnp.log(mixed_I), keys.draw)
-        index_M = base.top_b(score_I, keys.ties, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        score_I = ranking.gumbel_scores(jnp.log(mixed_I), keys.draw)
+        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: PooledState, feedback: types.Feedback) -> PooledState:
         right_M, wrong_M = feedback.successes_M, feedback.trials_M - feedback.successes_M
@@ -102,7 +102,7 @@ SPEC = base.Spec(
     "pooled",
     PooledOptions,
     selector,
-    goes_with={"selector.arrays": {"category": base.BY_CATEGORY}},
+    goes_with={"selector.arrays": {"category": per_item.BY_CATEGORY}},
 )
 
 

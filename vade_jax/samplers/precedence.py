@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from vade_jax import rng, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 from vade_jax.types import Array
 
 
@@ -37,11 +37,11 @@ class Precedence:
             "streak_I": jnp.zeros(num_items, jnp.int32) if capped else None,
         }
 
-    def scores(self, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int):
+    def override(self, state: Any, score_I: Array, keys: rng.SelectionKeys, num_prompts: int):
         """Returns the scores with +inf for items that come first, and -inf for items that rest."""
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
-        num_uniform = base.share_of(self.uniform_share, num_prompts)
-        score_I = base.mix_uniform(score_I, keys.uniform, num_uniform)
+        num_uniform = ranking.share_of(self.uniform_share, num_prompts)
+        score_I = ranking.mix_uniform(score_I, keys.uniform, num_uniform)
         if self.max_consecutive:
             # Last: an item that has to rest does so even if the uniform share drew it.
             tired_I = state.streak_I >= self.max_consecutive

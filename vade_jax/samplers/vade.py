@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, precedence
+from vade_jax.samplers import base, beta, precedence, ranking
 from vade_jax.types import Array
 
 
@@ -97,7 +97,7 @@ def selector(options: VadeOptions) -> base.Sampler:
     decay_selected, decay_rest = options.decay_selected, options.decay_rest
     if options.history == "last_update":
         decay_selected, decay_rest = 0.0, 1.0
-    first = precedence.Precedence(
+    overrides = precedence.Precedence(
         visits_all=options.warmup == "full",
         uniform_share=options.uniform_share,
         max_consecutive=options.max_consecutive,
@@ -105,7 +105,7 @@ def selector(options: VadeOptions) -> base.Sampler:
 
     def init(num_items: int) -> VadeState:
         zero_I = jnp.zeros(num_items, jnp.float32)
-        return VadeState(alpha_I=zero_I, beta_I=zero_I, **first.init(num_items))
+        return VadeState(alpha_I=zero_I, beta_I=zero_I, **overrides.init(num_items))
 
     def propose(state: VadeState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -113,10 +113,11 @@ def selector(options: VadeOptions) -> base.Sampler:
         p_I = draw_pass_rate(keys.draw, state.alpha_I, state.beta_I)
         # Eq. 4: I_i = p_i (1 - p_i)^2
         score_I = info_gain(p_I)
+        # Not in the paper: +inf for items not yet visited or drawn uniformly, -inf for items that rest
+        score_I = overrides.override(state, score_I, keys, num_prompts)
         # The B items with the largest I_i
-        score_I = first.scores(state, score_I, keys, num_prompts)
-        index_M = base.top_b(score_I, keys.ties, num_prompts)
-        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
 
     def update(state: VadeState, feedback: types.Feedback) -> VadeState:
@@ -130,13 +131,13 @@ def selector(options: VadeOptions) -> base.Sampler:
             decay_selected=decay_selected,
             decay_rest=decay_rest,
         )
-        return VadeState(alpha_I=alpha_I, beta_I=beta_I, **first.update(state, feedback))
+        return VadeState(alpha_I=alpha_I, beta_I=beta_I, **overrides.update(state, feedback))
 
     needs = base.Needs(
         # The update after a second round would end the streaks of the items that the first round chose.
         rounds=1 if options.max_consecutive else None,
         passes="first" if options.warmup == "measured" else "any",
-        without={"rounds": "max_consecutive=0 of vade", "passes": "warmup='none' of vade"},
+        removed_by={"rounds": "max_consecutive=0 of vade", "passes": "warmup='none' of vade"},
     )
     return base.compiled(init, propose, update, believe=beta.believe, needs=needs)
 

@@ -43,8 +43,9 @@ class Progress:
     known: Known = frozenset()  # questions of the validation
     validated: int = 0  # the latest step whose policy was validated
     skipped_updates: int = 0  # steps that had nothing to learn from
-    # Visits to items minus places in batches: rounds of refill add visits, variants of one item save them
-    more_visits: int = 0
+    # Visits to items beyond step x num_prompts. Rounds of refill add visits; variants of one item in a batch
+    # are one visit, so this may be negative.
+    extra_visits: int = 0
 
     def paid_for(self, feedback: Feedback) -> "Progress":
         """Returns the progress with the answers of `feedback` added to its totals."""
@@ -60,6 +61,7 @@ class Progress:
         data: StepData,
         state: TrainState,
         posterior: samplers.State,
+        *,
         num_prompts: int,
         is_updated: bool,
     ) -> "Progress":
@@ -73,7 +75,7 @@ class Progress:
             posterior=posterior,
             step=step,
             visited_I=visited_I,
-            more_visits=self.more_visits + num_visits - num_prompts,
+            extra_visits=self.extra_visits + num_visits - num_prompts,
             skipped_updates=self.skipped_updates + (not is_updated),
         )
 
@@ -156,18 +158,18 @@ def run(
         limits = {"num_steps": num_steps, "max_rollouts": max_rollouts}
         return is_over(step, rollouts_total, **limits, next_pass=next_pass)
 
-    def is_validated(step: int, over: bool) -> bool:
+    def validation_is_due(step: int, over: bool) -> bool:
         return over or (eval_every > 0 and step % eval_every == 0)
 
-    def validated(progress: Progress, key: jax.Array) -> tuple[Metrics, Progress]:
+    def run_validation(progress: Progress, key: jax.Array) -> tuple[Metrics, Progress]:
         """Validates the policy of the latest step; returns the metrics and the progress."""
-        found, known = validate(engine, key, progress.step, progress.known)
-        return found, dataclasses.replace(progress, known=known, validated=progress.step)
+        metrics, known = validate(engine, key, progress.step, progress.known)
+        return metrics, dataclasses.replace(progress, known=known, validated=progress.step)
 
-    def counted(clock: Clock, data: StepData) -> Metrics:
-        """Returns what a step has cost so far: time, memory, retries."""
-        found = producer.metrics() | hardware.memory()
-        return found | clock.metrics(data.prompts, data.rollouts)
+    def record(progress: Progress, metrics: Metrics, data: StepData, clock: Clock) -> None:
+        """Records the latest step and what it has cost so far: time, memory, retries."""
+        cost = producer.metrics() | hardware.memory() | clock.metrics(data.prompts, data.rollouts)
+        recorder.step(progress.step, metrics | cost | progress.metrics(), data)
 
     with producer:
         if progress.step < num_steps:
@@ -176,21 +178,22 @@ def run(
         over = is_last(progress.step, progress.rollouts_total)
         if progress.step == 0:
             metrics: Metrics = {}
-            if is_validated(0, over):
+            if validation_is_due(0, over):
                 key = rng.untrained_validation_key(producer.key)
-                metrics, progress = validated(progress, key)
+                metrics, progress = run_validation(progress, key)
             recorder.step(0, metrics | producer.metrics() | progress.metrics(), None)
-        elif progress.validated < progress.step and is_validated(progress.step, over):
+        elif progress.validated < progress.step and validation_is_due(progress.step, over):
             # The engine failed during this validation, so the step was saved without it.
             key = rng.step_keys(producer.key, progress.step).validation
-            metrics, progress = validated(progress, key)
+            metrics, progress = run_validation(progress, key)
             recorder.add(progress.step, metrics)
-        ends, clock = over or stop(), Clock()
+        ends = over or stop()
+        clock = Clock()
 
         while not ends:
             step = progress.step + 1
             with _saved_on_failure(recorder, progress):
-                # Lines 1-4: answers to every item make the first posterior; no policy learns.
+                # Warm-up of Algorithm 1: answers to every item. The posterior learns, the policy does not.
                 if producer.pass_is_due(step):
                     with clock("measure"):
                         measured = producer.roll_out_all(progress.posterior, step, stop)
@@ -201,39 +204,45 @@ def run(
                     feedback, posterior = measured
                     progress = dataclasses.replace(progress.paid_for(feedback), posterior=posterior)
 
-                # Line 6 on: draw p ~ Beta for every item, score I(p) (Eq. 4), propose the top B.
+                # The prompts of this step: the B items with the greatest I(p), p ~ Beta (Eq. 4). A thread
+                # has been choosing them since the posterior was last updated.
                 with clock("select"):
                     chosen = producer.chosen()
-                # To line 15: G answers to each are generated, scored and compared in their group
-                # (Eq. 2); old counts decay at two speeds, the new ones come in (Eq. 5, 6).
+                # Generate the answers, score them, compare each with its group (Eq. 2), and update the
+                # posterior (Eq. 5, 6).
                 data, posterior = producer.roll_out(chosen, progress.posterior, step, clock)
 
             # Update the policy with GRPO or GSPO. The next prompts are chosen meanwhile.
             if step < num_steps:
                 producer.start(posterior, step + 1)
-            state, losses = progress.state, {}
-            if len(data.learned_M):
+            state, losses, is_updated = progress.state, {}, len(data.learned_M) > 0
+            if is_updated:
                 with clock("update_actor"):
                     state, losses = learn(state, *data.batch())
             metrics = losses | rounds.metrics(data, num_prompts)
-            with _recorded_if_not_finite(recorder, step, metrics, data):
+            try:
                 scoring.check_losses(f"step {step}", losses)
-            progress = progress.after(step, data, state, posterior, num_prompts, bool(losses))
+            except scoring.NotFinite:
+                recorder.step(step, metrics, data)  # so that people can look at its answers
+                raise
+            progress = progress.after(
+                step, data, state, posterior, num_prompts=num_prompts, is_updated=is_updated
+            )
             metrics |= passes.metrics(measure, selector, step, num_items)
             metrics |= coverage(progress, num_prompts, num_items)
 
             # The engine gets the new weights; the step is recorded and saved.
             over = is_last(step, progress.rollouts_total)
-            spent = functools.partial(counted, clock, data)
-            with _saved_on_failure(recorder, progress, metrics, data, spent):
+            record_step = functools.partial(record, progress, metrics, data, clock)
+            with _saved_on_failure(recorder, progress, record_step):
                 with clock("update_weights"):
                     engine.sync(state.params, step)
-                if is_validated(step, over):
+                if validation_is_due(step, over):
                     with clock("testing"):
                         key = rng.step_keys(producer.key, step).validation
-                        found, progress = validated(progress, key)
+                        found, progress = run_validation(progress, key)
                     metrics |= found
-            recorder.step(step, metrics | spent() | progress.metrics(), data)
+            record(progress, metrics, data, clock)
             ends = over or stop()  # asked once, so that what ends the loop is also what was saved
             clock = Clock()  # of the next step, which waits until this one is saved
             with clock("save_checkpoint"):
@@ -244,12 +253,12 @@ def run(
 def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
     """Returns the epochs done, and the share of the items visited in the steps of the last epoch.
 
-    Counts items, over all rounds. Places in a batch would count variants of one item several times.
+    An epoch is `num_items` visits to items, in all rounds. Variants of an item in one batch are one visit.
     """
-    visits = progress.step * num_prompts + progress.more_visits
-    num_steps = math.ceil(num_items * progress.step / visits)
+    visits = progress.step * num_prompts + progress.extra_visits
+    steps_per_epoch = math.ceil(num_items * progress.step / visits)
     # An item that was never visited has step 0.
-    recent = np.count_nonzero(progress.visited_I > max(0, progress.step - num_steps))
+    recent = np.count_nonzero(progress.visited_I > max(0, progress.step - steps_per_epoch))
     return {
         "vade/epochs": visits / num_items,
         "vade/coverage": int(recent) / num_items,
@@ -258,33 +267,19 @@ def coverage(progress: Progress, num_prompts: int, num_items: int) -> Metrics:
 
 @contextlib.contextmanager
 def _saved_on_failure(
-    recorder: Recorder,
-    progress: Progress,
-    metrics: Metrics | None = None,
-    data: StepData | None = None,
-    spent: Callable[[], Metrics] = dict,
+    recorder: Recorder, progress: Progress, record_step: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
-    """Records and saves the last step if the run cannot go on, and raises the reason."""
+    """Saves the last step if the run cannot go on, and raises the reason.
+
+    `record_step` records that step first, if that was not done yet.
+    """
     try:
         yield
     except (EngineFailure, RewardFailure, BatchNotFilled, OSError, RejectedItem) as error:
         # A row that one process cannot read: the other processes would not take part in the saving.
         if isinstance(error, OSError | RejectedItem) and processes.several():
             raise
-        if metrics is not None and data is not None:
-            recorder.step(progress.step, metrics | spent() | progress.metrics(), data)
+        record_step()
         if progress.step:
             recorder.save(progress, last=True)
-        raise
-
-
-@contextlib.contextmanager
-def _recorded_if_not_finite(
-    recorder: Recorder, step: int, metrics: Metrics, data: StepData
-) -> Iterator[None]:
-    """Records a step whose losses are not finite, so that people can look at its answers."""
-    try:
-        yield
-    except scoring.NotFinite:
-        recorder.step(step, metrics, data)
         raise

@@ -14,8 +14,8 @@ LOG_RATIOS = {"token": ratios.token, "sequence": ratios.sequence}
 def group_rl(loss: settings.Loss, max_tokens: int | None = None) -> Objective:
     """Returns clipped policy loss + kl_coef x KL to the reference, both aggregated alike.
 
-    GRPO is `loss.ratio` "token" with "token-mean"; GSPO is "sequence" with "seq-mean-token-mean" and
-    bounds near 3e-4.
+    GRPO is `loss.ratio` "token" with "token-mean", as in verl; its paper averages each answer first, which
+    is "seq-mean-token-mean". GSPO is "sequence" with "seq-mean-token-mean" and bounds near 3e-4.
 
     Args:
         loss: the settings. `importance` needs old log-probs from the trainer.

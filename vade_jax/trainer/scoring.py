@@ -206,7 +206,9 @@ class Advantage(Protocol):
         ...
 
 
-_group_normalized = jax.jit(advantages.group_normalized, static_argnames=("num_groups", "std"))
+_group_normalized = jax.jit(
+    advantages.group_normalized, static_argnames=("num_groups", "scale_by_std")
+)
 
 
 def group_normalized(
@@ -217,7 +219,7 @@ def group_normalized(
     length_N: np.ndarray,
     proposal: Proposal,
     *,
-    std: bool = True,
+    scale_by_std: bool = True,
 ) -> Array:
     """Implements `Advantage`: see `advantages.group_normalized`.
 
@@ -230,7 +232,11 @@ def group_normalized(
         arrays.pad_rows(x_N, arrays.bucket(N, 64)) for x_N in (reward_N, group_N, valid_N)
     )
     advantage_N = _group_normalized(
-        reward_N, group_N, arrays.bucket(num_groups, 8), valid_N=valid_N, std=std
+        reward_N,
+        group_N,
+        arrays.bucket(num_groups, 8),
+        valid_N=valid_N,
+        scale_by_std=scale_by_std,
     )
     return np.asarray(advantage_N)[:N]
 

@@ -14,9 +14,8 @@ def make(run: settings.Run) -> samplers.Sampler:
     """
     name, spec = run.selector.name, samplers.find(run.selector.name)
     for option in run.selector.options:
-        if (
-            option == "num_rollouts"
-        ):  # the selector would ask for another number than the run expects
+        if option == "num_rollouts":
+            # The selector would ask for another number than the run expects.
             raise ValueError(
                 f"selector.options.num_rollouts={run.selector.options[option]!r}: the answers to a prompt are the "
                 "run's: set num_rollouts"
@@ -60,7 +59,7 @@ def check_data_size(run: settings.Run, num_train: int) -> None:
         raise ValueError(
             f"num_prompts={run.num_prompts} in each of {run.selector.name}'s {rounds} rounds of a step are "
             f"more than the training set of {num_train} usable items: lower num_prompts or give more data"
-            f"{selector.needs.or_without('rounds')}"
+            f"{selector.needs.or_remove('rounds')}"
         )
     _check_budget(run.with_items(num_train), num_train)
 
@@ -71,7 +70,7 @@ def _check_budget(run: settings.Run, num_train: int) -> None:
         return
     step = run.num_prompts * run.num_rollouts
     first_pass = passes.is_due(run.measure, make(run), 0)
-    pass_cost = first_pass * num_train * run.whole_measure.num_rollouts
+    pass_cost = first_pass * num_train * run.resolved_measure.num_rollouts
     if run.max_rollouts < pass_cost + step:
         least = (pass_cost + step) / (run.num_steps * step)
         of_pass = f" behind the pass over all items, which takes {pass_cost}" * bool(pass_cost)
@@ -126,12 +125,12 @@ def _check_refill(run: settings.Run, selector: samplers.Sampler) -> None:
     if run.measure.every and selector.needs.passes == "never":
         raise ValueError(
             f"measure.every={run.measure.every} with {name}, which would take a pass for a round of a step: "
-            f"set it to 0{selector.needs.or_without('passes')}"
+            f"set it to 0{selector.needs.or_remove('passes')}"
         )
     if selector.needs.rounds is not None and refill.max_rounds != selector.needs.rounds:
         raise ValueError(
             f"refill.max_rounds={refill.max_rounds}, but {name} with these options is made for "
-            f"{selector.needs.rounds} a step: set it to {selector.needs.rounds}{selector.needs.or_without('rounds')}"
+            f"{selector.needs.rounds} a step: set it to {selector.needs.rounds}{selector.needs.or_remove('rounds')}"
         )
     if selector.needs.variants and refill.max_rounds != 1:
         raise ValueError(

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 from vade_jax.types import Array
 
 PRIOR_MEAN, PRIOR_VAR = np.float32(np.pi / 4), np.float32(np.pi**2 / 48)
@@ -91,9 +91,9 @@ def selector(options: ArcusOptions) -> base.Sampler:
         log_score_I = log_nearness(state.mean_I, state.var_I, state.target) + jnp.log(
             at_least_tiny(prob_mixed(state.mean_I, state.var_I, num_rollouts))
         )
-        score_I = base.gumbel_scores(log_score_I / options.temperature, keys.draw)
-        index_M = base.top_b(score_I, keys.ties, num_prompts)
-        proposal = base.same_num_rollouts(index_M, num_rollouts)
+        score_I = ranking.gumbel_scores(log_score_I / options.temperature, keys.draw)
+        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(index_M, num_rollouts)
         return proposal.replace(p_M=jnp.sin(state.mean_I[index_M]) ** 2)
 
     def update(state: ArcusState, feedback: types.Feedback) -> ArcusState:

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, per_item, ranking
 from vade_jax.types import Array
 
 MOMENTUM = 0.9  # momentum of c, as in the code
@@ -77,8 +77,8 @@ def selector(options: BotsOptions) -> base.Sampler:
     ) -> BotsState:
         rates = {}
         if weak_rate is not None or strong_rate is not None:
-            base.check_rates("bots", "weak_rate", weak_rate, num_items)
-            base.check_rates("bots", "strong_rate", strong_rate, num_items)
+            per_item.check_rates("bots", "weak_rate", weak_rate, num_items)
+            per_item.check_rates("bots", "strong_rate", strong_rate, num_items)
             rates["weak_I"] = np.asarray(weak_rate, np.float32)
             rates["strong_I"] = np.asarray(strong_rate, np.float32)
         zero_I = np.zeros(num_items, np.float32)
@@ -96,9 +96,9 @@ def selector(options: BotsOptions) -> base.Sampler:
         score_I = -jnp.abs(p_I - 0.5)
         if options.temperature:
             # BOTS draws no uniform share of its batch, so the key `uniform` is free for the noise.
-            score_I = base.gumbel_scores(score_I / options.temperature, keys.uniform)
-        index_M = base.top_b(score_I, keys.ties, num_prompts)
-        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+            score_I = ranking.gumbel_scores(score_I / options.temperature, keys.uniform)
+        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
 
     def update(state: BotsState, feedback: types.Feedback) -> BotsState:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, ranking
 from vade_jax.samplers.rivals import knapsack
 from vade_jax.types import Array
 
@@ -53,9 +53,11 @@ def selector(options: CuresOptions) -> base.Sampler:
         keys = rng.selection_keys(key)
         p_I = beta.posterior_mean(state.alpha_I, state.beta_I)
         sigma_I = jnp.sqrt(beta.outcome_variance(p_I))
-        score_I = base.gumbel_scores(sigma_I / options.temperature, keys.draw)
-        index_M = base.top_b(score_I, keys.ties, num_prompts)
-        proposal = base.same_num_rollouts(index_M, options.num_rollouts).replace(p_M=p_I[index_M])
+        score_I = ranking.gumbel_scores(sigma_I / options.temperature, keys.draw)
+        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts).replace(
+            p_M=p_I[index_M]
+        )
         if options.rollouts == "equal":
             return proposal
         return proposal.replace(num_rollouts_M=split(options, sigma_I[index_M]))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 from vade_jax.types import Array
 
 EASIEST, HARDEST, FIRST = 1.0, 9.0, 5.0
@@ -103,12 +103,12 @@ def selector(options: DivaOptions) -> base.Sampler:
             )
         num_problems = num_prompts // slots
         order_key, variant_key = jax.random.split(key)
-        due_I = base.least_visited(state.visits_I)
-        index_Q = base.top_b(due_I, order_key, num_problems)
+        due_I = ranking.least_visited(state.visits_I)
+        index_Q = ranking.top_b(due_I, order_key, num_problems)
         own_Q = state.difficulty_I[index_Q]
         wanted_QU = wanted(variant_key, own_Q, options.num_variants)
         index_M = jnp.repeat(index_Q, slots)
-        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
         extra_M = {
             "variant": jnp.tile(jnp.arange(slots, dtype=jnp.int32), num_problems),
             "difficulty": jnp.column_stack([own_Q, wanted_QU]).reshape(-1),

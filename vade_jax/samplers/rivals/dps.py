@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 from vade_jax.types import Array
 
 WRONG, MIXED, RIGHT = range(3)
@@ -63,8 +63,8 @@ def selector(options: DpsOptions) -> base.Sampler:
 
     def propose(state: DpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         mixed_I = forecast(state.count_I33, state.belief_I3)[:, MIXED]
-        index_M = base.top_b(mixed_I, key, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(mixed_I, key, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: DpsState, feedback: types.Feedback) -> DpsState:
         index_M, seen_M = feedback.index_M, feedback.trials_M > 0

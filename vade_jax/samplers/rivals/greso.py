@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 from vade_jax.types import Array
 
 
@@ -57,9 +57,8 @@ class GresoState(types.Pytree):
     """When each item was last visited, and how many visits in a row taught nothing."""
 
     epoch_I: jax.Array  # int32, epoch of the last visit; -1 before the first
-    streak_I: (
-        jax.Array
-    )  # int32, latest visits in a row that were all right (> 0) or all wrong (< 0)
+    # int32, latest visits in a row that were all right (> 0) or all wrong (< 0)
+    streak_I: jax.Array
     luck_I: jax.Array  # float32 in [0, 1), decides for how many epochs the item is skipped
     epoch: jax.Array  # int32, the current epoch
     p_easy: jax.Array  # float32
@@ -86,8 +85,8 @@ def selector(options: GresoOptions) -> base.Sampler:
         # Overdue items rank like those of the current epoch: the order within an epoch is random, and
         # an item left over from an earlier one does not come first.
         score_I = -jnp.maximum(due_I, current_epoch(state, due_I))
-        index_M = base.top_b(score_I, key, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(score_I, key, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: GresoState, feedback: types.Feedback) -> GresoState:
         due_I, index_M = due(state, options.keep_min), feedback.index_M

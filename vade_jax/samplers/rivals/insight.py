@@ -28,7 +28,7 @@ from jax.scipy.special import digamma
 from scipy.special import comb
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, ranking
 from vade_jax.types import Array
 
 
@@ -49,15 +49,15 @@ def selector(options: InsightOptions) -> base.Sampler:
 
     def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys, num_items = rng.selection_keys(key), len(state.alpha_I)
-        size = min(base.share_of(options.candidates, num_prompts), num_items)
+        size = min(ranking.share_of(options.candidates, num_prompts), num_items)
         # All scores are 0 except NaN, so the pool is random, and has NaN only if there is nothing else.
-        candidate_C = base.top_b(0 * (state.alpha_I + state.beta_I), keys.draw, size)
+        candidate_C = ranking.top_b(0 * (state.alpha_I + state.beta_I), keys.draw, size)
         alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]
         mean_C = beta.posterior_mean(alpha_C, beta_C)
         weight_C = difficulty(mean_C, options.target, options.sharpness)
         score_C = weight_C * information(alpha_C, beta_C, options.num_rollouts)
-        chosen_M = base.top_b(score_C, keys.ties, num_prompts)
-        proposal = base.same_num_rollouts(candidate_C[chosen_M], options.num_rollouts)
+        chosen_M = ranking.top_b(score_C, keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(candidate_C[chosen_M], options.num_rollouts)
         return proposal.replace(p_M=mean_C[chosen_M])
 
     def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:

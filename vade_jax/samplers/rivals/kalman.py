@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta, gaussian
+from vade_jax.samplers import base, beta, gaussian, ranking
 from vade_jax.types import Array
 
 SCALE_Q = (2.0 ** np.arange(-4, 5)).astype(np.float32)  # the noise scales that are compared
@@ -70,8 +70,8 @@ def selector(options: KalmanOptions) -> base.Sampler:
     def propose(state: KalmanState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         p_I = gaussian.draw(keys.draw, state.mean_I, state.var_I, options.temper)
-        index_M = base.top_b(info_gain(p_I), keys.ties, num_prompts)
-        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(info_gain(p_I), keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=p_I[index_M])
 
     def update(state: KalmanState, feedback: types.Feedback) -> KalmanState:

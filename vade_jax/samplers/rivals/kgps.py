@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base, beta, gaussian
+from vade_jax.samplers import base, beta, gaussian, ranking
 from vade_jax.samplers.rivals import kalman
 
 # Points of the quadrature. Its error is within 1 % up to a logit variance of 2, 5 % at 4, and 25 % at 10.
@@ -63,8 +63,8 @@ def selector(options: KgpsOptions) -> base.Sampler:
     def propose(state: KgpsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         score_I = gaussian.expectation(beta.outcome_variance, state.mean_I, state.var_I, NUM_POINTS)
         score_I = jnp.where(state.unseen_I, jnp.inf, score_I)
-        index_M = base.top_b(score_I, key, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(score_I, key, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: KgpsState, feedback: types.Feedback) -> KgpsState:
         unseen_I = base.still_unseen(state.unseen_I, feedback)

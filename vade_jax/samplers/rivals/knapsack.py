@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, ranking
 from vade_jax.types import Array
 
 
@@ -83,7 +83,7 @@ def selector(options: KnapsackOptions) -> base.Sampler:
         )
 
     def propose(state: KnapsackState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        index_M = base.top_b(base.least_visited(state.visits_I), key, num_prompts)
+        index_M = ranking.top_b(ranking.least_visited(state.visits_I), key, num_prompts)
         num_M = share(options, state.alpha_I[index_M], state.beta_I[index_M])
         return types.Proposal(index_M=index_M, num_rollouts_M=num_M)
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, ranking
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +37,9 @@ def selector(options: MappOptions) -> base.Sampler:
     def propose(state: beta.BetaState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
         mixed_I = beta.prob_mixed(state.alpha_I, state.beta_I, options.num_rollouts)
-        score_I = base.gumbel_scores(jnp.log(mixed_I), keys.draw)
-        index_M = base.top_b(score_I, keys.ties, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        score_I = ranking.gumbel_scores(jnp.log(mixed_I), keys.draw)
+        index_M = ranking.top_b(score_I, keys.ties, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: beta.BetaState, feedback: types.Feedback) -> beta.BetaState:
         # These counts leave out the prior's 1, so the decay acts on the distance to the prior.

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import fields, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 
@@ -77,8 +77,8 @@ def selector(options: Mmr1Options) -> base.Sampler:
         measured_I = np.full(num_items, pass_rate is not None)
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
         self_bleu = np.ones(num_items) if self_bleu is None else self_bleu
-        base.check_rates("mmr1", "pass_rate", pass_rate, num_items)
-        base.check_rates("mmr1", "self_bleu", self_bleu, num_items)
+        per_item.check_rates("mmr1", "pass_rate", pass_rate, num_items)
+        per_item.check_rates("mmr1", "self_bleu", self_bleu, num_items)
         state = Mmr1State(
             pass_rate_I=jnp.asarray(pass_rate, jnp.float32),
             measured_I=jnp.asarray(measured_I),
@@ -89,11 +89,11 @@ def selector(options: Mmr1Options) -> base.Sampler:
 
     def propose(state: Mmr1State, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, uniform_key, tie_key = jax.random.split(key, 3)
-        score_I = base.gumbel_scores(jnp.log(state.weight_I), gumbel_key)
-        num_uniform = num_prompts - base.share_of(options.mixture, num_prompts)
-        score_I = base.mix_uniform(score_I, uniform_key, num_uniform)
-        index_M = base.top_b(score_I, tie_key, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        score_I = ranking.gumbel_scores(jnp.log(state.weight_I), gumbel_key)
+        num_uniform = num_prompts - ranking.share_of(options.mixture, num_prompts)
+        score_I = ranking.mix_uniform(score_I, uniform_key, num_uniform)
+        index_M = ranking.top_b(score_I, tie_key, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: Mmr1State, feedback: types.Feedback) -> Mmr1State:
         if not base.is_pass(feedback, len(state.weight_I)):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base, beta
+from vade_jax.samplers import base, beta, ranking
 from vade_jax.types import Array
 
 
@@ -80,9 +80,9 @@ def selector(options: MoppsOptions) -> base.Sampler:
         `update` counts the candidates, but a proposal does not list them. So `update` draws them again,
         with a key that depends only on the selector's seed and step.
         """
-        size = min(base.share_of(options.candidates, num_prompts), len(state.passes_I))
+        size = min(ranking.share_of(options.candidates, num_prompts), len(state.passes_I))
         key = rng.own_key(options.seed, state.step)
-        return base.top_b(base.least_visited(state.passes_I), key, size)
+        return ranking.top_b(ranking.least_visited(state.passes_I), key, size)
 
     def propose(state: MoppsState, key: jax.Array, num_prompts: int) -> types.Proposal:
         keys = rng.selection_keys(key)
@@ -90,8 +90,8 @@ def selector(options: MoppsOptions) -> base.Sampler:
         candidate_C = jnp.sort(pool(state, num_prompts))
         alpha_C, beta_C = state.alpha_I[candidate_C], state.beta_I[candidate_C]
         p_C = beta.draw(keys.draw, alpha_C, beta_C)
-        chosen_M = base.top_b(-distance(p_C, low, high), keys.ties, num_prompts)
-        proposal = base.same_num_rollouts(candidate_C[chosen_M], options.num_rollouts)
+        chosen_M = ranking.top_b(-distance(p_C, low, high), keys.ties, num_prompts)
+        proposal = ranking.same_num_rollouts(candidate_C[chosen_M], options.num_rollouts)
         return proposal.replace(p_M=p_C[chosen_M])
 
     def update(state: MoppsState, feedback: types.Feedback) -> MoppsState:

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, rng, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 from vade_jax.types import Array
 
 NOT_QUEUED = -1
@@ -77,7 +77,7 @@ def selector(specs: Mapping[str, base.Spec], options: RemindOptions) -> base.Sam
 
     def propose(state: RemindState, key: jax.Array, num_prompts: int) -> types.Proposal:
         proposal = below.propose(state.base, key, num_prompts)
-        size = base.share_of(options.share, num_prompts)
+        size = ranking.share_of(options.share, num_prompts)
         if size == 0:
             return proposal
         head_key, place_key = jax.random.split(rng.selection_keys(key).review)
@@ -132,7 +132,7 @@ def spec(specs: Mapping[str, base.Spec]) -> base.Spec:
 def head(since_I: Array, key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """Returns the first `size` items of the queue, and whether each is really queued (those come first)."""
     order_I = jnp.where(since_I == NOT_QUEUED, -jnp.inf, -since_I.astype(jnp.float32))
-    index_S = base.top_b(order_I, key, size)
+    index_S = ranking.top_b(order_I, key, size)
     index_S = index_S[jnp.argsort(since_I[index_S] == NOT_QUEUED, stable=True)]
     return index_S, since_I[index_S] != NOT_QUEUED
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 POOL = 20  # candidates per prompt of the batch, which are the only items that get sorted
@@ -48,7 +48,7 @@ def selector(options: SecOptions) -> base.Sampler:
     """Returns SEC; `init(num_items, category=...)` takes the category of every item, a number or name."""
 
     def init(num_items: int, *, category: Array | None = None) -> SecState:
-        category_I, num_categories = base.categories("sec", category, num_items)
+        category_I, num_categories = per_item.categories("sec", category, num_items)
         return SecState(
             value_A=jnp.zeros(num_categories, jnp.float32),
             category_I=jnp.asarray(category_I),
@@ -56,7 +56,7 @@ def selector(options: SecOptions) -> base.Sampler:
         )
 
     def propose(state: SecState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        base.check_num_prompts(num_prompts, len(state.visits_I))
+        ranking.check_num_prompts(num_prompts, len(state.visits_I))
         arm_key, luck_key, tie_key = jax.random.split(key, 3)
         size_A = jnp.bincount(state.category_I, length=len(state.value_A))
         logit_A = state.value_A / options.temperature
@@ -65,7 +65,7 @@ def selector(options: SecOptions) -> base.Sampler:
         luck_I = jax.random.uniform(luck_key, state.visits_I.shape)
         index_M = next_in_arms(state, luck_I, size_A, count_A, num_prompts)
         index_M = jax.random.permutation(tie_key, index_M)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def update(state: SecState, feedback: types.Feedback) -> SecState:
         arm_N = state.category_I[feedback.index_M][feedback.group_N]
@@ -93,7 +93,7 @@ SPEC = base.Spec(
     "sec",
     SecOptions,
     selector,
-    goes_with={"selector.arrays": {"category": base.BY_CATEGORY}},
+    goes_with={"selector.arrays": {"category": per_item.BY_CATEGORY}},
 )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vade_jax import types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, per_item, ranking
 from vade_jax.types import Array
 
 
@@ -40,17 +40,17 @@ def selector(options: base.Options) -> base.Sampler:
     ) -> StrataState:
         # Before the first pass all categories have the same pass rate, so all items are equally likely.
         pass_rate = np.full(num_items, 0.5) if pass_rate is None else pass_rate
-        category_I, _ = base.categories("strata", category, num_items)
-        base.check_rates("strata", "pass_rate", pass_rate, num_items)
+        category_I, _ = per_item.categories("strata", category, num_items)
+        per_item.check_rates("strata", "pass_rate", pass_rate, num_items)
         rate_A = _rate(np.bincount(category_I, pass_rate), np.bincount(category_I))
         return StrataState(rate_A=rate_A.astype(np.float32), category_I=category_I)
 
     def propose(state: StrataState, key: jax.Array, num_prompts: int) -> types.Proposal:
         gumbel_key, tie_key = jax.random.split(key)
         log_weight_A = jnp.log(state.rate_A * (1 - state.rate_A))
-        score_I = base.gumbel_scores(log_weight_A[state.category_I], gumbel_key)
-        index_M = base.top_b(score_I, tie_key, num_prompts)
-        proposal = base.same_num_rollouts(index_M, options.num_rollouts)
+        score_I = ranking.gumbel_scores(log_weight_A[state.category_I], gumbel_key)
+        index_M = ranking.top_b(score_I, tie_key, num_prompts)
+        proposal = ranking.same_num_rollouts(index_M, options.num_rollouts)
         return proposal.replace(p_M=state.rate_A[state.category_I[index_M]])
 
     def update(state: StrataState, feedback: types.Feedback) -> StrataState:
@@ -79,7 +79,7 @@ SPEC = base.Spec(
     selector,
     # One answer per item is enough to measure a category of hundreds.
     goes_with={
-        "selector.arrays": {"category": base.BY_CATEGORY},
+        "selector.arrays": {"category": per_item.BY_CATEGORY},
         "measure.every": 10,
         "measure.num_rollouts": 1,
     },

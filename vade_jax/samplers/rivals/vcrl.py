@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from vade_jax import fields, types
-from vade_jax.samplers import base
+from vade_jax.samplers import base, ranking
 from vade_jax.types import Array
 
 
@@ -75,11 +75,11 @@ def selector(options: VcrlOptions) -> base.Sampler:
         )
 
     def propose(state: VcrlState, key: jax.Array, num_prompts: int) -> types.Proposal:
-        due_I = base.least_visited(state.visits_I)
+        due_I = ranking.least_visited(state.visits_I)
         taken_I = replayed(state, num_prompts, within=within)
         score_I = jnp.where(taken_I, jnp.inf, due_I)
-        index_M = base.top_b(score_I, key, num_prompts)
-        return base.same_num_rollouts(index_M, options.num_rollouts)
+        index_M = ranking.top_b(score_I, key, num_prompts)
+        return ranking.same_num_rollouts(index_M, options.num_rollouts)
 
     def keep(state: VcrlState, feedback: types.Feedback) -> Array:
         # A replayed group is trained on whatever its variance.
@@ -136,7 +136,7 @@ def selector(options: VcrlOptions) -> base.Sampler:
     needs = base.Needs(
         rounds=2 if within else None,
         passes="any" if options.replay == "none" else "never",
-        without={"rounds": "replay='next_step' of vcrl", "passes": "replay='none' of vcrl"},
+        removed_by={"rounds": "replay='next_step' of vcrl", "passes": "replay='none' of vcrl"},
     )
     return base.compiled(init, propose, update, keep=keep, needs=needs)
 

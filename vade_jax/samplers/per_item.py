@@ -1,0 +1,70 @@
+"""Arrays with one entry per item: those of a state, and the values that a selector is given."""
+
+import re
+from typing import Any
+
+import jax
+import numpy as np
+
+from vade_jax.types import Array
+
+
+def leaves(state: Any) -> dict[str, Array]:
+    """Returns the arrays of a state by name; `base.alpha_I` is one of the wrapped selector.
+
+    Fields that are None are left out.
+    """
+    found = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in found}
+
+
+def is_per_item(name: str) -> bool:
+    """Returns whether the first axis of an array with this name is the items."""
+    return re.search(r"_I\d*$", name) is not None
+
+
+def check_per_item(selector: str, name: str, values: Any, num_items: int) -> None:
+    """Raises ValueError unless `values` has one entry for each item, and none of them is None or NaN."""
+    if values is None:
+        raise ValueError(
+            f"{selector} needs the {name} of every item:"
+            f" call init({num_items}, {name}=...) with {num_items} values"
+        )
+    if np.shape(values) != (num_items,):
+        raise ValueError(
+            f"{name} has shape {np.shape(values)}: give one value for each of the {num_items} items"
+        )
+    value_I = np.asarray(values, object)  # an array of strings would turn NaN into "nan"
+    missing = [i for i, value in enumerate(value_I) if value is None or value != value]
+    if missing:
+        raise ValueError(
+            f"{name} of item {missing[0]} is {value_I[missing[0]]}: {len(missing)} of {num_items} items"
+            f" lack one, and {selector} needs it of every item; give it or leave them out"
+        )
+
+
+def check_rates(selector: str, name: str, values: Any, num_items: int) -> None:
+    """Raises ValueError unless `values` has a number from 0 to 1 for each item."""
+    check_per_item(selector, name, values, num_items)
+    for i, value in enumerate(np.asarray(values).tolist()):
+        if not (isinstance(value, int | float) and 0 <= value <= 1):
+            raise ValueError(
+                f"{name} of item {i} is {value!r}: {selector} wants numbers from 0 to 1"
+            )
+
+
+# The metadata that names an item's category: "family,level" in built-in data, "subset" in files.
+BY_CATEGORY = "family,level|subset"
+
+
+def categories(selector: str, category: Any, num_items: int) -> tuple[np.ndarray, int]:
+    """Returns int32 `category_I`, numbered from 0, and the number of categories, A.
+
+    It cannot be compiled: categories may be names, and A is a shape.
+
+    Raises:
+        ValueError: not every item has a category.
+    """
+    check_per_item(selector, "category", category, num_items)
+    known, category_I = np.unique(np.asarray(category), return_inverse=True)
+    return category_I.astype(np.int32), len(known)
